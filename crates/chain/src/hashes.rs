@@ -1,0 +1,114 @@
+//! The 32-byte names of things: [`BlockHash`], [`Txid`], [`Wtxid`], [`MerkleRoot`].
+//!
+//! Kept in *internal* byte order (as hashed and as stored on disk); people and Core's RPC see the
+//! bytes reversed, which is what `Display` and `FromStr` do. One type each, so that a txid can
+//! never be looked up where a block hash is meant.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// A hash in text was not 64 hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a hash has 64 hexadecimal digits, this has {found} characters or other symbols: {text}")]
+pub struct ParseHashError {
+    /// How many characters were given.
+    pub found: usize,
+    /// The text, shortened to 80 characters.
+    pub text: String,
+}
+
+/// Reads 64 hexadecimal digits in display order into internal order.
+pub(crate) fn parse_reversed_hex(text: &str) -> Result<[u8; 32], ParseHashError> {
+    let fail = || ParseHashError {
+        found: text.chars().count(),
+        text: text.chars().take(80).collect(),
+    };
+    let digits = text.as_bytes();
+    if digits.len() != 64 {
+        return Err(fail());
+    }
+    let nibble = |c: u8| (c as char).to_digit(16).ok_or_else(fail);
+    let mut out = [0u8; 32];
+    for (i, pair) in digits.chunks_exact(2).enumerate() {
+        out[31 - i] = (nibble(pair[0])? * 16 + nibble(pair[1])?) as u8;
+    }
+    Ok(out)
+}
+
+macro_rules! hash_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[repr(transparent)]
+        pub struct $name(pub [u8; 32]);
+
+        impl $name {
+            /// All zero bytes: "none" in Core's formats.
+            pub const ZERO: Self = Self([0; 32]);
+
+            /// The bytes in internal order.
+            pub const fn as_bytes(&self) -> &[u8; 32] {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().rev().try_for_each(|b| write!(f, "{b:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({self})", stringify!($name))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseHashError;
+            fn from_str(text: &str) -> Result<Self, ParseHashError> {
+                parse_reversed_hex(text).map(Self)
+            }
+        }
+    };
+}
+
+hash_type! {
+    /// Double SHA-256 of an 80-byte block header.
+    BlockHash
+}
+hash_type! {
+    /// Double SHA-256 of a transaction without its witness.
+    Txid
+}
+hash_type! {
+    /// Double SHA-256 of a transaction with its witness (BIP-141).
+    Wtxid
+}
+hash_type! {
+    /// Root of the tree of transaction ids that a header commits to.
+    MerkleRoot
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_is_reversed_and_parses_back() {
+        let mut bytes = [0u8; 32];
+        bytes[0] = 0x6f;
+        bytes[31] = 0x01;
+        let hash = BlockHash(bytes);
+        let text = hash.to_string();
+        assert!(text.starts_with("01") && text.ends_with("6f"));
+        assert_eq!(text.parse::<BlockHash>().unwrap(), hash);
+    }
+
+    #[test]
+    fn rejects_other_lengths_and_digits() {
+        assert!("00".parse::<Txid>().is_err());
+        assert!("é".repeat(32).parse::<Txid>().is_err());
+        assert!("g".repeat(64).parse::<Txid>().is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! [`Network`]: which of Bitcoin's five chains, under the names that Core's `-chain` takes.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// One of the chains that Bitcoin Core knows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Network {
+    /// The Bitcoin main chain.
+    Main,
+    /// The third test network.
+    Testnet3,
+    /// The fourth test network (BIP-94).
+    Testnet4,
+    /// The default signet (BIP-325).
+    Signet,
+    /// A private chain for tests, mined by hand.
+    Regtest,
+}
+
+/// The text is no network's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown chain {0:?}: use main, test, testnet4, signet or regtest")]
+pub struct UnknownNetwork(pub String);
+
+impl Network {
+    /// All of them, the main chain first.
+    pub const ALL: [Self; 5] =
+        [Self::Main, Self::Testnet3, Self::Testnet4, Self::Signet, Self::Regtest];
+
+    /// The name that Core's `-chain` takes (Core `util/chaintype.cpp`).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Testnet3 => "test",
+            Self::Testnet4 => "testnet4",
+            Self::Signet => "signet",
+            Self::Regtest => "regtest",
+        }
+    }
+
+    /// The four bytes before each message and each block on disk (Core `kernel/chainparams.cpp`).
+    pub const fn magic(self) -> [u8; 4] {
+        match self {
+            Self::Main => [0xf9, 0xbe, 0xb4, 0xd9],
+            Self::Testnet3 => [0x0b, 0x11, 0x09, 0x07],
+            Self::Testnet4 => [0x1c, 0x16, 0x3f, 0x28],
+            // The first four bytes of SHA256d of the serialized default challenge (BIP-325).
+            Self::Signet => [0x0a, 0x03, 0xcf, 0x40],
+            Self::Regtest => [0xfa, 0xbf, 0xb5, 0xda],
+        }
+    }
+
+    /// The network with this magic.
+    pub fn from_magic(magic: [u8; 4]) -> Option<Self> {
+        Self::ALL.into_iter().find(|network| network.magic() == magic)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Network {
+    type Err = UnknownNetwork;
+    fn from_str(text: &str) -> Result<Self, UnknownNetwork> {
+        Self::ALL
+            .into_iter()
+            .find(|network| network.name() == text)
+            .ok_or_else(|| UnknownNetwork(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_magics_are_distinct_and_parse_back() {
+        for network in Network::ALL {
+            assert_eq!(network.name().parse(), Ok(network));
+            assert_eq!(Network::from_magic(network.magic()), Some(network));
+        }
+        assert!("mainnet".parse::<Network>().is_err());
+    }
+}

@@ -1,0 +1,5 @@
+//! Engines: state machines that turn checked blocks into a UTXO set.
+//!
+//! An engine learns neither where blocks come from nor where coins go.
+
+pub mod storage;
