@@ -1,1 +1,25 @@
-//! Placeholder.
+//! SHA-256 over many independent messages at once, by the fastest kernel of the machine.
+//!
+//! - [`Sha256`], [`sha256`], [`sha256d`]: one message.
+//! - [`sha256d_many`]: the ids of many transactions, each a [`Message`] in up to three pieces.
+//! - [`sha256d_pairs`]: one level of a merkle tree.
+//! - [`KeyedHasher`]: outpoints under a secret key, and sums of their digests.
+//! - [`Kernel`]: what runs here; the environment variable `APUS_SHA256` forces one of
+//!   `portable`, `shani`, `avx2`, `avx512`, `armv8`.
+
+mod digest;
+mod kernel;
+mod keyed;
+mod many;
+mod message;
+mod portable;
+mod rounds;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use kernel::Kernel;
+pub use keyed::KeyedHasher;
+pub use many::{sha256d_many, sha256d_pairs};
+pub use message::Message;
+pub use stream::{Sha256, sha256, sha256d};
