@@ -1,0 +1,116 @@
+//! Amounts of money: the range that consensus allows, and Core's short form of an amount.
+//!
+//! An amount is a `u64` of satoshi. The short form exists because most amounts end in zeros; each
+//! amount that fits 64 bits has exactly one short form, and [`decompress_amount`] refuses the
+//! short forms that stand for no such amount. Sums are the callers' business.
+
+/// Satoshi in one bitcoin (Core `consensus/amount.h`, `COIN`).
+pub const COIN: u64 = 100_000_000;
+
+/// No amount and no sum of outputs may be above this (Core `consensus/amount.h`, `MAX_MONEY`).
+pub const MAX_MONEY: u64 = 21_000_000 * COIN;
+
+/// Whether the amount is one that consensus allows (Core `consensus/amount.h`, `MoneyRange`).
+pub const fn money_range(amount: u64) -> bool {
+    amount <= MAX_MONEY
+}
+
+/// The most zeros at the end of an amount that the short form takes away.
+const ZEROS_MAX: u64 = 9;
+
+/// The short form (Core `compressor.cpp`, `CompressAmount`).
+///
+/// Defined for `0..=MAX_MONEY`; above `u64::MAX / 9` the result would not fit and wraps, as Core's
+/// does.
+pub const fn compress_amount(amount: u64) -> u64 {
+    if amount == 0 {
+        return 0;
+    }
+    let (mut rest, mut zeros) = (amount, 0);
+    while zeros < ZEROS_MAX && rest.is_multiple_of(10) {
+        rest /= 10;
+        zeros += 1;
+    }
+    let head = if zeros < ZEROS_MAX {
+        // The last digit is 1 to 9, so it takes a base of nine only.
+        (rest / 10).wrapping_mul(9).wrapping_add(rest % 10 - 1)
+    } else {
+        rest - 1
+    };
+    head.wrapping_mul(10).wrapping_add(zeros).wrapping_add(1)
+}
+
+/// The amount that a short form stands for (Core `compressor.cpp`, `DecompressAmount`), or `None`
+/// where it does not fit 64 bits.
+///
+/// Core lets the multiplication wrap there. It writes no such number, and a wrapped one could pass
+/// for money, so it is no amount here.
+pub const fn decompress_amount(short: u64) -> Option<u64> {
+    if short == 0 {
+        return Some(0);
+    }
+    let (head, zeros) = ((short - 1) / 10, (short - 1) % 10);
+    let rest = if zeros < ZEROS_MAX {
+        // Below 2^64 since the head is at most u64::MAX / 10.
+        head / 9 * 10 + head % 9 + 1
+    } else {
+        head + 1
+    };
+    rest.checked_mul(10u64.pow(zeros as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn published_vectors() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/bip-vectors/compressed_amount.json"
+        );
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows: Vec<(u64, String)> = serde_json::from_str(&text).unwrap();
+        assert!(rows.len() >= 6);
+        for (amount, hex) in rows {
+            let short = u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap();
+            assert_eq!(compress_amount(amount), short);
+            assert_eq!(decompress_amount(short), Some(amount));
+        }
+    }
+
+    #[test]
+    fn the_limit_is_inside_the_range() {
+        assert_eq!(MAX_MONEY, 2_100_000_000_000_000);
+        assert!(money_range(MAX_MONEY) && !money_range(MAX_MONEY + 1));
+    }
+
+    #[test]
+    fn short_forms_beyond_64_bits_are_no_amount() {
+        // 1 + 10 * (n - 1) + 9 stands for n * 10^9.
+        let greatest = u64::MAX / 1_000_000_000;
+        assert_eq!(decompress_amount(greatest * 10), Some(greatest * 1_000_000_000));
+        assert_eq!(decompress_amount((greatest + 1) * 10), None);
+        assert_eq!(decompress_amount(u64::MAX), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_amount_round_trips(digits in 0..=MAX_MONEY, zeros in 0u32..16) {
+            let ten = 10u64.pow(zeros);
+            let amount = digits / ten * ten;
+            prop_assert_eq!(decompress_amount(compress_amount(amount)), Some(amount));
+        }
+
+        #[test]
+        fn no_amount_has_two_short_forms(short in any::<u64>(), shift in 0u32..64) {
+            let short = short >> shift;
+            if let Some(amount) = decompress_amount(short)
+                && money_range(amount)
+            {
+                prop_assert_eq!(compress_amount(amount), short);
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! A coin: an unspent output with the height it was made at, and its stored form.
+//!
+//! `VARINT(height * 2 + coinbase) VARINT(short amount) script`, as in Core's chainstate and in
+//! `dumptxoutset` files (Core `coins.h`, `Coin::Serialize`). Writing gives the one form that Core
+//! writes; [`read_coin_strict`] accepts no other. Reading allocates nothing. The name of a coin,
+//! its [`OutPoint`](crate::OutPoint), is kept beside it by whoever stores it.
+
+use crate::amount::{MAX_MONEY, compress_amount, decompress_amount, money_range};
+use crate::compress::{MAX_SCRIPT_SIZE, StoredScript, skip_script, write_script};
+use crate::height::Height;
+use crate::read::{ReadError, Reader, write_varint};
+
+/// The greatest height that a coin can state: its code has 32 bits, one of them for the coinbase.
+pub const COIN_HEIGHT_MAX: Height = u32::MAX >> 1;
+
+/// An unspent output, with the script where it lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CoinRef<'a> {
+    /// Height of the block that made it, at most [`COIN_HEIGHT_MAX`].
+    pub height: Height,
+    /// Whether the transaction that made it is a coinbase.
+    pub coinbase: bool,
+    /// Its worth in satoshi.
+    pub amount: u64,
+    /// The script that guards it.
+    pub script: &'a [u8],
+}
+
+/// An unspent output that was read; its script may have been rebuilt.
+#[derive(Clone, Debug)]
+pub struct Coin<'a> {
+    /// Height of the block that made it.
+    pub height: Height,
+    /// Whether the transaction that made it is a coinbase.
+    pub coinbase: bool,
+    /// Its worth in satoshi.
+    pub amount: u64,
+    /// The script that guards it.
+    pub script: StoredScript<'a>,
+}
+
+impl Coin<'_> {
+    /// The same coin, borrowed.
+    pub fn as_ref(&self) -> CoinRef<'_> {
+        CoinRef {
+            height: self.height,
+            coinbase: self.coinbase,
+            amount: self.amount,
+            script: &self.script,
+        }
+    }
+}
+
+/// Why bytes are not a coin. Offsets count from the start of the slice that is read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CoinError {
+    /// A field could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The amount is none that may exist.
+    #[error("the amount at byte {offset} is above the limit of {MAX_MONEY} satoshi")]
+    Amount {
+        /// Where the amount begins.
+        offset: usize,
+    },
+    /// The script is longer than any that can be spent.
+    #[error(
+        "the script at byte {offset} has {length} bytes, more than the {MAX_SCRIPT_SIZE} that can \
+         be run"
+    )]
+    ScriptTooLong {
+        /// Where its length is stated.
+        offset: usize,
+        /// That length.
+        length: usize,
+    },
+    /// A shortened public key that has no long form.
+    #[error("the public key at byte {offset} is not on the curve")]
+    NotOnCurve {
+        /// Where its x begins.
+        offset: usize,
+    },
+    /// A script stored whole although it has a short form.
+    #[error("the script at byte {offset} is stored whole, but has a short form")]
+    NotCompressed {
+        /// Where its length is stated.
+        offset: usize,
+    },
+    /// A script that nobody can ever satisfy; such an output is never kept as a coin.
+    #[error("the script at byte {offset} can never be spent, so it makes no coin")]
+    Unspendable {
+        /// Where it begins.
+        offset: usize,
+    },
+}
+
+/// Whether no input can ever spend this script, so that the output never becomes a coin
+/// (Core `script/script.h`, `CScript::IsUnspendable`).
+pub fn is_unspendable(script: &[u8]) -> bool {
+    const OP_RETURN: u8 = 0x6a;
+    script.first() == Some(&OP_RETURN) || script.len() > MAX_SCRIPT_SIZE
+}
+
+/// `height * 2 + coinbase`, the first field of a coin and of what the hashes of a set cover.
+pub(crate) fn coin_code(coin: &CoinRef<'_>) -> u32 {
+    debug_assert!(coin.height <= COIN_HEIGHT_MAX, "height {} does not fit a coin", coin.height);
+    coin.height << 1 | u32::from(coin.coinbase)
+}
+
+/// A VARINT in a place where Core reads 32 bits.
+pub(crate) fn varint_u32(reader: &mut Reader<'_>) -> Result<u32, ReadError> {
+    let offset = reader.position();
+    let value = reader.varint()?;
+    let limit = u64::from(u32::MAX);
+    u32::try_from(value).map_err(|_| ReadError::TooLarge { offset, value, limit })
+}
+
+/// Appends the stored form of the coin.
+pub fn write_coin(out: &mut Vec<u8>, coin: CoinRef<'_>) {
+    write_varint(out, u64::from(coin_code(&coin)));
+    write_varint(out, compress_amount(coin.amount));
+    write_script(out, coin.script);
+}
+
+/// Reads a coin as Core does, save that an amount beyond 64 bits is an error and does not wrap.
+///
+/// What Core never writes is accepted where Core accepts it; see [`read_coin_strict`].
+pub fn read_coin<'a>(reader: &mut Reader<'a>) -> Result<Coin<'a>, CoinError> {
+    read(reader, false)
+}
+
+/// Reads a coin in the one form in which Core writes it, and only a coin that can be in a UTXO
+/// set: at most [`MAX_MONEY`], and a script that is shortened where it can be, is not too long and
+/// not unspendable.
+pub fn read_coin_strict<'a>(reader: &mut Reader<'a>) -> Result<Coin<'a>, CoinError> {
+    read(reader, true)
+}
+
+fn read<'a>(reader: &mut Reader<'a>, strict: bool) -> Result<Coin<'a>, CoinError> {
+    let code = varint_u32(reader)?;
+    let offset = reader.position();
+    let amount = decompress_amount(reader.varint()?).ok_or(CoinError::Amount { offset })?;
+    if strict && !money_range(amount) {
+        return Err(CoinError::Amount { offset });
+    }
+    let offset = reader.position();
+    let script = StoredScript::read(reader, strict)?;
+    if strict && is_unspendable(&script) {
+        return Err(CoinError::Unspendable { offset });
+    }
+    Ok(Coin { height: code >> 1, coinbase: code & 1 == 1, amount, script })
+}
+
+/// Passes over a coin and returns its bytes. The fields must be within their bounds (32 bits, 64
+/// bits, [`MAX_SCRIPT_SIZE`]); whether they make sense is not looked at.
+pub fn skip_coin<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], CoinError> {
+    let mut ahead = reader.clone();
+    varint_u32(&mut ahead)?;
+    ahead.varint()?;
+    skip_script(&mut ahead)?;
+    Ok(reader.take(ahead.position() - reader.position())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn stored(coin: CoinRef<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_coin(&mut out, coin);
+        out
+    }
+
+    const PLAIN: CoinRef<'_> =
+        CoinRef { height: 203_998, coinbase: false, amount: 60_000_000_000, script: &[0x51] };
+
+    #[test]
+    fn stored_form_of_a_known_coin() {
+        let hash: Vec<u8> = (0..20).collect();
+        let script = [&[0x76, 0xa9, 20], &hash[..], &[0x88, 0xac]].concat();
+        let bytes = stored(CoinRef { script: &script, ..PLAIN });
+        // 407996 = VARINT 97 f2 3c; 600 BTC = 60 * 10^9 -> 600 = VARINT 83 58.
+        assert_eq!(bytes, [&[0x97, 0xf2, 0x3c, 0x83, 0x58, 0x00], &hash[..]].concat());
+    }
+
+    proptest! {
+        #[test]
+        fn coins_round_trip(
+            height in 0..=COIN_HEIGHT_MAX,
+            coinbase: bool,
+            amount in 0..=MAX_MONEY,
+            script in vec(any::<u8>(), 0..100),
+            tail in vec(any::<u8>(), 0..4),
+        ) {
+            prop_assume!(!is_unspendable(&script));
+            let coin = CoinRef { height, coinbase, amount, script: &script };
+            let bytes = stored(coin);
+            let input = [&bytes[..], &tail].concat();
+            for read in [read_coin, read_coin_strict] {
+                let mut reader = Reader::new(&input);
+                let read = read(&mut reader).unwrap();
+                prop_assert_eq!(read.as_ref(), coin);
+                prop_assert_eq!(reader.position(), bytes.len());
+            }
+            prop_assert_eq!(skip_coin(&mut Reader::new(&input)), Ok(&bytes[..]));
+        }
+
+        #[test]
+        fn a_strictly_read_coin_has_no_other_form(bytes in vec(any::<u8>(), 0..60)) {
+            let mut reader = Reader::new(&bytes);
+            if let Ok(coin) = read_coin_strict(&mut reader) {
+                let length = reader.position();
+                prop_assert_eq!(&stored(coin.as_ref())[..], &bytes[..length]);
+                let lenient = read_coin(&mut Reader::new(&bytes)).unwrap();
+                prop_assert_eq!(lenient.as_ref(), coin.as_ref());
+                prop_assert_eq!(skip_coin(&mut Reader::new(&bytes)).unwrap().len(), length);
+            }
+        }
+
+        #[test]
+        fn a_cut_coin_is_an_error(script in vec(any::<u8>(), 0..50), amount in 0..=MAX_MONEY) {
+            let bytes = stored(CoinRef { amount, script: &script, ..PLAIN });
+            for length in 0..bytes.len() {
+                let cut = &bytes[..length];
+                prop_assert!(read_coin(&mut Reader::new(cut)).is_err());
+                prop_assert!(skip_coin(&mut Reader::new(cut)).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn strict_reading_refuses_what_no_set_holds() {
+        let strict = |coin| read_coin_strict(&mut Reader::new(&stored(coin))).map(|_| ());
+        assert_eq!(strict(PLAIN), Ok(()));
+        assert_eq!(strict(CoinRef { amount: MAX_MONEY, ..PLAIN }), Ok(()));
+        let above = CoinRef { amount: MAX_MONEY + 1, ..PLAIN };
+        assert_eq!(strict(above), Err(CoinError::Amount { offset: 3 }));
+        let returns = CoinRef { script: &[0x6a, 0x51], ..PLAIN };
+        assert_eq!(strict(returns), Err(CoinError::Unspendable { offset: 5 }));
+        for coin in [above, returns] {
+            assert_eq!(read_coin(&mut Reader::new(&stored(coin))).unwrap().as_ref(), coin);
+        }
+    }
+
+    #[test]
+    fn an_amount_beyond_64_bits_is_an_error_in_both() {
+        let mut bytes = vec![0x00];
+        write_varint(&mut bytes, u64::MAX - 5);
+        bytes.push(0x06);
+        for read in [read_coin, read_coin_strict] {
+            let error = read(&mut Reader::new(&bytes)).map(|_| ());
+            assert_eq!(error, Err(CoinError::Amount { offset: 1 }));
+        }
+    }
+
+    #[test]
+    fn a_code_beyond_32_bits_is_an_error() {
+        let mut bytes = Vec::new();
+        write_varint(&mut bytes, u64::from(u32::MAX) + 1);
+        bytes.extend_from_slice(&[0, 6]);
+        assert!(read_coin(&mut Reader::new(&bytes)).is_err());
+        assert!(skip_coin(&mut Reader::new(&bytes)).is_err());
+    }
+
+    #[test]
+    fn unspendable_by_its_first_byte_or_its_length() {
+        assert!(is_unspendable(&[0x6a]));
+        assert!(!is_unspendable(&[]) && !is_unspendable(&[0x51, 0x6a]));
+        assert!(!is_unspendable(&[0x51; 10_000]) && is_unspendable(&[0x51; 10_001]));
+    }
+}

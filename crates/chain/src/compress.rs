@@ -1,0 +1,356 @@
+//! Core's short forms of output scripts, as chainstate, undo files and snapshots hold them.
+//!
+//! Six kinds of script are kept as one byte and a hash or coordinate: pay to public key hash
+//! (`00`), pay to script hash (`01`), pay to compressed public key (`02`, `03`) and pay to
+//! uncompressed public key (`04`, `05`, by the parity of its y). Every other script follows
+//! `VARINT(length + 6)` as it is. A script has exactly one form that Core writes; reading can
+//! insist on it. Whether a script can be spent is not asked here.
+
+use crate::coin::{CoinError, varint_u32};
+use crate::read::{Reader, write_varint};
+use core::ops::Deref;
+use k256::AffinePoint;
+use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
+use k256::elliptic_curve::subtle::Choice;
+
+/// The longest script that can be run (Core `script/script.h`, `MAX_SCRIPT_SIZE`).
+pub const MAX_SCRIPT_SIZE: usize = 10_000;
+
+/// How many kinds have a short form (Core `compressor.h`, `nSpecialScripts`).
+const SPECIAL_SCRIPTS: usize = 6;
+
+const OP_RETURN: u8 = 0x6a;
+const OP_DUP: u8 = 0x76;
+const OP_EQUAL: u8 = 0x87;
+const OP_EQUALVERIFY: u8 = 0x88;
+const OP_HASH160: u8 = 0xa9;
+const OP_CHECKSIG: u8 = 0xac;
+
+/// A script in one of the six short forms: its number and what follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CompressedScript {
+    bytes: [u8; 33],
+    length: usize,
+}
+
+impl CompressedScript {
+    fn new(kind: u8, payload: &[u8]) -> Self {
+        let mut bytes = [0; 33];
+        bytes[0] = kind;
+        bytes[1..=payload.len()].copy_from_slice(payload);
+        Self { bytes, length: 1 + payload.len() }
+    }
+
+    /// 21 or 33 bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+/// Whether this is a point of secp256k1, both coordinates below the field's prime.
+fn is_point(x: &[u8; 32], y: &[u8; 32]) -> bool {
+    bool::from(AffinePoint::from_coordinates(&(*x).into(), &(*y).into()).is_some())
+}
+
+/// The y of the point with this x, if there is one.
+fn y_of(x: &[u8; 32], y_is_odd: bool) -> Option<[u8; 32]> {
+    let point = AffinePoint::decompress(&(*x).into(), Choice::from(u8::from(y_is_odd)));
+    Option::<AffinePoint>::from(point).map(|point| point.y().into())
+}
+
+/// The short form of a script, if it has one (Core `compressor.cpp`, `CompressScript`).
+///
+/// An uncompressed public key has one only where it is a point of the curve, since only then the
+/// x and the parity give the y back; the marks `06` and `07` of hybrid keys are never shortened.
+pub fn compress_script(script: &[u8]) -> Option<CompressedScript> {
+    match script {
+        [OP_DUP, OP_HASH160, 20, hash @ .., OP_EQUALVERIFY, OP_CHECKSIG] if hash.len() == 20 => {
+            Some(CompressedScript::new(0, hash))
+        }
+        [OP_HASH160, 20, hash @ .., OP_EQUAL] if hash.len() == 20 => {
+            Some(CompressedScript::new(1, hash))
+        }
+        [33, mark @ (2 | 3), x @ .., OP_CHECKSIG] if x.len() == 32 => {
+            Some(CompressedScript::new(*mark, x))
+        }
+        [65, 4, key @ .., OP_CHECKSIG] if key.len() == 64 => {
+            let (x, y) = (key.first_chunk::<32>()?, key.last_chunk::<32>()?);
+            is_point(x, y).then(|| CompressedScript::new(4 | y[31] & 1, x))
+        }
+        _ => None,
+    }
+}
+
+/// Appends the script in the form in which Core stores it (`compressor.h`,
+/// `ScriptCompression::Ser`).
+pub fn write_script(out: &mut Vec<u8>, script: &[u8]) {
+    match compress_script(script) {
+        Some(short) => out.extend_from_slice(short.as_bytes()),
+        None => {
+            write_varint(out, (script.len() + SPECIAL_SCRIPTS) as u64);
+            out.extend_from_slice(script);
+        }
+    }
+}
+
+/// A script that was read: a part of the input where stored whole, else rebuilt on the stack.
+#[derive(Clone, Debug)]
+pub struct StoredScript<'a>(Form<'a>);
+
+#[derive(Clone, Debug)]
+enum Form<'a> {
+    Whole(&'a [u8]),
+    Rebuilt { bytes: [u8; 67], length: usize },
+}
+
+impl<'a> StoredScript<'a> {
+    fn rebuilt<const N: usize>(parts: [&[u8]; N]) -> Self {
+        let (mut bytes, mut length) = ([0; 67], 0);
+        for part in parts {
+            bytes[length..length + part.len()].copy_from_slice(part);
+            length += part.len();
+        }
+        Self(Form::Rebuilt { bytes, length })
+    }
+
+    /// Reads a script as Core does (`compressor.h`, `ScriptCompression::Unser`).
+    ///
+    /// `strict` refuses what Core reads but never writes: a short form of a key that is no point
+    /// (Core gives an empty script), a script longer than can be run (Core gives `OP_RETURN`), and
+    /// one stored whole that has a short form.
+    pub(crate) fn read(reader: &mut Reader<'a>, strict: bool) -> Result<Self, CoinError> {
+        let offset = reader.position();
+        match read_size(reader)? {
+            Size::Special(kind) => Self::read_special(reader, kind, strict),
+            Size::Whole(length) if length > MAX_SCRIPT_SIZE => {
+                if strict {
+                    return Err(CoinError::ScriptTooLong { offset, length });
+                }
+                reader.take(length)?;
+                Ok(Self(Form::Whole(&[OP_RETURN])))
+            }
+            Size::Whole(length) => {
+                let script = reader.take(length)?;
+                if strict && compress_script(script).is_some() {
+                    return Err(CoinError::NotCompressed { offset });
+                }
+                Ok(Self(Form::Whole(script)))
+            }
+        }
+    }
+
+    /// What follows the number of a short form (Core `compressor.cpp`, `DecompressScript`).
+    fn read_special(reader: &mut Reader<'a>, kind: u8, strict: bool) -> Result<Self, CoinError> {
+        let offset = reader.position();
+        Ok(match kind {
+            0 => Self::rebuilt([
+                &[OP_DUP, OP_HASH160, 20],
+                reader.array::<20>()?,
+                &[OP_EQUALVERIFY, OP_CHECKSIG],
+            ]),
+            1 => Self::rebuilt([&[OP_HASH160, 20], reader.array::<20>()?, &[OP_EQUAL]]),
+            2 | 3 => Self::rebuilt([&[33, kind], reader.array::<32>()?, &[OP_CHECKSIG]]),
+            _ => {
+                let x = reader.array::<32>()?;
+                match y_of(x, kind == 5) {
+                    Some(y) => Self::rebuilt([&[65, 4], x, &y, &[OP_CHECKSIG]]),
+                    None if strict => return Err(CoinError::NotOnCurve { offset }),
+                    None => Self(Form::Whole(&[])),
+                }
+            }
+        })
+    }
+}
+
+impl Deref for StoredScript<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Form::Whole(script) => script,
+            Form::Rebuilt { bytes, length } => &bytes[..*length],
+        }
+    }
+}
+
+/// What the number before a script says.
+enum Size {
+    Special(u8),
+    Whole(usize),
+}
+
+/// Core reads the number into 32 bits (`compressor.h`, `ScriptCompression::Unser`).
+fn read_size(reader: &mut Reader<'_>) -> Result<Size, CoinError> {
+    let size = varint_u32(reader)?;
+    Ok(match (size as usize).checked_sub(SPECIAL_SCRIPTS) {
+        None => Size::Special(size as u8),
+        Some(length) => Size::Whole(length),
+    })
+}
+
+/// Passes over a stored script without rebuilding it; one longer than can be run is refused.
+pub(crate) fn skip_script(reader: &mut Reader<'_>) -> Result<(), CoinError> {
+    let offset = reader.position();
+    let length = match read_size(reader)? {
+        Size::Special(0 | 1) => 20,
+        Size::Special(_) => 32,
+        Size::Whole(length) if length > MAX_SCRIPT_SIZE => {
+            return Err(CoinError::ScriptTooLong { offset, length });
+        }
+        Size::Whole(length) => length,
+    };
+    reader.take(length)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::ReadError;
+    use bitcoin::secp256k1::{PublicKey, Secp256k1, SecretKey};
+    use proptest::prelude::*;
+
+    fn stored(script: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_script(&mut out, script);
+        out
+    }
+
+    fn read(bytes: &[u8], strict: bool) -> Result<Vec<u8>, CoinError> {
+        let mut reader = Reader::new(bytes);
+        let script = StoredScript::read(&mut reader, strict)?.to_vec();
+        reader.finish()?;
+        Ok(script)
+    }
+
+    fn pay_to_key(key: &[u8]) -> Vec<u8> {
+        [&[key.len() as u8], key, &[OP_CHECKSIG]].concat()
+    }
+
+    /// The short form as an implementation with libsecp256k1 would give it.
+    fn oracle(script: &[u8]) -> Option<Vec<u8>> {
+        let b = bitcoin::Script::from_bytes(script);
+        if b.is_p2pkh() {
+            return Some([&[0], &script[3..23]].concat());
+        }
+        if b.is_p2sh() {
+            return Some([&[1], &script[2..22]].concat());
+        }
+        match (script.first(), script.last(), script.len()) {
+            (Some(33), Some(&OP_CHECKSIG), 35) if matches!(script[1], 2 | 3) => {
+                Some(script[1..34].to_vec())
+            }
+            (Some(65), Some(&OP_CHECKSIG), 67) if script[1] == 4 => {
+                let key = PublicKey::from_slice(&script[1..66]).ok()?.serialize();
+                Some([&[key[0] + 2], &key[1..]].concat())
+            }
+            _ => None,
+        }
+    }
+
+    /// Scripts of every kind, near misses of each, and noise.
+    fn any_script() -> impl Strategy<Value = Vec<u8>> {
+        let key = (any::<[u8; 32]>(), any::<bool>()).prop_filter_map("zero", |(bytes, full)| {
+            let key = SecretKey::from_slice(&bytes).ok()?.public_key(&Secp256k1::new());
+            Some(if full { key.serialize_uncompressed().to_vec() } else { key.serialize().into() })
+        });
+        let template = prop_oneof![
+            key.prop_map(|key| pay_to_key(&key)),
+            any::<[u8; 32]>().prop_map(|x| pay_to_key(&[&[2], &x[..]].concat())),
+            any::<[u8; 32]>().prop_map(|x| pay_to_key(&[&[4], &x[..], &x[..]].concat())),
+            any::<[u8; 20]>().prop_map(|h| [&[0x76, 0xa9, 20], &h[..], &[0x88, 0xac]].concat()),
+            any::<[u8; 20]>().prop_map(|h| [&[0xa9, 20], &h[..], &[0x87]].concat()),
+            proptest::collection::vec(any::<u8>(), 0..200),
+        ];
+        (template, any::<proptest::sample::Index>(), 0u8..8, any::<bool>()).prop_map(
+            |(mut script, at, bits, spoil)| {
+                if spoil && !script.is_empty() {
+                    let at = at.index(script.len());
+                    script[at] ^= 1 << bits;
+                }
+                script
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_libsecp256k1_and_round_trips(script in any_script()) {
+            let short = compress_script(&script).map(|short| short.as_bytes().to_vec());
+            prop_assert_eq!(&short, &oracle(&script));
+            let bytes = stored(&script);
+            prop_assert_eq!(bytes.len() < script.len(), short.is_some());
+            prop_assert_eq!(read(&bytes, true), Ok(script.clone()));
+            prop_assert_eq!(read(&bytes, false), Ok(script));
+            let mut reader = Reader::new(&bytes);
+            prop_assert_eq!(skip_script(&mut reader), Ok(()));
+            prop_assert_eq!(reader.remaining(), 0);
+        }
+
+        #[test]
+        fn keys_come_back_as_libsecp256k1_has_them(x in any::<[u8; 32]>(), odd in any::<bool>()) {
+            let bytes = [&[4 + u8::from(odd)], &x[..]].concat();
+            let key = PublicKey::from_slice(&[&[2 + u8::from(odd)], &x[..]].concat());
+            let expected = key.map(|key| pay_to_key(&key.serialize_uncompressed()));
+            prop_assert_eq!(read(&bytes, true).ok(), expected.clone().ok());
+            prop_assert_eq!(read(&bytes, false), Ok(expected.unwrap_or_default()));
+        }
+
+        #[test]
+        fn strict_reading_accepts_one_form_only(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            if let Ok(script) = read(&bytes, true) {
+                prop_assert_eq!(stored(&script), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn strict_reading_refuses_a_whole_script_with_a_short_form() {
+        let script = [&[OP_HASH160, 20], &[7; 20][..], &[OP_EQUAL]].concat();
+        let whole = [&[23 + 6], &script[..]].concat();
+        assert_eq!(read(&whole, false), Ok(script));
+        assert_eq!(read(&whole, true), Err(CoinError::NotCompressed { offset: 0 }));
+    }
+
+    #[test]
+    fn a_coordinate_at_or_above_the_prime_is_no_point() {
+        // p = 2^256 - 2^32 - 977; x = 1 is on the curve, so x = p + 1 would be its second name.
+        let mut x = [0xff; 32];
+        x[27..].copy_from_slice(&[0xfe, 0xff, 0xff, 0xfc, 0x30]);
+        assert_eq!(y_of(&x, false), None);
+        let mut one = [0; 32];
+        one[31] = 1;
+        let y = y_of(&one, false).unwrap();
+        assert!(is_point(&one, &y) && !is_point(&x, &y));
+    }
+
+    #[test]
+    fn hybrid_keys_are_stored_whole() {
+        let key = SecretKey::from_slice(&[1; 32]).unwrap().public_key(&Secp256k1::new());
+        let mut bytes = key.serialize_uncompressed();
+        bytes[0] = 6 + (bytes[64] & 1);
+        assert!(PublicKey::from_slice(&bytes).is_ok(), "a valid hybrid key");
+        assert_eq!(compress_script(&pay_to_key(&bytes)), None);
+    }
+
+    #[test]
+    fn a_script_too_long_to_run_reads_as_op_return() {
+        let longest = vec![0x51; MAX_SCRIPT_SIZE];
+        assert_eq!(read(&stored(&longest), true), Ok(longest));
+        let over = stored(&[0x51; MAX_SCRIPT_SIZE + 1]);
+        let error = CoinError::ScriptTooLong { offset: 0, length: MAX_SCRIPT_SIZE + 1 };
+        assert_eq!(read(&over, false), Ok(vec![OP_RETURN]));
+        assert_eq!(read(&over, true), Err(error.clone()));
+        assert_eq!(skip_script(&mut Reader::new(&over)), Err(error));
+    }
+
+    #[test]
+    fn a_length_beyond_the_input_or_32_bits_is_an_error() {
+        let mut bytes = Vec::new();
+        write_varint(&mut bytes, u64::from(u32::MAX));
+        assert!(matches!(read(&bytes, false), Err(CoinError::Read(ReadError::End { .. }))));
+        bytes.clear();
+        write_varint(&mut bytes, u64::from(u32::MAX) + 1);
+        assert!(matches!(read(&bytes, false), Err(CoinError::Read(ReadError::TooLarge { .. }))));
+    }
+}
