@@ -8,10 +8,14 @@ mod amount;
 mod coin;
 mod compress;
 mod hashes;
+mod header;
 mod height;
 mod network;
 mod outpoint;
+mod params;
 mod read;
+mod verify;
+mod work;
 
 pub use amount::{COIN, MAX_MONEY, compress_amount, decompress_amount, money_range};
 pub use coin::{
@@ -22,7 +26,14 @@ pub use compress::{
     CompressedScript, MAX_SCRIPT_SIZE, StoredScript, compress_script, write_script,
 };
 pub use hashes::{BlockHash, MerkleRoot, ParseHashError, Txid, Wtxid};
+pub use header::Header;
 pub use height::{Height, HeightRange};
 pub use network::{Network, UnknownNetwork};
 pub use outpoint::OutPoint;
+pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, Params};
 pub use read::{COMPACT_SIZE_MAX, ReadError, Reader, write_compact_size, write_varint};
+pub use verify::{
+    ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,
+    VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS,
+};
+pub use work::{Compact, U256, block_work, check_proof_of_work, derive_target};
