@@ -1,1 +1,21 @@
-//! Placeholder.
+//! Test machinery shared by all crates: chains, oracles, faulty disks and a real bitcoind.
+//!
+//! What is here decides what the tests of everything else mean, so it is written to be obvious
+//! rather than fast, shares no code with what it checks (only the storage seam that it stands in
+//! for), and is itself checked against a real node and its data. Nothing here is part of the
+//! product.
+//!
+//! - [`chain`]: builds regtest chains in memory, valid ones and broken ones, and knows their coins.
+//! - [`oracle`]: an independent account of the formats: snapshots, set hashes, hints.
+//! - [`blkfile`]: lays blocks down in block files as Bitcoin Core does, and damages them.
+//! - [`storage`]: a disk that loses what was not synced, and a disk that fails on demand.
+//! - [`bitcoind`]: starts and talks to a real node.
+//! - [`rng`]: the one source of randomness, the same everywhere for a seed.
+
+#![allow(clippy::unwrap_used, reason = "test machinery: a failure here is a failed test")]
+
+pub mod bitcoind;
+pub mod blkfile;
+pub mod chain;
+pub mod oracle;
+pub mod rng;

@@ -1,0 +1,248 @@
+//! The life of a node: start on free ports, wait until it answers, stop or kill.
+
+use super::rpc::{self, RpcError};
+use serde_json::Value;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a node may take to start or to stop, on a slow and busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+const POLL_EVERY: Duration = Duration::from_millis(20);
+/// Another program may take a port between our choosing it and the node's binding it.
+const PORT_TRIES: usize = 5;
+
+/// Where a node keeps its data.
+#[derive(Debug)]
+pub enum NodeFolder {
+    /// A fresh folder that goes away with the node.
+    Temporary(TempDir),
+    /// A folder of the caller's, which stays.
+    Given(PathBuf),
+}
+
+impl NodeFolder {
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(folder) => folder.path(),
+            Self::Given(folder) => folder,
+        }
+    }
+}
+
+/// A running bitcoind. Dropping it kills it.
+#[derive(Debug)]
+pub struct Bitcoind {
+    process: Child,
+    folder: NodeFolder,
+    chain: String,
+    rpc_port: u16,
+    p2p_port: u16,
+    cookie: String,
+}
+
+impl Bitcoind {
+    /// Starts a regtest node in a fresh folder, with further arguments such as `-blocksxor=0`.
+    ///
+    /// # Panics
+    /// When there is no bitcoind or it does not start.
+    pub fn start(args: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("bitcoind-").tempdir();
+        Self::launch(NodeFolder::Temporary(folder.expect("a temporary folder")), "regtest", args)
+            .unwrap_or_else(|message| panic!("{message}"))
+    }
+
+    /// Starts a node for `chain` (Core's name for it) on a data directory of the caller's.
+    ///
+    /// `Err` holds what the node said when it refused to start.
+    pub fn start_in(folder: &Path, chain: &str, args: &[&str]) -> Result<Self, String> {
+        Self::launch(NodeFolder::Given(folder.to_owned()), chain, args)
+    }
+
+    /// Stops the node and starts it on the same data with other arguments.
+    ///
+    /// # Panics
+    /// When it does not stop or does not start.
+    pub fn restart(&mut self, args: &[&str]) {
+        self.shut_down();
+        // A folder of the caller's by type, so that the temporary one outlives both nodes.
+        let given = NodeFolder::Given(self.datadir().to_owned());
+        let mut next = Self::launch(given, &self.chain, args).unwrap_or_else(|m| panic!("{m}"));
+        std::mem::swap(&mut self.process, &mut next.process);
+        std::mem::swap(&mut self.cookie, &mut next.cookie);
+        self.rpc_port = next.rpc_port;
+        self.p2p_port = next.p2p_port;
+    }
+
+    /// Stops the node cleanly and hands back its folder, with all data flushed.
+    ///
+    /// # Panics
+    /// When it does not stop by itself.
+    pub fn stop(mut self) -> NodeFolder {
+        self.shut_down();
+        let gone = NodeFolder::Given(PathBuf::new());
+        std::mem::replace(&mut self.folder, gone)
+    }
+
+    /// Kills the node at once, as a power cut would, and hands back its folder.
+    pub fn kill(mut self) -> NodeFolder {
+        self.end();
+        let gone = NodeFolder::Given(PathBuf::new());
+        std::mem::replace(&mut self.folder, gone)
+    }
+
+    /// The data directory that was given to it.
+    pub fn datadir(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The part of the data directory that belongs to the node's chain.
+    pub fn chain_dir(&self) -> PathBuf {
+        chain_dir(self.datadir(), &self.chain)
+    }
+
+    /// The folder of its block files.
+    pub fn blocks_dir(&self) -> PathBuf {
+        self.chain_dir().join("blocks")
+    }
+
+    /// Where peers can reach it, on 127.0.0.1.
+    pub fn p2p_port(&self) -> u16 {
+        self.p2p_port
+    }
+
+    /// What the node has logged so far.
+    pub fn log(&self) -> String {
+        let file = self.chain_dir().join("debug.log");
+        String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned()
+    }
+
+    /// Calls a method of the node's.
+    ///
+    /// # Panics
+    /// When the node answers with an error, or not at all.
+    pub fn call(&self, method: &str, params: &[Value]) -> Value {
+        self.try_call(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// Calls a method that may well fail.
+    ///
+    /// # Panics
+    /// When the node does not answer.
+    pub fn try_call(&self, method: &str, params: &[Value]) -> Result<Value, RpcError> {
+        rpc::call(self.rpc_port, &self.cookie, method, params)
+            .unwrap_or_else(|error| panic!("bitcoind gave no answer to {method}: {error}"))
+    }
+
+    fn launch(folder: NodeFolder, chain: &str, args: &[&str]) -> Result<Self, String> {
+        let mut said = String::new();
+        for _ in 0..PORT_TRIES {
+            match Self::launch_once(folder.path(), chain, args) {
+                Ok((process, rpc_port, p2p_port, cookie)) => {
+                    let chain = chain.to_owned();
+                    return Ok(Self { process, folder, chain, rpc_port, p2p_port, cookie });
+                }
+                Err(message) if lost_a_port(&message) => said = message,
+                Err(message) => return Err(message),
+            }
+        }
+        Err(said)
+    }
+
+    fn launch_once(
+        folder: &Path,
+        chain: &str,
+        args: &[&str],
+    ) -> Result<(Child, u16, u16, String), String> {
+        let [rpc_port, p2p_port] = free_ports();
+        let cookie_file = chain_dir(folder, chain).join(".cookie");
+        // One left behind by a killed node would be taken for the new node's.
+        let _ = fs::remove_file(&cookie_file);
+        let errors = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
+        let mut process = Command::new(super::find())
+            .arg(format!("-datadir={}", folder.display()))
+            .arg(format!("-chain={chain}"))
+            .arg(format!("-rpcport={rpc_port}"))
+            .arg(format!("-bind=127.0.0.1:{p2p_port}"))
+            .args(["-connect=0", "-listen=1", "-listenonion=0", "-discover=0", "-dnsseed=0"])
+            .args(["-server=1", "-rpcthreads=2", "-printtoconsole=0", "-daemon=0"])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors.reopen().map_err(|error| error.to_string())?)
+            .spawn()
+            .map_err(|error| format!("bitcoind cannot be run: {error}"))?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Ok(Some(status)) = process.try_wait() {
+                let said = fs::read_to_string(errors.path()).unwrap_or_default();
+                return Err(format!("bitcoind ended with {status}: {}", said.trim()));
+            }
+            // It answers with an error while it warms up, so wait for a real answer.
+            if let Ok(cookie) = fs::read_to_string(&cookie_file)
+                && let Ok(Ok(_)) = rpc::call(rpc_port, &cookie, "getblockcount", &[])
+            {
+                return Ok((process, rpc_port, p2p_port, cookie));
+            }
+            if Instant::now() > deadline {
+                let _ = process.kill();
+                let _ = process.wait();
+                return Err(format!("bitcoind did not answer within {PATIENCE:?}"));
+            }
+            sleep(POLL_EVERY);
+        }
+    }
+
+    fn shut_down(&mut self) {
+        self.call("stop", &[]);
+        let deadline = Instant::now() + PATIENCE;
+        let status: ExitStatus = loop {
+            if let Some(status) = self.process.try_wait().expect("our own child") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "bitcoind did not stop within {PATIENCE:?}");
+            sleep(POLL_EVERY);
+        };
+        assert!(status.success(), "bitcoind stopped with {status}");
+    }
+
+    fn end(&mut self) {
+        // Errors mean that it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Bitcoind {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Core's folder for a chain within the data directory (Core `chainparamsbase.cpp`).
+fn chain_dir(datadir: &Path, chain: &str) -> PathBuf {
+    match chain {
+        "main" => datadir.to_owned(),
+        "test" => datadir.join("testnet3"),
+        other => datadir.join(other),
+    }
+}
+
+/// Two ports that nobody listens on right now.
+fn free_ports() -> [u16; 2] {
+    let listeners =
+        [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
+    listeners.map(|listener| listener.local_addr().expect("it is bound").port())
+}
+
+/// Whether the node ended because somebody else had one of its ports.
+fn lost_a_port(message: &str) -> bool {
+    ["Unable to bind", "Unable to start HTTP server", "Failed to listen"]
+        .iter()
+        .any(|sign| message.contains(sign))
+}

@@ -1,0 +1,298 @@
+//! [`ChainBuilder`]: a tree of blocks, a tip to build on, and full control over each block.
+
+use super::model::{self, UtxoSet};
+use super::wallet::{ScriptKind, Wallet};
+use crate::rng::Rng;
+use bitcoin::absolute::LockTime;
+use bitcoin::block::{Header, Version};
+use bitcoin::hashes::Hash;
+use bitcoin::script::Builder;
+use bitcoin::{
+    Amount, Block, BlockHash, CompactTarget, Network, OutPoint, ScriptBuf, Sequence, Transaction,
+    TxIn, TxMerkleNode, TxOut, Txid, Witness, transaction,
+};
+use std::collections::HashMap;
+
+/// Seconds from one block to the next.
+const SPACING_S: u32 = 600;
+/// Regtest's target: half of all hashes meet it, and it never changes.
+const REGTEST_BITS: u32 = 0x207f_ffff;
+/// Regtest halves the subsidy this often (Core `kernel/chainparams.cpp`).
+const HALVING_INTERVAL: u32 = 150;
+
+/// Whether a block commits to its witnesses (BIP-141).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Commitment {
+    /// When there are witnesses, as it must.
+    #[default]
+    WhenNeeded,
+    /// Although it need not.
+    Always,
+    /// Although it should.
+    Never,
+}
+
+/// What to put into a block. The default is an empty block that is valid.
+#[derive(Debug, Clone, Default)]
+pub struct BlockPlan {
+    /// All transactions but the coinbase.
+    pub transactions: Vec<Transaction>,
+    /// What the coinbase pays; unless given, the subsidy to OP_TRUE.
+    pub coinbase_outputs: Option<Vec<TxOut>>,
+    /// The whole coinbase. Still gets the witness commitment where one is due.
+    pub coinbase: Option<Transaction>,
+    /// Whether to commit to witnesses.
+    pub commitment: Commitment,
+    /// The header's time; unless given, some minutes after the parent's.
+    pub time: Option<u32>,
+    /// The header's version; unless given, one with every rule since BIP-65.
+    pub version: Option<i32>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    block: Block,
+    height: u32,
+}
+
+/// Builds regtest chains from the genesis block on.
+#[derive(Debug)]
+pub struct ChainBuilder {
+    pub(super) rng: Rng,
+    pub(super) wallet: Wallet,
+    entries: HashMap<BlockHash, Entry>,
+    outputs: HashMap<OutPoint, TxOut>,
+    coins: UtxoSet,
+    tip: BlockHash,
+    extra_nonce: u64,
+}
+
+impl ChainBuilder {
+    /// A builder at the genesis block. All it makes up comes from `seed`.
+    pub fn new(seed: u64) -> Self {
+        let genesis = bitcoin::constants::genesis_block(Network::Regtest);
+        let tip = genesis.block_hash();
+        Self {
+            rng: Rng::new(seed),
+            wallet: Wallet::new(seed),
+            entries: HashMap::from([(tip, Entry { block: genesis, height: 0 })]),
+            outputs: HashMap::new(),
+            coins: UtxoSet::new(),
+            tip,
+            extra_nonce: 0,
+        }
+    }
+
+    /// The block to build on.
+    pub fn tip(&self) -> BlockHash {
+        self.tip
+    }
+
+    /// Its height.
+    pub fn height(&self) -> u32 {
+        self.entries[&self.tip].height
+    }
+
+    /// Builds on another block from now on.
+    pub fn set_tip(&mut self, tip: BlockHash) {
+        self.coins = self.utxo_at(tip);
+        self.tip = tip;
+    }
+
+    /// A block built or added before.
+    pub fn block(&self, hash: BlockHash) -> &Block {
+        &self.entries[&hash].block
+    }
+
+    /// The chain from the genesis block to the tip, both included.
+    pub fn blocks(&self) -> Vec<Block> {
+        self.blocks_to(self.tip)
+    }
+
+    /// The chain from the genesis block to `tip`, both included.
+    pub fn blocks_to(&self, tip: BlockHash) -> Vec<Block> {
+        let mut chain = vec![self.block(tip).clone()];
+        while let Some(parent) = self.entries.get(&chain[chain.len() - 1].header.prev_blockhash) {
+            chain.push(parent.block.clone());
+        }
+        chain.reverse();
+        chain
+    }
+
+    /// The coins at the tip.
+    pub fn utxo(&self) -> &UtxoSet {
+        &self.coins
+    }
+
+    /// The coins at any block.
+    pub fn utxo_at(&self, tip: BlockHash) -> UtxoSet {
+        model::utxo_set(&self.blocks_to(tip))
+    }
+
+    /// The hints for the chain up to the tip: one entry for each height from 1 on.
+    pub fn hints(&self) -> Vec<Vec<u32>> {
+        model::hints(&self.blocks(), &self.coins)
+    }
+
+    /// The hints for the chain up to any block.
+    pub fn hints_at(&self, tip: BlockHash) -> Vec<Vec<u32>> {
+        model::hints(&self.blocks_to(tip), &self.utxo_at(tip))
+    }
+
+    /// A script that this builder can spend later, where the kind allows.
+    pub fn script(&mut self, kind: ScriptKind) -> ScriptBuf {
+        self.wallet.script(kind, &mut self.rng)
+    }
+
+    /// An output of a kind.
+    pub fn output(&mut self, satoshi: u64, kind: ScriptKind) -> TxOut {
+        TxOut { value: Amount::from_sat(satoshi), script_pubkey: self.script(kind) }
+    }
+
+    /// Spends outputs of any block that this builder holds, spent before or not. Others can be
+    /// named too: their inputs stay empty.
+    pub fn spend(&self, inputs: &[OutPoint], outputs: Vec<TxOut>) -> Transaction {
+        let coins = inputs.iter().map(|outpoint| {
+            (*outpoint, self.outputs.get(outpoint).cloned().unwrap_or(TxOut::NULL))
+        });
+        self.spend_coins(&coins.collect::<Vec<_>>(), outputs)
+    }
+
+    /// Spends outputs that the caller knows, such as those of an earlier transaction for the same
+    /// block ([`coins_of`]).
+    pub fn spend_coins(&self, coins: &[(OutPoint, TxOut)], outputs: Vec<TxOut>) -> Transaction {
+        let input = coins
+            .iter()
+            .map(|(outpoint, _)| TxIn { previous_output: *outpoint, ..TxIn::default() })
+            .collect();
+        let version = transaction::Version::TWO;
+        let mut tx = Transaction { version, lock_time: LockTime::ZERO, input, output: outputs };
+        self.sign(&mut tx, coins);
+        tx
+    }
+
+    /// Signs again after a transaction was changed; `coins` in the order of its inputs.
+    pub fn sign(&self, tx: &mut Transaction, coins: &[(OutPoint, TxOut)]) {
+        let spent: Vec<TxOut> = coins.iter().map(|(_, output)| output.clone()).collect();
+        self.wallet.sign(tx, &spent);
+    }
+
+    /// What a block at `height` may pay to its miner, fees apart.
+    pub fn subsidy(height: u32) -> u64 {
+        5_000_000_000u64.checked_shr(height / HALVING_INTERVAL).unwrap_or(0)
+    }
+
+    /// Adds a block with these transactions on the tip. The fees go to nobody.
+    pub fn block_with(&mut self, transactions: Vec<Transaction>) -> Block {
+        self.add_plan(BlockPlan { transactions, ..BlockPlan::default() })
+    }
+
+    /// Adds blocks with nothing but a coinbase.
+    pub fn empty_blocks(&mut self, count: usize) -> Vec<Block> {
+        (0..count).map(|_| self.block_with(Vec::new())).collect()
+    }
+
+    /// Adds a block on the tip.
+    pub fn add_plan(&mut self, plan: BlockPlan) -> Block {
+        let block = self.propose(plan);
+        self.add(block.clone());
+        block
+    }
+
+    /// Makes a block for the tip without adding it, to be changed further ([`seal`]).
+    pub fn propose(&mut self, plan: BlockPlan) -> Block {
+        let height = self.height() + 1;
+        let parent = self.block(self.tip).header;
+        let coinbase = plan.coinbase.unwrap_or_else(|| {
+            let outputs = plan.coinbase_outputs.unwrap_or_else(|| {
+                vec![TxOut {
+                    value: Amount::from_sat(Self::subsidy(height)),
+                    script_pubkey: ScriptBuf::from_bytes(vec![0x51]),
+                }]
+            });
+            self.coinbase(height, outputs)
+        });
+        let header = Header {
+            version: Version::from_consensus(plan.version.unwrap_or(0x2000_0000)),
+            prev_blockhash: self.tip,
+            merkle_root: TxMerkleNode::all_zeros(),
+            time: plan.time.unwrap_or(parent.time + SPACING_S),
+            bits: CompactTarget::from_consensus(REGTEST_BITS),
+            nonce: 0,
+        };
+        let mut txdata = vec![coinbase];
+        txdata.extend(plan.transactions);
+        let mut block = Block { header, txdata };
+        let witnesses = |tx: &Transaction| tx.input.iter().any(|input| !input.witness.is_empty());
+        let needed = block.txdata.iter().any(witnesses);
+        if plan.commitment == Commitment::Always
+            || needed && plan.commitment == Commitment::WhenNeeded
+        {
+            commit_witness(&mut block);
+        }
+        seal(&mut block);
+        block
+    }
+
+    /// A coinbase for `height` (BIP-34) that no other block has.
+    pub fn coinbase(&mut self, height: u32, output: Vec<TxOut>) -> Transaction {
+        self.extra_nonce += 1;
+        let script_sig = Builder::new()
+            .push_int(i64::from(height))
+            .push_slice(self.extra_nonce.to_be_bytes())
+            .into_script();
+        let input = vec![TxIn { script_sig, sequence: Sequence::MAX, ..TxIn::default() }];
+        let version = transaction::Version::TWO;
+        Transaction { version, lock_time: LockTime::ZERO, input, output }
+    }
+
+    /// Adds any block whose parent is here, and makes it the tip.
+    ///
+    /// # Panics
+    /// When the parent is not here.
+    pub fn add(&mut self, block: Block) {
+        let parent = block.header.prev_blockhash;
+        let height = self.entries.get(&parent).expect("the parent was added before").height + 1;
+        if parent != self.tip {
+            self.set_tip(parent);
+        }
+        model::apply_block(&mut self.coins, height, &block);
+        for tx in &block.txdata {
+            self.outputs.extend(coins_of(tx));
+        }
+        self.tip = block.block_hash();
+        self.entries.insert(self.tip, Entry { block, height });
+    }
+}
+
+/// The outputs of a transaction with their names.
+pub fn coins_of(tx: &Transaction) -> Vec<(OutPoint, TxOut)> {
+    let txid: Txid = tx.compute_txid();
+    (0..).zip(&tx.output).map(|(vout, out)| (OutPoint { txid, vout }, out.clone())).collect()
+}
+
+/// Adds the witness commitment as a last output of the coinbase (BIP-141).
+pub fn commit_witness(block: &mut Block) {
+    const RESERVED: [u8; 32] = [0; 32];
+    block.txdata[0].input[0].witness = Witness::from_slice(&[RESERVED]);
+    let root = block.witness_root().expect("a block has a coinbase");
+    let commitment = Block::compute_witness_commitment(&root, &RESERVED);
+    let mut script = vec![0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
+    script.extend(commitment.to_byte_array());
+    let script_pubkey = ScriptBuf::from_bytes(script);
+    block.txdata[0].output.push(TxOut { value: Amount::ZERO, script_pubkey });
+}
+
+/// Makes the header agree with the transactions, and mines.
+pub fn seal(block: &mut Block) {
+    block.header.merkle_root = block.compute_merkle_root().expect("a block has a coinbase");
+    mine(block);
+}
+
+/// Finds a nonce that meets the header's target, and changes nothing else.
+pub fn mine(block: &mut Block) {
+    let target = block.header.target();
+    while block.header.validate_pow(target).is_err() {
+        block.header.nonce = block.header.nonce.checked_add(1).expect("regtest blocks are easy");
+    }
+}

@@ -1,0 +1,84 @@
+//! The coins that a chain leaves, worked out in the most obvious way.
+//!
+//! Follows Core's rules for what becomes a coin; a spend of a coin that is not there is ignored,
+//! for this is no validator.
+
+use bitcoin::{Block, OutPoint, Script, TxOut};
+use std::collections::BTreeMap;
+
+/// An output that is in the set, and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coin {
+    /// Amount and script.
+    pub output: TxOut,
+    /// Height of the block that made it.
+    pub height: u32,
+    /// Whether a coinbase transaction made it.
+    pub coinbase: bool,
+}
+
+/// All coins by name. Its order is (txid in internal byte order, vout as a number).
+pub type UtxoSet = BTreeMap<OutPoint, Coin>;
+
+/// Outputs that never become coins (Core `script/script.h`, `CScript::IsUnspendable`).
+pub fn is_unspendable(script: &Script) -> bool {
+    script.as_bytes().first() == Some(&0x6a) || script.len() > 10_000
+}
+
+/// Spends and adds what `block` spends and makes.
+pub fn apply_block(coins: &mut UtxoSet, height: u32, block: &Block) {
+    // The genesis block's output is no coin (Core `validation.cpp`, `ConnectBlock`).
+    if height == 0 {
+        return;
+    }
+    for (place, tx) in block.txdata.iter().enumerate() {
+        let coinbase = place == 0;
+        if !coinbase {
+            for input in &tx.input {
+                coins.remove(&input.previous_output);
+            }
+        }
+        let txid = tx.compute_txid();
+        for (vout, output) in (0..).zip(&tx.output) {
+            if !is_unspendable(&output.script_pubkey) {
+                let coin = Coin { output: output.clone(), height, coinbase };
+                coins.insert(OutPoint { txid, vout }, coin);
+            }
+        }
+    }
+}
+
+/// The coins after `chain`, which starts with the genesis block.
+pub fn utxo_set<'a>(chain: impl IntoIterator<Item = &'a Block>) -> UtxoSet {
+    let mut coins = UtxoSet::new();
+    for (height, block) in (0..).zip(chain) {
+        apply_block(&mut coins, height, block);
+    }
+    coins
+}
+
+/// The hints for `chain`: for each block after the genesis block, which of its spendable outputs
+/// are coins at the end (BIP-456: outputs are counted in block order, unspendable ones not).
+pub fn hints<'a>(chain: impl IntoIterator<Item = &'a Block>, coins: &UtxoSet) -> Vec<Vec<u32>> {
+    (0..).zip(chain).skip(1).map(|(height, block)| block_hints(height, block, coins)).collect()
+}
+
+fn block_hints(height: u32, block: &Block, coins: &UtxoSet) -> Vec<u32> {
+    let mut unspent = Vec::new();
+    let mut index = 0;
+    for tx in &block.txdata {
+        let txid = tx.compute_txid();
+        for (vout, output) in (0..).zip(&tx.output) {
+            if is_unspendable(&output.script_pubkey) {
+                continue;
+            }
+            // A later transaction of the same id may have replaced the coin (BIP-30): then the
+            // one in the set is of another height, and this one is gone.
+            if coins.get(&OutPoint { txid, vout }).is_some_and(|coin| coin.height == height) {
+                unspent.push(index);
+            }
+            index += 1;
+        }
+    }
+    unspent
+}

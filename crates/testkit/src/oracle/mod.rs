@@ -1,0 +1,15 @@
+//! An account of the formats of its own, slow and obvious, to compare the product with.
+//!
+//! Written from the formats alone and sharing no code with the product; where public crates know
+//! a part (hashes, big numbers, hints), they do it. Checked against real nodes' files.
+
+mod coin;
+mod hints;
+mod set;
+
+pub use coin::{coin_bytes, compress_amount, varint};
+pub use hints::{BitOrder, hints_file, read_hints_file};
+pub use set::{hash_serialized_3, muhash, snapshot};
+
+#[cfg(test)]
+mod tests;
