@@ -5,19 +5,30 @@
 //! any number of threads share it.
 
 mod amount;
+mod block;
+mod check;
 mod coin;
 mod compress;
 mod hashes;
 mod header;
+mod header_chain;
+mod header_tree;
 mod height;
+mod merkle;
+mod muhash;
 mod network;
 mod outpoint;
 mod params;
 mod read;
+mod script;
 mod verify;
 mod work;
 
 pub use amount::{COIN, MAX_MONEY, compress_amount, decompress_amount, money_range};
+pub use block::{
+    BLOCK_SIZE_MAX, BlockLayout, BlockView, DecodeError, HEADER_SIZE, InputView, OutputView, TxView,
+};
+pub use check::{BlockBytes, BlockChecker, BlockContext, BlockError, LOCKTIME_THRESHOLD, TxError};
 pub use coin::{
     COIN_HEIGHT_MAX, Coin, CoinError, CoinRef, is_unspendable, read_coin, read_coin_strict,
     skip_coin, write_coin,
@@ -27,11 +38,19 @@ pub use compress::{
 };
 pub use hashes::{BlockHash, MerkleRoot, ParseHashError, Txid, Wtxid};
 pub use header::Header;
+pub use header_chain::{BlockPlace, HeaderChain};
+pub use header_tree::{
+    Accepted, ConnectedHeader, HeaderError, HeaderId, HeaderStatus, HeaderTree, ORPHANS_MAX,
+    REJECTED_MAX,
+};
 pub use height::{Height, HeightRange};
+pub use merkle::{Merkle, MerkleScratch, merkle_root};
+pub use muhash::{MuHash, MuHashError};
 pub use network::{Network, UnknownNetwork};
-pub use outpoint::OutPoint;
+pub use outpoint::{OutPoint, sort_vouts, vout_order};
 pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, Params};
 pub use read::{COMPACT_SIZE_MAX, ReadError, Reader, write_compact_size, write_varint};
+pub use script::{OP_RETURN, height_push, legacy_sigops, witness_commitment};
 pub use verify::{
     ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,
     VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS,

@@ -38,3 +38,58 @@ impl fmt::Display for OutPoint {
         write!(f, "{}:{}", self.txid, self.vout)
     }
 }
+
+/// From this vout on, the order of VARINTs is no longer that of the numbers: `80 80 00` (16,512)
+/// sorts before `81 00` (256).
+const VARINT_ORDER_DIFFERS: u32 = 16_512;
+
+/// How Core's database orders two outputs of one transaction: by the bytes of their VARINTs.
+pub fn vout_order(left: u32, right: u32) -> core::cmp::Ordering {
+    if left < VARINT_ORDER_DIFFERS && right < VARINT_ORDER_DIFFERS {
+        return left.cmp(&right);
+    }
+    let bytes = |vout: u32| {
+        let mut bytes = Vec::with_capacity(5);
+        crate::read::write_varint(&mut bytes, u64::from(vout));
+        bytes
+    };
+    bytes(left).cmp(&bytes(right))
+}
+
+/// Sorts what belongs to one transaction's outputs as Core's database does; `entries` must come in
+/// ascending vouts, which is nearly always the right order already.
+pub fn sort_vouts<T>(entries: &mut [T], vout: impl Fn(&T) -> u32) {
+    if entries.last().is_some_and(|last| vout(last) >= VARINT_ORDER_DIFFERS) {
+        entries.sort_by(|left, right| vout_order(vout(left), vout(right)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_round_trip(txid: [u8; 32], vout: u32) {
+            let outpoint = OutPoint { txid: Txid(txid), vout };
+            prop_assert_eq!(OutPoint::from_bytes(&outpoint.to_bytes()), outpoint);
+        }
+
+        #[test]
+        fn vouts_sort_as_their_varints(a in 0u32..40_000, b in 0u32..40_000) {
+            let (mut x, mut y) = (Vec::new(), Vec::new());
+            crate::read::write_varint(&mut x, u64::from(a));
+            crate::read::write_varint(&mut y, u64::from(b));
+            prop_assert_eq!(vout_order(a, b), x.cmp(&y));
+        }
+    }
+
+    #[test]
+    fn many_outputs_are_not_in_numeric_order() {
+        let mut vouts: Vec<u32> = (0..20_001).collect();
+        sort_vouts(&mut vouts, |&vout| vout);
+        assert!(vouts.is_sorted_by(|&a, &b| vout_order(a, b).is_lt()));
+        assert!(!vouts.is_sorted());
+    }
+}

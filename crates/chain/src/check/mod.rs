@@ -1,0 +1,220 @@
+//! Every block rule that needs no coins: a [`BlockChecker`] turns raw bytes into [`BlockBytes`].
+//!
+//! The order of the checks is Core's (`validation.cpp`: `CheckBlock`, then
+//! `ContextualCheckBlock`), so that the first thing found wrong has the same name as there. The
+//! header's own rules (proof of work, difficulty, times, versions) are the header tree's business;
+//! amounts, scripts and spending are an engine's.
+
+mod error;
+mod transaction;
+mod witness;
+
+pub use error::{BlockError, TxError};
+pub use transaction::LOCKTIME_THRESHOLD;
+
+use crate::block::{BlockLayout, BlockView, TxView};
+use crate::hashes::{BlockHash, Txid};
+use crate::height::Height;
+use crate::merkle::{Merkle, MerkleScratch, merkle_root};
+use crate::outpoint::OutPoint;
+use crate::params::Params;
+use crate::script::{height_push, legacy_sigops};
+use crate::verify::ScriptVerifier;
+use apus_hash::{Message, sha256d_many};
+use transaction::{WEIGHT_MAX, check_transaction, is_final};
+use witness::{WitnessScratch, check_witnesses};
+
+/// Greatest cost of signature operations in a block; a legacy one costs four
+/// (Core `consensus/consensus.h`).
+const SIGOPS_COST_MAX: u64 = 80_000;
+
+/// Cost of one legacy signature operation, and weight of one byte without witness.
+const WITNESS_SCALE_FACTOR: u64 = 4;
+
+/// What the header chain knows of a block before its bytes are looked at.
+#[derive(Clone, Copy)]
+pub struct BlockContext<'a> {
+    /// The network's rules.
+    pub params: &'a Params,
+    /// Where the block stands.
+    pub height: Height,
+    /// Its hash. The header behind this hash has passed every header rule.
+    pub hash: BlockHash,
+    /// Median time past of the block before (BIP-113).
+    pub median_time_past: u32,
+    /// Runs the script of a signet block's solution; needed on signet alone.
+    pub verifier: Option<&'a dyn ScriptVerifier>,
+}
+
+/// A block whose bytes were checked against its header and all rules that need no coins. There is
+/// no other way to get one than [`BlockChecker::check`].
+#[derive(Clone, Copy)]
+pub struct BlockBytes<'a> {
+    view: BlockView<'a>,
+    txids: &'a [[u8; 32]],
+    height: Height,
+    hash: BlockHash,
+}
+
+impl<'a> BlockBytes<'a> {
+    /// The block's height.
+    pub fn height(&self) -> Height {
+        self.height
+    }
+
+    /// The block's hash.
+    pub fn hash(&self) -> BlockHash {
+        self.hash
+    }
+
+    /// The block.
+    pub fn view(&self) -> BlockView<'a> {
+        self.view
+    }
+
+    /// The transactions with their ids, in block order.
+    pub fn txs(&self) -> impl ExactSizeIterator<Item = (Txid, TxView<'a>)> + use<'a> {
+        self.txids.iter().map(|&txid| Txid(txid)).zip(self.view.txs())
+    }
+}
+
+/// Checks blocks. One for each thread: it holds the working space that checking reuses.
+#[derive(Default)]
+pub struct BlockChecker {
+    layout: BlockLayout,
+    txids: Vec<[u8; 32]>,
+    merkle: MerkleScratch,
+    witness: WitnessScratch,
+    outpoints: Vec<[u8; OutPoint::SIZE]>,
+}
+
+impl BlockChecker {
+    /// Empty working space.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Checks one block.
+    pub fn check<'a>(
+        &'a mut self,
+        raw: &'a [u8],
+        context: &BlockContext<'_>,
+    ) -> Result<BlockBytes<'a>, BlockError> {
+        let Self { layout, txids, merkle, witness, outpoints } = self;
+        let view = layout.read(raw)?;
+        let found = view.hash();
+        if found != context.hash {
+            return Err(BlockError::OtherBlock { found });
+        }
+        hash_transactions(&view, txids);
+        check_merkle_root(&view, txids, merkle)?;
+        check_shape(&view)?;
+        check_each_transaction(&view, txids, outpoints)?;
+        check_sigops(&view)?;
+        check_finality(&view, txids, context)?;
+        check_coinbase_height(&view, context)?;
+        let segwit = context.height >= context.params.segwit_height;
+        check_witnesses(&view, txids, segwit, witness, merkle)?;
+        let weight = view.weight();
+        if weight > WEIGHT_MAX {
+            return Err(BlockError::Weight { weight });
+        }
+        Ok(BlockBytes { view, txids, height: context.height, hash: context.hash })
+    }
+}
+
+fn hash_transactions(view: &BlockView<'_>, txids: &mut Vec<[u8; 32]>) {
+    let messages: Vec<Message<'_>> = view.txs().map(|tx| Message(tx.id_parts())).collect();
+    txids.clear();
+    txids.resize(messages.len(), [0; 32]);
+    sha256d_many(&messages, txids);
+}
+
+/// Core `validation.cpp`, `CheckMerkleRoot`.
+fn check_merkle_root(
+    view: &BlockView<'_>,
+    txids: &[[u8; 32]],
+    scratch: &mut MerkleScratch,
+) -> Result<(), BlockError> {
+    let Merkle { root, mutated } = merkle_root(txids, scratch);
+    if root != view.merkle_root().0 {
+        return Err(BlockError::MerkleRoot);
+    }
+    if mutated { Err(BlockError::DuplicateTransactions) } else { Ok(()) }
+}
+
+/// The size limits and the place of the coinbase (Core `validation.cpp`, `CheckBlock`).
+fn check_shape(view: &BlockView<'_>) -> Result<(), BlockError> {
+    let (txs, size) = (view.tx_count(), view.stripped_size());
+    if txs == 0 || txs * 4 > WEIGHT_MAX || size * 4 > WEIGHT_MAX {
+        return Err(BlockError::Length { txs, size });
+    }
+    let mut coinbases = view.txs().enumerate().filter(|(_, tx)| tx.is_coinbase());
+    if coinbases.next().map(|(index, _)| index) != Some(0) {
+        return Err(BlockError::CoinbaseMissing);
+    }
+    match coinbases.next() {
+        Some((tx, _)) => Err(BlockError::CoinbaseMultiple { tx }),
+        None => Ok(()),
+    }
+}
+
+fn check_each_transaction(
+    view: &BlockView<'_>,
+    txids: &[[u8; 32]],
+    scratch: &mut Vec<[u8; OutPoint::SIZE]>,
+) -> Result<(), BlockError> {
+    for (index, tx) in view.txs().enumerate() {
+        check_transaction(&tx, scratch).map_err(|error| BlockError::Tx {
+            tx: index,
+            txid: Txid(txids[index]),
+            error,
+        })?;
+    }
+    Ok(())
+}
+
+/// Signature operations in plain sight (Core `consensus/tx_verify.cpp`, `GetLegacySigOpCount`).
+fn check_sigops(view: &BlockView<'_>) -> Result<(), BlockError> {
+    let sigops: u64 = view
+        .txs()
+        .map(|tx| {
+            let inputs: u64 = tx.inputs().map(|i| u64::from(legacy_sigops(i.script_sig()))).sum();
+            let outputs: u64 = tx.outputs().map(|o| u64::from(legacy_sigops(o.script()))).sum();
+            inputs + outputs
+        })
+        .sum();
+    let cost = sigops * WITNESS_SCALE_FACTOR;
+    if cost > SIGOPS_COST_MAX { Err(BlockError::SigOps { cost }) } else { Ok(()) }
+}
+
+/// Lock times, against the median time past where BIP-113 is active
+/// (Core `validation.cpp`, `ContextualCheckBlock`).
+fn check_finality(
+    view: &BlockView<'_>,
+    txids: &[[u8; 32]],
+    context: &BlockContext<'_>,
+) -> Result<(), BlockError> {
+    let csv = context.height >= context.params.csv_height;
+    let cutoff = if csv { context.median_time_past } else { view.time() };
+    match view.txs().position(|tx| !is_final(&tx, context.height, cutoff)) {
+        Some(tx) => Err(BlockError::NonFinal { tx, txid: Txid(txids[tx]) }),
+        None => Ok(()),
+    }
+}
+
+/// The height at the start of the coinbase (BIP-34).
+fn check_coinbase_height(
+    view: &BlockView<'_>,
+    context: &BlockContext<'_>,
+) -> Result<(), BlockError> {
+    if context.height < context.params.bip34_height {
+        return Ok(());
+    }
+    let (push, length) = height_push(context.height);
+    let begins = view
+        .tx(0)
+        .and_then(|coinbase| coinbase.inputs().next())
+        .is_some_and(|input| input.script_sig().starts_with(&push[..length]));
+    if begins { Ok(()) } else { Err(BlockError::CoinbaseHeight) }
+}

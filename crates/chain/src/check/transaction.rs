@@ -1,0 +1,92 @@
+//! The rules for one transaction by itself, and when it is final.
+
+use super::error::TxError;
+use crate::amount::MAX_MONEY;
+use crate::block::TxView;
+use crate::outpoint::OutPoint;
+
+/// Lock times below are heights, others are times (Core `script/script.h`).
+pub const LOCKTIME_THRESHOLD: u32 = 500_000_000;
+
+/// A sequence that switches the lock time off (Core `primitives/transaction.h`).
+const SEQUENCE_FINAL: u32 = 0xffff_ffff;
+
+/// Greatest weight of a block (Core `consensus/consensus.h`); a stripped byte weighs four.
+pub(super) const WEIGHT_MAX: usize = 4_000_000;
+
+/// Up to this many inputs are compared each with each; more are sorted.
+const INPUTS_COMPARED_MAX: usize = 8;
+
+/// Everything that Core's `CheckTransaction` asks for (`consensus/tx_check.cpp`), in its order.
+/// `scratch` is working space.
+pub(super) fn check_transaction(
+    tx: &TxView<'_>,
+    scratch: &mut Vec<[u8; OutPoint::SIZE]>,
+) -> Result<(), TxError> {
+    if tx.inputs().len() == 0 {
+        return Err(TxError::NoInputs);
+    }
+    if tx.outputs().len() == 0 {
+        return Err(TxError::NoOutputs);
+    }
+    let size = tx.stripped_size();
+    if size * 4 > WEIGHT_MAX {
+        return Err(TxError::Oversize { size });
+    }
+    check_amounts(tx)?;
+    if has_duplicate_inputs(tx, scratch) {
+        return Err(TxError::DuplicateInputs);
+    }
+    if tx.is_coinbase() {
+        let length = tx.inputs().map(|input| input.script_sig().len()).sum();
+        if !(2..=100).contains(&length) {
+            return Err(TxError::CoinbaseLength { length });
+        }
+    } else if let Some(vin) = tx.inputs().position(|input| input.is_null()) {
+        return Err(TxError::NullPrevout { vin });
+    }
+    Ok(())
+}
+
+fn check_amounts(tx: &TxView<'_>) -> Result<(), TxError> {
+    let mut total = 0u64;
+    for (vout, output) in tx.outputs().enumerate() {
+        let value = output.value();
+        let amount = u64::try_from(value).map_err(|_| TxError::OutputNegative { vout, value })?;
+        if amount > MAX_MONEY {
+            return Err(TxError::OutputTooLarge { vout, value });
+        }
+        total += amount;
+        if total > MAX_MONEY {
+            return Err(TxError::OutputTotalTooLarge);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a coin is spent twice (CVE-2018-17144). Most transactions have one input or two, where
+/// there is nothing to sort.
+fn has_duplicate_inputs(tx: &TxView<'_>, scratch: &mut Vec<[u8; OutPoint::SIZE]>) -> bool {
+    let count = tx.inputs().len();
+    if count < 2 {
+        return false;
+    }
+    if count <= INPUTS_COMPARED_MAX {
+        return tx.inputs().enumerate().any(|(index, input)| {
+            tx.inputs().skip(index + 1).any(|other| input.outpoint() == other.outpoint())
+        });
+    }
+    scratch.clear();
+    scratch.extend(tx.inputs().map(|input| *input.outpoint()));
+    scratch.sort_unstable();
+    scratch.array_windows().any(|[left, right]| left == right)
+}
+
+/// Whether the transaction may stand in a block of this height (Core `consensus/tx_verify.cpp`,
+/// `IsFinalTx`). `cutoff` is the time to compare with: the median time past of the block before
+/// where BIP-113 is active, else the block's own time.
+pub(super) fn is_final(tx: &TxView<'_>, height: u32, cutoff: u32) -> bool {
+    let lock_time = tx.lock_time();
+    let now = if lock_time < LOCKTIME_THRESHOLD { height } else { cutoff };
+    lock_time == 0 || lock_time < now || tx.inputs().all(|input| input.sequence() == SEQUENCE_FINAL)
+}
