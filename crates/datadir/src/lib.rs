@@ -1,1 +1,22 @@
-//! Placeholder.
+//! Bitcoin Core's files: block files, block index.
+//!
+//! Everything here only reads what a node wrote, never trusts it, and never takes a lock, so that
+//! a folder on a read-only disk or under a running node is as good as any other.
+
+mod error;
+mod extent;
+mod files;
+mod obfuscation;
+mod reader;
+mod scan;
+mod summary;
+#[cfg(test)]
+mod testing;
+mod window;
+
+pub use error::{BlkError, ErrorKind};
+pub use files::{BlockFile, BlockFiles, BlockLocation};
+pub use obfuscation::Obfuscation;
+pub use reader::{BlockReader, Each};
+pub use scan::Visit;
+pub use summary::{ScanSummary, Stretch};
