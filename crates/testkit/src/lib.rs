@@ -19,3 +19,4 @@ pub mod blkfile;
 pub mod chain;
 pub mod oracle;
 pub mod rng;
+pub mod storage;
