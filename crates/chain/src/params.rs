@@ -110,8 +110,10 @@ impl Params {
     }
 
     /// Blocks between two retargets (Core `consensus/params.h`, `DifficultyAdjustmentInterval`).
+    /// At least one, whatever the two numbers are.
     pub const fn difficulty_adjustment_interval(&self) -> u32 {
-        self.pow_target_timespan_seconds.get() / self.pow_target_spacing_seconds.get()
+        let blocks = self.pow_target_timespan_seconds.get() / self.pow_target_spacing_seconds.get();
+        if blocks == 0 { 1 } else { blocks }
     }
 
     /// The genesis block, serialized.

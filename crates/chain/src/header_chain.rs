@@ -1,0 +1,247 @@
+//! [`HeaderChain`]: one chain of valid headers, by height and by hash.
+//!
+//! It is a copy, made from a [`HeaderTree`] once that has its headers, and never changes: engines
+//! and sources share it while they work through heights. Only what they ask for is kept: 36 bytes
+//! a height, and 5.7 to 11.5 for the table that finds a height by hash.
+
+use crate::hashes::BlockHash;
+use crate::header::Header;
+use crate::header_tree::{HeaderError, HeaderId, HeaderStatus, HeaderTree, median_time};
+use crate::height::Height;
+use crate::params::Params;
+use hashbrown::HashTable;
+
+/// Headers of heights 0 to [`tip_height`](Self::tip_height), each the parent of the next.
+#[derive(Debug, Clone)]
+pub struct HeaderChain {
+    hashes: Vec<BlockHash>,
+    times: Vec<u32>,
+    by_hash: HashTable<Height>,
+    chain_work: u128,
+}
+
+/// Where a block lies, seen from a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockPlace {
+    /// In the chain, at this height.
+    Active(Height),
+    /// After the chain's tip, where the chain was cut.
+    Above(Height),
+    /// On another branch.
+    Stale {
+        /// Its height.
+        height: Height,
+        /// Height of the last block that its branch has in common with the chain.
+        fork_height: Height,
+    },
+    /// It waits for an unknown parent.
+    Orphan,
+    /// Its header was rejected.
+    Rejected,
+    /// Nothing is known of it.
+    Unknown,
+}
+
+/// Block hashes are uniform in their low bytes, and choosing those costs proof of work.
+pub(crate) fn table_hash(hash: &BlockHash) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = hash.0;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+impl HeaderChain {
+    /// The tree's most-work chain.
+    pub fn best_of(tree: &HeaderTree) -> Self {
+        Self::from_path(tree, &tree.path_to(tree.tip()))
+    }
+
+    /// The chain that ends in `tip`; none where that is not connected.
+    pub fn up_to(tree: &HeaderTree, tip: HeaderId) -> Option<Self> {
+        let path = tree.path_to(tip);
+        (!path.is_empty()).then(|| Self::from_path(tree, &path))
+    }
+
+    /// The most-work chain of headers that are given in order, each after its parent. The genesis
+    /// block may be among them or not.
+    pub fn from_headers<'a>(
+        params: &Params,
+        now: i64,
+        headers: impl IntoIterator<Item = &'a [u8; Header::SIZE]>,
+    ) -> Result<Self, HeaderError> {
+        let mut tree = HeaderTree::new(params, now);
+        tree.set_orphans_max(0);
+        for raw in headers {
+            tree.accept(raw)?;
+        }
+        Ok(Self::best_of(&tree))
+    }
+
+    fn from_path(tree: &HeaderTree, path: &[HeaderId]) -> Self {
+        let mut chain = Self {
+            hashes: Vec::with_capacity(path.len()),
+            times: Vec::with_capacity(path.len()),
+            by_hash: HashTable::with_capacity(path.len()),
+            chain_work: 0,
+        };
+        for (height, &id) in path.iter().enumerate() {
+            if let HeaderStatus::Connected(header) = tree.status(id) {
+                chain.times.push(header.time);
+                chain.chain_work = header.chain_work;
+            }
+            chain.hashes.push(*tree.hash(id));
+            let hashes = &chain.hashes;
+            chain.by_hash.insert_unique(table_hash(tree.hash(id)), height as Height, |&height| {
+                table_hash(&hashes[height as usize])
+            });
+        }
+        chain
+    }
+
+    /// Height of the last block.
+    pub fn tip_height(&self) -> Height {
+        (self.hashes.len() - 1) as Height
+    }
+
+    /// Hash of the last block.
+    pub fn tip_hash(&self) -> &BlockHash {
+        &self.hashes[self.hashes.len() - 1]
+    }
+
+    /// Work of the whole chain, to compare with
+    /// [`Params::minimum_chain_work`](crate::Params::minimum_chain_work).
+    pub const fn chain_work(&self) -> u128 {
+        self.chain_work
+    }
+
+    /// Hash of the block at `height`, none above the tip.
+    pub fn hash(&self, height: Height) -> Option<&BlockHash> {
+        self.hashes.get(height as usize)
+    }
+
+    /// Time of the block at `height`, none above the tip.
+    pub fn time(&self, height: Height) -> Option<u32> {
+        self.times.get(height as usize).copied()
+    }
+
+    /// Median of the times of the block at `height` and up to ten before it (Core `chain.h`,
+    /// `GetMedianTimePast`): what BIP-113 compares lock times of the block *after* with.
+    pub fn median_time_past(&self, height: Height) -> Option<u32> {
+        let below = self.times.get(..=height as usize)?;
+        Some(median_time(below.iter().rev().copied()))
+    }
+
+    /// Height of the block with this hash, none where it is not in the chain.
+    pub fn height_of(&self, hash: &BlockHash) -> Option<Height> {
+        let same = |&height: &Height| self.hashes[height as usize] == *hash;
+        self.by_hash.find(table_hash(hash), same).copied()
+    }
+}
+
+impl HeaderTree {
+    /// Where a block lies, seen from `chain`, which was made from this tree.
+    pub fn place_of(&self, chain: &HeaderChain, hash: &BlockHash) -> BlockPlace {
+        let Some(id) = self.find(hash) else {
+            let rejected = self.rejection(hash).is_some();
+            return if rejected { BlockPlace::Rejected } else { BlockPlace::Unknown };
+        };
+        let HeaderStatus::Connected(header) = self.status(id) else { return BlockPlace::Orphan };
+        let height = header.height;
+        if chain.hash(height) == Some(hash) {
+            return BlockPlace::Active(height);
+        }
+        let on_chain = |id: &HeaderId| chain.height_of(self.hash(*id));
+        match self.lineage_of(id).find_map(|id| on_chain(&id)) {
+            Some(common) if common == chain.tip_height() => BlockPlace::Above(height),
+            Some(fork_height) => BlockPlace::Stale { height, fork_height },
+            None => BlockPlace::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header_tree::Accepted;
+    use crate::header_tree::testing::{NOW, mine, mine_child, raw_headers};
+    use crate::network::Network;
+
+    #[test]
+    fn holds_signets_first_period() {
+        let raw = raw_headers("signet_0_2015.bin");
+        let times: Vec<u32> = raw.iter().map(|raw| Header::parse(raw).time).collect();
+        let params = Params::of(Network::Signet);
+        let chain = HeaderChain::from_headers(params, NOW, &raw).unwrap();
+        assert_eq!(chain.tip_height(), 2015);
+        for (height, raw) in (0..).zip(&raw) {
+            let header = Header::parse(raw);
+            assert_eq!(chain.hash(height), Some(&header.hash()));
+            assert_eq!(chain.time(height), Some(header.time));
+            assert_eq!(chain.height_of(&header.hash()), Some(height));
+            let first = (height as usize).saturating_sub(10);
+            let mut span = times[first..=height as usize].to_vec();
+            span.sort_unstable();
+            assert_eq!(chain.median_time_past(height), Some(span[span.len() / 2]));
+        }
+        assert_eq!(chain.tip_hash(), chain.hash(2015).unwrap());
+        assert_eq!(chain.hash(2016), None);
+        assert_eq!(chain.time(2016), None);
+        assert_eq!(chain.median_time_past(2016), None);
+        assert_eq!(chain.height_of(&BlockHash::ZERO), None);
+        assert_eq!(chain.chain_work(), 2016 * crate::work::block_work(0x1e03_77ae));
+    }
+
+    #[test]
+    fn headers_out_of_order_are_refused() {
+        let raw = raw_headers("signet_0_2015.bin");
+        let params = Params::of(Network::Signet);
+        let error = HeaderChain::from_headers(params, NOW, [&raw[0], &raw[2]]).unwrap_err();
+        assert_eq!(error.reason(), "prev-blk-not-found");
+        let genesis_alone = HeaderChain::from_headers(params, NOW, []).unwrap();
+        assert_eq!(genesis_alone.tip_hash(), &params.genesis_hash);
+        assert_eq!(genesis_alone.median_time_past(0), Some(params.genesis_header.time));
+    }
+
+    #[test]
+    fn every_block_has_its_place() {
+        let params = Params::of(Network::Regtest);
+        let mut tree = HeaderTree::new(params, NOW);
+        let mut accept = |header: &Header| match tree.accept(&header.to_bytes()).unwrap() {
+            Accepted::New(id) | Accepted::Orphan(id) => id,
+            Accepted::Known(_) => panic!("mined twice"),
+        };
+        let mut trunk = vec![params.genesis_header];
+        for nonce in 0..5 {
+            let next = mine_child(params, &trunk[nonce], nonce as u32);
+            accept(&next);
+            trunk.push(next);
+        }
+        let stale = mine_child(params, &trunk[2], 100);
+        let stale_tip = mine_child(params, &stale, 101);
+        let fork = accept(&stale);
+        accept(&stale_tip);
+        let lost = mine_child(params, &mine_child(params, &trunk[0], 200), 201);
+        let orphan = accept(&lost);
+        let mut invalid = mine_child(params, &trunk[5], 300);
+        invalid.version = 3;
+        let invalid = mine(params, invalid);
+        assert!(tree.accept(&invalid.to_bytes()).is_err());
+
+        let chain = HeaderChain::best_of(&tree);
+        let place = |header: &Header| tree.place_of(&chain, &header.hash());
+        assert_eq!(chain.tip_height(), 5);
+        assert_eq!(place(&trunk[0]), BlockPlace::Active(0));
+        assert_eq!(place(&trunk[5]), BlockPlace::Active(5));
+        assert_eq!(place(&stale), BlockPlace::Stale { height: 3, fork_height: 2 });
+        assert_eq!(place(&stale_tip), BlockPlace::Stale { height: 4, fork_height: 2 });
+        assert_eq!(place(&lost), BlockPlace::Orphan);
+        assert_eq!(place(&invalid), BlockPlace::Rejected);
+        assert_eq!(tree.place_of(&chain, &BlockHash::ZERO), BlockPlace::Unknown);
+
+        let cut = HeaderChain::up_to(&tree, tree.find(&trunk[3].hash()).unwrap()).unwrap();
+        assert_eq!(cut.tip_height(), 3);
+        assert_eq!(tree.place_of(&cut, &trunk[5].hash()), BlockPlace::Above(5));
+        let branch = HeaderChain::up_to(&tree, fork).unwrap();
+        let other = tree.place_of(&branch, &trunk[4].hash());
+        assert_eq!(other, BlockPlace::Stale { height: 4, fork_height: 2 });
+        assert!(HeaderChain::up_to(&tree, orphan).is_none());
+    }
+}

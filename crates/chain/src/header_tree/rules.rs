@@ -1,0 +1,168 @@
+//! The rules that a header obeys because of those before it (Core `pow.cpp`, and
+//! `validation.cpp`, `ContextualCheckBlockHeader`).
+
+use super::{Entry, HeaderError, HeaderId, HeaderTree};
+use crate::hashes::BlockHash;
+use crate::height::Height;
+use crate::params::Params;
+use crate::work::U256;
+
+/// How far ahead of the clock a header may be (Core `chain.h`, `MAX_FUTURE_BLOCK_TIME`).
+const MAX_FUTURE_BLOCK_TIME_SECONDS: i64 = 2 * 60 * 60;
+
+/// How far a period's first header may lie before its parent (Core `consensus/consensus.h`,
+/// `MAX_TIMEWARP`; BIP-94).
+const MAX_TIMEWARP_SECONDS: i64 = 600;
+
+/// Headers in the median (Core `chain.h`, `nMedianTimeSpan`).
+pub(crate) const MEDIAN_TIME_SPAN: usize = 11;
+
+/// The middle of up to [`MEDIAN_TIME_SPAN`] times, the later of two (Core `chain.h`,
+/// `GetMedianTimePast`).
+pub(crate) fn median_time(times: impl Iterator<Item = u32>) -> u32 {
+    let mut span = [0; MEDIAN_TIME_SPAN];
+    let mut count = 0;
+    for (slot, time) in span.iter_mut().zip(times) {
+        *slot = time;
+        count += 1;
+    }
+    span[..count].sort_unstable();
+    span[count / 2]
+}
+
+/// The target after a period that began and ended at these times, from the `bits` that the
+/// network's rules start from (Core `pow.cpp`, `CalculateNextWorkRequired`).
+fn retarget(params: &Params, bits: u32, first_time: u32, last_time: u32) -> u32 {
+    let timespan = i64::from(params.pow_target_timespan_seconds.get());
+    let actual = (i64::from(last_time) - i64::from(first_time)).clamp(timespan / 4, timespan * 4);
+    // Core multiplies by 32 bits of it, and wraps where the product has more than 256.
+    let product = U256::from_compact(bits).value.wrapping_mul_u32(actual as u32);
+    let divisor = U256::from_u32(params.pow_target_timespan_seconds.get());
+    let target = product.checked_div(divisor).unwrap_or(U256::ZERO);
+    target.min(params.pow_limit).to_compact()
+}
+
+impl HeaderTree {
+    fn lineage(&self, id: HeaderId) -> impl Iterator<Item = &Entry> {
+        self.lineage_of(id).map(|id| &self.entries[id.index()])
+    }
+
+    /// The target that a child of `parent` with this time must have (Core `pow.cpp`,
+    /// `GetNextWorkRequired`).
+    pub(super) fn next_bits(&self, parent: HeaderId, time: u32) -> u32 {
+        let params = &self.params;
+        let last = &self.entries[parent.index()];
+        let interval = params.difficulty_adjustment_interval();
+        if !(last.height + 1).is_multiple_of(interval) {
+            if !params.pow_allow_min_difficulty_blocks {
+                return last.bits;
+            }
+            let late =
+                i64::from(last.time) + 2 * i64::from(params.pow_target_spacing_seconds.get());
+            return if i64::from(time) > late { self.limit_bits } else { last.last_real_bits };
+        }
+        if params.pow_no_retargeting {
+            return last.bits;
+        }
+        let first = self.lineage(parent).nth(interval as usize - 1);
+        let first = first.expect("a period that ends has a first header");
+        // BIP-94: a period's last header may be an exception of minimum difficulty, its first not.
+        let bits = if params.enforce_bip94 { first.bits } else { last.bits };
+        retarget(params, bits, first.time, last.time)
+    }
+
+    /// All that depends on ancestors, in Core's order (Core `validation.cpp`,
+    /// `ContextualCheckBlockHeader`).
+    pub(super) fn check_contextual(
+        &self,
+        hash: BlockHash,
+        version: i32,
+        time: u32,
+        bits: u32,
+        parent: HeaderId,
+    ) -> Result<(), HeaderError> {
+        let height = self.entries[parent.index()].height + 1;
+        let expected = self.next_bits(parent, time);
+        if bits != expected {
+            return Err(HeaderError::BadDiffBits { hash, height, found: bits, expected });
+        }
+        self.check_time(hash, height, time, parent)?;
+        let outdated = [
+            (2, self.params.bip34_height),
+            (3, self.params.bip66_height),
+            (4, self.params.bip65_height),
+        ];
+        if outdated.iter().any(|&(least, from)| version < least && height >= from) {
+            return Err(HeaderError::BadVersion { hash, height, version });
+        }
+        Ok(())
+    }
+
+    fn check_time(
+        &self,
+        hash: BlockHash,
+        height: Height,
+        time: u32,
+        parent: HeaderId,
+    ) -> Result<(), HeaderError> {
+        let median_time_past = median_time(self.lineage(parent).map(|entry| entry.time));
+        if time <= median_time_past {
+            return Err(HeaderError::TimeTooOld { hash, height, time, median_time_past });
+        }
+        let prev_time = self.entries[parent.index()].time;
+        if self.params.enforce_bip94
+            && height.is_multiple_of(self.params.difficulty_adjustment_interval())
+            && i64::from(time) < i64::from(prev_time) - MAX_TIMEWARP_SECONDS
+        {
+            return Err(HeaderError::TimewarpAttack { hash, height, time, prev_time });
+        }
+        if i64::from(time) > self.now.saturating_add(MAX_FUTURE_BLOCK_TIME_SECONDS) {
+            return Err(HeaderError::TimeTooNew { hash, height, time, now: self.now });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Network;
+    use bitcoin::CompactTarget;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Any sequence of times and any target that main can have.
+        #[test]
+        fn retarget_agrees_with_the_reference(
+            size in 4u32..=0x1c, mantissa in 0x8000u32..0x80_0000, span in any::<u32>(),
+        ) {
+            let bits = size << 24 | mantissa;
+            let params = Params::of(Network::Main);
+            let reference = CompactTarget::from_next_work_required(
+                CompactTarget::from_consensus(bits),
+                u64::from(span),
+                &bitcoin::params::MAINNET,
+            );
+            prop_assert_eq!(retarget(params, bits, 0, span), reference.to_consensus());
+        }
+
+        #[test]
+        fn median_has_as_many_below_as_above(times in proptest::collection::vec(any::<u32>(), 1..20)) {
+            let median = median_time(times.iter().copied());
+            let span = &times[..times.len().min(11)];
+            let below = span.iter().filter(|&&time| time < median).count();
+            let above = span.iter().filter(|&&time| time > median).count();
+            prop_assert!(span.contains(&median));
+            prop_assert!(below <= span.len() / 2 && above <= (span.len() - 1) / 2);
+        }
+    }
+
+    #[test]
+    fn a_negative_timespan_counts_as_the_shortest() {
+        let params = Params::of(Network::Main);
+        let quarter = params.pow_target_timespan_seconds.get() / 4;
+        let bits = 0x1b0404cb;
+        assert_eq!(retarget(params, bits, 5_000_000, 0), retarget(params, bits, 0, quarter));
+        assert_ne!(retarget(params, bits, 5_000_000, 0), bits);
+    }
+}

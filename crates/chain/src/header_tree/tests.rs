@@ -1,0 +1,5 @@
+//! Tests of the tree: real chains, each rule, and orders.
+
+mod orders;
+mod real;
+mod rules;
