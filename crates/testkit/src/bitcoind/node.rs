@@ -140,9 +140,19 @@ impl Bitcoind {
     }
 
     fn launch(folder: NodeFolder, chain: &str, args: &[&str]) -> Result<Self, String> {
+        Self::launch_on((0..PORT_TRIES).map(|_| free_ports()), folder, chain, args)
+    }
+
+    /// Tries one pair of ports after the other.
+    fn launch_on(
+        ports: impl Iterator<Item = [u16; 2]>,
+        folder: NodeFolder,
+        chain: &str,
+        args: &[&str],
+    ) -> Result<Self, String> {
         let mut said = String::new();
-        for _ in 0..PORT_TRIES {
-            match Self::launch_once(folder.path(), chain, args) {
+        for ports in ports {
+            match Self::launch_once(ports, folder.path(), chain, args) {
                 Ok((process, rpc_port, p2p_port, cookie)) => {
                     let chain = chain.to_owned();
                     return Ok(Self { process, folder, chain, rpc_port, p2p_port, cookie });
@@ -155,11 +165,11 @@ impl Bitcoind {
     }
 
     fn launch_once(
+        [rpc_port, p2p_port]: [u16; 2],
         folder: &Path,
         chain: &str,
         args: &[&str],
     ) -> Result<(Child, u16, u16, String), String> {
-        let [rpc_port, p2p_port] = free_ports();
         let cookie_file = chain_dir(folder, chain).join(".cookie");
         // One left behind by a killed node would be taken for the new node's.
         let _ = fs::remove_file(&cookie_file);
@@ -245,4 +255,25 @@ fn lost_a_port(message: &str) -> bool {
     ["Unable to bind", "Unable to start HTTP server", "Failed to listen"]
         .iter()
         .any(|sign| message.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_lost_to_somebody_else_is_no_failure() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let taken = listener.local_addr().unwrap().port();
+        let [rpc_port, p2p_port] = free_ports();
+        let ports = [[taken, p2p_port], [rpc_port, taken], free_ports()];
+        let folder = tempfile::tempdir().unwrap();
+        let start = |ports: &[[u16; 2]]| {
+            let folder = NodeFolder::Given(folder.path().to_owned());
+            Bitcoind::launch_on(ports.iter().copied(), folder, "regtest", &[])
+        };
+        assert!(start(&ports[..2]).is_err());
+        let node = start(&ports).unwrap();
+        assert_eq!([node.rpc_port, node.p2p_port()], ports[2]);
+    }
 }

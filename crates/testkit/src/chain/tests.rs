@@ -162,3 +162,17 @@ fn bitcoind_refuses_what_the_model_ignores() {
     let plan = BlockPlan { coinbase_outputs: Some(greedy), ..BlockPlan::default() };
     assert_eq!(node.submit_block(&chain.add_plan(plan)), Err("bad-cb-amount".to_owned()));
 }
+
+#[test]
+fn bitcoind_takes_big_blocks() {
+    let node = Bitcoind::start(&[]);
+    let mut chain = ChainBuilder::new(17);
+    let kinds = [ScriptKind::Longest, ScriptKind::TooLong];
+    let outputs = (0..98).map(|place| chain.output(1, kinds[place % 2])).collect();
+    let plan = BlockPlan { coinbase_outputs: Some(outputs), ..BlockPlan::default() };
+    let block = chain.add_plan(plan);
+    assert!(block.total_size() > 980_000);
+    node.submit_block(&block).unwrap();
+    assert_eq!(node.block_at(1), block);
+    assert_eq!(node.txoutset_info().txouts, 49);
+}
