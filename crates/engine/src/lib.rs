@@ -3,3 +3,4 @@
 //! An engine learns neither where blocks come from nor where coins go.
 
 pub mod storage;
+pub mod swiftsync;

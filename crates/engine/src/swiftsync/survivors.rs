@@ -1,0 +1,87 @@
+//! The coins of one segment that survive to the stop height, collected and then sorted.
+//!
+//! The unit is the *group*: all surviving coins of one transaction in the form in which a UTXO
+//! snapshot holds them (`CompactSize(n) n×{CompactSize(vout) coin}`), so that merging runs and
+//! writing a snapshot copy bytes and never take a coin apart again.
+//!
+//! A run is a file of groups in ascending order of txid bytes; each is
+//! `txid[32] ‖ u32le length ‖ group`. Here the run is made in memory: a segment is small.
+
+use apus_chain::{CoinRef, Txid, sort_vouts, write_coin, write_compact_size};
+
+/// Surviving coins in the order in which blocks came.
+#[derive(Debug, Default)]
+pub(super) struct Survivors {
+    /// The records of the run, unsorted.
+    bytes: Vec<u8>,
+    /// Where each record begins, with the first bytes of its txid to sort by.
+    records: Vec<(u64, usize)>,
+    /// The group under construction: coins, and for each its vout and where it begins.
+    coins: Vec<u8>,
+    coin_starts: Vec<(u32, usize)>,
+}
+
+/// Bytes of a run's record before the group: the txid and the group's length.
+const RECORD_HEADER: usize = 36;
+
+impl Survivors {
+    /// Adds a coin of the transaction under way.
+    pub(super) fn push(&mut self, vout: u32, coin: CoinRef<'_>) {
+        self.coin_starts.push((vout, self.coins.len()));
+        write_coin(&mut self.coins, coin);
+    }
+
+    /// How many transactions with survivors ended.
+    pub(super) fn records(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Ends the transaction under way; one without survivors leaves nothing.
+    pub(super) fn end_transaction(&mut self, txid: Txid) {
+        if self.coin_starts.is_empty() {
+            return;
+        }
+        let start = self.bytes.len();
+        let prefix = txid.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        self.records.push((prefix, start));
+        self.bytes.extend_from_slice(&txid.0);
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.write_group();
+        let length = (self.bytes.len() - start - RECORD_HEADER) as u32;
+        self.bytes[start + 32..start + RECORD_HEADER].copy_from_slice(&length.to_le_bytes());
+        self.coins.clear();
+        self.coin_starts.clear();
+    }
+
+    /// Appends the group, its coins in the order of Core's database keys.
+    fn write_group(&mut self) {
+        let ends = self.coin_starts.iter().skip(1).map(|&(_, start)| start);
+        let mut entries: Vec<(u32, core::ops::Range<usize>)> = self
+            .coin_starts
+            .iter()
+            .zip(ends.chain([self.coins.len()]))
+            .map(|(&(vout, start), end)| (vout, start..end))
+            .collect();
+        sort_vouts(&mut entries, |entry| entry.0);
+        write_compact_size(&mut self.bytes, entries.len() as u64);
+        for (vout, range) in entries {
+            write_compact_size(&mut self.bytes, u64::from(vout));
+            self.bytes.extend_from_slice(&self.coins[range]);
+        }
+    }
+
+    /// The records sorted by txid, one after the other.
+    pub(super) fn into_run(mut self) -> Vec<u8> {
+        let bytes = &self.bytes;
+        let txid = |start: usize| &bytes[start..start + 32];
+        self.records.sort_unstable_by(|a, b| {
+            a.0.cmp(&b.0).then_with(|| txid(a.1).cmp(txid(b.1))).then(a.1.cmp(&b.1))
+        });
+        let mut run = Vec::with_capacity(bytes.len());
+        for &(_, start) in &self.records {
+            let length = bytes[start + 32..].first_chunk().map_or(0, |l| u32::from_le_bytes(*l));
+            run.extend_from_slice(&bytes[start..start + RECORD_HEADER + length as usize]);
+        }
+        run
+    }
+}
