@@ -1,4 +1,5 @@
-//! The 32-byte names of things: [`BlockHash`], [`Txid`], [`Wtxid`], [`MerkleRoot`].
+//! The 32-byte names of things: [`BlockHash`], [`Txid`], [`Wtxid`], [`MerkleRoot`],
+//! [`UtxoSetHash`].
 //!
 //! Kept in *internal* byte order (as hashed and as stored on disk); people and Core's RPC see the
 //! bytes reversed, which is what `Display` and `FromStr` do. One type each, so that a txid can
@@ -19,10 +20,8 @@ pub struct ParseHashError {
 
 /// Reads 64 hexadecimal digits in display order into internal order.
 pub(crate) fn parse_reversed_hex(text: &str) -> Result<[u8; 32], ParseHashError> {
-    let fail = || ParseHashError {
-        found: text.chars().count(),
-        text: text.chars().take(80).collect(),
-    };
+    let fail =
+        || ParseHashError { found: text.chars().count(), text: text.chars().take(80).collect() };
     let digits = text.as_bytes();
     if digits.len() != 64 {
         return Err(fail());
@@ -88,6 +87,10 @@ hash_type! {
 hash_type! {
     /// Root of the tree of transaction ids that a header commits to.
     MerkleRoot
+}
+hash_type! {
+    /// A hash over a whole UTXO set, as `gettxoutsetinfo` shows it.
+    UtxoSetHash
 }
 
 #[cfg(test)]

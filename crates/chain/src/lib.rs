@@ -21,6 +21,7 @@ mod outpoint;
 mod params;
 mod read;
 mod script;
+mod utxo_hash;
 mod verify;
 mod work;
 
@@ -36,7 +37,7 @@ pub use coin::{
 pub use compress::{
     CompressedScript, MAX_SCRIPT_SIZE, StoredScript, compress_script, write_script,
 };
-pub use hashes::{BlockHash, MerkleRoot, ParseHashError, Txid, Wtxid};
+pub use hashes::{BlockHash, MerkleRoot, ParseHashError, Txid, UtxoSetHash, Wtxid};
 pub use header::Header;
 pub use header_chain::{BlockPlace, HeaderChain};
 pub use header_tree::{
@@ -51,6 +52,7 @@ pub use outpoint::{OutPoint, sort_vouts, vout_order};
 pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, Params};
 pub use read::{COMPACT_SIZE_MAX, ReadError, Reader, write_compact_size, write_varint};
 pub use script::{OP_RETURN, height_push, legacy_sigops, witness_commitment};
+pub use utxo_hash::{HashSerialized3, UtxoStats, bogosize, write_utxo_element};
 pub use verify::{
     ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,
     VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS,

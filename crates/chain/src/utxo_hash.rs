@@ -1,0 +1,202 @@
+//! What `gettxoutsetinfo` says about a UTXO set: its hashes, sizes and sums.
+//!
+//! Both hashes cover the same bytes for each coin ([`write_utxo_element`]). `muhash`
+//! ([`MuHash`](crate::MuHash)) takes coins in any order; `hash_serialized_3` ([`HashSerialized3`])
+//! takes them by txid and, within one, by *number* of the output, which is not the order of
+//! snapshot files and databases: see [`vout_order`](crate::vout_order). Whether the coins are
+//! right is not judged here.
+
+use crate::coin::{CoinRef, coin_code};
+use crate::hashes::{Txid, UtxoSetHash};
+use crate::outpoint::OutPoint;
+use crate::read::write_compact_size;
+use apus_hash::{Sha256, sha256};
+
+/// Appends the bytes that the hashes of a set cover for one coin: outpoint, height and coinbase
+/// mark, amount and script (Core `kernel/coinstats.cpp`, `TxOutSer`).
+pub fn write_utxo_element(out: &mut Vec<u8>, outpoint: &OutPoint, coin: CoinRef<'_>) {
+    out.extend_from_slice(&outpoint.to_bytes());
+    out.extend_from_slice(&coin_code(&coin).to_le_bytes());
+    out.extend_from_slice(&coin.amount.to_le_bytes());
+    write_compact_size(out, coin.script.len() as u64);
+    out.extend_from_slice(coin.script);
+}
+
+/// A measure of a coin's size that depends on no database: txid, vout, height, amount, script
+/// length and script (Core `kernel/coinstats.cpp`, `GetBogoSize`).
+pub const fn bogosize(script_length: usize) -> u64 {
+    32 + 4 + 4 + 8 + 2 + script_length as u64
+}
+
+/// Counts and sums over a set (Core `kernel/coinstats.h`, `CCoinsStats`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct UtxoStats {
+    /// Coins, `txouts`.
+    pub coins: u64,
+    /// Transactions with at least one coin.
+    pub transactions: u64,
+    /// Sum of the amounts in satoshi; wide enough for any amounts.
+    pub total_amount: u128,
+    /// Sum of [`bogosize`].
+    pub bogosize: u64,
+    last_txid: Option<Txid>,
+}
+
+impl UtxoStats {
+    /// Counts a coin. The coins of a transaction must follow one another.
+    pub fn push(&mut self, outpoint: &OutPoint, coin: CoinRef<'_>) {
+        if self.last_txid != Some(outpoint.txid) {
+            self.last_txid = Some(outpoint.txid);
+            self.transactions += 1;
+        }
+        self.coins += 1;
+        self.total_amount += u128::from(coin.amount);
+        self.bogosize += bogosize(coin.script.len());
+    }
+}
+
+/// Bytes that are gathered before they are hashed.
+const BATCH_BYTES: usize = 1 << 16;
+
+/// `hash_serialized_3` of a set that streams by: SHA256d over all coins
+/// (Core `kernel/coinstats.cpp`, `ComputeUTXOStats`).
+///
+/// Coins come with ascending txids; those of one transaction come together, in any order, and are
+/// held until the next transaction begins.
+#[derive(Clone, Debug, Default)]
+pub struct HashSerialized3 {
+    hasher: Sha256,
+    /// Elements not hashed yet; from `group` on they belong to `txid`.
+    elements: Vec<u8>,
+    group: usize,
+    txid: Option<Txid>,
+    /// Where in `elements` each output of `txid` begins.
+    starts: Vec<(u32, usize)>,
+}
+
+impl HashSerialized3 {
+    /// The hash of nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a coin.
+    pub fn push(&mut self, outpoint: &OutPoint, coin: CoinRef<'_>) {
+        if self.txid != Some(outpoint.txid) {
+            self.end_group();
+            self.txid = Some(outpoint.txid);
+        }
+        self.starts.push((outpoint.vout, self.elements.len()));
+        write_utxo_element(&mut self.elements, outpoint, coin);
+    }
+
+    /// Puts the elements of the last transaction in order.
+    fn end_group(&mut self) {
+        if !self.starts.is_sorted() {
+            let mut ends: Vec<_> = self.starts.iter().skip(1).map(|&(_, start)| start).collect();
+            ends.push(self.elements.len());
+            let mut order: Vec<_> = self.starts.iter().zip(ends).collect();
+            order.sort_unstable_by_key(|&(&(vout, _), _)| vout);
+            let mut sorted = Vec::with_capacity(self.elements.len() - self.group);
+            for (&(_, start), end) in order {
+                sorted.extend_from_slice(&self.elements[start..end]);
+            }
+            self.elements.truncate(self.group);
+            self.elements.extend_from_slice(&sorted);
+        }
+        self.starts.clear();
+        if self.elements.len() >= BATCH_BYTES {
+            self.hasher.update(&self.elements);
+            self.elements.clear();
+        }
+        self.group = self.elements.len();
+    }
+
+    /// The hash of all coins added.
+    pub fn finish(mut self) -> UtxoSetHash {
+        self.end_group();
+        self.hasher.update(&self.elements);
+        UtxoSetHash(sha256(&self.hasher.finalize()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_hash::sha256d;
+    use proptest::prelude::*;
+
+    const COIN: CoinRef<'_> =
+        CoinRef { height: 5, coinbase: true, amount: 0x0102_0304, script: &[0x51, 0x52] };
+
+    fn at(txid: u8, vout: u32) -> OutPoint {
+        OutPoint { txid: Txid([txid; 32]), vout }
+    }
+
+    #[test]
+    fn element_of_a_coin() {
+        let mut out = Vec::new();
+        write_utxo_element(&mut out, &at(7, 9), COIN);
+        let expected: &[&[u8]] =
+            &[&[7; 32], &[9, 0, 0, 0], &[11, 0, 0, 0], &[4, 3, 2, 1, 0, 0, 0, 0], &[2, 0x51, 0x52]];
+        assert_eq!(out, expected.concat());
+    }
+
+    #[test]
+    fn statistics_count_coins_transactions_and_sums() {
+        let mut stats = UtxoStats::default();
+        for (txid, vout) in [(1, 0), (1, 5), (2, 0)] {
+            stats.push(&at(txid, vout), CoinRef { amount: u64::MAX, ..COIN });
+        }
+        assert_eq!((stats.coins, stats.transactions, stats.bogosize), (3, 2, 3 * 52));
+        assert_eq!(stats.total_amount, 3 * u128::from(u64::MAX));
+    }
+
+    /// One hash over all elements, sorted by hand.
+    fn oracle(coins: &[(OutPoint, u64)]) -> UtxoSetHash {
+        let mut sorted = coins.to_vec();
+        sorted.sort_by_key(|(outpoint, _)| (outpoint.txid, outpoint.vout));
+        let mut bytes = Vec::new();
+        for (outpoint, amount) in &sorted {
+            write_utxo_element(&mut bytes, outpoint, CoinRef { amount: *amount, ..COIN });
+        }
+        UtxoSetHash(sha256d(&bytes))
+    }
+
+    fn streamed(coins: &[(OutPoint, u64)]) -> UtxoSetHash {
+        let mut hash = HashSerialized3::new();
+        for (outpoint, amount) in coins {
+            hash.push(outpoint, CoinRef { amount: *amount, ..COIN });
+        }
+        hash.finish()
+    }
+
+    #[test]
+    fn the_hash_of_no_coins_is_that_of_nothing() {
+        assert_eq!(streamed(&[]), UtxoSetHash(sha256d(&[])));
+    }
+
+    #[test]
+    fn outputs_in_database_order_are_hashed_in_numeric_order() {
+        let mut vouts: Vec<u32> = (0..20_001).collect();
+        vouts.sort_by(|&a, &b| crate::vout_order(a, b));
+        assert!(!vouts.is_sorted());
+        let coins: Vec<_> = vouts.into_iter().map(|vout| (at(1, vout), u64::from(vout))).collect();
+        assert_eq!(streamed(&coins), oracle(&coins));
+    }
+
+    proptest! {
+        #[test]
+        fn streaming_agrees_with_sorting_everything(
+            mut coins in proptest::collection::vec((0u8..4, 0u32..50, any::<u64>()), 0..40),
+        ) {
+            coins.sort_by_key(|&(txid, vout, _)| (txid, vout));
+            coins.dedup_by_key(|&mut (txid, vout, _)| (txid, vout));
+            // Any order within a transaction: here by amount.
+            coins.sort_by_key(|&(txid, _, amount)| (txid, amount));
+            let coins: Vec<_> =
+                coins.into_iter().map(|(txid, vout, amount)| (at(txid, vout), amount)).collect();
+            prop_assert_eq!(streamed(&coins), oracle(&coins));
+        }
+    }
+}
