@@ -12,7 +12,6 @@ use std::num::NonZeroU32;
 
 const LIMIT_BITS: u32 = 0x2003_ffff;
 const START_BITS: u32 = 0x2001_ffff;
-const SPACING: u32 = 100;
 const INTERVAL: u32 = 8;
 
 /// Regtest's numbers, but the target moves: every 8 blocks, from half the limit.
@@ -199,7 +198,7 @@ fn time_too_new_from_two_hours_on_until_the_clock_moves() {
     chain.tree.set_now(now + 1);
     chain.try_push(early).unwrap();
     assert_eq!(chain.tree.rejection(&early.hash()), None);
-    chain.tree.set_now(now + i64::from(SPACING));
+    chain.tree.set_now(now + 100);
     chain.try_push(after).unwrap();
 
     let mut chain = Chain::new(moving());
