@@ -2,5 +2,6 @@
 //!
 //! An engine learns neither where blocks come from nor where coins go.
 
+pub mod script;
 pub mod storage;
 pub mod swiftsync;
