@@ -55,8 +55,7 @@ pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, Params};
 pub use read::{COMPACT_SIZE_MAX, ReadError, Reader, write_compact_size, write_varint};
 pub use script::{OP_RETURN, height_push, legacy_sigops, witness_commitment};
 pub use signet::{
-    SIGNET_VERIFY_FLAGS, SignetError, SignetFault, SignetSpend, check_signet_solution,
-    signet_spend,
+    SIGNET_VERIFY_FLAGS, SignetError, SignetFault, SignetSpend, check_signet_solution, signet_spend,
 };
 pub use subsidy::{block_subsidy, max_supply};
 pub use utxo_hash::{HashSerialized3, UtxoStats, bogosize, write_utxo_element};

@@ -274,9 +274,9 @@ fn write_push(script: &mut Vec<u8>, data: &[u8]) {
     let length = data.len() as u32;
     let [a, b, _, _] = length.to_le_bytes();
     match length {
-        ..=0x4b => script.push(a),
-        ..=0xff => script.extend_from_slice(&[OP_PUSHDATA1, a]),
-        ..=0xffff => script.extend_from_slice(&[OP_PUSHDATA2, a, b]),
+        0..=0x4b => script.push(a),
+        0x4c..=0xff => script.extend_from_slice(&[OP_PUSHDATA1, a]),
+        0x100..=0xffff => script.extend_from_slice(&[OP_PUSHDATA2, a, b]),
         _ => {
             script.push(OP_PUSHDATA4);
             script.extend_from_slice(&length.to_le_bytes());
