@@ -6,9 +6,13 @@
 mod error;
 mod extent;
 mod files;
+mod index;
+mod index_error;
+mod leveldb;
 mod obfuscation;
 mod reader;
 mod scan;
+pub mod snapshot;
 mod summary;
 #[cfg(test)]
 mod testing;
@@ -16,6 +20,8 @@ mod window;
 
 pub use error::{BlkError, ErrorKind};
 pub use files::{BlockFile, BlockFiles, BlockLocation};
+pub use index::{IndexEntry, STATUS_FAILED, STATUS_HAVE_DATA, STATUS_HAVE_UNDO, read_index};
+pub use index_error::IndexError;
 pub use obfuscation::Obfuscation;
 pub use reader::{BlockReader, Each};
 pub use scan::Visit;

@@ -2,7 +2,7 @@
 //!
 //! A scan hops from record to record, as Core does when it reindexes (`validation.cpp`,
 //! `LoadExternalBlockFile`): 8 bytes of magic and size, 80 of header, on to the next. It believes
-//! a size only if another record or the end of the file comes right after. Otherwise the block itself is asked how long it is ([`extent`](crate::extent)), and
+//! a size only if another record or the end of the file comes right after. Otherwise the block itself is asked how long it is (see `extent`), and
 //! where it gives no answer the bytes behind its magic are searched for further records, so that
 //! one flipped bit costs one block and not those behind it.
 //!

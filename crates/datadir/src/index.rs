@@ -1,0 +1,106 @@
+//! [`read_index`]: Core's block index, `blocks/index`, where every header a node knows is kept
+//! with the place of its block.
+//!
+//! A hint, never trusted: an entry is what some node once wrote, or somebody else. Headers and
+//! blocks found through it must be checked like any others, and a place in it looked up with
+//! [`BlockFiles::locate`](crate::BlockFiles::locate). Nothing is written,
+//! no lock is taken.
+
+use crate::index_error::IndexError;
+use crate::leveldb::Database;
+use apus_chain::{BlockHash, ReadError, Reader};
+use core::ops::ControlFlow;
+use std::path::Path;
+
+/// The entry has the place of a block (Core `chain.h`, `BLOCK_HAVE_DATA`).
+pub const STATUS_HAVE_DATA: u32 = 8;
+/// The entry has the place of undo data (Core `chain.h`, `BLOCK_HAVE_UNDO`).
+pub const STATUS_HAVE_UNDO: u32 = 16;
+/// The block, or one before it, was found invalid (Core `chain.h`, `BLOCK_FAILED_MASK`).
+pub const STATUS_FAILED: u32 = 32 | 64;
+
+/// The first byte of the keys of blocks (Core `node/blockstorage.cpp`, `DB_BLOCK_INDEX`).
+const KEY_BLOCK: u8 = b'b';
+
+/// What the index says about one block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IndexEntry {
+    /// The block's hash, according to the key.
+    pub hash: BlockHash,
+    /// The header.
+    pub header: [u8; 80],
+    /// Its height.
+    pub height: u32,
+    /// How far it was validated and what is stored, as flags of Core's `BlockStatus`.
+    pub status: u32,
+    /// How many transactions the block has; 0 if it never arrived.
+    pub tx_count: u32,
+    /// File number and offset of the block, if it is stored.
+    pub data: Option<(u32, u64)>,
+    /// File number and offset of its undo data, if they are stored.
+    pub undo: Option<(u32, u64)>,
+}
+
+/// Reads the block index in the folder `index` of `blocksdir`, in the order of its keys: by hash,
+/// as good as random. `visit` may stop it.
+pub fn read_index(
+    blocksdir: &Path,
+    visit: &mut dyn FnMut(IndexEntry) -> ControlFlow<()>,
+) -> Result<(), IndexError> {
+    let dir = blocksdir.join("index");
+    Database::open(&dir)?.for_each(&mut |key, value| {
+        let Some((&KEY_BLOCK, hash)) = key.split_first() else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let Ok(hash) = <[u8; 32]>::try_from(hash) else {
+            return Err(IndexError::corrupt(&dir, 0, "a block's key is not a hash"));
+        };
+        let hash = BlockHash(hash);
+        let entry = parse(hash, value).map_err(|error| IndexError::Entry {
+            path: dir.clone(),
+            hash,
+            what: error.to_string(),
+        })?;
+        Ok(visit(entry))
+    })
+}
+
+/// Core `chain.h`, `CDiskBlockIndex`. The first number is the version of the node that wrote it,
+/// long without a meaning.
+fn parse(hash: BlockHash, value: &[u8]) -> Result<IndexEntry, ReadError> {
+    let mut reader = Reader::new(value);
+    let _version = reader.varint()?;
+    let height = number(&mut reader, i32::MAX as u64)?;
+    let status = number(&mut reader, u64::from(u32::MAX))?;
+    let tx_count = number(&mut reader, u64::from(u32::MAX))?;
+    let (has_data, has_undo) = (status & STATUS_HAVE_DATA != 0, status & STATUS_HAVE_UNDO != 0);
+    let mut file = 0;
+    if has_data || has_undo {
+        file = number(&mut reader, i32::MAX as u64)?;
+    }
+    let mut place = |has: bool| -> Result<Option<(u32, u64)>, ReadError> {
+        if !has {
+            return Ok(None);
+        }
+        let offset = number(&mut reader, u64::from(u32::MAX))?;
+        Ok(Some((file, u64::from(offset))))
+    };
+    let (data, undo) = (place(has_data)?, place(has_undo)?);
+    let header = *reader.array()?;
+    reader.finish()?;
+    Ok(IndexEntry { hash, header, height, status, tx_count, data, undo })
+}
+
+/// A number of at most `limit`, which fits 32 bits.
+fn number(reader: &mut Reader<'_>, limit: u64) -> Result<u32, ReadError> {
+    let offset = reader.position();
+    let value = reader.varint()?;
+    u32::try_from(value).ok().filter(|_| value <= limit).ok_or(ReadError::TooLarge {
+        offset,
+        value,
+        limit,
+    })
+}
+
+#[cfg(test)]
+mod tests;

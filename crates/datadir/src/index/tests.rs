@@ -1,0 +1,133 @@
+//! A real node's index: what it says, and that reading leaves no trace.
+
+use super::*;
+use crate::files::BlockFiles;
+use crate::testing::fixtures;
+use apus_chain::{Network, write_varint};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+fn read_all(blocksdir: &Path) -> Vec<IndexEntry> {
+    let mut entries = Vec::new();
+    read_index(blocksdir, &mut |entry| {
+        entries.push(entry);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    entries
+}
+
+fn blocksdir() -> PathBuf {
+    fixtures().join("regtest-315/regtest/blocks")
+}
+
+#[test]
+fn a_nodes_index_leads_to_every_block() {
+    let mut entries = read_all(&blocksdir());
+    entries.sort_by_key(|entry| entry.height);
+    assert_eq!(entries.len(), 316);
+    let files = BlockFiles::open(&blocksdir(), Network::Regtest.magic()).unwrap();
+    let mut scanned = BTreeMap::new();
+    files
+        .scan(&mut |header, location| {
+            scanned.insert(*header, location);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    for (height, entry) in (0..).zip(&entries) {
+        assert_eq!(entry.height, height);
+        if height > 0 {
+            let parent = &entries[height as usize - 1];
+            assert_eq!(entry.header[4..36], parent.hash.0);
+        }
+        let (file, offset) = entry.data.unwrap();
+        assert_eq!(files.locate(file, offset).unwrap(), Some(scanned[&entry.header]));
+        assert!(entry.tx_count > 0 && entry.status & STATUS_FAILED == 0);
+        // The genesis block has no undo data.
+        assert_eq!(entry.undo.is_some(), height > 0);
+    }
+    let tip = "38bf44cc63d060418252a96a0d3f5385d143770db29209d49cceb483193e872f";
+    assert_eq!(entries[315].hash.to_string(), tip);
+}
+
+#[test]
+fn the_visitor_can_stop() {
+    let mut count = 0;
+    read_index(&blocksdir(), &mut |_| {
+        count += 1;
+        if count == 10 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+    .unwrap();
+    assert_eq!(count, 10);
+}
+
+/// Names, contents and times of a folder, its own time included.
+fn state(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
+    let changed = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+    let mut state = BTreeMap::from([(dir.to_owned(), (Vec::new(), changed(dir)))]);
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        state.insert(path.clone(), (fs::read(&path).unwrap(), changed(&path)));
+    }
+    state
+}
+
+#[test]
+fn reading_changes_nothing_and_needs_no_lock_and_no_right_to_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = dir.path().join("index");
+    fs::create_dir(&index).unwrap();
+    for entry in fs::read_dir(blocksdir().join("index")).unwrap() {
+        let entry = entry.unwrap();
+        let to = index.join(entry.file_name());
+        fs::write(&to, fs::read(entry.path()).unwrap()).unwrap();
+        let mut rights = fs::metadata(&to).unwrap().permissions();
+        rights.set_readonly(true);
+        fs::set_permissions(&to, rights).unwrap();
+    }
+    // As a running node does.
+    let lock = fs::File::open(index.join("LOCK")).unwrap();
+    lock.lock().unwrap();
+    let mut rights = fs::metadata(&index).unwrap().permissions();
+    rights.set_readonly(true);
+    fs::set_permissions(&index, rights.clone()).unwrap();
+    let before = state(&index);
+    assert_eq!(read_all(dir.path()), read_all(&blocksdir()));
+    assert_eq!(state(&index), before);
+    // So that the folder can be removed.
+    std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o700);
+    fs::set_permissions(&index, rights).unwrap();
+}
+
+#[test]
+fn no_index_is_said_plainly() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = read_index(dir.path(), &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(error, IndexError::Missing { .. }), "{error}");
+}
+
+#[test]
+fn entries_hold_what_their_status_says_and_nothing_else() {
+    let encode = |numbers: &[u64], header: usize| {
+        let mut out = Vec::new();
+        numbers.iter().for_each(|number| write_varint(&mut out, *number));
+        out.resize(out.len() + header, 7);
+        out
+    };
+    let read = |numbers: &[u64]| parse(BlockHash::ZERO, &encode(numbers, 80));
+    let headers_only = read(&[259_900, 5, 2, 0]).unwrap();
+    assert_eq!((headers_only.data, headers_only.undo), (None, None));
+    let data = read(&[259_900, 5, 3 | 8, 1, 4, 1_000]).unwrap();
+    assert_eq!((data.data, data.undo), (Some((4, 1_000)), None));
+    let undo = read(&[259_900, 5, 3 | 16, 1, 4, 2_000]).unwrap();
+    assert_eq!((undo.data, undo.undo), (None, Some((4, 2_000))));
+    let both = read(&[259_900, 5, 157, 1, 4, 1_000, 2_000]).unwrap();
+    assert_eq!((both.data, both.undo), (Some((4, 1_000)), Some((4, 2_000))));
+    assert!(read(&[259_900, 5, 157, 1, 4, 1_000, 2_000, 1]).is_err());
+    assert!(read(&[259_900, 1 << 31, 2, 0]).is_err());
+    for header in [0, 79, 81] {
+        assert!(parse(BlockHash::ZERO, &encode(&[259_900, 5, 2, 0], header)).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! [`LogReader`]: the records of a LevelDB log, the format of both `.log` files and manifests.
+//!
+//! A log is cut into blocks of 32 KiB; a record is one fragment or several, none across blocks,
+//! each with checksum, length and kind. An unfinished record at the end is what a crash, or a
+//! node writing right now, leaves behind, and counts as the end. Anything else wrong is an error.
+
+use super::crc32c;
+use crate::index_error::IndexError;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+const BLOCK: usize = 32 << 10;
+const HEAD: usize = 7;
+
+const FULL: u8 = 1;
+const FIRST: u8 = 2;
+const MIDDLE: u8 = 3;
+const LAST: u8 = 4;
+
+pub(super) struct LogReader {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    block: Vec<u8>,
+    /// File offset of `block`.
+    start: u64,
+    position: usize,
+}
+
+impl LogReader {
+    /// Refuses a log of more than `length_max` bytes, so that what is made of it is bounded too.
+    pub(super) fn open(path: &Path, length_max: u64) -> Result<Self, IndexError> {
+        let (file, length) = IndexError::open(path)?;
+        if length > length_max {
+            return Err(IndexError::corrupt(path, 0, "it is far longer than any such file"));
+        }
+        let (path, block) = (path.to_owned(), Vec::with_capacity(BLOCK));
+        Ok(Self { path, file, length, block, start: 0, position: 0 })
+    }
+
+    /// The next record, in place of what `record` held; `None` at the end. With it comes the
+    /// offset of its first fragment.
+    pub(super) fn next(&mut self, record: &mut Vec<u8>) -> Result<Option<u64>, IndexError> {
+        record.clear();
+        let mut begun: Option<u64> = None;
+        loop {
+            if self.block.len() - self.position < HEAD {
+                // What is left of a block is padding.
+                if !self.next_block()? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let at = self.start + self.position as u64;
+            let (head, rest) = self.block[self.position..].split_at(HEAD);
+            let &[c0, c1, c2, c3, l0, l1, kind] = head else { return Ok(None) };
+            let length = usize::from(u16::from_le_bytes([l0, l1]));
+            if kind == 0 && length == 0 {
+                // Space that a file system set aside.
+                self.position = self.block.len();
+                continue;
+            }
+            let Some(data) = rest.get(..length) else {
+                if self.start + self.block.len() as u64 == self.length {
+                    return Ok(None);
+                }
+                return Err(self.corrupt(at, "a log record runs past its block"));
+            };
+            if u32::from_le_bytes([c0, c1, c2, c3]) != crc32c::masked(&[kind], data) {
+                return Err(self.corrupt(at, "a log record has a wrong checksum"));
+            }
+            let fits = matches!(kind, FULL | FIRST) == begun.is_none();
+            if !fits || !(FULL..=LAST).contains(&kind) {
+                return Err(self.corrupt(at, "a log record is out of order"));
+            }
+            record.extend_from_slice(data);
+            self.position += HEAD + length;
+            let begin = *begun.get_or_insert(at);
+            if matches!(kind, FULL | LAST) {
+                return Ok(Some(begin));
+            }
+            debug_assert!(matches!(kind, FIRST | MIDDLE));
+        }
+    }
+
+    fn next_block(&mut self) -> Result<bool, IndexError> {
+        self.start += self.block.len() as u64;
+        self.position = 0;
+        let left = self.length - self.start;
+        self.block.resize(usize::try_from(left).map_or(BLOCK, |left| left.min(BLOCK)), 0);
+        IndexError::read(&self.path, &self.file, &mut self.block, self.start)?;
+        Ok(!self.block.is_empty())
+    }
+
+    pub(super) fn corrupt(&self, at: u64, what: &'static str) -> IndexError {
+        IndexError::corrupt(&self.path, at, what)
+    }
+}
