@@ -1,0 +1,295 @@
+//! One block's hints as BIP-456 writes them: an Elias-Fano element.
+//!
+//! An empty set is the byte `00`. Any other is CompactSize N (how many indices), CompactSize M
+//! (the greatest), then two bit strings, each filled up to whole bytes with zeros: L, the low ℓ
+//! bits of every index, least significant first; and H, where index number j with high part h sets
+//! bit h + j. ℓ is floor(log2((M + 1) / N)).
+//!
+//! The draft does not say how bits fill a byte, and both ways are in use under one version byte:
+//! see [`BitOrder`]. Exactly one byte string stands for a set in a given order, and only that one
+//! is accepted. Telling the orders apart is not done here.
+
+use super::error::Fault;
+use apus_chain::{ReadError, Reader, write_compact_size};
+use core::fmt;
+use core::str::FromStr;
+
+/// A block has fewer outputs than this plus one, so every index lies below it.
+///
+/// The transactions of a block without their witness take at most 1,000,000 bytes (Core
+/// `consensus/consensus.h`: 4,000,000 weight units, 4 for each such byte; before SegWit the same
+/// limit on the block), and the smallest output takes 9: 8 for its amount, 1 for the length of an
+/// empty script.
+pub const OUTPUTS_PER_BLOCK_MAX: u32 = 1_000_000 / 9;
+
+/// No valid element is longer: the worst case is one bit of H for each output and one for each
+/// index, without low bits.
+pub const ELEMENT_BYTES_MAX: usize = 10 + (2 * OUTPUTS_PER_BLOCK_MAX as usize).div_ceil(8);
+
+/// N and M take at most this much, even in forms that are refused.
+pub(super) const ELEMENT_HEADER_BYTES_MAX: usize = 18;
+
+/// How a bit string fills its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BitOrder {
+    /// From the most significant bit down: the vectors of BIP-456 and the hintsfile crate 0.1.
+    MsbFirst,
+    /// From the least significant bit up: the hintsfile crate since 0.2.
+    LsbFirst,
+}
+
+impl BitOrder {
+    /// The other one.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::MsbFirst => Self::LsbFirst,
+            Self::LsbFirst => Self::MsbFirst,
+        }
+    }
+
+    /// The name that users type.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MsbFirst => "msb",
+            Self::LsbFirst => "lsb",
+        }
+    }
+}
+
+impl fmt::Display for BitOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MsbFirst => "most significant bit first",
+            Self::LsbFirst => "least significant bit first",
+        })
+    }
+}
+
+/// The text names no bit order.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown bit order {0:?}: use msb or lsb")]
+pub struct UnknownBitOrder(pub String);
+
+impl FromStr for BitOrder {
+    type Err = UnknownBitOrder;
+    fn from_str(text: &str) -> Result<Self, UnknownBitOrder> {
+        [Self::MsbFirst, Self::LsbFirst]
+            .into_iter()
+            .find(|order| order.name() == text)
+            .ok_or_else(|| UnknownBitOrder(text.to_owned()))
+    }
+}
+
+/// N and M of an element, from which every length follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// How many indices.
+    pub n: u32,
+    /// The greatest index; 0 where there is none.
+    pub m: u32,
+    header_bytes: u8,
+}
+
+impl Shape {
+    fn new(n: u32, m: u32, header_bytes: usize) -> Result<Self, Fault> {
+        if n > m + 1 {
+            return Err(Fault::TooManyIndices { n, m });
+        }
+        Ok(Self { n, m, header_bytes: header_bytes as u8 })
+    }
+
+    /// ℓ, the number of low bits of each index. The integer quotient has the same logarithm,
+    /// rounded down, as the exact one.
+    const fn low_bits(self) -> u32 {
+        match (self.m + 1).checked_div(self.n) {
+            Some(quotient) => quotient.ilog2(),
+            None => 0,
+        }
+    }
+
+    const fn low_bytes(self) -> usize {
+        (self.n as usize * self.low_bits() as usize).div_ceil(8)
+    }
+
+    const fn high_bits(self) -> usize {
+        self.n as usize + (self.m >> self.low_bits()) as usize
+    }
+
+    /// Length of the whole element in bytes, at most [`ELEMENT_BYTES_MAX`].
+    pub const fn bytes(self) -> usize {
+        self.header_bytes as usize + self.low_bytes() + self.high_bits().div_ceil(8)
+    }
+}
+
+/// Reads N and M at the start of `bytes`, which is enough to know how long the element is.
+pub fn measure(bytes: &[u8]) -> Result<Shape, Fault> {
+    let mut reader = Reader::new(bytes);
+    let n = number(&mut reader, "N", OUTPUTS_PER_BLOCK_MAX)?;
+    if n == 0 {
+        return Shape::new(0, 0, 1);
+    }
+    let m = number(&mut reader, "M", OUTPUTS_PER_BLOCK_MAX - 1)?;
+    Shape::new(n, m, reader.position())
+}
+
+/// A CompactSize of at most `limit` as a field of a block's hints.
+pub(super) fn number(
+    reader: &mut Reader<'_>,
+    field: &'static str,
+    limit: u32,
+) -> Result<u32, Fault> {
+    match reader.compact_max(limit.into()) {
+        Ok(value) => Ok(value as u32),
+        Err(ReadError::NonCanonical { .. }) => Err(Fault::NonCanonical { field }),
+        Err(ReadError::TooLarge { value, limit, .. }) => {
+            Err(Fault::TooLarge { field, value, limit })
+        }
+        Err(ReadError::End { .. } | ReadError::Trailing { .. }) => Err(Fault::End { field }),
+    }
+}
+
+/// Decodes the element at the start of `bytes` into `indices`, replacing what was there, and says
+/// how long it is. After an error `indices` holds nothing of use.
+pub fn decode(bytes: &[u8], order: BitOrder, indices: &mut Vec<u32>) -> Result<Shape, Fault> {
+    let shape = measure(bytes)?;
+    let low_at = usize::from(shape.header_bytes);
+    let high_at = low_at + shape.low_bytes();
+    let low = bytes.get(low_at..high_at).ok_or(Fault::End { field: "L" })?;
+    let high = bytes.get(high_at..shape.bytes()).ok_or(Fault::End { field: "H" })?;
+    indices.clear();
+    match order {
+        BitOrder::MsbFirst => decode_bits::<true>(shape, low, high, indices)?,
+        BitOrder::LsbFirst => decode_bits::<false>(shape, low, high, indices)?,
+    }
+    Ok(shape)
+}
+
+fn decode_bits<const MSB: bool>(
+    shape: Shape,
+    low: &[u8],
+    high: &[u8],
+    indices: &mut Vec<u32>,
+) -> Result<(), Fault> {
+    let (n, m, low_bits) = (shape.n, shape.m, shape.low_bits());
+    check_padding::<MSB>(low, n as usize * low_bits as usize, "L")?;
+    check_padding::<MSB>(high, shape.high_bits(), "H")?;
+    let found = high.chunks(8).map(|chunk| word::<MSB>(chunk).count_ones()).sum::<u32>();
+    if found != n {
+        return Err(Fault::SetBits { found, n });
+    }
+    indices.reserve(n as usize);
+    let mut lows = LowBits::<MSB> { bytes: low, word: 0, filled: 0 };
+    let (mut base, mut rank, mut least) = (0u32, 0u32, 0u32);
+    for chunk in high.chunks(8) {
+        let mut bits = word::<MSB>(chunk);
+        while bits != 0 {
+            let high_part = base + bits.trailing_zeros() - rank;
+            let index = (high_part << low_bits) | lows.take(low_bits);
+            if index < least {
+                return Err(Fault::NotAscending { previous: least - 1, index });
+            }
+            indices.push(index);
+            least = index + 1;
+            rank += 1;
+            bits &= bits - 1;
+        }
+        base += 64;
+    }
+    if n > 0 && least != m + 1 {
+        return Err(Fault::LastIsNotM { last: least - 1, m });
+    }
+    Ok(())
+}
+
+/// Up to eight bytes as 64 bits of which the first in the string is the least significant.
+#[inline]
+fn word<const MSB: bool>(bytes: &[u8]) -> u64 {
+    let word = match bytes.first_chunk::<8>() {
+        Some(whole) => u64::from_le_bytes(*whole),
+        None => bytes.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)),
+    };
+    // Reversing all 64 bits reverses the bytes too; swapping them puts those back.
+    if MSB { word.reverse_bits().swap_bytes() } else { word }
+}
+
+fn check_padding<const MSB: bool>(
+    bytes: &[u8],
+    bits: usize,
+    field: &'static str,
+) -> Result<(), Fault> {
+    let Some(&last) = bytes.last().filter(|_| !bits.is_multiple_of(8)) else { return Ok(()) };
+    let last = if MSB { last.reverse_bits() } else { last };
+    if last >> (bits % 8) == 0 { Ok(()) } else { Err(Fault::Padding { field }) }
+}
+
+/// Takes numbers of a few bits each from the front of a bit string.
+struct LowBits<'a, const MSB: bool> {
+    bytes: &'a [u8],
+    word: u64,
+    filled: u32,
+}
+
+impl<const MSB: bool> LowBits<'_, MSB> {
+    /// The next `count` bits, at most 32; zeros after the end.
+    #[inline]
+    fn take(&mut self, count: u32) -> u32 {
+        if self.filled < count {
+            let (next, rest) = self.bytes.split_at(self.bytes.len().min(4));
+            self.bytes = rest;
+            self.word |= word::<MSB>(next) << self.filled;
+            self.filled += 32;
+        }
+        let value = self.word & ((1 << count) - 1);
+        self.word >>= count;
+        self.filled -= count;
+        value as u32
+    }
+}
+
+/// Appends the element of `indices`, which must ascend and stay below
+/// [`OUTPUTS_PER_BLOCK_MAX`]; after an error nothing is appended.
+pub fn encode(indices: &[u32], order: BitOrder, out: &mut Vec<u8>) -> Result<(), Fault> {
+    check_indices(indices)?;
+    let Some(&m) = indices.last() else {
+        out.push(0);
+        return Ok(());
+    };
+    let header_at = out.len();
+    write_compact_size(out, indices.len() as u64);
+    write_compact_size(out, m.into());
+    let low_at = out.len();
+    let shape = Shape::new(indices.len() as u32, m, low_at - header_at)?;
+    let low_bits = shape.low_bits();
+    out.resize(header_at + shape.bytes(), 0);
+    let (low, high) = out[low_at..].split_at_mut(shape.low_bytes());
+    for (rank, &index) in indices.iter().enumerate() {
+        let bits = (index & ((1 << low_bits) - 1)) << (rank * low_bits as usize % 8);
+        let at = rank * low_bits as usize / 8;
+        for (byte, part) in low[at..].iter_mut().zip(bits.to_le_bytes()) {
+            *byte |= part;
+        }
+        let position = (index >> low_bits) as usize + rank;
+        high[position / 8] |= 1 << (position % 8);
+    }
+    if order == BitOrder::MsbFirst {
+        out[low_at..].iter_mut().for_each(|byte| *byte = byte.reverse_bits());
+    }
+    Ok(())
+}
+
+/// Fails unless the indices ascend and could be those of a block's outputs.
+pub(super) fn check_indices(indices: &[u32]) -> Result<(), Fault> {
+    if let Some(pair) = indices.windows(2).find(|pair| pair[0] >= pair[1]) {
+        return Err(Fault::NotAscending { previous: pair[0], index: pair[1] });
+    }
+    let limit = OUTPUTS_PER_BLOCK_MAX - 1;
+    match indices.last() {
+        Some(&last) if last > limit => {
+            Err(Fault::TooLarge { field: "an index", value: last.into(), limit: limit.into() })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

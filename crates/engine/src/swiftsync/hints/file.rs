@@ -1,0 +1,338 @@
+//! [`HintsFile`]: a BIP-456 hintsfile, checked in one pass and then read by ranges of heights.
+//!
+//! ```text
+//! 55 54 58 4f   "UTXO"
+//! 00            version
+//! u32 LE        stop height H
+//! elements      one a block, ascending; see `elias_fano`
+//! ```
+//!
+//! The draft leaves open at which height the elements begin and whether their number stands before
+//! them; [`Layout`] lists what writers do, and the length of the file tells which it is. Opening
+//! reads every byte once, in bounded memory, so that all of a file is known to be well-formed before
+//! any of it is used. Nothing here knows whether the hints are *true*: that is for the engine,
+//! whose sums must balance.
+
+use super::elias_fano::{self, BitOrder, ELEMENT_HEADER_BYTES_MAX};
+use super::error::{Fault, HintsError};
+use super::order::{OrderEvidence, OrderTrial};
+use super::range::RangeHints;
+use super::source::{HintsSource, SourceReader};
+use super::window::Window;
+use apus_chain::{Height, HeightRange, write_compact_size};
+use apus_hash::Sha256;
+use core::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The first four bytes, "UTXO".
+pub const MAGIC: [u8; 4] = *b"UTXO";
+/// The version that BIP-456 describes.
+pub const VERSION: u8 = 0;
+/// Magic, version and height.
+const HEADER_BYTES: usize = 9;
+
+/// Every so many elements the offset of one is kept.
+pub(super) const TABLE_STEP: u32 = 1024;
+/// How much is read at once; far above the longest element.
+const PASS_BYTES: usize = 1 << 18;
+
+/// Which blocks the elements stand for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Layout {
+    /// H elements, from height 1: what the hintsfile crate, Bitcoin Core's branch and Floresta
+    /// write and read.
+    FromHeightOne,
+    /// H + 1 elements, from the genesis block, whose element is empty: the words of BIP-456.
+    FromGenesis,
+    /// As [`FromGenesis`](Self::FromGenesis), after the CompactSize H + 1: the words of BIP-456
+    /// with "vector" taken as Bitcoin's serialization takes it.
+    CountedFromGenesis,
+}
+
+impl Layout {
+    /// The height of the first element.
+    pub const fn start_height(self) -> Height {
+        match self {
+            Self::FromHeightOne => 1,
+            Self::FromGenesis | Self::CountedFromGenesis => 0,
+        }
+    }
+}
+
+/// What the user knows better than the file tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HintsOptions {
+    /// The bit order; without it the file must settle it.
+    pub order: Option<BitOrder>,
+    /// Which blocks the elements stand for; without it the length of the file must tell.
+    pub layout: Option<Layout>,
+}
+
+/// What one pass over a hintsfile found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HintsInfo {
+    /// The version byte.
+    pub version: u8,
+    /// The last height covered: the hints are true of the UTXO set after this block.
+    pub stop_height: Height,
+    /// Which blocks the elements stand for.
+    pub layout: Layout,
+    /// How bits fill bytes.
+    pub order: BitOrder,
+    /// How that is known.
+    pub order_evidence: OrderEvidence,
+    /// How many outputs are hinted to be unspent.
+    pub coins: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    /// SHA-256 of the whole file.
+    pub sha256: [u8; 32],
+}
+
+impl HintsInfo {
+    /// Bits of the file for each coin; none for a file without coins.
+    pub fn bits_per_coin(&self) -> Option<f64> {
+        self.bits_per(self.coins)
+    }
+
+    /// Bits of the file for each of the chain's `outputs`, which the file does not say.
+    pub fn bits_per_output(&self, outputs: u64) -> Option<f64> {
+        self.bits_per(outputs)
+    }
+
+    fn bits_per(&self, things: u64) -> Option<f64> {
+        (things > 0).then(|| 8.0 * self.bytes as f64 / things as f64)
+    }
+}
+
+/// A hintsfile that was found well-formed from the first byte to the last.
+#[derive(Clone)]
+pub struct HintsFile {
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What all readers of one file share.
+pub(super) struct Shared {
+    pub(super) source: Arc<dyn HintsSource>,
+    pub(super) info: HintsInfo,
+    /// Offsets of the elements 0, [`TABLE_STEP`], 2 · [`TABLE_STEP`], …
+    pub(super) table: Vec<u64>,
+}
+
+impl HintsFile {
+    /// Opens a file and checks all of it.
+    pub fn open_path(path: &Path, options: &HintsOptions) -> Result<Self, HintsError> {
+        let open = |source| HintsError::Read { height: 0, offset: 0, source };
+        Self::open(File::open(path).map_err(open)?, options)
+    }
+
+    /// Checks all of `source`: every element, their number, the end, the bit order.
+    pub fn open(
+        source: impl HintsSource + 'static,
+        options: &HintsOptions,
+    ) -> Result<Self, HintsError> {
+        let source: Arc<dyn HintsSource> = Arc::new(source);
+        let reader = Hashed { reader: SourceReader::new(&source, 0), hasher: Sha256::new() };
+        let mut pass = Pass {
+            window: Window::new(reader, PASS_BYTES, 0),
+            trial: OrderTrial::new(options.order),
+            table: Vec::new(),
+            indices: Vec::new(),
+            elements: 0,
+            coins: 0,
+            first_is_empty: false,
+        };
+        let stop_height = pass.header()?;
+        let (layout, shift) = pass.elements(stop_height, options.layout)?;
+        let (order, order_evidence) = pass.trial.verdict(shift)?;
+        let bytes = pass.window.offset();
+        let hasher = core::mem::take(&mut pass.window.reader_mut().hasher);
+        let info = HintsInfo {
+            version: VERSION,
+            stop_height,
+            layout,
+            order,
+            order_evidence,
+            coins: pass.coins,
+            bytes,
+            sha256: hasher.finalize(),
+        };
+        Ok(Self { shared: Arc::new(Shared { source, info, table: pass.table }) })
+    }
+
+    /// What the pass found.
+    pub fn info(&self) -> &HintsInfo {
+        &self.shared.info
+    }
+
+    /// The hints of `heights`, to be read on any thread. Height 0 may be among them whatever the
+    /// layout: it has none.
+    pub fn range(&self, heights: HeightRange) -> Result<RangeHints, HintsError> {
+        RangeHints::new(&self.shared, heights)
+    }
+}
+
+impl fmt::Debug for HintsFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HintsFile").field("info", self.info()).finish_non_exhaustive()
+    }
+}
+
+/// Hashes what it passes on.
+struct Hashed<R> {
+    reader: R,
+    hasher: Sha256,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.hasher.update(&buffer[..read]);
+        Ok(read)
+    }
+}
+
+/// The state of the one pass.
+struct Pass<R> {
+    window: Window<R>,
+    trial: OrderTrial,
+    table: Vec<u64>,
+    indices: Vec<u32>,
+    elements: u64,
+    coins: u64,
+    first_is_empty: bool,
+}
+
+impl<R: Read> Pass<R> {
+    fn header(&mut self) -> Result<Height, HintsError> {
+        let found = self.window.peek(HEADER_BYTES, 0)?;
+        let found = &found[..found.len().min(HEADER_BYTES)];
+        let header = |offset: usize, length: usize, expected| {
+            let end = found.len().min(offset + length);
+            let found = found.get(offset..end).unwrap_or_default();
+            Err(HintsError::header("BIP-456", offset as u64, found, expected))
+        };
+        let Some(&[m0, m1, m2, m3, version, height @ ..]) = found.first_chunk::<HEADER_BYTES>()
+        else {
+            return header(0, HEADER_BYTES, "nine bytes: 5554584f, version 00, the height");
+        };
+        if [m0, m1, m2, m3] != MAGIC {
+            return header(0, 4, "5554584f");
+        }
+        if version != VERSION {
+            return header(4, 1, "version 00");
+        }
+        let height = u32::from_le_bytes(height);
+        self.window.skip(HEADER_BYTES);
+        Ok(height)
+    }
+
+    /// Walks all elements and finds which blocks they stand for. That may be known only at the
+    /// end, so heights count from 1 unless something says otherwise; also returned is by how much
+    /// they were too high.
+    fn elements(
+        &mut self,
+        stop_height: Height,
+        given: Option<Layout>,
+    ) -> Result<(Layout, u32), HintsError> {
+        let layout = self.layout_ahead(stop_height, given)?;
+        for height in layout.start_height()..=stop_height {
+            self.element(height)?;
+            if height == 0 && !self.first_is_empty {
+                return Err(HintsError::block(0, self.table[0], Fault::Genesis));
+            }
+        }
+        if self.window.at_end(stop_height)? {
+            return Ok((layout, 0));
+        }
+        let trailing = HintsError::Trailing { height: stop_height, offset: self.window.offset() };
+        let may_start_at_genesis = given.is_none()
+            && layout == Layout::FromHeightOne
+            && (self.elements == 0 || self.first_is_empty);
+        if !may_start_at_genesis {
+            return Err(trailing);
+        }
+        // One element more, and the first is empty: then that was the genesis block's.
+        match self.element(stop_height.saturating_add(1)) {
+            Err(error @ HintsError::Read { .. }) => return Err(error),
+            Ok(()) if self.first_is_empty && self.window.at_end(stop_height)? => {}
+            _ => return Err(trailing),
+        }
+        Ok((Layout::FromGenesis, 1))
+    }
+
+    fn layout_ahead(
+        &mut self,
+        stop_height: Height,
+        given: Option<Layout>,
+    ) -> Result<Layout, HintsError> {
+        match given {
+            Some(layout @ (Layout::FromHeightOne | Layout::FromGenesis)) => Ok(layout),
+            None if self.skip_count(stop_height)? => Ok(Layout::CountedFromGenesis),
+            None => Ok(Layout::FromHeightOne),
+            Some(Layout::CountedFromGenesis) => {
+                if self.skip_count(stop_height)? {
+                    return Ok(Layout::CountedFromGenesis);
+                }
+                let found = self.window.peek(4, 0)?;
+                let found = &found[..found.len().min(4)];
+                let expected = "the height plus one as a CompactSize, then 00";
+                Err(HintsError::header("counted BIP-456", HEADER_BYTES as u64, found, expected))
+            }
+        }
+    }
+
+    /// Skips the number of elements where it stands before them. As an element these bytes would
+    /// have N = H + 1 and M = 0, which cannot be for H > 0: so there is no mistaking them.
+    fn skip_count(&mut self, stop_height: Height) -> Result<bool, HintsError> {
+        let mut prefix = Vec::new();
+        write_compact_size(&mut prefix, u64::from(stop_height) + 1);
+        let count_bytes = prefix.len();
+        prefix.push(0);
+        let ahead = self.window.peek(prefix.len() + 1, 0)?;
+        // At height 0 the genesis block's element is the last.
+        let counted = ahead.starts_with(&prefix) && (stop_height > 0 || ahead == prefix);
+        if counted {
+            self.window.skip(count_bytes);
+        }
+        Ok(counted)
+    }
+
+    fn element(&mut self, height: Height) -> Result<(), HintsError> {
+        let offset = self.window.offset();
+        if self.elements.is_multiple_of(TABLE_STEP.into()) {
+            self.table.push(offset);
+        }
+        let bytes = next_element(&mut self.window, height)?;
+        self.trial.element(height, offset, bytes, &mut self.indices)?;
+        let length = bytes.len();
+        self.window.skip(length);
+        if self.elements == 0 {
+            self.first_is_empty = self.indices.is_empty();
+        }
+        self.elements += 1;
+        self.coins += self.indices.len() as u64;
+        Ok(())
+    }
+}
+
+/// The bytes of the element ahead, which are not skipped yet.
+pub(super) fn next_element<R: Read>(
+    window: &mut Window<R>,
+    height: Height,
+) -> Result<&[u8], HintsError> {
+    let offset = window.offset();
+    let fail = |fault| HintsError::block(height, offset, fault);
+    let ahead = window.peek(ELEMENT_HEADER_BYTES_MAX, height)?;
+    if ahead.is_empty() {
+        return Err(fail(Fault::End { field: "the list of blocks" }));
+    }
+    let length = elias_fano::measure(ahead).map_err(fail)?.bytes();
+    window.peek(length, height)?.get(..length).ok_or_else(|| fail(Fault::End { field: "L or H" }))
+}
+
+#[cfg(test)]
+mod tests;

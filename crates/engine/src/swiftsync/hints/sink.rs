@@ -1,0 +1,58 @@
+//! [`Sink`]: a stream being written, with the height and the byte that its errors name.
+
+use super::error::{Fault, HintsError};
+use apus_chain::Height;
+use std::io::{self, Write};
+
+pub(super) struct Sink<W> {
+    writer: W,
+    offset: u64,
+    /// The height whose hints come next.
+    pub(super) next: Height,
+    /// Reused for the bytes of each block.
+    pub(super) scratch: Vec<u8>,
+}
+
+impl<W: Write> Sink<W> {
+    pub(super) const fn new(writer: W, start_height: Height) -> Self {
+        Self { writer, offset: 0, next: start_height, scratch: Vec::new() }
+    }
+
+    /// Writes `scratch` and empties it.
+    pub(super) fn flush_scratch(&mut self) -> Result<(), HintsError> {
+        let written = self.writer.write_all(&self.scratch);
+        self.fail_with(written)?;
+        self.offset += self.scratch.len() as u64;
+        self.scratch.clear();
+        Ok(())
+    }
+
+    /// Writes `scratch` as the hints of the next height.
+    pub(super) fn end_block(&mut self) -> Result<(), HintsError> {
+        self.flush_scratch()?;
+        self.next = self.next.saturating_add(1);
+        Ok(())
+    }
+
+    /// What is wrong with the hints of the next height; what was prepared of them is dropped.
+    pub(super) fn invalid(&mut self, fault: Fault) -> HintsError {
+        self.scratch.clear();
+        HintsError::block(self.next, self.offset, fault)
+    }
+
+    /// More or fewer blocks than up to `stop_height`.
+    pub(super) const fn miscounted(&self, stop_height: Height) -> HintsError {
+        HintsError::BlockCount { height: self.next, offset: self.offset, stop_height }
+    }
+
+    pub(super) fn finish(mut self) -> Result<W, HintsError> {
+        let flushed = self.writer.flush();
+        self.fail_with(flushed)?;
+        Ok(self.writer)
+    }
+
+    fn fail_with(&self, result: io::Result<()>) -> Result<(), HintsError> {
+        let (height, offset) = (self.next, self.offset);
+        result.map_err(|source| HintsError::Write { height, offset, source })
+    }
+}

@@ -1,0 +1,167 @@
+//! [`Window`]: a stream seen through a buffer of fixed size, with the position in the file.
+//!
+//! Whoever reads asks for so many bytes in one piece and then takes them; the buffer never grows,
+//! so memory stays bounded whatever the stream holds. It knows no encoding, only CompactSizes.
+
+use super::elias_fano::number;
+use super::error::{Fault, HintsError};
+use apus_chain::{Height, Reader};
+use std::io::{self, Read};
+
+pub(super) struct Window<R> {
+    reader: R,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    offset: u64,
+    ended: bool,
+}
+
+impl<R: Read> Window<R> {
+    /// Sees at most `capacity` bytes at once; the first byte of `reader` stands at `offset`.
+    pub(super) fn new(reader: R, capacity: usize, offset: u64) -> Self {
+        let buffer = vec![0; capacity].into_boxed_slice();
+        Self { reader, buffer, start: 0, end: 0, offset, ended: false }
+    }
+
+    /// Where the next byte stands in the file.
+    pub(super) const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// What the bytes come from.
+    pub(super) const fn reader_mut(&mut self) -> &mut R {
+        &mut self.reader
+    }
+
+    /// The bytes ahead: at least `count` (which the capacity must allow), or all there are.
+    /// `height` is what an error names.
+    pub(super) fn peek(&mut self, count: usize, height: Height) -> Result<&[u8], HintsError> {
+        debug_assert!(count <= self.buffer.len(), "the window is smaller than {count} bytes");
+        while self.end - self.start < count && !self.ended {
+            if self.buffer.len() - self.start < count {
+                self.buffer.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+            }
+            match self.reader.read(&mut self.buffer[self.end..]) {
+                Ok(0) => self.ended = true,
+                Ok(read) => self.end += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => {
+                    let offset = self.offset + (self.end - self.start) as u64;
+                    return Err(HintsError::Read { height, offset, source });
+                }
+            }
+        }
+        Ok(&self.buffer[self.start..self.end])
+    }
+
+    /// Whether no byte is left.
+    pub(super) fn at_end(&mut self, height: Height) -> Result<bool, HintsError> {
+        Ok(self.peek(1, height)?.is_empty())
+    }
+
+    /// Moves past `count` bytes that were peeked at.
+    pub(super) fn skip(&mut self, count: usize) {
+        debug_assert!(count <= self.end - self.start, "only bytes seen can be skipped");
+        self.start += count;
+        self.offset += count as u64;
+    }
+
+    /// Takes the next `N` bytes.
+    pub(super) fn array<const N: usize>(
+        &mut self,
+        height: Height,
+        field: &'static str,
+    ) -> Result<[u8; N], HintsError> {
+        let offset = self.offset;
+        let bytes = *self.peek(N, height)?.first_chunk::<N>().ok_or(HintsError::block(
+            height,
+            offset,
+            Fault::End { field },
+        ))?;
+        self.skip(N);
+        Ok(bytes)
+    }
+
+    /// Takes a CompactSize of at most `limit`.
+    pub(super) fn number(
+        &mut self,
+        height: Height,
+        field: &'static str,
+        limit: u32,
+    ) -> Result<u32, HintsError> {
+        let offset = self.offset;
+        let mut reader = Reader::new(self.peek(9, height)?);
+        let value = number(&mut reader, field, limit)
+            .map_err(|fault| HintsError::block(height, offset, fault))?;
+        let length = reader.position();
+        self.skip(length);
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives one byte at a time, with an interruption before each.
+    struct Drip<'a>(&'a [u8], bool);
+
+    impl Read for Drip<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let count = buffer.len().min(1);
+            self.0.read(&mut buffer[..count])
+        }
+    }
+
+    #[test]
+    fn pieces_come_whole_however_the_stream_arrives() {
+        let data: Vec<u8> = (0..100).collect();
+        let mut window = Window::new(Drip(&data, false), 9, 1000);
+        let mut seen = Vec::new();
+        for count in (1..=9).cycle() {
+            let bytes = window.peek(count, 0).unwrap();
+            assert!(bytes.len() >= count || seen.len() + bytes.len() == data.len());
+            let take = bytes.len().min(count);
+            seen.extend_from_slice(&bytes[..take]);
+            window.skip(take);
+            assert_eq!(window.offset(), 1000 + seen.len() as u64);
+            if take == 0 {
+                break;
+            }
+        }
+        assert_eq!(seen, data);
+        assert!(window.at_end(0).unwrap());
+    }
+
+    #[test]
+    fn numbers_are_bounded_and_strict() {
+        let bytes = [5, 0xfd, 0x00, 0x01, 0xfd, 0x05, 0x00, 0xfe];
+        let mut window = Window::new(&bytes[..], 16, 7);
+        assert_eq!(window.number(1, "x", 5).unwrap(), 5);
+        let large = window.number(1, "x", 255).unwrap_err();
+        assert!(matches!(
+            large,
+            HintsError::Block {
+                height: 1,
+                offset: 8,
+                fault: Fault::TooLarge { value: 256, .. },
+                ..
+            }
+        ));
+        window.skip(3);
+        let long = window.number(2, "x", 255).unwrap_err();
+        assert!(matches!(
+            long,
+            HintsError::Block { height: 2, offset: 11, fault: Fault::NonCanonical { .. }, .. }
+        ));
+        window.skip(3);
+        let cut = window.number(2, "x", 255).unwrap_err();
+        assert!(matches!(cut, HintsError::Block { offset: 14, fault: Fault::End { .. }, .. }));
+    }
+}
