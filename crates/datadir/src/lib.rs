@@ -12,7 +12,6 @@ mod leveldb;
 mod obfuscation;
 mod reader;
 mod scan;
-pub mod snapshot;
 mod summary;
 #[cfg(test)]
 mod testing;
