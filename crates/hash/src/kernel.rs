@@ -1,11 +1,14 @@
 //! [`Kernel`]: which implementation runs, found once at the first use.
 //!
-//! Invariant: a kernel is used only where the processor was seen to have its instructions.
+//! Invariant: a kernel is used only where the processor was seen to have its instructions; the
+//! kernels' tokens carry that proof. Nothing else in this crate asks what the machine is.
 
+use crate::groups::{Groups, Many, Nothing};
+use crate::single::Single;
 use std::sync::OnceLock;
 
 /// An implementation of SHA-256.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
     /// Plain Rust, one message at a time.
     Portable,
@@ -19,12 +22,15 @@ pub enum Kernel {
     Armv8,
 }
 
+/// All kernels, the fastest first.
+const ALL: [Kernel; 5] =
+    [Kernel::Avx512, Kernel::Armv8, Kernel::ShaNi, Kernel::Avx2, Kernel::Portable];
+
 impl Kernel {
     /// The kernel that runs in this process: the fastest of the machine, or the one that the
     /// environment variable `APUS_SHA256` names, if the machine has it.
     pub fn current() -> Self {
-        static CURRENT: OnceLock<Kernel> = OnceLock::new();
-        *CURRENT.get_or_init(|| Self::Portable)
+        Engine::current().kernel
     }
 
     /// Its name, as in `APUS_SHA256`.
@@ -40,26 +46,115 @@ impl Kernel {
 
     /// The kernels that this machine can run, the fastest first.
     pub fn available() -> Vec<Self> {
-        vec![Self::Portable]
+        ALL.into_iter().filter(|kernel| Engine::new(*kernel).is_some()).collect()
+    }
+
+    /// What `APUS_SHA256` and the machine come to.
+    fn choose(wanted: Option<&str>) -> Self {
+        let available = Self::available();
+        let named = available.iter().find(|kernel| Some(kernel.name()) == wanted);
+        *named.or(available.first()).unwrap_or(&Self::Portable)
     }
 }
 
-/// A kernel for one message at a time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Single {
-    Portable,
+/// The implementation behind the functions of this crate.
+pub(crate) struct Engine {
+    kernel: Kernel,
+    pub(crate) single: Single,
+    pub(crate) many: Box<dyn Many>,
 }
 
-impl Single {
-    pub(crate) fn current() -> Self {
-        Self::Portable
+impl Engine {
+    pub(crate) fn current() -> &'static Self {
+        static CURRENT: OnceLock<Engine> = OnceLock::new();
+        CURRENT.get_or_init(|| {
+            let wanted = std::env::var("APUS_SHA256").ok();
+            let kernel = Kernel::choose(wanted.as_deref());
+            Self::new(kernel).unwrap_or_else(Self::portable)
+        })
     }
 
-    /// Continues `state` over whole blocks.
-    #[inline]
-    pub(crate) fn compress(self, state: &mut [u32; 8], blocks: &[[u8; 64]]) {
-        match self {
-            Self::Portable => crate::portable::compress(state, blocks),
+    fn portable() -> Self {
+        Self::of_single(Kernel::Portable, Single::Portable)
+    }
+
+    fn of_single(kernel: Kernel, single: Single) -> Self {
+        Self { kernel, single, many: rest(single) }
+    }
+
+    /// The engine of `kernel`, if the machine has it.
+    pub(crate) fn new(kernel: Kernel) -> Option<Self> {
+        match kernel {
+            Kernel::Portable => Some(Self::portable()),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::ShaNi => {
+                crate::shani::ShaNi::detect().map(|it| Self::of_single(kernel, Single::ShaNi(it)))
+            }
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2 | Kernel::Avx512 => {
+                let sha = crate::shani::ShaNi::detect();
+                Self::with_rest(kernel, sha.map_or(Single::Portable, Single::ShaNi))
+            }
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Armv8 => {
+                crate::armv8::Armv8::detect().map(|it| Self::of_single(kernel, Single::Armv8(it)))
+            }
+            #[cfg(not(all(target_arch = "x86_64", target_arch = "aarch64")))]
+            _ => None,
+        }
+    }
+
+    /// A lane kernel with a given kernel for what is left over. How many lanes it must have to
+    /// beat that one is measured by `examples/kernels.rs`.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn with_rest(kernel: Kernel, single: Single) -> Option<Self> {
+        let plain = matches!(single, Single::Portable);
+        let many: Box<dyn Many> = match kernel {
+            Kernel::Avx512 => {
+                let least = if plain { 3 } else { 8 };
+                Box::new(Groups::new(crate::avx512::Avx512::detect()?, least, rest(single)))
+            }
+            Kernel::Avx2 => {
+                let least = if plain { 3 } else { 6 };
+                Box::new(Groups::new(crate::avx2::Avx2::detect()?, least, rest(single)))
+            }
+            _ => return None,
+        };
+        Some(Self { kernel, single, many })
+    }
+}
+
+/// The kernels that need few messages.
+fn rest(single: Single) -> Box<dyn Many> {
+    let one = Box::new(Groups::new(single, 1, Box::new(Nothing)));
+    match single {
+        #[cfg(target_arch = "x86_64")]
+        Single::ShaNi(two) => Box::new(Groups::new(two, 2, one)),
+        _ => one,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_choose_what_the_machine_has_and_nothing_else() {
+        let available = Kernel::available();
+        assert!(available.contains(&Kernel::Portable));
+        for kernel in ALL {
+            let expected = if available.contains(&kernel) { kernel } else { available[0] };
+            assert_eq!(Kernel::choose(Some(kernel.name())), expected);
+        }
+        for other in [None, Some(""), Some("AVX2"), Some("sse2")] {
+            assert_eq!(Kernel::choose(other), available[0]);
+        }
+    }
+
+    #[test]
+    fn an_engine_is_what_it_is_called() {
+        for kernel in Kernel::available() {
+            assert_eq!(Engine::new(kernel).map(|engine| engine.kernel), Some(kernel));
         }
     }
 }

@@ -3,9 +3,10 @@
 //! Invariant: the digest is plain SHA-256 of the 100 bytes key, then message, so that it can be
 //! checked with any other implementation. The key comes first so that its block is hashed once.
 
-use crate::digest::bytes_of;
-use crate::kernel::Single;
-use crate::rounds::{self, INITIAL};
+use crate::digest::{add_columns_to, bytes_of, keyed_block};
+use crate::groups::Many;
+use crate::kernel::Engine;
+use crate::rounds::INITIAL;
 use core::fmt;
 
 /// SHA-256 keyed by a 64-byte first block whose state is computed once; each 36-byte outpoint
@@ -25,20 +26,12 @@ impl fmt::Debug for KeyedHasher {
 impl KeyedHasher {
     /// Hashes the key.
     pub fn new(key: &[u8; 64]) -> Self {
-        let mut midstate = INITIAL;
-        Single::current().compress(&mut midstate, core::slice::from_ref(key));
-        Self { midstate }
-    }
-
-    fn state(&self, message: &[u8; 36]) -> [u32; 8] {
-        let (words, _) = message.as_chunks::<4>();
-        let words = core::array::from_fn(|i| u32::from_be_bytes(words[i]));
-        rounds::compress_keyed(self.midstate, words)
+        Self { midstate: Engine::current().single.after(INITIAL, key) }
     }
 
     /// The digest of the key followed by `message`.
     pub fn hash(&self, message: &[u8; 36]) -> [u8; 32] {
-        bytes_of(&self.state(message))
+        bytes_of(&Engine::current().single.after(self.midstate, &keyed_block(message)))
     }
 
     /// The digest of each message.
@@ -47,23 +40,26 @@ impl KeyedHasher {
     /// If `messages` and `out` differ in length.
     pub fn hash_many(&self, messages: &[[u8; 36]], out: &mut [[u8; 32]]) {
         assert_eq!(messages.len(), out.len(), "one digest for each message");
-        for (message, out) in messages.iter().zip(out) {
-            *out = self.hash(message);
-        }
+        Engine::current().many.keyed(&self.midstate, messages, out);
     }
 
     /// Adds all digests, each read as a little-endian 256-bit integer, to `sum` modulo 2^256. The
     /// limbs of `sum` are in order of significance, the least first.
     pub fn sum_many(&self, messages: &[[u8; 36]], sum: &mut [u64; 4]) {
-        for message in messages {
-            let digest = self.hash(message);
-            let mut carry = false;
-            for (limb, bytes) in sum.iter_mut().zip(digest.as_chunks::<8>().0) {
-                let (low, over) = limb.overflowing_add(u64::from_le_bytes(*bytes));
-                let (low, again) = low.overflowing_add(u64::from(carry));
-                *limb = low;
-                carry = over || again;
-            }
+        self.sum_with(&*Engine::current().many, messages, sum);
+    }
+
+    pub(crate) fn sum_with(&self, many: &dyn Many, messages: &[[u8; 36]], sum: &mut [u64; 4]) {
+        // So many that columns cannot overflow, so few that carries cost nothing.
+        for messages in messages.chunks(1 << 20) {
+            let mut columns = [0; 8];
+            many.keyed_sum(&self.midstate, messages, &mut columns);
+            add_columns_to(sum, &columns);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn midstate(&self) -> &[u32; 8] {
+        &self.midstate
     }
 }

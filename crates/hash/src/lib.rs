@@ -7,16 +7,29 @@
 //! - [`Kernel`]: what runs here; the environment variable `APUS_SHA256` forces one of
 //!   `portable`, `shani`, `avx2`, `avx512`, `armv8`.
 
+#[cfg(target_arch = "aarch64")]
+mod armv8;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod digest;
+mod groups;
 mod kernel;
 mod keyed;
+mod lanes;
 mod many;
 mod message;
 mod portable;
 mod rounds;
+#[cfg(target_arch = "x86_64")]
+mod shani;
+mod single;
 mod stream;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
 pub use kernel::Kernel;
 pub use keyed::KeyedHasher;

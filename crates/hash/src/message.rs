@@ -1,6 +1,6 @@
 //! [`Message`]: bytes to hash, in up to three pieces, and its view as padded blocks.
 //!
-//! Invariant: [`Padded::fill`] over all blocks gives the concatenated pieces followed by the
+//! Invariant: the blocks of a [`Padded`] are the concatenated pieces followed by the
 //! padding of FIPS 180-4, 5.1.1, whatever the pieces' lengths (empty ones included). Nothing is
 //! copied except blocks that lie across a border.
 
@@ -37,22 +37,51 @@ impl<'a> Padded<'a> {
         (self.len + 8) / 64 + 1
     }
 
+    /// Its length in bytes, padding not counted.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The pieces, of which any may be empty.
+    #[inline]
+    pub(crate) fn pieces(&self) -> [&'a [u8]; 3] {
+        self.pieces
+    }
+
     /// The whole blocks from `block` on that lie in one piece; empty if that block does not.
     #[inline]
-    pub(crate) fn run(&self, block: usize) -> &'a [[u8; 64]] {
+    fn run(&self, block: usize) -> &'a [[u8; 64]] {
         let mut start = block * 64;
         for piece in self.pieces {
-            match piece.get(start..) {
-                Some(rest) if !rest.is_empty() => return rest.as_chunks().0,
-                _ if start < piece.len() => return &[],
-                _ => start -= piece.len(),
+            if let Some(rest) = piece.get(start..).filter(|rest| !rest.is_empty()) {
+                return rest.as_chunks().0;
+            }
+            match start.checked_sub(piece.len()) {
+                Some(past) => start = past,
+                None => break,
             }
         }
         &[]
     }
 
+    /// At least one block from `block` on: as many as lie in one piece, or one put together in
+    /// `buffer`.
+    #[inline]
+    pub(crate) fn blocks_from<'b>(&self, block: usize, buffer: &'b mut [u8; 64]) -> &'b [[u8; 64]]
+    where
+        'a: 'b,
+    {
+        let run = self.run(block);
+        if !run.is_empty() {
+            return run;
+        }
+        self.fill(block, buffer);
+        core::slice::from_ref(buffer)
+    }
+
     /// Writes block `block`, padding included.
-    pub(crate) fn fill(&self, block: usize, out: &mut [u8; 64]) {
+    fn fill(&self, block: usize, out: &mut [u8; 64]) {
         *out = [0; 64];
         let (first, mut start) = (block * 64, 0);
         for piece in self.pieces {

@@ -1,8 +1,11 @@
 //! The 64 rounds of SHA-256 (FIPS 180-4, 6.2.2), written once for every kind of word.
 //!
-//! A [`Word`] is one 32-bit word of one message (`u32`) or the same word of several messages in
-//! the lanes of a vector register. Invariant: lanes never mix here, so what holds for `u32` holds
-//! for each lane. This module does no padding and reads no bytes.
+//! A word is one 32-bit word of one message (`u32`) or the same word of several messages in the
+//! lanes of a vector register. Invariant: lanes never mix here, so what holds for `u32` holds for
+//! each lane. This module does no padding and reads no bytes.
+//!
+//! A macro rather than a trait: only functions that themselves enable a vector instruction set are
+//! compiled to it well and quickly, and a generic function cannot enable one for one type only.
 
 /// Initial hash value (FIPS 180-4, 5.3.3).
 pub(crate) const INITIAL: [u32; 8] = [
@@ -29,98 +32,8 @@ pub(crate) const K: [u32; 64] = [
     0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208, 0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2,
 ];
 
-/// One 32-bit word, or one word of each lane.
-pub(crate) trait Word: Copy {
-    /// The same number in every lane. Takes an existing word because a vector word may only be
-    /// made where the processor has the instructions, and `self` is the proof of that.
-    fn constant(self, value: u32) -> Self;
-    /// Sum modulo 2^32.
-    fn add(self, other: Self) -> Self;
-    /// Rotation to the right by `N` bits.
-    fn ror<const N: i32>(self) -> Self;
-    /// Shift to the right by `N` bits.
-    fn shr<const N: i32>(self) -> Self;
-    /// Exclusive or of three words.
-    fn xor3(self, b: Self, c: Self) -> Self;
-    /// `Ch` of FIPS 180-4, 4.1.2: bits of `f` where `self` has ones, of `g` where it has zeros.
-    fn choose(self, f: Self, g: Self) -> Self;
-    /// `Maj` of FIPS 180-4, 4.1.2: the bit that at least two of the three have.
-    fn majority(self, b: Self, c: Self) -> Self;
-}
-
-#[inline(always)]
-fn big_sigma_0<W: Word>(a: W) -> W {
-    a.ror::<2>().xor3(a.ror::<13>(), a.ror::<22>())
-}
-
-#[inline(always)]
-fn big_sigma_1<W: Word>(e: W) -> W {
-    e.ror::<6>().xor3(e.ror::<11>(), e.ror::<25>())
-}
-
-#[inline(always)]
-fn small_sigma_0<W: Word>(w: W) -> W {
-    w.ror::<7>().xor3(w.ror::<18>(), w.shr::<3>())
-}
-
-#[inline(always)]
-fn small_sigma_1<W: Word>(w: W) -> W {
-    w.ror::<17>().xor3(w.ror::<19>(), w.shr::<10>())
-}
-
-/// Word `i` of the message schedule; `w` holds the last sixteen.
-#[inline(always)]
-fn schedule<W: Word>(w: &mut [W; 16], i: usize) -> W {
-    if i >= 16 {
-        let next = w[i % 16].add(w[(i + 9) % 16]);
-        w[i % 16] = next.add(small_sigma_0(w[(i + 1) % 16])).add(small_sigma_1(w[(i + 14) % 16]));
-    }
-    w[i % 16]
-}
-
-// Spelled out rather than looped: vector words stay in registers only if every index is a
-// constant, and the words of padding then fold into the round constants.
-macro_rules! round {
-    ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $added:expr) => {
-        let t1 = $h.add($added).add($e.choose($f, $g)).add(big_sigma_1($e));
-        $d = $d.add(t1);
-        $h = t1.add(big_sigma_0($a)).add($a.majority($b, $c));
-    };
-}
-
-macro_rules! all_rounds {
-    ($state:expr, $i:ident => $added:expr) => {{
-        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = $state;
-        all_rounds!(@eight a b c d e f g h, $i, $added; 0 8 16 24 32 40 48 56);
-        [a, b, c, d, e, f, g, h]
-    }};
-    (@eight $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident,
-     $i:ident, $added:expr; $($first:literal)*) => {$(
-        round!($a $b $c $d $e $f $g $h, { const $i: usize = $first; $added });
-        round!($h $a $b $c $d $e $f $g, { const $i: usize = $first + 1; $added });
-        round!($g $h $a $b $c $d $e $f, { const $i: usize = $first + 2; $added });
-        round!($f $g $h $a $b $c $d $e, { const $i: usize = $first + 3; $added });
-        round!($e $f $g $h $a $b $c $d, { const $i: usize = $first + 4; $added });
-        round!($d $e $f $g $h $a $b $c, { const $i: usize = $first + 5; $added });
-        round!($c $d $e $f $g $h $a $b, { const $i: usize = $first + 6; $added });
-        round!($b $c $d $e $f $g $h $a, { const $i: usize = $first + 7; $added });
-    )*};
-}
-
-#[inline(always)]
-fn add_states<W: Word>(a: [W; 8], b: [W; 8]) -> [W; 8] {
-    core::array::from_fn(|i| a[i].add(b[i]))
-}
-
-/// The state after one more block, given as its sixteen words.
-#[inline(always)]
-pub(crate) fn compress<W: Word>(state: [W; 8], mut w: [W; 16]) -> [W; 8] {
-    let after = all_rounds!(state, I => schedule(&mut w, I).add(w[0].constant(K[I])));
-    add_states(state, after)
-}
-
 /// The schedule of the block that pads a 64-byte message, each word with its round constant.
-const PADDING_64: [u32; 64] = {
+pub(crate) const PADDING_64: [u32; 64] = {
     let mut w = [0u32; 64];
     w[0] = 0x8000_0000;
     w[15] = 64 * 8;
@@ -140,38 +53,93 @@ const PADDING_64: [u32; 64] = {
     w
 };
 
-/// The state after the block that pads a message of exactly 64 bytes: no schedule to compute.
-#[inline(always)]
-pub(crate) fn compress_padding_64<W: Word>(state: [W; 8]) -> [W; 8] {
-    let proof = state[0];
-    let after = all_rounds!(state, I => proof.constant(PADDING_64[I]));
-    add_states(state, after)
+/// Where word `letter` (0 for A to 7 for H) of the state is at the start of round `round`: instead
+/// of all words moving on by one place each round, the names do.
+pub(crate) const fn place(letter: usize, round: usize) -> usize {
+    (letter + 64 - round) % 8
 }
 
-/// The initial hash value in every lane.
-#[inline(always)]
-pub(crate) fn initial<W: Word>(proof: W) -> [W; 8] {
-    INITIAL.map(|word| proof.constant(word))
+/// Runs `$body` for each round with `$round` as its constant number. Spelled out rather than
+/// looped: words stay in registers only if every index is a constant, and the words of padding
+/// then fold into the round constants.
+macro_rules! each_round {
+    ($round:ident => $body:expr) => {
+        crate::rounds::each_round!(@ $round => $body;
+            0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29
+            30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56
+            57 58 59 60 61 62 63)
+    };
+    (@ $round:ident => $body:expr; $($number:literal)*) => {$({
+        const $round: usize = $number;
+        $body;
+    })*};
 }
+pub(crate) use each_round;
 
-/// The digest of a 32-byte digest, both as state words: the second half of a double hash.
-#[inline(always)]
-pub(crate) fn rehash<W: Word>(digest: [W; 8]) -> [W; 8] {
-    let proof = digest[0];
-    let zero = proof.constant(0);
-    let [a, b, c, d, e, f, g, h] = digest;
-    let (one, length) = (proof.constant(0x8000_0000), proof.constant(32 * 8));
-    let w = [a, b, c, d, e, f, g, h, one, zero, zero, zero, zero, zero, zero, length];
-    compress(initial(proof), w)
-}
+/// Defines the compression functions for words of type `$word`. In scope must be, for such words,
+/// `constant`, `add`, `ror`, `shr`, `xor3` and, from FIPS 180-4, 4.1.2, `choose` and `majority`.
+macro_rules! define_rounds {
+    ($word:ty $(, #[$attribute:meta])?) => {
+        #[inline]
+        $(#[$attribute])?
+        fn small_sigma_0(w: $word) -> $word {
+            xor3(ror::<7>(w), ror::<18>(w), shr::<3>(w))
+        }
 
-/// The state after a 36-byte message that follows one 64-byte block; `words` are its nine words.
-#[inline(always)]
-pub(crate) fn compress_keyed<W: Word>(midstate: [W; 8], words: [W; 9]) -> [W; 8] {
-    let proof = words[0];
-    let zero = proof.constant(0);
-    let [a, b, c, d, e, f, g, h, i] = words;
-    let (one, length) = (proof.constant(0x8000_0000), proof.constant((64 + 36) * 8));
-    let w = [a, b, c, d, e, f, g, h, i, one, zero, zero, zero, zero, zero, length];
-    compress(midstate, w)
+        #[inline]
+        $(#[$attribute])?
+        fn small_sigma_1(w: $word) -> $word {
+            xor3(ror::<17>(w), ror::<19>(w), shr::<10>(w))
+        }
+
+        /// The word that round `ROUND` takes; `w` has the last sixteen.
+        #[inline]
+        $(#[$attribute])?
+        fn schedule<const ROUND: usize>(w: &mut [$word; 16]) -> $word {
+            if ROUND >= 16 {
+                let next = add(w[ROUND % 16], w[(ROUND + 9) % 16]);
+                let next = add(next, small_sigma_0(w[(ROUND + 1) % 16]));
+                w[ROUND % 16] = add(next, small_sigma_1(w[(ROUND + 14) % 16]));
+            }
+            w[ROUND % 16]
+        }
+
+        /// One round; `added` is its word of the schedule plus its constant.
+        #[inline]
+        $(#[$attribute])?
+        fn round<const ROUND: usize>(state: &mut [$word; 8], added: $word) {
+            use crate::rounds::place;
+            let (a, b, c) =
+                (state[place(0, ROUND)], state[place(1, ROUND)], state[place(2, ROUND)]);
+            let (e, f, g) =
+                (state[place(4, ROUND)], state[place(5, ROUND)], state[place(6, ROUND)]);
+            let sigma_0 = xor3(ror::<2>(a), ror::<13>(a), ror::<22>(a));
+            let sigma_1 = xor3(ror::<6>(e), ror::<11>(e), ror::<25>(e));
+            let t1 = add(add(add(state[place(7, ROUND)], added), choose(e, f, g)), sigma_1);
+            state[place(3, ROUND)] = add(state[place(3, ROUND)], t1);
+            state[place(7, ROUND)] = add(t1, add(sigma_0, majority(a, b, c)));
+        }
+
+        #[inline]
+        $(#[$attribute])?
+        fn add_states(state: &mut [$word; 8], before: &[$word; 8]) {
+            for (word, before) in state.iter_mut().zip(before) {
+                *word = add(*word, *before);
+            }
+        }
+
+        /// Continues the state over one block, given as its sixteen words.
+        macro_rules! compress_words {
+            ($state:expr, $words:expr) => {
+                let (state, w): (&mut [$word; 8], &mut [$word; 16]) = ($state, $words);
+                let before = *state;
+                crate::rounds::each_round!(ROUND => {
+                    let added = add(schedule::<ROUND>(w), constant(crate::rounds::K[ROUND]));
+                    round::<ROUND>(state, added)
+                });
+                add_states(state, &before);
+            };
+        }
+    };
 }
+pub(crate) use define_rounds;

@@ -4,8 +4,9 @@
 //! faster in [`sha256d_many`](crate::sha256d_many).
 
 use crate::digest::bytes_of;
-use crate::kernel::Single;
+use crate::kernel::Engine;
 use crate::rounds::INITIAL;
+use crate::single::Single;
 
 /// SHA-256 of a message that arrives in parts.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ impl Default for Sha256 {
 impl Sha256 {
     /// Starts an empty message.
     pub fn new() -> Self {
-        Self::with(Single::current())
+        Self::with(Engine::current().single)
     }
 
     pub(crate) fn with(kernel: Single) -> Self {

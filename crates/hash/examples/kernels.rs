@@ -1,0 +1,161 @@
+//! Compressions per second of every kernel of this machine, for every operation, on one core.
+//!
+//! `cargo run --release -p apus-hash --example kernels` runs itself once for each kernel, which
+//! the environment variable `APUS_SHA256` selects, and prints one line for each operation. A
+//! compression is one block of SHA-256; the last column compares with the `sha2` crate.
+#![allow(clippy::print_stdout)]
+
+use apus_hash::{Kernel, KeyedHasher, Message, sha256, sha256d_many, sha256d_pairs};
+use sha2::Digest;
+use std::hint::black_box;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn main() -> std::io::Result<()> {
+    if std::env::args().nth(1).as_deref() == Some("one") {
+        measure_all();
+        return Ok(());
+    }
+    println!(
+        "{:<10}{:<28}{:>10}{:>12}{:>10}",
+        "kernel", "operation", "M/s", "ns/message", "x sha2"
+    );
+    for kernel in Kernel::available() {
+        Command::new(std::env::current_exe()?)
+            .arg("one")
+            .env("APUS_SHA256", kernel.name())
+            .status()?;
+    }
+    Ok(())
+}
+
+/// Seconds per run: the best of many tries, each long enough for the clock and short enough to
+/// fall between two interruptions.
+fn seconds(mut run: impl FnMut()) -> f64 {
+    let mut best = f64::INFINITY;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(600) {
+        let (begin, mut count) = (Instant::now(), 0);
+        while begin.elapsed() < Duration::from_micros(500) {
+            run();
+            count += 1;
+        }
+        best = best.min(begin.elapsed().as_secs_f64() / f64::from(count));
+    }
+    best
+}
+
+fn report(operation: &str, messages: usize, compressions: usize, ours: f64, theirs: f64) {
+    println!(
+        "{:<10}{operation:<28}{:>10.1}{:>12.1}{:>10.2}",
+        Kernel::current().name(),
+        compressions as f64 / ours / 1e6,
+        ours / messages as f64 * 1e9,
+        theirs / ours
+    );
+}
+
+/// A generator good enough for lengths: the same on every machine.
+struct Lengths(u64);
+
+impl Lengths {
+    fn next(&mut self, below: u64) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        ((self.0 >> 33) % below) as usize
+    }
+
+    /// As transactions are in a block: most of 190 to 400 bytes, one in ten up to 2 KB, one in
+    /// 150 up to 100 KB.
+    fn transaction(&mut self) -> usize {
+        match self.next(150) {
+            0 => 2_000 + self.next(98_000),
+            1..=15 => 400 + self.next(1_600),
+            _ => 190 + self.next(210),
+        }
+    }
+}
+
+fn blocks(len: usize) -> usize {
+    (len + 8) / 64 + 1
+}
+
+fn double(data: &[&[u8]]) -> [u8; 32] {
+    let mut hash = sha2::Sha256::new();
+    data.iter().for_each(|piece| hash.update(piece));
+    sha2::Sha256::digest(hash.finalize()).into()
+}
+
+fn many(operation: &str, lengths: &[usize]) {
+    let bytes = vec![0x5a; lengths.iter().sum::<usize>()];
+    let mut rest = &bytes[..];
+    let mut messages = Vec::new();
+    for len in lengths {
+        let (message, later) = rest.split_at(*len);
+        let (version, inner) = message.split_at(4);
+        let (inner, lock_time) = inner.split_at(inner.len() - 4);
+        messages.push(Message([version, inner, lock_time]));
+        rest = later;
+    }
+    let mut out = vec![[0; 32]; messages.len()];
+    let ours = seconds(|| sha256d_many(black_box(&messages), &mut out));
+    let theirs = seconds(|| {
+        for (message, out) in black_box(&messages).iter().zip(&mut out) {
+            *out = double(&message.0);
+        }
+    });
+    let compressions = lengths.iter().map(|len| blocks(*len) + 1).sum();
+    report(operation, lengths.len(), compressions, ours, theirs);
+}
+
+fn measure_all() {
+    let long = vec![0x5a; 1 << 16];
+    let ours = seconds(|| {
+        black_box(sha256(black_box(&long)));
+    });
+    let theirs = seconds(|| {
+        black_box(sha2::Sha256::digest(black_box(&long)));
+    });
+    report("sha256, 64 KiB", 1, blocks(long.len()), ours, theirs);
+
+    let mut random = Lengths(1);
+    let mix: Vec<usize> = (0..2500).map(|_| random.transaction()).collect();
+    many("many, a block's mix", &mix);
+    let usual: Vec<usize> = (0..2500).map(|_| 190 + random.next(210)).collect();
+    many("many, 190..400 bytes", &usual);
+    many("many, 250 bytes", &[250; 2048]);
+    many("many, 64 messages", &mix[..64]);
+    many("many, 12 messages", &mix[..12]);
+    many("many, 7 messages", &usual[..7]);
+    many("many, 4 messages", &usual[..4]);
+    many("many, one of 100 KB", &[&[100_000][..], &[250; 2000]].concat());
+
+    for count in [2048, 24, 8, 4, 2, 1] {
+        let pairs = vec![[0x5a; 64]; count];
+        let mut out = vec![[0; 32]; count];
+        let ours = seconds(|| sha256d_pairs(black_box(&pairs), &mut out));
+        let theirs = seconds(|| {
+            for (pair, out) in black_box(&pairs).iter().zip(&mut out) {
+                *out = double(&[pair]);
+            }
+        });
+        report(&format!("pairs, {count}"), count, 3 * count, ours, theirs);
+    }
+
+    for count in [8192, 24, 8, 4, 2] {
+        let key = [7; 64];
+        let hasher = KeyedHasher::new(&key);
+        let outpoints = vec![[0x5a; 36]; count];
+        let mut sum = [0; 4];
+        let ours = seconds(|| hasher.sum_many(black_box(&outpoints), &mut sum));
+        let mut out = vec![[0; 32]; count];
+        let keyed = sha2::Sha256::new_with_prefix(key);
+        let theirs = seconds(|| {
+            for (outpoint, out) in black_box(&outpoints).iter().zip(&mut out) {
+                *out = keyed.clone().chain_update(outpoint).finalize().into();
+            }
+        });
+        report(&format!("keyed sum, {count}"), count, count, ours, theirs);
+        let ours = seconds(|| hasher.hash_many(black_box(&outpoints), &mut out));
+        report(&format!("keyed, {count}"), count, count, ours, theirs);
+    }
+}

@@ -1,0 +1,270 @@
+//! AVX-512: sixteen messages in the sixteen 32-bit lanes of a register.
+//!
+//! A rotation is one instruction, and so is any function of three bits (`Ch`, `Maj`, exclusive or
+//! of three), which makes this the fastest kernel by far. Blocks are read with masked loads, so
+//! that pieces and padding are put together in registers without copying.
+#![allow(unsafe_code)] // Loads, stores and functions that need the instructions.
+
+use crate::lanes::{Columns, Lanes, States};
+use crate::message::Padded;
+use crate::vector::implement_lanes;
+use core::arch::x86_64::*;
+use core::ops::Range;
+
+/// Proof that the processor has the instructions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    pub(crate) fn detect() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+        has.then_some(Self(()))
+    }
+}
+
+implement_lanes!(Avx512, __m512i, 16, #[target_feature(enable = "avx512f,avx512bw")]);
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn constant(value: u32) -> __m512i {
+    _mm512_set1_epi32(value as i32)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn add(a: __m512i, b: __m512i) -> __m512i {
+    _mm512_add_epi32(a, b)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn ror<const N: i32>(a: __m512i) -> __m512i {
+    _mm512_ror_epi32::<N>(a)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn shr<const N: u32>(a: __m512i) -> __m512i {
+    _mm512_srli_epi32::<N>(a)
+}
+
+// The tables of the ternary logic: bit 4a + 2b + c of the constant is the function's value.
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi32::<0b1001_0110>(a, b, c)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn choose(e: __m512i, f: __m512i, g: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi32::<0b1100_1010>(e, f, g)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn majority(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi32::<0b1110_1000>(a, b, c)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn or3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi32::<0b1111_1110>(a, b, c)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn swap_bytes(a: __m512i) -> __m512i {
+    let reversed = _mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3);
+    _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(reversed))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn load(words: &[u32; 16]) -> __m512i {
+    // SAFETY: 64 bytes are read from an array of 64; no alignment is needed.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn store(a: __m512i, words: &mut [u32; 16]) {
+    // SAFETY: 64 bytes are written to an array of 64; no alignment is needed.
+    unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), a) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn whole(block: &[u8; 64]) -> __m512i {
+    // SAFETY: 64 bytes are read from an array of 64; no alignment is needed.
+    unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
+}
+
+/// Ones in the lowest `n` bits, of 64.
+#[inline]
+fn ones(n: usize) -> u64 {
+    if n >= 64 { u64::MAX } else { (1 << n) - 1 }
+}
+
+/// The bytes of one piece that lie in the block at `first`, zero elsewhere; `start` is where the
+/// piece begins. All three count from the start of the message.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn part(piece: &[u8], start: usize, first: usize) -> __m512i {
+    let below = start.saturating_sub(first);
+    let above = (start + piece.len()).saturating_sub(first);
+    let mask = ones(above) & !ones(below);
+    let base = piece.as_ptr().wrapping_add(first).wrapping_sub(start);
+    // SAFETY: byte j is read only if its bit is set: below <= j < above, hence
+    // start <= first + j < start + piece.len(), which is inside the piece. The pointer itself
+    // may be outside: bytes whose bits are not set are not accessed.
+    unsafe { _mm512_maskz_loadu_epi8(mask, base.cast()) }
+}
+
+/// A block that is not wholly in the second piece: joined from all three and the padding.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn joined(message: &Padded<'_>, first: usize) -> __m512i {
+    let [a, b, c] = message.pieces();
+    let x = part(a, 0, first);
+    let y = part(b, a.len(), first);
+    let z = part(c, a.len() + b.len(), first);
+    let end = message.len().wrapping_sub(first);
+    let mark = if end < 64 { 1 << end } else { 0 };
+    let mark = _mm512_maskz_set1_epi8(mark, i8::MIN);
+    let is_last = message.len() + 8 < first + 64;
+    let bits = (message.len() as u64).wrapping_mul(8).swap_bytes();
+    let length = _mm512_maskz_set1_epi64(if is_last { 0x80 } else { 0 }, bits as i64);
+    or3(or3(x, y, z), mark, length)
+}
+
+/// One block of each message, padding included: for each of its words, all lanes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn words_of_blocks(messages: &[Padded<'_>; 16], block: usize) -> [__m512i; 16] {
+    let first = block * 64;
+    let mut rows = [constant(0); 16];
+    for (row, message) in rows.iter_mut().zip(messages) {
+        let [a, b, _] = message.pieces();
+        let from = first.wrapping_sub(a.len());
+        *row = match b.get(from..).and_then(|rest| rest.first_chunk()) {
+            Some(inner) => whole(inner),
+            None => joined(message, first),
+        };
+    }
+    transpose(&rows)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn words_of_64(blocks: &[[u8; 64]; 16]) -> [__m512i; 16] {
+    let mut rows = [constant(0); 16];
+    for (row, block) in rows.iter_mut().zip(blocks) {
+        *row = whole(block);
+    }
+    transpose(&rows)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn words_of_36(messages: &[[u8; 36]; 16]) -> [__m512i; 9] {
+    let mut rows = [constant(0); 16];
+    for (row, message) in rows.iter_mut().zip(messages) {
+        *row = part(message, 0, 0);
+    }
+    let [a, b, c, d, e, f, g, h, i, ..] = transpose(&rows);
+    [a, b, c, d, e, f, g, h, i]
+}
+
+/// Transposes each 4x4 square of words of four rows: word `4 * q + k` of row `r` moves to row `k`,
+/// word `4 * q + r`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn squares(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
+    let (ab, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (cd, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    [
+        _mm512_unpacklo_epi64(ab, cd),
+        _mm512_unpackhi_epi64(ab, cd),
+        _mm512_unpacklo_epi64(ab_high, cd_high),
+        _mm512_unpackhi_epi64(ab_high, cd_high),
+    ]
+}
+
+/// Rows of sixteen words become words of sixteen rows, and big-endian bytes become numbers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn transpose(rows: &[__m512i; 16]) -> [__m512i; 16] {
+    const EVEN: i32 = 0b10_00_10_00;
+    const ODD: i32 = 0b11_01_11_01;
+    let p = squares(rows[0], rows[1], rows[2], rows[3]);
+    let q = squares(rows[4], rows[5], rows[6], rows[7]);
+    let r = squares(rows[8], rows[9], rows[10], rows[11]);
+    let s = squares(rows[12], rows[13], rows[14], rows[15]);
+    let mut words = [constant(0); 16];
+    for k in 0..4 {
+        // Word 4c + k of the rows is in quarter c of these four registers.
+        let even = _mm512_shuffle_i32x4::<EVEN>(p[k], q[k]);
+        let odd = _mm512_shuffle_i32x4::<ODD>(p[k], q[k]);
+        let even_high = _mm512_shuffle_i32x4::<EVEN>(r[k], s[k]);
+        let odd_high = _mm512_shuffle_i32x4::<ODD>(r[k], s[k]);
+        words[k] = swap_bytes(_mm512_shuffle_i32x4::<EVEN>(even, even_high));
+        words[4 + k] = swap_bytes(_mm512_shuffle_i32x4::<EVEN>(odd, odd_high));
+        words[8 + k] = swap_bytes(_mm512_shuffle_i32x4::<ODD>(even, even_high));
+        words[12 + k] = swap_bytes(_mm512_shuffle_i32x4::<ODD>(odd, odd_high));
+    }
+    words
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn store_half(half: __m256i, out: &mut [u8; 32]) {
+    // SAFETY: 32 bytes are written to an array of 32; no alignment is needed.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), half) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn digests(state: &[__m512i; 8]) -> [[u8; 32]; 16] {
+    let [a, b, c, d, e, f, g, h] = *state;
+    let left = squares(swap_bytes(a), swap_bytes(b), swap_bytes(c), swap_bytes(d));
+    let right = squares(swap_bytes(e), swap_bytes(f), swap_bytes(g), swap_bytes(h));
+    let low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    let high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    let mut out = [[0; 32]; 16];
+    for k in 0..4 {
+        // Quarter c of both registers belongs to lane 4c + k.
+        let low = _mm512_permutex2var_epi64(left[k], low, right[k]);
+        let high = _mm512_permutex2var_epi64(left[k], high, right[k]);
+        store_half(_mm512_castsi512_si256(low), &mut out[k]);
+        store_half(_mm512_extracti64x4_epi64::<1>(low), &mut out[4 + k]);
+        store_half(_mm512_castsi512_si256(high), &mut out[8 + k]);
+        store_half(_mm512_extracti64x4_epi64::<1>(high), &mut out[12 + k]);
+    }
+    out
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn even(a: __m512i) -> __m512i {
+    _mm512_and_si512(a, _mm512_set1_epi64(0xffff_ffff))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn odd(a: __m512i) -> __m512i {
+    _mm512_srli_epi64::<32>(a)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn add_64(a: __m512i, b: __m512i) -> __m512i {
+    _mm512_add_epi64(a, b)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn total_64(a: __m512i) -> u64 {
+    _mm512_reduce_add_epi64(a) as u64
+}

@@ -1,0 +1,210 @@
+//! [`Groups`]: any number of messages by a kernel that takes `N` at once.
+//!
+//! Lanes cost the same whether they are of use or not, so where fewer than `least` are, a narrower
+//! kernel takes over. Invariant: which kernel does what never shows in the result.
+
+use crate::digest::add_to_columns;
+use crate::lanes::{Columns, Lanes, States, column, set_column};
+use crate::message::Padded;
+use crate::rounds::INITIAL;
+
+/// The widest kernel's number of lanes.
+pub(crate) const WIDTH_MAX: usize = 16;
+
+/// A hash that has come as far as block `next` of its message.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) message: Padded<'a>,
+    pub(crate) next: usize,
+    pub(crate) state: [u32; 8],
+}
+
+impl<'a> Job<'a> {
+    fn new(message: Padded<'a>) -> Self {
+        Self { message, next: 0, state: INITIAL }
+    }
+}
+
+/// The many-functions over slices of any length. Inputs and outputs are equally long.
+pub(crate) trait Many: Send + Sync {
+    /// How many messages are best given to [`double`](Self::double).
+    fn width(&self) -> usize;
+    /// Double hashes of messages that are sorted by number of blocks.
+    fn double(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]);
+    /// Brings jobs, sorted by number of blocks and all at the same block, to the end of their
+    /// messages.
+    fn finish(&self, jobs: &mut [Job<'_>]);
+    /// Double hashes of 64-byte messages.
+    fn pairs(&self, pairs: &[[u8; 64]], out: &mut [[u8; 32]]);
+    /// Digests of 36-byte messages after one block.
+    fn keyed(&self, midstate: &[u32; 8], messages: &[[u8; 36]], out: &mut [[u8; 32]]);
+    /// Adds the same digests to `columns`; fewer than 2^31 messages.
+    fn keyed_sum(&self, midstate: &[u32; 8], messages: &[[u8; 36]], columns: &mut Columns);
+}
+
+/// A lane kernel and what takes over from it.
+pub(crate) struct Groups<const N: usize, L> {
+    lanes: L,
+    /// The kernel is worth its while for at least so many lanes; at least 1, at most `N`.
+    least: usize,
+    /// For fewer.
+    rest: Box<dyn Many>,
+}
+
+/// The end of the chain: one lane is never too few for a kernel of one lane.
+pub(crate) struct Nothing;
+
+impl<const N: usize, L: Lanes<N> + Send + Sync> Groups<N, L> {
+    pub(crate) fn new(lanes: L, least: usize, rest: Box<dyn Many>) -> Self {
+        Self { lanes, least: least.clamp(1, N), rest }
+    }
+
+    /// Runs at most `N` jobs, all at the same block, to their ends. A lane whose message has ended goes on with the
+    /// last, longest message; its own state is put aside before.
+    fn lockstep(&self, jobs: &mut [Job<'_>]) -> States<N> {
+        let last = jobs.len() - 1;
+        let mut messages = core::array::from_fn(|lane| jobs[lane.min(last)].message);
+        let start: States<N> = core::array::from_fn(|word| {
+            core::array::from_fn(|lane| jobs[lane.min(last)].state[word])
+        });
+        let mut at = jobs[0].next;
+        let (mut states, mut ended, mut done) = (start, start, 0);
+        while jobs.len() - done >= self.least {
+            let to = jobs[done].message.blocks();
+            self.lanes.absorb(&mut states, &messages, at..to);
+            at = to;
+            if done == 0 && jobs[last].message.blocks() == to {
+                return states;
+            }
+            while done <= last && jobs[done].message.blocks() == to {
+                set_column(&mut ended, done, &column(&states, done));
+                messages[done] = messages[last];
+                done += 1;
+            }
+        }
+        let left = &mut jobs[done..];
+        for (job, lane) in left.iter_mut().zip(done..) {
+            (job.next, job.state) = (at, column(&states, lane));
+        }
+        if !left.is_empty() {
+            self.rest.finish(left);
+        }
+        for (job, lane) in left.iter().zip(done..) {
+            set_column(&mut ended, lane, &job.state);
+        }
+        ended
+    }
+}
+
+/// Calls `full` with whole groups of `N` and, for at least `least` left over, with one more group
+/// filled up with copies; what is fewer than that comes back.
+fn in_groups<'a, const N: usize, I: Copy>(
+    input: &'a [I],
+    out: &'a mut [[u8; 32]],
+    least: usize,
+    full: impl Fn(&[[I; N]], &mut [[[u8; 32]; N]]),
+) -> (&'a [I], &'a mut [[u8; 32]]) {
+    let (groups, rest) = input.as_chunks::<N>();
+    let (out, out_rest) = out.as_chunks_mut::<N>();
+    full(groups, out);
+    if rest.len() < least || rest.is_empty() {
+        return (rest, out_rest);
+    }
+    let filled = core::array::from_fn(|lane| rest[lane.min(rest.len() - 1)]);
+    let mut digests = [[[0; 32]; N]];
+    full(&[filled], &mut digests);
+    out_rest.copy_from_slice(&digests[0][..rest.len()]);
+    (&[], &mut [])
+}
+
+impl<const N: usize, L: Lanes<N> + Send + Sync> Many for Groups<N, L> {
+    fn width(&self) -> usize {
+        N
+    }
+
+    fn double(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+        for (messages, out) in messages.rchunks(N).zip(out.rchunks_mut(N)) {
+            if messages.len() < self.least {
+                self.rest.double(messages, out);
+                continue;
+            }
+            let mut jobs: [Job<'_>; N] =
+                core::array::from_fn(|lane| Job::new(messages[lane.min(messages.len() - 1)]));
+            let states = self.lockstep(&mut jobs[..messages.len()]);
+            out.copy_from_slice(&self.lanes.rehash(&states)[..messages.len()]);
+        }
+    }
+
+    fn finish(&self, jobs: &mut [Job<'_>]) {
+        for jobs in jobs.rchunks_mut(N) {
+            if jobs.len() < self.least {
+                self.rest.finish(jobs);
+                continue;
+            }
+            let states = self.lockstep(jobs);
+            for (lane, job) in jobs.iter_mut().enumerate() {
+                job.state = column(&states, lane);
+            }
+        }
+    }
+
+    fn pairs(&self, pairs: &[[u8; 64]], out: &mut [[u8; 32]]) {
+        let (pairs, out) =
+            in_groups(pairs, out, self.least, |pairs, out| self.lanes.pairs(pairs, out));
+        if !pairs.is_empty() {
+            self.rest.pairs(pairs, out);
+        }
+    }
+
+    fn keyed(&self, midstate: &[u32; 8], messages: &[[u8; 36]], out: &mut [[u8; 32]]) {
+        let (messages, out) = in_groups(messages, out, self.least, |messages, out| {
+            self.lanes.keyed(midstate, messages, out);
+        });
+        if !messages.is_empty() {
+            self.rest.keyed(midstate, messages, out);
+        }
+    }
+
+    fn keyed_sum(&self, midstate: &[u32; 8], messages: &[[u8; 36]], columns: &mut Columns) {
+        let (groups, rest) = messages.as_chunks::<N>();
+        self.lanes.keyed_sum(midstate, groups, columns);
+        if rest.is_empty() {
+            return;
+        }
+        if rest.len() < self.least {
+            return self.rest.keyed_sum(midstate, rest, columns);
+        }
+        let mut digests = [[0; 32]; N];
+        self.keyed(midstate, rest, &mut digests[..rest.len()]);
+        for digest in &digests[..rest.len()] {
+            let (words, _) = digest.as_chunks();
+            add_to_columns(columns, &core::array::from_fn(|i| u32::from_be_bytes(words[i])));
+        }
+    }
+}
+
+/// Loud, because digests that nobody wrote would be worse.
+fn no_one_left() -> ! {
+    unreachable!("a kernel of one lane takes every message")
+}
+
+impl Many for Nothing {
+    fn width(&self) -> usize {
+        no_one_left()
+    }
+    fn double(&self, _: &[Padded<'_>], _: &mut [[u8; 32]]) {
+        no_one_left()
+    }
+    fn finish(&self, _: &mut [Job<'_>]) {
+        no_one_left()
+    }
+    fn pairs(&self, _: &[[u8; 64]], _: &mut [[u8; 32]]) {
+        no_one_left()
+    }
+    fn keyed(&self, _: &[u32; 8], _: &[[u8; 36]], _: &mut [[u8; 32]]) {
+        no_one_left()
+    }
+    fn keyed_sum(&self, _: &[u32; 8], _: &[[u8; 36]], _: &mut Columns) {
+        no_one_left()
+    }
+}

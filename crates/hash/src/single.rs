@@ -1,0 +1,90 @@
+//! [`Single`]: the kernels for one message at a time, also as a lane kernel with one lane.
+
+use crate::digest::{add_to_columns, block_of, bytes_of, keyed_block};
+use crate::lanes::{Columns, Lanes, States, column, set_column};
+use crate::message::Padded;
+use crate::rounds::INITIAL;
+use core::ops::Range;
+use core::slice;
+
+/// A kernel for one message at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Single {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    ShaNi(crate::shani::ShaNi),
+    #[cfg(target_arch = "aarch64")]
+    Armv8(crate::armv8::Armv8),
+}
+
+impl Single {
+    /// Continues `state` over whole blocks.
+    #[inline]
+    pub(crate) fn compress(self, state: &mut [u32; 8], blocks: &[[u8; 64]]) {
+        match self {
+            Self::Portable => crate::portable::compress(state, blocks),
+            #[cfg(target_arch = "x86_64")]
+            Self::ShaNi(kernel) => kernel.compress(state, blocks),
+            #[cfg(target_arch = "aarch64")]
+            Self::Armv8(kernel) => kernel.compress(state, blocks),
+        }
+    }
+
+    /// The state after `state` and one block.
+    #[inline]
+    pub(crate) fn after(self, mut state: [u32; 8], block: &[u8; 64]) -> [u32; 8] {
+        self.compress(&mut state, slice::from_ref(block));
+        state
+    }
+
+    #[inline]
+    fn rehash_one(self, state: &[u32; 8]) -> [u8; 32] {
+        bytes_of(&self.after(INITIAL, &block_of(state)))
+    }
+}
+
+/// The block that pads a 64-byte message.
+const PADDING_64: [u8; 64] = {
+    let mut block = [0; 64];
+    block[0] = 0x80;
+    block[62] = 2; // 512 bits
+    block
+};
+
+impl Lanes<1> for Single {
+    fn absorb(self, states: &mut States<1>, [message]: &[Padded<'_>; 1], blocks: Range<usize>) {
+        let mut state = column(states, 0);
+        let mut next = blocks.start;
+        while next < blocks.end {
+            let mut buffer = [0; 64];
+            let run = message.blocks_from(next, &mut buffer);
+            let run = &run[..run.len().min(blocks.end - next)];
+            self.compress(&mut state, run);
+            next += run.len();
+        }
+        set_column(states, 0, &state);
+    }
+
+    fn rehash(self, states: &States<1>) -> [[u8; 32]; 1] {
+        [self.rehash_one(&column(states, 0))]
+    }
+
+    fn pairs(self, pairs: &[[[u8; 64]; 1]], out: &mut [[[u8; 32]; 1]]) {
+        for ([pair], out) in pairs.iter().zip(out) {
+            let state = self.after(self.after(INITIAL, pair), &PADDING_64);
+            *out = [self.rehash_one(&state)];
+        }
+    }
+
+    fn keyed(self, midstate: &[u32; 8], messages: &[[[u8; 36]; 1]], out: &mut [[[u8; 32]; 1]]) {
+        for ([message], out) in messages.iter().zip(out) {
+            *out = [bytes_of(&self.after(*midstate, &keyed_block(message)))];
+        }
+    }
+
+    fn keyed_sum(self, midstate: &[u32; 8], messages: &[[[u8; 36]; 1]], columns: &mut Columns) {
+        for [message] in messages {
+            add_to_columns(columns, &self.after(*midstate, &keyed_block(message)));
+        }
+    }
+}
