@@ -12,6 +12,7 @@ mod leveldb;
 mod obfuscation;
 mod reader;
 mod scan;
+pub mod snapshot;
 mod summary;
 #[cfg(test)]
 mod testing;

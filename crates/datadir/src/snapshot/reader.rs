@@ -1,0 +1,185 @@
+//! [`SnapshotReader`]: a snapshot coin by coin, from any stream.
+//!
+//! Holds one buffer of fixed size, whatever the file claims. Accepts exactly the files that
+//! [`SnapshotWriter`](super::SnapshotWriter) and Core write; an error repeats when asked again.
+
+use super::sequence::Sequence;
+use super::{SnapshotError, SnapshotHeader};
+use apus_chain::{
+    Coin, CoinError, MAX_SCRIPT_SIZE, Network, OutPoint, ReadError, Reader, Txid, read_coin_strict,
+};
+use std::io::{ErrorKind, Read};
+
+/// The most that is needed at once: txid, count, vout, the numbers of a coin, its script.
+const ENTRY_BYTES_MAX: usize = 32 + 9 + 9 + 3 * 10 + MAX_SCRIPT_SIZE;
+
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// A coin as it lies in a snapshot.
+#[derive(Clone, Debug)]
+pub struct SnapshotCoin<'a> {
+    /// Its name.
+    pub outpoint: OutPoint,
+    /// The coin.
+    pub coin: Coin<'a>,
+    /// The same in stored form.
+    pub bytes: &'a [u8],
+}
+
+/// Reads a snapshot from start to end.
+#[derive(Debug)]
+pub struct SnapshotReader<R> {
+    input: R,
+    header: SnapshotHeader,
+    sequence: Sequence,
+    buffer: Vec<u8>,
+    /// The part of `buffer` that was read from `input` but not taken yet.
+    start: usize,
+    end: usize,
+    /// Where `start` is in the file.
+    offset: u64,
+    at_end: bool,
+}
+
+impl<R: Read> SnapshotReader<R> {
+    /// Reads the header. A chain other than `expected` is refused; `None` takes any.
+    ///
+    /// `input` needs no buffer of its own.
+    pub fn new(input: R, expected: Option<Network>) -> Result<Self, SnapshotError> {
+        let mut reader = Self {
+            input,
+            header: SnapshotHeader {
+                network: Network::Main,
+                base_hash: Default::default(),
+                coins: 0,
+            },
+            sequence: Sequence::new(0),
+            buffer: vec![0; BUFFER_BYTES],
+            start: 0,
+            end: 0,
+            offset: 0,
+            at_end: false,
+        };
+        reader.fill()?;
+        let bytes = reader.buffer[..reader.end]
+            .first_chunk()
+            .ok_or(SnapshotError::Header { bytes: reader.end })?;
+        reader.header = SnapshotHeader::from_bytes(bytes)?;
+        if let Some(expected) = expected {
+            reader.header.expect_network(expected)?;
+        }
+        reader.sequence = Sequence::new(reader.header.coins);
+        reader.start = SnapshotHeader::SIZE;
+        reader.offset = SnapshotHeader::SIZE as u64;
+        Ok(reader)
+    }
+
+    /// What the snapshot says of itself.
+    pub fn header(&self) -> &SnapshotHeader {
+        &self.header
+    }
+
+    /// Bytes of the file that were taken so far.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Coins that were taken so far.
+    pub fn coins_read(&self) -> u64 {
+        self.header.coins - self.sequence.coins_left()
+    }
+
+    /// Sees to it that whatever comes next lies whole in the buffer, unless the file ends.
+    fn fill(&mut self) -> Result<(), SnapshotError> {
+        if self.end - self.start >= ENTRY_BYTES_MAX || self.at_end {
+            return Ok(());
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        while self.end < ENTRY_BYTES_MAX && !self.at_end {
+            match self.input.read(&mut self.buffer[self.end..]) {
+                Ok(0) => self.at_end = true,
+                Ok(count) => self.end += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(source) => {
+                    let offset = self.offset + self.end as u64;
+                    return Err(SnapshotError::Read { offset, source });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn truncated(&self) -> SnapshotError {
+        SnapshotError::Truncated {
+            offset: self.offset + (self.end - self.start) as u64,
+            coins: self.coins_read(),
+            stated: self.header.coins,
+        }
+    }
+
+    /// A field that could not be read at `position` after the current offset. Since an entry lies
+    /// whole in the buffer, running out of bytes is the end of the file.
+    fn number_error(&self, position: usize, source: ReadError) -> SnapshotError {
+        match source {
+            ReadError::End { .. } => self.truncated(),
+            _ => SnapshotError::Number { offset: self.offset + position as u64, source },
+        }
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.start += count;
+        self.offset += count as u64;
+    }
+
+    /// The transaction that the next coin belongs to, or `None` after the last coin, where the file
+    /// must end.
+    fn group(&mut self) -> Result<Option<Txid>, SnapshotError> {
+        if let Some(txid) = self.sequence.open_group() {
+            return Ok(Some(txid));
+        }
+        if self.sequence.coins_left() == 0 {
+            if self.start < self.end {
+                let (offset, coins) = (self.offset, self.header.coins);
+                return Err(SnapshotError::Trailing { offset, coins });
+            }
+            return Ok(None);
+        }
+        let mut reader = Reader::new(&self.buffer[self.start..self.end]);
+        let txid = Txid(*reader.array().map_err(|error| self.number_error(0, error))?);
+        let position = reader.position();
+        let count = reader.compact_u64().map_err(|error| self.number_error(position, error))?;
+        let taken = reader.position();
+        self.sequence.begin(self.offset, txid, count)?;
+        self.consume(taken);
+        Ok(Some(txid))
+    }
+
+    /// The next coin, or `None` when all that the header states were read and the file ends there.
+    pub fn next_coin(&mut self) -> Result<Option<SnapshotCoin<'_>>, SnapshotError> {
+        self.fill()?;
+        let Some(txid) = self.group()? else { return Ok(None) };
+
+        let entry = &self.buffer[self.start..self.end];
+        let mut reader = Reader::new(entry);
+        let vout = reader.compact_u64().map_err(|error| self.number_error(0, error))?;
+        let outpoint = self.sequence.check_vout(self.offset, txid, vout)?;
+        let coin_start = reader.position();
+        let mut reader = Reader::new(&entry[coin_start..]);
+        let coin = read_coin_strict(&mut reader).map_err(|source| match source {
+            CoinError::Read(ReadError::End { .. }) => self.truncated(),
+            _ => {
+                let offset = self.offset + coin_start as u64;
+                SnapshotError::Coin { offset, outpoint, source }
+            }
+        })?;
+        let coin_end = coin_start + reader.position();
+        self.sequence.coin(self.offset, outpoint, coin.script.len())?;
+        // Not consume(): the coin borrows from the buffer.
+        self.start += coin_end;
+        self.offset += coin_end as u64;
+        Ok(Some(SnapshotCoin { outpoint, coin, bytes: &entry[coin_start..coin_end] }))
+    }
+}
