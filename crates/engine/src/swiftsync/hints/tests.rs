@@ -70,8 +70,7 @@ fn a_file_of_another_project_reads_and_writes_back() {
     let name = "floresta/bitcoin-175.hints";
     let file = open(name);
     assert_eq!((file.info().stop_height, file.info().order), (175, BitOrder::MsbFirst));
-    // The main chain's coinbases of heights 1 to 175, of which block 9's was spent in block 170,
-    // and what remained of it after blocks 170 … 175: see that node's own supply test.
+    // Block 170 holds the first payment, which spends the coinbase of block 9.
     let blocks = all(&file);
     assert_eq!(blocks[8], [] as [u32; 0]);
     assert_eq!(blocks[0], [0]);

@@ -303,6 +303,23 @@ fn a_file_that_changes_is_noticed() {
     assert_eq!(read(with(10, 0).to_vec()).unwrap(), blocks);
 }
 
+/// Two elements that change places keep every length, but not every offset.
+#[test]
+fn an_element_that_moved_is_noticed() {
+    let with_long_at = |element: usize| {
+        let mut blocks = vec![vec![0]; 3000];
+        blocks[element] = vec![3, 7, 12];
+        write(&blocks, Msb, Layout::FromHeightOne)
+    };
+    let bytes = Arc::new(Mutex::new(with_long_at(1023)));
+    let file = HintsFile::open(Shifting(Arc::clone(&bytes)), &HintsOptions::default()).unwrap();
+    *bytes.lock().unwrap() = with_long_at(1022);
+    assert!(all_sets(&file).is_ok(), "no kept offset lies between the two");
+    *bytes.lock().unwrap() = with_long_at(1024);
+    let error = all_sets(&file).err().unwrap();
+    assert!(matches!(error, HintsError::Changed { height: 1025, .. }), "{error}");
+}
+
 #[test]
 fn the_writer_counts_its_blocks() {
     let mut writer = HintsWriter::new(Vec::new(), 2).unwrap();
