@@ -249,10 +249,7 @@ impl<R: Read> Pass<R> {
             return Ok((layout, 0));
         }
         let trailing = HintsError::Trailing { height: stop_height, offset: self.window.offset() };
-        let may_start_at_genesis = given.is_none()
-            && layout == Layout::FromHeightOne
-            && (self.elements == 0 || self.first_is_empty);
-        if !may_start_at_genesis {
+        if given.is_some() || layout != Layout::FromHeightOne {
             return Err(trailing);
         }
         // One element more, and the first is empty: then that was the genesis block's.
