@@ -1,1 +1,46 @@
-fn main() {}
+//! The `apus` program: reads the command line, runs the pipeline, tells people what happened.
+//!
+//! This is the only place that prints. Progress goes to standard error, results to standard output,
+//! and the exit code says which kind of ending it was: 0 done, 1 usage or configuration, 2 invalid
+//! blocks, hints or set, 3 input or output, 130 interrupted with progress kept.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the program's face")]
+
+mod args;
+mod failure;
+mod hints;
+mod machine;
+mod render;
+mod report;
+mod snapshot;
+mod sync;
+mod workdir;
+
+use args::{Cli, Command};
+use clap::Parser;
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Asking for help is no mistake; anything else is one of usage.
+            let code = if error.use_stderr() { failure::USAGE } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let result = match cli.command {
+        Command::Sync(args) => sync::command(&args),
+        Command::Hints(args) => hints::command(&args),
+        Command::Snapshot(args) => snapshot::command(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { code, message }) => {
+            eprintln!("apus: {message}");
+            ExitCode::from(code)
+        }
+    }
+}

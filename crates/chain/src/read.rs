@@ -169,11 +169,11 @@ impl<'a> Reader<'a> {
 pub fn write_compact_size(out: &mut Vec<u8>, value: u64) {
     match value {
         ..=0xfc => out.push(value as u8),
-        ..=0xffff => {
+        0xfd..=0xffff => {
             out.push(0xfd);
             out.extend_from_slice(&(value as u16).to_le_bytes());
         }
-        ..=0xffff_ffff => {
+        0x1_0000..=0xffff_ffff => {
             out.push(0xfe);
             out.extend_from_slice(&(value as u32).to_le_bytes());
         }

@@ -1,5 +1,7 @@
 //! Each block rule with a block that breaks it and nothing else, beside its valid twin.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 use apus_chain::{
     BlockChecker, BlockContext, BlockError, BlockHash, MAX_MONEY, Network, Params, TxError,
 };

@@ -1,5 +1,7 @@
 //! The zero-copy block view against real blocks and against the `bitcoin` crate.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 use apus_chain::{BlockLayout, BlockView, DecodeError};
 use bitcoin::consensus::{deserialize, serialize};
 use bitcoin::hashes::Hash;

@@ -14,11 +14,13 @@ pub use transaction::LOCKTIME_THRESHOLD;
 
 use crate::block::{BlockLayout, BlockView, TxView};
 use crate::hashes::{BlockHash, Txid};
+use crate::header::Header;
 use crate::height::Height;
 use crate::merkle::{Merkle, MerkleScratch, merkle_root};
 use crate::outpoint::OutPoint;
 use crate::params::Params;
 use crate::script::{height_push, legacy_sigops};
+use crate::signet::check_signet_solution;
 use crate::verify::ScriptVerifier;
 use apus_hash::{Message, sha256d_many};
 use transaction::{WEIGHT_MAX, check_transaction, is_final};
@@ -107,6 +109,7 @@ impl BlockChecker {
             return Err(BlockError::OtherBlock { found });
         }
         hash_transactions(&view, txids);
+        check_signet(&view, txids, context)?;
         check_merkle_root(&view, txids, merkle)?;
         check_shape(&view)?;
         check_each_transaction(&view, txids, outpoints)?;
@@ -128,6 +131,25 @@ fn hash_transactions(view: &BlockView<'_>, txids: &mut Vec<[u8; 32]>) {
     txids.clear();
     txids.resize(messages.len(), [0; 32]);
     sha256d_many(&messages, txids);
+}
+
+/// The block's solution on a chain that wants one (BIP-325). Without an interpreter to run it, it
+/// is refused: an unchecked signature is no signature.
+fn check_signet(
+    view: &BlockView<'_>,
+    txids: &[[u8; 32]],
+    context: &BlockContext<'_>,
+) -> Result<(), BlockError> {
+    if context.params.signet_challenge.is_none() {
+        return Ok(());
+    }
+    let refused = |why: String| BlockError::SignetSolution(why);
+    let verifier = context.verifier.ok_or_else(|| refused("no script interpreter".to_owned()))?;
+    let coinbase = view.tx(0).map_or(&[][..], |tx| tx.raw());
+    let txids: Vec<Txid> = txids.iter().copied().map(Txid).collect();
+    let header = Header::parse(view.header());
+    check_signet_solution(context.params, &header, coinbase, &txids, verifier)
+        .map_err(|error| refused(error.fault.to_string()))
 }
 
 /// Core `validation.cpp`, `CheckMerkleRoot`.

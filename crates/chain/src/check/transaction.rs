@@ -79,7 +79,7 @@ fn has_duplicate_inputs(tx: &TxView<'_>, scratch: &mut Vec<[u8; OutPoint::SIZE]>
     scratch.clear();
     scratch.extend(tx.inputs().map(|input| *input.outpoint()));
     scratch.sort_unstable();
-    scratch.array_windows().any(|[left, right]| left == right)
+    scratch.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// Whether the transaction may stand in a block of this height (Core `consensus/tx_verify.cpp`,

@@ -126,6 +126,22 @@ fn a_block_without_witness_commitment_is_refused() {
     assert!(error.to_string().contains(&parts.header.hash().to_string()));
 }
 
+/// BIP-141: of several commitments the last one counts, and so its solution.
+#[test]
+fn the_last_commitment_holds_the_solution() {
+    let mut block = blocks().swap_remove(1);
+    let outputs = &mut block.txdata[0].output;
+    let at = outputs.iter().rposition(|o| witness_commitment(o.script_pubkey.as_bytes()).is_some());
+    let mut second = outputs[at.unwrap()].clone();
+    let mut script = second.script_pubkey.to_bytes()[..38].to_vec();
+    write_push(&mut script, &[&SIGNET_HEADER[..], &[1, 0x77, 0]].concat());
+    second.script_pubkey = script.into();
+    outputs.push(second);
+    let spend = Parts::of(&block).spend(Params::of(Network::Signet)).unwrap().unwrap();
+    let to_sign: bitcoin::Transaction = deserialize(&spend.to_sign).unwrap();
+    assert_eq!(to_sign.input[0].script_sig.as_bytes(), [0x77]);
+}
+
 #[test]
 fn a_missing_solution_counts_as_an_empty_one() {
     let params = Params::of(Network::Signet);

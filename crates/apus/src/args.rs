@@ -1,0 +1,337 @@
+//! The command line. Ideas of Bitcoin Core's have Core's spelling.
+
+use apus_chain::{BlockHash, Network};
+use apus_engine::swiftsync::hints::{BitOrder, Format};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Turns Bitcoin's block history into a validated UTXO set, as fast as the hardware allows.
+#[derive(Parser)]
+#[command(
+    name = "apus",
+    version,
+    after_help = "Exit codes: 0 done; 1 usage or configuration; 2 invalid blocks or hints, or a set \
+                  that does not balance; 3 input or output; 130 interrupted, progress kept.\n\n\
+                  `apus sync --help` shows examples."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Compute the UTXO set from blocks
+    Sync(SyncArgs),
+    /// Look at, check and convert hints for SwiftSync
+    Hints(HintsArgs),
+    /// Look at and verify UTXO snapshots
+    Snapshot(SnapshotArgs),
+}
+
+const SYNC_EXAMPLES: &str = "\
+Examples:
+  The UTXO set of a node's blocks, as a snapshot that Bitcoin Core's dumptxoutset would write:
+    apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints --out snapshot:utxo.dat
+
+  The same on regtest, with a report for other programs:
+    apus sync --chain regtest --blocksdir ~/.bitcoin/regtest/blocks \\
+         --hints regtest.hints --out snapshot:utxo.dat --report run.json
+
+  Hints for others, from a snapshot of your own node:
+    bitcoin-cli dumptxoutset utxo.dat latest
+    apus sync --blocksdir ~/.bitcoin/blocks --hints snapshot:utxo.dat --out hints:main.hints
+
+What is checked: every block rule that needs no spent coins, that each coin spent existed and was
+spent exactly once (by the aggregate), BIP-30, and the supply. What is assumed, as below Core's
+-assumevalid: scripts, amounts of each block, and that coins were created before they were spent.
+
+A run that was interrupted or killed goes on where it stopped when the same command is given again.";
+
+#[derive(Args)]
+#[command(after_help = SYNC_EXAMPLES)]
+pub(crate) struct SyncArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+
+    /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot
+    #[arg(long, value_name = "FILE|snapshot:FILE")]
+    pub(crate) hints: HintsArg,
+
+    /// How the set is computed
+    #[arg(long, value_enum, default_value_t = Engine::Swiftsync)]
+    pub(crate) engine: Engine,
+
+    /// What is verified
+    #[arg(long, value_enum, default_value_t = Validation::Assumevalid)]
+    pub(crate) validation: Validation,
+
+    /// What to write: `snapshot:FILE`, `hints:FILE` or `null`; may be given more than once
+    #[arg(long, value_name = "SINK", default_value = "null")]
+    pub(crate) out: Vec<SinkArg>,
+
+    /// Fail unless the hints stop at this height
+    #[arg(long, value_name = "HEIGHT")]
+    pub(crate) stopatheight: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// Where blocks come from.
+#[derive(Args)]
+pub(crate) struct SourceArgs {
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "main")]
+    pub(crate) chain: Network,
+
+    /// Folder with Bitcoin Core's blk*.dat files, opened for reading only
+    #[arg(long, value_name = "DIR")]
+    pub(crate) blocksdir: PathBuf,
+}
+
+/// How a run is done.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// The proof that hints are right: keyed SHA-256, or MuHash3072 (no key, much slower)
+    #[arg(long, value_enum, default_value_t = AggregateArg::Sha256)]
+    pub(crate) aggregate: AggregateArg,
+
+    /// Bit order of the hintsfile, where the file itself does not settle it
+    #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
+    pub(crate) hints_order: Option<BitOrder>,
+
+    /// Memory for buffers, in MiB
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    pub(crate) dbcache: u64,
+
+    /// Worker threads; 0 for one on each core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub(crate) par: u16,
+
+    /// Bytes of blocks in one segment, the unit of work and of progress kept; chosen from --dbcache
+    /// if not given
+    #[arg(long, value_name = "BYTES", hide_short_help = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) segment_bytes: Option<u64>,
+
+    /// Folder for progress; beside the first output, or in the current folder, if not given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workdir: Option<PathBuf>,
+
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// How progress is shown on standard error
+    #[arg(long, value_enum, default_value_t = ProgressArg::Auto)]
+    pub(crate) progress: ProgressArg,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Engine {
+    /// Blocks in any order, told by hints which coins survive
+    Swiftsync,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Validation {
+    /// Scripts, amounts and the order of spends are assumed, as below Core's -assumevalid
+    Assumevalid,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum AggregateArg {
+    Sha256,
+    Muhash,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum ProgressArg {
+    /// A bar on a terminal, lines elsewhere
+    Auto,
+    /// A line every few seconds
+    Plain,
+    /// One JSON object a line
+    Json,
+    None,
+}
+
+/// `FILE` or `snapshot:FILE`.
+#[derive(Clone)]
+pub(crate) enum HintsArg {
+    File(PathBuf),
+    Snapshot(PathBuf),
+}
+
+impl FromStr for HintsArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("snapshot:") {
+            Some("") => Err("snapshot: needs the name of a file".to_owned()),
+            Some(path) => Ok(Self::Snapshot(path.into())),
+            None => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+/// `snapshot:FILE`, `hints:FILE` or `null`.
+#[derive(Clone)]
+pub(crate) enum SinkArg {
+    Snapshot(PathBuf),
+    Hints(PathBuf),
+    Null,
+}
+
+impl FromStr for SinkArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("snapshot", path)) if !path.is_empty() => Ok(Self::Snapshot(path.into())),
+            Some(("hints", path)) if !path.is_empty() => Ok(Self::Hints(path.into())),
+            None if text == "null" => Ok(Self::Null),
+            _ => Err("use snapshot:FILE, hints:FILE or null".to_owned()),
+        }
+    }
+}
+
+fn parse_order(text: &str) -> Result<BitOrder, String> {
+    text.parse().map_err(|error: apus_engine::swiftsync::hints::elias_fano::UnknownBitOrder| {
+        error.to_string()
+    })
+}
+
+#[derive(Args)]
+pub(crate) struct HintsArgs {
+    #[command(subcommand)]
+    pub(crate) command: HintsCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum HintsCommand {
+    /// What a file of hints says about itself: heights, coins, size, encoding, bit order
+    Info(HintsInfoArgs),
+    /// Prove hints right or wrong against a chain, writing no set
+    Check(HintsCheckArgs),
+    /// Rewrite hints in another encoding
+    Convert(HintsConvertArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct HintsInfoArgs {
+    /// The file
+    pub(crate) file: PathBuf,
+    /// Its encoding, where it has no mark of its own: bip456, btcd, bitmap, delta, offsets or
+    /// offsets-height
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) from: Option<Format>,
+    /// Bit order, where the file itself does not settle it
+    #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
+    pub(crate) hints_order: Option<BitOrder>,
+    /// How many outputs the chain has up to the stop height, to tell the bits for each
+    #[arg(long, value_name = "N")]
+    pub(crate) outputs: Option<u64>,
+}
+
+#[derive(Args)]
+pub(crate) struct HintsCheckArgs {
+    /// The hintsfile, or `snapshot:FILE`
+    #[arg(value_name = "FILE|snapshot:FILE")]
+    pub(crate) hints: HintsArg,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+const CONVERT_HELP: &str = "\
+Encodings:
+  bip456          BIP-456, bits filled from the most significant one (the BIP's vectors)
+  bip456-lsb      the same, bits filled from the least significant one (hintsfile crate 0.2)
+  btcd            btcd's, plain or gzip when read, plain when written
+  bitmap          one bit an output; cannot hold blocks of more than 65,535 outputs
+  delta           gaps between surviving outputs
+  offsets         stop block, then indices
+  offsets-height  stop height and block, then distances
+
+The last four count unspendable outputs too, the first three do not: to go from one kind to the
+other the blocks are needed, and --blocksdir says where they are.";
+
+#[derive(Args)]
+#[command(after_help = CONVERT_HELP)]
+pub(crate) struct HintsConvertArgs {
+    /// The file to read
+    pub(crate) file: PathBuf,
+    /// Its encoding, where it has no mark of its own
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) from: Option<Format>,
+    /// The encoding to write
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: TargetFormat,
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Bit order of the file to read, where the file itself does not settle it
+    #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
+    pub(crate) hints_order: Option<BitOrder>,
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "main")]
+    pub(crate) chain: Network,
+    /// Folder with Bitcoin Core's blk*.dat files, where the blocks are needed
+    #[arg(long, value_name = "DIR")]
+    pub(crate) blocksdir: Option<PathBuf>,
+    /// The stop block, for encodings that name it, where no blocks are given
+    #[arg(long, value_name = "HASH")]
+    pub(crate) stop_block: Option<BlockHash>,
+}
+
+/// An encoding to write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TargetFormat {
+    pub(crate) format: Format,
+    pub(crate) order: BitOrder,
+}
+
+impl FromStr for TargetFormat {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "bip456-lsb" {
+            return Ok(Self { format: Format::Bip456, order: BitOrder::LsbFirst });
+        }
+        let format = text.parse::<Format>().map_err(|error| error.to_string())?;
+        Ok(Self { format, order: BitOrder::MsbFirst })
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct SnapshotArgs {
+    #[command(subcommand)]
+    pub(crate) command: SnapshotCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// What a UTXO snapshot holds: base block, coins, amount, hashes
+    Info(SnapshotInfoArgs),
+    /// Compute the set from blocks and compare
+    Verify(SnapshotVerifyArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct SnapshotInfoArgs {
+    /// The file
+    pub(crate) file: PathBuf,
+    /// Also compute the MuHash, which takes some microseconds a coin
+    #[arg(long)]
+    pub(crate) muhash: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct SnapshotVerifyArgs {
+    /// The file
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}

@@ -1,0 +1,180 @@
+//! `apus hints`: info, check, convert.
+
+mod convert;
+
+use crate::args::{HintsArgs, HintsCheckArgs, HintsCommand, HintsInfoArgs};
+use crate::failure::Failure;
+use crate::report::{bytes, grouped};
+use crate::sync::{Job, run};
+use apus_chain::{Height, HeightRange};
+use apus_engine::swiftsync::hints::bitmap::BitmapDecoder;
+use apus_engine::swiftsync::hints::btcd::BtcdDecoder;
+use apus_engine::swiftsync::hints::delta::DeltaDecoder;
+use apus_engine::swiftsync::hints::offsets::OffsetsDecoder;
+use apus_engine::swiftsync::hints::{
+    BitOrder, Detected, Format, HintsDecoder, HintsError, HintsErrorKind, HintsFile, HintsOptions,
+    OrderEvidence, detect_format,
+};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+/// Runs `apus hints`.
+pub(crate) fn command(args: &HintsArgs) -> Result<(), Failure> {
+    match &args.command {
+        HintsCommand::Info(args) => info(args),
+        HintsCommand::Check(args) => check(args),
+        HintsCommand::Convert(args) => convert::command(args),
+    }
+}
+
+/// Names the file that an error is about.
+fn about(path: &Path, error: &HintsError) -> Failure {
+    let message = format!("{}: {error}", path.display());
+    match error.kind() {
+        HintsErrorKind::Invalid => Failure::invalid(message),
+        HintsErrorKind::Io => Failure { code: crate::failure::IO, message },
+    }
+}
+
+/// The encoding of a file, by its first bytes or as the user says.
+fn format_of(path: &Path, said: Option<Format>) -> Result<Format, Failure> {
+    if let Some(format) = said {
+        return Ok(format);
+    }
+    let mut first = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(5).read_to_end(&mut first))
+        .map_err(|error| Failure::io(path, error))?;
+    match detect_format(&first) {
+        Some(Detected::Hints(format)) => Ok(format),
+        Some(Detected::Gzip) => Ok(Format::Btcd),
+        None => Err(Failure::invalid(format!(
+            "{}: the first bytes show no known encoding of hints: if it is one without a mark \
+             (bitmap, delta, offsets, offsets-height), name it with --from",
+            path.display()
+        ))),
+    }
+}
+
+fn open_bip456(path: &Path, order: Option<BitOrder>) -> Result<HintsFile, Failure> {
+    let options = HintsOptions { order, ..HintsOptions::default() };
+    HintsFile::open_path(path, &options).map_err(|error| about(path, &error))
+}
+
+/// A decoder for a file.
+fn decoder(
+    path: &Path,
+    format: Format,
+    order: Option<BitOrder>,
+) -> Result<Box<dyn HintsDecoder>, Failure> {
+    let named = |error| about(path, &error);
+    let file = File::open(path).map_err(|error| Failure::io(path, error))?;
+    let reader = BufReader::with_capacity(1 << 18, file);
+    Ok(match format {
+        Format::Bip456 => {
+            let file = open_bip456(path, order)?;
+            let heights = HeightRange::new(1, file.info().stop_height + 1);
+            Box::new(file.range(heights).map_err(named)?)
+        }
+        Format::Btcd => Box::new(BtcdDecoder::new(reader).map_err(named)?),
+        Format::Bitmap => Box::new(BitmapDecoder::new(reader)),
+        Format::Delta => Box::new(DeltaDecoder::new(reader)),
+        Format::Offsets => Box::new(OffsetsDecoder::plain(reader).map_err(named)?),
+        Format::OffsetsWithHeight => Box::new(OffsetsDecoder::with_height(reader).map_err(named)?),
+    })
+}
+
+/// What one pass over any encoding tells.
+struct Census {
+    start_height: Height,
+    /// The last height, none where there is no block.
+    stop_height: Option<Height>,
+    coins: u64,
+    /// Where the encoding says them.
+    outputs: Option<u64>,
+}
+
+fn census(path: &Path, decoder: &mut dyn HintsDecoder) -> Result<Census, Failure> {
+    let mut census = Census {
+        start_height: decoder.start_height(),
+        stop_height: None,
+        coins: 0,
+        outputs: Some(0),
+    };
+    let mut indices = Vec::new();
+    while let Some(block) = decoder.next_block(&mut indices).map_err(|e| about(path, &e))? {
+        census.stop_height = Some(block.height);
+        census.coins += indices.len() as u64;
+        census.outputs = census.outputs.zip(block.outputs).map(|(sum, n)| sum + u64::from(n));
+    }
+    Ok(census)
+}
+
+fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
+    let path = &args.file;
+    let format = format_of(path, args.from)?;
+    let length = path.metadata().map_err(|error| Failure::io(path, error))?.len();
+    let mut rows = vec![("file", path.display().to_string()), ("format", format.to_string())];
+    let mut reading = decoder(path, format, args.hints_order)?;
+    if format == Format::Bip456 {
+        let file = open_bip456(path, args.hints_order)?;
+        let info = file.info();
+        let evidence = match info.order_evidence {
+            OrderEvidence::Given => "as you say".to_owned(),
+            OrderEvidence::Settled(height) => format!("settled by block {height}"),
+            OrderEvidence::Irrelevant => "both orders mean the same here".to_owned(),
+        };
+        rows.push(("bit order", format!("{}, {evidence}", info.order)));
+        rows.push(("elements from", format!("height {}", info.layout.start_height())));
+    }
+    let stop_block = reading.stop_block();
+    let found = census(path, &mut *reading)?;
+    let stop = found.stop_height.map_or_else(|| "none".to_owned(), |height| height.to_string());
+    rows.push(("heights", format!("{} to {stop}", found.start_height)));
+    rows.push((
+        "stop block",
+        stop_block.map_or_else(
+            || "not named by this encoding: only a check tells whether it fits a chain".to_owned(),
+            |hash| hash.to_string(),
+        ),
+    ));
+    rows.push(("coins", grouped(found.coins)));
+    rows.push(("bytes", format!("{} ({})", grouped(length), bytes(length))));
+    let per = |things: u64| format!("{:.3}", 8.0 * length as f64 / things as f64);
+    if found.coins > 0 {
+        rows.push(("bits per coin", per(found.coins)));
+    }
+    rows.push((
+        "bits per output",
+        match args.outputs.or(found.outputs).filter(|&n| n > 0) {
+            Some(outputs) => format!("{} ({} outputs)", per(outputs), grouped(outputs)),
+            None => "give --outputs, or see `apus hints check`, which counts them".to_owned(),
+        },
+    ));
+    for (name, value) in rows {
+        println!("{name:<16} {value}");
+    }
+    Ok(())
+}
+
+fn check(args: &HintsCheckArgs) -> Result<(), Failure> {
+    let report = run(&Job {
+        source: &args.source,
+        hints: &args.hints,
+        run: &args.run,
+        outputs: &[],
+        stop_height: None,
+    })?;
+    println!("{report}");
+    println!();
+    println!("The hints are right for block {} ({}).", report.stop_height, report.stop_hash);
+    if let Some(hints) = &report.hints {
+        println!("Bit order: {}; elements from height {}.", hints.bit_order, hints.start_height);
+        if let Some(bits) = hints.bits_per_output {
+            let outputs = grouped(report.outputs);
+            println!("{bits:.3} bits for each of the chain's {outputs} outputs.");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,370 @@
+//! `apus hints convert`: from any encoding to any other, through the blocks where the two count
+//! outputs differently.
+
+use super::{about, census, decoder, format_of};
+use crate::args::{HintsConvertArgs, TargetFormat};
+use crate::failure::Failure;
+use crate::sync::{now, verifier, watch_signals};
+use apus_chain::{BlockHash, Height, HeightRange, Params};
+use apus_engine::swiftsync::hints::bitmap::BitmapEncoder;
+use apus_engine::swiftsync::hints::btcd::BtcdEncoder;
+use apus_engine::swiftsync::hints::delta::DeltaEncoder;
+use apus_engine::swiftsync::hints::offsets::OffsetsEncoder;
+use apus_engine::swiftsync::hints::{
+    Format, HintsDecoder, HintsEncoder, HintsError, HintsWriter, IndexSpace, Layout,
+};
+use apus_sync::{BlocksDir, OutputsOfBlock, Silent, SyncError, walk_outputs};
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
+    let format = format_of(&args.file, args.from)?;
+    if args.out.exists() {
+        return Err(Failure::usage(format!(
+            "{} exists already: remove it, or name another output",
+            args.out.display()
+        )));
+    }
+    // Once to know how far they reach, which some encodings say at the start and some not at all.
+    let mut first = decoder(&args.file, format, args.hints_order)?;
+    let named_stop = first.stop_block();
+    let found = census(&args.file, &mut *first)?;
+    let stop_height = found.stop_height.ok_or_else(|| {
+        Failure::invalid(format!("{} holds hints of no block", args.file.display()))
+    })?;
+    let chain = Chain::open(args, format, stop_height)?;
+    let stop_block = chain.as_ref().and_then(|chain| chain.stop_block);
+    if let (Some(named), Some(found)) = (named_stop, stop_block)
+        && named != found
+    {
+        return Err(Failure::invalid(format!(
+            "{}: the hints are for block {named}, but the chain has {found} at height {stop_height}",
+            args.file.display()
+        )));
+    }
+    let stop = Stop { height: stop_height, block: stop_block.or(named_stop).or(args.stop_block) };
+    let draft = Draft::create(&args.out)?;
+    let mut reading = decoder(&args.file, format, args.hints_order)?;
+    let encoder = encoder(args.to, draft.writer()?, stop, &args.out)?;
+    let mut conversion = Conversion {
+        from: format,
+        source: &args.file,
+        target: &args.out,
+        decoder: &mut *reading,
+        encoder,
+        indices: Vec::new(),
+    };
+    match &chain {
+        Some(chain) => chain.walk(&mut conversion, stop_height)?,
+        None => while conversion.block(None)? {},
+    }
+    conversion.finish()?;
+    draft.publish()?;
+    println!(
+        "{}: {} coins of blocks up to {stop_height}, as {}",
+        args.out.display(),
+        found.coins,
+        args.to.format
+    );
+    Ok(())
+}
+
+/// Where the hints end.
+#[derive(Clone, Copy)]
+struct Stop {
+    height: Height,
+    block: Option<BlockHash>,
+}
+
+/// Which outputs an encoding counts.
+fn index_space(format: Format) -> IndexSpace {
+    match format {
+        Format::Bip456 | Format::Btcd => IndexSpace::Spendable,
+        Format::Bitmap | Format::Delta | Format::Offsets | Format::OffsetsWithHeight => {
+            IndexSpace::AllOutputs
+        }
+    }
+}
+
+/// The blocks, where they are needed or given.
+struct Chain {
+    params: &'static Params,
+    dir: BlocksDir,
+    verifier: Option<Box<dyn apus_chain::ScriptVerifier>>,
+    stop_block: Option<BlockHash>,
+}
+
+impl Chain {
+    fn open(
+        args: &HintsConvertArgs,
+        from: Format,
+        stop_height: Height,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(blocksdir) = &args.blocksdir else {
+            let why = if index_space(from) != index_space(args.to.format) {
+                "one of these encodings counts unspendable outputs and the other does not"
+            } else if from == Format::Bitmap || args.to.format == Format::Bitmap {
+                "a bitmap holds as many bits as a block has outputs, counted in 16 bits"
+            } else {
+                return Ok(None);
+            };
+            return Err(Failure::usage(format!(
+                "{why}, so the blocks are needed: give --blocksdir and --chain"
+            )));
+        };
+        let params = Params::of(args.chain);
+        let verifier = verifier(params)?;
+        let interrupt = watch_signals()?;
+        let dir = BlocksDir::open(blocksdir, params, now(), &Silent, &interrupt)
+            .map_err(SyncError::from)?;
+        let tip = dir.chain().tip_height();
+        let stop_block = dir.chain().hash(stop_height).copied();
+        if stop_block.is_none() {
+            return Err(Failure::invalid(format!(
+                "the hints reach height {stop_height}, but the chain that was found ends at {tip}{}",
+                dir.gap()
+            )));
+        }
+        Ok(Some(Self { params, dir, verifier, stop_block }))
+    }
+
+    fn walk(&self, conversion: &mut Conversion<'_>, stop: Height) -> Result<(), Failure> {
+        let mut failure = None;
+        if conversion.decoder.start_height() == 0 || conversion.encoder.start_height() == 0 {
+            conversion.genesis()?;
+        }
+        let walked = walk_outputs(
+            self.params,
+            self.dir.chain(),
+            &self.dir,
+            self.verifier.as_deref(),
+            HeightRange::new(1, stop + 1),
+            &mut |outputs| {
+                conversion.block(Some(&outputs)).map(|_| ()).map_err(|error| {
+                    failure = Some(error);
+                    SyncError::Interrupted
+                })
+            },
+        );
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(walked?),
+        }
+    }
+}
+
+/// A conversion under way.
+struct Conversion<'a> {
+    from: Format,
+    source: &'a Path,
+    target: &'a Path,
+    decoder: &'a mut dyn HintsDecoder,
+    encoder: Box<dyn HintsEncoder>,
+    indices: Vec<u32>,
+}
+
+impl Conversion<'_> {
+    /// The genesis block, which one of the encodings lists and the other may not. Its only output
+    /// never was a coin.
+    fn genesis(&mut self) -> Result<(), Failure> {
+        if self.decoder.start_height() == 0 {
+            let read = self.decoder.next_block(&mut self.indices);
+            read.map_err(|error| about(self.source, &error))?;
+            if !self.indices.is_empty() {
+                return Err(Failure::invalid(format!(
+                    "{}: the hints call the genesis block's coin unspent, which never was one",
+                    self.source.display()
+                )));
+            }
+        }
+        if self.encoder.start_height() == 0 {
+            self.encoder.put_block(&[], 1).map_err(|error| about(self.target, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Converts one block; `false` at the end.
+    fn block(&mut self, outputs: Option<&OutputsOfBlock>) -> Result<bool, Failure> {
+        let read = self.decoder.next_block(&mut self.indices);
+        let Some(element) = read.map_err(|error| about(self.source, &error))? else {
+            return Ok(false);
+        };
+        let count = match outputs {
+            Some(outputs) => {
+                self.expect_count(outputs, element.outputs)?;
+                self.translate(outputs)?
+            }
+            None => self.indices.last().map_or(0, |last| last + 1),
+        };
+        let put = self.encoder.put_block(&self.indices, count);
+        put.map_err(|error| about(self.target, &error))?;
+        Ok(true)
+    }
+
+    /// Compares the number of outputs that the encoding states with the block.
+    fn expect_count(&self, block: &OutputsOfBlock, stated: Option<u32>) -> Result<(), Failure> {
+        let real = block.spendable.len() as u32;
+        match stated {
+            Some(stated) if stated != real => {
+                let why = if self.from == Format::Bitmap && stated == real & 0xffff {
+                    "the bitmap counts outputs in 16 bits, which this block overflows: it cannot \
+                     hold this block's hints, and nothing after it can be trusted"
+                } else {
+                    "the hints were made for another chain or are damaged"
+                };
+                Err(Failure::invalid(format!(
+                    "{}: block {} has {real} outputs, but the hints say {stated}: {why}",
+                    self.source.display(),
+                    block.height
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Turns indices of one space into those of the other; returns how many outputs the block has
+    /// in the new one.
+    fn translate(&mut self, block: &OutputsOfBlock) -> Result<u32, Failure> {
+        let from = self.decoder.index_space();
+        let to = self.encoder.index_space();
+        let spendable = block.spendable.iter().filter(|&&yes| yes).count() as u32;
+        let translated = match (from, to) {
+            (IndexSpace::AllOutputs, IndexSpace::Spendable) => self.without_unspendable(block)?,
+            (IndexSpace::Spendable, IndexSpace::AllOutputs) => {
+                let places: Vec<u32> = (0..block.spendable.len() as u32)
+                    .filter(|&place| block.spendable[place as usize])
+                    .collect();
+                let place = |&index: &u32| places.get(index as usize).copied();
+                let all: Option<Vec<u32>> = self.indices.iter().map(place).collect();
+                all.ok_or_else(|| self.out_of_range(block, spendable))?
+            }
+            _ => std::mem::take(&mut self.indices),
+        };
+        self.indices = translated;
+        let count = match to {
+            IndexSpace::AllOutputs => block.spendable.len() as u32,
+            IndexSpace::Spendable => spendable,
+        };
+        match self.indices.last() {
+            Some(&last) if last >= count => Err(self.out_of_range(block, count)),
+            _ => Ok(count),
+        }
+    }
+
+    fn without_unspendable(&self, block: &OutputsOfBlock) -> Result<Vec<u32>, Failure> {
+        let mut rank = 0;
+        let ranks: Vec<Option<u32>> = block
+            .spendable
+            .iter()
+            .map(|&yes| {
+                rank += u32::from(yes);
+                yes.then(|| rank - 1)
+            })
+            .collect();
+        let mut kept = Vec::with_capacity(self.indices.len());
+        for &index in &self.indices {
+            match ranks.get(index as usize) {
+                Some(Some(rank)) => kept.push(*rank),
+                // The coin of that name is a later block's, which has the same transaction id.
+                Some(None) if block.coinbase_overwritten && index == 0 => {}
+                Some(None) => {
+                    return Err(Failure::invalid(format!(
+                        "{}: the hints call output {index} of block {} unspent, which is \
+                         unspendable",
+                        self.source.display(),
+                        block.height
+                    )));
+                }
+                None => return Err(self.out_of_range(block, block.spendable.len() as u32)),
+            }
+        }
+        Ok(kept)
+    }
+
+    fn out_of_range(&self, block: &OutputsOfBlock, count: u32) -> Failure {
+        Failure::invalid(format!(
+            "{}: the hints of block {} name an output past its {count}: they were made for another \
+             chain or are damaged",
+            self.source.display(),
+            block.height
+        ))
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        self.encoder.finish().map_err(|error| about(self.target, &error))
+    }
+}
+
+fn encoder(
+    to: TargetFormat,
+    out: BufWriter<File>,
+    stop: Stop,
+    path: &Path,
+) -> Result<Box<dyn HintsEncoder>, Failure> {
+    let named = |error: HintsError| about(path, &error);
+    let block = || {
+        stop.block.ok_or_else(|| {
+            Failure::usage(
+                "this encoding names the stop block: give --stop-block, or --blocksdir to find it",
+            )
+        })
+    };
+    Ok(match to.format {
+        Format::Bip456 => {
+            let layout = Layout::FromHeightOne;
+            let writer = HintsWriter::with(out, stop.height, to.order, layout).map_err(named)?;
+            Box::new(writer)
+        }
+        Format::Btcd => Box::new(BtcdEncoder::new(out, stop.height).map_err(named)?),
+        Format::Bitmap => Box::new(BitmapEncoder::new(out)),
+        Format::Delta => Box::new(DeltaEncoder::new(out)),
+        Format::Offsets => Box::new(OffsetsEncoder::new(out, &block()?).map_err(named)?),
+        Format::OffsetsWithHeight => {
+            return Err(Failure::usage(
+                "offsets-height can be read but not written: no program is known that reads it \
+                 still; use bip456",
+            ));
+        }
+    })
+}
+
+/// The output under another name until it is whole.
+struct Draft {
+    file: File,
+    draft: PathBuf,
+    path: PathBuf,
+}
+
+impl Draft {
+    fn create(path: &Path) -> Result<Self, Failure> {
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(".incomplete");
+        let draft = PathBuf::from(draft);
+        let file = File::create(&draft).map_err(|error| Failure::io(&draft, error))?;
+        Ok(Self { file, draft, path: path.to_owned() })
+    }
+
+    fn writer(&self) -> Result<BufWriter<File>, Failure> {
+        let file = self.file.try_clone().map_err(|error| Failure::io(&self.draft, error))?;
+        Ok(BufWriter::with_capacity(1 << 20, file))
+    }
+
+    fn publish(mut self) -> Result<(), Failure> {
+        self.file
+            .sync_all()
+            .and_then(|()| fs::rename(&self.draft, &self.path))
+            .map_err(|error| Failure::io(&self.path, error))?;
+        self.draft.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.draft.as_os_str().is_empty() {
+            // What failed is told already; a draft left behind harms nobody.
+            let _ = fs::remove_file(&self.draft);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What this process has used and what it runs on, as the system tells.
+//!
+//! Where the system has no /proc, numbers are absent rather than wrong.
+
+use serde::Serialize;
+use std::fs;
+
+/// The machine, for reports.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Machine {
+    /// Operating system and processor family.
+    pub(crate) platform: String,
+    /// The processor's name.
+    pub(crate) cpu: Option<String>,
+    /// Cores that this process may use.
+    pub(crate) cores: usize,
+    /// The SHA-256 kernel in use.
+    pub(crate) sha256: &'static str,
+}
+
+impl Machine {
+    pub(crate) fn here() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+            .map(|(_, name)| name.trim().to_owned());
+        Self {
+            platform: format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+            cpu,
+            cores: cores(),
+            sha256: apus_sync::sha256_kernel(),
+        }
+    }
+}
+
+/// Cores that this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A field of /proc/self/status that is given in kB, in bytes.
+fn status_bytes(field: &str) -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+/// Memory in use, in bytes.
+pub(crate) fn rss_bytes() -> Option<u64> {
+    status_bytes("VmRSS")
+}
+
+/// Greatest memory in use so far, in bytes.
+pub(crate) fn rss_peak_bytes() -> Option<u64> {
+    status_bytes("VmHWM")
+}
+
+/// Seconds of processor time that all threads used so far, in user and system mode.
+pub(crate) fn cpu_seconds() -> Option<f64> {
+    /// Linux counts these in hundredths of a second, whatever its own clock is.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field, the program's name in parentheses, may hold spaces.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    Some((user + system) / TICKS_PER_SECOND)
+}

@@ -1,0 +1,314 @@
+//! Progress for people and programs: one observer that renders all events and keeps the times.
+
+use crate::args::ProgressArg;
+use crate::machine::{cpu_seconds, rss_bytes};
+use crate::report::{PhaseReport, Sample, bytes, grouped};
+use apus_sync::{Event, Observer, Phase, Progress};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a line is printed where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often the course of a run is noted; doubled whenever there are too many points.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Points kept of a run's course.
+const SAMPLES_MAX: usize = 2000;
+
+/// How progress is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Bar,
+    Lines,
+    Json,
+    None,
+}
+
+/// Shows events and remembers what the report needs.
+pub(crate) struct Renderer {
+    style: Style,
+    start: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    bar: Option<ProgressBar>,
+    phase: Option<Running>,
+    phases: Vec<PhaseReport>,
+    series: Vec<Sample>,
+    sample_interval: Duration,
+    last_sample: Option<Instant>,
+    last_line: Instant,
+    warnings: Vec<String>,
+    segments_resumed: usize,
+}
+
+struct Running {
+    phase: Phase,
+    start: Instant,
+    cpu_start: Option<f64>,
+    /// The first progress told: what earlier starts had done says nothing about this one's rate.
+    first: Option<Progress>,
+}
+
+/// What is left when a run is over.
+pub(crate) struct Record {
+    pub(crate) wall_seconds: f64,
+    pub(crate) phases: Vec<PhaseReport>,
+    pub(crate) series: Vec<Sample>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) segments_resumed: usize,
+}
+
+impl Renderer {
+    pub(crate) fn new(progress: ProgressArg) -> Self {
+        let style = match progress {
+            ProgressArg::Auto if std::io::stderr().is_terminal() => Style::Bar,
+            ProgressArg::Auto | ProgressArg::Plain => Style::Lines,
+            ProgressArg::Json => Style::Json,
+            ProgressArg::None => Style::None,
+        };
+        let now = Instant::now();
+        let state = State {
+            bar: None,
+            phase: None,
+            phases: Vec::new(),
+            series: Vec::new(),
+            sample_interval: SAMPLE_INTERVAL,
+            last_sample: None,
+            last_line: now,
+            warnings: Vec::new(),
+            segments_resumed: 0,
+        };
+        Self { style, start: now, state: Mutex::new(state) }
+    }
+
+    /// Ends the rendering.
+    pub(crate) fn into_record(self) -> Record {
+        let wall_seconds = self.start.elapsed().as_secs_f64();
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bar) = state.bar {
+            bar.finish_and_clear();
+        }
+        Record {
+            wall_seconds,
+            phases: state.phases,
+            series: state.series,
+            warnings: state.warnings,
+            segments_resumed: state.segments_resumed,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked while it rendered left at worst a stale line.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, state: &State, text: &str) {
+        match self.style {
+            Style::Bar => match &state.bar {
+                Some(bar) => bar.println(text),
+                None => eprintln!("{text}"),
+            },
+            Style::Lines => eprintln!("{text}"),
+            Style::Json | Style::None => {}
+        }
+    }
+
+    fn json(&self, object: serde_json::Value) {
+        if self.style == Style::Json {
+            eprintln!("{object}");
+        }
+    }
+
+    fn started(&self, state: &mut State, phase: Phase) {
+        let now = Instant::now();
+        state.phase = Some(Running { phase, start: now, cpu_start: cpu_seconds(), first: None });
+        state.last_line = now;
+        if self.style == Style::Bar {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+            bar.set_style(
+                ProgressStyle::with_template("{spinner} {msg}")
+                    .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+            );
+            state.bar = Some(bar);
+        }
+        self.json(serde_json::json!({"event": "started", "phase": phase.name()}));
+    }
+
+    fn ended(&self, state: &mut State, phase: Phase, bytes: u64) {
+        if let Some(bar) = state.bar.take() {
+            bar.finish_and_clear();
+        }
+        let Some(running) = state.phase.take() else { return };
+        let wall_seconds = running.start.elapsed().as_secs_f64();
+        let cpu_seconds = cpu_seconds().zip(running.cpu_start).map(|(now, then)| now - then);
+        let name = phase.name();
+        state.phases.push(PhaseReport { phase: name, wall_seconds, cpu_seconds, bytes });
+        self.json(serde_json::json!({
+            "event": "ended", "phase": name, "wall_seconds": wall_seconds, "bytes": bytes
+        }));
+    }
+
+    fn progress(&self, state: &mut State, phase: Phase, progress: Progress) {
+        if phase == Phase::Blocks {
+            self.sample(state, progress);
+        }
+        let Some(running) = state.phase.as_mut().filter(|running| running.phase == phase) else {
+            return;
+        };
+        let first = *running.first.get_or_insert(progress);
+        let elapsed = running.start.elapsed().as_secs_f64();
+        match self.style {
+            Style::Bar => {
+                let text = line(phase, progress, first, elapsed);
+                if let Some(bar) = &state.bar {
+                    bar.set_message(text);
+                    bar.tick();
+                }
+            }
+            Style::Lines | Style::Json if state.last_line.elapsed() >= LINE_INTERVAL => {
+                state.last_line = Instant::now();
+                self.say(state, &line(phase, progress, first, elapsed));
+                self.json(serde_json::json!({
+                    "event": "progress", "phase": phase.name(),
+                    "seconds": self.start.elapsed().as_secs_f64(),
+                    "blocks": progress.blocks, "blocks_total": progress.blocks_total,
+                    "bytes": progress.bytes, "bytes_total": progress.bytes_total,
+                    "coins": progress.coins, "rss_bytes": rss_bytes()
+                }));
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes a point of the run's course; keeps every other one when there are too many.
+    fn sample(&self, state: &mut State, progress: Progress) {
+        let done = progress.blocks == progress.blocks_total;
+        if state.last_sample.is_some_and(|last| last.elapsed() < state.sample_interval) && !done {
+            return;
+        }
+        state.last_sample = Some(Instant::now());
+        state.series.push(Sample {
+            seconds: self.start.elapsed().as_secs_f64(),
+            height: progress.blocks,
+            bytes: progress.bytes,
+        });
+        if state.series.len() > SAMPLES_MAX {
+            let mut keep = false;
+            state.series.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            state.sample_interval *= 2;
+        }
+    }
+}
+
+impl Observer for Renderer {
+    fn event(&self, event: Event) {
+        let mut state = self.lock();
+        match event {
+            Event::Started(phase) => self.started(&mut state, phase),
+            Event::Ended { phase, bytes } => self.ended(&mut state, phase, bytes),
+            Event::Progress(phase, progress) => self.progress(&mut state, phase, progress),
+            Event::ChainFound { tip, height, files, from_index } => {
+                let how = if from_index { "by Core's block index" } else { "by their headers" };
+                let text = format!("chain of {height} blocks in {files} files, found {how}: {tip}");
+                self.say(&state, &text);
+                self.json(serde_json::json!({
+                    "event": "chain", "height": height, "tip": tip.to_string(), "files": files
+                }));
+            }
+            Event::Resumed { segments, of } => {
+                state.segments_resumed = segments;
+                self.say(&state, &format!("going on: {segments} of {of} segments are done"));
+                self.json(serde_json::json!({
+                    "event": "resumed", "segments": segments, "of": of
+                }));
+            }
+            Event::Warning(text) => {
+                if self.style != Style::None {
+                    self.say(&state, &format!("warning: {text}"));
+                }
+                self.json(serde_json::json!({"event": "warning", "text": text}));
+                state.warnings.push(text);
+            }
+        }
+    }
+}
+
+/// One line: height, percent, rates, coins, memory, time left. `first` is where this start began.
+fn line(phase: Phase, progress: Progress, first: Progress, elapsed: f64) -> String {
+    let mut parts = vec![phase.name().to_owned()];
+    let fraction =
+        (progress.bytes_total > 0).then(|| progress.bytes as f64 / progress.bytes_total as f64);
+    if let Some(fraction) = fraction {
+        parts.push(format!("{:.1} %", 100.0 * fraction.min(1.0)));
+    }
+    if progress.blocks_total > 0 {
+        let (done, all) = (grouped(progress.blocks), grouped(progress.blocks_total));
+        parts.push(format!("{done} of {all} blocks"));
+    }
+    let rate = |now: u64, then: u64| (now - then.min(now)) as f64 / elapsed.max(0.001);
+    let blocks_rate = rate(progress.blocks, first.blocks);
+    if progress.blocks > 0 {
+        parts.push(format!("{} blocks/s", grouped(blocks_rate as u64)));
+    }
+    let bytes_rate = rate(progress.bytes, first.bytes);
+    parts.push(format!("{}/s", bytes(bytes_rate as u64)));
+    if progress.coins > 0 {
+        parts.push(format!("{} coins", grouped(progress.coins)));
+    }
+    if let Some(rss) = rss_bytes() {
+        parts.push(format!("{} memory", bytes(rss)));
+    }
+    if fraction.is_some() && bytes_rate > 0.0 {
+        let left = progress.bytes_total.saturating_sub(progress.bytes) as f64 / bytes_rate;
+        parts.push(format!("{} left", duration(left)));
+    }
+    parts.join(", ")
+}
+
+/// Seconds as people say them.
+fn duration(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match seconds {
+        ..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_what_a_person_wants_to_know() {
+        let progress = Progress {
+            blocks: 400,
+            blocks_total: 1000,
+            bytes: 4_000_000,
+            bytes_total: 10_000_000,
+            coins: 1234,
+        };
+        let first = Progress { blocks: 200, bytes: 2_000_000, ..progress };
+        let line = line(Phase::Blocks, progress, first, 2.0);
+        for part in
+            ["40.0 %", "400 of 1,000 blocks", "100 blocks/s", "1.0 MB/s", "1,234 coins", "6 s left"]
+        {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration(59.4), "59 s");
+        assert_eq!(duration(61.0), "1 min 01 s");
+        assert_eq!(duration(7260.0), "2 h 01 min");
+    }
+}

@@ -1,0 +1,324 @@
+//! [`Report`]: what a run did, for people and for programs.
+//!
+//! The JSON form is a contract (`docs/formats/report.md`): plots, benchmarks and tests read it.
+
+use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
+use apus_chain::Network;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_sync::Outcome;
+use serde::Serialize;
+use std::fmt;
+
+/// Version of the JSON form. New fields do not change it; another meaning of one does.
+pub(crate) const VERSION: u32 = 1;
+
+/// A finished run.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Report {
+    pub(crate) version: u32,
+    /// Core's name of the chain.
+    pub(crate) chain: &'static str,
+    pub(crate) engine: &'static str,
+    pub(crate) validation: &'static str,
+    pub(crate) aggregate: &'static str,
+    pub(crate) stop_height: u32,
+    pub(crate) stop_hash: String,
+    /// Height of the most-work chain that was found.
+    pub(crate) tip_height: u32,
+    /// `txouts` of gettxoutsetinfo.
+    pub(crate) coins: u64,
+    /// `transactions` of gettxoutsetinfo: those with at least one coin left.
+    pub(crate) coin_transactions: u64,
+    pub(crate) bogosize: u64,
+    pub(crate) total_amount_sat: u64,
+    /// As gettxoutsetinfo shows it.
+    pub(crate) muhash: String,
+    /// As gettxoutsetinfo shows it.
+    pub(crate) hash_serialized_3: String,
+    pub(crate) verified: Verified,
+    /// What was taken for granted, in words.
+    pub(crate) assumed: Vec<String>,
+    /// What Bitcoin Core's own table of snapshots says about this set.
+    pub(crate) assumeutxo: Option<AssumeUtxo>,
+    pub(crate) blocks: u64,
+    pub(crate) transactions: u64,
+    /// Inputs that spend a coin.
+    pub(crate) inputs: u64,
+    pub(crate) outputs: u64,
+    /// Bytes of blocks.
+    pub(crate) bytes: u64,
+    pub(crate) hints: Option<Hints>,
+    pub(crate) wall_seconds: f64,
+    pub(crate) cpu_seconds: Option<f64>,
+    pub(crate) rss_peak_bytes: Option<u64>,
+    pub(crate) threads: usize,
+    pub(crate) dbcache_mib: u64,
+    /// Segments that earlier starts had finished.
+    pub(crate) segments_resumed: usize,
+    pub(crate) phases: Vec<PhaseReport>,
+    pub(crate) series: Vec<Sample>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) machine: Machine,
+}
+
+/// What was proven.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Verified {
+    /// Every block rule that needs no coins, headers and proof of work included.
+    pub(crate) blocks: bool,
+    /// Scripts and signatures.
+    pub(crate) scripts: bool,
+    /// No block spends more than its inputs hold, or claims more than subsidy and fees.
+    pub(crate) amounts: bool,
+    /// Coins are created before they are spent, and mature.
+    pub(crate) order: bool,
+    /// Every coin spent existed and was spent once.
+    pub(crate) aggregate: bool,
+    /// What was never spent is no more than all subsidies.
+    pub(crate) supply: bool,
+    /// No transaction id twice (BIP-30).
+    pub(crate) bip30: bool,
+    /// The chain has the work that the real one is known to have at least.
+    pub(crate) minimum_chain_work: bool,
+}
+
+/// An entry of Core's table.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct AssumeUtxo {
+    /// Whether the table has this very set.
+    pub(crate) matches: bool,
+    /// The table's hash for the stop block.
+    pub(crate) hash_serialized_3: String,
+}
+
+/// The hintsfile.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Hints {
+    pub(crate) bytes: u64,
+    pub(crate) bit_order: String,
+    pub(crate) start_height: u32,
+    pub(crate) bits_per_output: Option<f64>,
+    pub(crate) sha256: String,
+}
+
+/// One phase of a run.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct PhaseReport {
+    pub(crate) phase: &'static str,
+    pub(crate) wall_seconds: f64,
+    pub(crate) cpu_seconds: Option<f64>,
+    /// Bytes of the phase's input.
+    pub(crate) bytes: u64,
+}
+
+/// A point of a run's course. Out of order, the height counts blocks processed.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Sample {
+    pub(crate) seconds: f64,
+    pub(crate) height: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What only the one who ran it knows.
+pub(crate) struct Circumstances {
+    pub(crate) network: Network,
+    pub(crate) aggregate: AggregateKind,
+    pub(crate) threads: usize,
+    pub(crate) dbcache_mib: u64,
+    pub(crate) wall_seconds: f64,
+    pub(crate) segments_resumed: usize,
+    pub(crate) phases: Vec<PhaseReport>,
+    pub(crate) series: Vec<Sample>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A hash kept in internal order, as people see it.
+pub(crate) fn display_hash(bytes: &[u8; 32]) -> String {
+    bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Report {
+    pub(crate) fn new(outcome: &Outcome, around: Circumstances) -> Self {
+        let verdict = &outcome.verdict;
+        let counts = verdict.counts;
+        let hash_serialized_3 = display_hash(&outcome.hash_serialized_3);
+        Self {
+            version: VERSION,
+            chain: around.network.name(),
+            engine: "swiftsync",
+            validation: "assumevalid",
+            aggregate: match around.aggregate {
+                AggregateKind::Sha256 => "sha256",
+                AggregateKind::MuHash => "muhash",
+            },
+            stop_height: outcome.stop_height,
+            stop_hash: outcome.stop_hash.to_string(),
+            tip_height: outcome.tip_height,
+            coins: verdict.coins.coins,
+            coin_transactions: verdict.coins.transactions,
+            bogosize: verdict.coins.bogosize,
+            total_amount_sat: verdict.coins.amount as u64,
+            muhash: display_hash(&verdict.muhash),
+            assumeutxo: outcome.assumeutxo.map(|known| AssumeUtxo {
+                matches: known == outcome.hash_serialized_3,
+                hash_serialized_3: display_hash(&known),
+            }),
+            hash_serialized_3,
+            verified: Verified {
+                blocks: true,
+                scripts: false,
+                amounts: false,
+                order: false,
+                aggregate: true,
+                supply: true,
+                bip30: true,
+                minimum_chain_work: outcome.enough_work,
+            },
+            assumed: assumed(outcome),
+            blocks: counts.blocks,
+            transactions: counts.transactions,
+            inputs: counts.inputs,
+            outputs: counts.outputs,
+            bytes: counts.bytes,
+            hints: outcome.hints.as_ref().map(|info| Hints {
+                bytes: info.bytes,
+                bit_order: info.order.to_string(),
+                start_height: info.layout.start_height(),
+                bits_per_output: info.bits_per_output(counts.outputs),
+                sha256: hex(&info.sha256),
+            }),
+            wall_seconds: around.wall_seconds,
+            cpu_seconds: cpu_seconds(),
+            rss_peak_bytes: rss_peak_bytes(),
+            threads: around.threads,
+            dbcache_mib: around.dbcache_mib,
+            segments_resumed: around.segments_resumed,
+            phases: around.phases,
+            series: around.series,
+            warnings: around.warnings,
+            machine: Machine::here(),
+        }
+    }
+}
+
+fn assumed(outcome: &Outcome) -> Vec<String> {
+    let mut assumed = vec![
+        "scripts and signatures are valid".to_owned(),
+        "no block spends more than its inputs hold or claims more than subsidy and fees".to_owned(),
+        "coins are created before they are spent, coinbases are mature, relative lock times and \
+         signature operations of spent coins are within the rules"
+            .to_owned(),
+    ];
+    if !outcome.enough_work {
+        assumed.push(
+            "this is the real chain although it has less work than the real one is known to have"
+                .to_owned(),
+        );
+    }
+    assumed
+}
+
+/// Bitcoins with all eight decimals.
+pub(crate) fn bitcoins(satoshi: u64) -> String {
+    format!("{}.{:08}", satoshi / 100_000_000, satoshi % 100_000_000)
+}
+
+/// Bytes in the largest unit that keeps them above one.
+pub(crate) fn bytes(count: u64) -> String {
+    let mut value = count as f64;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if value < 1000.0 {
+            return if unit == "B" { format!("{count} B") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1000.0;
+    }
+    format!("{value:.2} TB")
+}
+
+/// Digits in groups of three.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<10} {:>10} {:>10} {:>10}", "phase", "wall s", "cpu s", "bytes")?;
+        for phase in &self.phases {
+            let cpu = phase.cpu_seconds.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.2}"));
+            writeln!(
+                f,
+                "{:<10} {:>10.3} {:>10} {:>10}",
+                phase.phase,
+                phase.wall_seconds,
+                cpu,
+                bytes(phase.bytes)
+            )?;
+        }
+        let cpu = self.cpu_seconds.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.2}"));
+        let (all, wall) = (bytes(self.bytes), self.wall_seconds);
+        writeln!(f, "{:<10} {wall:>10.3} {cpu:>10} {all:>10}", "all")?;
+        writeln!(f)?;
+        let rss = self.rss_peak_bytes.map_or_else(|| "unknown".to_owned(), bytes);
+        for (name, value) in [
+            ("chain", self.chain.to_owned()),
+            ("stop block", format!("{} {}", self.stop_height, self.stop_hash)),
+            ("blocks", format!("{} ({})", grouped(self.blocks), bytes(self.bytes))),
+            ("transactions", grouped(self.transactions)),
+            ("coins", grouped(self.coins)),
+            ("total amount", format!("{} BTC", bitcoins(self.total_amount_sat))),
+            ("muhash", self.muhash.clone()),
+            ("hash_serialized_3", self.hash_serialized_3.clone()),
+            ("peak memory", rss),
+        ] {
+            writeln!(f, "{name:<18} {value}")?;
+        }
+        writeln!(f)?;
+        writeln!(
+            f,
+            "Verified: headers and proof of work, every block rule that needs no spent coins, that \
+             each coin spent existed and was spent once, BIP-30, the supply."
+        )?;
+        write!(f, "Assumed: {}.", self.assumed.join("; "))?;
+        match &self.assumeutxo {
+            Some(known) if known.matches => {
+                write!(f, "\nBitcoin Core's own table of snapshots has this very set.")
+            }
+            Some(known) => write!(
+                f,
+                "\nWARNING: Bitcoin Core's own table of snapshots has another set for this block \
+                 ({}).",
+                known.hash_serialized_3
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_500), "1.5 kB");
+        assert_eq!(bytes(750_000_000_000), "750.0 GB");
+        assert_eq!(bytes(7_500_000_000_000), "7.50 TB");
+        assert_eq!(bitcoins(1_139_999_752_789), "11399.99752789");
+    }
+}

@@ -1,0 +1,109 @@
+//! `apus snapshot`: info, verify.
+
+use crate::args::{HintsArg, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
+use crate::failure::{Failure, IO};
+use crate::report::{bitcoins, bytes, display_hash, grouped};
+use crate::sync::{Job, run};
+use apus_chain::{Network, Params};
+use apus_datadir::ErrorKind;
+use apus_datadir::snapshot::{SnapshotError, SnapshotInfo, SnapshotReader, snapshot_info};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+/// Runs `apus snapshot`.
+pub(crate) fn command(args: &SnapshotArgs) -> Result<(), Failure> {
+    match &args.command {
+        SnapshotCommand::Info(args) => info(args),
+        SnapshotCommand::Verify(args) => verify(args),
+    }
+}
+
+fn about(path: &Path, error: &SnapshotError) -> Failure {
+    let message = format!("{}: {error}", path.display());
+    match error.kind() {
+        ErrorKind::Invalid => Failure::invalid(message),
+        _ => Failure { code: IO, message },
+    }
+}
+
+/// Reads a whole snapshot.
+fn read(path: &Path, network: Option<Network>, muhash: bool) -> Result<SnapshotInfo, Failure> {
+    let file = File::open(path).map_err(|error| Failure::io(path, error))?;
+    let reader = BufReader::with_capacity(1 << 20, file);
+    SnapshotReader::new(reader, network)
+        .and_then(|reader| snapshot_info(reader, muhash))
+        .map_err(|error| about(path, &error))
+}
+
+fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
+    let info = read(&args.file, None, args.muhash)?;
+    let known =
+        Params::of(info.network).assumeutxo.iter().find(|known| known.block_hash == info.base_hash);
+    let verdict = match known {
+        Some(known) if known.hash_serialized == info.hash_serialized_3.0 => {
+            format!("the set that Bitcoin Core knows for height {}", known.height)
+        }
+        Some(known) => format!(
+            "NOT the set that Bitcoin Core knows for height {} ({})",
+            known.height,
+            display_hash(&known.hash_serialized)
+        ),
+        None => {
+            "a block that Bitcoin Core has no set for; `apus snapshot verify` checks it against \
+                 blocks"
+                .to_owned()
+        }
+    };
+    let muhash = info
+        .muhash
+        .map_or_else(|| "not computed: give --muhash".to_owned(), |muhash| display_hash(&muhash.0));
+    for (name, value) in [
+        ("file", args.file.display().to_string()),
+        ("chain", info.network.to_string()),
+        ("base block", info.base_hash.to_string()),
+        ("highest coin", format!("height {}", info.height_max)),
+        ("coins", grouped(info.stats.coins)),
+        ("transactions", grouped(info.stats.transactions)),
+        ("total amount", format!("{} BTC", bitcoins(info.stats.total_amount as u64))),
+        ("bogosize", grouped(info.stats.bogosize)),
+        ("hash_serialized_3", display_hash(&info.hash_serialized_3.0)),
+        ("muhash", muhash),
+        ("bytes", format!("{} ({})", grouped(info.bytes), bytes(info.bytes))),
+        ("this is", verdict),
+    ] {
+        println!("{name:<18} {value}");
+    }
+    Ok(())
+}
+
+/// Uses the snapshot as hints: if the chain's blocks lead to a set of just these names, that set
+/// is computed from the blocks alone, and its hash must be the snapshot's.
+fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
+    let claimed = read(&args.file, Some(args.source.chain), false)?;
+    let report = run(&Job {
+        source: &args.source,
+        hints: &HintsArg::Snapshot(args.file.clone()),
+        run: &args.run,
+        outputs: &[],
+        stop_height: None,
+    })?;
+    println!("{report}");
+    println!();
+    let hash = display_hash(&claimed.hash_serialized_3.0);
+    if hash != report.hash_serialized_3 {
+        return Err(Failure::invalid(format!(
+            "{}: the snapshot's coins have the right names but not the right contents: its \
+             hash_serialized_3 is {hash}, that of the blocks {}",
+            args.file.display(),
+            report.hash_serialized_3
+        )));
+    }
+    println!(
+        "{} is the UTXO set of block {} ({}).",
+        args.file.display(),
+        report.stop_height,
+        report.stop_hash
+    );
+    Ok(())
+}

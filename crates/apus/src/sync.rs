@@ -1,0 +1,218 @@
+//! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
+
+use crate::args::{AggregateArg, HintsArg, RunArgs, SinkArg, SourceArgs, SyncArgs};
+use crate::failure::Failure;
+use crate::machine::cores;
+use crate::render::Renderer;
+use crate::report::{Circumstances, Report};
+use crate::workdir::{WorkFolder, default_path};
+use apus_chain::{Params, ScriptVerifier};
+use apus_engine::storage::DirStorage;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::swiftsync::hints::HintsOptions;
+use apus_sync::{HintsInput, Output, OutputKind, Request};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Runs `apus sync`.
+pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
+    let report = run(&Job {
+        source: &args.source,
+        hints: &args.hints,
+        run: &args.run,
+        outputs: &args.out,
+        stop_height: args.stopatheight,
+    })?;
+    println!("{report}");
+    Ok(())
+}
+
+/// A run, whichever command asks for it.
+pub(crate) struct Job<'a> {
+    pub(crate) source: &'a SourceArgs,
+    pub(crate) hints: &'a HintsArg,
+    pub(crate) run: &'a RunArgs,
+    pub(crate) outputs: &'a [SinkArg],
+    pub(crate) stop_height: Option<u32>,
+}
+
+/// Does a run from start to end, report and clean-up included.
+pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
+    let params = Params::of(job.source.chain);
+    let verifier = verifier(params)?;
+    let paths = output_paths(job.outputs);
+    let work_path = job.run.workdir.clone().unwrap_or_else(|| {
+        let (HintsArg::File(hints) | HintsArg::Snapshot(hints)) = job.hints;
+        default_path(job.source.chain, hints, paths.first().map(|(_, path)| path.as_path()))
+    });
+    expect_writable(&paths, job.run.report.as_deref(), &work_path)?;
+    let interrupt = watch_signals()?;
+    let folder = WorkFolder::open(&work_path)?;
+    let outputs = paths.into_iter().map(open_output).collect::<Result<Vec<_>, _>>()?;
+    let renderer = Renderer::new(job.run.progress);
+    let aggregate = match job.run.aggregate {
+        AggregateArg::Sha256 => AggregateKind::Sha256,
+        AggregateArg::Muhash => AggregateKind::MuHash,
+    };
+    let threads = match job.run.par {
+        0 => cores(),
+        threads => threads.into(),
+    };
+    let outcome = apus_sync::run(&Request {
+        params,
+        blocksdir: job.source.blocksdir.clone(),
+        hints: hints_input(job),
+        aggregate,
+        stop_height: job.stop_height,
+        threads,
+        memory_bytes: job.run.dbcache << 20,
+        segment_bytes: job.run.segment_bytes,
+        now: now(),
+        verifier: verifier.as_deref(),
+        workdir: folder.storage(),
+        outputs: &outputs,
+        observer: &renderer,
+        interrupt: &interrupt,
+    });
+    let record = renderer.into_record();
+    let report = Report::new(
+        &outcome?,
+        Circumstances {
+            network: job.source.chain,
+            aggregate,
+            threads,
+            dbcache_mib: job.run.dbcache,
+            wall_seconds: record.wall_seconds,
+            segments_resumed: record.segments_resumed,
+            phases: record.phases,
+            series: record.series,
+            warnings: record.warnings,
+        },
+    );
+    if let Some(path) = &job.run.report {
+        write_report(path, &report)?;
+    }
+    folder.discard()?;
+    Ok(report)
+}
+
+/// Scripts are run for signet's block solutions alone; without an interpreter signet cannot be.
+pub(crate) fn verifier(params: &Params) -> Result<Option<Box<dyn ScriptVerifier>>, Failure> {
+    if params.signet_challenge.is_none() {
+        return Ok(None);
+    }
+    apus_sync::script_verifier().map(Some).map_err(|error| {
+        Failure::usage(format!(
+            "signet blocks are signed, and their signatures cannot be checked: {error}"
+        ))
+    })
+}
+
+fn hints_input(job: &Job<'_>) -> HintsInput {
+    match job.hints {
+        HintsArg::File(path) => {
+            let options = HintsOptions { order: job.run.hints_order, ..HintsOptions::default() };
+            HintsInput::File(path.clone(), options)
+        }
+        HintsArg::Snapshot(path) => HintsInput::Snapshot(path.clone()),
+    }
+}
+
+fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
+    sinks
+        .iter()
+        .filter_map(|sink| match sink {
+            SinkArg::Snapshot(path) => Some((OutputKind::Snapshot, path.clone())),
+            SinkArg::Hints(path) => Some((OutputKind::Hints, path.clone())),
+            SinkArg::Null => None,
+        })
+        .collect()
+}
+
+/// Says at once what would otherwise fail hours later.
+fn expect_writable(
+    outputs: &[(OutputKind, PathBuf)],
+    report: Option<&Path>,
+    work_path: &Path,
+) -> Result<(), Failure> {
+    let resuming = WorkFolder::has_plan(work_path);
+    for (index, (_, path)) in outputs.iter().enumerate() {
+        if outputs[..index].iter().any(|(_, other)| other == path) {
+            return Err(Failure::usage(format!("{} is named twice", path.display())));
+        }
+        if path.exists() && !resuming {
+            return Err(Failure::usage(format!(
+                "{} exists already: remove it, or name another output",
+                path.display()
+            )));
+        }
+        if path.is_dir() {
+            return Err(Failure::usage(format!("{} is a folder, not a file", path.display())));
+        }
+    }
+    for path in outputs.iter().map(|(_, path)| path.as_path()).chain(report) {
+        let folder = parent(path);
+        if !folder.is_dir() {
+            return Err(Failure::io(folder, "no such folder: make it first"));
+        }
+    }
+    Ok(())
+}
+
+/// The folder that a file is in.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+fn open_output((kind, path): (OutputKind, PathBuf)) -> Result<Output, Failure> {
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .ok_or_else(|| Failure::usage(format!("{} is no file name", path.display())))?
+        .to_owned();
+    Ok(Output { kind, storage: Box::new(DirStorage::new(parent(&path))), name })
+}
+
+/// Set by Ctrl-C and by a polite kill; a second one ends the program at once.
+pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let exit = i32::from(crate::failure::INTERRUPTED);
+        let register = || {
+            signal_hook::flag::register_conditional_shutdown(signal, exit, Arc::clone(&interrupt))?;
+            signal_hook::flag::register(signal, Arc::clone(&interrupt))
+        };
+        register().map_err(|error| Failure::usage(format!("cannot watch for signals: {error}")))?;
+    }
+    Ok(interrupt)
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs().try_into().unwrap_or(i64::MAX)
+}
+
+/// Writes the report so that it is never seen in part.
+fn write_report(path: &Path, report: &Report) -> Result<(), Failure> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".incomplete");
+    let draft = PathBuf::from(draft);
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&draft)?;
+        let text = serde_json::to_string_pretty(report)?;
+        file.write_all(text.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    };
+    write().map_err(|error| Failure::io(path, error))
+}

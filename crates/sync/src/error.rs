@@ -1,0 +1,247 @@
+//! [`SyncError`]: everything that can end a run, in the four kinds that exit codes tell apart.
+
+use crate::blocksdir::Gap;
+use crate::source::SourceError;
+use apus_chain::{BlockError, BlockHash, CoinError, Height, OutPoint, Txid};
+use apus_engine::storage::Storage;
+use apus_engine::swiftsync::SwiftSyncError;
+use apus_engine::swiftsync::hints::{HintsError, HintsErrorKind};
+use std::io;
+
+/// What an error means for whoever started the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The question was wrong: options that do not fit together, a file for another chain.
+    Usage,
+    /// The data was wrong: a block breaks a rule, hints are damaged, the sums do not balance.
+    Invalid,
+    /// Reading or writing failed.
+    Io,
+    /// Somebody stopped the run; its progress is kept.
+    Interrupted,
+}
+
+/// Why a run ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The blocks or their headers.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The hints as a file.
+    #[error("{file}: {error}")]
+    Hints {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        error: HintsError,
+    },
+    /// A snapshot given as hints.
+    #[error("{file}: {error}")]
+    Snapshot {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        error: apus_datadir::snapshot::SnapshotError,
+    },
+    /// A block of the most-work chain breaks a rule.
+    #[error(
+        "block {height} ({hash}) is invalid: {error} [{}]. It is on the most-work chain that was \
+         found, so no valid set exists up to the stop height",
+        .error.reason()
+    )]
+    InvalidBlock {
+        /// Its height.
+        height: Height,
+        /// Its hash.
+        hash: BlockHash,
+        /// The rule.
+        error: BlockError,
+    },
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] SwiftSyncError),
+    /// The hints end above the chain.
+    #[error(
+        "the hints stop at height {stop}, but the chain that was found ends at {tip}{gap}: add the \
+         missing block files, or use hints for a height up to {tip}"
+    )]
+    ChainTooShort {
+        /// The hints' stop height.
+        stop: Height,
+        /// The chain's tip.
+        tip: Height,
+        /// What lies beyond.
+        gap: Gap,
+    },
+    /// The hints end at no block after genesis.
+    #[error("the hints stop at height 0: there is nothing to do")]
+    NothingToDo,
+    /// The hints are bound to a block that is not on the chain.
+    #[error(
+        "the hints are for block {base}, which is not on the most-work chain that was found: they \
+         were made on a stale fork or another chain, or block files are missing"
+    )]
+    BaseNotOnChain {
+        /// The block.
+        base: BlockHash,
+    },
+    /// `--stopatheight` and the hints disagree.
+    #[error(
+        "the run is to stop at height {wanted}, but the hints are for height {hints}: the coins \
+         that survive depend on where the run stops"
+    )]
+    StopHeight {
+        /// What was asked for.
+        wanted: Height,
+        /// What the hints hold.
+        hints: Height,
+    },
+    /// One transaction id in two blocks, with coins of both surviving.
+    #[error(
+        "two blocks create transaction {txid}, and coins of both survive, which BIP-30 forbids"
+    )]
+    DuplicateTransaction {
+        /// The id.
+        txid: Txid,
+    },
+    /// A run's bytes are not those that were written.
+    #[error("{file} is damaged; its segment will be processed anew: start the same run again")]
+    RunDamaged {
+        /// Name in the storage.
+        run: String,
+        /// What to call it in front of people.
+        file: String,
+    },
+    /// The merged coins are not those that were counted.
+    #[error(
+        "the coins written ({written}) are not those that the segments kept ({kept}): this is a \
+         mistake in the program, and nothing was written under the output's name"
+    )]
+    CoinCount {
+        /// Coins in the merged runs.
+        written: u64,
+        /// Coins counted by the engine.
+        kept: u64,
+    },
+    /// A group of coins cannot be read back.
+    #[error("the coins of transaction {txid} cannot be read back: {error}")]
+    Group {
+        /// The transaction.
+        txid: Txid,
+        /// What is wrong.
+        error: CoinError,
+    },
+    /// A coin of a snapshot that claims a height outside the chain up to the snapshot's block.
+    #[error(
+        "{file}: coin {outpoint} claims to be from block {height}, which is not between 1 and the \
+         snapshot's own block: the snapshot is damaged"
+    )]
+    CoinHeight {
+        /// The snapshot.
+        file: String,
+        /// The coin.
+        outpoint: OutPoint,
+        /// The height that it claims.
+        height: Height,
+    },
+    /// A file of the output's name appeared that is not this run's.
+    #[error("{file} exists already and is something else: remove it, or name another output")]
+    OutputExists {
+        /// The file.
+        file: String,
+    },
+    /// A work folder that belongs to another run.
+    #[error(
+        "{folder} holds the progress of another run ({what}): finish that one, name another \
+         --workdir, or remove the folder to give its progress up"
+    )]
+    OtherRun {
+        /// The work folder.
+        folder: String,
+        /// What is different.
+        what: String,
+    },
+    /// A work folder in which something is not as it was written.
+    #[error("{file} is damaged or of another version: remove the work folder to start anew")]
+    WorkdirDamaged {
+        /// The file.
+        file: String,
+    },
+    /// Somebody else uses the work folder.
+    #[error("{folder} is in use by another run")]
+    WorkdirInUse {
+        /// The work folder.
+        folder: String,
+    },
+    /// Files of ours could not be read or written.
+    #[error("{file}: {error}{}", remedy(.error))]
+    Storage {
+        /// The file.
+        file: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The system gave no random bytes for the secret.
+    #[error("no random bytes for the aggregate's key: {0}")]
+    Random(String),
+    /// Somebody stopped the run.
+    #[error("interrupted; progress is kept, and the same command goes on from here")]
+    Interrupted,
+}
+
+impl SyncError {
+    /// What it means.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Source(error) => error.kind(),
+            Self::Hints { error, .. } => {
+                if error.kind() == HintsErrorKind::Io {
+                    ErrorKind::Io
+                } else {
+                    ErrorKind::Invalid
+                }
+            }
+            Self::Snapshot { error, .. } => match error.kind() {
+                apus_datadir::ErrorKind::Invalid => ErrorKind::Invalid,
+                _ => ErrorKind::Io,
+            },
+            Self::Engine(_)
+            | Self::CoinHeight { .. }
+            | Self::InvalidBlock { .. }
+            | Self::DuplicateTransaction { .. }
+            | Self::BaseNotOnChain { .. } => ErrorKind::Invalid,
+            Self::ChainTooShort { .. } => ErrorKind::Invalid,
+            Self::NothingToDo | Self::StopHeight { .. } | Self::OtherRun { .. } => ErrorKind::Usage,
+            Self::WorkdirInUse { .. } | Self::OutputExists { .. } => ErrorKind::Usage,
+            Self::RunDamaged { .. }
+            | Self::CoinCount { .. }
+            | Self::Group { .. }
+            | Self::WorkdirDamaged { .. }
+            | Self::Storage { .. }
+            | Self::Random(_) => ErrorKind::Io,
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
+}
+
+/// What a person can do about an error of the system.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "; free some space and start the same run again",
+        io::ErrorKind::PermissionDenied => "; allow access, or name another place",
+        io::ErrorKind::ReadOnlyFilesystem => "; name a place that can be written to",
+        _ => "",
+    }
+}
+
+/// Puts a file's name to an error of the system.
+pub(crate) trait StorageResult<T> {
+    /// Names the file `name` of `storage`.
+    fn at(self, storage: &dyn Storage, name: &str) -> Result<T, SyncError>;
+}
+
+impl<T> StorageResult<T> for io::Result<T> {
+    fn at(self, storage: &dyn Storage, name: &str) -> Result<T, SyncError> {
+        self.map_err(|error| SyncError::Storage { file: storage.describe(name), error })
+    }
+}

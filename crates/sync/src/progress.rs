@@ -1,0 +1,93 @@
+//! What a run tells the outside while it goes on. Libraries never print: they emit [`Event`]s, and
+//! one place renders them.
+
+use apus_chain::{BlockHash, Height};
+
+/// A stretch of a run that is timed and shown by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Finding blocks and their headers, and the most-work chain.
+    Headers,
+    /// Reading the hints once, to know their form and where each segment's lie.
+    Hints,
+    /// Checking blocks and running the engine.
+    Blocks,
+    /// Merging the surviving coins and writing them out.
+    Coins,
+}
+
+impl Phase {
+    /// A word for tables and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Headers => "headers",
+            Self::Hints => "hints",
+            Self::Blocks => "blocks",
+            Self::Coins => "coins",
+        }
+    }
+}
+
+/// How far a run is. Counts what was done by earlier starts too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Blocks processed; with an order-free engine not the lowest ones.
+    pub blocks: u64,
+    /// Blocks in all.
+    pub blocks_total: u64,
+    /// Bytes of blocks processed.
+    pub bytes: u64,
+    /// Bytes of blocks in all.
+    pub bytes_total: u64,
+    /// Coins kept so far, or written in [`Phase::Coins`].
+    pub coins: u64,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A phase begins.
+    Started(Phase),
+    /// A phase ended after reading or writing so many bytes.
+    Ended {
+        /// Which.
+        phase: Phase,
+        /// Bytes read of the phase's input.
+        bytes: u64,
+    },
+    /// The most-work chain is known.
+    ChainFound {
+        /// Its last block with data.
+        tip: BlockHash,
+        /// That block's height.
+        height: Height,
+        /// Block files looked at.
+        files: usize,
+        /// Whether Core's block index gave the places.
+        from_index: bool,
+    },
+    /// An earlier start's work goes on.
+    Resumed {
+        /// Segments that are done.
+        segments: usize,
+        /// Segments in all.
+        of: usize,
+    },
+    /// How far the phase is.
+    Progress(Phase, Progress),
+    /// Something that the user should know but that stops nothing.
+    Warning(String),
+}
+
+/// Receives events, from any thread.
+pub trait Observer: Sync {
+    /// Takes one event.
+    fn event(&self, event: Event);
+}
+
+/// An observer that looks away.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn event(&self, _event: Event) {}
+}
