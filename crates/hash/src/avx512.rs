@@ -17,33 +17,35 @@ pub(crate) struct Avx512(());
 
 impl Avx512 {
     pub(crate) fn detect() -> Option<Self> {
-        let has = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+        let has = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("bmi2");
         has.then_some(Self(()))
     }
 }
 
-implement_lanes!(Avx512, __m512i, 16, #[target_feature(enable = "avx512f,avx512bw")]);
+implement_lanes!(Avx512, __m512i, 16, #[target_feature(enable = "avx512f,avx512bw,bmi2")]);
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn constant(value: u32) -> __m512i {
     _mm512_set1_epi32(value as i32)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn add(a: __m512i, b: __m512i) -> __m512i {
     _mm512_add_epi32(a, b)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn ror<const N: i32>(a: __m512i) -> __m512i {
     _mm512_ror_epi32::<N>(a)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn shr<const N: u32>(a: __m512i) -> __m512i {
     _mm512_srli_epi32::<N>(a)
 }
@@ -51,52 +53,52 @@ fn shr<const N: u32>(a: __m512i) -> __m512i {
 // The tables of the ternary logic: bit 4a + 2b + c of the constant is the function's value.
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0b1001_0110>(a, b, c)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn choose(e: __m512i, f: __m512i, g: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0b1100_1010>(e, f, g)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn majority(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0b1110_1000>(a, b, c)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn or3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0b1111_1110>(a, b, c)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn swap_bytes(a: __m512i) -> __m512i {
     let reversed = _mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3);
     _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(reversed))
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn load(words: &[u32; 16]) -> __m512i {
     // SAFETY: 64 bytes are read from an array of 64; no alignment is needed.
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn store(a: __m512i, words: &mut [u32; 16]) {
     // SAFETY: 64 bytes are written to an array of 64; no alignment is needed.
     unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), a) }
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn whole(block: &[u8; 64]) -> __m512i {
     // SAFETY: 64 bytes are read from an array of 64; no alignment is needed.
     unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
@@ -104,14 +106,15 @@ fn whole(block: &[u8; 64]) -> __m512i {
 
 /// Ones in the lowest `n` bits, of 64.
 #[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn ones(n: usize) -> u64 {
-    if n >= 64 { u64::MAX } else { (1 << n) - 1 }
+    _bzhi_u64(u64::MAX, n.min(64) as u32)
 }
 
 /// The bytes of one piece that lie in the block at `first`, zero elsewhere; `start` is where the
 /// piece begins. All three count from the start of the message.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn part(piece: &[u8], start: usize, first: usize) -> __m512i {
     let below = start.saturating_sub(first);
     let above = (start + piece.len()).saturating_sub(first);
@@ -124,40 +127,49 @@ fn part(piece: &[u8], start: usize, first: usize) -> __m512i {
 }
 
 /// A block that is not wholly in the second piece: joined from all three and the padding.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn joined(message: &Padded<'_>, first: usize) -> __m512i {
     let [a, b, c] = message.pieces();
-    let x = part(a, 0, first);
-    let y = part(b, a.len(), first);
-    let z = part(c, a.len() + b.len(), first);
-    let end = message.len().wrapping_sub(first);
-    let mark = if end < 64 { 1 << end } else { 0 };
-    let mark = _mm512_maskz_set1_epi8(mark, i8::MIN);
-    let is_last = message.len() + 8 < first + 64;
-    let bits = (message.len() as u64).wrapping_mul(8).swap_bytes();
-    let length = _mm512_maskz_set1_epi64(if is_last { 0x80 } else { 0 }, bits as i64);
-    or3(or3(x, y, z), mark, length)
+    let (ab, end) = (a.len() + b.len(), message.len());
+    let mut row = part(b, a.len(), first);
+    if first < a.len() {
+        row = _mm512_or_si512(row, part(a, 0, first));
+    }
+    if first + 64 > ab {
+        // The bits are below 2^64 because the bytes are in memory.
+        let is_last = end + 8 < first + 64;
+        let length = (end as u64 * 8).swap_bytes() as i64;
+        let length = _mm512_maskz_set1_epi64(if is_last { 0x80 } else { 0 }, length);
+        // The mark is in this block or, where the shift leaves nothing, in the next.
+        let mark = ones((end + 1).saturating_sub(first)) & !ones(end.saturating_sub(first));
+        let mark = _mm512_maskz_set1_epi8(if end >= first { mark } else { 0 }, i8::MIN);
+        row = or3(row, part(c, ab, first), _mm512_or_si512(mark, length));
+    }
+    row
 }
 
 /// One block of each message, padding included: for each of its words, all lanes.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn words_of_blocks(messages: &[Padded<'_>; 16], block: usize) -> [__m512i; 16] {
     let first = block * 64;
     let mut rows = [constant(0); 16];
     for (row, message) in rows.iter_mut().zip(messages) {
         let [a, b, _] = message.pieces();
-        let from = first.wrapping_sub(a.len());
-        *row = match b.get(from..).and_then(|rest| rest.first_chunk()) {
+        // A block that begins before the second piece wraps around to far behind its end.
+        let rest = b.get(first.wrapping_sub(a.len())..).unwrap_or(&[]);
+        *row = match rest.first_chunk() {
             Some(inner) => whole(inner),
             None => joined(message, first),
         };
+        _mm_prefetch::<_MM_HINT_T0>(rest.as_ptr().wrapping_add(127).cast());
     }
     transpose(&rows)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn words_of_64(blocks: &[[u8; 64]; 16]) -> [__m512i; 16] {
     let mut rows = [constant(0); 16];
     for (row, block) in rows.iter_mut().zip(blocks) {
@@ -167,7 +179,7 @@ fn words_of_64(blocks: &[[u8; 64]; 16]) -> [__m512i; 16] {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn words_of_36(messages: &[[u8; 36]; 16]) -> [__m512i; 9] {
     let mut rows = [constant(0); 16];
     for (row, message) in rows.iter_mut().zip(messages) {
@@ -180,7 +192,7 @@ fn words_of_36(messages: &[[u8; 36]; 16]) -> [__m512i; 9] {
 /// Transposes each 4x4 square of words of four rows: word `4 * q + k` of row `r` moves to row `k`,
 /// word `4 * q + r`.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn squares(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
     let (ab, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     let (cd, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
@@ -194,7 +206,7 @@ fn squares(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
 
 /// Rows of sixteen words become words of sixteen rows, and big-endian bytes become numbers.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn transpose(rows: &[__m512i; 16]) -> [__m512i; 16] {
     const EVEN: i32 = 0b10_00_10_00;
     const ODD: i32 = 0b11_01_11_01;
@@ -218,14 +230,14 @@ fn transpose(rows: &[__m512i; 16]) -> [__m512i; 16] {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn store_half(half: __m256i, out: &mut [u8; 32]) {
     // SAFETY: 32 bytes are written to an array of 32; no alignment is needed.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), half) }
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn digests(state: &[__m512i; 8]) -> [[u8; 32]; 16] {
     let [a, b, c, d, e, f, g, h] = *state;
     let left = squares(swap_bytes(a), swap_bytes(b), swap_bytes(c), swap_bytes(d));
@@ -246,25 +258,25 @@ fn digests(state: &[__m512i; 8]) -> [[u8; 32]; 16] {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn even(a: __m512i) -> __m512i {
     _mm512_and_si512(a, _mm512_set1_epi64(0xffff_ffff))
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn odd(a: __m512i) -> __m512i {
     _mm512_srli_epi64::<32>(a)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn add_64(a: __m512i, b: __m512i) -> __m512i {
     _mm512_add_epi64(a, b)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn total_64(a: __m512i) -> u64 {
     _mm512_reduce_add_epi64(a) as u64
 }

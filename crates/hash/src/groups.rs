@@ -19,12 +19,6 @@ pub(crate) struct Job<'a> {
     pub(crate) state: [u32; 8],
 }
 
-impl<'a> Job<'a> {
-    fn new(message: Padded<'a>) -> Self {
-        Self { message, next: 0, state: INITIAL }
-    }
-}
-
 /// The many-functions over slices of any length. Inputs and outputs are equally long.
 pub(crate) trait Many: Send + Sync {
     /// How many messages are best given to [`double`](Self::double).
@@ -59,40 +53,45 @@ impl<const N: usize, L: Lanes<N> + Send + Sync> Groups<N, L> {
         Self { lanes, least: least.clamp(1, N), rest }
     }
 
-    /// Runs at most `N` jobs, all at the same block, to their ends. A lane whose message has ended goes on with the
-    /// last, longest message; its own state is put aside before.
-    fn lockstep(&self, jobs: &mut [Job<'_>]) -> States<N> {
-        let last = jobs.len() - 1;
-        let mut messages = core::array::from_fn(|lane| jobs[lane.min(last)].message);
-        let start: States<N> = core::array::from_fn(|word| {
-            core::array::from_fn(|lane| jobs[lane.min(last)].state[word])
-        });
-        let mut at = jobs[0].next;
-        let (mut states, mut ended, mut done) = (start, start, 0);
-        while jobs.len() - done >= self.least {
-            let to = jobs[done].message.blocks();
-            self.lanes.absorb(&mut states, &messages, at..to);
+    /// Brings `states`, which have come as far as block `at`, to the ends of at most `N` messages.
+    #[inline]
+    fn finish_lanes(&self, states: &mut States<N>, messages: &[Padded<'_>], at: usize) {
+        let (least, most) = (messages[0].blocks(), messages[messages.len() - 1].blocks());
+        match messages.try_into() {
+            Ok(messages) if least == most => self.lanes.absorb(states, messages, at..most),
+            _ => self.finish_uneven(states, messages, at),
+        }
+    }
+
+    /// The same where messages end one after the other or are fewer than lanes. A lane without a
+    /// message goes on with the last, longest one; what its own came to is put aside before.
+    fn finish_uneven(&self, states: &mut States<N>, messages: &[Padded<'_>], mut at: usize) {
+        let last = messages.len() - 1;
+        let mut in_lanes = core::array::from_fn(|lane| messages[lane.min(last)]);
+        let (mut ended, mut done) = (*states, 0);
+        while messages.len() - done >= self.least {
+            let to = messages[done].blocks();
+            self.lanes.absorb(states, &in_lanes, at..to);
             at = to;
-            if done == 0 && jobs[last].message.blocks() == to {
-                return states;
-            }
-            while done <= last && jobs[done].message.blocks() == to {
-                set_column(&mut ended, done, &column(&states, done));
-                messages[done] = messages[last];
+            while done <= last && messages[done].blocks() == to {
+                set_column(&mut ended, done, &column(states, done));
+                in_lanes[done] = messages[last];
                 done += 1;
             }
         }
-        let left = &mut jobs[done..];
-        for (job, lane) in left.iter_mut().zip(done..) {
-            (job.next, job.state) = (at, column(&states, lane));
+        if done <= last {
+            let job = |lane: usize| Job {
+                message: messages[lane.min(last)],
+                next: at,
+                state: column(states, lane),
+            };
+            let mut jobs: [Job<'_>; N] = core::array::from_fn(job);
+            self.rest.finish(&mut jobs[done..=last]);
+            for (lane, job) in jobs.iter().enumerate().take(last + 1).skip(done) {
+                set_column(&mut ended, lane, &job.state);
+            }
         }
-        if !left.is_empty() {
-            self.rest.finish(left);
-        }
-        for (job, lane) in left.iter().zip(done..) {
-            set_column(&mut ended, lane, &job.state);
-        }
-        ended
+        *states = ended;
     }
 }
 
@@ -128,9 +127,8 @@ impl<const N: usize, L: Lanes<N> + Send + Sync> Many for Groups<N, L> {
                 self.rest.double(messages, out);
                 continue;
             }
-            let mut jobs: [Job<'_>; N] =
-                core::array::from_fn(|lane| Job::new(messages[lane.min(messages.len() - 1)]));
-            let states = self.lockstep(&mut jobs[..messages.len()]);
+            let mut states = INITIAL.map(|word| [word; N]);
+            self.finish_lanes(&mut states, messages, 0);
             out.copy_from_slice(&self.lanes.rehash(&states)[..messages.len()]);
         }
     }
@@ -141,7 +139,14 @@ impl<const N: usize, L: Lanes<N> + Send + Sync> Many for Groups<N, L> {
                 self.rest.finish(jobs);
                 continue;
             }
-            let states = self.lockstep(jobs);
+            let last = jobs.len() - 1;
+            let messages: [Padded<'_>; N] =
+                core::array::from_fn(|lane| jobs[lane.min(last)].message);
+            let mut states: States<N> = [[0; N]; 8];
+            for (lane, job) in jobs.iter().enumerate() {
+                set_column(&mut states, lane, &job.state);
+            }
+            self.finish_lanes(&mut states, &messages[..=last], jobs[0].next);
             for (lane, job) in jobs.iter_mut().enumerate() {
                 job.state = column(&states, lane);
             }

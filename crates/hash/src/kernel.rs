@@ -99,7 +99,6 @@ impl Engine {
             Kernel::Armv8 => {
                 crate::armv8::Armv8::detect().map(|it| Self::of_single(kernel, Single::Armv8(it)))
             }
-            #[cfg(not(all(target_arch = "x86_64", target_arch = "aarch64")))]
             _ => None,
         }
     }
@@ -111,11 +110,11 @@ impl Engine {
         let plain = matches!(single, Single::Portable);
         let many: Box<dyn Many> = match kernel {
             Kernel::Avx512 => {
-                let least = if plain { 3 } else { 8 };
+                let least = if plain { 2 } else { 10 };
                 Box::new(Groups::new(crate::avx512::Avx512::detect()?, least, rest(single)))
             }
             Kernel::Avx2 => {
-                let least = if plain { 3 } else { 6 };
+                let least = if plain { 2 } else { 8 };
                 Box::new(Groups::new(crate::avx2::Avx2::detect()?, least, rest(single)))
             }
             _ => return None,

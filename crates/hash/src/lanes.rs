@@ -47,6 +47,7 @@ pub(crate) fn set_column<const N: usize>(states: &mut States<N>, lane: usize, st
 
 /// Implements [`Lanes`] for a token by the functions of the same names in scope, which need the
 /// instructions that the token stands for.
+#[cfg(target_arch = "x86_64")]
 macro_rules! forward_lanes {
     ($token:ident, $n:literal) => {
         crate::lanes::forward_lanes! { @each $token, $n;
@@ -68,4 +69,5 @@ macro_rules! forward_lanes {
         )*}
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(crate) use forward_lanes;

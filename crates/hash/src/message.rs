@@ -38,12 +38,14 @@ impl<'a> Padded<'a> {
     }
 
     /// Its length in bytes, padding not counted.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// The pieces, of which any may be empty.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn pieces(&self) -> [&'a [u8]; 3] {
         self.pieces

@@ -33,6 +33,7 @@ pub(crate) const K: [u32; 64] = [
 ];
 
 /// The schedule of the block that pads a 64-byte message, each word with its round constant.
+#[cfg(target_arch = "x86_64")]
 pub(crate) const PADDING_64: [u32; 64] = {
     let mut w = [0u32; 64];
     w[0] = 0x8000_0000;
