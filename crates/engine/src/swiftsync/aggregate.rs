@@ -179,3 +179,241 @@ fn add_256(sum: &mut [u64; 4], addend: &[u64; 4]) {
         (*limb, carry) = limb.carrying_add(other, carry);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::{Reader, Txid};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    const KINDS: [AggregateKind; 2] = [AggregateKind::Sha256, AggregateKind::MuHash];
+    const SECRET: [u8; 32] = [1; 32];
+    const STOP: BlockHash = BlockHash([2; 32]);
+    const HINTS: [u8; 32] = [3; 32];
+
+    fn aggregator(kind: AggregateKind) -> Aggregator {
+        Aggregator::new(kind, &Secret(SECRET), STOP, HINTS)
+    }
+
+    fn name(txid: u8, vout: u32) -> [u8; OutPoint::SIZE] {
+        OutPoint { txid: Txid([txid; 32]), vout }.to_bytes()
+    }
+
+    fn sums(
+        aggregator: &Aggregator,
+        created: &[[u8; OutPoint::SIZE]],
+        spent: &[[u8; OutPoint::SIZE]],
+    ) -> Sums {
+        let mut sums = aggregator.zero();
+        aggregator.create(&mut sums, created);
+        aggregator.spend(&mut sums, spent);
+        sums
+    }
+
+    fn bytes(sums: &Sums) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        sums.write(&mut bytes);
+        bytes
+    }
+
+    /// Computed with another implementation, from the definition: SHA-256 of the key block and the
+    /// outpoint as a little-endian number; the key block is SHA-256(secret ‖ stop ‖ hints) ‖ domain.
+    const A: [u64; 4] = [
+        0x12ce_0439_11b9_f86b,
+        0x4dd2_1538_892e_f3a4,
+        0x665c_c0ae_937e_9bc4,
+        0x7917_6246_906c_4b98,
+    ];
+    const A_AND_B: [u64; 4] = [
+        0x9eb9_cc5a_5ab6_6346,
+        0xa04b_6dce_622e_835a,
+        0xd1a8_bab6_3171_982b,
+        0xfda7_4fb3_64e1_e6a6,
+    ];
+    /// Three times the first is above 2^256.
+    const A_THREE_TIMES: [u64; 4] = [
+        0x386a_0cab_352d_e941,
+        0xe976_3fa9_9b8c_daec,
+        0x3316_420b_ba7b_d34c,
+        0x6b46_26d3_b144_e2c9,
+    ];
+    const ZERO: [u64; 4] = [0; 4];
+
+    fn known_aggregator() -> Aggregator {
+        let mut secret = [0; 32];
+        (0..).zip(&mut secret).for_each(|(value, byte)| *byte = value);
+        let stop = BlockHash([0xaa; 32]);
+        Aggregator::new(AggregateKind::Sha256, &Secret(secret), stop, [0xbb; 32])
+    }
+
+    #[test]
+    fn known_sums() {
+        let aggregator = known_aggregator();
+        let (a, b) = (name(1, 0), name(2, 0x0102_0304));
+        assert_eq!(sums(&aggregator, &[a], &[]), Sums::Sha256 { created: A, spent: ZERO });
+        assert_eq!(sums(&aggregator, &[], &[a]), Sums::Sha256 { created: ZERO, spent: A });
+        let both = Sums::Sha256 { created: A_AND_B, spent: A };
+        assert_eq!(sums(&aggregator, &[b, a], &[a]), both);
+    }
+
+    #[test]
+    fn sums_wrap_at_two_to_the_256() {
+        let aggregator = known_aggregator();
+        let a = name(1, 0);
+        let wrapped = Sums::Sha256 { created: A_THREE_TIMES, spent: A_THREE_TIMES };
+        assert_eq!(sums(&aggregator, &[a; 3], &[a; 3]), wrapped);
+        let mut merged = sums(&aggregator, &[a; 2], &[a]);
+        merged.merge(&sums(&aggregator, &[a], &[a; 2])).unwrap();
+        assert_eq!(merged, wrapped);
+        let mut sum = [u64::MAX; 4];
+        add_256(&mut sum, &[1, 0, 0, 0]);
+        assert_eq!(sum, ZERO, "a carry passes through every limb");
+    }
+
+    #[test]
+    fn another_secret_stop_block_or_hints_give_another_key() {
+        let of = |secret, stop, hints| {
+            let kind = AggregateKind::Sha256;
+            let aggregator = Aggregator::new(kind, &Secret(secret), BlockHash(stop), hints);
+            bytes(&sums(&aggregator, &[name(1, 0)], &[]))
+        };
+        let mut all = vec![of([1; 32], [2; 32], [3; 32])];
+        for place in [0, 31] {
+            let other = |byte: u8| {
+                let mut bytes = [byte; 32];
+                bytes[place] ^= 0x80;
+                bytes
+            };
+            all.push(of(other(1), [2; 32], [3; 32]));
+            all.push(of([1; 32], other(2), [3; 32]));
+            all.push(of([1; 32], [2; 32], other(3)));
+        }
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 7);
+    }
+
+    #[test]
+    fn numbers_of_outputs_do_not_cancel() {
+        // 0 + 3 = 1 + 2, and A:1 + B:0 = A:0 + B:1: forgeries where nothing is hashed.
+        for kind in KINDS {
+            let aggregator = aggregator(kind);
+            let balanced =
+                |created: &[_], spent: &[_]| sums(&aggregator, created, spent).is_balanced();
+            assert!(!balanced(&[name(1, 0), name(1, 3)], &[name(1, 1), name(1, 2)]));
+            assert!(!balanced(&[name(1, 1), name(2, 0)], &[name(1, 0), name(2, 1)]));
+            assert!(balanced(&[name(1, 1), name(2, 0)], &[name(2, 0), name(1, 1)]));
+        }
+    }
+
+    #[test]
+    fn how_often_counts() {
+        for kind in KINDS {
+            for created in 0..5 {
+                for spent in 0..5 {
+                    let sums = sums(
+                        &aggregator(kind),
+                        &vec![name(1, 0); created],
+                        &vec![name(1, 0); spent],
+                    );
+                    assert_eq!(sums.is_balanced(), created == spent, "{created} {spent}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_are_not_merged() {
+        let [mut sha256, mut muhash] = KINDS.map(|kind| aggregator(kind).zero());
+        assert_eq!(sha256.merge(&muhash), Err(KindMismatch));
+        assert_eq!(muhash.merge(&sha256), Err(KindMismatch));
+        assert_eq!([sha256.kind(), muhash.kind()], KINDS);
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let shown = format!("{:?}", Secret([0xab; 32]));
+        assert!(!shown.contains("171") && !shown.contains("ab"), "{shown}");
+    }
+
+    #[test]
+    fn damaged_byte_forms_are_refused() {
+        let read = |bytes: &[u8]| Sums::read(&mut Reader::new(bytes));
+        for kind in KINDS {
+            let good = bytes(&sums(&aggregator(kind), &[name(1, 0)], &[name(1, 1)]));
+            for length in 0..good.len() {
+                assert_eq!(read(&good[..length]), None);
+            }
+            for unknown in 2..=255 {
+                assert_eq!(read(&[&[unknown], &good[1..]].concat()), None);
+            }
+        }
+        // A zero would swallow everything that follows.
+        assert_eq!(read(&[&[1][..], &[0; MuHash::SIZE]].concat()), None);
+        assert_eq!(read(&[&[1][..], &[0xff; MuHash::SIZE]].concat()), None);
+    }
+
+    fn any_names() -> impl Strategy<Value = Vec<[u8; OutPoint::SIZE]>> {
+        // Few different ones, so that they meet.
+        vec((0u8..3, 0u32..3), 0..8)
+            .prop_map(|names| names.into_iter().map(|(txid, vout)| name(txid, vout)).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn balanced_exactly_when_the_multisets_are_equal(
+            created in any_names(),
+            spent in any_names(),
+            muhash: bool,
+        ) {
+            let sums = sums(&aggregator(KINDS[usize::from(muhash)]), &created, &spent);
+            let (mut created, mut spent) = (created, spent);
+            created.sort_unstable();
+            spent.sort_unstable();
+            prop_assert_eq!(sums.is_balanced(), created == spent);
+        }
+
+        #[test]
+        fn merging_is_adding(
+            parts in vec((any_names(), any_names()), 3),
+            muhash: bool,
+        ) {
+            let aggregator = aggregator(KINDS[usize::from(muhash)]);
+            let [a, b, c] = [0, 1, 2].map(|i| sums(&aggregator, &parts[i].0, &parts[i].1));
+            let merged = |first: &Sums, second: &Sums| {
+                let mut sums = first.clone();
+                sums.merge(second).unwrap();
+                sums
+            };
+            let (created, spent): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+            let whole = sums(&aggregator, &created.concat(), &spent.concat());
+            for other in [merged(&merged(&a, &b), &c), merged(&c, &merged(&b, &a))] {
+                prop_assert_eq!(bytes(&other), bytes(&whole));
+            }
+        }
+
+        #[test]
+        fn byte_form_round_trips(created in any_names(), spent in any_names(), muhash: bool) {
+            let sums = sums(&aggregator(KINDS[usize::from(muhash)]), &created, &spent);
+            let written = [&bytes(&sums)[..], b"tail"].concat();
+            let mut reader = Reader::new(&written);
+            prop_assert_eq!(Sums::read(&mut reader), Some(sums));
+            prop_assert_eq!(reader.remaining(), 4);
+        }
+
+        #[test]
+        fn what_is_read_is_what_would_be_written(
+            kind in 0u8..3,
+            rest in vec(any::<u8>(), 0..2 * MuHash::SIZE),
+        ) {
+            let any = [&[kind], &rest[..]].concat();
+            let mut reader = Reader::new(&any);
+            if let Some(sums) = Sums::read(&mut reader) {
+                prop_assert_eq!(&bytes(&sums)[..], &any[..reader.position()]);
+            }
+        }
+    }
+}

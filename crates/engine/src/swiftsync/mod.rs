@@ -66,8 +66,11 @@ pub struct Segment {
     hints: SegmentHints,
     /// Heights of the segment that were given already, so that none counts twice.
     seen: Vec<bool>,
+    /// Which coins of a snapshot were found; empty where hints go by place.
+    found: Vec<bool>,
     survivors: Survivors,
-    /// Indices of the survivors, and for each block where its own begin and end.
+    /// Indices of the survivors, and for each block that was taken whole where its own begin and
+    /// end.
     indices: Vec<u32>,
     blocks: Vec<(Height, core::ops::Range<usize>)>,
     created: Vec<[u8; OutPoint::SIZE]>,
@@ -99,6 +102,14 @@ pub enum SwiftSyncError {
     Incomplete {
         /// The first gap.
         missing: HeightRange,
+        /// The stop height.
+        stop: Height,
+    },
+    /// Blocks are there that do not belong to the run: a mistake of the caller's.
+    #[error("the blocks {surplus} were processed, but a run covers the heights 1 to {stop} alone")]
+    Surplus {
+        /// The first of them.
+        surplus: HeightRange,
         /// The stop height.
         stop: Height,
     },
@@ -164,9 +175,11 @@ impl SwiftSync {
     /// Starts a segment, which covers the range of its hints.
     pub fn begin(&self, hints: SegmentHints) -> Segment {
         let range = hints.range();
+        let coins = if let SegmentHints::Coins(coins) = &hints { coins.count() } else { 0 };
         Segment {
             partial: Partial::new(range, self.aggregator.zero()),
             seen: vec![false; range.count() as usize],
+            found: vec![false; coins],
             hints,
             survivors: Survivors::default(),
             indices: Vec::new(),
@@ -177,7 +190,8 @@ impl SwiftSync {
         }
     }
 
-    /// Takes one block of the segment. Blocks may come in any order, each once.
+    /// Takes one block of the segment. Blocks may come in any order, each once. After an error the
+    /// segment is of no use any more and cannot be finished.
     pub fn block(
         &self,
         segment: &mut Segment,
@@ -221,21 +235,23 @@ impl SwiftSync {
     }
 
     /// Ends a segment, all of whose blocks must have been given.
-    pub fn finish(&self, segment: Segment) -> Result<Finished, SwiftSyncError> {
+    pub fn finish(&self, mut segment: Segment) -> Result<Finished, SwiftSyncError> {
         let range = segment.hints.range();
-        if let Some(index) = segment.seen.iter().position(|seen| !seen) {
-            let missing = range.start + index as u32;
+        segment.blocks.sort_unstable_by_key(|(height, _)| *height);
+        let taken = |index: usize| segment.blocks.get(index).map(|(height, _)| *height);
+        if let Some((_, missing)) =
+            (0..).zip(range.heights()).find(|&(index, height)| taken(index) != Some(height))
+        {
             return Err(SwiftSyncError::Incomplete {
                 missing: HeightRange::new(missing, missing + 1),
                 stop: range.end - 1,
             });
         }
-        if let SegmentHints::Coins(coins) = &segment.hints {
-            let missing = (coins.count() - segment.indices.len()) as u64;
-            if missing > 0 {
-                return Err(HintError::CoinsMissing { range, missing }.into());
-            }
+        let missing = segment.found.iter().filter(|found| !**found).count() as u64;
+        if missing > 0 {
+            return Err(HintError::CoinsMissing { range, missing }.into());
         }
+        segment.partial.coinbases.sort_unstable();
         let hints = segment.found_hints();
         Ok(Finished { partial: segment.partial, run: segment.survivors.into_run(), hints })
     }
@@ -254,7 +270,7 @@ impl SwiftSync {
         }
         expect_unique(&whole.coinbases)?;
         let supply = max_supply(stop, self.params.subsidy_halving_interval);
-        let amount = whole.survivors.amount + whole.unspendable_amount;
+        let amount = whole.survivors.amount.saturating_add(whole.unspendable_amount);
         if amount > u128::from(supply) {
             return Err(SwiftSyncError::Supply { amount, supply, stop });
         }
@@ -269,15 +285,27 @@ impl SwiftSync {
 /// All heights from 1 to `stop` and no others.
 fn expect_whole(whole: &Partial, stop: Height) -> Result<(), SwiftSyncError> {
     let wanted = HeightRange::new(1, stop + 1);
-    let missing = match whole.ranges() {
-        [range] if *range == wanted => return Ok(()),
-        [] => wanted,
-        [first, ..] if first.start > 1 => HeightRange::new(1, first.start),
-        [first, rest @ ..] => {
-            HeightRange::new(first.end, rest.first().map_or(wanted.end, |next| next.start))
+    let mut next = wanted.start;
+    for range in whole.ranges() {
+        if range.start < wanted.start {
+            let surplus = HeightRange::new(range.start, wanted.start.min(range.end));
+            return Err(SwiftSyncError::Surplus { surplus, stop });
         }
-    };
-    Err(SwiftSyncError::Incomplete { missing, stop })
+        if range.end > wanted.end {
+            let surplus = HeightRange::new(wanted.end.max(range.start), range.end);
+            return Err(SwiftSyncError::Surplus { surplus, stop });
+        }
+        if range.start > next {
+            let missing = HeightRange::new(next, range.start);
+            return Err(SwiftSyncError::Incomplete { missing, stop });
+        }
+        next = range.end;
+    }
+    if next < wanted.end {
+        let missing = HeightRange::new(next, wanted.end);
+        return Err(SwiftSyncError::Incomplete { missing, stop });
+    }
+    Ok(())
 }
 
 /// BIP-30 by the uniqueness of coinbases, from which that of all transactions follows: a later
@@ -285,11 +313,11 @@ fn expect_whole(whole: &Partial, stop: Height) -> Result<(), SwiftSyncError> {
 fn expect_unique(coinbases: &[CoinbaseId]) -> Result<(), SwiftSyncError> {
     let mut sorted = coinbases.to_vec();
     sorted.sort_unstable();
-    match sorted.array_windows().find(|[a, b]| a.txid == b.txid) {
-        Some([a, b]) => Err(SwiftSyncError::DuplicateCoinbase {
-            txid: a.txid,
-            first: a.height,
-            second: b.height,
+    match sorted.windows(2).find(|pair| pair[0].txid == pair[1].txid) {
+        Some(pair) => Err(SwiftSyncError::DuplicateCoinbase {
+            txid: pair[0].txid,
+            first: pair[0].height,
+            second: pair[1].height,
         }),
         None => Ok(()),
     }
@@ -319,7 +347,7 @@ impl Segment {
         tx: &TxView<'_>,
         index: &mut u32,
     ) {
-        let Self { hints, survivors, partial, created, element, indices, .. } = self;
+        let Self { hints, found, survivors, partial, created, element, indices, .. } = self;
         let mut surviving = Surviving::of(hints, height, txid, *index);
         for (vout, output) in tx.outputs().enumerate() {
             let (vout, script) = (vout as u32, output.script());
@@ -339,17 +367,16 @@ impl Segment {
             }
             *index += 1;
         }
+        surviving.note_found(found);
         let before = survivors.records();
         survivors.end_transaction(txid);
         partial.survivors.transactions += (survivors.records() - before) as u64;
     }
 
-    /// The hints that the blocks, now all known, turned out to need.
+    /// The hints that the blocks, now all known and in order, turned out to need.
     fn found_hints(&self) -> IndexHints {
-        let mut blocks: Vec<_> = self.blocks.iter().collect();
-        blocks.sort_unstable_by_key(|(height, _)| *height);
         let mut hints = IndexHints::new(self.hints.range().start);
-        for (_, range) in blocks {
+        for (_, range) in &self.blocks {
             hints.push(&self.indices[range.clone()]);
         }
         hints
@@ -392,7 +419,12 @@ fn add_survivor(
 /// The survivors still to come in one transaction.
 enum Surviving<'a> {
     Indices(&'a [u32]),
-    Coins(&'a [OutPoint]),
+    Coins {
+        /// Where the transaction's coins begin among the snapshot's, and how many came already.
+        start: usize,
+        passed: usize,
+        coins: &'a [OutPoint],
+    },
 }
 
 impl<'a> Surviving<'a> {
@@ -403,28 +435,36 @@ impl<'a> Surviving<'a> {
                 let indices = hints.block(height).unwrap_or_default();
                 Self::Indices(&indices[indices.partition_point(|&i| i < index)..])
             }
-            SegmentHints::Coins(hints) => Self::Coins(hints.transaction(txid)),
+            SegmentHints::Coins(hints) => {
+                let (start, coins) = hints.transaction(txid);
+                Self::Coins { start, passed: 0, coins }
+            }
         }
     }
 
     /// Whether the output survives; asked in ascending order.
     fn next_is(&mut self, index: u32, vout: u32) -> bool {
-        let rest_is_next = match self {
-            Self::Indices(rest) => rest
-                .split_first()
-                .filter(|(next, _)| **next == index)
-                .map(|(_, rest)| Self::Indices(rest)),
-            Self::Coins(rest) => rest
-                .split_first()
-                .filter(|(next, _)| next.vout == vout)
-                .map(|(_, rest)| Self::Coins(rest)),
-        };
-        match rest_is_next {
-            Some(rest) => {
-                *self = rest;
-                true
+        match self {
+            Self::Indices(rest) => match rest.split_first() {
+                Some((next, after)) if *next == index => {
+                    *rest = after;
+                    true
+                }
+                _ => false,
+            },
+            Self::Coins { passed, coins, .. } => {
+                let is_next = coins.get(*passed).is_some_and(|next| next.vout == vout);
+                *passed += usize::from(is_next);
+                is_next
             }
-            None => false,
+        }
+    }
+
+    /// Marks the coins that came. A snapshot names each once, although two transactions of one id
+    /// may match; those are BIP-30's business.
+    fn note_found(&self, found: &mut [bool]) {
+        if let Self::Coins { start, passed, .. } = *self {
+            found[start..start + passed].fill(true);
         }
     }
 }

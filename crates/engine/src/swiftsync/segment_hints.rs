@@ -72,11 +72,12 @@ impl CoinHints {
         self.outpoints.len()
     }
 
-    /// The surviving coins of one transaction, by ascending vout.
-    pub fn transaction(&self, txid: Txid) -> &[OutPoint] {
+    /// The surviving coins of one transaction, by ascending vout, and how many coins of other
+    /// transactions come before them.
+    pub fn transaction(&self, txid: Txid) -> (usize, &[OutPoint]) {
         let start = self.outpoints.partition_point(|o| o.txid < txid);
         let count = self.outpoints[start..].iter().take_while(|o| o.txid == txid).count();
-        &self.outpoints[start..start + count]
+        (start, &self.outpoints[start..start + count])
     }
 }
 
@@ -119,4 +120,47 @@ pub enum HintError {
         /// How many coins were not found.
         missing: u64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    #[test]
+    fn coins_of_a_transaction_and_their_place() {
+        let txid = |byte| Txid([byte; 32]);
+        let coin = |byte, vout| OutPoint { txid: txid(byte), vout };
+        let coins = vec![coin(3, 1), coin(1, 300), coin(3, 0), coin(1, 2), coin(5, 0)];
+        let hints = CoinHints::new(HeightRange::new(4, 9), coins);
+        assert_eq!((hints.range(), hints.count()), (HeightRange::new(4, 9), 5));
+        assert_eq!(hints.transaction(txid(1)), (0, &[coin(1, 2), coin(1, 300)][..]));
+        assert_eq!(hints.transaction(txid(3)), (2, &[coin(3, 0), coin(3, 1)][..]));
+        assert_eq!(hints.transaction(txid(5)), (4, &[coin(5, 0)][..]));
+        for absent in [0, 2, 4, 6] {
+            assert_eq!(hints.transaction(txid(absent)).1, []);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn each_block_has_the_indices_it_was_given(
+            start in 0u32..1_000_000,
+            blocks in vec(btree_set(any::<u32>(), 0..5), 0..10),
+        ) {
+            let mut hints = IndexHints::new(start);
+            let blocks: Vec<Vec<u32>> =
+                blocks.into_iter().map(|block| block.into_iter().collect()).collect();
+            blocks.iter().for_each(|block| hints.push(block));
+            let range = hints.range();
+            prop_assert_eq!(range, HeightRange::new(start, start + blocks.len() as u32));
+            for (height, block) in (start..).zip(&blocks) {
+                prop_assert_eq!(hints.block(height), Some(&block[..]));
+            }
+            prop_assert_eq!(hints.block(range.end), None);
+            prop_assert_eq!(start.checked_sub(1).and_then(|before| hints.block(before)), None);
+            prop_assert_eq!(SegmentHints::Indices(hints).range(), range);
+        }
+    }
 }

@@ -85,3 +85,98 @@ impl Survivors {
         run
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn coin(amount: u64) -> CoinRef<'static> {
+        CoinRef { height: 1, coinbase: false, amount, script: &[0x51] }
+    }
+
+    fn push(survivors: &mut Survivors, txid: [u8; 32], vouts: &[u32]) {
+        vouts.iter().for_each(|&vout| survivors.push(vout, coin(u64::from(vout))));
+        survivors.end_transaction(Txid(txid));
+    }
+
+    /// The record of a transaction whose coins come in the order given.
+    fn record(txid: [u8; 32], vouts: &[u32]) -> Vec<u8> {
+        let mut group = Vec::new();
+        write_compact_size(&mut group, vouts.len() as u64);
+        for &vout in vouts {
+            write_compact_size(&mut group, u64::from(vout));
+            write_coin(&mut group, coin(u64::from(vout)));
+        }
+        [&txid[..], &(group.len() as u32).to_le_bytes(), &group].concat()
+    }
+
+    #[test]
+    fn nothing_leaves_an_empty_run() {
+        let mut survivors = Survivors::default();
+        push(&mut survivors, [1; 32], &[]);
+        assert_eq!(survivors.records(), 0);
+        assert!(survivors.into_run().is_empty());
+    }
+
+    #[test]
+    fn a_group_is_in_the_order_of_the_database() {
+        // From 16,512 on VARINTs sort unlike their numbers: `80 80 00` comes before `81 00`.
+        let mut survivors = Survivors::default();
+        push(&mut survivors, [1; 32], &[0, 256, 16_511, 16_512, 20_000]);
+        let expected = record([1; 32], &[0, 16_512, 20_000, 256, 16_511]);
+        assert_eq!(survivors.into_run(), expected);
+    }
+
+    #[test]
+    fn records_sort_by_all_bytes_of_the_txid() {
+        let txid = |first: u8, last: u8| {
+            let mut txid = [7; 32];
+            (txid[0], txid[31]) = (first, last);
+            txid
+        };
+        let mut survivors = Survivors::default();
+        let order = [txid(2, 0), txid(1, 9), txid(1, 8), txid(0xff, 0), txid(0, 1), txid(1, 0)];
+        order.iter().for_each(|&txid| push(&mut survivors, txid, &[3]));
+        assert_eq!(survivors.records(), 6);
+        let mut sorted = order;
+        sorted.sort_unstable();
+        let expected: Vec<u8> = sorted.iter().flat_map(|&txid| record(txid, &[3])).collect();
+        assert_eq!(survivors.into_run(), expected);
+    }
+
+    #[test]
+    fn records_of_one_txid_all_stay() {
+        // Only a chain that breaks BIP-30 has them; nothing is lost here.
+        let mut survivors = Survivors::default();
+        push(&mut survivors, [1; 32], &[5]);
+        push(&mut survivors, [0; 32], &[1]);
+        push(&mut survivors, [1; 32], &[4, 6]);
+        let expected =
+            [record([0; 32], &[1]), record([1; 32], &[5]), record([1; 32], &[4, 6])].concat();
+        assert_eq!(survivors.into_run(), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_holds_every_transaction_in_order(
+            groups in prop::collection::btree_map(
+                any::<[u8; 32]>(),
+                prop::collection::btree_set(0u32..1_000, 0..6),
+                0..12,
+            ),
+            keys in prop::collection::vec(any::<u32>(), 12),
+        ) {
+            let groups: Vec<([u8; 32], Vec<u32>)> =
+                groups.into_iter().map(|(txid, vouts)| (txid, vouts.into_iter().collect())).collect();
+            let mut order: Vec<usize> = (0..groups.len()).collect();
+            order.sort_by_key(|&index| keys[index]);
+            let mut survivors = Survivors::default();
+            order.iter().for_each(|&i| push(&mut survivors, groups[i].0, &groups[i].1));
+            let with_coins = groups.iter().filter(|(_, vouts)| !vouts.is_empty());
+            let expected: Vec<u8> =
+                with_coins.flat_map(|(txid, vouts)| record(*txid, vouts)).collect();
+            prop_assert_eq!(survivors.into_run(), expected);
+        }
+    }
+}
