@@ -1,0 +1,16 @@
+//! SwiftSync under attack: hints, chains and callers that are wrong in every way we could think
+//! of must make a run fail, and right hints must give the right set, however the work is divided.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod bad_spends;
+mod bip30;
+mod harness;
+mod properties;
+mod right_hints;
+mod segments;
+mod shapes;
+mod snapshot_hints;
+mod supply;
+mod unspendable;
+mod wrong_hints;
