@@ -1,21 +1,25 @@
 //! [`BlocksDir`]: Core's block files as a source of blocks.
 //!
-//! Opening it finds every block's header, builds the header tree and settles on the most-work
-//! chain of all blocks that are there. After that only places are kept: 16 bytes a height, and the
-//! further copies of blocks that lie on the disk more than once.
+//! Opening it finds every block's header, by Core's index or in the files, builds the header tree
+//! and settles on the most-work chain of all blocks that are there. After that only places are
+//! kept: 16 bytes a height, and the further copies of blocks that lie on the disk more than once.
+
+mod finding;
+mod from_index;
+
+pub use finding::Gap;
 
 use crate::error::ErrorKind;
-use crate::progress::{Event, Observer, Phase, Progress};
+use crate::progress::{Event, Observer};
 use crate::source::{BlockFetcher, BlockSource, SourceError, Taken};
-use apus_chain::{BlockError, BlockHash, HeaderChain, HeaderTree, Height, HeightRange, Params};
+use apus_chain::{BLOCK_SIZE_MAX, BlockError, HeaderChain, Height, HeightRange, Params};
 use apus_datadir::{BlkError, BlockFiles, BlockLocation, BlockReader, ScanSummary};
+use finding::{Finding, Settled};
+use from_index::{RECORD_HEAD, Unusable};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// How many reasons for refused headers an error message may list.
-const REFUSALS_TOLD: usize = 3;
+use std::sync::atomic::AtomicBool;
 
 /// Core's block files, and the chain found in them.
 #[derive(Debug)]
@@ -26,86 +30,21 @@ pub struct BlocksDir {
     places: Vec<BlockLocation>,
     /// Further copies of a height's block.
     copies: HashMap<Height, Vec<BlockLocation>>,
-    /// Whether the places came from Core's index and may be stale.
+    /// Whether the places came from Core's index: then they may be stale, and their sizes are
+    /// bounds.
     from_index: bool,
     gap: Gap,
     /// Read buffer of each fetcher.
     buffer_bytes: usize,
 }
 
-/// What lies beyond the end of the chain, to explain why it is too short.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Gap {
-    /// Blocks whose ancestors are missing.
-    pub orphans: usize,
-    /// One of the missing ancestors.
-    pub missing: Option<BlockHash>,
-    /// Headers that were refused: where, and why. The first few.
-    pub refused: Vec<String>,
-    /// How many headers were refused.
-    pub refused_count: u64,
-}
-
-impl std::fmt::Display for Gap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(missing) = self.missing {
-            write!(
-                f,
-                "; {} further blocks descend from block {missing}, which is missing or damaged",
-                self.orphans
-            )?;
-        }
-        if self.refused_count > 0 {
-            write!(
-                f,
-                "; {} headers were refused: {}",
-                self.refused_count,
-                self.refused.join("; ")
-            )?;
-        }
-        Ok(())
-    }
-}
-
-/// Headers while they are found.
-struct Finding<'a> {
-    files: &'a BlockFiles,
-    tree: HeaderTree,
-    /// First place of each header, by its id in the tree.
-    places: Vec<Option<BlockLocation>>,
-    copies: HashMap<usize, Vec<BlockLocation>>,
-    gap: Gap,
-}
-
-impl<'a> Finding<'a> {
-    fn new(files: &'a BlockFiles, params: &Params, now: i64) -> Self {
-        let mut tree = HeaderTree::new(params, now);
-        // Waiting headers take about as much memory as connected ones, and each is a block that
-        // lies on this disk.
-        tree.set_orphans_max(usize::MAX);
-        Self { files, tree, places: Vec::new(), copies: HashMap::new(), gap: Gap::default() }
-    }
-
-    fn header(&mut self, raw: &[u8; 80], place: BlockLocation) {
-        match self.tree.accept(raw) {
-            Ok(accepted) => {
-                let id = accepted.id().index();
-                if self.places.len() <= id {
-                    self.places.resize(id + 1, None);
-                }
-                match &mut self.places[id] {
-                    Some(_) => self.copies.entry(id).or_default().push(place),
-                    slot => *slot = Some(place),
-                }
-            }
-            Err(error) => {
-                self.gap.refused_count += 1;
-                if self.gap.refused.len() < REFUSALS_TOLD {
-                    self.gap.refused.push(format!("{}: {error}", describe(self.files, place)));
-                }
-            }
-        }
-    }
+/// Whether to look for blocks in Core's index first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UseIndex {
+    /// Where it is there and can be read.
+    IfPresent,
+    /// Go through all files.
+    Never,
 }
 
 /// File and offset of a block, for people.
@@ -122,37 +61,34 @@ impl BlocksDir {
         dir: &Path,
         params: &Params,
         now: i64,
+        use_index: UseIndex,
         observer: &dyn Observer,
         interrupt: &AtomicBool,
     ) -> Result<Self, SourceError> {
         let files = BlockFiles::open(dir, params.network.magic())?;
-        let mut finding = Finding::new(&files, params, now);
-        let summary = scan(&files, &mut finding, observer, interrupt)?;
-        summary.verdict(&files)?;
-        warn(&files, &summary, observer);
-        Self::settle(finding, false)
-            .map(|settled| settled.into_source(files.clone()))
-            .ok_or_else(|| SourceError::NoChain { chain: params.network.name() })
-    }
-
-    fn settle(finding: Finding<'_>, from_index: bool) -> Option<Settled> {
-        let Finding { tree, places, mut copies, mut gap, .. } = finding;
-        let chain = HeaderChain::best_of(&tree);
-        if chain.tip_height() == 0 {
-            return None;
-        }
-        gap.orphans = tree.orphans_count();
-        gap.missing = tree.missing_parents().min().copied();
-        let mut by_height = Vec::with_capacity(chain.tip_height() as usize + 1);
-        let mut copies_by_height = HashMap::new();
-        for (height, id) in tree.path_to(tree.tip()).into_iter().enumerate() {
-            let nowhere = BlockLocation { file: 0, offset: 0, size: 0 };
-            by_height.push(places.get(id.index()).copied().flatten().unwrap_or(nowhere));
-            if let Some(copies) = copies.remove(&id.index()) {
-                copies_by_height.insert(height as Height, copies);
+        let mut from_index = false;
+        let mut settled = None;
+        if use_index == UseIndex::IfPresent && dir.join("index").join("CURRENT").is_file() {
+            let mut finding = Finding::new(&files, params, now);
+            match from_index::find(&files, &mut finding, observer, interrupt)? {
+                Ok(()) => settled = finding.settle(),
+                Err(Unusable::Empty) => {}
+                Err(Unusable::Index(error)) => observer.event(Event::Warning(format!(
+                    "the block index is of no use, so all files are gone through: {error}"
+                ))),
             }
+            from_index = settled.is_some();
         }
-        Some(Settled { chain, places: by_height, copies: copies_by_height, from_index, gap })
+        if settled.is_none() {
+            let mut finding = Finding::new(&files, params, now);
+            let summary = finding.scan(files.files(), observer, interrupt)?;
+            summary.verdict(&files)?;
+            warn(&files, &summary, observer);
+            settled = finding.settle();
+        }
+        let none = SourceError::NoChain { chain: params.network.name() };
+        let Settled { chain, places, copies, gap } = settled.ok_or(none)?;
+        Ok(Self { files, chain, places, copies, from_index, gap, buffer_bytes: 4 << 20 })
     }
 
     /// The most-work chain.
@@ -203,50 +139,6 @@ impl BlocksDir {
     }
 }
 
-/// What [`BlocksDir`] has beside the files.
-struct Settled {
-    chain: HeaderChain,
-    places: Vec<BlockLocation>,
-    copies: HashMap<Height, Vec<BlockLocation>>,
-    from_index: bool,
-    gap: Gap,
-}
-
-impl Settled {
-    fn into_source(self, files: BlockFiles) -> BlocksDir {
-        let Self { chain, places, copies, from_index, gap } = self;
-        BlocksDir { files, chain, places, copies, from_index, gap, buffer_bytes: 4 << 20 }
-    }
-}
-
-/// Goes through all files for headers.
-fn scan(
-    files: &BlockFiles,
-    finding: &mut Finding<'_>,
-    observer: &dyn Observer,
-    interrupt: &AtomicBool,
-) -> Result<ScanSummary, SourceError> {
-    let mut summary = ScanSummary::default();
-    let mut progress = Progress { bytes_total: files.bytes_total(), ..Progress::default() };
-    for file in files.files() {
-        let found = files.scan_file(file.number, &mut |header, place| {
-            finding.header(header, place);
-            progress.blocks += 1;
-            if interrupt.load(Ordering::Relaxed) {
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        })?;
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(SourceError::Interrupted);
-        }
-        summary.merge(found);
-        progress.bytes += file.length;
-        observer.event(Event::Progress(Phase::Headers, progress));
-    }
-    Ok(summary)
-}
-
 /// Tells of damage that the scan went around.
 fn warn(files: &BlockFiles, summary: &ScanSummary, observer: &dyn Observer) {
     if let Some(&place) = summary.torn.first() {
@@ -273,7 +165,8 @@ impl BlockSource for BlocksDir {
     }
 
     fn block_bytes(&self, height: Height) -> u64 {
-        self.places.get(height as usize).map_or(0, |place| u64::from(place.size))
+        let room = self.places.get(height as usize).map_or(0, |place| u64::from(place.size));
+        room.min(BLOCK_SIZE_MAX as u64)
     }
 }
 
@@ -282,19 +175,22 @@ struct FilesFetcher<'a> {
     reader: BlockReader<'a>,
 }
 
+/// Blocks whose copy was turned down: the copy's place and what is wrong with it.
+type Damaged = Vec<(Height, BlockLocation, BlockError)>;
+
 impl BlockFetcher for FilesFetcher<'_> {
     fn fetch(
         &mut self,
         want: HeightRange,
         each: &mut dyn FnMut(Height, &[u8]) -> Taken,
     ) -> Result<(), SourceError> {
-        let mut wanted: Vec<(u32, BlockLocation)> = want
-            .heights()
-            .filter_map(|height| Some((height, *self.dir.places.get(height as usize)?)))
-            .collect();
-        let mut damaged: Vec<(Height, BlockLocation, BlockError)> = Vec::new();
-        let mut stopped = false;
-        self.reader.read(&mut wanted, &mut |height, place, raw| {
+        let (mut damaged, mut stopped) = (Vec::new(), false);
+        let mut wanted = self.wanted(want)?;
+        let head = if self.dir.from_index { RECORD_HEAD as usize } else { 0 };
+        let magic = self.dir.files.magic();
+        self.reader.read(&mut wanted, &mut |height, place, bytes| {
+            let raw = if head == 0 { bytes } else { block_of_record(bytes, magic) };
+            let place = BlockLocation { offset: place.offset + head as u64, ..place };
             offer(height, place, raw, each, &mut damaged, &mut stopped)
         })?;
         for (height, place, error) in damaged {
@@ -307,13 +203,23 @@ impl BlockFetcher for FilesFetcher<'_> {
     }
 }
 
+/// The block in a record that is read with its magic and size and whatever follows it; nothing
+/// where these are not right.
+fn block_of_record(bytes: &[u8], magic: [u8; 4]) -> &[u8] {
+    let Some((&[m0, m1, m2, m3, s0, s1, s2, s3], rest)) = bytes.split_first_chunk::<8>() else {
+        return &[];
+    };
+    let size = u32::from_le_bytes([s0, s1, s2, s3]) as usize;
+    if [m0, m1, m2, m3] == magic { rest.get(..size).unwrap_or_default() } else { &[] }
+}
+
 /// Gives one copy of a block to the receiver.
 fn offer(
     height: Height,
     place: BlockLocation,
     raw: &[u8],
     each: &mut dyn FnMut(Height, &[u8]) -> Taken,
-    damaged: &mut Vec<(Height, BlockLocation, BlockError)>,
+    damaged: &mut Damaged,
     stopped: &mut bool,
 ) -> ControlFlow<()> {
     match each(height, raw) {
@@ -330,6 +236,32 @@ fn offer(
 }
 
 impl FilesFetcher<'_> {
+    /// What to read for the blocks of `want`: the blocks, or where only a bound of their size is
+    /// known, the records with all the room that they may take.
+    fn wanted(&self, want: HeightRange) -> Result<Vec<(u32, BlockLocation)>, SourceError> {
+        let mut wanted = Vec::with_capacity(want.count() as usize);
+        for height in want.heights() {
+            let Some(&place) = self.dir.places.get(height as usize) else { continue };
+            if !self.dir.from_index {
+                wanted.push((height, place));
+                continue;
+            }
+            let room = u64::from(place.size) + RECORD_HEAD;
+            let size = if room <= BLOCK_SIZE_MAX as u64 {
+                room as u32
+            } else {
+                // The last block of a file with much room behind it. A place without a record is
+                // read as it is, and turned down.
+                let found = self.dir.files.locate(place.file, place.offset)?;
+                let size = found.map_or(0, |found| found.size);
+                (size + RECORD_HEAD as u32).min(BLOCK_SIZE_MAX as u32)
+            };
+            let offset = place.offset - RECORD_HEAD;
+            wanted.push((height, BlockLocation { file: place.file, offset, size: size.max(80) }));
+        }
+        Ok(wanted)
+    }
+
     /// Tries the other places of a block whose first copy is damaged; says whether the receiver
     /// wants to stop.
     fn another_copy(

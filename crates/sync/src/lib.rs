@@ -15,7 +15,7 @@ mod sink;
 mod source;
 mod workdir;
 
-pub use blocksdir::{BlocksDir, Gap};
+pub use blocksdir::{BlocksDir, Gap, UseIndex};
 pub use error::{ErrorKind, SyncError};
 pub use outputs::{OutputsOfBlock, walk_outputs};
 pub use progress::{Event, Observer, Phase, Progress, Silent};

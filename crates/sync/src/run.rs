@@ -1,7 +1,7 @@
 //! One run from blocks to a UTXO set: headers, hints, blocks, coins.
 
 use crate::blocks::Blocks;
-use crate::blocksdir::BlocksDir;
+use crate::blocksdir::{BlocksDir, UseIndex};
 use crate::error::SyncError;
 use crate::hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
 use crate::plan::{Plan, RunIdentity, divide};
@@ -103,8 +103,7 @@ pub struct Outcome {
 ///
 /// The progress stays in the work folder: once the outcome is told, call [`discard_progress`].
 pub fn run(request: &Request<'_>) -> Result<Outcome, SyncError> {
-    let dir = headers(request)?;
-    let hints = Hints::open(request, &dir)?;
+    let (dir, hints) = chain_and_hints(request)?;
     let (workdir, plan, done, provider) = hints.plan(request, &dir)?;
     let chain = dir.chain();
     let identity = &plan.identity;
@@ -150,13 +149,31 @@ pub fn discard_progress(workdir: &dyn Storage) -> Result<(), SyncError> {
     Workdir::discard(workdir)
 }
 
+/// Finds the chain, and opens the hints for it. If the chain of Core's index does not reach as far
+/// as the hints do, the index may be older than the files: then these are gone through.
+fn chain_and_hints(request: &Request<'_>) -> Result<(BlocksDir, Hints), SyncError> {
+    let dir = headers(request, UseIndex::IfPresent)?;
+    match Hints::open(request, &dir) {
+        Ok(hints) => Ok((dir, hints)),
+        Err(SyncError::ChainTooShort { .. } | SyncError::BaseNotOnChain { .. })
+            if dir.from_index() =>
+        {
+            let dir = headers(request, UseIndex::Never)?;
+            let hints = Hints::open(request, &dir)?;
+            Ok((dir, hints))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Finds the chain.
-fn headers(request: &Request<'_>) -> Result<BlocksDir, SyncError> {
+fn headers(request: &Request<'_>, use_index: UseIndex) -> Result<BlocksDir, SyncError> {
     request.observer.event(Event::Started(Phase::Headers));
     let mut dir = BlocksDir::open(
         &request.blocksdir,
         request.params,
         request.now,
+        use_index,
         request.observer,
         request.interrupt,
     )?;

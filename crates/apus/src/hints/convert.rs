@@ -13,7 +13,7 @@ use apus_engine::swiftsync::hints::offsets::OffsetsEncoder;
 use apus_engine::swiftsync::hints::{
     Format, HintsDecoder, HintsEncoder, HintsError, HintsWriter, IndexSpace, Layout,
 };
-use apus_sync::{BlocksDir, OutputsOfBlock, Silent, SyncError, walk_outputs};
+use apus_sync::{BlocksDir, OutputsOfBlock, Silent, SyncError, UseIndex, walk_outputs};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -116,8 +116,9 @@ impl Chain {
         let params = Params::of(args.chain);
         let verifier = verifier(params)?;
         let interrupt = watch_signals()?;
-        let dir = BlocksDir::open(blocksdir, params, now(), &Silent, &interrupt)
-            .map_err(SyncError::from)?;
+        let dir =
+            BlocksDir::open(blocksdir, params, now(), UseIndex::IfPresent, &Silent, &interrupt)
+                .map_err(SyncError::from)?;
         let tip = dir.chain().tip_height();
         let stop_block = dir.chain().hash(stop_height).copied();
         if stop_block.is_none() {

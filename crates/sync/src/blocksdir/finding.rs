@@ -1,0 +1,152 @@
+//! [`Finding`]: headers and places while they are found, and the chain that they settle on.
+
+use super::describe;
+use crate::progress::{Event, Observer, Phase, Progress};
+use crate::source::SourceError;
+use apus_chain::{BlockHash, HeaderChain, HeaderTree, Height, Params};
+use apus_datadir::{BlockFile, BlockFiles, BlockLocation, ScanSummary};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How many reasons for refused headers an error message may list.
+const REFUSALS_TOLD: usize = 3;
+
+/// What lies beyond the end of the chain, to explain why it is too short.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// Blocks whose ancestors are missing.
+    pub orphans: usize,
+    /// One of the missing ancestors.
+    pub missing: Option<BlockHash>,
+    /// Headers that were refused: where, and why. The first few.
+    pub refused: Vec<String>,
+    /// How many headers were refused.
+    pub refused_count: u64,
+}
+
+impl std::fmt::Display for Gap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(missing) = self.missing {
+            write!(
+                f,
+                "; {} further blocks descend from block {missing}, which is missing or damaged",
+                self.orphans
+            )?;
+        }
+        if self.refused_count > 0 {
+            write!(
+                f,
+                "; {} headers were refused: {}",
+                self.refused_count,
+                self.refused.join("; ")
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Headers and the places of their blocks.
+pub(super) struct Finding<'a> {
+    files: &'a BlockFiles,
+    tree: HeaderTree,
+    /// First place of each header, by its id in the tree.
+    places: Vec<Option<BlockLocation>>,
+    copies: HashMap<usize, Vec<BlockLocation>>,
+    gap: Gap,
+}
+
+/// What is known once all headers are.
+pub(super) struct Settled {
+    pub(super) chain: HeaderChain,
+    /// By height.
+    pub(super) places: Vec<BlockLocation>,
+    /// Further places, by height.
+    pub(super) copies: HashMap<Height, Vec<BlockLocation>>,
+    pub(super) gap: Gap,
+}
+
+impl<'a> Finding<'a> {
+    pub(super) fn new(files: &'a BlockFiles, params: &Params, now: i64) -> Self {
+        let mut tree = HeaderTree::new(params, now);
+        // Waiting headers take about as much memory as connected ones, and each is a block that
+        // lies on this disk.
+        tree.set_orphans_max(usize::MAX);
+        Self { files, tree, places: Vec::new(), copies: HashMap::new(), gap: Gap::default() }
+    }
+
+    /// Takes one header and where its block lies.
+    pub(super) fn header(&mut self, raw: &[u8; 80], place: BlockLocation) {
+        match self.tree.accept(raw) {
+            Ok(accepted) => {
+                let id = accepted.id().index();
+                if self.places.len() <= id {
+                    self.places.resize(id + 1, None);
+                }
+                match &mut self.places[id] {
+                    Some(known) if known.file == place.file && known.offset == place.offset => {}
+                    Some(_) => self.copies.entry(id).or_default().push(place),
+                    slot => *slot = Some(place),
+                }
+            }
+            Err(error) => {
+                self.gap.refused_count += 1;
+                if self.gap.refused.len() < REFUSALS_TOLD {
+                    self.gap.refused.push(format!("{}: {error}", describe(self.files, place)));
+                }
+            }
+        }
+    }
+
+    /// Goes through `files` for headers.
+    pub(super) fn scan(
+        &mut self,
+        files: &[BlockFile],
+        observer: &dyn Observer,
+        interrupt: &AtomicBool,
+    ) -> Result<ScanSummary, SourceError> {
+        let all = self.files;
+        let mut summary = ScanSummary::default();
+        let bytes_total = files.iter().map(|file| file.length).sum();
+        let mut progress = Progress { bytes_total, ..Progress::default() };
+        for file in files {
+            let found = all.scan_file(file.number, &mut |header, place| {
+                self.header(header, place);
+                progress.blocks += 1;
+                if interrupt.load(Ordering::Relaxed) {
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })?;
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(SourceError::Interrupted);
+            }
+            summary.merge(found);
+            progress.bytes += file.length;
+            observer.event(Event::Progress(Phase::Headers, progress));
+        }
+        Ok(summary)
+    }
+
+    /// The most-work chain of the headers found; none where there is but the genesis block.
+    pub(super) fn settle(self) -> Option<Settled> {
+        let Self { tree, places, mut copies, mut gap, .. } = self;
+        let chain = HeaderChain::best_of(&tree);
+        if chain.tip_height() == 0 {
+            return None;
+        }
+        gap.orphans = tree.orphans_count();
+        gap.missing = tree.missing_parents().min().copied();
+        let mut by_height = Vec::with_capacity(chain.tip_height() as usize + 1);
+        let mut copies_by_height = HashMap::new();
+        for (height, id) in tree.path_to(tree.tip()).into_iter().enumerate() {
+            // Of the whole chain only the genesis block can be without a place.
+            let nowhere = BlockLocation { file: 0, offset: 0, size: 0 };
+            by_height.push(places.get(id.index()).copied().flatten().unwrap_or(nowhere));
+            if let Some(copies) = copies.remove(&id.index()) {
+                copies_by_height.insert(height as Height, copies);
+            }
+        }
+        Some(Settled { chain, places: by_height, copies: copies_by_height, gap })
+    }
+}
