@@ -100,6 +100,11 @@ fn of_equal_chains_the_one_that_connected_first_stays() {
     // Siblings that waited together connect in the order in which they came.
     assert_eq!(tip(&[&c3, &b3, &b2, &b]), c3.hash());
     assert_eq!(tip(&[&b3, &c3, &b2, &b]), b3.hash());
+    // And their children after all of them, in the order of their parents.
+    let d4 = mine_child(params, &b3, 7);
+    let e4 = mine_child(params, &c3, 8);
+    assert_eq!(tip(&[&e4, &b3, &c3, &d4, &b2, &b]), d4.hash());
+    assert_eq!(tip(&[&d4, &c3, &b3, &e4, &b2, &b]), e4.hash());
     // More work wins, whenever it comes.
     assert_eq!(tip(&[&a, &a2, &b, &b2, &b3]), b3.hash());
 }
