@@ -303,7 +303,7 @@ impl<'a> TxView<'a> {
                 self.bytes(span.end - 4, span.end),
             ]
         } else {
-            [self.raw(), &[], &[]]
+            [&[], self.raw(), &[]]
         }
     }
 

@@ -13,7 +13,8 @@ pub struct Message<'a>(pub [&'a [u8]; 3]);
 
 impl<'a> From<&'a [u8]> for Message<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Self([bytes, &[], &[]])
+        // The second piece is the one that kernels read whole blocks of without joining.
+        Self([&[], bytes, &[]])
     }
 }
 
