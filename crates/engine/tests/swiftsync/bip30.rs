@@ -9,7 +9,9 @@ use apus_chain::{
     Height, HeightRange, KnownBlock, Network, Params, Reader, Txid,
 };
 use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator};
-use apus_engine::swiftsync::{IndexHints, Partial, SegmentHints, SwiftSync, SwiftSyncError};
+use apus_engine::swiftsync::{
+    CoinbaseId, IndexHints, Partial, SegmentHints, SwiftSync, SwiftSyncError,
+};
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use bitcoin::hashes::Hash;
 use bitcoin::{Block, Transaction};
@@ -92,6 +94,18 @@ fn one_hinted_and_none_spent_does_not_balance() {
         let error = chain.run(kind, &chain.hints()).unwrap_err();
         assert!(matches!(error, SwiftSyncError::Unbalanced { .. }), "{error}");
     }
+}
+
+#[test]
+fn repeats_are_found_in_whatever_order_the_coinbases_are() {
+    let (builder, _) = repeated(&[1], 1);
+    let chain = Chain::with(&without_bip34(), builder.blocks());
+    let engine = chain.engine(AggregateKind::Sha256);
+    let mut whole = chain.run(AggregateKind::Sha256, &chain.hints()).unwrap().whole;
+    let id = |txid, height| CoinbaseId { txid: Txid([txid; 32]), height };
+    whole.coinbases = vec![id(1, 9), id(2, 3), id(1, 4)];
+    let error = SwiftSyncError::DuplicateCoinbase { txid: Txid([1; 32]), first: 4, second: 9 };
+    assert_eq!(engine.conclude(&whole, chain.stop()), Err(error));
 }
 
 #[test]

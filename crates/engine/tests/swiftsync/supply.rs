@@ -122,3 +122,14 @@ fn coins_and_unspendable_amounts_together_do_not_wrap() {
     }
     expect_supply_error(&out_of_nothing(&amounts_of_2_64(), either), 1 << 64);
 }
+
+#[test]
+fn totals_that_no_chain_reaches_are_above_the_bound() {
+    // Such as a damaged checkpoint may hold: they must not wrap on being added either.
+    let chain = spends_into(vec![pay(SUBSIDY)], 0);
+    let mut whole = chain.run(KINDS[0], &chain.hints()).unwrap().whole;
+    (whole.survivors.amount, whole.unspendable_amount) = (1 << 127, 1 << 127);
+    let error = chain.engine(KINDS[0]).conclude(&whole, chain.stop()).unwrap_err();
+    let (amount, supply, stop) = (u128::MAX, 3 * SUBSIDY, 3);
+    assert_eq!(error, SwiftSyncError::Supply { amount, supply, stop });
+}
