@@ -1,0 +1,227 @@
+//! The rules of the house that a machine can check, checked on the tree as it lies.
+//!
+//! Each rule is a function of a path and a text, or of what cargo says, that returns complaints;
+//! one test holds it against made-up offenders, another against the tree. Code inside test modules
+//! is free of the rules about purity and printing. Only what a search for words can see is seen:
+//! this finds slips, not malice.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod offenders;
+mod rules;
+
+use rules::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Every file of ours that people read, by its path from the root. Fixtures are data.
+fn tree() -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let built =
+                ["target", "corpus", "artifacts", "fixtures", "shared", "proptest-regressions"];
+            let hidden = name.starts_with('.') && name != ".ci";
+            if hidden || built.contains(&name.as_str()) || name == "Cargo.lock" {
+                continue;
+            }
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else if let Ok(text) = fs::read_to_string(entry.path()) {
+                let path = entry.path().strip_prefix(root()).unwrap().display().to_string();
+                files.insert(path, text);
+            }
+        }
+    }
+    let readme = "fixtures/README.md";
+    files.insert(readme.to_owned(), read(readme));
+    files
+}
+
+/// The Rust files under these folders; of test code only where `tests` says so.
+fn sources<'a>(
+    tree: &'a BTreeMap<String, String>,
+    crates: &'a [&'a str],
+    tests: bool,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let modules: Vec<String> =
+        tree.iter().flat_map(|(path, text)| test_module_paths(path, text)).collect();
+    let is_test = move |path: &str| {
+        let outside = ["/tests/", "/examples/", "/benches/"];
+        let module = modules.iter().any(|module| {
+            path.strip_prefix(module.as_str()).is_some_and(|r| r == ".rs" || r.starts_with('/'))
+        });
+        module || outside.iter().any(|folder| path.contains(folder) && !path.contains("/src/"))
+    };
+    tree.iter()
+        .filter(|(path, _)| path.ends_with(".rs"))
+        .filter(|(path, _)| crates.iter().any(|name| path.starts_with(name)))
+        .filter(move |(path, _)| tests || !is_test(path))
+        .map(|(path, text)| (path.as_str(), text.as_str()))
+}
+
+fn hold(complaints: Complaints) {
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+const ALL: &[&str] = &["crates/", "fuzz/"];
+
+#[test]
+fn chain_and_hash_are_pure() {
+    let tree = tree();
+    let pure = &["crates/chain/src/", "crates/hash/src/"];
+    hold(sources(&tree, pure, false).flat_map(|(p, t)| check_pure(p, t)).collect());
+    assert!(sources(&tree, pure, false).count() > 30, "the rule looks at nothing");
+}
+
+#[test]
+fn only_the_program_prints() {
+    let tree = tree();
+    let libraries = sources(&tree, &["crates/"], false)
+        .filter(|(path, _)| !path.starts_with("crates/apus/src/"));
+    hold(libraries.flat_map(|(p, t)| check_prints(p, t)).collect());
+}
+
+#[test]
+fn only_hash_is_unsafe() {
+    let tree = tree();
+    let others = sources(&tree, ALL, true).filter(|(path, _)| {
+        let allowed = UNSAFE_ALLOWED.iter().any(|(of, _)| of == path);
+        !path.starts_with("crates/hash/src/") && !allowed
+    });
+    hold(others.flat_map(|(p, t)| check_unsafe(p, t)).collect());
+    let manifests = tree
+        .iter()
+        .filter(|(path, _)| path.starts_with("crates/") && path.ends_with("/Cargo.toml"));
+    for (path, text) in manifests {
+        assert!(text.contains("[lints]\nworkspace = true"), "{path} has lints of its own");
+    }
+    assert!(tree["Cargo.toml"].contains("unsafe_code = \"deny\""));
+}
+
+#[test]
+fn only_engine_script_knows_the_kernel_library() {
+    let tree = tree();
+    let others = sources(&tree, ALL, true)
+        .filter(|(path, _)| !path.starts_with("crates/engine/src/script"))
+        .filter(|(path, _)| !path.starts_with("crates/testkit/tests/invariants/"));
+    hold(others.flat_map(|(p, t)| check_kernel(p, t)).collect());
+}
+
+#[test]
+fn files_are_short_and_say_what_they_are() {
+    let tree = tree();
+    hold(sources(&tree, ALL, true).flat_map(|(p, t)| check_length(p, t)).collect());
+    hold(sources(&tree, ALL, false).flat_map(|(p, t)| check_opening(p, t)).collect());
+}
+
+#[test]
+fn no_word_points_outside_or_to_work_undone() {
+    hold(tree().iter().flat_map(|(path, text)| check_words(path, text)).collect());
+}
+
+#[test]
+fn every_page_that_is_named_exists() {
+    for (path, text) in tree() {
+        let missing = |page: &String| !root().join(page).is_file();
+        let dead: Vec<String> = docs_named(&text).into_iter().filter(missing).collect();
+        assert!(dead.is_empty(), "{path} names {dead:?}");
+    }
+}
+
+#[test]
+fn the_architecture_shows_the_seams_as_they_are() {
+    let tree = tree();
+    let code: String = sources(&tree, &["crates/"], false).map(|(_, text)| squeeze(text)).collect();
+    let shown = declarations(&read("ARCHITECTURE.md"));
+    assert!(shown.len() > 15, "{shown:?}");
+    let gone: Vec<_> = shown.into_iter().filter(|shown| !code.contains(shown)).collect();
+    assert!(gone.is_empty(), "{gone:#?}");
+}
+
+#[test]
+fn every_format_has_a_page_that_shows_its_first_bytes() {
+    let tree = tree();
+    let mut pages = String::new();
+    for (page, source) in FORMATS {
+        assert!(tree.contains_key(*source), "{source} is gone: is {page} still true?");
+        pages.push_str(&read(&format!("docs/formats/{page}")));
+    }
+    let found: Vec<Vec<u8>> =
+        sources(&tree, &["crates/"], false).flat_map(|(_, text)| magics(text)).collect();
+    assert!(found.len() >= 4, "{found:?}");
+    for magic in found {
+        assert!(shows(&pages, &magic), "no page of docs/formats shows {magic:02x?}");
+    }
+}
+
+#[test]
+fn every_field_of_the_report_is_documented() {
+    let (source, page) = (read("crates/apus/src/report.rs"), read("docs/formats/report.md"));
+    let machine = read("crates/apus/src/machine.rs");
+    let fields = &json_fields(&source) | &json_fields(&machine);
+    assert!(fields.len() > 40, "{fields:?}");
+    for field in fields {
+        assert!(page.contains(&format!("`{field}`")), "docs/formats/report.md lacks `{field}`");
+    }
+}
+
+#[test]
+fn every_folder_of_fixtures_is_explained() {
+    let readme = read("fixtures/README.md");
+    for entry in fs::read_dir(root().join("fixtures")).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let explained = readme.contains(&format!("`{name}/`"));
+        assert!(!entry.file_type().unwrap().is_dir() || explained, "{name}");
+    }
+}
+
+#[test]
+fn decisions_are_numbered_without_gaps() {
+    let names = fs::read_dir(root().join("docs/decisions")).unwrap();
+    let mut numbers: Vec<u32> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap()[..4].parse().unwrap())
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=numbers.len() as u32).collect::<Vec<_>>());
+}
+
+#[test]
+fn crates_know_only_those_below_them() {
+    let arrows = arrows(&metadata());
+    assert!(arrows.len() > 40, "the rule looks at nothing");
+    hold(arrows.iter().filter_map(check_arrow).collect());
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let page = read("docs/decisions/0002-dependencies.md");
+    for Arrow { from, to, .. } in arrows(&metadata()) {
+        let ours = to.starts_with("apus");
+        assert!(ours || page.contains(&format!("`{to}`")), "{from} → {to}: no reason given");
+    }
+}

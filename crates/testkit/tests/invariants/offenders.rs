@@ -1,0 +1,138 @@
+//! Made-up offenders: each rule must find what it is for, and nothing else.
+
+use crate::rules::*;
+use crate::sources;
+use std::collections::BTreeMap;
+
+#[test]
+fn purity() {
+    for offence in [
+        "use std::fs;",
+        "use std::{collections::HashMap, time::Instant};",
+        "use std::{sync::{Arc, Mutex}, thread};",
+        "    let now = std::time::Instant::now();",
+    ] {
+        assert_eq!(check_pure("a.rs", offence).len(), 1, "{offence}");
+    }
+    for fine in [
+        "// not std::fs",
+        "use std::collections::{HashMap, hash_map::Entry};",
+        "use std::{sync::{time, fs}, borrow::Cow};",
+        "#[cfg(test)]\nmod tests {\n    use std::fs;\n}",
+    ] {
+        assert_eq!(check_pure("a.rs", fine), Complaints::new(), "{fine}");
+    }
+    let after = "#[cfg(test)]\nmod tests {\n    fn f() {\n    }\n}\nuse std::fs;";
+    assert_eq!(check_pure("a.rs", after).len(), 1);
+    let one_item = "#[cfg(test)]\nuse std::fs;\nuse std::fs;";
+    assert_eq!(check_pure("a.rs", one_item).len(), 1);
+}
+
+#[test]
+fn printing() {
+    assert_eq!(check_prints("a.rs", "    println!(\"{x}\");").len(), 1);
+    assert_eq!(check_prints("a.rs", "let x = dbg!(y);").len(), 1);
+    assert_eq!(check_prints("a.rs", "/// println!\nsprintln!()"), Complaints::new());
+}
+
+#[test]
+fn unsafety() {
+    assert_eq!(check_unsafe("a.rs", "let x = unsafe { f() };").len(), 1);
+    assert_eq!(check_unsafe("a.rs", "#![allow(unsafe_code)]").len(), 1);
+    assert_eq!(check_unsafe("a.rs", "#![deny(unsafe_code)] // unsafely"), Complaints::new());
+}
+
+#[test]
+fn the_kernel_library() {
+    assert_eq!(check_kernel("a.rs", "use bitcoinkernel::verify;").len(), 1);
+    assert_eq!(check_kernel("a.rs", "// bitcoinkernel"), Complaints::new());
+}
+
+#[test]
+fn length_and_opening() {
+    assert_eq!(check_length("a.rs", &"\n".repeat(LINES_MAX)).len(), 1);
+    assert_eq!(check_length("a.rs", &"\n".repeat(LINES_MAX - 1)), Complaints::new());
+    assert_eq!(check_opening("a.rs", "use std::fs;\n//! late").len(), 1);
+    assert_eq!(check_opening("a.rs", "//! What it is."), Complaints::new());
+}
+
+#[test]
+fn words() {
+    for folder in MACHINE_PATHS {
+        assert_eq!(check_words("a.md", &format!("see {folder}x")).len(), 1, "{folder}");
+        assert_eq!(check_words("a.md", &format!("\"{folder}x\"")).len(), 1, "{folder}");
+        assert_eq!(check_words("a.sh", &format!("$here{folder}x")), Complaints::new());
+    }
+    for word in UNFINISHED.iter().chain(FOREIGN) {
+        assert_eq!(check_words("a.rs", &format!("// {word} 7")).len(), 1, "{word}");
+        let within = format!("MA{}S", word.to_uppercase());
+        assert!(FOREIGN.contains(word) || check_words("a.rs", &within).is_empty(), "{word}");
+    }
+}
+
+#[test]
+fn test_modules_are_told_from_products() {
+    let text = "#[cfg(test)]\nmod tests;\nmod real;\n#[cfg(test)]\npub(crate) mod testing;";
+    let found = test_module_paths("crates/x/src/scan.rs", text);
+    assert_eq!(found, ["crates/x/src/scan/tests", "crates/x/src/scan/testing"]);
+    assert_eq!(test_module_paths("src/lib.rs", text)[0], "src/tests");
+    let tree = BTreeMap::from([
+        ("c/src/scan.rs".to_owned(), text.to_owned()),
+        ("c/src/scan/tests.rs".to_owned(), String::new()),
+        ("c/src/scan/tests/more.rs".to_owned(), String::new()),
+        ("c/src/scan/tests_of_life.rs".to_owned(), String::new()),
+        ("c/tests/all.rs".to_owned(), String::new()),
+    ]);
+    let product: Vec<&str> = sources(&tree, &["c/"], false).map(|(path, _)| path).collect();
+    assert_eq!(product, ["c/src/scan.rs", "c/src/scan/tests_of_life.rs"]);
+    assert_eq!(sources(&tree, &["c/"], true).count(), 5);
+}
+
+#[test]
+fn documents() {
+    // Put together, or this file would name pages that are not there.
+    let docs = ["do", "cs/"].concat();
+    let named = docs_named(&format!("see `{docs}formats/a.md`, {docs}b-c.md. And {docs}formats."));
+    assert!(named.into_iter().eq([format!("{docs}b-c.md"), format!("{docs}formats/a.md")]));
+    let page = "fn no();\n```rust\nimpl A {\n    fn f(\n        a: u8,\n    ) -> B;\n}\n```\n";
+    assert_eq!(declarations(page), ["fnf(a:u8)->B"]);
+    let text = "const MAGIC: [u8; 5] = *b\"utxo\\xff\";\nconst OTHER: &[u8; 1] = b\"x\";";
+    assert_eq!(magics(text), [b"utxo\xff"]);
+    assert!(shows("it begins with 75 74 78 6F ff", b"utxo\xff"));
+    assert!(shows("\"APUS\"", b"APUS") && !shows("utxo", b"utxo\xff"));
+    let json = "#[derive(Debug, Serialize)]\npub(crate) struct A {\n    pub(crate) x: u8,\n}\n\
+                #[derive(Debug)]\npub(crate) struct B {\n    pub(crate) y: u8,\n}";
+    assert!(json_fields(json).into_iter().eq(["x"]));
+}
+
+#[test]
+fn arrows_between_crates() {
+    let arrow = |from: &str, to: &str, dev, optional| {
+        check_arrow(&Arrow { from: from.to_owned(), to: to.to_owned(), dev, optional })
+    };
+    for (from, to, dev) in [
+        ("apus-chain", "apus-engine", false),
+        ("apus-engine", "apus-datadir", false),
+        ("apus-datadir", "apus-engine", true),
+        ("apus-hash", "apus-hash", false),
+        ("apus-sync", "apus-testkit", false),
+        ("apus-testkit", "apus-chain", false),
+        ("apus-new", "apus-chain", false),
+        ("apus", "apus-new", false),
+        ("apus-chain", "log", false),
+        ("apus-engine", "bitcoinkernel", false),
+        ("apus-sync", "bitcoinkernel", true),
+    ] {
+        assert!(arrow(from, to, dev, false).is_some(), "{from} → {to}");
+    }
+    for (from, to, dev, optional) in [
+        ("apus", "apus-chain", false, false),
+        ("apus-sync", "apus-datadir", false, false),
+        ("apus-hash", "apus-testkit", true, false),
+        ("apus-testkit", "apus-engine", false, false),
+        ("apus-engine", "bitcoinkernel", false, true),
+        ("apus-chain", "thiserror", false, false),
+    ] {
+        assert_eq!(arrow(from, to, dev, optional), None, "{from} → {to}");
+    }
+}

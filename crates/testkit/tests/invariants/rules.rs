@@ -1,0 +1,364 @@
+//! The rules: functions of a path and a text, or of an arrow between packages, that complain.
+//!
+//! They read no file and run nothing, so that each can be shown an offender. Code is told from
+//! comments and from test modules by its lines, as rustfmt leaves them.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// What is wrong, with where.
+pub(crate) type Complaints = Vec<String>;
+
+/// Greatest number of lines of a source file.
+pub(crate) const LINES_MAX: usize = 700;
+
+/// Where `unsafe` may stand outside `crates/hash/src`, and why.
+pub(crate) const UNSAFE_ALLOWED: &[(&str, &str)] = &[
+    ("crates/testkit/tests/invariants/rules.rs", "it looks for the word"),
+    ("crates/testkit/tests/invariants/offenders.rs", "it has the word looked for"),
+];
+
+/// The crates from the bottom up. An arrow goes from a higher rank to a lower one, so those of one
+/// rank don't know each other.
+pub(crate) const RANKS: &[(&str, u32)] = &[
+    ("apus-hash", 0),
+    ("apus-chain", 1),
+    ("apus-datadir", 2),
+    ("apus-engine", 2),
+    ("apus-sync", 3),
+    ("apus", 4),
+];
+
+/// What tests use and products never do.
+pub(crate) const TESTKIT: &str = "apus-testkit";
+
+/// Parts of `std` that reach beyond the bytes handed in.
+pub(crate) const IMPURE: &[&str] = &["fs", "io", "net", "os", "process", "thread", "time"];
+
+pub(crate) const PRINTING: &[&str] = &["print!", "println!", "eprint!", "eprintln!", "dbg!"];
+
+pub(crate) const LOGGING: &[&str] = &["env_logger", "log", "tracing", "tracing-subscriber"];
+
+/// Words that stand for work not done, spelled so that this file has none of them.
+pub(crate) const UNFINISHED: &[&str] =
+    &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+/// Phrases that point outside the product.
+pub(crate) const FOREIGN: &[&str] = &[concat!("issue ", "#"), concat!("crates", ".io")];
+
+/// Folders that exist on one machine only.
+pub(crate) const MACHINE_PATHS: &[&str] =
+    &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/Use", "rs/")];
+
+/// A page of `docs/formats` for each format, and the sources that write or read it.
+pub(crate) const FORMATS: &[(&str, &str)] = &[
+    ("blocks.md", "crates/datadir/src/files.rs"),
+    ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
+    ("report.md", "crates/apus/src/report.rs"),
+    ("snapshot.md", "crates/datadir/src/snapshot.rs"),
+    ("workdir.md", "crates/sync/src/workdir.rs"),
+];
+
+// ---- reading source text ----
+
+pub(crate) fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Whether `word` stands in `line` by itself.
+pub(crate) fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        let ends_open = !word.ends_with(is_word) || !after.is_some_and(is_word);
+        !before.is_some_and(is_word) && ends_open
+    })
+}
+
+/// Lines with their numbers, without those that are comments.
+pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    (1..).zip(text.lines()).filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+/// The same lines without the modules that only tests compile.
+pub(crate) fn product_code(text: &str) -> Vec<(usize, &str)> {
+    let mut kept = Vec::new();
+    let (mut test_next, mut inside) = (false, None);
+    for (number, line) in code(text) {
+        let indent = line.len() - line.trim_start().len();
+        if let Some(depth) = inside {
+            if line.trim_start() == "}" && indent == depth {
+                inside = None;
+            }
+        } else if line.trim() == "#[cfg(test)]" {
+            test_next = true;
+        } else if test_next && line.trim_start().starts_with("#[") {
+            // Further attributes of the same item.
+        } else if std::mem::take(&mut test_next) {
+            if line.ends_with('{') {
+                inside = Some(indent);
+            }
+        } else {
+            kept.push((number, line));
+        }
+    }
+    kept
+}
+
+/// Files of modules that only tests compile: `#[cfg(test)] mod name;` in `path` means
+/// `name.rs` beside or below it, and all below that.
+pub(crate) fn test_module_paths(path: &str, text: &str) -> Vec<String> {
+    let path = Path::new(path);
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let stem = path.file_stem().unwrap_or_default();
+    let home = match stem.to_str() {
+        Some("lib" | "main" | "mod") => folder.to_owned(),
+        _ => folder.join(stem),
+    };
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let names = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]").filter_map(|pair| {
+        let (_, name) = pair[1].split_once("mod ")?;
+        name.strip_suffix(';')
+    });
+    names.map(|name| home.join(name).display().to_string()).collect()
+}
+
+/// The parts of `std` that `line` names, one or several in braces.
+pub(crate) fn std_parts(line: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    for (at, _) in line.match_indices("std::") {
+        let rest = &line[at + 5..];
+        let group = match rest.strip_prefix('{') {
+            Some(group) => group,
+            None => rest.split(|c| !is_word(c)).next().unwrap_or_default(),
+        };
+        let mut depth = 0;
+        let mut start = true;
+        for (at, c) in group.char_indices() {
+            if start && depth == 0 && is_word(c) {
+                parts.push(group[at..].split(|c| !is_word(c)).next().unwrap_or_default());
+                start = false;
+            }
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' => start = true,
+                _ => {}
+            }
+        }
+    }
+    parts
+}
+
+// ---- rules about one file ----
+
+pub(crate) fn check_pure(path: &str, text: &str) -> Complaints {
+    let mut complaints = Vec::new();
+    for (number, line) in product_code(text) {
+        for part in std_parts(line).into_iter().filter(|part| IMPURE.contains(part)) {
+            complaints.push(format!("{path}:{number}: std::{part} in a crate without I/O"));
+        }
+    }
+    complaints
+}
+
+pub(crate) fn check_prints(path: &str, text: &str) -> Complaints {
+    let mut complaints = Vec::new();
+    for (number, line) in product_code(text) {
+        for word in PRINTING.iter().filter(|word| has_word(line, word)) {
+            complaints.push(format!("{path}:{number}: {word} outside the program"));
+        }
+    }
+    complaints
+}
+
+pub(crate) fn check_unsafe(path: &str, text: &str) -> Complaints {
+    let allows = |line: &str| line.contains("allow(") && has_word(line, "unsafe_code");
+    code(text)
+        .filter(|(_, line)| has_word(line, "unsafe") || allows(line))
+        .map(|(number, _)| format!("{path}:{number}: unsafe outside crates/hash"))
+        .collect()
+}
+
+pub(crate) fn check_kernel(path: &str, text: &str) -> Complaints {
+    code(text)
+        .filter(|(_, line)| has_word(line, "bitcoinkernel"))
+        .map(|(number, _)| format!("{path}:{number}: bitcoinkernel outside engine::script"))
+        .collect()
+}
+
+pub(crate) fn check_length(path: &str, text: &str) -> Complaints {
+    let lines = text.lines().count();
+    if lines < LINES_MAX { vec![] } else { vec![format!("{path}: {lines} lines")] }
+}
+
+pub(crate) fn check_opening(path: &str, text: &str) -> Complaints {
+    if text.starts_with("//! ") {
+        vec![]
+    } else {
+        vec![format!("{path}: no //! on its first line")]
+    }
+}
+
+pub(crate) fn check_words(path: &str, text: &str) -> Complaints {
+    let mut complaints = Vec::new();
+    let mut complain = |number: usize, what: &str| {
+        complaints.push(format!("{path}:{number}: {what}"));
+    };
+    for (number, line) in (1..).zip(text.lines()) {
+        UNFINISHED.iter().filter(|w| has_word(line, w)).for_each(|w| complain(number, w));
+        let lower = line.to_lowercase();
+        FOREIGN.iter().filter(|w| lower.contains(**w)).for_each(|w| complain(number, w));
+        for folder in MACHINE_PATHS {
+            // `$home/root/` and `../work/` go on from somewhere; they are no absolute paths.
+            let goes_on = |c: char| is_word(c) || "-.}~".contains(c);
+            let absolute = |at: usize| !line[..at].chars().next_back().is_some_and(goes_on);
+            if line.match_indices(folder).any(|(at, _)| absolute(at)) {
+                complain(number, folder);
+            }
+        }
+    }
+    complaints
+}
+
+/// Pages that a text refers to as `docs/…`.
+pub(crate) fn docs_named(text: &str) -> BTreeSet<String> {
+    let is_path = |c: char| is_word(c) || "/.-".contains(c);
+    let from = |at: usize| text[at..].split(|c| !is_path(c)).next().unwrap_or_default();
+    let names = text.match_indices("docs/").map(|(at, _)| from(at).trim_end_matches('.'));
+    names.filter(|name| name.ends_with(".md")).map(str::to_owned).collect()
+}
+
+/// The literals of constants named `…MAGIC`.
+pub(crate) fn magics(text: &str) -> Vec<Vec<u8>> {
+    let mut magics = Vec::new();
+    for (_, line) in product_code(text).into_iter().filter(|(_, line)| line.contains("const ")) {
+        let Some((name, value)) = line.split_once('=') else { continue };
+        let Some((_, literal)) = value.split_once("b\"") else { continue };
+        if name.split(':').next().is_some_and(|name| name.trim_end().ends_with("MAGIC")) {
+            let literal = literal.split('"').next().unwrap_or_default();
+            magics.push(unescape(literal));
+        }
+    }
+    magics
+}
+
+pub(crate) fn unescape(literal: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = literal;
+    while let Some(c) = rest.chars().next() {
+        match rest.strip_prefix("\\x") {
+            Some(hex) => {
+                bytes.push(u8::from_str_radix(&hex[..2], 16).unwrap());
+                rest = &hex[2..];
+            }
+            None => {
+                bytes.push(u8::try_from(c).unwrap());
+                rest = &rest[1..];
+            }
+        }
+    }
+    bytes
+}
+
+/// Whether a page has these bytes, spelled or in hex, however grouped.
+pub(crate) fn shows(page: &str, bytes: &[u8]) -> bool {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let spelled = std::str::from_utf8(bytes).is_ok_and(|text| page.contains(text));
+    spelled || page.replace(' ', "").to_lowercase().contains(&hex)
+}
+
+/// Declarations of functions in the Rust blocks of a page, without their white space.
+pub(crate) fn declarations(page: &str) -> Vec<String> {
+    let mut declarations = Vec::new();
+    for block in page.split("```rust").skip(1) {
+        let block = block.split("```").next().unwrap_or_default();
+        for piece in block.split([';', '{', '}']).filter(|piece| piece.contains("fn ")) {
+            declarations.push(squeeze(piece));
+        }
+    }
+    declarations
+}
+
+/// Code without what rustfmt may change.
+pub(crate) fn squeeze(text: &str) -> String {
+    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    text.replace(",)", ")")
+}
+
+/// Names of the fields of structs that are written as JSON.
+pub(crate) fn json_fields(text: &str) -> BTreeSet<&str> {
+    let mut fields = BTreeSet::new();
+    let mut json = false;
+    for (_, line) in code(text) {
+        match line.trim() {
+            line if line.starts_with("#[derive(") => json = has_word(line, "Serialize"),
+            "}" => json = false,
+            line if json => {
+                let field = line.strip_prefix("pub(crate) ").and_then(|f| f.split_once(':'));
+                fields.extend(field.map(|(name, _)| name));
+            }
+            _ => {}
+        }
+    }
+    fields
+}
+
+// ---- rules about packages ----
+
+/// A dependency as cargo tells it.
+pub(crate) struct Arrow {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) dev: bool,
+    pub(crate) optional: bool,
+}
+
+pub(crate) fn arrows(metadata: &Value) -> Vec<Arrow> {
+    let mut arrows = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        for dependency in package["dependencies"].as_array().unwrap() {
+            arrows.push(Arrow {
+                from: package["name"].as_str().unwrap().to_owned(),
+                to: dependency["name"].as_str().unwrap().to_owned(),
+                dev: dependency["kind"].as_str() == Some("dev"),
+                optional: dependency["optional"].as_bool().unwrap(),
+            });
+        }
+    }
+    arrows
+}
+
+/// `apus → sync → {engine, datadir} → chain → hash`; the testkit only in tests.
+pub(crate) fn check_arrow(arrow: &Arrow) -> Option<String> {
+    let Arrow { from, to, dev, optional } = arrow;
+    let rank = |name: &str| RANKS.iter().find(|(of, _)| *of == name).map(|(_, rank)| *rank);
+    let complaint = |why: &str| Some(format!("{from} → {to}: {why}"));
+    if to == "bitcoinkernel" && !(from == "apus-engine" && *optional) {
+        return complaint("only the engine links C++, and only on demand");
+    }
+    if LOGGING.contains(&to.as_str()) && from != "apus" {
+        return complaint("libraries emit events and log nothing");
+    }
+    if !to.starts_with("apus") {
+        return None;
+    }
+    if to == TESTKIT {
+        return if *dev { None } else { complaint("the testkit is for tests alone") };
+    }
+    let Some(to_rank) = rank(to) else { return complaint("this crate has no rank") };
+    if from == TESTKIT {
+        let door = to == "apus-engine" || *dev;
+        return if door {
+            None
+        } else {
+            complaint("the testkit shares no code with what it checks")
+        };
+    }
+    match rank(from) {
+        Some(from_rank) if to_rank < from_rank => None,
+        Some(_) => complaint("an arrow must point downwards"),
+        None => complaint("this crate has no rank"),
+    }
+}
