@@ -1,0 +1,99 @@
+//! Hints in the other encodings: what is accepted is, written again, the same bytes, or at least
+//! the same sets.
+//!
+//! Input: which encoding, then the file.
+
+#![no_main]
+
+use apus_engine::swiftsync::hints::bitmap::{BitmapDecoder, BitmapEncoder};
+use apus_engine::swiftsync::hints::btcd::{BtcdDecoder, BtcdEncoder, GZIP_MAGIC};
+use apus_engine::swiftsync::hints::delta::{DeltaDecoder, DeltaEncoder};
+use apus_engine::swiftsync::hints::offsets::{OffsetsDecoder, OffsetsEncoder};
+use apus_engine::swiftsync::hints::{
+    HintsDecoder, HintsEncoder, HintsError, OUTPUTS_PER_BLOCK_MAX, detect_format,
+};
+use apus_fuzz::Input;
+use libfuzzer_sys::fuzz_target;
+
+/// Indices of a block, and how many outputs it has where the encoding says so.
+type Blocks = Vec<(Vec<u32>, Option<u32>)>;
+
+/// Compressed data can hold this much more than it is long, a thousand times and more; the target
+/// is not about that.
+const INDICES_MAX: usize = 1 << 20;
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input::new(data);
+    let encoding = input.u8() % 5;
+    let file = input.rest();
+    detect_format(file);
+    let mut out = Vec::new();
+    match encoding {
+        0 => {
+            let Ok(blocks) = read(&mut BitmapDecoder::new(file)) else { return };
+            write(Box::new(BitmapEncoder::new(&mut out)), &blocks);
+        }
+        1 => {
+            let Ok(blocks) = read(&mut DeltaDecoder::new(file)) else { return };
+            write(Box::new(DeltaEncoder::new(&mut out)), &blocks);
+        }
+        2 => {
+            let Ok(mut decoder) = BtcdDecoder::new(file) else { return };
+            let Ok(blocks) = read(&mut decoder) else { return };
+            let stop = decoder.stop_height().expect("it states it");
+            write(Box::new(BtcdEncoder::new(&mut out, stop).expect("memory")), &blocks);
+            if file.starts_with(&GZIP_MAGIC) {
+                let mut again = BtcdDecoder::new(&out[..]).expect("it was written");
+                assert!(read(&mut again).expect("it was written") == blocks);
+                return;
+            }
+        }
+        3 => {
+            let Ok(mut decoder) = OffsetsDecoder::plain(file) else { return };
+            let Ok(blocks) = read(&mut decoder) else { return };
+            write(offsets(&mut out, &decoder), &blocks);
+        }
+        _ => {
+            let Ok(mut decoder) = OffsetsDecoder::with_height(file) else { return };
+            let Ok(blocks) = read(&mut decoder) else { return };
+            assert_eq!(decoder.stop_height(), Some(blocks.len() as u32));
+            write(offsets(&mut out, &decoder), &blocks);
+            let mut again = OffsetsDecoder::plain(&out[..]).expect("it was written");
+            assert!(read(&mut again).expect("it was written") == blocks);
+            return;
+        }
+    }
+    assert!(out == file);
+});
+
+fn offsets<'a>(
+    out: &'a mut Vec<u8>,
+    decoder: &OffsetsDecoder<&[u8]>,
+) -> Box<dyn HintsEncoder + 'a> {
+    let stop_block = decoder.stop_block().expect("it states it");
+    Box::new(OffsetsEncoder::new(out, &stop_block).expect("memory"))
+}
+
+fn read(decoder: &mut dyn HintsDecoder) -> Result<Blocks, Option<HintsError>> {
+    let (mut blocks, mut indices) = (Blocks::new(), Vec::new());
+    let mut total = 0;
+    while let Some(element) = decoder.next_block(&mut indices)? {
+        assert_eq!(element.height, decoder.start_height() + blocks.len() as u32);
+        assert!(indices.is_sorted_by(|a, b| a < b));
+        assert!(indices.last().is_none_or(|last| *last < OUTPUTS_PER_BLOCK_MAX));
+        total += 1 + indices.len();
+        if total > INDICES_MAX {
+            return Err(None);
+        }
+        blocks.push((indices.clone(), element.outputs));
+    }
+    Ok(blocks)
+}
+
+fn write(mut encoder: Box<dyn HintsEncoder + '_>, blocks: &Blocks) {
+    for (indices, outputs) in blocks {
+        let least = indices.last().map_or(0, |last| last + 1);
+        encoder.put_block(indices, outputs.unwrap_or(least)).expect("it was read");
+    }
+    encoder.finish().expect("all blocks were written");
+}
