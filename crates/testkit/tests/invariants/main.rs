@@ -149,6 +149,10 @@ fn every_page_that_is_named_exists() {
         let missing = |page: &String| !root().join(page).is_file();
         let dead: Vec<String> = docs_named(&text).into_iter().filter(missing).collect();
         assert!(dead.is_empty(), "{path} names {dead:?}");
+        let folder = root().join(Path::new(&path).parent().unwrap());
+        for link in links(&text).into_iter().filter(|_| path.ends_with(".md")) {
+            assert!(folder.join(link).exists(), "{path} links to {link}");
+        }
     }
 }
 

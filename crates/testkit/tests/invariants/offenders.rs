@@ -94,6 +94,8 @@ fn documents() {
     let docs = ["do", "cs/"].concat();
     let named = docs_named(&format!("see `{docs}formats/a.md`, {docs}b-c.md. And {docs}formats."));
     assert!(named.into_iter().eq([format!("{docs}b-c.md"), format!("{docs}formats/a.md")]));
+    let page = "[a](x/y.md), [b](z.md#part), [c](#here), [d](https://bitcoin.org/)";
+    assert_eq!(links(page), ["x/y.md", "z.md"]);
     let page = "fn no();\n```rust\nimpl A {\n    fn f(\n        a: u8,\n    ) -> B;\n}\n```\n";
     assert_eq!(declarations(page), ["fnf(a:u8)->B"]);
     let text = "const MAGIC: [u8; 5] = *b\"utxo\\xff\";\nconst OTHER: &[u8; 1] = b\"x\";";

@@ -230,6 +230,13 @@ pub(crate) fn docs_named(text: &str) -> BTreeSet<String> {
     names.filter(|name| name.ends_with(".md")).map(str::to_owned).collect()
 }
 
+/// Files that a page links to, as it writes them; not places in the net.
+pub(crate) fn links(page: &str) -> Vec<&str> {
+    let targets = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let files = targets.map(|target| target.split('#').next().unwrap_or_default());
+    files.filter(|file| !file.is_empty() && !file.contains("://")).collect()
+}
+
 /// The literals of constants named `…MAGIC`.
 pub(crate) fn magics(text: &str) -> Vec<Vec<u8>> {
     let mut magics = Vec::new();
