@@ -91,7 +91,7 @@ impl Blocks<'_> {
                 match receive.recv_timeout(PROGRESS_INTERVAL) {
                     Ok((range, outcome)) => {
                         let stored = outcome
-                            .and_then(|(finished, hints)| workdir.store(range, finished, hints));
+                            .and_then(|(finished, hints)| workdir.store(range, finished, &hints));
                         match stored {
                             Ok(done) => all.push(done),
                             Err(error) => {

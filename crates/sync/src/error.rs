@@ -161,8 +161,22 @@ pub enum SyncError {
         /// What is different.
         what: String,
     },
+    /// A folder that no run made.
+    #[error(
+        "{folder} holds {name}, which is no file of a run, and cannot be a work folder: name \
+         another --workdir, which need not be there yet"
+    )]
+    NotAWorkFolder {
+        /// The folder.
+        folder: String,
+        /// A file in it.
+        name: String,
+    },
     /// A work folder in which something is not as it was written.
-    #[error("{file} is damaged or of another version: remove the work folder to start anew")]
+    #[error(
+        "{file} is damaged, or of another version of Apus: if its folder holds nothing but a \
+         run's progress, remove the folder to start anew; otherwise name another --workdir"
+    )]
     WorkdirDamaged {
         /// The file.
         file: String,
@@ -201,6 +215,10 @@ impl SyncError {
                     ErrorKind::Invalid
                 }
             }
+            Self::Snapshot {
+                error: apus_datadir::snapshot::SnapshotError::OtherNetwork { .. },
+                ..
+            } => ErrorKind::Usage,
             Self::Snapshot { error, .. } => match error.kind() {
                 apus_datadir::ErrorKind::Invalid => ErrorKind::Invalid,
                 _ => ErrorKind::Io,
@@ -212,7 +230,9 @@ impl SyncError {
             | Self::BaseNotOnChain { .. } => ErrorKind::Invalid,
             Self::ChainTooShort { .. } => ErrorKind::Invalid,
             Self::NothingToDo | Self::StopHeight { .. } | Self::OtherRun { .. } => ErrorKind::Usage,
-            Self::WorkdirInUse { .. } | Self::OutputExists { .. } => ErrorKind::Usage,
+            Self::WorkdirInUse { .. } | Self::OutputExists { .. } | Self::NotAWorkFolder { .. } => {
+                ErrorKind::Usage
+            }
             Self::RunDamaged { .. }
             | Self::CoinCount { .. }
             | Self::Group { .. }

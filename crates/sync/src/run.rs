@@ -255,7 +255,6 @@ impl Hints {
     ) -> Result<Planned<'a>, SyncError> {
         let stop = self.stop();
         let earlier = Workdir::read_plan(request.workdir)?;
-        Workdir::clear_scratch(request.workdir)?;
         let mut identity = RunIdentity {
             network: request.params.network,
             stop: stop.height,
@@ -265,13 +264,18 @@ impl Hints {
         };
         // All but the hints can be compared before they are read.
         expect_same(request, earlier.as_ref(), &identity)?;
+        Workdir::clear_scratch(request.workdir)?;
         let segments = match &earlier {
             Some(plan) => plan.segments.clone(),
             None => divide(stop.height, segment_bytes(request), |height| dir.block_bytes(height)),
         };
         let Opened { provider, sha256, bytes } = self.provider(request, &segments)?;
         identity.hints = sha256;
-        expect_same(request, earlier.as_ref(), &identity)?;
+        expect_same(request, earlier.as_ref(), &identity).or_else(|other| {
+            // What these hints put into the folder is of no use to its run.
+            Workdir::clear_scratch(request.workdir)?;
+            Err(other)
+        })?;
         request.observer.event(Event::Ended { phase: Phase::Hints, bytes });
         let Some(plan) = earlier else {
             let plan = Plan { identity, secret: new_secret()?, segments };
@@ -403,7 +407,7 @@ fn write_out(
         sinks.push(match output.kind {
             OutputKind::Snapshot => Box::new(SnapshotSink::create(storage, &output.name, set)?),
             OutputKind::Hints => {
-                let hints = done.iter().map(|done| &done.hints[..]);
+                let hints = done.iter().map(|done| workdir.hints(done));
                 let stop = plan.identity.stop;
                 Box::new(HintsSink::create(storage, &output.name, stop, hints)?)
             }

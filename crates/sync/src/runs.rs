@@ -12,7 +12,7 @@ use apus_engine::storage::Storage;
 use apus_hash::Sha256;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 
 /// Greatest length of a group: a transaction is at most a block, and the stored form of an output
 /// (vout, height, amount, script) is at most 26 bytes longer than its form in the block, of which
@@ -82,14 +82,14 @@ impl RunReader {
     /// Moves to the next record; `false` after the last, once the whole run proved intact.
     fn next(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
         if self.rest == 0 {
-            let intact = self.hash.clone().finalize() == self.sha256;
-            return if intact { Ok(false) } else { Err(self.damaged(storage)) };
+            return self.expect_intact(storage).map(|()| false);
         }
         let mut header = [0; RECORD_HEADER];
         self.read(storage, &mut header)?;
         let (txid, length) = header.split_at(32);
         let length = length.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        if txid <= &self.txid[..] && !self.group.is_empty() || length > GROUP_BYTES_MAX {
+        let ascends = self.group.is_empty() || txid > &self.txid[..];
+        if !ascends || length == 0 || length > GROUP_BYTES_MAX {
             return Err(self.damaged(storage));
         }
         self.txid.copy_from_slice(txid);
@@ -103,9 +103,30 @@ impl RunReader {
     fn read(&mut self, storage: &dyn Storage, bytes: &mut [u8]) -> Result<(), SyncError> {
         let length = bytes.len() as u64;
         self.rest = self.rest.checked_sub(length).ok_or_else(|| self.damaged(storage))?;
-        self.file.read_exact(bytes).at(storage, &self.name)?;
+        match self.file.read_exact(bytes) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(self.damaged(storage));
+            }
+            read => read.at(storage, &self.name)?,
+        }
         self.hash.update(bytes);
         Ok(())
+    }
+
+    /// Reads what is left without looking at it, and says whether the run is as it was written.
+    fn expect_rest_intact(&mut self, storage: &dyn Storage) -> Result<(), SyncError> {
+        let mut buffer = vec![0; 1 << 16];
+        while self.rest > 0 {
+            let length = self.rest.min(buffer.len() as u64) as usize;
+            self.read(storage, &mut buffer[..length])?;
+        }
+        self.expect_intact(storage)
+    }
+
+    /// Compares what was read, all of the run, with what was written.
+    fn expect_intact(&self, storage: &dyn Storage) -> Result<(), SyncError> {
+        let intact = self.hash.clone().finalize() == self.sha256;
+        if intact { Ok(()) } else { Err(self.damaged(storage)) }
     }
 
     fn damaged(&self, storage: &dyn Storage) -> SyncError {
@@ -175,6 +196,26 @@ fn merge_once(
     each: &mut EachGroup<'_>,
 ) -> Result<(), SyncError> {
     let mut readers = Vec::with_capacity(runs.len());
+    merge_readers(storage, runs, budget, &mut readers, each).map_err(|error| match error {
+        // Bytes that make no sense: most likely those of a damaged run, which shows at its end.
+        SyncError::Group { .. }
+        | SyncError::Snapshot { .. }
+        | SyncError::DuplicateTransaction { .. } => readers
+            .iter_mut()
+            .filter_map(|reader| reader.expect_rest_intact(storage).err())
+            .find(|found| matches!(found, SyncError::RunDamaged { .. }))
+            .unwrap_or(error),
+        error => error,
+    })
+}
+
+fn merge_readers(
+    storage: &dyn Storage,
+    runs: &[RunInfo],
+    budget: MergeBudget,
+    readers: &mut Vec<RunReader>,
+    each: &mut EachGroup<'_>,
+) -> Result<(), SyncError> {
     let mut heads = BinaryHeap::with_capacity(runs.len());
     for (index, run) in runs.iter().enumerate() {
         let mut reader = RunReader::open(storage, run, budget)?;
@@ -196,4 +237,209 @@ fn merge_once(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_testkit::rng::Rng;
+    use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
+    use proptest::prelude::*;
+    use std::io;
+
+    type Records = Vec<([u8; 32], Vec<u8>)>;
+
+    const BUDGET: MergeBudget = MergeBudget { fan_in: 2, buffer_bytes: 16 };
+
+    fn bytes(records: &Records) -> Vec<u8> {
+        let record = |(txid, group): &([u8; 32], Vec<u8>)| {
+            [&txid[..], &(group.len() as u32).to_le_bytes(), group].concat()
+        };
+        records.iter().flat_map(record).collect()
+    }
+
+    /// Writes a run, and says of it what is true.
+    fn write(storage: &dyn Storage, name: &str, bytes: &[u8]) -> RunInfo {
+        storage.create(name).unwrap().write_all(bytes).unwrap();
+        let sha256 = apus_hash::sha256(bytes);
+        RunInfo { name: name.to_owned(), bytes: bytes.len() as u64, sha256 }
+    }
+
+    fn merged(
+        storage: &dyn Storage,
+        runs: &[RunInfo],
+        budget: MergeBudget,
+    ) -> Result<Records, SyncError> {
+        let mut all = Vec::new();
+        merge_runs(storage, runs.to_vec(), budget, &mut |txid, group| {
+            all.push((txid.0, group.to_vec()));
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    fn is_damage(error: &SyncError, name: &str) -> bool {
+        matches!(error, SyncError::RunDamaged { run, .. } if run == name)
+    }
+
+    fn record(txid: u8, length: usize) -> ([u8; 32], Vec<u8>) {
+        ([txid; 32], vec![txid; length])
+    }
+
+    proptest! {
+        #[test]
+        fn a_merge_is_a_sort(
+            groups in prop::collection::btree_map(
+                prop::array::uniform32(0u8..3),
+                prop::collection::vec(any::<u8>(), 1..50),
+                0..60,
+            ),
+            runs in 0usize..23,
+            fan_in in 2usize..=5,
+            buffer_bytes in 1usize..100,
+            seed: u64,
+            twice: bool,
+        ) {
+            let (storage, mut rng) = (CrashStorage::new(), Rng::new(seed));
+            let mut divided = vec![Records::new(); runs];
+            for (txid, group) in groups.iter().filter(|_| runs > 0) {
+                divided[rng.index(runs)].push((*txid, group.clone()));
+            }
+            let mut expected: Records = divided.concat();
+            expected.sort();
+            // One transaction in two runs is told, wherever the two meet.
+            let again = (twice && runs > 1 && !expected.is_empty()).then(|| {
+                let record = expected[rng.index(expected.len())].clone();
+                let other = divided.iter_mut().find(|run| !run.contains(&record)).unwrap();
+                other.push(record.clone());
+                other.sort();
+                record.0
+            });
+            let name = |index| format!("segment-{index}.run");
+            let infos: Vec<RunInfo> = divided
+                .iter()
+                .enumerate()
+                .map(|(index, run)| write(&storage, &name(index), &bytes(run)))
+                .collect();
+            match (merged(&storage, &infos, MergeBudget { fan_in, buffer_bytes }), again) {
+                (Ok(all), None) => {
+                    prop_assert_eq!(all, expected);
+                    prop_assert_eq!(storage.names().unwrap().len(), runs, "merged runs stay");
+                }
+                (Err(SyncError::DuplicateTransaction { txid }), Some(again)) => {
+                    prop_assert_eq!(txid.0, again);
+                }
+                (other, _) => prop_assert!(false, "{other:?}"),
+            }
+        }
+
+        #[test]
+        fn any_flipped_bit_is_damage(
+            place: prop::sample::Index,
+            bit in 0u8..8,
+            in_second: bool,
+            judge: bool,
+        ) {
+            let storage = CrashStorage::new();
+            let runs = [vec![record(1, 9), record(3, 40), record(9, 1)], vec![record(2, 5)]];
+            let infos = [0, 1].map(|i| write(&storage, &format!("run-{i}"), &bytes(&runs[i])));
+            let damaged = usize::from(in_second);
+            let mut copy = bytes(&runs[damaged]);
+            let place = place.index(copy.len());
+            copy[place] ^= 1 << bit;
+            write(&storage, &infos[damaged].name, &copy);
+            // Whoever takes the groups may see before the end that they make no sense.
+            let error = merge_runs(&storage, infos.to_vec(), BUDGET, &mut |txid, group| {
+                let right = runs.concat().contains(&(txid.0, group.to_vec()));
+                if judge && !right { Err(unreadable(txid)) } else { Ok(()) }
+            });
+            let error = error.unwrap_err();
+            prop_assert!(is_damage(&error, &infos[damaged].name), "{error}");
+        }
+    }
+
+    fn unreadable(txid: Txid) -> SyncError {
+        let error = apus_chain::read_coin(&mut apus_chain::Reader::new(&[])).unwrap_err();
+        SyncError::Group { txid, error }
+    }
+
+    /// Wrong although written so: what the SHA-256 cannot tell.
+    #[test]
+    fn runs_that_no_segment_writes() {
+        let long = |length: u32| [&[1; 32][..], &length.to_le_bytes(), &[0; 50]].concat();
+        for content in [
+            bytes(&vec![record(2, 3), record(1, 3)]),
+            bytes(&vec![record(2, 3), record(2, 3)]),
+            bytes(&vec![record(2, 0), record(3, 3)]),
+            bytes(&vec![record(2, 3)])[..38].to_vec(),
+            vec![1; 35],
+            long(51),
+            long(49),
+            long(GROUP_BYTES_MAX + 1),
+            long(u32::MAX),
+        ] {
+            let storage = CrashStorage::new();
+            let run = write(&storage, "run", &content);
+            let error = merged(&storage, &[run], BUDGET).unwrap_err();
+            assert!(is_damage(&error, "run"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_changed_after_it_was_looked_at() {
+        let storage = CrashStorage::new();
+        let content = bytes(&vec![record(1, 60), record(2, 60)]);
+        let run = write(&storage, "run", &content);
+        for length in [0, 1, 36, 96, content.len() - 1] {
+            write(&storage, "run", &content[..length]);
+            let error = merged(&storage, std::slice::from_ref(&run), BUDGET).unwrap_err();
+            assert!(is_damage(&error, "run"), "{length}: {error}");
+        }
+        storage.remove("run").unwrap();
+        let error = merged(&storage, &[run], BUDGET).unwrap_err();
+        assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+    }
+
+    /// A repeated transaction is the chain's fault only if the runs are whole.
+    #[test]
+    fn a_repeated_transaction_or_a_damaged_run() {
+        let storage = CrashStorage::new();
+        let runs = ["a", "b", "c"].map(|name| {
+            write(&storage, name, &bytes(&vec![record(name.as_bytes()[0], 3), record(200, 3)]))
+        });
+        let error = merged(&storage, &runs[1..], BUDGET).unwrap_err();
+        assert!(matches!(error, SyncError::DuplicateTransaction { .. }), "{error}");
+        let mut content = bytes(&vec![record(b'c', 3), record(200, 3)]);
+        *content.last_mut().unwrap() ^= 1;
+        write(&storage, "c", &content);
+        let error = merged(&storage, &runs[1..], BUDGET).unwrap_err();
+        assert!(is_damage(&error, "c"), "{error}");
+    }
+
+    #[test]
+    fn errors_of_whoever_takes_the_groups_are_passed_on() {
+        let storage = CrashStorage::new();
+        let run = write(&storage, "run", &bytes(&vec![record(1, 3), record(2, 3)]));
+        let fails = |error: fn() -> SyncError| {
+            let run = vec![run.clone()];
+            merge_runs(&storage, run, BUDGET, &mut |_, _| Err(error())).unwrap_err()
+        };
+        assert!(matches!(fails(|| unreadable(Txid([1; 32]))), SyncError::Group { .. }));
+        assert!(matches!(fails(|| SyncError::Interrupted), SyncError::Interrupted));
+    }
+
+    #[test]
+    fn the_disks_own_errors_are_told_as_such() {
+        let storage = FaultStorage::new(CrashStorage::new());
+        let runs: Vec<RunInfo> = (1..=5)
+            .map(|n| write(&storage, &format!("run-{n}"), &bytes(&vec![record(n, 99)])))
+            .collect();
+        for operation in [Operation::Open, Operation::Read, Operation::Create, Operation::Write] {
+            storage.fail_nth(operation, 2, io::ErrorKind::StorageFull);
+            let error = merged(&storage, &runs, BUDGET).unwrap_err();
+            assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+            storage.heal();
+        }
+        assert_eq!(merged(&storage, &runs, BUDGET).unwrap().len(), 5);
+    }
 }

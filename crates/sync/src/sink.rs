@@ -8,11 +8,11 @@ use crate::error::{StorageResult, SyncError};
 use apus_chain::{
     BlockHash, CoinError, HashSerialized3, Height, Network, OutPoint, Reader, Txid, read_coin,
 };
-use apus_datadir::snapshot::{SnapshotHeader, SnapshotWriter};
+use apus_datadir::snapshot::{SnapshotError, SnapshotHeader, SnapshotWriter};
 use apus_engine::storage::{Storage, StorageFile};
 use apus_engine::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
 use apus_hash::Sha256;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 
 /// How much of a snapshot is written at once.
 const BATCH_BYTES: usize = 1 << 20;
@@ -60,11 +60,21 @@ impl<'a> Draft<'a> {
     pub(crate) fn publish(self, mut file: Box<dyn StorageFile>) -> Result<(), SyncError> {
         file.sync().at(self.storage, &self.draft)?;
         drop(file);
-        if self.storage.len(&self.name).is_ok() {
-            return self.expect_same();
+        if self.is_published()? {
+            self.expect_same()?;
         }
+        // Also over its equal, whose name need not be durable yet.
         self.storage.rename(&self.draft, &self.name).at(self.storage, &self.name)?;
         self.storage.sync_names().at(self.storage, &self.name)
+    }
+
+    /// Whether a file of the name is there.
+    fn is_published(&self) -> Result<bool, SyncError> {
+        match self.storage.len(&self.name) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error).at(self.storage, &self.name),
+        }
     }
 
     /// A file of that name is there already. If an earlier start of this very run published it
@@ -74,16 +84,18 @@ impl<'a> Draft<'a> {
             let mut file = self.storage.open(name, 0).at(self.storage, name)?;
             let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
             loop {
-                match file.read(&mut buffer).at(self.storage, name)? {
-                    0 => return Ok(hash.finalize()),
-                    count => hash.update(&buffer[..count]),
+                match file.read(&mut buffer) {
+                    Ok(0) => return Ok(hash.finalize()),
+                    Ok(count) => hash.update(&buffer[..count]),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error).at(self.storage, name),
                 }
             }
         };
         if digest(&self.name)? != digest(&self.draft)? {
             return Err(SyncError::OutputExists { file: self.storage.describe(&self.name) });
         }
-        self.storage.remove(&self.draft).at(self.storage, &self.draft)
+        Ok(())
     }
 }
 
@@ -109,8 +121,12 @@ impl<'a> SnapshotSink<'a> {
     }
 }
 
-fn at_draft(draft: &Draft<'_>, error: apus_datadir::snapshot::SnapshotError) -> SyncError {
-    SyncError::Snapshot { file: draft.storage.describe(&draft.draft), error }
+fn at_draft(draft: &Draft<'_>, error: SnapshotError) -> SyncError {
+    let file = draft.storage.describe(&draft.draft);
+    match error {
+        SnapshotError::Write { source, .. } => SyncError::Storage { file, error: source },
+        error => SyncError::Snapshot { file, error },
+    }
 }
 
 impl SnapshotSink<'_> {
@@ -147,17 +163,17 @@ pub(crate) struct HintsSink<'a> {
 
 impl<'a> HintsSink<'a> {
     /// Writes the file `name` in `storage` from the encoded hints of all segments, ascending.
-    pub(crate) fn create<'b>(
+    pub(crate) fn create(
         storage: &'a dyn Storage,
         name: &str,
         stop: Height,
-        segments: impl Iterator<Item = &'b [u8]>,
+        segments: impl Iterator<Item = Result<Vec<u8>, SyncError>>,
     ) -> Result<Self, SyncError> {
         let (draft, mut file) = Draft::create(storage, name)?;
         let header = [&HINTS_MAGIC[..], &[HINTS_VERSION], &stop.to_le_bytes()].concat();
         file.write_all(&header).at(storage, &draft.draft)?;
         for bytes in segments {
-            file.write_all(bytes).at(storage, &draft.draft)?;
+            file.write_all(&bytes?).at(storage, &draft.draft)?;
         }
         Ok(Self { draft, file })
     }
@@ -205,5 +221,145 @@ impl HashSink {
             self.coins += 1;
         }
         Ok(reader.finish()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
+    use std::collections::BTreeMap;
+    use std::io;
+
+    fn publish(storage: &dyn Storage, bytes: &[u8]) -> Result<(), SyncError> {
+        let (draft, mut file) = Draft::create(storage, "out")?;
+        file.write_all(bytes).at(storage, "out")?;
+        draft.publish(file)
+    }
+
+    fn holding(name: &str, bytes: &[u8]) -> CrashStorage {
+        CrashStorage::holding(BTreeMap::from([(name.to_owned(), bytes.to_vec())]))
+    }
+
+    fn expect_published(storage: &CrashStorage, bytes: &[u8]) {
+        let expected = BTreeMap::from([("out".to_owned(), bytes.to_vec())]);
+        assert_eq!(storage.live_files(), expected);
+        assert_eq!(storage.durable_image().live_files(), expected);
+    }
+
+    #[test]
+    fn a_draft_gets_its_name_when_it_is_durable() {
+        let storage = holding("out.incomplete", b"of an earlier start, and longer");
+        let (draft, mut file) = Draft::create(&storage, "out").unwrap();
+        file.write_all(b"bytes").unwrap();
+        assert_eq!(storage.names().unwrap(), ["out.incomplete"]);
+        draft.publish(file).unwrap();
+        expect_published(&storage, b"bytes");
+    }
+
+    /// An earlier start gave the file its name and was killed before that was durable.
+    #[test]
+    fn an_equal_file_is_made_durable() {
+        let storage = CrashStorage::new();
+        storage.create("out").unwrap().write_all(b"bytes").unwrap();
+        publish(&storage, b"bytes").unwrap();
+        expect_published(&storage, b"bytes");
+    }
+
+    #[test]
+    fn another_file_is_not_touched() {
+        for other in [&b""[..], b"byte", b"bytes!", b"bytez"] {
+            let storage = holding("out", other);
+            let error = publish(&storage, b"bytes").unwrap_err();
+            assert!(matches!(error, SyncError::OutputExists { .. }), "{error}");
+            assert_eq!(storage.live_files()["out"], other);
+        }
+    }
+
+    #[test]
+    fn a_crash_shows_the_whole_file_or_none() {
+        for before in [None, Some(&b"bytes"[..])] {
+            for at in 0..2 {
+                for after in [AfterCrash::Fail, AfterCrash::Unnoticed] {
+                    let storage = before.map_or_else(CrashStorage::new, |old| holding("out", old));
+                    storage.crash_at(at, after);
+                    let _ = publish(&storage, b"bytes");
+                    assert!(storage.crashed());
+                    for seed in 0..20 {
+                        let files = storage.crash_image(seed).live_files();
+                        assert!(files.get("out").is_none_or(|found| found == b"bytes"));
+                        assert!(before.is_none() || files.contains_key("out"));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_disk_that_cannot_tell_what_is_there() {
+        for (operation, n) in [(Operation::Len, 0), (Operation::Open, 0), (Operation::Read, 1)] {
+            for other in [&b"bytes"[..], b"other"] {
+                let disk = holding("out", other);
+                let storage = FaultStorage::new(disk.clone());
+                storage.fail_nth(operation, n, io::ErrorKind::Other);
+                let error = publish(&storage, b"bytes").unwrap_err();
+                assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+                assert_eq!(disk.live_files()["out"], other);
+            }
+        }
+        // To be asked again is no failure.
+        let disk = holding("out", b"bytes");
+        let storage = FaultStorage::new(disk.clone());
+        storage.fail_every(Operation::Read, 2, io::ErrorKind::Interrupted);
+        publish(&storage, b"bytes").unwrap();
+        assert!(storage.failed() > 1);
+        expect_published(&disk, b"bytes");
+    }
+
+    /// Two coins of one transaction: vouts 0 and 1, OP_TRUE.
+    fn group() -> Vec<u8> {
+        let coin = apus_chain::CoinRef { height: 1, coinbase: false, amount: 5, script: &[0x51] };
+        let mut group = vec![2];
+        for vout in [0, 1] {
+            group.push(vout);
+            apus_chain::write_coin(&mut group, coin);
+        }
+        group
+    }
+
+    #[test]
+    fn a_snapshot_without_all_its_coins_gets_no_name() {
+        for (stated, right) in [(1, false), (2, true), (3, false)] {
+            let storage = CrashStorage::new();
+            let set =
+                SetInfo { network: Network::Regtest, base: BlockHash([7; 32]), coins: stated };
+            let mut sink = Box::new(SnapshotSink::create(&storage, "out", set).unwrap());
+            sink.put(Txid([1; 32]), &group()).unwrap();
+            assert_eq!(sink.finish().is_ok(), right);
+            assert_eq!(storage.names().unwrap() == ["out"], right);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_its_remedy() {
+        let storage = FaultStorage::new(CrashStorage::new());
+        storage.fail_from(Operation::Write, 1, io::ErrorKind::StorageFull);
+        let set = SetInfo { network: Network::Regtest, base: BlockHash([7; 32]), coins: 2 };
+        let mut sink = Box::new(SnapshotSink::create(&storage, "out", set).unwrap());
+        sink.put(Txid([1; 32]), &group()).unwrap();
+        let text = sink.finish().unwrap_err().to_string();
+        assert!(text.starts_with("out.incomplete: ") && text.contains("free some space"), "{text}");
+    }
+
+    #[test]
+    fn groups_that_are_no_coins() {
+        let mut sink = HashSink::default();
+        sink.put(Txid([1; 32]), &group()).unwrap();
+        assert_eq!(sink.coins(), 2);
+        let whole = group();
+        for bytes in [&whole[..whole.len() - 1], &[&whole[..], &[0]].concat(), &[]] {
+            let error = HashSink::default().put(Txid([1; 32]), bytes).unwrap_err();
+            assert!(matches!(error, SyncError::Group { .. }), "{error}");
+        }
     }
 }

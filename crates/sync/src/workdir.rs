@@ -12,7 +12,8 @@ use apus_chain::{HeightRange, Reader};
 use apus_engine::storage::{Storage, read_whole, write_atomically};
 use apus_engine::swiftsync::{Finished, Partial};
 use apus_hash::sha256;
-use std::io::Write;
+use std::collections::HashSet;
+use std::io::{self, ErrorKind, Write};
 
 const PLAN: &str = "plan";
 
@@ -39,8 +40,6 @@ pub(crate) struct Done {
     pub partial: Partial,
     /// Its coins.
     pub run: RunInfo,
-    /// Its hints, one encoded element a block.
-    pub hints: Vec<u8>,
 }
 
 /// A folder with a run's progress.
@@ -69,6 +68,16 @@ fn is_ours(name: &str) -> bool {
 /// Name of the file by which a run keeps others out of its folder.
 pub const LOCK: &str = "lock";
 
+/// `None` for a file that is not there, or longer than any that a run makes.
+fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}
+
 impl<'a> Workdir<'a> {
     /// Reads the plan of an earlier start, if there is one. A folder that holds files which no run
     /// makes, and no plan, is not ours to use.
@@ -80,9 +89,9 @@ impl<'a> Workdir<'a> {
             return Plan::from_bytes(&bytes).map(Some).ok_or_else(damaged);
         }
         match names.iter().find(|name| !is_ours(name)) {
-            Some(name) => Err(SyncError::OtherRun {
+            Some(name) => Err(SyncError::NotAWorkFolder {
                 folder: storage.describe(""),
-                what: format!("it holds {name}, which is no file of a run"),
+                name: name.to_owned(),
             }),
             None => Ok(None),
         }
@@ -110,15 +119,15 @@ impl<'a> Workdir<'a> {
         plan: &Plan,
     ) -> Result<(Self, Vec<Done>), SyncError> {
         let workdir = Self { storage, plan_id: sha256(&plan.to_bytes()) };
-        let done: Vec<Done> =
-            plan.segments.iter().filter_map(|&range| workdir.read(range)).collect();
-        let keep = |name: &str| {
-            name == PLAN
-                || name == LOCK
-                || name.starts_with(SPILL)
-                || done.iter().any(|d| name == d.run.name || name == partial_name(d.range))
-        };
-        workdir.remove(|name| !keep(name))?;
+        let mut done = Vec::new();
+        for &range in &plan.segments {
+            done.extend(workdir.read(range)?);
+        }
+        let keep: HashSet<String> = [PLAN.to_owned(), LOCK.to_owned()]
+            .into_iter()
+            .chain(done.iter().flat_map(|done| [done.run.name.clone(), partial_name(done.range)]))
+            .collect();
+        workdir.remove(|name| !keep.contains(name) && !name.starts_with(SPILL))?;
         Ok((workdir, done))
     }
 
@@ -127,7 +136,7 @@ impl<'a> Workdir<'a> {
         &self,
         range: HeightRange,
         finished: Finished,
-        hints: Vec<u8>,
+        hints: &[u8],
     ) -> Result<Done, SyncError> {
         let name = run_name(range);
         let mut file = self.storage.create(&name).at(self.storage, &name)?;
@@ -135,9 +144,10 @@ impl<'a> Workdir<'a> {
         file.sync().at(self.storage, &name)?;
         drop(file);
         let run = RunInfo { bytes: finished.run.len() as u64, sha256: sha256(&finished.run), name };
-        let done = Done { range, partial: finished.partial, run, hints };
+        let done = Done { range, partial: finished.partial, run };
         let name = partial_name(range);
-        write_atomically(self.storage, &name, &self.encode(&done)).at(self.storage, &name)?;
+        let bytes = self.encode(&done, hints);
+        write_atomically(self.storage, &name, &bytes).at(self.storage, &name)?;
         Ok(done)
     }
 
@@ -172,8 +182,21 @@ impl<'a> Workdir<'a> {
         self.storage.sync_names().at(self.storage, "")
     }
 
-    fn encode(&self, done: &Done) -> Vec<u8> {
-        let mut out = Vec::with_capacity(2048 + done.hints.len());
+    /// The hints of a finished segment, one encoded element a block. They are read again when they
+    /// are wanted: those of the whole chain together would fill memory.
+    pub(crate) fn hints(&self, done: &Done) -> Result<Vec<u8>, SyncError> {
+        let name = partial_name(done.range);
+        let bytes = read_whole(self.storage, &name, PARTIAL_BYTES_MAX).at(self.storage, &name)?;
+        // Rotten since it was written or read: the next start sees that and makes it anew.
+        let damaged = || SyncError::RunDamaged {
+            run: done.run.name.clone(),
+            file: self.storage.describe(&name),
+        };
+        self.decode(done.range, &bytes).map(|(_, hints)| hints.to_vec()).ok_or_else(damaged)
+    }
+
+    fn encode(&self, done: &Done, hints: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(2048 + hints.len());
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&self.plan_id);
@@ -181,8 +204,8 @@ impl<'a> Workdir<'a> {
         out.extend_from_slice(&done.range.end.to_le_bytes());
         out.extend_from_slice(&done.run.bytes.to_le_bytes());
         out.extend_from_slice(&done.run.sha256);
-        out.extend_from_slice(&(done.hints.len() as u32).to_le_bytes());
-        out.extend_from_slice(&done.hints);
+        out.extend_from_slice(&(hints.len() as u32).to_le_bytes());
+        out.extend_from_slice(hints);
         done.partial.write(&mut out);
         let checksum = sha256(&out);
         out.extend_from_slice(&checksum);
@@ -190,14 +213,19 @@ impl<'a> Workdir<'a> {
     }
 
     /// A segment, if it is done: its partial result whole and of this plan, its run there.
-    fn read(&self, range: HeightRange) -> Option<Done> {
-        let bytes = read_whole(self.storage, &partial_name(range), PARTIAL_BYTES_MAX).ok()?;
-        let done = self.decode(range, &bytes)?;
-        let length = self.storage.len(&done.run.name).ok()?;
-        (length == done.run.bytes).then_some(done)
+    /// Where the disk fails that is not known, and nothing may be given up for it.
+    fn read(&self, range: HeightRange) -> Result<Option<Done>, SyncError> {
+        let name = partial_name(range);
+        let bytes = present(read_whole(self.storage, &name, PARTIAL_BYTES_MAX));
+        let Some(bytes) = bytes.at(self.storage, &name)? else { return Ok(None) };
+        let Some((done, _)) = self.decode(range, &bytes) else { return Ok(None) };
+        let name = &done.run.name;
+        let length = present(self.storage.len(name)).at(self.storage, name)?;
+        Ok((length == Some(done.run.bytes)).then_some(done))
     }
 
-    fn decode(&self, range: HeightRange, bytes: &[u8]) -> Option<Done> {
+    /// A segment and its encoded hints.
+    fn decode<'b>(&self, range: HeightRange, bytes: &'b [u8]) -> Option<(Done, &'b [u8])> {
         let (body, checksum) = bytes.split_last_chunk::<32>()?;
         let mut reader = Reader::new(body);
         let ours = sha256(body) == *checksum
@@ -213,9 +241,213 @@ impl<'a> Workdir<'a> {
         let run =
             RunInfo { name: run_name(range), bytes: run_bytes, sha256: *reader.array().ok()? };
         let hints_bytes = reader.u32().ok()? as usize;
-        let hints = reader.take(hints_bytes).ok()?.to_vec();
+        let hints = reader.take(hints_bytes).ok()?;
         let partial = Partial::read(&mut reader)?;
         reader.finish().ok()?;
-        (partial.ranges() == [range]).then_some(Done { range, partial, run, hints })
+        (partial.ranges() == [range]).then_some((Done { range, partial, run }, hints))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::RunIdentity;
+    use apus_chain::{BlockHash, Network};
+    use apus_engine::swiftsync::IndexHints;
+    use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
+    use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
+
+    const FIRST: HeightRange = HeightRange::new(1, 5);
+    const SECOND: HeightRange = HeightRange::new(5, 9);
+
+    fn plan(secret: u8) -> Plan {
+        let identity = RunIdentity {
+            network: Network::Regtest,
+            stop: 8,
+            stop_hash: BlockHash([1; 32]),
+            hints: [2; 32],
+            aggregate: AggregateKind::Sha256,
+        };
+        Plan { identity, secret: Secret([secret; 32]), segments: vec![FIRST, SECOND] }
+    }
+
+    /// A segment's result, with nothing in its sums.
+    fn finished(range: HeightRange) -> Finished {
+        let kind = AggregateKind::Sha256;
+        let sums = Aggregator::new(kind, &Secret([0; 32]), BlockHash([1; 32]), [2; 32]).zero();
+        let mut bytes = vec![1];
+        bytes.extend([range.start.to_le_bytes(), range.end.to_le_bytes()].concat());
+        // Counts, amounts, sums, the MuHash of nothing, no coinbases.
+        bytes.extend([7; 9 * 8 + 2 * 16]);
+        sums.write(&mut bytes);
+        bytes.extend(apus_chain::MuHash::new().to_bytes());
+        bytes.push(0);
+        let mut reader = Reader::new(&bytes);
+        let partial = Partial::read(&mut reader).unwrap();
+        reader.finish().unwrap();
+        Finished { partial, run: vec![3; 100], hints: IndexHints::new(range.start) }
+    }
+
+    /// A folder with both segments done.
+    fn filled() -> (CrashStorage, Vec<Done>) {
+        let storage = CrashStorage::new();
+        let workdir = Workdir::start(&storage, &plan(9)).unwrap();
+        let done = [FIRST, SECOND]
+            .map(|range| workdir.store(range, finished(range), &[range.start as u8; 20]));
+        (storage.clone(), done.map(Result::unwrap).to_vec())
+    }
+
+    fn resumed(storage: &CrashStorage, plan: &Plan) -> Vec<Done> {
+        Workdir::resume(storage, plan).unwrap().1
+    }
+
+    #[test]
+    fn what_was_stored_is_found() {
+        let (storage, done) = filled();
+        assert_eq!(Workdir::read_plan(&storage).unwrap(), Some(plan(9)));
+        assert_eq!(resumed(&storage, &plan(9)), done);
+        assert_eq!(resumed(&storage.durable_image(), &plan(9)), done);
+        let (workdir, _) = Workdir::resume(&storage, &plan(9)).unwrap();
+        assert_eq!(workdir.hints(&done[0]).unwrap(), [1; 20]);
+        assert_eq!(workdir.hints(&done[1]).unwrap(), [5; 20]);
+        storage.create(&partial_name(FIRST)).unwrap().write_all(b"rotten").unwrap();
+        let error = workdir.hints(&done[0]).unwrap_err();
+        assert!(matches!(error, SyncError::RunDamaged { .. }), "{error}");
+        assert_eq!(resumed(&storage, &plan(9)), done[1..]);
+    }
+
+    #[test]
+    fn a_part_that_is_not_as_it_was_written_does_not_count() {
+        let (storage, done) = filled();
+        let whole = storage.live_files();
+        let name = partial_name(FIRST);
+        let bytes = &whole[&name];
+        let expect_lost = |bytes: Vec<u8>, why: &str| {
+            let mut files = whole.clone();
+            files.insert(name.clone(), bytes);
+            let storage = CrashStorage::holding(files);
+            assert_eq!(resumed(&storage, &plan(9)), done[1..], "{why}");
+            // What does not count goes, its run too.
+            let expected = ["plan", &partial_name(SECOND), &run_name(SECOND)];
+            assert_eq!(storage.names().unwrap(), expected);
+        };
+        for length in 0..bytes.len() {
+            expect_lost(bytes[..length].to_vec(), "cut short");
+        }
+        for place in 0..bytes.len() {
+            let mut copy = bytes.clone();
+            copy[place] ^= 1 << (place % 8);
+            expect_lost(copy, "a flipped bit");
+        }
+        expect_lost([bytes, &[0][..]].concat(), "a byte too many");
+        expect_lost(whole[&partial_name(SECOND)].clone(), "of another segment");
+    }
+
+    /// Right to the last byte of the checksum, and still not what the segment's name says.
+    #[test]
+    fn a_part_with_the_result_of_other_heights_does_not_count() {
+        let (storage, done) = filled();
+        let workdir = Workdir { storage: &storage, plan_id: sha256(&plan(9).to_bytes()) };
+        for partial in [done[1].partial.clone(), finished(HeightRange::new(1, 4)).partial] {
+            let lying = Done { partial, ..done[0].clone() };
+            assert_eq!(workdir.decode(FIRST, &workdir.encode(&lying, &[])), None);
+        }
+        let bytes = workdir.encode(&done[0], &[4, 5]);
+        assert_eq!(workdir.decode(FIRST, &bytes), Some((done[0].clone(), &[4, 5][..])));
+    }
+
+    #[test]
+    fn segments_of_another_plan_do_not_count() {
+        let (storage, _) = filled();
+        assert_eq!(resumed(&storage, &plan(8)), []);
+        assert_eq!(storage.names().unwrap(), ["plan"]);
+    }
+
+    #[test]
+    fn a_run_of_another_length_does_not_count() {
+        for length in [None, Some(0), Some(99), Some(101)] {
+            let (storage, done) = filled();
+            let mut files = storage.live_files();
+            files.remove(&run_name(SECOND));
+            files.extend(length.map(|length| (run_name(SECOND), vec![3; length])));
+            assert_eq!(resumed(&CrashStorage::holding(files), &plan(9)), done[..1]);
+        }
+    }
+
+    /// To give a segment up because the disk failed once would cost its work; and a disk that
+    /// fails at all of them would cost all.
+    #[test]
+    fn a_disk_that_cannot_tell_gives_nothing_up() {
+        let (storage, done) = filled();
+        let faulty = FaultStorage::new(storage.clone());
+        for operation in [Operation::Len, Operation::Open, Operation::Read] {
+            for n in 0..2 {
+                faulty.fail_nth(operation, n, ErrorKind::Other);
+                let error = Workdir::resume(&faulty, &plan(9)).err().unwrap();
+                assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+                assert!(error.to_string().contains("segment-0000000"), "{error}");
+                faulty.heal();
+            }
+        }
+        assert_eq!(resumed(&storage, &plan(9)), done);
+    }
+
+    #[test]
+    fn a_forgotten_segment_is_not_found_again() {
+        let (storage, done) = filled();
+        let (workdir, _) = Workdir::resume(&storage, &plan(9)).unwrap();
+        workdir.forget(&run_name(FIRST)).unwrap();
+        assert_eq!(resumed(&storage.durable_image(), &plan(9)), done[1..]);
+    }
+
+    /// Which is gone for certain before the other goes: the plan, or what was done under it.
+    #[test]
+    fn the_plan_goes_last_when_all_is_well_and_first_when_not() {
+        for well in [true, false] {
+            for at in 0..2 {
+                let (storage, _) = filled();
+                let storage = CrashStorage::holding(storage.live_files());
+                storage.crash_at(at, apus_testkit::storage::AfterCrash::Fail);
+                let (ended, first_gone): (_, fn(&str) -> bool) = if well {
+                    (Workdir::discard(&storage), |name| name != PLAN)
+                } else {
+                    let workdir = Workdir { storage: &storage, plan_id: [0; 32] };
+                    (workdir.wipe(), |name| name == PLAN)
+                };
+                assert!(ended.is_err());
+                for seed in 0..30 {
+                    let names = storage.crash_image(seed).names().unwrap();
+                    let first_is_there = names.iter().any(|name| first_gone(name));
+                    let rest_is_whole = [PLAN, &partial_name(FIRST), &run_name(SECOND)]
+                        .iter()
+                        .filter(|name| !first_gone(name))
+                        .all(|name| names.iter().any(|found| found == name));
+                    match at {
+                        0 => assert!(rest_is_whole, "{names:?}"),
+                        _ => assert!(!first_is_there, "{names:?}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_files() {
+        for name in [
+            "plan",
+            "plan.tmp",
+            "lock",
+            "segment-00000001-00000005.run",
+            "segment-00000001-00000005.part",
+            "segment-00000001-00000005.part.tmp",
+            "merge-12.run",
+            "spill-0.run",
+        ] {
+            assert!(is_ours(name), "{name}");
+        }
+        for name in ["", "plan.bak", "planned", "segments", "merge-12", "a.run", "x.part", "locks"]
+        {
+            assert!(!is_ours(name), "{name}");
+        }
     }
 }

@@ -9,16 +9,18 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How many reasons for refused headers an error message may list.
-const REFUSALS_TOLD: usize = 3;
+/// How many reasons for refused headers an error message may list, and how many missing blocks.
+const TOLD: usize = 3;
 
 /// What lies beyond the end of the chain, to explain why it is too short.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gap {
     /// Blocks whose ancestors are missing.
     pub orphans: usize,
-    /// One of the missing ancestors.
-    pub missing: Option<BlockHash>,
+    /// The missing ancestors. The first few by hash.
+    pub missing: Vec<BlockHash>,
+    /// How many ancestors are missing.
+    pub missing_count: usize,
     /// Headers that were refused: where, and why. The first few.
     pub refused: Vec<String>,
     /// How many headers were refused.
@@ -27,12 +29,24 @@ pub struct Gap {
 
 impl std::fmt::Display for Gap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(missing) = self.missing {
-            write!(
+        match &self.missing[..] {
+            [] => {}
+            [missing] => write!(
                 f,
                 "; {} further blocks descend from block {missing}, which is missing or damaged",
                 self.orphans
-            )?;
+            )?,
+            some => {
+                let some: Vec<String> = some.iter().map(BlockHash::to_string).collect();
+                write!(
+                    f,
+                    "; {} further blocks descend from {} blocks that are missing or damaged, \
+                     among them {}",
+                    self.orphans,
+                    self.missing_count,
+                    some.join(", ")
+                )?;
+            }
         }
         if self.refused_count > 0 {
             write!(
@@ -91,7 +105,7 @@ impl<'a> Finding<'a> {
             }
             Err(error) => {
                 self.gap.refused_count += 1;
-                if self.gap.refused.len() < REFUSALS_TOLD {
+                if self.gap.refused.len() < TOLD {
                     self.gap.refused.push(format!("{}: {error}", describe(self.files, place)));
                 }
             }
@@ -136,7 +150,11 @@ impl<'a> Finding<'a> {
             return None;
         }
         gap.orphans = tree.orphans_count();
-        gap.missing = tree.missing_parents().min().copied();
+        let mut missing: Vec<BlockHash> = tree.missing_parents().copied().collect();
+        missing.sort_unstable();
+        gap.missing_count = missing.len();
+        missing.truncate(TOLD);
+        gap.missing = missing;
         let mut by_height = Vec::with_capacity(chain.tip_height() as usize + 1);
         let mut copies_by_height = HashMap::new();
         for (height, id) in tree.path_to(tree.tip()).into_iter().enumerate() {

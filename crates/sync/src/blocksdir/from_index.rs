@@ -78,12 +78,14 @@ fn headers(
     rooms: &HashMap<u32, Vec<u32>>,
     finding: &mut Finding<'_>,
 ) -> Result<(), IndexError> {
-    let (mut start, mut highest) = (0u32, 0);
+    // A chain of as many blocks as there are entries is the highest that there can be.
+    let blocks: usize = rooms.values().map(Vec::len).sum();
+    let highest = u32::try_from(blocks).unwrap_or(u32::MAX);
+    let mut start = 0;
     while start <= highest {
         let end = start.saturating_add(HEIGHTS_AT_ONCE);
         let mut found: Vec<(u32, [u8; 80], BlockLocation)> = Vec::new();
         read_index(files.dir(), &mut |entry| {
-            highest = highest.max(entry.height);
             if let Some((file, offset)) = entry.data
                 && (start..end).contains(&entry.height)
                 && let Some(place) = place(files, rooms, file, offset)
@@ -113,10 +115,10 @@ fn place(
 ) -> Option<BlockLocation> {
     let starts = rooms.get(&number)?;
     let next = starts.partition_point(|&start| u64::from(start) <= offset);
-    let end = match starts.get(next) {
-        Some(&start) => u64::from(start).saturating_sub(RECORD_HEAD),
-        None => files.files().iter().find(|file| file.number == number)?.length,
-    };
+    // The file may have become shorter than the index has it.
+    let length = files.files().iter().find(|file| file.number == number)?.length;
+    let end = starts.get(next).map_or(length, |&next| u64::from(next).saturating_sub(RECORD_HEAD));
+    let end = end.min(length);
     let size = end.checked_sub(offset)?.min(u64::from(u32::MAX)) as u32;
     (offset >= RECORD_HEAD && size > 0).then_some(BlockLocation { file: number, offset, size })
 }
