@@ -1,0 +1,243 @@
+//! Right input gives the right set, however the run is divided and whatever tells it.
+
+use crate::harness::{Events, HINTS, Job, SET, Truth, World, files, small_chain};
+use apus_chain::{HeightRange, Network, Params};
+use apus_engine::storage::DirStorage;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_sync::{BlocksDir, Event, Phase, Silent, UseIndex, walk_outputs};
+use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, coins_of, is_unspendable};
+use apus_testkit::rng::Rng;
+use apus_testkit::storage::CrashStorage;
+use proptest::prelude::*;
+use std::sync::atomic::AtomicBool;
+
+/// Runs afresh, and expects the truth and an empty work folder afterwards.
+fn check(job: &Job, truth: &Truth) {
+    let (work, out) = (CrashStorage::new(), CrashStorage::new());
+    assert_eq!(job.expect(truth, &work, &out), None);
+    apus_sync::discard_progress(&work).unwrap();
+    assert!(files(&work).is_empty());
+}
+
+#[test]
+fn every_division_of_the_work_gives_the_same() {
+    let world = World::small(1);
+    let some = world.job().segment_bytes;
+    for threads in 1..=4 {
+        for segment_bytes in [Some(1), some, Some(u64::MAX), None] {
+            // Aggregates and hints take turns, so that each meets each.
+            for turn in 0..3 {
+                let hints = match turn {
+                    0 => world.hints("msb.hints"),
+                    1 => world.hints("lsb.hints"),
+                    _ => world.snapshot_hints(),
+                };
+                let aggregate = match (turn + threads) % 2 {
+                    0 => AggregateKind::Sha256,
+                    _ => AggregateKind::MuHash,
+                };
+                // From so little memory on that merging takes several rounds.
+                let memory_bytes = if threads % 2 == 0 { 0 } else { 64 << 20 };
+                let base = Job { hints, aggregate, memory_bytes, ..world.job() };
+                check(&Job { threads, segment_bytes, ..base }, &world.truth);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_segment_is_one_block_when_that_is_all_that_fits() {
+    let world = World::small(2);
+    let job = Job { segment_bytes: Some(1), ..world.job() };
+    let work = CrashStorage::new();
+    job.expect(&world.truth, &work, &CrashStorage::new());
+    let runs = files(&work).keys().filter(|name| name.ends_with(".run")).count();
+    assert_eq!(runs, world.truth.stop as usize);
+}
+
+#[test]
+fn the_outcome_tells_the_circumstances() {
+    let world = World::small(3);
+    let job = Job { stop_height: Some(world.truth.stop), ..world.job() };
+    let events = Events::default();
+    let outcome = job
+        .run_watched(&CrashStorage::new(), &CrashStorage::new(), &events, &AtomicBool::new(false))
+        .unwrap();
+    assert_eq!(outcome.tip_height, world.truth.stop);
+    assert!(outcome.enough_work, "regtest asks for none");
+    assert_eq!(outcome.assumeutxo, None);
+    assert_eq!(outcome.hints.unwrap().coins, world.truth.coins);
+    assert_eq!(outcome.verdict.counts.blocks, u64::from(world.truth.stop));
+    let transactions: usize = world.chain[1..].iter().map(|block| block.txdata.len()).sum();
+    assert_eq!(outcome.verdict.counts.transactions, transactions as u64);
+
+    let phases = [Phase::Headers, Phase::Hints, Phase::Blocks, Phase::Coins];
+    let started = events.all().into_iter().filter_map(|event| match event {
+        Event::Started(phase) => Some(phase),
+        _ => None,
+    });
+    assert_eq!(started.collect::<Vec<_>>(), phases);
+    let last = events.all().into_iter().rev().find_map(|event| match event {
+        Event::Progress(Phase::Blocks, progress) => Some(progress),
+        _ => None,
+    });
+    let last = last.unwrap();
+    assert_eq!((last.blocks, last.bytes), (last.blocks_total, last.bytes_total));
+    assert_eq!(last.coins, world.truth.coins);
+}
+
+#[test]
+fn blocks_above_the_stop_height_are_not_looked_at() {
+    let mut builder = small_chain(4);
+    let chain = builder.blocks();
+    builder.random_blocks(5, Shape::default());
+    let longer = builder.blocks();
+    let world = World::laid_out(chain, |_| {
+        let mut files = apus_testkit::blkfile::BlockFiles::regtest();
+        files.blocks(&longer);
+        files
+    });
+    check(&world.job(), &world.truth);
+    let outcome = world.job().run_afresh().unwrap();
+    assert_eq!(outcome.tip_height, world.truth.stop + 5);
+}
+
+/// A coinbase of 20,001 outputs, some of which on either side of every place where the database's
+/// order of output numbers departs from theirs are spent.
+#[test]
+fn twenty_thousand_outputs_in_one_transaction() {
+    let mut builder = ChainBuilder::new(5);
+    let outputs = (0..20_001).map(|n| builder.output(n % 7, ScriptKind::OpTrue)).collect();
+    let plan = BlockPlan { coinbase_outputs: Some(outputs), ..BlockPlan::default() };
+    let coins = coins_of(&builder.add_plan(plan).txdata[0]);
+    builder.empty_blocks(100);
+    let spent: Vec<_> =
+        [0, 1, 127, 128, 252, 253, 255, 256, 16_511, 16_512, 16_639, 16_640, 20_000]
+            .map(|vout: usize| coins[vout].clone())
+            .into();
+    let output = builder.output(20, ScriptKind::Wpkh);
+    let tx = builder.spend_coins(&spent, vec![output]);
+    builder.block_with(vec![tx]);
+    let world = World::of(builder.blocks());
+    assert!(world.truth.coins > 20_000);
+    for hints in [world.hints("msb.hints"), world.snapshot_hints()] {
+        // So little memory that the snapshot's coins are spilled many times.
+        check(&Job { hints, memory_bytes: 0, threads: 2, ..world.job() }, &world.truth);
+    }
+}
+
+#[test]
+fn a_chain_whose_coins_are_all_spent_or_unspendable() {
+    let mut builder = ChainBuilder::new(6);
+    for _ in 0..3 {
+        let output = builder.output(50, ScriptKind::OpReturn);
+        let coinbase_outputs = Some(vec![output]);
+        builder.add_plan(BlockPlan { coinbase_outputs, ..BlockPlan::default() });
+    }
+    let world = World::of(builder.blocks());
+    assert_eq!(world.truth.coins, 0);
+    for hints in [world.hints("msb.hints"), world.snapshot_hints()] {
+        check(&Job { hints, ..world.job() }, &world.truth);
+    }
+}
+
+#[test]
+fn real_folders_hold_progress_and_outputs() {
+    let world = World::small(7);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["work", "out"] {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    let work = DirStorage::new(folder.path().join("work"));
+    let out = std::sync::Arc::new(DirStorage::new(folder.path().join("out")));
+    let out = crate::harness::Named::new("out", Shared(out));
+    let job = Job { threads: 2, ..world.job() };
+    world.truth.check(&job.run(&work, &out).unwrap(), &out);
+    // All of it again, from the segments that are there, over the same outputs.
+    world.truth.check(&job.run(&work, &out).unwrap(), &out);
+    apus_sync::discard_progress(&work).unwrap();
+    assert!(files(&work).is_empty());
+    assert_eq!(files(&out)[SET], world.truth.snapshot);
+    assert_eq!(files(&out)[HINTS], world.truth.hints);
+}
+
+/// A [`DirStorage`] that more than one may hold.
+struct Shared(std::sync::Arc<DirStorage>);
+
+impl apus_engine::storage::Storage for Shared {
+    fn create(&self, name: &str) -> std::io::Result<Box<dyn apus_engine::storage::StorageFile>> {
+        self.0.create(name)
+    }
+    fn open(&self, name: &str, offset: u64) -> std::io::Result<Box<dyn std::io::Read + Send>> {
+        self.0.open(name, offset)
+    }
+    fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> std::io::Result<()> {
+        self.0.remove(name)
+    }
+    fn sync_names(&self) -> std::io::Result<()> {
+        self.0.sync_names()
+    }
+    fn names(&self) -> std::io::Result<Vec<String>> {
+        self.0.names()
+    }
+    fn len(&self, name: &str) -> std::io::Result<u64> {
+        self.0.len(name)
+    }
+}
+
+#[test]
+fn outputs_are_walked_in_the_order_of_heights() {
+    let world = World::small(8);
+    let params = Params::of(Network::Regtest);
+    let never = AtomicBool::new(false);
+    let now = crate::harness::NOW;
+    let dir =
+        BlocksDir::open(&world.blocksdir(), params, now, UseIndex::Never, &Silent, &never).unwrap();
+    let heights = HeightRange::new(1, world.truth.stop + 1);
+    let mut next = 1;
+    walk_outputs(params, dir.chain(), &dir, None, heights, &mut |outputs| {
+        assert_eq!(outputs.height, next);
+        let expected: Vec<bool> = world.chain[next as usize]
+            .txdata
+            .iter()
+            .flat_map(|tx| &tx.output)
+            .map(|output| !is_unspendable(&output.script_pubkey))
+            .collect();
+        assert_eq!(outputs.spendable, expected);
+        assert!(!outputs.coinbase_overwritten);
+        next += 1;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(next, heights.end);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_chains(seed: u64) {
+        let mut rng = Rng::new(seed);
+        let mut builder = ChainBuilder::new(seed);
+        builder.random_blocks(103, Shape { outputs_max: 3, ..Shape::default() });
+        let shape = Shape {
+            transactions_max: rng.between(1, 12) as usize,
+            inputs_max: rng.between(1, 8) as usize,
+            outputs_max: rng.between(1, 10) as usize,
+        };
+        builder.random_blocks(rng.between(0, 25) as usize, shape);
+        let world = World::of(builder.blocks());
+        let hints = if rng.one_in(2) { world.hints("msb.hints") } else { world.snapshot_hints() };
+        let job = Job {
+            hints,
+            threads: rng.between(1, 4) as usize,
+            segment_bytes: Some(rng.between(1, 30_000)),
+            memory_bytes: rng.below(1 << 24),
+            ..world.job()
+        };
+        check(&job, &world.truth);
+    }
+}
