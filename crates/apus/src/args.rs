@@ -3,6 +3,7 @@
 use apus_chain::{BlockHash, Network};
 use apus_engine::swiftsync::hints::{BitOrder, Format};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -170,6 +171,7 @@ impl FromStr for HintsArg {
         match text.strip_prefix("snapshot:") {
             Some("") => Err("snapshot: needs the name of a file".to_owned()),
             Some(path) => Ok(Self::Snapshot(path.into())),
+            None if text.is_empty() => Err("name a file".to_owned()),
             None => Ok(Self::File(text.into())),
         }
     }
@@ -217,7 +219,13 @@ pub(crate) enum HintsCommand {
     Convert(HintsConvertArgs),
 }
 
+const INFO_EXAMPLES: &str = "\
+Examples:
+  apus hints info main.hints
+  apus hints info main.bitmap --from bitmap";
+
 #[derive(Args)]
+#[command(after_help = INFO_EXAMPLES)]
 pub(crate) struct HintsInfoArgs {
     /// The file
     pub(crate) file: PathBuf,
@@ -233,7 +241,16 @@ pub(crate) struct HintsInfoArgs {
     pub(crate) outputs: Option<u64>,
 }
 
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  Whether somebody's hints are right for the blocks of your node:
+    apus hints check main.hints --blocksdir ~/.bitcoin/blocks
+
+All blocks are read and checked: this takes as long as `apus sync`, and goes on like it where it
+stopped when the same command is given again.";
+
 #[derive(Args)]
+#[command(after_help = CHECK_EXAMPLES)]
 pub(crate) struct HintsCheckArgs {
     /// The hintsfile, or `snapshot:FILE`
     #[arg(value_name = "FILE|snapshot:FILE")]
@@ -252,17 +269,24 @@ Encodings:
   bitmap          one bit an output; cannot hold blocks of more than 65,535 outputs
   delta           gaps between surviving outputs
   offsets         stop block, then indices
-  offsets-height  stop height and block, then distances
+  offsets-height  stop height and block, then distances; read, not written
 
 The last four count unspendable outputs too, the first three do not: to go from one kind to the
-other the blocks are needed, and --blocksdir says where they are.";
+other the blocks are needed, and --blocksdir says where they are.
+
+Examples:
+  For programs that use version 0.2 of the hintsfile crate:
+    apus hints convert main.hints --to bip456-lsb --out main-0.2.hints
+
+  A bitmap, which counts other outputs:
+    apus hints convert main.hints --to bitmap --out main.bitmap --blocksdir ~/.bitcoin/blocks";
 
 #[derive(Args)]
 #[command(after_help = CONVERT_HELP)]
 pub(crate) struct HintsConvertArgs {
     /// The file to read
     pub(crate) file: PathBuf,
-    /// Its encoding, where it has no mark of its own
+    /// Its encoding, where it has no mark of its own: bitmap, delta, offsets or offsets-height
     #[arg(long, value_name = "FORMAT")]
     pub(crate) from: Option<Format>,
     /// The encoding to write
@@ -292,13 +316,24 @@ pub(crate) struct TargetFormat {
     pub(crate) order: BitOrder,
 }
 
+impl fmt::Display for TargetFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.order {
+            BitOrder::LsbFirst => f.write_str("bip456-lsb"),
+            BitOrder::MsbFirst => self.format.fmt(f),
+        }
+    }
+}
+
 impl FromStr for TargetFormat {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "bip456-lsb" {
             return Ok(Self { format: Format::Bip456, order: BitOrder::LsbFirst });
         }
-        let format = text.parse::<Format>().map_err(|error| error.to_string())?;
+        let format = text
+            .parse::<Format>()
+            .map_err(|_| "use bip456, bip456-lsb, btcd, bitmap, delta or offsets".to_owned())?;
         Ok(Self { format, order: BitOrder::MsbFirst })
     }
 }
@@ -317,7 +352,13 @@ pub(crate) enum SnapshotCommand {
     Verify(SnapshotVerifyArgs),
 }
 
+const SNAPSHOT_INFO_EXAMPLES: &str = "\
+Examples:
+  apus snapshot info utxo.dat
+  apus snapshot info utxo.dat --muhash";
+
 #[derive(Args)]
+#[command(after_help = SNAPSHOT_INFO_EXAMPLES)]
 pub(crate) struct SnapshotInfoArgs {
     /// The file
     pub(crate) file: PathBuf,
@@ -326,7 +367,16 @@ pub(crate) struct SnapshotInfoArgs {
     pub(crate) muhash: bool,
 }
 
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  Whether a snapshot is the UTXO set that the blocks of your node lead to:
+    apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks
+
+All blocks are read and checked: this takes as long as `apus sync`, and goes on like it where it
+stopped when the same command is given again.";
+
 #[derive(Args)]
+#[command(after_help = VERIFY_EXAMPLES)]
 pub(crate) struct SnapshotVerifyArgs {
     /// The file
     pub(crate) file: PathBuf,

@@ -1,5 +1,6 @@
 //! [`Failure`]: an ending other than success, with its exit code.
 
+use apus_engine::swiftsync::hints::HintsError;
 use apus_sync::{ErrorKind, SyncError};
 use std::fmt::Display;
 use std::path::Path;
@@ -34,14 +35,26 @@ impl Failure {
     }
 }
 
+/// The option that helps against an error of hints.
+pub(crate) fn option_for(error: &HintsError) -> &'static str {
+    match error {
+        HintsError::AmbiguousBitOrder { .. } => " (with --hints-order)",
+        _ => "",
+    }
+}
+
 impl From<SyncError> for Failure {
     fn from(error: SyncError) -> Self {
+        let option = match &error {
+            SyncError::Hints { error, .. } => option_for(error),
+            _ => "",
+        };
         let code = match error.kind() {
             ErrorKind::Usage => USAGE,
             ErrorKind::Invalid => INVALID,
             ErrorKind::Io => IO,
             ErrorKind::Interrupted => INTERRUPTED,
         };
-        Self { code, message: error.to_string() }
+        Self { code, message: format!("{error}{option}") }
     }
 }

@@ -3,7 +3,9 @@
 mod convert;
 
 use crate::args::{HintsArgs, HintsCheckArgs, HintsCommand, HintsInfoArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, option_for};
+use crate::files::Content;
+use crate::print;
 use crate::report::{bytes, grouped};
 use crate::sync::{Job, run};
 use apus_chain::{Height, HeightRange};
@@ -12,11 +14,11 @@ use apus_engine::swiftsync::hints::btcd::BtcdDecoder;
 use apus_engine::swiftsync::hints::delta::DeltaDecoder;
 use apus_engine::swiftsync::hints::offsets::OffsetsDecoder;
 use apus_engine::swiftsync::hints::{
-    BitOrder, Detected, Format, HintsDecoder, HintsError, HintsErrorKind, HintsFile, HintsOptions,
-    OrderEvidence, detect_format,
+    BitOrder, Format, HintsDecoder, HintsError, HintsErrorKind, HintsFile, HintsOptions,
+    OrderEvidence,
 };
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::path::Path;
 
 /// Runs `apus hints`.
@@ -30,7 +32,7 @@ pub(crate) fn command(args: &HintsArgs) -> Result<(), Failure> {
 
 /// Names the file that an error is about.
 fn about(path: &Path, error: &HintsError) -> Failure {
-    let message = format!("{}: {error}", path.display());
+    let message = format!("{}: {error}{}", path.display(), option_for(error));
     match error.kind() {
         HintsErrorKind::Invalid => Failure::invalid(message),
         HintsErrorKind::Io => Failure { code: crate::failure::IO, message },
@@ -39,20 +41,16 @@ fn about(path: &Path, error: &HintsError) -> Failure {
 
 /// The encoding of a file, by its first bytes or as the user says.
 fn format_of(path: &Path, said: Option<Format>) -> Result<Format, Failure> {
-    if let Some(format) = said {
-        return Ok(format);
-    }
-    let mut first = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(5).read_to_end(&mut first))
-        .map_err(|error| Failure::io(path, error))?;
-    match detect_format(&first) {
-        Some(Detected::Hints(format)) => Ok(format),
-        Some(Detected::Gzip) => Ok(Format::Btcd),
-        None => Err(Failure::invalid(format!(
-            "{}: the first bytes show no known encoding of hints: if it is one without a mark \
-             (bitmap, delta, offsets, offsets-height), name it with --from",
-            path.display()
+    let name = path.display();
+    match (Content::of(path)?, said) {
+        (_, Some(format)) | (Content::Hints(format), None) => Ok(format),
+        (Content::Snapshot, None) => Err(Failure::usage(format!(
+            "{name} is a UTXO snapshot, not hints: see `apus snapshot info`, or make hints of it \
+             with `apus sync --hints snapshot:{name} --out hints:FILE`"
+        ))),
+        (Content::Unknown, None) => Err(Failure::invalid(format!(
+            "{name}: the first bytes show no known encoding of hints: if it is one without a mark \
+             (bitmap, delta, offsets, offsets-height), name it with --from"
         ))),
     }
 }
@@ -153,7 +151,7 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
         },
     ));
     for (name, value) in rows {
-        println!("{name:<16} {value}");
+        print::result(format_args!("{name:<16} {value}"))?;
     }
     Ok(())
 }
@@ -166,14 +164,22 @@ fn check(args: &HintsCheckArgs) -> Result<(), Failure> {
         outputs: &[],
         stop_height: None,
     })?;
-    println!("{report}");
-    println!();
-    println!("The hints are right for block {} ({}).", report.stop_height, report.stop_hash);
+    print::result(&report)?;
+    print::result("")?;
+    print::result(format_args!(
+        "The hints are right for block {} ({}).",
+        report.stop_height, report.stop_hash
+    ))?;
     if let Some(hints) = &report.hints {
-        println!("Bit order: {}; elements from height {}.", hints.bit_order, hints.start_height);
+        print::result(format_args!(
+            "Bit order: {}; elements from height {}.",
+            hints.bit_order, hints.start_height
+        ))?;
         if let Some(bits) = hints.bits_per_output {
             let outputs = grouped(report.outputs);
-            println!("{bits:.3} bits for each of the chain's {outputs} outputs.");
+            print::result(format_args!(
+                "{bits:.3} bits for each of the chain's {outputs} outputs."
+            ))?;
         }
     }
     Ok(())

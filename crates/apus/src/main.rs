@@ -4,12 +4,12 @@
 //! and the exit code says which kind of ending it was: 0 done, 1 usage or configuration, 2 invalid
 //! blocks, hints or set, 3 input or output, 130 interrupted with progress kept.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the program's face")]
-
 mod args;
 mod failure;
+mod files;
 mod hints;
 mod machine;
+mod print;
 mod render;
 mod report;
 mod snapshot;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { code, message }) => {
-            eprintln!("apus: {message}");
+            print::aside(format_args!("apus: {message}"));
             ExitCode::from(code)
         }
     }

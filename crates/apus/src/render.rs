@@ -2,6 +2,7 @@
 
 use crate::args::ProgressArg;
 use crate::machine::{cpu_seconds, rss_bytes};
+use crate::print::aside;
 use crate::report::{PhaseReport, Sample, bytes, grouped};
 use apus_sync::{Event, Observer, Phase, Progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -111,16 +112,16 @@ impl Renderer {
         match self.style {
             Style::Bar => match &state.bar {
                 Some(bar) => bar.println(text),
-                None => eprintln!("{text}"),
+                None => aside(text),
             },
-            Style::Lines => eprintln!("{text}"),
+            Style::Lines => aside(text),
             Style::Json | Style::None => {}
         }
     }
 
     fn json(&self, object: serde_json::Value) {
         if self.style == Style::Json {
-            eprintln!("{object}");
+            aside(object);
         }
     }
 
@@ -217,7 +218,9 @@ impl Observer for Renderer {
             Event::Progress(phase, progress) => self.progress(&mut state, phase, progress),
             Event::ChainFound { tip, height, files, from_index } => {
                 let how = if from_index { "by Core's block index" } else { "by their headers" };
-                let text = format!("chain of {height} blocks in {files} files, found {how}: {tip}");
+                let plural = if files == 1 { "" } else { "s" };
+                let text =
+                    format!("chain of {height} blocks in {files} file{plural}, found {how}: {tip}");
                 self.say(&state, &text);
                 self.json(serde_json::json!({
                     "event": "chain", "height": height, "tip": tip.to_string(), "files": files

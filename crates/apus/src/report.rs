@@ -8,6 +8,9 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_sync::Outcome;
 use serde::Serialize;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
 pub(crate) const VERSION: u32 = 1;
@@ -203,6 +206,18 @@ impl Report {
             machine: Machine::here(),
         }
     }
+}
+
+/// Whether a file is a report, whatever run's.
+pub(crate) fn is_report(path: &Path) -> bool {
+    /// Many times the length of the longest.
+    const BYTES_MAX: u64 = 16 << 20;
+    let mut text = Vec::new();
+    if File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut text)).is_err() {
+        return false;
+    }
+    let json = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
+    ["version", "stop_hash", "verified"].iter().all(|field| json.get(field).is_some())
 }
 
 fn assumed(outcome: &Outcome) -> Vec<String> {

@@ -2,6 +2,8 @@
 
 use crate::args::{HintsArg, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
 use crate::failure::{Failure, IO};
+use crate::files::Content;
+use crate::print;
 use crate::report::{bitcoins, bytes, display_hash, grouped};
 use crate::sync::{Job, run};
 use apus_chain::{Network, Params};
@@ -22,6 +24,7 @@ pub(crate) fn command(args: &SnapshotArgs) -> Result<(), Failure> {
 fn about(path: &Path, error: &SnapshotError) -> Failure {
     let message = format!("{}: {error}", path.display());
     match error.kind() {
+        _ if matches!(error, SnapshotError::OtherNetwork { .. }) => Failure::usage(message),
         ErrorKind::Invalid => Failure::invalid(message),
         _ => Failure { code: IO, message },
     }
@@ -29,6 +32,12 @@ fn about(path: &Path, error: &SnapshotError) -> Failure {
 
 /// Reads a whole snapshot.
 fn read(path: &Path, network: Option<Network>, muhash: bool) -> Result<SnapshotInfo, Failure> {
+    if let Content::Hints(_) = Content::of(path)? {
+        return Err(Failure::usage(format!(
+            "{} is a hintsfile, not a UTXO snapshot: see `apus hints info`",
+            path.display()
+        )));
+    }
     let file = File::open(path).map_err(|error| Failure::io(path, error))?;
     let reader = BufReader::with_capacity(1 << 20, file);
     SnapshotReader::new(reader, network)
@@ -72,7 +81,7 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
         ("bytes", format!("{} ({})", grouped(info.bytes), bytes(info.bytes))),
         ("this is", verdict),
     ] {
-        println!("{name:<18} {value}");
+        print::result(format_args!("{name:<18} {value}"))?;
     }
     Ok(())
 }
@@ -88,8 +97,8 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
         outputs: &[],
         stop_height: None,
     })?;
-    println!("{report}");
-    println!();
+    print::result(&report)?;
+    print::result("")?;
     let hash = display_hash(&claimed.hash_serialized_3.0);
     if hash != report.hash_serialized_3 {
         return Err(Failure::invalid(format!(
@@ -99,11 +108,10 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
             report.hash_serialized_3
         )));
     }
-    println!(
+    print::result(format_args!(
         "{} is the UTXO set of block {} ({}).",
         args.file.display(),
         report.stop_height,
         report.stop_hash
-    );
-    Ok(())
+    ))
 }

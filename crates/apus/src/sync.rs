@@ -2,15 +2,17 @@
 
 use crate::args::{AggregateArg, HintsArg, RunArgs, SinkArg, SourceArgs, SyncArgs};
 use crate::failure::Failure;
+use crate::files::{draft_of, expect_apart, expect_hints, expect_writable, parent};
 use crate::machine::cores;
+use crate::print;
 use crate::render::Renderer;
-use crate::report::{Circumstances, Report};
+use crate::report::{Circumstances, Report, is_report};
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{Params, ScriptVerifier};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
-use apus_sync::{HintsInput, Output, OutputKind, Request};
+use apus_sync::{HintsInput, Output, OutputKind, Request, SyncError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
 use std::io::Write;
@@ -28,8 +30,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         outputs: &args.out,
         stop_height: args.stopatheight,
     })?;
-    println!("{report}");
-    Ok(())
+    print::result(report)
 }
 
 /// A run, whichever command asks for it.
@@ -50,10 +51,10 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         let (HintsArg::File(hints) | HintsArg::Snapshot(hints)) = job.hints;
         default_path(job.source.chain, hints, paths.first().map(|(_, path)| path.as_path()))
     });
-    expect_writable(&paths, job.run.report.as_deref(), &work_path)?;
+    expect_sensible(job, &paths, &work_path)?;
     let interrupt = watch_signals()?;
     let folder = WorkFolder::open(&work_path)?;
-    let outputs = paths.into_iter().map(open_output).collect::<Result<Vec<_>, _>>()?;
+    let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
     let renderer = Renderer::new(job.run.progress);
     let aggregate = match job.run.aggregate {
         AggregateArg::Sha256 => AggregateKind::Sha256,
@@ -80,8 +81,20 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         interrupt: &interrupt,
     });
     let record = renderer.into_record();
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            let about_hints = matches!(error, SyncError::Engine(_));
+            let mut failure = folder.give_up(error);
+            if about_hints {
+                let (HintsArg::File(hints) | HintsArg::Snapshot(hints)) = job.hints;
+                failure.message = format!("{}: {}", hints.display(), failure.message);
+            }
+            return Err(failure);
+        }
+    };
     let report = Report::new(
-        &outcome?,
+        &outcome,
         Circumstances {
             network: job.source.chain,
             aggregate,
@@ -95,7 +108,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         },
     );
     if let Some(path) = &job.run.report {
-        write_report(path, &report)?;
+        write_report(path, &report).map_err(|failure| folder.keep(failure))?;
     }
     folder.discard()?;
     Ok(report)
@@ -135,50 +148,28 @@ fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
 }
 
 /// Says at once what would otherwise fail hours later.
-fn expect_writable(
+fn expect_sensible(
+    job: &Job<'_>,
     outputs: &[(OutputKind, PathBuf)],
-    report: Option<&Path>,
     work_path: &Path,
 ) -> Result<(), Failure> {
+    expect_hints(job.hints)?;
+    let report = job.run.report.as_deref();
+    let mut paths: Vec<&Path> = outputs.iter().map(|(_, path)| path.as_path()).collect();
+    paths.extend(report);
+    paths.push(work_path);
+    expect_apart(&paths)?;
+    // Files that an earlier start finished before it was killed are in nobody's way.
     let resuming = WorkFolder::has_plan(work_path);
-    for (index, (_, path)) in outputs.iter().enumerate() {
-        if outputs[..index].iter().any(|(_, other)| other == path) {
-            return Err(Failure::usage(format!("{} is named twice", path.display())));
-        }
-        if path.exists() && !resuming {
-            return Err(Failure::usage(format!(
-                "{} exists already: remove it, or name another output",
-                path.display()
-            )));
-        }
-        if path.is_dir() {
-            return Err(Failure::usage(format!("{} is a folder, not a file", path.display())));
-        }
+    for (_, path) in outputs {
+        expect_writable(path, |_| resuming)?;
     }
-    for path in outputs.iter().map(|(_, path)| path.as_path()).chain(report) {
-        let folder = parent(path);
-        if !folder.is_dir() {
-            return Err(Failure::io(folder, "no such folder: make it first"));
-        }
-    }
-    Ok(())
+    report.map_or(Ok(()), |path| expect_writable(path, |path| resuming && is_report(path)))
 }
 
-/// The folder that a file is in.
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
-fn open_output((kind, path): (OutputKind, PathBuf)) -> Result<Output, Failure> {
-    let name = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .ok_or_else(|| Failure::usage(format!("{} is no file name", path.display())))?
-        .to_owned();
-    Ok(Output { kind, storage: Box::new(DirStorage::new(parent(&path))), name })
+fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Output { kind, storage: Box::new(DirStorage::new(parent(&path))), name }
 }
 
 /// Set by Ctrl-C and by a polite kill; a second one ends the program at once.
@@ -203,9 +194,7 @@ pub(crate) fn now() -> i64 {
 
 /// Writes the report so that it is never seen in part.
 fn write_report(path: &Path, report: &Report) -> Result<(), Failure> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".incomplete");
-    let draft = PathBuf::from(draft);
+    let draft = draft_of(path);
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&draft)?;
         let text = serde_json::to_string_pretty(report)?;

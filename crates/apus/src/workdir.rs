@@ -1,9 +1,9 @@
 //! The work folder on a real disk: where it is, who may use it, and that it goes when done.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
 use apus_chain::Network;
 use apus_engine::storage::DirStorage;
-use apus_sync::LOCK;
+use apus_sync::{LOCK, SyncError};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,12 @@ pub(crate) struct WorkFolder {
 impl WorkFolder {
     /// Makes the folder if it is not there, and keeps other runs out of it.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        if path.exists() && !path.is_dir() {
+            return Err(Failure::usage(format!(
+                "{} is a file, not a folder for progress: name another --workdir",
+                path.display()
+            )));
+        }
         fs::create_dir_all(path).map_err(|error| Failure::io(path, error))?;
         let lock_path = path.join(LOCK);
         let lock = File::options()
@@ -44,14 +50,65 @@ impl WorkFolder {
         path.join("plan").exists()
     }
 
+    /// Ends a run that failed: whatever is of no use to a later one goes, and the failure says
+    /// what is kept.
+    pub(crate) fn give_up(self, error: SyncError) -> Failure {
+        let folder = self.storage.folder();
+        // What was computed under hints that proved wrong is in the way of the next ones.
+        let proven_wrong =
+            matches!(error, SyncError::Engine(_) | SyncError::DuplicateTransaction { .. });
+        let kept = Self::has_plan(folder) && !proven_wrong;
+        if !kept {
+            // The failure to tell is the first one.
+            let _ = apus_sync::discard_progress(&self.storage);
+        }
+        self.remove_lock();
+        let about_itself =
+            matches!(error, SyncError::WorkdirDamaged { .. } | SyncError::RunDamaged { .. });
+        let mut failure = Failure::from(error);
+        if failure.code == INTERRUPTED {
+            failure.message = if kept {
+                format!(
+                    "interrupted; progress is kept in {}, and the same command goes on from there",
+                    folder.display()
+                )
+            } else {
+                "interrupted before there was progress to keep; the same command starts anew".into()
+            };
+            return failure;
+        }
+        if kept && !about_itself { self.keep(failure) } else { failure }
+    }
+
+    /// Says that progress is kept, where mending something lets the same run go on.
+    pub(crate) fn keep(&self, mut failure: Failure) -> Failure {
+        if [INVALID, IO].contains(&failure.code) {
+            failure.message.push_str(&format!(
+                "\napus: progress is kept in {}: once this is mended, the same command goes on from \
+                 there",
+                self.storage.folder().display()
+            ));
+        }
+        failure
+    }
+
     /// Gives up the progress, and the folder if nothing else is in it.
     pub(crate) fn discard(self) -> Result<(), Failure> {
         apus_sync::discard_progress(&self.storage)?;
-        let folder = self.storage.folder().to_owned();
-        // Somebody may have put something beside; then the folder stays, which harms nobody.
-        let _ = fs::remove_file(folder.join(LOCK));
-        let _ = fs::remove_dir(&folder);
+        self.remove_lock();
         Ok(())
+    }
+
+    /// Removes the lock, and the folder if that was all. Somebody may have put something beside;
+    /// then the folder stays, which harms nobody.
+    fn remove_lock(&self) {
+        let folder = self.storage.folder();
+        let lock = folder.join(LOCK);
+        // One of ours is empty.
+        if lock.metadata().is_ok_and(|lock| lock.len() == 0) {
+            let _ = fs::remove_file(lock);
+        }
+        let _ = fs::remove_dir(folder);
     }
 }
 

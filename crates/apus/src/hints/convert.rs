@@ -3,7 +3,10 @@
 
 use super::{about, census, decoder, format_of};
 use crate::args::{HintsConvertArgs, TargetFormat};
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED};
+use crate::files::{draft_of, expect_writable};
+use crate::print;
+use crate::report::grouped;
 use crate::sync::{now, verifier, watch_signals};
 use apus_chain::{BlockHash, Height, HeightRange, Params};
 use apus_engine::swiftsync::hints::bitmap::BitmapEncoder;
@@ -17,15 +20,12 @@ use apus_sync::{BlocksDir, OutputsOfBlock, Silent, SyncError, UseIndex, walk_out
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     let format = format_of(&args.file, args.from)?;
-    if args.out.exists() {
-        return Err(Failure::usage(format!(
-            "{} exists already: remove it, or name another output",
-            args.out.display()
-        )));
-    }
+    expect_writable(&args.out, |_| false)?;
+    let interrupt = watch_signals()?;
     // Once to know how far they reach, which some encodings say at the start and some not at all.
     let mut first = decoder(&args.file, format, args.hints_order)?;
     let named_stop = first.stop_block();
@@ -33,7 +33,7 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     let stop_height = found.stop_height.ok_or_else(|| {
         Failure::invalid(format!("{} holds hints of no block", args.file.display()))
     })?;
-    let chain = Chain::open(args, format, stop_height)?;
+    let chain = Chain::open(args, format, stop_height, &interrupt)?;
     let stop_block = chain.as_ref().and_then(|chain| chain.stop_block);
     if let (Some(named), Some(found)) = (named_stop, stop_block)
         && named != found
@@ -54,6 +54,7 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
         decoder: &mut *reading,
         encoder,
         indices: Vec::new(),
+        interrupt: &interrupt,
     };
     match &chain {
         Some(chain) => chain.walk(&mut conversion, stop_height)?,
@@ -61,13 +62,12 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     }
     conversion.finish()?;
     draft.publish()?;
-    println!(
+    print::result(format_args!(
         "{}: {} coins of blocks up to {stop_height}, as {}",
         args.out.display(),
-        found.coins,
-        args.to.format
-    );
-    Ok(())
+        grouped(found.coins),
+        args.to
+    ))
 }
 
 /// Where the hints end.
@@ -100,6 +100,7 @@ impl Chain {
         args: &HintsConvertArgs,
         from: Format,
         stop_height: Height,
+        interrupt: &AtomicBool,
     ) -> Result<Option<Self>, Failure> {
         let Some(blocksdir) = &args.blocksdir else {
             let why = if index_space(from) != index_space(args.to.format) {
@@ -115,9 +116,8 @@ impl Chain {
         };
         let params = Params::of(args.chain);
         let verifier = verifier(params)?;
-        let interrupt = watch_signals()?;
         let dir =
-            BlocksDir::open(blocksdir, params, now(), UseIndex::IfPresent, &Silent, &interrupt)
+            BlocksDir::open(blocksdir, params, now(), UseIndex::IfPresent, &Silent, interrupt)
                 .map_err(SyncError::from)?;
         let tip = dir.chain().tip_height();
         let stop_block = dir.chain().hash(stop_height).copied();
@@ -163,6 +163,7 @@ struct Conversion<'a> {
     decoder: &'a mut dyn HintsDecoder,
     encoder: Box<dyn HintsEncoder>,
     indices: Vec<u32>,
+    interrupt: &'a AtomicBool,
 }
 
 impl Conversion<'_> {
@@ -187,6 +188,10 @@ impl Conversion<'_> {
 
     /// Converts one block; `false` at the end.
     fn block(&mut self, outputs: Option<&OutputsOfBlock>) -> Result<bool, Failure> {
+        if self.interrupt.load(Ordering::Relaxed) {
+            let message = "interrupted; nothing was written".to_owned();
+            return Err(Failure { code: INTERRUPTED, message });
+        }
         let read = self.decoder.next_block(&mut self.indices);
         let Some(element) = read.map_err(|error| about(self.source, &error))? else {
             return Ok(false);
@@ -339,9 +344,7 @@ struct Draft {
 
 impl Draft {
     fn create(path: &Path) -> Result<Self, Failure> {
-        let mut draft = path.as_os_str().to_owned();
-        draft.push(".incomplete");
-        let draft = PathBuf::from(draft);
+        let draft = draft_of(path);
         let file = File::create(&draft).map_err(|error| Failure::io(&draft, error))?;
         Ok(Self { file, draft, path: path.to_owned() })
     }

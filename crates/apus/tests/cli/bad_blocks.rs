@@ -1,0 +1,270 @@
+//! Block files that are damaged, incomplete or invalid: told with file, place, height and remedy.
+
+use crate::desk::{Desk, REGTEST};
+use apus_testkit::blkfile::{BlockFiles, Place};
+use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape, seal};
+use apus_testkit::rng::Rng;
+use bitcoin::consensus::serialize;
+use bitcoin::{Amount, ScriptBuf, TxOut};
+use std::fs;
+use std::os::unix::fs::symlink;
+
+const RUN: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints --progress none \
+                   --out snapshot:utxo.dat --workdir progress.work";
+
+/// A chain in several small files, and where each block lies.
+struct Laid {
+    chain: ChainBuilder,
+    desk: Desk,
+    places: Vec<Place>,
+}
+
+impl Laid {
+    fn new(seed: u64, key: Option<[u8; 8]>) -> Self {
+        let mut chain = ChainBuilder::new(seed);
+        chain.random_blocks(130, Shape::default());
+        let desk = Desk::empty();
+        let mut files = BlockFiles::regtest().file_bytes_max(30_000);
+        if let Some(key) = key {
+            files = files.key(key);
+        }
+        let places = files.blocks(&chain.blocks());
+        files.write(&desk.path("blocks"));
+        desk.write_results(&chain);
+        Self { chain, desk, places }
+    }
+
+    /// Name of the file with the block at a height.
+    fn file(&self, height: usize) -> String {
+        format!("blocks/blk{:05}.dat", self.places[height].file)
+    }
+
+    /// Flips a bit at a distance from the first byte of a block.
+    fn flip(&self, height: usize, distance: isize, bit: u32) {
+        let place = self.places[height].offset.checked_add_signed(distance).unwrap();
+        self.desk.edit(&self.file(height), |bytes| bytes[place] ^= 1 << bit);
+    }
+
+    fn hash(&self, height: usize) -> String {
+        self.chain.blocks()[height].block_hash().to_string()
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_any_part_of_a_block_is_noticed() {
+    let laid = Laid::new(31, None);
+    let height = 115;
+    let block = &laid.chain.blocks()[height];
+    let length = serialize(block).len() as isize;
+    // Half of all headers meet regtest's target: a changed one may stand beside its old place.
+    let missing = ["missing or damaged", "found ends at 11", "add the missing block files"];
+    let hash = laid.hash(height);
+    let file = laid.file(height);
+    let damaged = [&hash[..], &file, "block 115", "damaged; restore the file"];
+    for (part, distance, said) in [
+        ("magic", -8, &missing[..]),
+        ("size, far too much", -1, &missing),
+        ("version", 0, &missing),
+        ("previous block", 20, &missing),
+        ("merkle root", 50, &missing),
+        ("time", 68, &missing),
+        ("bits", 73, &missing),
+        ("nonce", 77, &missing),
+        ("number of transactions", 80, &damaged),
+        ("coinbase's version", 81, &damaged),
+        ("coinbase's input", 90, &damaged),
+        ("coinbase's script", 128, &damaged),
+        ("the middle", length / 2, &damaged),
+        ("last lock time", length - 1, &damaged),
+    ] {
+        for bit in [0, 6] {
+            let good = laid.desk.read(&laid.file(height));
+            laid.flip(height, distance, bit);
+            let ended = laid.desk.apus(RUN);
+            assert_eq!(ended.code, Some(2), "{part}: {ended}");
+            ended.fails(2, said);
+            // What was done is kept, and goes on once the file is restored.
+            laid.desk.write(&laid.file(height), &good);
+        }
+    }
+    // A size that can be is not believed: the block itself tells how long it is.
+    for distance in [-4, -3] {
+        laid.flip(height, distance, 0);
+    }
+    laid.desk.apus(RUN).succeeds();
+    assert!(laid.desk.read("utxo.dat") == laid.desk.read("node.dat"));
+}
+
+#[test]
+fn any_flipped_bit_of_a_real_nodes_file_is_noticed() {
+    let desk = Desk::with(REGTEST);
+    let good = desk.read("blocks/blk00000.dat");
+    let mut rng = Rng::new(4);
+    for _ in 0..25 {
+        // All blocks end before the zeros at the end.
+        let place = 293 + rng.index(275_000 - 293);
+        desk.edit("blocks/blk00000.dat", |bytes| bytes[place] ^= 1 << rng.below(8));
+        desk.apus(RUN).fails(2, &["block"]);
+        desk.write("blocks/blk00000.dat", &good);
+        if desk.has("progress.work") {
+            desk.remove("progress.work");
+        }
+    }
+    let zeros = good.len() - 100;
+    desk.edit("blocks/blk00000.dat", |bytes| bytes[zeros] ^= 1);
+    desk.apus(RUN).succeeds();
+    assert!(desk.read("utxo.dat") == desk.read("node.dat"));
+}
+
+#[test]
+fn a_second_copy_stands_in_for_a_damaged_block() {
+    let laid = Laid::new(32, None);
+    laid.flip(90, 85, 3);
+    let mut more = BlockFiles::regtest();
+    more.block(&laid.chain.blocks()[90]);
+    laid.desk.write("blocks/blk00099.dat", &more.contents()[0]);
+    laid.desk.apus(RUN).succeeds();
+    assert!(laid.desk.read("utxo.dat") == laid.desk.read("node.dat"));
+}
+
+#[test]
+fn files_that_are_missing_or_cut_are_told() {
+    let laid = Laid::new(33, Some([1, 2, 3, 4, 5, 6, 7, 8]));
+    let desk = &laid.desk;
+    assert!(desk.names("blocks").len() > 3, "{:?}", desk.names("blocks"));
+    let first_of = |file: usize| laid.places.iter().position(|place| place.file == file).unwrap();
+    let one = laid.hash(first_of(2) - 1);
+    let ends = format!("ends at {}", first_of(1) - 1);
+    let said = [&ends[..], "stop at height 130", &one, "is missing or damaged"];
+
+    let middle = desk.read("blocks/blk00001.dat");
+    desk.remove("blocks/blk00001.dat");
+    desk.apus(RUN).fails(2, &said);
+    desk.write("blocks/blk00001.dat", &[]);
+    desk.apus(RUN).fails(2, &said);
+    desk.write("blocks/blk00001.dat", &middle);
+
+    // The last block torn by a crash of the node: the chain is one block shorter.
+    let last = laid.file(130);
+    let whole = desk.read(&last);
+    desk.edit(&last, |bytes| bytes.truncate(bytes.len() - 5));
+    desk.apus(RUN).fails(2, &["ends at 129", "use hints for a height up to 129"]);
+    desk.write(&last, &whole);
+
+    let first = desk.read("blocks/blk00000.dat");
+    desk.remove("blocks/blk00000.dat");
+    let said = ["no block that follows the genesis block", "blk00000.dat and all files after it"];
+    desk.apus(RUN).fails(2, &said);
+    desk.write("blocks/blk00000.dat", &first);
+    desk.apus(RUN).succeeds();
+    assert!(desk.read("utxo.dat") == desk.read("node.dat"));
+}
+
+#[test]
+fn files_that_cannot_be_read_are_told() {
+    let laid = Laid::new(34, Some([7; 8]));
+    let desk = &laid.desk;
+    let middle = desk.read("blocks/blk00001.dat");
+    desk.remove("blocks/blk00001.dat");
+    fs::create_dir(desk.path("blocks/blk00001.dat")).unwrap();
+    desk.apus(RUN).fails(3, &["blocks/blk00001.dat is not a regular file", "restore"]);
+    desk.remove("blocks/blk00001.dat");
+    symlink("nowhere", desk.path("blocks/blk00001.dat")).unwrap();
+    desk.apus(RUN).fails(3, &["blocks/blk00001.dat"]);
+    fs::remove_file(desk.path("blocks/blk00001.dat")).unwrap();
+    desk.write("elsewhere", &middle);
+    symlink("../elsewhere", desk.path("blocks/blk00001.dat")).unwrap();
+    desk.apus(RUN).succeeds();
+    assert!(desk.read("utxo.dat") == desk.read("node.dat"));
+}
+
+#[test]
+fn without_the_right_key_nothing_is_guessed() {
+    let laid = Laid::new(35, Some([9, 8, 7, 6, 5, 4, 3, 2]));
+    let desk = &laid.desk;
+    let key = desk.read("blocks/xor.dat");
+    desk.remove("blocks/xor.dat");
+    desk.apus(RUN).fails(2, &["no block was found", "copy xor.dat together with the files"]);
+    for bit in (0..64).step_by(5) {
+        let mut wrong = key.clone();
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        desk.write("blocks/xor.dat", &wrong);
+        desk.apus(RUN).fails(2, &["block"]);
+    }
+    for length in [0, 7, 9] {
+        desk.write("blocks/xor.dat", &vec![9; length]);
+        let bytes = format!("xor.dat has {length} bytes where Bitcoin Core writes 8");
+        desk.apus(RUN).fails(3, &[&bytes, "restore it"]);
+    }
+    desk.remove("blocks/xor.dat");
+    fs::create_dir(desk.path("blocks/xor.dat")).unwrap();
+    desk.apus(RUN).fails(3, &["xor.dat"]);
+    desk.remove("blocks/xor.dat");
+    desk.write("blocks/xor.dat", &key);
+    desk.apus(RUN).succeeds();
+}
+
+fn output(satoshi: u64) -> TxOut {
+    TxOut { value: Amount::from_sat(satoshi), script_pubkey: ScriptBuf::from_bytes(vec![0x51]) }
+}
+
+#[test]
+fn a_chain_that_breaks_a_rule_has_no_set() {
+    let grow = || {
+        let mut chain = ChainBuilder::new(36);
+        chain.random_blocks(120, Shape::default());
+        chain
+    };
+    type Break = fn(&mut ChainBuilder);
+    let cases: [(Break, &[&str]); 5] = [
+        (
+            |chain| {
+                let mut block = chain.propose(BlockPlan::default());
+                let second = chain.coinbase(121, vec![output(1)]);
+                block.txdata.push(second);
+                seal(&mut block);
+                chain.add(block);
+            },
+            &["block 121", "bad-cb-multiple"],
+        ),
+        (
+            |chain| {
+                let coinbase = chain.coinbase(77, vec![output(1)]);
+                chain.add_plan(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() });
+            },
+            &["block 121", "bad-cb-height"],
+        ),
+        (
+            |chain| {
+                let (&coin, _) = chain.utxo().iter().find(|(_, coin)| coin.height < 10).unwrap();
+                let spend = |satoshi| chain.spend(&[coin], vec![output(satoshi)]);
+                let transactions = vec![spend(1), spend(2)];
+                chain.block_with(transactions);
+            },
+            &["does not balance", "spends a coin twice"],
+        ),
+        (
+            |chain| {
+                let txid = bitcoin::Txid::from_raw_hash(bitcoin::hashes::Hash::all_zeros());
+                let coin = bitcoin::OutPoint { txid, vout: 5 };
+                chain.block_with(vec![chain.spend(&[coin], vec![output(1)])]);
+            },
+            &["does not balance", "one that never was"],
+        ),
+        (
+            |chain| {
+                let coinbase_outputs = Some(vec![output(20_000_000 * 100_000_000)]);
+                chain.add_plan(BlockPlan { coinbase_outputs, ..BlockPlan::default() });
+            },
+            &["creates money", "satoshis"],
+        ),
+    ];
+    for (break_it, said) in cases {
+        let mut chain = grow();
+        break_it(&mut chain);
+        chain.empty_blocks(3);
+        let desk = Desk::of(&chain);
+        desk.apus(RUN).fails(2, said);
+        assert!(!desk.has("utxo.dat"));
+    }
+}

@@ -1,0 +1,236 @@
+//! `apus hints`: every encoding into every other, what it says, and what it cannot hold.
+
+use crate::desk::{Desk, MAIN, REGTEST};
+use apus_testkit::blkfile::{BlockFiles, read_chain};
+use apus_testkit::chain::{BlockPlan, ChainBuilder, is_unspendable};
+use bitcoin::consensus::encode::{VarInt, deserialize_partial, serialize};
+use bitcoin::hashes::Hash;
+use bitcoin::{Amount, Network, ScriptBuf, TxOut};
+
+/// Encodings that can be written.
+const WRITTEN: [&str; 6] = ["bip456", "bip456-lsb", "btcd", "bitmap", "delta", "offsets"];
+
+/// The option that names an encoding without a mark.
+fn from(format: &str) -> String {
+    match format {
+        "bip456" | "bip456-lsb" | "btcd" => String::new(),
+        other => format!("--from {other}"),
+    }
+}
+
+const BLOCKS: &str = "--chain regtest --blocksdir blocks";
+
+#[test]
+fn every_encoding_becomes_every_other_and_the_same_again() {
+    let desk = Desk::with(REGTEST);
+    for to in WRITTEN {
+        let line = format!("hints convert msb.hints --to {to} --out {to}.hints {BLOCKS}");
+        desk.apus(&line).succeeds().says(&["20,326 coins", "up to 315", to]);
+    }
+    assert!(desk.read("bip456.hints") == desk.read("msb.hints"));
+    assert!(desk.read("bip456-lsb.hints") == desk.read("lsb.hints"));
+    desk.write("offsets-height.hints", &with_height(&desk.read("offsets.hints"), 315));
+    for source in WRITTEN.into_iter().chain(["offsets-height"]) {
+        for to in WRITTEN {
+            let line = format!(
+                "hints convert {source}.hints {} --to {to} --out {source}.{to} {BLOCKS}",
+                from(source)
+            );
+            desk.apus(&line).succeeds();
+            let (new, known) = (desk.read(&format!("{source}.{to}")), format!("{to}.hints"));
+            assert!(new == desk.read(&known), "{source} as {to}");
+        }
+    }
+}
+
+#[test]
+fn encodings_that_count_alike_need_no_blocks() {
+    let desk = Desk::with(REGTEST);
+    desk.apus("hints convert lsb.hints --to btcd --out btcd").succeeds();
+    desk.apus("hints convert btcd --to bip456 --out back").succeeds();
+    assert!(desk.read("back") == desk.read("msb.hints"));
+    desk.apus(&format!("hints convert btcd --to delta --out delta {BLOCKS}")).succeeds();
+    let stop = desk.json("gettxoutsetinfo.json")["bestblock"].as_str().unwrap().to_owned();
+    let line = "hints convert delta --from delta --to offsets --out offsets";
+    desk.apus(line).fails(1, &["names the stop block", "--stop-block", "--blocksdir"]);
+    desk.apus(&format!("{line} --stop-block {stop}")).succeeds();
+    desk.apus("hints convert offsets --from offsets --to delta --out delta2").succeeds();
+    assert!(desk.read("delta") == desk.read("delta2"));
+}
+
+#[test]
+fn what_cannot_be_converted_says_why() {
+    let desk = Desk::with(REGTEST);
+    let other = Desk::with(MAIN);
+    desk.write("main.hints", &other.read("msb.hints"));
+    desk.apus(&format!("hints convert msb.hints --to offsets --out offsets {BLOCKS}")).succeeds();
+    let mut stale = desk.read("offsets");
+    stale[5] ^= 1;
+    desk.write("stale", &stale);
+    let counts = "counts unspendable outputs and the other does not";
+    for (line, code, said) in [
+        ("msb.hints --to bitmap", 1, &[counts, "give --blocksdir and --chain"][..]),
+        ("msb.hints --to delta", 1, &[counts, "give --blocksdir and --chain"]),
+        (&format!("msb.hints --to offsets-height {BLOCKS}"), 1, &["bip456"]),
+        (&format!("main.hints --to delta {BLOCKS}"), 2, &["reach height 4521", "ends at 315"]),
+        (&format!("stale --from offsets --to delta {BLOCKS}"), 2, &["the hints are for block"]),
+        (&format!("offsets --from delta --to btcd {BLOCKS}"), 2, &["offsets: "]),
+        (&format!("msb.hints --to delta {BLOCKS} --chain main"), 1, &["multiple times"]),
+        ("msb.hints --to delta --blocksdir blocks", 1, &["use --chain regtest"]),
+        ("msb.hints --to delta --chain regtest --blocksdir no", 3, &["no: No such file"]),
+    ] {
+        desk.apus(&format!("hints convert {line} --out out")).fails(code, said);
+    }
+}
+
+#[test]
+fn info_tells_what_a_file_says_of_itself() {
+    let desk = Desk::with(REGTEST);
+    desk.apus("hints info msb.hints").succeeds().says(&[
+        "format           bip456",
+        "bit order        most significant bit first, settled by block 3",
+        "heights          1 to 315",
+        "coins            20,326",
+        "bytes            5,957",
+    ]);
+    desk.apus("hints info lsb.hints").succeeds().says(&["least significant bit first"]);
+    desk.apus("hints info msb.hints --outputs 20700").succeeds().says(&["20,700 outputs"]);
+    for to in WRITTEN {
+        let line = format!("hints convert msb.hints --to {to} --out {to} {BLOCKS}");
+        desk.apus(&line).succeeds();
+        desk.apus(&format!("hints info {to} {}", from(to))).succeeds().says(&["20,326"]);
+    }
+    let stop = desk.json("gettxoutsetinfo.json")["bestblock"].as_str().unwrap().to_owned();
+    desk.apus("hints info offsets --from offsets").succeeds().says(&[&stop]);
+}
+
+#[test]
+fn check_proves_hints_right() {
+    for fixture in [MAIN, REGTEST] {
+        let desk = Desk::with(fixture);
+        for hints in ["msb.hints", "lsb.hints", "snapshot:node.dat"] {
+            let line = format!("hints check {hints} --chain {} --blocksdir blocks", fixture.chain);
+            let node = desk.json("gettxoutsetinfo.json");
+            let verdict = format!("The hints are right for block {}", node["height"]);
+            desk.apus(&line).succeeds().says(&[&verdict]);
+        }
+    }
+}
+
+/// A chain whose one block after genesis has this many outputs in its coinbase.
+fn wide_block(outputs: usize) -> ChainBuilder {
+    let mut chain = ChainBuilder::new(5);
+    let empty = TxOut { value: Amount::ZERO, script_pubkey: ScriptBuf::new() };
+    let coinbase_outputs = Some(vec![empty; outputs]);
+    chain.add_plan(BlockPlan { coinbase_outputs, ..BlockPlan::default() });
+    chain
+}
+
+/// A bitmap as a program that counts in 16 bits makes it: all of the outputs of the one block
+/// that it can see are unspent.
+fn overflowing_bitmap(outputs: usize) -> Vec<u8> {
+    let seen = outputs & 0xffff;
+    let bits = |count: usize| {
+        let mut bytes = vec![0xff; count / 8];
+        if !count.is_multiple_of(8) {
+            bytes.push((1 << (count % 8)) - 1);
+        }
+        bytes
+    };
+    // Genesis with its one output spent, the block, the end.
+    let count = (seen as u16).to_le_bytes();
+    [&[1, 0, 0][..], &count, &bits(if seen == 0 { outputs } else { seen }), &[0, 0]].concat()
+}
+
+#[test]
+fn blocks_too_wide_for_a_bitmap_are_told() {
+    for outputs in [65_535, 65_536, 70_000] {
+        let chain = wide_block(outputs);
+        let desk = Desk::of(&chain);
+        let run = format!("sync {BLOCKS} --hints msb.hints --out snapshot:utxo.dat");
+        desk.apus(&run).succeeds();
+        assert!(desk.read("utxo.dat") == desk.read("node.dat"), "{outputs} outputs");
+
+        let write = desk.apus(&format!("hints convert msb.hints --to bitmap --out new {BLOCKS}"));
+        desk.write("bitmap", &overflowing_bitmap(outputs));
+        let read = format!("hints convert bitmap --from bitmap --to bip456 --out back {BLOCKS}");
+        let read = desk.apus(&read);
+        if outputs == 65_535 {
+            write.succeeds();
+            assert!(desk.read("new") == desk.read("bitmap"));
+            read.succeeds();
+            assert!(desk.read("back") == desk.read("msb.hints"));
+            continue;
+        }
+        write.fails(2, &[&outputs.to_string(), "height 1", "more than the 65535"]);
+        let why = if outputs == 65_536 { "wraps its 16-bit count to 0" } else { "in 16 bits" };
+        read.fails(2, &["bitmap", why]);
+    }
+}
+
+#[test]
+fn hints_of_an_unspendable_output_are_refused() {
+    let desk = Desk::with(REGTEST);
+    desk.apus(&format!("hints convert msb.hints --to bitmap --out bitmap {BLOCKS}")).succeeds();
+    // The first unspendable output: which block, and which of its outputs.
+    let genesis = bitcoin::constants::genesis_block(Network::Regtest).block_hash();
+    let chain = read_chain(&desk.path("blocks"), crate::desk::REGTEST_MAGIC, genesis);
+    let mut bit = 0;
+    let (height, output) = (0..)
+        .zip(&chain)
+        .find_map(|(height, block)| {
+            let outputs: Vec<&TxOut> = block.txdata.iter().flat_map(|tx| &tx.output).collect();
+            bit += 2;
+            let found = outputs.iter().position(|out| is_unspendable(&out.script_pubkey));
+            match found {
+                Some(output) if height > 0 => Some((height, output)),
+                _ => {
+                    bit += outputs.len().div_ceil(8);
+                    None
+                }
+            }
+        })
+        .unwrap();
+    desk.edit("bitmap", |bytes| bytes[bit + output / 8] |= 1 << (output % 8));
+    desk.apus(&format!("hints convert bitmap --from bitmap --to btcd --out out {BLOCKS}"))
+        .fails(2, &[&format!("output {output} of block {height}"), "unspendable"]);
+}
+
+#[test]
+fn hints_of_another_chain_do_not_fit_when_outputs_are_counted() {
+    let desk = Desk::of(&wide_block(3));
+    desk.write("bitmap", &overflowing_bitmap(4));
+    desk.apus(&format!("hints convert bitmap --from bitmap --to btcd --out out {BLOCKS}"))
+        .fails(2, &["block 1 has 3 outputs, but the hints say 4", "another chain"]);
+    // More blocks than the chain has.
+    let mut files = BlockFiles::regtest();
+    files.blocks(&wide_block(3).blocks()[..1]);
+    files.write(&desk.path("genesis alone"));
+    desk.copy(&desk.path("genesis alone"), "genesis");
+    desk.apus("hints convert msb.hints --to delta --out out --chain regtest --blocksdir genesis")
+        .fails(2, &["no block that follows the genesis block"]);
+}
+
+/// `offsets-height` from `offsets`: the height goes first, and of each block all indices but the
+/// first become distances.
+fn with_height(offsets: &[u8], height: u32) -> Vec<u8> {
+    let hash = bitcoin::BlockHash::from_slice(&offsets[..32]).unwrap();
+    let mut out = [&height.to_le_bytes()[..], &hash.to_byte_array()].concat();
+    let mut rest = &offsets[32..];
+    let mut next = || {
+        let (number, length) = deserialize_partial::<VarInt>(rest).unwrap();
+        rest = &rest[length..];
+        number.0
+    };
+    for _ in 0..height {
+        let count = next();
+        out.extend(serialize(&VarInt(count)));
+        let mut last = 0;
+        for _ in 0..count {
+            let index = next();
+            out.extend(serialize(&VarInt(index - last)));
+            last = index;
+        }
+    }
+    out
+}

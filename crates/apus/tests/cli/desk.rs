@@ -1,0 +1,335 @@
+//! [`Desk`]: a folder of one test's own, in which `apus` runs as it does in a user's terminal.
+
+use apus_testkit::blkfile::BlockFiles;
+use apus_testkit::chain::ChainBuilder;
+use apus_testkit::oracle;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant, SystemTime};
+use tempfile::TempDir;
+
+/// Real data and what a node says about it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fixture {
+    /// Core's name of the chain.
+    pub(crate) chain: &'static str,
+    folder: &'static str,
+    blocks: &'static str,
+}
+
+pub(crate) const MAIN: Fixture = Fixture { chain: "main", folder: "main-4521", blocks: "blocks" };
+pub(crate) const SIGNET: Fixture =
+    Fixture { chain: "signet", folder: "signet-120", blocks: "blocks" };
+pub(crate) const REGTEST: Fixture =
+    Fixture { chain: "regtest", folder: "regtest-315", blocks: "regtest/blocks" };
+
+/// The magic of regtest.
+pub(crate) const REGTEST_MAGIC: [u8; 4] = [0xfa, 0xbf, 0xb5, 0xda];
+
+/// The repository's fixtures.
+pub(crate) fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
+}
+
+/// Longer than any run here takes, on a slow and busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A folder in which to run `apus`. Names in command lines are relative to it.
+///
+/// Prepared folders hold `blocks`, the set as `node.dat` and its hints as `msb.hints` and
+/// `lsb.hints`, so that a test can add outputs of any other name.
+pub(crate) struct Desk {
+    folder: TempDir,
+}
+
+/// All files with their content and time of change; folders have neither.
+type Tree = BTreeMap<PathBuf, Option<(Vec<u8>, SystemTime)>>;
+
+impl Desk {
+    /// Nothing there yet.
+    pub(crate) fn empty() -> Self {
+        Self { folder: tempfile::Builder::new().prefix("apus desk ").tempdir().unwrap() }
+    }
+
+    /// A copy of a fixture.
+    pub(crate) fn with(fixture: Fixture) -> Self {
+        let desk = Self::empty();
+        let from = fixtures().join(fixture.folder);
+        desk.copy(&from.join(fixture.blocks), "blocks");
+        for (name, copy) in [
+            ("utxo.dat", "node.dat"),
+            ("utxo.bip456.hints", "msb.hints"),
+            ("utxo.hintsfile-0.2.hints", "lsb.hints"),
+            ("gettxoutsetinfo.json", "gettxoutsetinfo.json"),
+        ] {
+            desk.write(copy, &fs::read(from.join(name)).unwrap());
+        }
+        desk
+    }
+
+    /// A regtest chain: its blocks in one plain file, its set and hints up to the tip.
+    pub(crate) fn of(chain: &ChainBuilder) -> Self {
+        let desk = Self::empty();
+        let mut files = BlockFiles::regtest();
+        files.blocks(&chain.blocks());
+        files.write(&desk.path("blocks"));
+        desk.write_results(chain);
+        desk
+    }
+
+    /// The set and the hints of a chain up to its tip, from the oracle.
+    pub(crate) fn write_results(&self, chain: &ChainBuilder) {
+        self.write("node.dat", &oracle::snapshot(REGTEST_MAGIC, chain.tip(), chain.utxo()));
+        let hints = chain.hints();
+        self.write("msb.hints", &oracle::hints_file(&hints, oracle::BitOrder::Msb));
+        self.write("lsb.hints", &oracle::hints_file(&hints, oracle::BitOrder::Lsb));
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.path(name).symlink_metadata().is_ok()
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    pub(crate) fn json(&self, name: &str) -> Value {
+        serde_json::from_slice(&self.read(name)).unwrap()
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    /// Changes a file's bytes.
+    pub(crate) fn edit(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = self.read(name);
+        change(&mut bytes);
+        self.write(name, &bytes);
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        let path = self.path(name);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+    }
+
+    /// Copies a folder, or a folder within it, to a name here.
+    pub(crate) fn copy(&self, from: &Path, name: &str) {
+        fs::create_dir_all(self.path(name)).unwrap();
+        for (path, file) in tree(from, Path::new("")) {
+            let to = self.path(name).join(path);
+            match file {
+                Some((bytes, _)) => fs::write(to, bytes),
+                None => fs::create_dir_all(to),
+            }
+            .unwrap();
+        }
+    }
+
+    /// Names of the files in a folder here; none if it is not there.
+    pub(crate) fn names(&self, folder: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path(folder)) else { return Vec::new() };
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// Runs `apus` with the words of a line, and holds it to its promises.
+    pub(crate) fn apus(&self, line: &str) -> Ended {
+        let before = tree(self.folder.path(), Path::new(""));
+        let ended = self.start(line).wait();
+        let after = tree(self.folder.path(), Path::new(""));
+        for (path, was) in before.iter().filter(|(path, _)| !is_progress(path)) {
+            let unchanged = after.get(path) == Some(was);
+            assert!(unchanged, "{} was changed by: {}", path.display(), ended.line);
+        }
+        for path in after.keys().filter(|path| !before.contains_key(*path)) {
+            let fine = is_progress(path) != (ended.code == Some(0));
+            assert!(fine, "{} was left by: {ended:?}", path.display());
+        }
+        ended
+    }
+
+    /// Starts `apus` with the words of a line.
+    pub(crate) fn start(&self, line: &str) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
+        command.args(line.split_whitespace());
+        self.spawn(command, line)
+    }
+
+    /// Runs a shell's script in which `"$0" "$@"` is `apus` with the words of a line.
+    pub(crate) fn start_in_shell(&self, script: &str, line: &str) -> Running {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_apus")]).args(line.split_whitespace());
+        self.spawn(command, line)
+    }
+
+    /// Runs `apus` unable to make any file longer than `blocks` of 512 bytes, as a full disk would.
+    pub(crate) fn start_with_small_files(&self, blocks: u32, line: &str) -> Running {
+        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+        self.start_in_shell(&script, line)
+    }
+
+    fn spawn(&self, mut command: Command, line: &str) -> Running {
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = collect(child.stdout.take().unwrap());
+        let stderr = collect(child.stderr.take().unwrap());
+        Running { child, line: format!("apus {line}"), stdout, stderr }
+    }
+}
+
+/// Whether a path is of the kind that a run keeps beside its outputs: to be there after a failure
+/// and gone after success.
+fn is_progress(path: &Path) -> bool {
+    path.components().any(|part| {
+        let part = part.as_os_str().to_string_lossy();
+        part.ends_with(".work") || part.ends_with(".incomplete")
+    })
+}
+
+fn tree(root: &Path, inside: &Path) -> Tree {
+    let mut found = Tree::new();
+    for entry in fs::read_dir(root.join(inside)).unwrap() {
+        let path = inside.join(entry.unwrap().file_name());
+        // What is no file any more was a run's own.
+        let Ok(metadata) = fs::metadata(root.join(&path)) else { continue };
+        if metadata.is_dir() {
+            found.insert(path.clone(), None);
+            found.extend(tree(root, &path));
+        } else {
+            let content = fs::read(root.join(&path)).unwrap();
+            found.insert(path, Some((content, metadata.modified().unwrap())));
+        }
+    }
+    found
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).unwrap();
+        String::from_utf8(bytes).expect("what people read is UTF-8")
+    })
+}
+
+/// A program at work.
+pub(crate) struct Running {
+    child: Child,
+    line: String,
+    stdout: JoinHandle<String>,
+    stderr: JoinHandle<String>,
+}
+
+impl Running {
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        // It may have ended already.
+        let _ = Command::new("sh").args(["-c", &kill]).stderr(Stdio::null()).status().unwrap();
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits until something is so, or the program ended; says whether it is so.
+    pub(crate) fn until(&mut self, mut so: impl FnMut() -> bool) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        while !so() {
+            if self.has_ended() {
+                return so();
+            }
+            assert!(Instant::now() < deadline, "waited too long for: {}", self.line);
+            sleep(Duration::from_micros(200));
+        }
+        true
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(mut self) -> Ended {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.has_ended() {
+            if Instant::now() > deadline {
+                self.child.kill().unwrap();
+                panic!("did not end within {PATIENCE:?}: {}", self.line);
+            }
+            sleep(Duration::from_millis(1));
+        }
+        let status = self.child.wait().unwrap();
+        let ended = Ended {
+            line: self.line,
+            code: status.code(),
+            stdout: self.stdout.join().unwrap(),
+            stderr: self.stderr.join().unwrap(),
+        };
+        ended.expect_plain_words();
+        ended
+    }
+}
+
+/// What a program said, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) line: String,
+    /// None if a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// It ended well.
+    #[track_caller]
+    pub(crate) fn succeeds(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self}");
+        self
+    }
+
+    /// It ended with this exit code and said all of these on standard error.
+    #[track_caller]
+    pub(crate) fn fails(self, code: i32, said: &[&str]) -> Self {
+        assert_eq!(self.code, Some(code), "{self}");
+        for words in said {
+            assert!(self.stderr.contains(words), "{words:?} was not said: {self}");
+        }
+        // To read all messages at once: --nocapture.
+        println!("$ {}\n[{code}] {}", self.line, self.stderr.trim_end());
+        self
+    }
+
+    /// It said all of these on standard output.
+    #[track_caller]
+    pub(crate) fn says(self, said: &[&str]) -> Self {
+        for words in said {
+            assert!(self.stdout.contains(words), "{words:?} was not said: {self}");
+        }
+        self
+    }
+
+    /// No panics, and no words that only programmers read.
+    fn expect_plain_words(&self) {
+        for words in ["panicked", "RUST_BACKTRACE", "Some(", "None", "Err(", "Ok(", " { ", "\\x"] {
+            assert!(!self.stderr.contains(words), "{words:?} was said: {self}");
+        }
+        if self.code.is_some_and(|code| code != 0) {
+            let named =
+                ["apus: ", "error: ", "Usage: "].iter().any(|start| self.stderr.contains(start));
+            assert!(named, "nobody knows who failed: {self}");
+        }
+    }
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "$ {}\n{:?}\n{}\n{}", self.line, self.code, self.stdout, self.stderr)
+    }
+}

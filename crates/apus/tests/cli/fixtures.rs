@@ -1,0 +1,182 @@
+//! Real chains, and what a node says about them: every way of running leads to the same bytes.
+
+use crate::desk::{Desk, Fixture, MAIN, REGTEST, SIGNET, fixtures};
+use apus_testkit::{blkfile, chain, oracle};
+use bitcoin::Network;
+use serde_json::{Value, json};
+use std::fs;
+
+/// A whole run's line; more may follow.
+fn sync(fixture: Fixture, hints: &str) -> String {
+    format!("sync --chain {} --blocksdir blocks --hints {hints}", fixture.chain)
+}
+
+fn expect_the_nodes_set(desk: &Desk, snapshot: &str, hints: &str) {
+    assert!(desk.read(snapshot) == desk.read("node.dat"), "{snapshot} differs");
+    assert!(desk.read(hints) == desk.read("msb.hints"), "{hints} differs");
+}
+
+/// Compares a report with the node's words.
+fn expect_the_nodes_numbers(desk: &Desk, report: &Value) {
+    let node = desk.json("gettxoutsetinfo.json");
+    for (ours, theirs) in [
+        ("stop_height", "height"),
+        ("stop_hash", "bestblock"),
+        ("coins", "txouts"),
+        ("coin_transactions", "transactions"),
+        ("bogosize", "bogosize"),
+        ("muhash", "muhash"),
+        ("hash_serialized_3", "hash_serialized_3"),
+    ] {
+        assert_eq!(report[ours], node[theirs], "{ours}");
+    }
+    let satoshi = (node["total_amount"].as_f64().unwrap() * 1e8).round() as u64;
+    assert_eq!(report["total_amount_sat"], satoshi);
+}
+
+#[test]
+fn every_kind_of_hints_gives_the_nodes_set_and_numbers() {
+    for fixture in [MAIN, REGTEST, SIGNET] {
+        for hints in ["msb.hints", "lsb.hints", "snapshot:node.dat"] {
+            let desk = Desk::with(fixture);
+            let line = sync(fixture, hints)
+                + " --out snapshot:utxo.dat --out hints:utxo.hints --report report.json";
+            let node = desk.json("gettxoutsetinfo.json");
+            let words = |name: &str| node[name].as_str().unwrap().to_owned();
+            desk.apus(&line).succeeds().says(&[
+                &words("bestblock"),
+                &words("muhash"),
+                &words("hash_serialized_3"),
+                "Verified: ",
+                "Assumed: scripts and signatures",
+            ]);
+            expect_the_nodes_set(&desk, "utxo.dat", "utxo.hints");
+            expect_the_nodes_numbers(&desk, &desk.json("report.json"));
+            assert_eq!(desk.names("").iter().filter(|name| name.contains("utxo")).count(), 2);
+        }
+    }
+}
+
+#[test]
+fn the_report_says_what_was_proven_and_what_was_not() {
+    for (fixture, enough_work) in [(MAIN, false), (REGTEST, true), (SIGNET, false)] {
+        let desk = Desk::with(fixture);
+        desk.apus(&(sync(fixture, "msb.hints") + " --report report.json")).succeeds();
+        let report = desk.json("report.json");
+        let verified = json!({
+            "blocks": true, "aggregate": true, "supply": true, "bip30": true,
+            "scripts": false, "amounts": false, "order": false,
+            "minimum_chain_work": enough_work,
+        });
+        assert_eq!(report["verified"], verified);
+        assert_eq!(report["assumed"].as_array().unwrap().len(), if enough_work { 3 } else { 4 });
+        assert_eq!(report["chain"], fixture.chain);
+        assert_eq!(report["blocks"], report["stop_height"]);
+        assert_eq!(report["hints"]["start_height"], 1);
+        assert_eq!(report["segments_resumed"], 0);
+        let phases = report["phases"].as_array().unwrap().iter().map(|phase| &phase["phase"]);
+        assert_eq!(phases.collect::<Vec<_>>(), ["headers", "hints", "blocks", "coins"]);
+        assert_eq!(report["warnings"], json!([]));
+    }
+}
+
+#[test]
+fn threads_memory_segments_and_aggregate_change_nothing_in_the_outputs() {
+    let desk = Desk::with(REGTEST);
+    for (index, how) in [
+        "--par 1",
+        "--par 2 --segment-bytes 1",
+        "--par 8 --segment-bytes 5000",
+        "--par 3 --dbcache 4 --segment-bytes 2000",
+        "--aggregate muhash",
+        "--aggregate muhash --par 1 --segment-bytes 3000",
+        "--hints-order msb",
+        "--stopatheight 315 --workdir elsewhere",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let outputs = format!(" --out snapshot:{index}.dat --out hints:{index}.hints {how}");
+        let report = format!(" --report {index}.json");
+        desk.apus(&(sync(REGTEST, "msb.hints") + &outputs + &report)).succeeds();
+        expect_the_nodes_set(&desk, &format!("{index}.dat"), &format!("{index}.hints"));
+        expect_the_nodes_numbers(&desk, &desk.json(&format!("{index}.json")));
+    }
+    assert!(!desk.has("elsewhere"), "the work folder goes when all is done");
+}
+
+#[test]
+fn several_outputs_are_written_at_once() {
+    let desk = Desk::with(REGTEST);
+    let outputs = " --out snapshot:a.dat --out null --out hints:b.hints --out snapshot:c.dat";
+    desk.apus(&(sync(REGTEST, "snapshot:node.dat") + outputs)).succeeds();
+    expect_the_nodes_set(&desk, "a.dat", "b.hints");
+    expect_the_nodes_set(&desk, "c.dat", "b.hints");
+    let outputs = " --out snapshot:./deep/er/utxo.dat";
+    fs::create_dir_all(desk.path("deep/er")).unwrap();
+    desk.apus(&(sync(REGTEST, "lsb.hints") + outputs)).succeeds();
+    expect_the_nodes_set(&desk, "deep/er/utxo.dat", "b.hints");
+}
+
+#[test]
+fn no_output_is_asked_for_and_none_is_made() {
+    let desk = Desk::with(REGTEST);
+    let names = desk.names("");
+    desk.apus(&sync(REGTEST, "msb.hints")).succeeds();
+    desk.apus(&(sync(REGTEST, "msb.hints") + " --out null")).succeeds();
+    assert_eq!(desk.names(""), names);
+}
+
+#[test]
+fn progress_comes_in_every_style() {
+    let desk = Desk::with(MAIN);
+    let run = |style: &str| {
+        desk.apus(&(sync(MAIN, "msb.hints") + " --progress " + style)).succeeds().stderr
+    };
+    assert_eq!(run("none"), "");
+    let plain = run("plain");
+    assert!(plain.contains("chain of 4521 blocks in 1 file, found by their headers"), "{plain}");
+    // Nobody sits at a terminal here.
+    assert_eq!(run("auto").lines().next(), plain.lines().next());
+    let json = run("json");
+    let events: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let phases = |event: &str| -> Vec<&str> {
+        let of_kind = events.iter().filter(|object| object["event"] == event);
+        of_kind.map(|object| object["phase"].as_str().unwrap()).collect()
+    };
+    for event in ["started", "ended"] {
+        assert_eq!(phases(event), ["headers", "hints", "blocks", "coins"]);
+    }
+    assert!(events.iter().any(|event| event["event"] == "chain" && event["height"] == 4521));
+}
+
+#[test]
+fn hints_that_stop_earlier_give_the_set_of_that_block() {
+    let desk = Desk::with(MAIN);
+    let hints = fixtures().join("floresta/bitcoin-175.hints");
+    desk.write("175.hints", &fs::read(hints).unwrap());
+    let line = sync(MAIN, "175.hints") + " --out snapshot:175.dat --out hints:again.hints";
+    desk.apus(&line).succeeds().says(&["175 00000000fd4afcc1"]);
+    let genesis = bitcoin::constants::genesis_block(Network::Bitcoin).block_hash();
+    let magic = Network::Bitcoin.magic().to_bytes();
+    let blocks = blkfile::read_chain(&desk.path("blocks"), magic, genesis);
+    let coins = chain::utxo_set(&blocks[..=175]);
+    assert!(desk.read("175.dat") == oracle::snapshot(magic, blocks[175].block_hash(), &coins));
+    assert_eq!(desk.read("again.hints"), desk.read("175.hints"));
+    desk.apus(&(sync(MAIN, "snapshot:175.dat") + " --stopatheight 175")).succeeds();
+}
+
+#[test]
+fn a_blocks_folder_may_be_a_link_and_its_files_read_only() {
+    let desk = Desk::with(REGTEST);
+    fs::rename(desk.path("blocks"), desk.path("disk")).unwrap();
+    std::os::unix::fs::symlink("disk", desk.path("blocks")).unwrap();
+    for name in desk.names("disk") {
+        let path = desk.path("disk").join(name);
+        let mut permissions = path.metadata().unwrap().permissions();
+        permissions.set_readonly(true);
+        fs::set_permissions(path, permissions).unwrap();
+    }
+    desk.apus(&(sync(REGTEST, "msb.hints") + " --out snapshot:utxo.dat")).succeeds();
+    assert!(desk.read("utxo.dat") == desk.read("node.dat"));
+}

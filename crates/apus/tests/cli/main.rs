@@ -1,0 +1,21 @@
+//! The program from outside, as people run it: command lines in, files, words and exit codes out.
+//!
+//! Every run through [`desk::Desk::apus`] is held to what the program promises whatever happens:
+//! no file of the user's changes, a failure leaves nothing under an output's name, success leaves
+//! nothing but outputs, and nobody ever sees a panic.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
+
+mod bad_blocks;
+mod bad_hints;
+mod bad_usage;
+mod bitcoind;
+mod convert;
+mod desk;
+mod fixtures;
+mod full_disk;
+mod help;
+mod pipes;
+mod resume;
+mod snapshot;
+mod workdir;
