@@ -50,8 +50,27 @@ fuzz_target!(|data: &[u8]| {
         apply(&key, &mut plain, 0);
         plain
     });
+    let sound: Vec<_> = sound_records(&plain[0], network.magic()).collect();
+    let places: Vec<_> = found.iter().map(|(place, _)| (place.offset, place.size)).collect();
+    assert!(places.starts_with(&sound), "{sound:?} were not all found, but {places:?}");
     check_read(&files, buffer_bytes, &found, &plain);
 });
+
+/// Offset and size of the blocks at a file's start that have another record right after them.
+fn sound_records(file: &[u8], magic: [u8; 4]) -> impl Iterator<Item = (u64, u32)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let head: [u8; 8] = *file.get(at..)?.first_chunk()?;
+        let size = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        let end = at + 8 + size as usize;
+        let sound = head[..4] == magic
+            && (80..=4_000_000).contains(&size)
+            && file.get(end..)?.starts_with(&magic);
+        let offset = at as u64 + 8;
+        at = end;
+        sound.then_some((offset, size))
+    })
+}
 
 /// Every place found can be read, and holds what is on disk under the key.
 fn check_read(

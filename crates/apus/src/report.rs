@@ -41,8 +41,8 @@ pub(crate) struct Report {
     pub(crate) verified: Verified,
     /// What was taken for granted, in words.
     pub(crate) assumed: Vec<String>,
-    /// What Bitcoin Core's own table of snapshots says about this set.
-    pub(crate) assumeutxo: Option<AssumeUtxo>,
+    /// Whether Bitcoin Core's own table of snapshots has this very set.
+    pub(crate) in_assumeutxo_table: bool,
     pub(crate) blocks: u64,
     pub(crate) transactions: u64,
     /// Inputs that spend a coin.
@@ -83,15 +83,6 @@ pub(crate) struct Verified {
     pub(crate) bip30: bool,
     /// The chain has the work that the real one is known to have at least.
     pub(crate) minimum_chain_work: bool,
-}
-
-/// An entry of Core's table.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct AssumeUtxo {
-    /// Whether the table has this very set.
-    pub(crate) matches: bool,
-    /// The table's hash for the stop block.
-    pub(crate) hash_serialized_3: String,
 }
 
 /// The hintsfile.
@@ -166,10 +157,7 @@ impl Report {
             bogosize: verdict.coins.bogosize,
             total_amount_sat: verdict.coins.amount as u64,
             muhash: display_hash(&verdict.muhash),
-            assumeutxo: outcome.assumeutxo.map(|known| AssumeUtxo {
-                matches: known == outcome.hash_serialized_3,
-                hash_serialized_3: display_hash(&known),
-            }),
+            in_assumeutxo_table: outcome.in_assumeutxo_table,
             hash_serialized_3,
             verified: Verified {
                 blocks: true,
@@ -306,18 +294,10 @@ impl fmt::Display for Report {
              each coin spent existed and was spent once, BIP-30, the supply."
         )?;
         write!(f, "Assumed: {}.", self.assumed.join("; "))?;
-        match &self.assumeutxo {
-            Some(known) if known.matches => {
-                write!(f, "\nBitcoin Core's own table of snapshots has this very set.")
-            }
-            Some(known) => write!(
-                f,
-                "\nWARNING: Bitcoin Core's own table of snapshots has another set for this block \
-                 ({}).",
-                known.hash_serialized_3
-            ),
-            None => Ok(()),
+        if self.in_assumeutxo_table {
+            write!(f, "\nBitcoin Core's own table of snapshots has this very set.")?;
         }
+        Ok(())
     }
 }
 

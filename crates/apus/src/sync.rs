@@ -201,7 +201,9 @@ fn write_report(path: &Path, report: &Report) -> Result<(), Failure> {
         file.write_all(text.as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()?;
-        fs::rename(&draft, path)
+        fs::rename(&draft, path)?;
+        // The progress goes next: by then the report must be where a power cut leaves it.
+        File::open(parent(path))?.sync_all()
     };
     write().map_err(|error| Failure::io(path, error))
 }

@@ -32,6 +32,8 @@ impl WorkFolder {
             .open(&lock_path)
             .map_err(|error| Failure::io(&lock_path, error))?;
         match lock.try_lock() {
+            // A run that ended in between took the name away: what is locked is another's past.
+            Ok(()) if !is_at(&lock, &lock_path) => Self::open(path),
             Ok(()) => Ok(Self { storage: DirStorage::new(path), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
                 "{} is in use by another run: wait for it, or name another --workdir",
@@ -109,6 +111,15 @@ impl WorkFolder {
             let _ = fs::remove_file(lock);
         }
         let _ = fs::remove_dir(folder);
+    }
+}
+
+/// Whether the open file still is the one of that name.
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+        _ => false,
     }
 }
 

@@ -58,7 +58,10 @@ pub fn read_whole(storage: &dyn Storage, name: &str, limit: u64) -> io::Result<V
     if length > limit {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{} has {length} bytes, more than the {limit} expected", storage.describe(name)),
+            format!(
+                "{} has {length} bytes, more than the {limit} expected",
+                storage.describe(name)
+            ),
         ));
     }
     let mut bytes = Vec::with_capacity(length as usize);

@@ -16,8 +16,8 @@ use apus_chain::{
 };
 use apus_engine::swiftsync::hints::elias_fano::{BitOrder, encode};
 use apus_engine::swiftsync::{Finished, IndexHints, SwiftSync};
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 /// How often progress is told.
@@ -75,18 +75,24 @@ impl Blocks<'_> {
         let halt = AtomicBool::new(false);
         let mut all = done;
         let total = self.total(segments);
+        let workers = self.threads.min(todo.len());
         let failure = std::thread::scope(|scope| {
-            let (send, receive) = bounded::<Outcome>(self.threads);
-            for index in 0..self.threads.min(todo.len()) {
+            let mut failure: Option<(HeightRange, SyncError)> = None;
+            let (send, receive) = sync_channel::<Outcome>(self.threads);
+            for index in 0..workers {
                 let (send, todo, next, halt, counters) =
                     (send.clone(), &todo, &next, &halt, &counters);
-                std::thread::Builder::new()
+                let spawned = std::thread::Builder::new()
                     .name(format!("blocks-{index}"))
-                    .spawn_scoped(scope, move || self.work(todo, next, halt, counters, &send))
-                    .expect("the system has room for as many threads as --par asks for");
+                    .spawn_scoped(scope, move || self.work(todo, next, halt, counters, &send));
+                if let Err(error) = spawned {
+                    halt.store(true, Ordering::Relaxed);
+                    let error = SyncError::Threads { wanted: workers, error };
+                    failure = Some((HeightRange::new(0, 0), error));
+                    break;
+                }
             }
             drop(send);
-            let mut failure: Option<(HeightRange, SyncError)> = None;
             loop {
                 match receive.recv_timeout(PROGRESS_INTERVAL) {
                     Ok((range, outcome)) => {
@@ -138,7 +144,7 @@ impl Blocks<'_> {
         next: &AtomicUsize,
         halt: &AtomicBool,
         counters: &Counters,
-        send: &Sender<Outcome>,
+        send: &SyncSender<Outcome>,
     ) {
         let mut checker = BlockChecker::new();
         let mut fetcher = self.source.fetcher();

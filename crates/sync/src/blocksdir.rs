@@ -12,13 +12,17 @@ pub use finding::Gap;
 use crate::error::ErrorKind;
 use crate::progress::{Event, Observer};
 use crate::source::{BlockFetcher, BlockSource, SourceError, Taken};
-use apus_chain::{BLOCK_SIZE_MAX, BlockError, HeaderChain, Height, HeightRange, Params};
+use apus_chain::{
+    BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
+    HeightRange, Params, ReadError,
+};
 use apus_datadir::{BlkError, BlockFiles, BlockLocation, BlockReader, ScanSummary};
 use finding::{Finding, Settled};
 use from_index::{RECORD_HEAD, Unusable};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 /// Core's block files, and the chain found in them.
@@ -36,6 +40,8 @@ pub struct BlocksDir {
     gap: Gap,
     /// Read buffer of each fetcher.
     buffer_bytes: usize,
+    /// Places found by going through all files, made when an index proves wrong for the first time.
+    rescan: OnceLock<HashMap<Height, Vec<BlockLocation>>>,
 }
 
 /// Whether to look for blocks in Core's index first.
@@ -88,7 +94,16 @@ impl BlocksDir {
         }
         let none = SourceError::NoChain { chain: params.network.name() };
         let Settled { chain, places, copies, gap } = settled.ok_or(none)?;
-        Ok(Self { files, chain, places, copies, from_index, gap, buffer_bytes: 4 << 20 })
+        Ok(Self {
+            files,
+            chain,
+            places,
+            copies,
+            from_index,
+            gap,
+            buffer_bytes: 4 << 20,
+            rescan: OnceLock::new(),
+        })
     }
 
     /// The most-work chain.
@@ -125,17 +140,26 @@ impl BlocksDir {
     /// an index, whatever a look at all the files finds.
     fn other_places(&self, height: Height, tried: BlockLocation) -> Vec<BlockLocation> {
         let mut places = self.copies.get(&height).cloned().unwrap_or_default();
-        if let (true, Some(hash)) = (self.from_index, self.chain.hash(height)) {
-            // A file that cannot be read tells of no copy; the error told is that of the first.
-            let _ = self.files.scan(&mut |header, place| {
-                if apus_hash::sha256d(header) == hash.0 {
-                    places.push(place);
-                }
-                ControlFlow::Continue(())
-            });
+        if self.from_index {
+            let rescan = self.rescan.get_or_init(|| self.scan_for_chain());
+            places.extend(rescan.get(&height).into_iter().flatten());
         }
         places.retain(|place| *place != tried);
         places
+    }
+
+    /// Where the chain's blocks lie, by their headers in the files.
+    fn scan_for_chain(&self) -> HashMap<Height, Vec<BlockLocation>> {
+        let mut found: HashMap<Height, Vec<BlockLocation>> = HashMap::new();
+        // A file that cannot be read tells of no copy; the error told is that of the first.
+        let _ = self.files.scan(&mut |header, place| {
+            let hash = BlockHash(apus_hash::sha256d(header));
+            if let Some(height) = self.chain.height_of(&hash) {
+                found.entry(height).or_default().push(place);
+            }
+            ControlFlow::Continue(())
+        });
+        found
     }
 }
 
@@ -184,8 +208,8 @@ impl BlockFetcher for FilesFetcher<'_> {
         want: HeightRange,
         each: &mut dyn FnMut(Height, &[u8]) -> Taken,
     ) -> Result<(), SourceError> {
-        let (mut damaged, mut stopped) = (Vec::new(), false);
-        let mut wanted = self.wanted(want)?;
+        let mut stopped = false;
+        let (mut wanted, mut damaged) = self.wanted(want)?;
         let head = if self.dir.from_index { RECORD_HEAD as usize } else { 0 };
         let magic = self.dir.files.magic();
         self.reader.read(&mut wanted, &mut |height, place, bytes| {
@@ -237,29 +261,48 @@ fn offer(
 
 impl FilesFetcher<'_> {
     /// What to read for the blocks of `want`: the blocks, or where only a bound of their size is
-    /// known, the records with all the room that they may take.
-    fn wanted(&self, want: HeightRange) -> Result<Vec<(u32, BlockLocation)>, SourceError> {
-        let mut wanted = Vec::with_capacity(want.count() as usize);
+    /// known, the records with all the room that they may take. Beside it the blocks of which an
+    /// index says where they are and nothing is there.
+    fn wanted(
+        &self,
+        want: HeightRange,
+    ) -> Result<(Vec<(u32, BlockLocation)>, Damaged), SourceError> {
+        let (mut wanted, mut nowhere) = (Vec::with_capacity(want.count() as usize), Vec::new());
         for height in want.heights() {
             let Some(&place) = self.dir.places.get(height as usize) else { continue };
             if !self.dir.from_index {
                 wanted.push((height, place));
                 continue;
             }
-            let room = u64::from(place.size) + RECORD_HEAD;
-            let size = if room <= BLOCK_SIZE_MAX as u64 {
-                room as u32
-            } else {
-                // The last block of a file with much room behind it. A place without a record is
-                // read as it is, and turned down.
-                let found = self.dir.files.locate(place.file, place.offset)?;
-                let size = found.map_or(0, |found| found.size);
-                (size + RECORD_HEAD as u32).min(BLOCK_SIZE_MAX as u32)
-            };
-            let offset = place.offset - RECORD_HEAD;
-            wanted.push((height, BlockLocation { file: place.file, offset, size: size.max(80) }));
+            match self.record(place)? {
+                Some(record) => wanted.push((height, record)),
+                None => {
+                    let error =
+                        DecodeError::Read(ReadError::End { offset: 0, needed: HEADER_SIZE });
+                    nowhere.push((height, place, error.into()));
+                }
+            }
         }
-        Ok(wanted)
+        Ok((wanted, nowhere))
+    }
+
+    /// The record of a block whose place came from an index, with all the room that it may take.
+    fn record(&self, place: BlockLocation) -> Result<Option<BlockLocation>, SourceError> {
+        let record = |size: u32| BlockLocation {
+            file: place.file,
+            offset: place.offset - RECORD_HEAD,
+            size: size.saturating_add(RECORD_HEAD as u32).min(BLOCK_SIZE_MAX as u32),
+        };
+        let room = u64::from(place.size);
+        if (HEADER_SIZE as u64..BLOCK_SIZE_MAX as u64).contains(&room) {
+            return Ok(Some(record(place.size)));
+        }
+        if place.offset < RECORD_HEAD {
+            return Ok(None);
+        }
+        // The last block of a file with much room behind it, or a place where no block fits.
+        let found = self.dir.files.locate(place.file, place.offset)?;
+        Ok(found.map(|found| record(found.size)))
     }
 
     /// Tries the other places of a block whose first copy is damaged; says whether the receiver

@@ -2,7 +2,7 @@
 
 use crate::blocksdir::Gap;
 use crate::source::SourceError;
-use apus_chain::{BlockError, BlockHash, CoinError, Height, OutPoint, Txid};
+use apus_chain::{BlockError, BlockHash, CoinError, Height, OutPoint, Txid, UtxoSetHash};
 use apus_engine::storage::Storage;
 use apus_engine::swiftsync::SwiftSyncError;
 use apus_engine::swiftsync::hints::{HintsError, HintsErrorKind};
@@ -123,6 +123,28 @@ pub enum SyncError {
         /// Coins counted by the engine.
         kept: u64,
     },
+    /// Core's own table of snapshots has another set for the stop block.
+    #[error(
+        "the set's hash_serialized_3 is {found}, but Bitcoin Core's own table of snapshots has \
+         {known} for block {stop_hash}: either scripts or amounts that are assumed valid here are \
+         not, or this is a mistake in the program; nothing was written under the output's name"
+    )]
+    AssumeUtxo {
+        /// The stop block.
+        stop_hash: BlockHash,
+        /// What the blocks lead to.
+        found: UtxoSetHash,
+        /// What the table has.
+        known: UtxoSetHash,
+    },
+    /// The system has no room for as many threads.
+    #[error("cannot start {wanted} threads: {error}; ask for fewer with --par")]
+    Threads {
+        /// How many were asked for.
+        wanted: usize,
+        /// What the system says.
+        error: io::Error,
+    },
     /// A group of coins cannot be read back.
     #[error("the coins of transaction {txid} cannot be read back: {error}")]
     Group {
@@ -181,12 +203,6 @@ pub enum SyncError {
         /// The file.
         file: String,
     },
-    /// Somebody else uses the work folder.
-    #[error("{folder} is in use by another run")]
-    WorkdirInUse {
-        /// The work folder.
-        folder: String,
-    },
     /// Files of ours could not be read or written.
     #[error("{file}: {error}{}", remedy(.error))]
     Storage {
@@ -226,19 +242,19 @@ impl SyncError {
             Self::Engine(_)
             | Self::CoinHeight { .. }
             | Self::InvalidBlock { .. }
+            | Self::AssumeUtxo { .. }
             | Self::DuplicateTransaction { .. }
             | Self::BaseNotOnChain { .. } => ErrorKind::Invalid,
             Self::ChainTooShort { .. } => ErrorKind::Invalid,
             Self::NothingToDo | Self::StopHeight { .. } | Self::OtherRun { .. } => ErrorKind::Usage,
-            Self::WorkdirInUse { .. } | Self::OutputExists { .. } | Self::NotAWorkFolder { .. } => {
-                ErrorKind::Usage
-            }
+            Self::OutputExists { .. } | Self::NotAWorkFolder { .. } => ErrorKind::Usage,
             Self::RunDamaged { .. }
             | Self::CoinCount { .. }
             | Self::Group { .. }
             | Self::WorkdirDamaged { .. }
             | Self::Storage { .. }
-            | Self::Random(_) => ErrorKind::Io,
+            | Self::Random(_)
+            | Self::Threads { .. } => ErrorKind::Io,
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }

@@ -10,13 +10,18 @@ use crate::runs::{MergeBudget, RunInfo, merge_runs};
 use crate::sink::{CoinSink, HashSink, HintsSink, SetInfo, SnapshotSink};
 use crate::source::BlockSource;
 use crate::workdir::{Done, Workdir};
-use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, Params, ScriptVerifier};
+use apus_chain::{
+    BlockHash, HeaderChain, Height, HeightRange, Params, ScriptVerifier, UtxoSetHash,
+};
 use apus_engine::storage::Storage;
 use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
 use apus_engine::swiftsync::hints::{HintsInfo, HintsOptions};
 use apus_engine::swiftsync::{SwiftSync, SwiftSyncError, Verdict};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Transactions merged between two looks at progress and interruption: some milliseconds.
+const GROUPS_BETWEEN_NEWS: u64 = 1024;
 
 /// Where the hints come from.
 #[derive(Debug, Clone)]
@@ -93,8 +98,9 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// `hash_serialized_3` in internal order.
     pub hash_serialized_3: [u8; 32],
-    /// What Core's own table of snapshots says of the stop block, in internal order.
-    pub assumeutxo: Option<[u8; 32]>,
+    /// Whether Core's own table of snapshots has this very set. A run that leads to another one
+    /// for a block of the table fails.
+    pub in_assumeutxo_table: bool,
     /// What the hints were, if they came from a hintsfile.
     pub hints: Option<HintsInfo>,
 }
@@ -133,12 +139,7 @@ pub fn run(request: &Request<'_>) -> Result<Outcome, SyncError> {
         enough_work: chain.chain_work() >= request.params.minimum_chain_work,
         verdict,
         hash_serialized_3,
-        assumeutxo: request
-            .params
-            .assumeutxo
-            .iter()
-            .find(|known| known.block_hash == identity.stop_hash)
-            .map(|known| known.hash_serialized),
+        in_assumeutxo_table: request.params.assumeutxo_for(&identity.stop_hash).is_some(),
         hints: hints.info(),
     })
 }
@@ -417,6 +418,7 @@ fn write_out(
     let bytes = runs.iter().map(|run| run.bytes).sum();
     let budget = MergeBudget::new(request.memory_bytes / 2);
     let mut progress = Progress { bytes_total: bytes, ..Progress::default() };
+    let mut groups = 0u64;
     merge_runs(request.workdir, runs, budget, &mut |txid, group| {
         hash.put(txid, group)?;
         for sink in &mut sinks {
@@ -424,6 +426,10 @@ fn write_out(
         }
         progress.coins = hash.coins();
         progress.bytes += 36 + group.len() as u64;
+        groups += 1;
+        if !groups.is_multiple_of(GROUPS_BETWEEN_NEWS) {
+            return Ok(());
+        }
         request.observer.event(Event::Progress(Phase::Coins, progress));
         stop_if_interrupted(request.interrupt)
     })
@@ -436,9 +442,17 @@ fn write_out(
     if hash.coins() != verdict.coins.coins {
         return Err(SyncError::CoinCount { written: hash.coins(), kept: verdict.coins.coins });
     }
+    let found = hash.finish();
+    match request.params.assumeutxo_for(&plan.identity.stop_hash) {
+        Some(known) if known.hash_serialized != found => {
+            let (found, known) = (UtxoSetHash(found), UtxoSetHash(known.hash_serialized));
+            return Err(SyncError::AssumeUtxo { stop_hash: plan.identity.stop_hash, found, known });
+        }
+        _ => {}
+    }
     for sink in sinks {
         sink.finish()?;
     }
     request.observer.event(Event::Ended { phase: Phase::Coins, bytes });
-    Ok(hash.finish())
+    Ok(found)
 }

@@ -61,6 +61,8 @@ struct RunReader {
     rest: u64,
     hash: Sha256,
     sha256: [u8; 32],
+    /// Whether `txid` and `group` hold a record yet.
+    started: bool,
     txid: [u8; 32],
     group: Vec<u8>,
 }
@@ -74,6 +76,7 @@ impl RunReader {
             rest: run.bytes,
             hash: Sha256::new(),
             sha256: run.sha256,
+            started: false,
             txid: [0; 32],
             group: Vec::new(),
         })
@@ -88,7 +91,8 @@ impl RunReader {
         self.read(storage, &mut header)?;
         let (txid, length) = header.split_at(32);
         let length = length.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let ascends = self.group.is_empty() || txid > &self.txid[..];
+        let ascends = !self.started || txid > &self.txid[..];
+        self.started = true;
         if !ascends || length == 0 || length > GROUP_BYTES_MAX {
             return Err(self.damaged(storage));
         }

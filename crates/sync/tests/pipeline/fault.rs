@@ -88,7 +88,7 @@ fn in_a_run_from_nothing() {
 #[test]
 fn in_a_run_that_goes_on() {
     let world = World::small(31);
-    let job = Job { hints: world.snapshot_hints(), ..world.job() };
+    let job = Job { hints: world.snapshot_hints(), memory_bytes: 0, ..world.job() };
     let mut work = job.stopped_after(3);
     // What crashes leave behind: it goes, or nothing depends on it.
     for name in ["merge-0.run", "spill-7.run", "segment-00000099-00000100.part.tmp", "plan.tmp"] {

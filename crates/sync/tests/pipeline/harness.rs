@@ -159,7 +159,7 @@ impl World {
             aggregate: AggregateKind::Sha256,
             stop_height: None,
             threads: 1,
-            memory_bytes: 1 << 20,
+            memory_bytes: 16 << 20,
             segment_bytes: Some(self.chain.iter().map(|b| b.total_size() as u64).sum::<u64>() / 5),
         }
     }
