@@ -57,8 +57,12 @@ impl WorkFolder {
     pub(crate) fn give_up(self, error: SyncError) -> Failure {
         let folder = self.storage.folder();
         // What was computed under hints that proved wrong is in the way of the next ones.
-        let proven_wrong =
-            matches!(error, SyncError::Engine(_) | SyncError::DuplicateTransaction { .. });
+        let proven_wrong = matches!(
+            error,
+            SyncError::Engine(_)
+                | SyncError::DuplicateTransaction { .. }
+                | SyncError::AssumeUtxo { .. }
+        );
         let kept = Self::has_plan(folder) && !proven_wrong;
         if !kept {
             // The failure to tell is the first one.

@@ -96,6 +96,24 @@ fn a_flipped_bit_in_any_part_of_a_block_is_noticed() {
 }
 
 #[test]
+fn a_flipped_bit_of_a_witness_is_noticed() {
+    let laid = Laid::new(37, Some([3; 8]));
+    let blocks = laid.chain.blocks();
+    let witness = |block: &bitcoin::Block| {
+        let inputs = block.txdata[1..].iter().flat_map(|tx| &tx.input);
+        let items = inputs.flat_map(|input| input.witness.iter());
+        items.map(<[u8]>::to_vec).find(|item| item.len() > 60)
+    };
+    let found = (100..).find_map(|height: usize| Some((height, witness(&blocks[height])?)));
+    let (height, item) = found.unwrap();
+    let raw = serialize(&blocks[height]);
+    let place = raw.windows(item.len()).position(|bytes| bytes == item).unwrap() + 30;
+    laid.flip(height, place as isize, 2);
+    let block = format!("block {height} ({})", laid.hash(height));
+    laid.desk.apus(RUN).fails(2, &[&block, &laid.file(height), "bad-witness-merkle-match"]);
+}
+
+#[test]
 fn any_flipped_bit_of_a_real_nodes_file_is_noticed() {
     let desk = Desk::with(REGTEST);
     let good = desk.read("blocks/blk00000.dat");

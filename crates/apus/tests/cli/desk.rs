@@ -229,11 +229,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Sends a signal by its name.
-    pub(crate) fn signal(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.child.id());
+    /// Sends signals by their names, one after the other.
+    pub(crate) fn signal(&self, names: &[&str]) {
+        let kill = |name: &&str| format!("kill -{name} {}", self.child.id());
+        let script = names.iter().map(kill).collect::<Vec<_>>().join(";");
         // It may have ended already.
-        let _ = Command::new("sh").args(["-c", &kill]).stderr(Stdio::null()).status().unwrap();
+        let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
     }
 
     /// Whether it has ended.

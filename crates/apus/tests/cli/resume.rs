@@ -17,8 +17,23 @@ fn segments(desk: &Desk) -> usize {
 }
 
 fn kill(run: Running) -> Ended {
-    run.signal("KILL");
+    run.signal(&["KILL"]);
     run.wait()
+}
+
+/// A run that stands still in the middle of its work.
+fn halted(line: &str, mut reached: impl FnMut(&Desk) -> bool) -> (Desk, Running) {
+    // One that was too fast to be caught says nothing.
+    for _ in 0..20 {
+        let desk = Desk::with(REGTEST);
+        let mut run = desk.start(line);
+        let caught = run.until(|| reached(&desk));
+        run.signal(&["STOP"]);
+        if caught && !run.has_ended() {
+            return (desk, run);
+        }
+    }
+    panic!("never caught: {line}");
 }
 
 /// Whatever is there under an output's name is whole.
@@ -39,10 +54,8 @@ fn expect_done(desk: &Desk) {
 
 /// A run that was interrupted after some segments.
 fn interrupted() -> Desk {
-    let desk = Desk::with(REGTEST);
-    let mut run = desk.start(SYNC);
-    assert!(run.until(|| segments(&desk) >= 3));
-    run.signal("INT");
+    let (desk, run) = halted(SYNC, |desk| segments(desk) >= 3);
+    run.signal(&["INT", "CONT"]);
     run.wait().fails(130, &[]);
     desk
 }
@@ -126,12 +139,8 @@ fn killed_while_it_finishes_it_arrives_all_the_same() {
 #[test]
 fn a_polite_signal_keeps_progress_and_says_so() {
     for signal in ["INT", "TERM"] {
-        let desk = Desk::with(REGTEST);
-        let mut run = desk.start(SYNC);
-        assert!(run.until(|| segments(&desk) >= 3));
-        for signal in ["STOP", signal, "CONT"] {
-            run.signal(signal);
-        }
+        let (desk, run) = halted(SYNC, |desk| segments(desk) >= 3);
+        run.signal(&[signal, "CONT"]);
         let said = ["interrupted", "progress is kept in utxo.dat.work", "same command goes on"];
         run.wait().fails(130, &said);
         assert!(!desk.has("utxo.dat") && !desk.has("report.json"));
@@ -145,12 +154,8 @@ fn a_polite_signal_keeps_progress_and_says_so() {
 
 #[test]
 fn a_signal_before_there_is_progress_says_so() {
-    let desk = Desk::with(REGTEST);
-    let mut run = desk.start(SYNC);
-    assert!(run.until(|| desk.has("utxo.dat.work/lock")));
-    for signal in ["STOP", "INT", "CONT"] {
-        run.signal(signal);
-    }
+    let (desk, run) = halted(SYNC, |desk| desk.has("utxo.dat.work/lock"));
+    run.signal(&["INT", "CONT"]);
     let ended = run.wait();
     match desk.has(WORK) {
         true => ended.fails(130, &["progress is kept"]),
@@ -161,15 +166,29 @@ fn a_signal_before_there_is_progress_says_so() {
 }
 
 #[test]
+fn a_conversion_that_is_interrupted_leaves_nothing() {
+    let line = "hints convert msb.hints --to bitmap --out new --chain regtest --blocksdir blocks";
+    let (desk, run) = halted(line, |desk| desk.has("new.incomplete"));
+    run.signal(&["INT", "CONT"]);
+    let ended = run.wait();
+    if ended.code == Some(130) {
+        ended.fails(130, &["interrupted; nothing was written"]);
+        assert!(!desk.has("new"));
+    } else {
+        // All blocks were done when the signal came.
+        ended.succeeds();
+        desk.apus("hints info new --from bitmap").succeeds();
+    }
+    assert!(!desk.has("new.incomplete"));
+}
+
+#[test]
 fn a_second_run_on_the_same_folder_is_refused() {
-    let desk = Desk::with(REGTEST);
-    let mut first = desk.start(SYNC);
-    assert!(first.until(|| segments(&desk) >= 1));
-    first.signal("STOP");
+    let (desk, first) = halted(SYNC, |desk| segments(desk) >= 1);
     let said = ["utxo.dat.work is in use by another run", "--workdir"];
     desk.apus(SYNC).fails(1, &said);
     desk.apus(&SYNC.replace("utxo.hints", "other.hints")).fails(1, &said);
-    first.signal("CONT");
+    first.signal(&["CONT"]);
     first.wait().succeeds();
     expect_done(&desk);
 }
