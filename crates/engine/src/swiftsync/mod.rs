@@ -118,7 +118,7 @@ pub enum SwiftSyncError {
         "the aggregate does not balance: the hints leave {created} coins to be spent and the \
          blocks spend {spent}{}: the hints are wrong for this chain (made for another stop block \
          or a stale fork, or damaged), or the chain spends a coin twice or one that never was. Get \
-         other hints, or check these with `apus hints check`",
+         other hints",
         if created == spent { ", as many, but not the same ones" } else { "" }
     )]
     Unbalanced {
