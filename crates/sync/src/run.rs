@@ -6,7 +6,7 @@ use crate::error::SyncError;
 use crate::hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
 use crate::plan::{Plan, RunIdentity, divide};
 use crate::progress::{Event, Observer, Phase, Progress};
-use crate::runs::{MergeBudget, RunInfo, merge_runs};
+use crate::runs::{GROUPS_BETWEEN_NEWS, MergeBudget, RunInfo, merge_runs};
 use crate::sink::{CoinSink, HashSink, HintsSink, SetInfo, SnapshotSink};
 use crate::source::BlockSource;
 use crate::workdir::{Done, Workdir};
@@ -19,9 +19,6 @@ use apus_engine::swiftsync::hints::{HintsInfo, HintsOptions};
 use apus_engine::swiftsync::{SwiftSync, SwiftSyncError, Verdict};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Transactions merged between two looks at progress and interruption: some milliseconds.
-const GROUPS_BETWEEN_NEWS: u64 = 1024;
 
 /// Where the hints come from.
 #[derive(Debug, Clone)]
@@ -419,7 +416,8 @@ fn write_out(
     let budget = MergeBudget::new(request.memory_bytes / 2);
     let mut progress = Progress { bytes_total: bytes, ..Progress::default() };
     let mut groups = 0u64;
-    merge_runs(request.workdir, runs, budget, &mut |txid, group| {
+    let go_on = || stop_if_interrupted(request.interrupt);
+    merge_runs(request.workdir, runs, budget, &go_on, &mut |txid, group| {
         hash.put(txid, group)?;
         for sink in &mut sinks {
             sink.put(txid, group)?;
@@ -431,7 +429,7 @@ fn write_out(
             return Ok(());
         }
         request.observer.event(Event::Progress(Phase::Coins, progress));
-        stop_if_interrupted(request.interrupt)
+        go_on()
     })
     .inspect_err(|error| {
         if let SyncError::RunDamaged { run, .. } = error {

@@ -19,6 +19,9 @@ use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 /// there are at most 111,111.
 const GROUP_BYTES_MAX: u32 = 4_000_000 + 26 * 111_111;
 
+/// Transactions merged between two looks at progress and interruption: some milliseconds.
+pub(crate) const GROUPS_BETWEEN_NEWS: u64 = 1024;
+
 /// Takes a transaction's surviving coins.
 pub(crate) type EachGroup<'a> = dyn FnMut(Txid, &[u8]) -> Result<(), SyncError> + 'a;
 
@@ -141,11 +144,13 @@ impl RunReader {
 /// Gives the groups of all runs to `each` by ascending txid.
 ///
 /// The names of runs made on the way begin with [`MERGE`]; they are removed at the end, and by
-/// [`Workdir`](crate::workdir::Workdir) after a crash.
+/// [`Workdir`](crate::workdir::Workdir) after a crash. While they are made, `go_on` is asked every
+/// now and then.
 pub(crate) fn merge_runs(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
     budget: MergeBudget,
+    go_on: &dyn Fn() -> Result<(), SyncError>,
     each: &mut EachGroup<'_>,
 ) -> Result<(), SyncError> {
     let mut runs = runs;
@@ -155,7 +160,7 @@ pub(crate) fn merge_runs(
         for group in runs.chunks(budget.fan_in) {
             let name = format!("{MERGE}{made}.run");
             made += 1;
-            longer.push(merge_into_run(storage, group, budget, name)?);
+            longer.push(merge_into_run(storage, group, budget, name, go_on)?);
             for run in group.iter().filter(|run| run.name.starts_with(MERGE)) {
                 storage.remove(&run.name).at(storage, &run.name)?;
             }
@@ -175,12 +180,17 @@ fn merge_into_run(
     runs: &[RunInfo],
     budget: MergeBudget,
     name: String,
+    go_on: &dyn Fn() -> Result<(), SyncError>,
 ) -> Result<RunInfo, SyncError> {
     let file = storage.create(&name).at(storage, &name)?;
     let mut out = BufWriter::with_capacity(budget.buffer_bytes, file);
     let mut hash = Sha256::new();
-    let mut bytes = 0;
+    let (mut bytes, mut groups) = (0, 0u64);
     merge_once(storage, runs, budget, &mut |txid, group| {
+        groups += 1;
+        if groups.is_multiple_of(GROUPS_BETWEEN_NEWS) {
+            go_on()?;
+        }
         let length = (group.len() as u32).to_le_bytes();
         for part in [&txid.0[..], &length, group] {
             out.write_all(part).at(storage, &name)?;
@@ -275,7 +285,7 @@ mod tests {
         budget: MergeBudget,
     ) -> Result<Records, SyncError> {
         let mut all = Vec::new();
-        merge_runs(storage, runs.to_vec(), budget, &mut |txid, group| {
+        merge_runs(storage, runs.to_vec(), budget, &|| Ok(()), &mut |txid, group| {
             all.push((txid.0, group.to_vec()));
             Ok(())
         })?;
@@ -353,7 +363,7 @@ mod tests {
             copy[place] ^= 1 << bit;
             write(&storage, &infos[damaged].name, &copy);
             // Whoever takes the groups may see before the end that they make no sense.
-            let error = merge_runs(&storage, infos.to_vec(), BUDGET, &mut |txid, group| {
+            let error = merge_runs(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |txid, group| {
                 let right = runs.concat().contains(&(txid.0, group.to_vec()));
                 if judge && !right { Err(unreadable(txid)) } else { Ok(()) }
             });
@@ -426,7 +436,7 @@ mod tests {
         let run = write(&storage, "run", &bytes(&vec![record(1, 3), record(2, 3)]));
         let fails = |error: fn() -> SyncError| {
             let run = vec![run.clone()];
-            merge_runs(&storage, run, BUDGET, &mut |_, _| Err(error())).unwrap_err()
+            merge_runs(&storage, run, BUDGET, &|| Ok(()), &mut |_, _| Err(error())).unwrap_err()
         };
         assert!(matches!(fails(|| unreadable(Txid([1; 32]))), SyncError::Group { .. }));
         assert!(matches!(fails(|| SyncError::Interrupted), SyncError::Interrupted));

@@ -1,10 +1,10 @@
 //! Right input gives the right set, however the run is divided and whatever tells it.
 
-use crate::harness::{Events, HINTS, Job, SET, Truth, World, files, small_chain};
-use apus_chain::{HeightRange, Network, Params};
+use crate::harness::{Events, HINTS, Job, SET, Truth, World, display, files, small_chain};
+use apus_chain::{AssumeUtxo, HeightRange, Network, Params};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_sync::{BlocksDir, Event, Phase, Silent, UseIndex, walk_outputs};
+use apus_sync::{BlocksDir, ErrorKind, Event, Phase, Silent, SyncError, UseIndex, walk_outputs};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, coins_of, is_unspendable};
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::CrashStorage;
@@ -84,6 +84,35 @@ fn the_outcome_tells_the_circumstances() {
     let last = last.unwrap();
     assert_eq!((last.blocks, last.bytes), (last.blocks_total, last.bytes_total));
     assert_eq!(last.coins, world.truth.coins);
+}
+
+/// Core's own table of snapshots is not contradicted.
+#[test]
+fn a_set_that_is_in_cores_table() {
+    let world = World::small(9);
+    let right = world.job().run_afresh().unwrap();
+    let job = |hash_serialized| {
+        let known = AssumeUtxo {
+            height: right.stop_height,
+            block_hash: right.stop_hash,
+            hash_serialized,
+            chain_tx_count: 1,
+        };
+        let mut params = Params::of(Network::Regtest).clone();
+        params.assumeutxo = vec![known].into();
+        Job { params: Box::leak(Box::new(params)), ..world.job() }
+    };
+    assert!(job(right.hash_serialized_3).run_afresh().unwrap().in_assumeutxo_table);
+    let mut wrong = right.hash_serialized_3;
+    wrong[31] ^= 1;
+    let out = CrashStorage::new();
+    let error = job(wrong).run(&CrashStorage::new(), &out).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(matches!(error, SyncError::AssumeUtxo { .. }), "{error}");
+    for hash in [&right.hash_serialized_3, &wrong] {
+        assert!(error.to_string().contains(&display(hash)), "{error}");
+    }
+    assert!(files(&out).keys().all(|name| name.ends_with(".incomplete")));
 }
 
 #[test]
