@@ -111,8 +111,10 @@ pub enum HintError {
     },
     /// Coins that no block of the range creates.
     #[error(
-        "the snapshot names {missing} coins of blocks {range} that these blocks do not create: it \
-         was made for another chain or is damaged"
+        "the snapshot names {missing} coin(s) of blocks {} to {} that these blocks do not create: \
+         it was made for another chain or is damaged",
+        .range.start,
+        .range.end.saturating_sub(1)
     )]
     CoinsMissing {
         /// The heights looked at.

@@ -49,12 +49,7 @@ impl std::fmt::Display for Gap {
             }
         }
         if self.refused_count > 0 {
-            write!(
-                f,
-                "; {} headers were refused: {}",
-                self.refused_count,
-                self.refused.join("; ")
-            )?;
+            write!(f, "; {} header(s) refused: {}", self.refused_count, self.refused.join("; "))?;
         }
         Ok(())
     }
