@@ -1,6 +1,6 @@
 //! The pipeline: a source of blocks, the checks, an engine, checkpoints, sinks.
 //!
-//! [`run`] does one run from start to end; what happens on the way is told as [`Event`]s.
+//! [`run()`] does one run from start to end; what happens on the way is told as [`Event`]s.
 
 mod blocks;
 mod blocksdir;

@@ -37,7 +37,7 @@ struct Bip30 {
 
 impl Bip30 {
     /// Core `validation.cpp`, `ConnectBlock`: BIP-30 is enforced up to the activation of BIP-34 on
-    /// the known chain, and again from [`Params::BIP34_IMPLIES_BIP30_LIMIT`] on, where early
+    /// the known chain, and again from [`BIP34_IMPLIES_BIP30_LIMIT`] on, where early
     /// coinbases hold numbers that are heights to come.
     fn new(params: &Params, chain: &HeaderChain) -> Self {
         let known = match params.bip34_hash {
