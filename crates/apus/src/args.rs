@@ -29,6 +29,12 @@ pub(crate) enum Command {
     Hints(HintsArgs),
     /// Look at and verify UTXO snapshots
     Snapshot(SnapshotArgs),
+    /// Measure: a chain to do it with, the machine's floor, runs side by side
+    #[cfg(feature = "bench")]
+    Bench(crate::bench::BenchArgs),
+    /// Draw runs: height over time, and ratios between them
+    #[cfg(feature = "bench")]
+    Plot(crate::plot::PlotArgs),
 }
 
 const SYNC_EXAMPLES: &str = "\

@@ -5,10 +5,14 @@
 //! blocks, hints or set, 3 input or output, 130 interrupted with progress kept.
 
 mod args;
+#[cfg(feature = "bench")]
+mod bench;
 mod failure;
 mod files;
 mod hints;
 mod machine;
+#[cfg(feature = "bench")]
+mod plot;
 mod print;
 mod render;
 mod report;
@@ -35,6 +39,10 @@ fn main() -> ExitCode {
         Command::Sync(args) => sync::command(&args),
         Command::Hints(args) => hints::command(&args),
         Command::Snapshot(args) => snapshot::command(&args),
+        #[cfg(feature = "bench")]
+        Command::Bench(args) => bench::command(&args),
+        #[cfg(feature = "bench")]
+        Command::Plot(args) => plot::command(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

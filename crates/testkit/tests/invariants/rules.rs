@@ -27,7 +27,8 @@ pub(crate) const RANKS: &[(&str, u32)] = &[
     ("apus-datadir", 2),
     ("apus-engine", 2),
     ("apus-sync", 3),
-    ("apus", 4),
+    ("apus-bench", 4),
+    ("apus", 5),
 ];
 
 /// What tests use and products never do.

@@ -1,0 +1,32 @@
+//! `apus bench`: a chain to measure with, the machine's floor, and runs side by side.
+
+mod chain;
+mod floor;
+mod run;
+
+use crate::failure::Failure;
+use clap::{Args, Subcommand};
+
+#[derive(Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+#[derive(Subcommand)]
+enum BenchCommand {
+    /// Make a chain to measure with
+    Chain(chain::ChainArgs),
+    /// Measure the limits of this machine, and the least time a chain can take on it
+    Floor(floor::FloorArgs),
+    /// Measure Apus, beside Bitcoin Core if wanted, and print ratios
+    Run(run::RunArgs),
+}
+
+pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
+    match &args.command {
+        BenchCommand::Chain(args) => chain::command(args),
+        BenchCommand::Floor(args) => floor::command(args),
+        BenchCommand::Run(args) => run::command(args),
+    }
+}

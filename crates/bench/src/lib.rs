@@ -1,0 +1,15 @@
+//! Measuring Apus: everything that a stranger needs to get the numbers that are claimed.
+//!
+//! - [`maker`]: a regtest chain shaped after the real one, valid under every rule, from a seed.
+//! - [`manifest`]: what such a chain is, in a file beside its blocks.
+//! - [`floor`]: the limits of the machine at hand, and from them the least time a chain can take.
+//! - [`run`]: runs of Apus and of Bitcoin Core on the same blocks, interleaved, with ratios.
+//! - [`plot`]: height over time and ratios between runs, as pictures.
+//!
+//! Nothing here prints; the program does. Nothing here is needed to validate blocks.
+
+pub mod floor;
+pub mod maker;
+pub mod manifest;
+pub mod plot;
+pub mod run;
