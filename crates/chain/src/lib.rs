@@ -48,7 +48,7 @@ pub use header_tree::{
 };
 pub use height::{Height, HeightRange};
 pub use merkle::{Merkle, MerkleScratch, merkle_root};
-pub use muhash::{MuHash, MuHashError};
+pub use muhash::{MuHash, MuHashBatch, MuHashError};
 pub use network::{Network, UnknownNetwork};
 pub use outpoint::{OutPoint, sort_vouts, vout_order};
 pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, Params};
