@@ -253,6 +253,11 @@ impl<'a> BlockView<'a> {
         Some(TxView { raw: self.raw, layout: self.layout, span })
     }
 
+    /// A transaction that is known to be there.
+    pub(crate) fn tx_at(&self, index: usize) -> TxView<'a> {
+        TxView { raw: self.raw, layout: self.layout, span: self.layout.txs[index] }
+    }
+
     /// The transactions, in block order.
     pub fn txs(&self) -> impl ExactSizeIterator<Item = TxView<'a>> + use<'a> {
         let (raw, layout) = (self.raw, self.layout);
@@ -318,7 +323,7 @@ impl<'a> TxView<'a> {
     }
 
     /// Bytes that the stripped form lacks.
-    fn witness_overhead(&self) -> usize {
+    pub(crate) fn witness_overhead(&self) -> usize {
         let marker_and_flag = self.span.body - self.span.start - 4;
         marker_and_flag as usize + self.witness().len()
     }

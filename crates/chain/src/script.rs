@@ -9,6 +9,10 @@ const OP_PUSHDATA1: u8 = 0x4c;
 const OP_PUSHDATA2: u8 = 0x4d;
 const OP_PUSHDATA4: u8 = 0x4e;
 const OP_1: u8 = 0x51;
+const OP_DUP: u8 = 0x76;
+const OP_EQUAL: u8 = 0x87;
+const OP_EQUALVERIFY: u8 = 0x88;
+const OP_HASH160: u8 = 0xa9;
 const OP_CHECKSIG: u8 = 0xac;
 const OP_CHECKSIGVERIFY: u8 = 0xad;
 const OP_CHECKMULTISIG: u8 = 0xae;
@@ -21,6 +25,19 @@ const MULTISIG_SIGOPS: u32 = 20;
 /// Signature operations as Core counts them before it knows what is spent
 /// (`script/script.cpp`, `GetSigOpCount(false)`): up to the first push that runs past the end.
 pub fn legacy_sigops(script: &[u8]) -> u32 {
+    match script {
+        // The forms that nearly all scripts have, which need not be walked through: nothing,
+        // P2WPKH, P2WSH and P2TR, P2SH, P2PKH.
+        [] => 0,
+        [0, 20, hash @ ..] if hash.len() == 20 => 0,
+        [0 | OP_1, 32, hash @ ..] if hash.len() == 32 => 0,
+        [OP_HASH160, 20, hash @ .., OP_EQUAL] if hash.len() == 20 => 0,
+        [OP_DUP, OP_HASH160, 20, hash @ .., OP_EQUALVERIFY, OP_CHECKSIG] if hash.len() == 20 => 1,
+        _ => walked_sigops(script),
+    }
+}
+
+fn walked_sigops(script: &[u8]) -> u32 {
     let mut count = 0;
     let mut rest = script;
     while let Some((&opcode, after)) = rest.split_first() {
@@ -88,6 +105,31 @@ mod tests {
         ) {
             let expected = bitcoin::Script::from_bytes(&script).count_sigops_legacy();
             prop_assert_eq!(legacy_sigops(&script) as usize, expected);
+        }
+
+        #[test]
+        fn sigops_of_usual_forms_are_those_of_the_walk(
+            form in 0usize..5,
+            length in 18usize..36,
+            fill: u8,
+            damage in proptest::option::of((0usize..36, any::<u8>())),
+        ) {
+            let (before, after): (&[u8], &[u8]) = [
+                (&[0, 20][..], &[][..]),
+                (&[0, 32], &[]),
+                (&[OP_1, 32], &[]),
+                (&[OP_HASH160, 20], &[OP_EQUAL]),
+                (&[OP_DUP, OP_HASH160, 20], &[OP_EQUALVERIFY, OP_CHECKSIG]),
+            ][form];
+            for length in [20, 32, length] {
+                let hash = vec![fill; length];
+                let mut script = [before, &hash, after].concat();
+                if let Some((at, byte)) = damage {
+                    let at = at % script.len();
+                    script[at] = byte;
+                }
+                prop_assert_eq!(legacy_sigops(&script), walked_sigops(&script));
+            }
         }
 
         #[test]

@@ -33,6 +33,6 @@ mod vector;
 
 pub use kernel::Kernel;
 pub use keyed::KeyedHasher;
-pub use many::{sha256d_many, sha256d_pairs};
+pub use many::{sha256d_each, sha256d_many, sha256d_pairs};
 pub use message::Message;
 pub use stream::{Sha256, sha256, sha256d};

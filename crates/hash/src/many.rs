@@ -14,8 +14,15 @@ use crate::message::{Message, Padded};
 /// If `messages` and `out` differ in length.
 pub fn sha256d_many(messages: &[Message<'_>], out: &mut [[u8; 32]]) {
     assert_eq!(messages.len(), out.len(), "one digest for each message");
-    for (messages, out) in messages.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
-        double_chunk(&*Engine::current().many, messages, out);
+    sha256d_each(|index| messages[index], out);
+}
+
+/// Double SHA-256 of `message(0)`, `message(1)` and so on, as many as `out` has room for. Each is
+/// asked for more than once and must be the same every time; asking has to be cheap.
+pub fn sha256d_each<'a>(message: impl Fn(usize) -> Message<'a>, out: &mut [[u8; 32]]) {
+    let engine = Engine::current();
+    for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
+        double_chunk(&*engine.many, |index| message(chunk * CHUNK + index), out);
     }
 }
 
@@ -34,16 +41,20 @@ pub(crate) const CHUNK: usize = 1024;
 /// Messages of at least so many blocks are rare enough to be sorted by comparison.
 const LONG: usize = 63;
 
-/// [`sha256d_many`] for at most [`CHUNK`] messages.
-pub(crate) fn double_chunk(many: &dyn Many, messages: &[Message<'_>], out: &mut [[u8; 32]]) {
+/// [`sha256d_each`] for at most [`CHUNK`] messages.
+pub(crate) fn double_chunk<'a>(
+    many: &dyn Many,
+    message: impl Fn(usize) -> Message<'a>,
+    out: &mut [[u8; 32]],
+) {
+    let padded = |index: &u16| Padded::new(&message(usize::from(*index)));
     let mut order = [0; CHUNK];
-    let order = &mut order[..messages.len()];
-    sort_by_blocks(messages, order);
-    let empty = Padded::new(&Message::default());
-    let (mut sorted, mut digests) = ([empty; WIDTH_MAX], [[0; 32]; WIDTH_MAX]);
+    let order = &mut order[..out.len()];
+    sort_by_blocks(|index| padded(&index).blocks(), order);
+    let (mut sorted, mut digests) = ([Padded::EMPTY; WIDTH_MAX], [[0; 32]; WIDTH_MAX]);
     for group in order.rchunks(many.width()) {
         for (sorted, index) in sorted.iter_mut().zip(group) {
-            *sorted = Padded::new(&messages[usize::from(*index)]);
+            *sorted = padded(index);
         }
         many.double(&sorted[..group.len()], &mut digests[..group.len()]);
         for (digest, index) in digests.iter().zip(group) {
@@ -52,18 +63,21 @@ pub(crate) fn double_chunk(many: &dyn Many, messages: &[Message<'_>], out: &mut 
     }
 }
 
-/// Writes the indices of `messages` in order of the number of blocks: a counting sort.
-fn sort_by_blocks(messages: &[Message<'_>], order: &mut [u16]) {
-    let blocks = |index: u16| Padded::new(&messages[usize::from(index)]).blocks();
+/// Writes the indices of as many messages as `order` has places, in order of their numbers of
+/// blocks: a counting sort.
+fn sort_by_blocks(blocks: impl Fn(u16) -> usize, order: &mut [u16]) {
+    let mut classes = [0u8; CHUNK];
+    let classes = &mut classes[..order.len()];
     let mut starts = [0u16; LONG + 2];
-    for message in messages {
-        starts[Padded::new(message).blocks().min(LONG) + 1] += 1;
+    for (index, class) in (0..).zip(&mut *classes) {
+        *class = blocks(index).min(LONG) as u8;
+        starts[usize::from(*class) + 1] += 1;
     }
     for i in 1..starts.len() {
         starts[i] += starts[i - 1];
     }
-    for index in 0..messages.len() as u16 {
-        let place = &mut starts[blocks(index).min(LONG)];
+    for (index, class) in (0..).zip(&*classes) {
+        let place = &mut starts[usize::from(*class)];
         order[usize::from(*place)] = index;
         *place += 1;
     }
@@ -82,9 +96,9 @@ mod tests {
             (0..CHUNK).map(|i| Message::from(&data[..i * i * 37 % data.len()])).collect();
         for count in [0, 1, 2, 100, CHUNK] {
             let mut order = vec![u16::MAX; count];
-            sort_by_blocks(&messages[..count], &mut order);
-            let blocks = |i: &u16| Padded::new(&messages[usize::from(*i)]).blocks();
-            assert!(order.is_sorted_by_key(blocks));
+            let blocks = |i: u16| Padded::new(&messages[usize::from(i)]).blocks();
+            sort_by_blocks(blocks, &mut order);
+            assert!(order.is_sorted_by_key(|i| blocks(*i)));
             order.sort_unstable();
             assert!(order.into_iter().eq(0..count as u16));
         }

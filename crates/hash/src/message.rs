@@ -26,6 +26,9 @@ pub(crate) struct Padded<'a> {
 }
 
 impl<'a> Padded<'a> {
+    /// The message of no bytes.
+    pub(crate) const EMPTY: Self = Self { pieces: [&[]; 3], len: 0 };
+
     #[inline]
     pub(crate) fn new(message: &Message<'a>) -> Self {
         let pieces = message.0;

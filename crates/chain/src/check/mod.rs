@@ -6,6 +6,7 @@
 //! amounts, scripts and spending are an engine's.
 
 mod error;
+mod survey;
 mod transaction;
 mod witness;
 
@@ -19,11 +20,12 @@ use crate::height::Height;
 use crate::merkle::{Merkle, MerkleScratch, merkle_root};
 use crate::outpoint::OutPoint;
 use crate::params::Params;
-use crate::script::{height_push, legacy_sigops};
+use crate::script::height_push;
 use crate::signet::check_signet_solution;
 use crate::verify::ScriptVerifier;
-use apus_hash::{Message, sha256d_many};
-use transaction::{WEIGHT_MAX, check_transaction, is_final};
+use apus_hash::{Message, sha256d_each};
+use survey::Survey;
+use transaction::WEIGHT_MAX;
 use witness::{WitnessScratch, check_witnesses};
 
 /// Greatest cost of signature operations in a block; a legacy one costs four
@@ -111,14 +113,13 @@ impl BlockChecker {
         hash_transactions(&view, txids);
         check_signet(&view, txids, context)?;
         check_merkle_root(&view, txids, merkle)?;
-        check_shape(&view)?;
-        check_each_transaction(&view, txids, outpoints)?;
-        check_sigops(&view)?;
-        check_finality(&view, txids, context)?;
+        let survey = Survey::of(&view, context.height, locktime_cutoff(&view, context), outpoints);
+        check_shape(&view, &survey)?;
+        check_transactions(&survey, txids)?;
         check_coinbase_height(&view, context)?;
         let segwit = context.height >= context.params.segwit_height;
-        check_witnesses(&view, txids, segwit, witness, merkle)?;
-        let weight = view.weight();
+        check_witnesses(&view, txids, segwit, &survey, witness, merkle)?;
+        let weight = survey.weight(raw.len());
         if weight > WEIGHT_MAX {
             return Err(BlockError::Weight { weight });
         }
@@ -127,10 +128,9 @@ impl BlockChecker {
 }
 
 fn hash_transactions(view: &BlockView<'_>, txids: &mut Vec<[u8; 32]>) {
-    let messages: Vec<Message<'_>> = view.txs().map(|tx| Message(tx.id_parts())).collect();
-    txids.clear();
-    txids.resize(messages.len(), [0; 32]);
-    sha256d_many(&messages, txids);
+    // What was there is overwritten, all of it.
+    txids.resize(view.tx_count(), [0; 32]);
+    sha256d_each(|index| Message(view.tx_at(index).id_parts()), txids);
 }
 
 /// The block's solution on a chain that wants one (BIP-325). Without an interpreter to run it, it
@@ -166,63 +166,41 @@ fn check_merkle_root(
 }
 
 /// The size limits and the place of the coinbase (Core `validation.cpp`, `CheckBlock`).
-fn check_shape(view: &BlockView<'_>) -> Result<(), BlockError> {
-    let (txs, size) = (view.tx_count(), view.stripped_size());
+fn check_shape(view: &BlockView<'_>, survey: &Survey) -> Result<(), BlockError> {
+    let (txs, size) = (view.tx_count(), survey.stripped_size);
     if txs == 0 || txs * 4 > WEIGHT_MAX || size * 4 > WEIGHT_MAX {
         return Err(BlockError::Length { txs, size });
     }
-    let mut coinbases = view.txs().enumerate().filter(|(_, tx)| tx.is_coinbase());
-    if coinbases.next().map(|(index, _)| index) != Some(0) {
+    if survey.coinbase != Some(0) {
         return Err(BlockError::CoinbaseMissing);
     }
-    match coinbases.next() {
-        Some((tx, _)) => Err(BlockError::CoinbaseMultiple { tx }),
+    match survey.second_coinbase {
+        Some(tx) => Err(BlockError::CoinbaseMultiple { tx }),
         None => Ok(()),
     }
 }
 
-fn check_each_transaction(
-    view: &BlockView<'_>,
-    txids: &[[u8; 32]],
-    scratch: &mut Vec<[u8; OutPoint::SIZE]>,
-) -> Result<(), BlockError> {
-    for (index, tx) in view.txs().enumerate() {
-        check_transaction(&tx, scratch).map_err(|error| BlockError::Tx {
-            tx: index,
-            txid: Txid(txids[index]),
-            error,
-        })?;
+/// What each transaction must obey: by itself (Core `consensus/tx_check.cpp`), in signature
+/// operations (Core `validation.cpp`, `CheckBlock`), in its lock time (`ContextualCheckBlock`).
+fn check_transactions(survey: &Survey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
+    if let Some((tx, error)) = survey.invalid {
+        return Err(BlockError::Tx { tx, txid: Txid(txids[tx]), error });
     }
-    Ok(())
-}
-
-/// Signature operations in plain sight (Core `consensus/tx_verify.cpp`, `GetLegacySigOpCount`).
-fn check_sigops(view: &BlockView<'_>) -> Result<(), BlockError> {
-    let sigops: u64 = view
-        .txs()
-        .map(|tx| {
-            let inputs: u64 = tx.inputs().map(|i| u64::from(legacy_sigops(i.script_sig()))).sum();
-            let outputs: u64 = tx.outputs().map(|o| u64::from(legacy_sigops(o.script()))).sum();
-            inputs + outputs
-        })
-        .sum();
-    let cost = sigops * WITNESS_SCALE_FACTOR;
-    if cost > SIGOPS_COST_MAX { Err(BlockError::SigOps { cost }) } else { Ok(()) }
-}
-
-/// Lock times, against the median time past where BIP-113 is active
-/// (Core `validation.cpp`, `ContextualCheckBlock`).
-fn check_finality(
-    view: &BlockView<'_>,
-    txids: &[[u8; 32]],
-    context: &BlockContext<'_>,
-) -> Result<(), BlockError> {
-    let csv = context.height >= context.params.csv_height;
-    let cutoff = if csv { context.median_time_past } else { view.time() };
-    match view.txs().position(|tx| !is_final(&tx, context.height, cutoff)) {
+    let cost = survey.sigops * WITNESS_SCALE_FACTOR;
+    if cost > SIGOPS_COST_MAX {
+        return Err(BlockError::SigOps { cost });
+    }
+    match survey.non_final {
         Some(tx) => Err(BlockError::NonFinal { tx, txid: Txid(txids[tx]) }),
         None => Ok(()),
     }
+}
+
+/// The time that lock times are compared with: the median time past where BIP-113 is active
+/// (Core `validation.cpp`, `ContextualCheckBlock`).
+fn locktime_cutoff(view: &BlockView<'_>, context: &BlockContext<'_>) -> u32 {
+    let csv = context.height >= context.params.csv_height;
+    if csv { context.median_time_past } else { view.time() }
 }
 
 /// The height at the start of the coinbase (BIP-34).
