@@ -6,6 +6,15 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// Its name in the folder of a chain.
+pub const FILE_NAME: &str = "manifest.json";
+
+/// A manifest is some two thousand bytes; anything much larger is something else.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// Version of the form. New fields do not change it; another meaning of one does.
 pub const VERSION: u32 = 1;
@@ -21,6 +30,12 @@ pub struct Manifest {
     pub seed: u64,
     /// Whether signatures are real, so that full validation accepts the chain.
     pub signed: bool,
+    /// Full blocks.
+    pub busy_blocks: u32,
+    /// Weight that full blocks come close to.
+    pub block_weight: u32,
+    /// Blocks with coinbases alone after them.
+    pub tail_blocks: u32,
     /// Height of the tip.
     pub height: u32,
     /// Hash of the tip, as people see it.
@@ -47,4 +62,35 @@ pub struct Manifest {
     pub scripts: BTreeMap<String, u64>,
     /// Of all coins spent, how many were so within this many blocks, by the number of blocks.
     pub spent_within: BTreeMap<u32, u64>,
+}
+
+impl Manifest {
+    /// Reads the manifest in the folder of a chain.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        let mut text = String::new();
+        let file = File::open(folder.join(FILE_NAME))?;
+        file.take(BYTES_MAX).read_to_string(&mut text)?;
+        let manifest: Self = serde_json::from_str(&text)?;
+        if manifest.version != VERSION {
+            let text = format!(
+                "a manifest of version {}, but this program reads version {VERSION}: make the chain \
+                 anew",
+                manifest.version
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(manifest)
+    }
+
+    /// Writes it into the folder of a chain so that it is never seen in part, after all that is
+    /// there already.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        let draft = folder.join(format!("{FILE_NAME}.tmp"));
+        let mut file = File::create(&draft)?;
+        file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        fs::rename(&draft, folder.join(FILE_NAME))?;
+        File::open(folder)?.sync_all()
+    }
 }

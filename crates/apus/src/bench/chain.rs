@@ -1,11 +1,248 @@
-//! `apus bench chain`.
+//! `apus bench chain`: makes chains to measure with, and says what they are.
 
-use crate::failure::Failure;
-use clap::Args;
+use crate::failure::{Failure, INTERRUPTED, IO, USAGE};
+use crate::machine::cores;
+use crate::print;
+use crate::report::{bytes, grouped};
+use crate::sync::watch_signals;
+use apus_bench::maker::{self, Made, MakeError, Options, Progress};
+use apus_bench::manifest::{FILE_NAME, Manifest};
+use clap::{Args, Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often a line is printed where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
-pub(crate) struct ChainArgs {}
+pub(crate) struct ChainArgs {
+    #[command(subcommand)]
+    command: ChainCommand,
+}
 
-pub(crate) fn command(_args: &ChainArgs) -> Result<(), Failure> {
-    Err(Failure::usage("not built yet"))
+#[derive(Subcommand)]
+enum ChainCommand {
+    /// Make a regtest chain that is shaped after the real one
+    Make(MakeArgs),
+    /// What a chain is that was made
+    Info(InfoArgs),
+}
+
+const MAKE_EXAMPLES: &str = "\
+Examples:
+  A chain of 1 GB, and what Apus makes of it:
+    apus bench chain make --blocks 620 --seed 1 --out chain
+    apus sync --chain regtest --blocksdir chain/blocks --hints chain/chain.hints
+
+  The same for Bitcoin Core, with all scripts checked; `apus bench chain info chain` tells which
+  block to give to -assumevalid instead of 0:
+    mkdir -p core/regtest && cp -r chain/blocks core/regtest/
+    bitcoind -regtest -datadir=core -reindex -assumevalid=0 -connect=0 -listen=0
+
+DIR gets blocks/ with Bitcoin Core's blk*.dat files, chain.hints (BIP-456) and, last,
+manifest.json. The same arguments give the same bytes on every machine. A chain starts with some two
+hundred blocks that make its first coins, and ends with 2,100 blocks of coinbases alone, as many as
+a node wants to see above a block whose scripts it assumes valid.";
+
+#[derive(Args)]
+#[command(after_help = MAKE_EXAMPLES)]
+struct MakeArgs {
+    /// The shape of the chain
+    #[arg(long, value_enum, default_value_t = Profile::MainnetLike)]
+    profile: Profile,
+
+    /// How many full blocks, of some 1.7 MB each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    blocks: u32,
+
+    /// What everything is drawn from
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+
+    /// Where to: a folder that is not there yet, or empty
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+
+    /// Fill in bytes instead of signatures: quicker, and only for validation that assumes scripts
+    #[arg(long)]
+    unsigned: bool,
+
+    /// Threads that sign; 0 for one on each core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    par: u16,
+
+    /// Weight of full blocks
+    #[arg(long, value_name = "WEIGHT", default_value_t = 4_000_000, hide = true)]
+    block_weight: u32,
+
+    /// Blocks of coinbases alone at the end
+    #[arg(long, value_name = "N", default_value_t = 2_100, hide = true)]
+    tail_blocks: u32,
+}
+
+#[derive(Args)]
+struct InfoArgs {
+    /// The folder of the chain
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Profile {
+    /// Full blocks with the transactions, scripts and ages of coins of recent years
+    MainnetLike,
+}
+
+pub(crate) fn command(args: &ChainArgs) -> Result<(), Failure> {
+    match &args.command {
+        ChainCommand::Make(args) => make(args),
+        ChainCommand::Info(args) => info(args),
+    }
+}
+
+fn make(args: &MakeArgs) -> Result<(), Failure> {
+    let Profile::MainnetLike = args.profile;
+    let options = Options {
+        blocks: args.blocks,
+        seed: args.seed,
+        signed: !args.unsigned,
+        threads: if args.par == 0 { cores() } else { args.par.into() },
+        block_weight: args.block_weight,
+        tail_blocks: args.tail_blocks,
+    };
+    let interrupt = watch_signals()?;
+    let start = Instant::now();
+    let mut shown = Shown::new(start);
+    let made = maker::make(&args.out, &options, &interrupt, &mut |progress| shown.show(progress));
+    shown.end();
+    let folder = args.out.display();
+    match made? {
+        Made::Before(manifest) => print::result(format_args!(
+            "{folder} holds this chain already: {}",
+            in_short(&manifest)
+        )),
+        Made::Now(manifest) => print::result(format_args!(
+            "{folder}: {}, made in {:.1} s",
+            in_short(&manifest),
+            start.elapsed().as_secs_f64()
+        )),
+    }
+}
+
+impl From<MakeError> for Failure {
+    fn from(error: MakeError) -> Self {
+        let code = match error {
+            MakeError::Occupied(_) | MakeError::Arguments(_) => USAGE,
+            MakeError::Io { .. } | MakeError::Hints { .. } => IO,
+            MakeError::Interrupted => INTERRUPTED,
+        };
+        Self { code, message: error.to_string() }
+    }
+}
+
+fn in_short(manifest: &Manifest) -> String {
+    format!(
+        "{} blocks, {}, {} coins",
+        grouped(manifest.height.into()),
+        bytes(manifest.bytes),
+        grouped(manifest.coins)
+    )
+}
+
+/// Progress on standard error: a line that changes on a terminal, else one every few seconds.
+struct Shown {
+    bar: Option<ProgressBar>,
+    start: Instant,
+    last: Instant,
+}
+
+impl Shown {
+    fn new(start: Instant) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+            let style = ProgressStyle::with_template("{spinner} {msg}");
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        });
+        Self { bar, start, last: start }
+    }
+
+    fn show(&mut self, progress: Progress) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(line(progress, self.start.elapsed()));
+                bar.tick();
+            }
+            None if self.last.elapsed() >= LINE_INTERVAL => {
+                self.last = Instant::now();
+                print::aside(line(progress, self.start.elapsed()));
+            }
+            None => {}
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn line(progress: Progress, elapsed: Duration) -> String {
+    let rate = progress.bytes as f64 / elapsed.as_secs_f64().max(0.001);
+    format!(
+        "making: {} of {} full blocks, {} of {} in all, {}, {}/s",
+        grouped(progress.busy.into()),
+        grouped(progress.busy_total.into()),
+        grouped(progress.blocks.into()),
+        grouped(progress.blocks_total.into()),
+        bytes(progress.bytes),
+        bytes(rate as u64)
+    )
+}
+
+fn info(args: &InfoArgs) -> Result<(), Failure> {
+    let path = args.folder.join(FILE_NAME);
+    let manifest = Manifest::read(&args.folder).map_err(|error| Failure::io(&path, error))?;
+    print::result(described(&args.folder, &manifest))
+}
+
+/// A manifest for people.
+fn described(folder: &Path, manifest: &Manifest) -> String {
+    let Manifest { profile, seed, signed, .. } = manifest;
+    let signed = if *signed { "signed" } else { "not signed: for validation that assumes scripts" };
+    let mut text = format!("{}: {profile}, seed {seed}, {signed}\n", folder.display());
+    let mut row = |name: &str, value: String| {
+        let _ = writeln!(text, "  {name:<22}{value}");
+    };
+    row("blocks", grouped(manifest.height.into()));
+    row("full blocks", grouped(manifest.busy_blocks.into()));
+    row("bytes of blocks", format!("{} ({})", grouped(manifest.bytes), bytes(manifest.bytes)));
+    row("tip", manifest.tip_hash.clone());
+    row("last full block", manifest.assumevalid_hash.clone());
+    row("its height", grouped(manifest.assumevalid_height.into()));
+    row("transactions", grouped(manifest.transactions));
+    row("inputs", grouped(manifest.inputs));
+    row("outputs", grouped(manifest.outputs));
+    row("unspendable outputs", grouped(manifest.unspendable));
+    row("coins at the tip", grouped(manifest.coins));
+    row("their sum in satoshi", grouped(manifest.total_amount_sat));
+    let _ = writeln!(text, "outputs that can be spent, by script:");
+    let spendable: u64 = manifest.scripts.values().sum();
+    for (name, count) in &manifest.scripts {
+        let _ = writeln!(text, "  {name:<22}{}", share(*count, spendable));
+    }
+    let _ = writeln!(text, "coins spent, by blocks since they were made:");
+    for (blocks, count) in &manifest.spent_within {
+        let name = format!("at most {}", grouped((*blocks).into()));
+        let _ = writeln!(text, "  {name:<22}{}", share(*count, manifest.inputs));
+    }
+    text.trim_end().to_owned()
+}
+
+fn share(part: u64, whole: u64) -> String {
+    let percent = 100.0 * part as f64 / whole.max(1) as f64;
+    format!("{} ({percent:.1} %)", grouped(part))
 }

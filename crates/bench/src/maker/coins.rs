@@ -1,0 +1,174 @@
+//! [`Coins`]: the coins that wait to be spent, by the height at which they are due.
+//!
+//! Coins that are due after the last block that spends are not kept: they are in nobody's way. So
+//! memory is bounded by what is still to be spent.
+
+use super::keys::Script;
+use super::plan::Spend;
+use super::rng::Rng;
+use super::shape::MATURITY;
+use apus_chain::{Height, HeightRange};
+
+/// A coin that may be spent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Coin {
+    /// Where the id of its transaction is.
+    pub(super) slot: u32,
+    pub(super) vout: u32,
+    pub(super) value: u64,
+    /// Height of the block that made it.
+    pub(super) height: Height,
+    /// Its index among that block's outputs that can be spent.
+    pub(super) index: u32,
+    pub(super) script: Script,
+    pub(super) coinbase: bool,
+}
+
+impl Coin {
+    pub(super) fn spend(&self) -> Spend {
+        Spend { slot: self.slot, vout: self.vout, value: self.value, script: self.script }
+    }
+
+    fn is_mature(&self, height: Height) -> bool {
+        !self.coinbase || height - self.height >= MATURITY
+    }
+}
+
+/// A transaction that has coins, or had some until this block.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    coins: u32,
+    layer: u32,
+}
+
+/// All coins that wait.
+pub(super) struct Coins {
+    busy: HeightRange,
+    height: Height,
+    /// By height from the first busy block on.
+    later: Vec<Vec<Coin>>,
+    /// Those for the block at hand, in random order.
+    due: Vec<Coin>,
+    /// Those that found no room in earlier blocks.
+    over: Vec<Coin>,
+    /// Coinbases that were met before their time, with where they were.
+    immature: Vec<(usize, Coin)>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    free_after_block: Vec<u32>,
+}
+
+impl Coins {
+    pub(super) fn new(busy: HeightRange) -> Self {
+        Self {
+            busy,
+            height: 0,
+            later: vec![Vec::new(); busy.count() as usize],
+            due: Vec::new(),
+            over: Vec::new(),
+            immature: Vec::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            free_after_block: Vec::new(),
+        }
+    }
+
+    fn place(&self, height: Height) -> Option<usize> {
+        self.busy.contains(height).then(|| (height - self.busy.start) as usize)
+    }
+
+    pub(super) fn start_block(&mut self, height: Height, rng: &mut Rng) {
+        self.height = height;
+        if let Some(place) = self.place(height) {
+            self.due = std::mem::take(&mut self.later[place]);
+            rng.shuffle(&mut self.due);
+        }
+    }
+
+    /// Ends the block; tells how many slots there are.
+    pub(super) fn end_block(&mut self) -> usize {
+        for (place, coin) in self.immature.drain(..) {
+            self.later[place].push(coin);
+        }
+        self.over.append(&mut self.due);
+        self.free.append(&mut self.free_after_block);
+        self.slots.len()
+    }
+
+    /// A slot for a new transaction. What was spent by the block at hand stays where it is until
+    /// its end, for others of its transactions read it.
+    pub(super) fn new_slot(&mut self, layer: u32) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        self.slots[slot as usize] = Slot { coins: 0, layer };
+        slot
+    }
+
+    /// Says that all coins of a transaction are added.
+    pub(super) fn end_slot(&mut self, slot: u32) {
+        if self.slots[slot as usize].coins == 0 {
+            self.free_after_block.push(slot);
+        }
+    }
+
+    /// The layer of a transaction that spends a coin.
+    pub(super) fn layer_above(&self, coin: &Coin) -> u32 {
+        if coin.height == self.height { self.slots[coin.slot as usize].layer + 1 } else { 0 }
+    }
+
+    /// Adds a coin, to be spent at `due` if ever.
+    pub(super) fn add(&mut self, coin: Coin, due: Option<Height>, rng: &mut Rng) {
+        let Some(place) = due.and_then(|due| self.place(due)) else { return };
+        self.slots[coin.slot as usize].coins += 1;
+        if due == Some(self.height) {
+            self.due.push(coin);
+            let (last, other) = (self.due.len() - 1, rng.index(self.due.len()));
+            self.due.swap(last, other);
+        } else {
+            self.later[place].push(coin);
+        }
+    }
+
+    /// Takes a coin: one that is due, else one that was due before, else the next that will be.
+    pub(super) fn take(&mut self) -> Option<Coin> {
+        let coin = self.due.pop().or_else(|| self.over.pop()).or_else(|| self.take_early())?;
+        let slot = &mut self.slots[coin.slot as usize];
+        slot.coins -= 1;
+        if slot.coins == 0 {
+            self.free_after_block.push(coin.slot);
+        }
+        Some(coin)
+    }
+
+    fn take_early(&mut self) -> Option<Coin> {
+        for place in self.place(self.height)? + 1..self.later.len() {
+            while let Some(coin) = self.later[place].pop() {
+                if coin.is_mature(self.height) {
+                    return Some(coin);
+                }
+                self.immature.push((place, coin));
+            }
+        }
+        None
+    }
+
+    /// Undoes the last [`take`](Self::take).
+    pub(super) fn give_back(&mut self, coin: Coin) {
+        let slot = &mut self.slots[coin.slot as usize];
+        if slot.coins == 0 {
+            self.free_after_block.pop();
+        }
+        slot.coins += 1;
+        self.due.push(coin);
+    }
+
+    /// Makes the most valuable of the next `sight` due coins the very next.
+    pub(super) fn bring_forward_the_richest(&mut self, sight: usize) {
+        let Some(last) = self.due.len().checked_sub(1) else { return };
+        let first = (last + 1).saturating_sub(sight);
+        let richest = (first..=last).max_by_key(|&place| (self.due[place].value, place));
+        self.due.swap(last, richest.unwrap_or(last));
+    }
+}

@@ -1,0 +1,144 @@
+//! [`ChainFolder`]: the files of a chain being made, which vanish unless it is finished.
+//!
+//! Block files are as Bitcoin Core lays them down (`node/blockstorage.cpp`): records of magic, size
+//! and block, a new file when one would reach 128 MiB, all of it XORed with a key by its place in
+//! the file. There is neither an index nor undo data.
+
+use super::error::MakeError;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Core `node/blockstorage.h`, `MAX_BLOCKFILE_SIZE`.
+const FILE_BYTES_MAX: usize = 0x0800_0000;
+
+/// A folder that is removed with what was put into it, unless it is [kept](Self::keep).
+pub(super) struct ChainFolder {
+    folder: PathBuf,
+    /// What to remove; all of it is ours.
+    ours: Vec<PathBuf>,
+}
+
+impl ChainFolder {
+    /// Makes the folder, or takes it if it is there and empty.
+    pub(super) fn create(folder: &Path) -> Result<Self, MakeError> {
+        let mut this = Self { folder: folder.to_owned(), ours: Vec::new() };
+        if !folder.exists() {
+            fs::create_dir_all(folder).map_err(MakeError::io(folder))?;
+            this.ours.push(folder.to_owned());
+        }
+        let mut entries = fs::read_dir(folder).map_err(MakeError::io(folder))?;
+        if entries.next().is_some() {
+            return Err(MakeError::Occupied(folder.to_owned()));
+        }
+        for name in ["blocks", "chain.hints", super::super::manifest::FILE_NAME] {
+            this.ours.push(folder.join(name));
+        }
+        let blocks = this.blocks();
+        fs::create_dir(&blocks).map_err(MakeError::io(&blocks))?;
+        Ok(this)
+    }
+
+    pub(super) fn blocks(&self) -> PathBuf {
+        self.folder.join("blocks")
+    }
+
+    pub(super) fn hints(&self) -> PathBuf {
+        self.folder.join("chain.hints")
+    }
+
+    /// Says that the chain is whole.
+    pub(super) fn keep(mut self) {
+        self.ours.clear();
+    }
+}
+
+impl Drop for ChainFolder {
+    fn drop(&mut self) {
+        for path in self.ours.iter().rev() {
+            // What cannot be removed is found by who looks: there is no manifest.
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
+    }
+}
+
+/// Block files being written.
+pub(super) struct BlockFiles {
+    folder: PathBuf,
+    magic: [u8; 4],
+    key: [u8; 8],
+    number: usize,
+    path: PathBuf,
+    file: File,
+    offset: usize,
+    record: Vec<u8>,
+    file_bytes_max: usize,
+}
+
+impl BlockFiles {
+    /// Starts the first file, and writes the key into `xor.dat`.
+    pub(super) fn create(folder: &Path, magic: [u8; 4], key: [u8; 8]) -> Result<Self, MakeError> {
+        let xor = folder.join("xor.dat");
+        fs::write(&xor, key).map_err(MakeError::io(&xor))?;
+        let path = path_of(folder, 0);
+        Ok(Self {
+            folder: folder.to_owned(),
+            magic,
+            key,
+            number: 0,
+            file: File::create(&path).map_err(MakeError::io(&path))?,
+            path,
+            offset: 0,
+            record: Vec::new(),
+            file_bytes_max: FILE_BYTES_MAX,
+        })
+    }
+
+    /// Adds a block.
+    pub(super) fn put(&mut self, block: &[u8]) -> Result<(), MakeError> {
+        if self.offset > 0 && self.offset + 8 + block.len() >= self.file_bytes_max {
+            self.next_file()?;
+        }
+        self.record.clear();
+        self.record.extend(self.magic);
+        self.record.extend((block.len() as u32).to_le_bytes());
+        self.record.extend_from_slice(block);
+        xor(&mut self.record, self.key, self.offset);
+        self.file.write_all(&self.record).map_err(MakeError::io(&self.path))?;
+        self.offset += self.record.len();
+        Ok(())
+    }
+
+    fn next_file(&mut self) -> Result<(), MakeError> {
+        self.file.sync_data().map_err(MakeError::io(&self.path))?;
+        self.number += 1;
+        self.path = path_of(&self.folder, self.number);
+        self.file = File::create(&self.path).map_err(MakeError::io(&self.path))?;
+        self.offset = 0;
+        Ok(())
+    }
+
+    /// Makes sure that all is on disk.
+    pub(super) fn finish(self) -> Result<(), MakeError> {
+        self.file.sync_data().map_err(MakeError::io(&self.path))?;
+        sync_names(&self.folder)
+    }
+}
+
+/// Makes names in a folder durable.
+pub(super) fn sync_names(folder: &Path) -> Result<(), MakeError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(MakeError::io(folder))
+}
+
+fn path_of(folder: &Path, number: usize) -> PathBuf {
+    folder.join(format!("blk{number:05}.dat"))
+}
+
+fn xor(bytes: &mut [u8], mut key: [u8; 8], offset: usize) {
+    key.rotate_left(offset % 8);
+    let (words, rest) = bytes.as_chunks_mut::<8>();
+    for word in words {
+        *word = (u64::from_le_bytes(*word) ^ u64::from_le_bytes(key)).to_le_bytes();
+    }
+    rest.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+}
