@@ -151,6 +151,9 @@ pub(crate) enum Validation {
 pub(crate) enum AggregateArg {
     Sha256,
     Muhash,
+    /// No proof at all, to measure what one costs; nothing is written
+    #[value(hide = true)]
+    None,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -7,7 +7,7 @@ use crate::failure::{Failure, option_for};
 use crate::files::Content;
 use crate::print;
 use crate::report::{bytes, grouped};
-use crate::sync::{Job, run};
+use crate::sync::{Job, prove};
 use apus_chain::{Height, HeightRange};
 use apus_engine::swiftsync::hints::bitmap::BitmapDecoder;
 use apus_engine::swiftsync::hints::btcd::BtcdDecoder;
@@ -157,7 +157,7 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
 }
 
 fn check(args: &HintsCheckArgs) -> Result<(), Failure> {
-    let report = run(&Job {
+    let report = prove(&Job {
         source: &args.source,
         hints: &args.hints,
         run: &args.run,

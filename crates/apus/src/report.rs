@@ -116,7 +116,6 @@ pub(crate) struct Sample {
 /// What only the one who ran it knows.
 pub(crate) struct Circumstances {
     pub(crate) network: Network,
-    pub(crate) aggregate: AggregateKind,
     pub(crate) threads: usize,
     pub(crate) dbcache_mib: u64,
     pub(crate) wall_seconds: f64,
@@ -139,16 +138,15 @@ impl Report {
     pub(crate) fn new(outcome: &Outcome, around: Circumstances) -> Self {
         let verdict = &outcome.verdict;
         let counts = verdict.counts;
+        // BIP-30 and the supply follow from each coin's having been created and spent once.
+        let proven = verdict.aggregate != AggregateKind::None;
         let hash_serialized_3 = display_hash(&outcome.hash_serialized_3);
         Self {
             version: VERSION,
             chain: around.network.name(),
             engine: "swiftsync",
             validation: "assumevalid",
-            aggregate: match around.aggregate {
-                AggregateKind::Sha256 => "sha256",
-                AggregateKind::MuHash => "muhash",
-            },
+            aggregate: verdict.aggregate.name(),
             stop_height: outcome.stop_height,
             stop_hash: outcome.stop_hash.to_string(),
             tip_height: outcome.tip_height,
@@ -164,9 +162,9 @@ impl Report {
                 scripts: false,
                 amounts: false,
                 order: false,
-                aggregate: true,
-                supply: true,
-                bip30: true,
+                aggregate: proven,
+                supply: proven,
+                bip30: proven,
                 minimum_chain_work: outcome.enough_work,
             },
             assumed: assumed(outcome),
@@ -216,6 +214,10 @@ fn assumed(outcome: &Outcome) -> Vec<String> {
          signature operations of spent coins are within the rules"
             .to_owned(),
     ];
+    if outcome.verdict.aggregate == AggregateKind::None {
+        assumed
+            .push("the hints are right: nothing was added up, so the set is not proven".to_owned());
+    }
     if !outcome.enough_work {
         assumed.push(
             "this is the real chain although it has less work than the real one is known to have"
@@ -288,10 +290,13 @@ impl fmt::Display for Report {
             writeln!(f, "{name:<18} {value}")?;
         }
         writeln!(f)?;
+        let coins = match self.verified.aggregate {
+            true => ", that each coin spent existed and was spent once, BIP-30, the supply",
+            false => ". Not the coins",
+        };
         writeln!(
             f,
-            "Verified: headers and proof of work, every block rule that needs no spent coins, that \
-             each coin spent existed and was spent once, BIP-30, the supply."
+            "Verified: headers and proof of work, every block rule that needs no spent coins{coins}."
         )?;
         write!(f, "Assumed: {}.", self.assumed.join("; "))?;
         if self.in_assumeutxo_table {

@@ -5,7 +5,7 @@ use crate::failure::{Failure, IO};
 use crate::files::Content;
 use crate::print;
 use crate::report::{bitcoins, bytes, display_hash, grouped};
-use crate::sync::{Job, run};
+use crate::sync::{Job, prove};
 use apus_chain::{Network, Params};
 use apus_datadir::ErrorKind;
 use apus_datadir::snapshot::{SnapshotError, SnapshotInfo, SnapshotReader, snapshot_info};
@@ -90,7 +90,7 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
 /// is computed from the blocks alone, and its hash must be the snapshot's.
 fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
     let claimed = read(&args.file, Some(args.source.chain), false)?;
-    let report = run(&Job {
+    let report = prove(&Job {
         source: &args.source,
         hints: &HintsArg::Snapshot(args.file.clone()),
         run: &args.run,

@@ -42,6 +42,14 @@ pub(crate) struct Job<'a> {
     pub(crate) stop_height: Option<u32>,
 }
 
+/// A run whose whole purpose is the proof.
+pub(crate) fn prove(job: &Job<'_>) -> Result<Report, Failure> {
+    match job.run.aggregate {
+        AggregateArg::None => Err(Failure::usage("--aggregate none proves nothing")),
+        _ => run(job),
+    }
+}
+
 /// Does a run from start to end, report and clean-up included.
 pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let params = Params::of(job.source.chain);
@@ -59,6 +67,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let aggregate = match job.run.aggregate {
         AggregateArg::Sha256 => AggregateKind::Sha256,
         AggregateArg::Muhash => AggregateKind::MuHash,
+        AggregateArg::None => AggregateKind::None,
     };
     let threads = match job.run.par {
         0 => cores(),
@@ -97,7 +106,6 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         &outcome,
         Circumstances {
             network: job.source.chain,
-            aggregate,
             threads,
             dbcache_mib: job.run.dbcache,
             wall_seconds: record.wall_seconds,

@@ -73,6 +73,12 @@ pub enum SyncError {
         /// What lies beyond.
         gap: Gap,
     },
+    /// Files are to be written of a set that would not be proven.
+    #[error(
+        "without an aggregate nothing proves the hints right, so no file is written: leave the \
+         outputs out, or use another aggregate"
+    )]
+    Unproven,
     /// The hints end at no block after genesis.
     #[error("the hints stop at height 0: there is nothing to do")]
     NothingToDo,
@@ -246,7 +252,10 @@ impl SyncError {
             | Self::DuplicateTransaction { .. }
             | Self::BaseNotOnChain { .. } => ErrorKind::Invalid,
             Self::ChainTooShort { .. } => ErrorKind::Invalid,
-            Self::NothingToDo | Self::StopHeight { .. } | Self::OtherRun { .. } => ErrorKind::Usage,
+            Self::NothingToDo
+            | Self::Unproven
+            | Self::StopHeight { .. }
+            | Self::OtherRun { .. } => ErrorKind::Usage,
             Self::OutputExists { .. } | Self::NotAWorkFolder { .. } => ErrorKind::Usage,
             Self::RunDamaged { .. }
             | Self::CoinCount { .. }

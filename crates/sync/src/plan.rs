@@ -70,10 +70,7 @@ impl Plan {
         out.extend_from_slice(&stop.to_le_bytes());
         out.extend_from_slice(&stop_hash.0);
         out.extend_from_slice(hints);
-        out.push(match aggregate {
-            AggregateKind::Sha256 => 0,
-            AggregateKind::MuHash => 1,
-        });
+        out.push(aggregate.code());
         out.extend_from_slice(&self.secret.0);
         out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
         for segment in &self.segments {
@@ -99,11 +96,7 @@ impl Plan {
             stop: reader.u32().ok()?,
             stop_hash: BlockHash(*reader.array().ok()?),
             hints: *reader.array().ok()?,
-            aggregate: match reader.u8().ok()? {
-                0 => AggregateKind::Sha256,
-                1 => AggregateKind::MuHash,
-                _ => return None,
-            },
+            aggregate: AggregateKind::from_code(reader.u8().ok()?)?,
         };
         let secret = Secret(*reader.array().ok()?);
         let mut segments = Vec::new();

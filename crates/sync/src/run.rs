@@ -106,6 +106,9 @@ pub struct Outcome {
 ///
 /// The progress stays in the work folder: once the outcome is told, call [`discard_progress`].
 pub fn run(request: &Request<'_>) -> Result<Outcome, SyncError> {
+    if request.aggregate == AggregateKind::None && !request.outputs.is_empty() {
+        return Err(SyncError::Unproven);
+    }
     let (dir, hints) = chain_and_hints(request)?;
     let (workdir, plan, done, provider) = hints.plan(request, &dir)?;
     let chain = dir.chain();

@@ -11,7 +11,7 @@
 //! after BIP-457, with the key always secret), and MuHash3072, which needs no key and costs some
 //! fifty times more.
 
-use apus_chain::{BlockHash, MuHash, OutPoint};
+use apus_chain::{BlockHash, MuHash, MuHashBatch, OutPoint};
 use apus_hash::{KeyedHasher, Sha256};
 
 /// Which aggregate a run uses.
@@ -21,6 +21,38 @@ pub enum AggregateKind {
     Sha256,
     /// MuHash3072, without a key.
     MuHash,
+    /// Nothing is added up, so nothing is proven: how fast a run could be if the proof were free.
+    None,
+}
+
+impl AggregateKind {
+    /// The kind in byte forms.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Sha256 => 0,
+            Self::MuHash => 1,
+            Self::None => 2,
+        }
+    }
+
+    /// The reverse of [`code`](Self::code).
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Sha256),
+            1 => Some(Self::MuHash),
+            2 => Some(Self::None),
+            _ => None,
+        }
+    }
+
+    /// The kind as the command line and reports spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::MuHash => "muhash",
+            Self::None => "none",
+        }
+    }
 }
 
 /// The node's secret from which the key of a run is made: 32 random bytes.
@@ -63,22 +95,90 @@ impl Aggregator {
         match self.kind {
             AggregateKind::Sha256 => Sums::Sha256 { created: [0; 4], spent: [0; 4] },
             AggregateKind::MuHash => Sums::MuHash(Box::new(MuHash::new())),
+            AggregateKind::None => Sums::None,
         }
     }
 
-    /// Adds outpoints, in wire form, that were created and do not survive.
-    pub fn create(&self, sums: &mut Sums, outpoints: &[[u8; OutPoint::SIZE]]) {
-        match sums {
-            Sums::Sha256 { created, .. } => self.hasher.sum_many(outpoints, created),
-            Sums::MuHash(muhash) => outpoints.iter().for_each(|o| muhash.insert(o)),
+    /// Starts adding.
+    pub fn begin(&self) -> Adding {
+        let room = || Vec::with_capacity(OUTPOINTS_AT_ONCE);
+        match self.kind {
+            AggregateKind::Sha256 => Adding(Running::Sha256 {
+                hasher: self.hasher.clone(),
+                created: Adder { pending: room(), sum: [0; 4] },
+                spent: Adder { pending: room(), sum: [0; 4] },
+            }),
+            AggregateKind::MuHash => Adding(Running::MuHash(Box::default())),
+            AggregateKind::None => Adding(Running::None),
+        }
+    }
+}
+
+/// Outpoints on their way into [`Sums`]. Gathered, since many are hashed at once several times
+/// faster than one by one.
+pub struct Adding(Running);
+
+enum Running {
+    Sha256 { hasher: KeyedHasher, created: Adder, spent: Adder },
+    MuHash(Box<MuHashBatch>),
+    None,
+}
+
+/// One running sum and what is to be added to it.
+struct Adder {
+    pending: Vec<[u8; OutPoint::SIZE]>,
+    sum: [u64; 4],
+}
+
+/// Enough for many times all lanes of a kernel, and little enough to stay in the first-level cache.
+const OUTPOINTS_AT_ONCE: usize = 256;
+
+impl Adder {
+    #[inline]
+    fn add(&mut self, hasher: &KeyedHasher, outpoint: &[u8; OutPoint::SIZE]) {
+        self.pending.push(*outpoint);
+        if self.pending.len() == OUTPOINTS_AT_ONCE {
+            self.flush(hasher);
         }
     }
 
-    /// Adds outpoints, in wire form, that were spent.
-    pub fn spend(&self, sums: &mut Sums, outpoints: &[[u8; OutPoint::SIZE]]) {
-        match sums {
-            Sums::Sha256 { spent, .. } => self.hasher.sum_many(outpoints, spent),
-            Sums::MuHash(muhash) => outpoints.iter().for_each(|o| muhash.remove(o)),
+    fn flush(&mut self, hasher: &KeyedHasher) {
+        hasher.sum_many(&self.pending, &mut self.sum);
+        self.pending.clear();
+    }
+}
+
+impl Adding {
+    /// Adds an outpoint, in wire form, that was created and does not survive.
+    #[inline]
+    pub fn create(&mut self, outpoint: &[u8; OutPoint::SIZE]) {
+        match &mut self.0 {
+            Running::Sha256 { hasher, created, .. } => created.add(hasher, outpoint),
+            Running::MuHash(muhash) => muhash.insert(outpoint),
+            Running::None => {}
+        }
+    }
+
+    /// Adds an outpoint, in wire form, that was spent.
+    #[inline]
+    pub fn spend(&mut self, outpoint: &[u8; OutPoint::SIZE]) {
+        match &mut self.0 {
+            Running::Sha256 { hasher, spent, .. } => spent.add(hasher, outpoint),
+            Running::MuHash(muhash) => muhash.remove(outpoint),
+            Running::None => {}
+        }
+    }
+
+    /// The sums of all that was added.
+    pub fn finish(self) -> Sums {
+        match self.0 {
+            Running::Sha256 { hasher, mut created, mut spent } => {
+                created.flush(&hasher);
+                spent.flush(&hasher);
+                Sums::Sha256 { created: created.sum, spent: spent.sum }
+            }
+            Running::MuHash(muhash) => Sums::MuHash(Box::new(muhash.finish())),
+            Running::None => Sums::None,
         }
     }
 }
@@ -95,11 +195,13 @@ pub enum Sums {
     },
     /// Product of the created over product of the spent.
     MuHash(Box<MuHash>),
+    /// Nothing was added up.
+    None,
 }
 
 /// Two partial results cannot be merged since their sums are of different kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("one part was aggregated with SHA-256, the other with MuHash")]
+#[error("the parts were aggregated in different ways")]
 pub struct KindMismatch;
 
 /// Bytes of the encoded form of a SHA-256 aggregate: two sums of 32 bytes.
@@ -111,6 +213,7 @@ impl Sums {
         match self {
             Self::Sha256 { .. } => AggregateKind::Sha256,
             Self::MuHash(_) => AggregateKind::MuHash,
+            Self::None => AggregateKind::None,
         }
     }
 
@@ -125,39 +228,40 @@ impl Sums {
                 add_256(spent, other_spent);
             }
             (Self::MuHash(muhash), Self::MuHash(other)) => muhash.combine(other),
+            (Self::None, Self::None) => {}
             _ => return Err(KindMismatch),
         }
         Ok(())
     }
 
-    /// Whether everything created here was spent here, and nothing else was.
+    /// Whether everything created here was spent here, and nothing else was. Where nothing was
+    /// added up, nothing speaks against it, and nothing for it.
     pub fn is_balanced(&self) -> bool {
         match self {
             Self::Sha256 { created, spent } => created == spent,
             Self::MuHash(muhash) => muhash.is_balanced(),
+            Self::None => true,
         }
     }
 
     /// Appends the encoded form: a byte for the kind, then the sums, little-endian.
     pub fn write(&self, out: &mut Vec<u8>) {
+        out.push(self.kind().code());
         match self {
             Self::Sha256 { created, spent } => {
-                out.push(0);
                 for limb in created.iter().chain(spent) {
                     out.extend_from_slice(&limb.to_le_bytes());
                 }
             }
-            Self::MuHash(muhash) => {
-                out.push(1);
-                out.extend_from_slice(&muhash.to_bytes());
-            }
+            Self::MuHash(muhash) => out.extend_from_slice(&muhash.to_bytes()),
+            Self::None => {}
         }
     }
 
     /// Reads what [`write`](Self::write) wrote.
     pub fn read(reader: &mut apus_chain::Reader<'_>) -> Option<Self> {
-        match reader.u8().ok()? {
-            0 => {
+        match AggregateKind::from_code(reader.u8().ok()?)? {
+            AggregateKind::Sha256 => {
                 let bytes = reader.array::<SHA256_SIZE>().ok()?;
                 let mut limbs = [0; 8];
                 for (limb, bytes) in limbs.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -166,8 +270,10 @@ impl Sums {
                 let [a, b, c, d, e, f, g, h] = limbs;
                 Some(Self::Sha256 { created: [a, b, c, d], spent: [e, f, g, h] })
             }
-            1 => Some(Self::MuHash(Box::new(MuHash::from_bytes(reader.array().ok()?).ok()?))),
-            _ => None,
+            AggregateKind::MuHash => {
+                Some(Self::MuHash(Box::new(MuHash::from_bytes(reader.array().ok()?).ok()?)))
+            }
+            AggregateKind::None => Some(Self::None),
         }
     }
 }
@@ -187,6 +293,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    /// The kinds that prove something.
     const KINDS: [AggregateKind; 2] = [AggregateKind::Sha256, AggregateKind::MuHash];
     const SECRET: [u8; 32] = [1; 32];
     const STOP: BlockHash = BlockHash([2; 32]);
@@ -205,10 +312,10 @@ mod tests {
         created: &[[u8; OutPoint::SIZE]],
         spent: &[[u8; OutPoint::SIZE]],
     ) -> Sums {
-        let mut sums = aggregator.zero();
-        aggregator.create(&mut sums, created);
-        aggregator.spend(&mut sums, spent);
-        sums
+        let mut adding = aggregator.begin();
+        created.iter().for_each(|outpoint| adding.create(outpoint));
+        spent.iter().for_each(|outpoint| adding.spend(outpoint));
+        adding.finish()
     }
 
     fn bytes(sums: &Sums) -> Vec<u8> {
@@ -332,6 +439,19 @@ mod tests {
     }
 
     #[test]
+    fn nothing_added_up_is_told_apart() {
+        let none = sums(&aggregator(AggregateKind::None), &[name(1, 0)], &[name(2, 0)]);
+        assert_eq!(none.kind(), AggregateKind::None);
+        assert_eq!(bytes(&none), [2]);
+        for kind in KINDS {
+            assert_eq!(aggregator(kind).zero().merge(&none), Err(KindMismatch));
+            assert_eq!(AggregateKind::from_code(kind.code()), Some(kind));
+        }
+        assert_eq!(AggregateKind::from_code(2), Some(AggregateKind::None));
+        assert_eq!(AggregateKind::from_code(3), None);
+    }
+
+    #[test]
     fn a_secret_is_not_shown() {
         let shown = format!("{:?}", Secret([0xab; 32]));
         assert!(!shown.contains("171") && !shown.contains("ab"), "{shown}");
@@ -345,7 +465,7 @@ mod tests {
             for length in 0..good.len() {
                 assert_eq!(read(&good[..length]), None);
             }
-            for unknown in 2..=255 {
+            for unknown in 3..=255 {
                 assert_eq!(read(&[&[unknown], &good[1..]].concat()), None);
             }
         }
@@ -406,7 +526,7 @@ mod tests {
 
         #[test]
         fn what_is_read_is_what_would_be_written(
-            kind in 0u8..3,
+            kind in 0u8..4,
             rest in vec(any::<u8>(), 0..2 * MuHash::SIZE),
         ) {
             let any = [&[kind], &rest[..]].concat();

@@ -253,10 +253,10 @@ mod tests {
 
     fn sums(kind: AggregateKind) -> Sums {
         let aggregator = Aggregator::new(kind, &Secret([1; 32]), BlockHash([2; 32]), [3; 32]);
-        let mut sums = aggregator.zero();
-        aggregator.create(&mut sums, &[[4; 36]]);
-        aggregator.spend(&mut sums, &[[5; 36]]);
-        sums
+        let mut adding = aggregator.begin();
+        adding.create(&[4; 36]);
+        adding.spend(&[5; 36]);
+        adding.finish()
     }
 
     /// A result in which every number is another one.

@@ -7,7 +7,7 @@
 //! A run is a file of groups in ascending order of txid bytes; each is
 //! `txid[32] ‖ u32le length ‖ group`. Here the run is made in memory: a segment is small.
 
-use apus_chain::{CoinRef, Txid, sort_vouts, write_coin, write_compact_size};
+use apus_chain::{CoinRef, OutPoint, Txid, sort_vouts, write_coin, write_compact_size};
 
 /// Surviving coins in the order in which blocks came.
 #[derive(Debug, Default)]
@@ -16,57 +16,71 @@ pub(super) struct Survivors {
     bytes: Vec<u8>,
     /// Where each record begins, with the first bytes of its txid to sort by.
     records: Vec<(u64, usize)>,
-    /// The group under construction: coins, and for each its vout and where it begins.
-    coins: Vec<u8>,
-    coin_starts: Vec<(u32, usize)>,
+    /// The record under way: for each coin its vout and where it begins.
+    coins: Vec<(u32, usize)>,
 }
 
 /// Bytes of a run's record before the group: the txid and the group's length.
 const RECORD_HEADER: usize = 36;
 
+/// Coins of a group whose number takes one byte.
+const SHORT_COUNT_MAX: usize = 0xfc;
+
 impl Survivors {
-    /// Adds a coin of the transaction under way.
-    pub(super) fn push(&mut self, vout: u32, coin: CoinRef<'_>) {
-        self.coin_starts.push((vout, self.coins.len()));
-        write_coin(&mut self.coins, coin);
+    /// Adds a coin. The coins of a transaction come one after the other by ascending vout, until
+    /// [`end_transaction`](Self::end_transaction).
+    pub(super) fn push(&mut self, outpoint: OutPoint, coin: CoinRef<'_>) {
+        if self.coins.is_empty() {
+            self.begin_record(outpoint.txid);
+        }
+        self.coins.push((outpoint.vout, self.bytes.len()));
+        write_compact_size(&mut self.bytes, u64::from(outpoint.vout));
+        write_coin(&mut self.bytes, coin);
     }
 
-    /// How many transactions with survivors ended.
-    pub(super) fn records(&self) -> usize {
-        self.records.len()
+    /// Room for the group's length and, in one byte, the number of coins.
+    fn begin_record(&mut self, txid: Txid) {
+        let prefix = txid.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        self.records.push((prefix, self.bytes.len()));
+        self.bytes.extend_from_slice(&txid.0);
+        self.bytes.extend_from_slice(&[0; 5]);
     }
 
-    /// Ends the transaction under way; one without survivors leaves nothing.
-    pub(super) fn end_transaction(&mut self, txid: Txid) {
-        if self.coin_starts.is_empty() {
+    /// Ends the transaction under way and says whether it has survivors; one without leaves
+    /// nothing.
+    pub(super) fn end_transaction(&mut self) -> bool {
+        let (Some(&(_, start)), false) = (self.records.last(), self.coins.is_empty()) else {
+            return false;
+        };
+        let group = start + RECORD_HEADER;
+        self.order_coins(group + 1);
+        if self.coins.len() <= SHORT_COUNT_MAX {
+            self.bytes[group] = self.coins.len() as u8;
+        } else {
+            let mut count = Vec::new();
+            write_compact_size(&mut count, self.coins.len() as u64);
+            self.bytes.splice(group..=group, count);
+        }
+        let length = (self.bytes.len() - group) as u32;
+        self.bytes[group - 4..group].copy_from_slice(&length.to_le_bytes());
+        self.coins.clear();
+        true
+    }
+
+    /// Puts the coins, which begin at `first`, in the order of Core's database keys, in which they
+    /// nearly always are already.
+    fn order_coins(&mut self, first: usize) {
+        let by_vout = |coin: &(u32, usize)| coin.0;
+        let mut ordered = self.coins.clone();
+        sort_vouts(&mut ordered, by_vout);
+        if ordered == self.coins {
             return;
         }
-        let start = self.bytes.len();
-        let prefix = txid.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        self.records.push((prefix, start));
-        self.bytes.extend_from_slice(&txid.0);
-        self.bytes.extend_from_slice(&[0; 4]);
-        self.write_group();
-        let length = (self.bytes.len() - start - RECORD_HEADER) as u32;
-        self.bytes[start + 32..start + RECORD_HEADER].copy_from_slice(&length.to_le_bytes());
-        self.coins.clear();
-        self.coin_starts.clear();
-    }
-
-    /// Appends the group, its coins in the order of Core's database keys.
-    fn write_group(&mut self) {
-        let ends = self.coin_starts.iter().skip(1).map(|&(_, start)| start);
-        let mut entries: Vec<(u32, core::ops::Range<usize>)> = self
-            .coin_starts
-            .iter()
-            .zip(ends.chain([self.coins.len()]))
-            .map(|(&(vout, start), end)| (vout, start..end))
-            .collect();
-        sort_vouts(&mut entries, |entry| entry.0);
-        write_compact_size(&mut self.bytes, entries.len() as u64);
-        for (vout, range) in entries {
-            write_compact_size(&mut self.bytes, u64::from(vout));
-            self.bytes.extend_from_slice(&self.coins[range]);
+        let old = self.bytes.split_off(first);
+        for (_, start) in ordered {
+            let next = self.coins.partition_point(|coin| coin.1 <= start);
+            let end = self.coins.get(next).map_or(old.len(), |coin| coin.1 - first);
+            self.bytes.extend_from_slice(&old[start - first..end]);
         }
     }
 
@@ -96,8 +110,11 @@ mod tests {
     }
 
     fn push(survivors: &mut Survivors, txid: [u8; 32], vouts: &[u32]) {
-        vouts.iter().for_each(|&vout| survivors.push(vout, coin(u64::from(vout))));
-        survivors.end_transaction(Txid(txid));
+        for &vout in vouts {
+            let outpoint = OutPoint { txid: Txid(txid), vout };
+            survivors.push(outpoint, coin(u64::from(vout)));
+        }
+        assert_eq!(survivors.end_transaction(), !vouts.is_empty());
     }
 
     /// The record of a transaction whose coins come in the order given.
@@ -115,7 +132,6 @@ mod tests {
     fn nothing_leaves_an_empty_run() {
         let mut survivors = Survivors::default();
         push(&mut survivors, [1; 32], &[]);
-        assert_eq!(survivors.records(), 0);
         assert!(survivors.into_run().is_empty());
     }
 
@@ -138,7 +154,6 @@ mod tests {
         let mut survivors = Survivors::default();
         let order = [txid(2, 0), txid(1, 9), txid(1, 8), txid(0xff, 0), txid(0, 1), txid(1, 0)];
         order.iter().for_each(|&txid| push(&mut survivors, txid, &[3]));
-        assert_eq!(survivors.records(), 6);
         let mut sorted = order;
         sorted.sort_unstable();
         let expected: Vec<u8> = sorted.iter().flat_map(|&txid| record(txid, &[3])).collect();

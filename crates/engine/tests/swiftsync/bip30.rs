@@ -390,6 +390,7 @@ fn without_the_exceptions_the_main_chains_repeats_are_refused() {
 fn conclude_main(mut partial: Partial) -> Result<(), SwiftSyncError> {
     let engine = main_engine(Params::of(Network::Main));
     partial.sums = engine.nothing().sums;
+    partial.created = partial.counts.inputs;
     let mut bytes = Vec::new();
     partial.write(&mut bytes);
     // Four ranges of eight bytes each become one.

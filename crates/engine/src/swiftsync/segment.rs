@@ -1,0 +1,277 @@
+//! A segment under way: what its blocks leave behind, one after the other in any order.
+//!
+//! Outputs that the hints say survive are kept and everything else goes into the aggregate. Each
+//! block of the range counts exactly once. Whether the sums balance is asked of all segments
+//! together, not here.
+
+use super::aggregate::{Adding, Sums};
+use super::survivors::Survivors;
+use super::{CoinbaseId, Finished, HintError, IndexHints, Partial, SegmentHints, SwiftSyncError};
+use apus_chain::{
+    BlockBytes, CoinRef, Height, HeightRange, MuHashBatch, OutPoint, TxView, Txid, is_unspendable,
+    write_utxo_element,
+};
+use core::ops::Range;
+
+/// A segment under way.
+pub struct Segment {
+    partial: Partial,
+    hints: SegmentHints,
+    /// Heights of the segment that were given already, so that none counts twice.
+    seen: Vec<bool>,
+    /// Which coins of a snapshot were found; empty where hints go by place.
+    found: Vec<bool>,
+    kept: Kept,
+    adding: Adding,
+    /// For each block that was taken whole where in `kept.indices` its own begin and end.
+    blocks: Vec<(Height, Range<usize>)>,
+}
+
+/// The survivors so far.
+#[derive(Default)]
+struct Kept {
+    coins: Survivors,
+    set: MuHashBatch,
+    /// Their places among their blocks' spendable outputs.
+    indices: Vec<u32>,
+    /// Working space.
+    element: Vec<u8>,
+}
+
+impl Segment {
+    /// Covers the range of `hints`; `zero` is the aggregate's sums of nothing.
+    pub(super) fn new(hints: SegmentHints, zero: Sums, adding: Adding) -> Self {
+        let range = hints.range();
+        let coins = if let SegmentHints::Coins(coins) = &hints { coins.count() } else { 0 };
+        Self {
+            partial: Partial::new(range, zero),
+            seen: vec![false; range.count() as usize],
+            found: vec![false; coins],
+            hints,
+            kept: Kept::default(),
+            adding,
+            blocks: Vec::new(),
+        }
+    }
+
+    /// Takes a block. `unspendable` says whether it is one whose coinbase BIP-30's history took
+    /// away, `unique` whether its coinbase must be looked at for BIP-30.
+    pub(super) fn block(
+        &mut self,
+        block: &BlockBytes<'_>,
+        unspendable: bool,
+        unique: bool,
+    ) -> Result<(), SwiftSyncError> {
+        let height = block.height();
+        self.expect(height)?;
+        self.count(block);
+        let Self { partial, hints, found, kept, adding, .. } = self;
+        let first = kept.indices.len();
+        let mut surviving = Surviving::of(hints, height);
+        let mut index = 0;
+        for (place, (txid, tx)) in block.txs().enumerate() {
+            let coinbase = place == 0;
+            if coinbase && unspendable {
+                let amount: u128 = tx.outputs().map(|o| u128::from(o.value().unsigned_abs())).sum();
+                partial.unspendable_amount += amount;
+                continue;
+            }
+            if coinbase && unique {
+                partial.coinbases.push(CoinbaseId { txid, height });
+            }
+            if !coinbase {
+                tx.inputs().for_each(|input| adding.spend(input.outpoint()));
+            }
+            surviving.transaction(txid);
+            let made = Made { height, coinbase, txid };
+            outputs(made, &tx, &mut index, &mut surviving, partial, kept, adding);
+            surviving.note_found(found);
+            partial.survivors.transactions += u64::from(kept.coins.end_transaction());
+        }
+        self.expect_no_more_indices(block, index)?;
+        self.blocks.push((height, first..self.kept.indices.len()));
+        Ok(())
+    }
+
+    /// Ends the segment, all of whose blocks must have been given.
+    pub(super) fn finish(mut self) -> Result<Finished, SwiftSyncError> {
+        let range = self.hints.range();
+        self.blocks.sort_unstable_by_key(|(height, _)| *height);
+        let taken = |index: usize| self.blocks.get(index).map(|(height, _)| *height);
+        if let Some((_, missing)) =
+            (0..).zip(range.heights()).find(|&(index, height)| taken(index) != Some(height))
+        {
+            return Err(SwiftSyncError::Incomplete {
+                missing: HeightRange::new(missing, missing + 1),
+                stop: range.end - 1,
+            });
+        }
+        let missing = self.found.iter().filter(|found| !**found).count() as u64;
+        if missing > 0 {
+            return Err(HintError::CoinsMissing { range, missing }.into());
+        }
+        let hints = self.found_hints();
+        let Self { mut partial, kept, adding, .. } = self;
+        partial.coinbases.sort_unstable();
+        partial.sums = adding.finish();
+        partial.muhash = kept.set.finish();
+        Ok(Finished { partial, run: kept.coins.into_run(), hints })
+    }
+
+    /// Notes that the block came, or says that it should not have.
+    fn expect(&mut self, height: Height) -> Result<(), SwiftSyncError> {
+        let range = self.hints.range();
+        let index = height.checked_sub(range.start).map(|index| index as usize);
+        match index.and_then(|index| self.seen.get_mut(index)) {
+            Some(seen) if !*seen => {
+                *seen = true;
+                Ok(())
+            }
+            _ => Err(SwiftSyncError::Unexpected(height)),
+        }
+    }
+
+    fn count(&mut self, block: &BlockBytes<'_>) {
+        let (view, counts) = (block.view(), &mut self.partial.counts);
+        counts.blocks += 1;
+        counts.bytes += view.raw().len() as u64;
+        counts.transactions += view.tx_count() as u64;
+        counts.inputs += view.input_count() as u64 - 1;
+        counts.outputs += view.output_count() as u64;
+    }
+
+    /// The hints that the blocks, now all known and in order, turned out to need.
+    fn found_hints(&self) -> IndexHints {
+        let mut hints = IndexHints::new(self.hints.range().start);
+        for (_, range) in &self.blocks {
+            hints.push(&self.kept.indices[range.clone()]);
+        }
+        hints
+    }
+
+    /// The hints must not name an output that the block does not have.
+    fn expect_no_more_indices(
+        &self,
+        block: &BlockBytes<'_>,
+        spendable: u32,
+    ) -> Result<(), HintError> {
+        let SegmentHints::Indices(hints) = &self.hints else { return Ok(()) };
+        match hints.block(block.height()).and_then(<[u32]>::last) {
+            Some(&index) if index >= spendable => Err(HintError::IndexOutOfRange {
+                height: block.height(),
+                hash: block.hash(),
+                index,
+                spendable,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the outputs of one transaction have in common.
+#[derive(Clone, Copy)]
+struct Made {
+    height: Height,
+    coinbase: bool,
+    txid: Txid,
+}
+
+/// Keeps the outputs that survive and adds up the others as created. `index` counts the block's
+/// spendable outputs.
+fn outputs(
+    made: Made,
+    tx: &TxView<'_>,
+    index: &mut u32,
+    surviving: &mut Surviving<'_>,
+    partial: &mut Partial,
+    kept: &mut Kept,
+    adding: &mut Adding,
+) {
+    let Made { height, coinbase, txid } = made;
+    for (vout, output) in (0..).zip(tx.outputs()) {
+        let (amount, script) = (output.value().unsigned_abs(), output.script());
+        if is_unspendable(script) {
+            partial.unspendable_amount += u128::from(amount);
+            continue;
+        }
+        let outpoint = OutPoint { txid, vout };
+        if surviving.next_is(*index, vout) {
+            let totals = &mut partial.survivors;
+            totals.coins += 1;
+            totals.amount += u128::from(amount);
+            totals.bogosize += apus_chain::bogosize(script.len());
+            kept.push(outpoint, *index, CoinRef { height, coinbase, amount, script });
+        } else {
+            partial.created += 1;
+            adding.create(&outpoint.to_bytes());
+        }
+        *index += 1;
+    }
+}
+
+impl Kept {
+    fn push(&mut self, outpoint: OutPoint, index: u32, coin: CoinRef<'_>) {
+        self.element.clear();
+        write_utxo_element(&mut self.element, &outpoint, coin);
+        self.set.insert(&self.element);
+        self.coins.push(outpoint, coin);
+        self.indices.push(index);
+    }
+}
+
+/// The survivors still to come in one block.
+enum Surviving<'a> {
+    /// Indices of the block that were not met yet.
+    Indices(&'a [u32]),
+    /// A snapshot's coins.
+    Coins {
+        hints: &'a super::CoinHints,
+        /// Where the transaction's coins begin among the snapshot's, and how many came already.
+        start: usize,
+        passed: usize,
+        coins: &'a [OutPoint],
+    },
+}
+
+impl<'a> Surviving<'a> {
+    fn of(hints: &'a SegmentHints, height: Height) -> Self {
+        match hints {
+            SegmentHints::Indices(hints) => Self::Indices(hints.block(height).unwrap_or_default()),
+            SegmentHints::Coins(hints) => Self::Coins { hints, start: 0, passed: 0, coins: &[] },
+        }
+    }
+
+    /// Goes on to a transaction.
+    fn transaction(&mut self, txid: Txid) {
+        if let Self::Coins { hints, start, passed, coins } = self {
+            (*start, *coins) = hints.transaction(txid);
+            *passed = 0;
+        }
+    }
+
+    /// Whether the output survives; asked in ascending order.
+    fn next_is(&mut self, index: u32, vout: u32) -> bool {
+        match self {
+            Self::Indices(rest) => match rest.split_first() {
+                Some((next, after)) if *next == index => {
+                    *rest = after;
+                    true
+                }
+                _ => false,
+            },
+            Self::Coins { passed, coins, .. } => {
+                let is_next = coins.get(*passed).is_some_and(|next| next.vout == vout);
+                *passed += usize::from(is_next);
+                is_next
+            }
+        }
+    }
+
+    /// Marks the coins that came. A snapshot names each once, although two transactions of one id
+    /// may match; those are BIP-30's business.
+    fn note_found(&self, found: &mut [bool]) {
+        if let Self::Coins { start, passed, .. } = *self {
+            found[start..start + passed].fill(true);
+        }
+    }
+}
