@@ -26,11 +26,11 @@ const INPUTS: &[Row] = &[
 /// Outputs that pay, of 100,000 transactions: most have two, a few pay hundreds at once.
 const PAYMENTS: &[Row] = &[
     (20_500, 1, 1),
-    (71_500, 2, 2),
+    (70_950, 2, 2),
     (4_500, 3, 3),
     (1_300, 4, 4),
-    (1_400, 5, 10),
-    (450, 11, 20),
+    (1_800, 5, 10),
+    (600, 11, 20),
     (200, 21, 50),
     (110, 51, 200),
     (35, 201, 1_000),
@@ -111,9 +111,9 @@ impl Kind {
     /// Of 950 outputs that can be spent; the 50 that carry data make it 1,000.
     const fn share(self) -> u32 {
         match self {
-            Self::Wpkh => 430,
+            Self::Wpkh => 420,
             Self::Tr => 260,
-            Self::TrScript => 20,
+            Self::TrScript => 30,
             Self::Pkh => 105,
             Self::ShWpkh => 85,
             Self::Wsh => 40,

@@ -14,8 +14,10 @@ use apus_chain::{Height, Network, Params, block_subsidy};
 
 /// Weight of what is no transaction of a plan: header, counts and the coinbase.
 const BLOCK_OVERHEAD: u64 = 2_000;
-/// Weight of a transaction without inputs and outputs, its counts at their longest.
-const TX_OVERHEAD: u64 = 4 * (4 + 3 + 3 + 4) + 2;
+/// Weight of a transaction without inputs and outputs, both less than 253.
+const TX_OVERHEAD: u64 = 4 * (4 + 1 + 1 + 4) + 2;
+/// Weight of a longer count.
+const LONG_COUNT: u64 = 4 * 2;
 /// What a block may cost in signature operations (Core `consensus/consensus.h`,
 /// `MAX_BLOCK_SIGOPS_COST`), less what a coinbase may.
 const SIGOPS_COST_MAX: u64 = 80_000 - 400;
@@ -26,7 +28,7 @@ const FORGOTTEN_MAX: u64 = 20_000;
 /// From so many payments on, a transaction is made from the most valuable coin in sight.
 const BATCH: usize = 8;
 /// How many coins are in sight.
-const SIGHT: usize = 32;
+const SIGHT: usize = 64;
 
 /// An output to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +176,8 @@ impl<'a> Planner<'a> {
         }
         let data = law::data(rng);
         let mut left = Room { weight: room.weight.checked_sub(TX_OVERHEAD)?, sigops: room.sigops };
+        let long_counts = u64::from(inputs_max >= 253) + u64::from(payments + 1 >= 253);
+        left.take(long_counts * LONG_COUNT, 0)?;
         if let Some(len) = data {
             left.take(4 * (8 + 1 + 2 + u64::from(len)), 0)?;
         }
@@ -188,10 +192,15 @@ impl<'a> Planner<'a> {
             scripts.push(script);
         }
         let spent = self.spend(inputs_max, payments >= BATCH, &mut left)?;
-        let weight = room.weight - left.weight;
         let worth: u64 = spent.iter().map(|coin| coin.value).sum();
-        let fee = (law::fee_rate(rng) * weight.div_ceil(4)).min(worth / 8);
-        scripts.truncate(((worth - fee) / PAYMENT_MIN).max(1) as usize);
+        let fee_max = worth / 8;
+        let affordable = ((worth - fee_max) / PAYMENT_MIN).max(1) as usize;
+        for script in scripts.drain(affordable.min(scripts.len())..) {
+            left.weight += output_weight(self.keys, script);
+            left.sigops += output_sigops(script.kind);
+        }
+        let weight = room.weight - left.weight;
+        let fee = (law::fee_rate(rng) * weight.div_ceil(4)).min(fee_max);
         *room = left;
         let layer = spent.iter().map(|coin| self.coins.layer_above(coin)).max().unwrap_or(0);
         let height = self.next;
