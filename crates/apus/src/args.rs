@@ -122,6 +122,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "BYTES", hide_short_help = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) segment_bytes: Option<u64>,
 
+    /// The longest that finished segments wait until they are made durable, in seconds: what a
+    /// crash costs
+    #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 1, value_parser = clap::value_parser!(u16))]
+    pub(crate) checkpoint_seconds: u16,
+
     /// Folder for progress; beside the first output, or in the current folder, if not given
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,

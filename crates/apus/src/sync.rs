@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Runs `apus sync`.
 pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
@@ -82,6 +82,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         threads,
         memory_bytes: job.run.dbcache << 20,
         segment_bytes: job.run.segment_bytes,
+        checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
         now: now(),
         verifier: verifier.as_deref(),
         workdir: folder.storage(),

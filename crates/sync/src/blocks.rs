@@ -15,10 +15,10 @@ use apus_chain::{
     BlockChecker, BlockError, HeaderChain, Height, HeightRange, Params, ScriptVerifier,
 };
 use apus_engine::swiftsync::hints::elias_fano::{BitOrder, encode};
-use apus_engine::swiftsync::{Finished, IndexHints, SwiftSync};
+use apus_engine::swiftsync::{IndexHints, SwiftSync};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -34,6 +34,8 @@ pub(crate) struct Blocks<'a> {
     pub(crate) observer: &'a dyn Observer,
     pub(crate) interrupt: &'a AtomicBool,
     pub(crate) threads: usize,
+    pub(crate) checkpoint_interval: Duration,
+    pub(crate) held_bytes_max: u64,
 }
 
 /// Work done so far, by this start and earlier ones.
@@ -45,7 +47,38 @@ struct Counters {
 }
 
 /// A segment that a worker finished or failed at.
-type Outcome = (HeightRange, Result<(Finished, Vec<u8>), SyncError>);
+type Outcome = (HeightRange, Result<Done, SyncError>);
+
+/// The finished segments. Those that came last are held in memory for a while, so that many are
+/// made durable together, and those of a short run never have to be.
+struct Results<'a> {
+    workdir: &'a Workdir<'a>,
+    all: Vec<Done>,
+    /// How many of them are durable, and since when.
+    stored: usize,
+    stored_at: Instant,
+    /// Memory of the others.
+    held_bytes: u64,
+}
+
+impl<'a> Results<'a> {
+    fn new(workdir: &'a Workdir<'a>, done: Vec<Done>) -> Self {
+        let stored = done.len();
+        Self { workdir, all: done, stored, stored_at: Instant::now(), held_bytes: 0 }
+    }
+
+    /// Makes all of them durable.
+    fn store(&mut self) -> Result<(), SyncError> {
+        while let Some(done) = self.all.get_mut(self.stored) {
+            let held_bytes = done.held_bytes();
+            self.workdir.store(done)?;
+            self.held_bytes -= held_bytes;
+            self.stored += 1;
+        }
+        self.stored_at = Instant::now();
+        Ok(())
+    }
+}
 
 /// Why a worker gave up its segment without an error of its own.
 enum Halt {
@@ -73,7 +106,7 @@ impl Blocks<'_> {
         }
         let next = AtomicUsize::new(0);
         let halt = AtomicBool::new(false);
-        let mut all = done;
+        let mut results = Results::new(workdir, done);
         let total = self.total(segments);
         let workers = self.threads.min(todo.len());
         let failure = std::thread::scope(|scope| {
@@ -94,38 +127,55 @@ impl Blocks<'_> {
             }
             drop(send);
             loop {
-                match receive.recv_timeout(PROGRESS_INTERVAL) {
-                    Ok((range, outcome)) => {
-                        let stored = outcome
-                            .and_then(|(finished, hints)| workdir.store(range, finished, &hints));
-                        match stored {
-                            Ok(done) => all.push(done),
-                            Err(error) => {
-                                halt.store(true, Ordering::Relaxed);
-                                // The lowest failure is told, whichever thread was quicker.
-                                if failure.as_ref().is_none_or(|(first, _)| range < *first) {
-                                    failure = Some((range, error));
-                                }
-                            }
-                        }
+                let (range, stored) = match receive.recv_timeout(PROGRESS_INTERVAL) {
+                    Ok((range, Ok(done))) => (range, self.keep(done, &mut results)),
+                    Ok((range, Err(error))) => (range, Err(error)),
+                    Err(RecvTimeoutError::Timeout) => {
+                        (HeightRange::new(0, 0), self.checkpoint(&mut results))
                     }
-                    Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
+                };
+                if let Err(error) = stored {
+                    halt.store(true, Ordering::Relaxed);
+                    // The lowest failure is told, whichever thread was quicker.
+                    if failure.as_ref().is_none_or(|(first, _)| range < *first) {
+                        failure = Some((range, error));
+                    }
                 }
                 self.observer.event(Event::Progress(Phase::Blocks, counters.progress(total)));
             }
             failure
         });
+        let interrupted =
+            self.interrupt.load(Ordering::Relaxed) && results.all.len() < segments.len();
         match failure {
-            Some((_, error)) => Err(error),
-            None if self.interrupt.load(Ordering::Relaxed) && all.len() < segments.len() => {
+            Some((_, error)) => {
+                // Kept if that is possible; the error to tell is the one that ended the run.
+                let _ = results.store();
+                Err(error)
+            }
+            None if interrupted => {
+                results.store()?;
                 Err(SyncError::Interrupted)
             }
             None => {
-                all.sort_unstable_by_key(|done| done.range);
-                Ok(all)
+                results.all.sort_unstable_by_key(|done| done.range);
+                Ok(results.all)
             }
         }
+    }
+
+    /// Takes a finished segment, and makes it and those that wait durable if it is time.
+    fn keep(&self, done: Done, results: &mut Results<'_>) -> Result<(), SyncError> {
+        results.held_bytes += done.held_bytes();
+        results.all.push(done);
+        self.checkpoint(results)
+    }
+
+    fn checkpoint(&self, results: &mut Results<'_>) -> Result<(), SyncError> {
+        let due = results.stored_at.elapsed() >= self.checkpoint_interval
+            || results.held_bytes > self.held_bytes_max;
+        if due { results.store() } else { Ok(()) }
     }
 
     fn total(&self, segments: &[HeightRange]) -> Progress {
@@ -173,7 +223,7 @@ impl Blocks<'_> {
         fetcher: &mut dyn crate::source::BlockFetcher,
         halt: &AtomicBool,
         counters: &Counters,
-    ) -> Result<(Finished, Vec<u8>), Halt> {
+    ) -> Result<Done, Halt> {
         let failed = |error: SyncError| Halt::Failed(Box::new(error));
         let mut segment = self.engine.begin(self.hints.segment(range).map_err(failed)?);
         let mut failure = None;
@@ -206,7 +256,7 @@ impl Blocks<'_> {
         let finished = self.engine.finish(segment).map_err(|error| failed(error.into()))?;
         counters.coins.fetch_add(finished.partial.survivors.coins, Ordering::Relaxed);
         let hints = encode_hints(&finished.hints);
-        Ok((finished, hints))
+        Ok(Done::held(range, finished, hints))
     }
 
     fn invalid(&self, height: Height, error: BlockError) -> SyncError {

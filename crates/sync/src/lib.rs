@@ -4,6 +4,7 @@
 
 mod blocks;
 mod blocksdir;
+mod coins;
 mod error;
 mod hints;
 mod outputs;

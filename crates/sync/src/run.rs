@@ -2,23 +2,21 @@
 
 use crate::blocks::Blocks;
 use crate::blocksdir::{BlocksDir, UseIndex};
+use crate::coins;
 use crate::error::SyncError;
 use crate::hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
 use crate::plan::{Plan, RunIdentity, divide};
 use crate::progress::{Event, Observer, Phase, Progress};
-use crate::runs::{GROUPS_BETWEEN_NEWS, MergeBudget, RunInfo, merge_runs};
-use crate::sink::{CoinSink, HashSink, HintsSink, SetInfo, SnapshotSink};
 use crate::source::BlockSource;
 use crate::workdir::{Done, Workdir};
-use apus_chain::{
-    BlockHash, HeaderChain, Height, HeightRange, Params, ScriptVerifier, UtxoSetHash,
-};
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, Params, ScriptVerifier};
 use apus_engine::storage::Storage;
 use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
 use apus_engine::swiftsync::hints::{HintsInfo, HintsOptions};
 use apus_engine::swiftsync::{SwiftSync, SwiftSyncError, Verdict};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Where the hints come from.
 #[derive(Debug, Clone)]
@@ -66,6 +64,9 @@ pub struct Request<'a> {
     pub memory_bytes: u64,
     /// Bytes of blocks in a segment; by the other budgets where not given.
     pub segment_bytes: Option<u64>,
+    /// The longest that finished segments wait to be made durable together: what a crash costs
+    /// beside the segments under way.
+    pub checkpoint_interval: Duration,
     /// Seconds since 1970, for the rule against blocks from the future.
     pub now: i64,
     /// Runs scripts; needed for signet.
@@ -126,12 +127,14 @@ pub fn run(request: &Request<'_>) -> Result<Outcome, SyncError> {
         observer: request.observer,
         interrupt: request.interrupt,
         threads: request.threads,
+        checkpoint_interval: request.checkpoint_interval,
+        held_bytes_max: request.memory_bytes / 4,
     };
     request.observer.event(Event::Started(Phase::Blocks));
     let done = blocks.run(&workdir, &plan.segments, done)?;
     let verdict = conclude(&engine, &workdir, &done, identity.stop)?;
     request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: verdict.counts.bytes });
-    let hash_serialized_3 = write_out(request, &workdir, &plan, done, &verdict)?;
+    let hash_serialized_3 = coins::write_out(request, &workdir, &plan, done, &verdict)?;
     Ok(Outcome {
         stop_height: identity.stop,
         stop_hash: identity.stop_hash,
@@ -268,7 +271,11 @@ impl Hints {
         Workdir::clear_scratch(request.workdir)?;
         let segments = match &earlier {
             Some(plan) => plan.segments.clone(),
-            None => divide(stop.height, segment_bytes(request), |height| dir.block_bytes(height)),
+            None => {
+                let bytes_total = (1..=stop.height).map(|height| dir.block_bytes(height)).sum();
+                let bytes_target = segment_bytes(request, bytes_total);
+                divide(stop.height, bytes_target, |height| dir.block_bytes(height))
+            }
         };
         let Opened { provider, sha256, bytes } = self.provider(request, &segments)?;
         identity.hints = sha256;
@@ -348,11 +355,16 @@ fn stop_at(height: Height, dir: &BlocksDir, wanted: Option<Height>) -> Result<St
     }
 }
 
-/// Small enough that a few of them are under way at once in the memory allowed, large enough that
-/// the whole main chain is some ten thousand of them.
-fn segment_bytes(request: &Request<'_>) -> u64 {
-    let share = request.memory_bytes / (4 * request.threads as u64);
-    request.segment_bytes.unwrap_or(share.clamp(16 << 20, 128 << 20))
+/// Small enough that a few of them are under way at once in the memory allowed, and that no thread
+/// waits long for the others at the end; large enough that the whole main chain is some ten
+/// thousand of them.
+fn segment_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
+    /// Segments for each thread, where the chain is long enough.
+    const EACH: u64 = 24;
+    let threads = request.threads as u64;
+    let share = (request.memory_bytes / (4 * threads)).clamp(16 << 20, 128 << 20);
+    let even = (bytes_total / (EACH * threads)).max(4 << 20);
+    request.segment_bytes.unwrap_or(share.min(even))
 }
 
 fn new_secret() -> Result<Secret, SyncError> {
@@ -385,75 +397,4 @@ fn conclude(
         }
         error.into()
     })
-}
-
-/// Merges the runs and writes the outputs; returns `hash_serialized_3`.
-fn write_out(
-    request: &Request<'_>,
-    workdir: &Workdir<'_>,
-    plan: &Plan,
-    done: Vec<Done>,
-    verdict: &Verdict,
-) -> Result<[u8; 32], SyncError> {
-    request.observer.event(Event::Started(Phase::Coins));
-    let set = SetInfo {
-        network: request.params.network,
-        base: plan.identity.stop_hash,
-        coins: verdict.coins.coins,
-    };
-    let mut hash = HashSink::default();
-    let mut sinks: Vec<Box<dyn CoinSink + '_>> = Vec::new();
-    for output in request.outputs {
-        let storage = &*output.storage;
-        sinks.push(match output.kind {
-            OutputKind::Snapshot => Box::new(SnapshotSink::create(storage, &output.name, set)?),
-            OutputKind::Hints => {
-                let hints = done.iter().map(|done| workdir.hints(done));
-                let stop = plan.identity.stop;
-                Box::new(HintsSink::create(storage, &output.name, stop, hints)?)
-            }
-        });
-    }
-    let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
-    let bytes = runs.iter().map(|run| run.bytes).sum();
-    let budget = MergeBudget::new(request.memory_bytes / 2);
-    let mut progress = Progress { bytes_total: bytes, ..Progress::default() };
-    let mut groups = 0u64;
-    let go_on = || stop_if_interrupted(request.interrupt);
-    merge_runs(request.workdir, runs, budget, &go_on, &mut |txid, group| {
-        hash.put(txid, group)?;
-        for sink in &mut sinks {
-            sink.put(txid, group)?;
-        }
-        progress.coins = hash.coins();
-        progress.bytes += 36 + group.len() as u64;
-        groups += 1;
-        if !groups.is_multiple_of(GROUPS_BETWEEN_NEWS) {
-            return Ok(());
-        }
-        request.observer.event(Event::Progress(Phase::Coins, progress));
-        go_on()
-    })
-    .inspect_err(|error| {
-        if let SyncError::RunDamaged { run, .. } = error {
-            // Whether or not this works, the error to tell is the damage.
-            let _ = workdir.forget(run);
-        }
-    })?;
-    if hash.coins() != verdict.coins.coins {
-        return Err(SyncError::CoinCount { written: hash.coins(), kept: verdict.coins.coins });
-    }
-    let found = hash.finish();
-    match request.params.assumeutxo_for(&plan.identity.stop_hash) {
-        Some(known) if known.hash_serialized != found => {
-            let (found, known) = (UtxoSetHash(found), UtxoSetHash(known.hash_serialized));
-            return Err(SyncError::AssumeUtxo { stop_hash: plan.identity.stop_hash, found, known });
-        }
-        _ => {}
-    }
-    for sink in sinks {
-        sink.finish()?;
-    }
-    request.observer.event(Event::Ended { phase: Phase::Coins, bytes });
-    Ok(found)
 }

@@ -5,14 +5,19 @@
 //! at most [`MergeBudget::fan_in`] are open at once: more are first merged into longer ones. Every
 //! run is compared with the SHA-256 that was noted when it was written.
 
+mod reader;
+
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::MERGE;
 use apus_chain::Txid;
 use apus_engine::storage::Storage;
 use apus_hash::Sha256;
+use reader::RunReader;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::collections::binary_heap::PeekMut;
+use std::io::{BufWriter, Write};
+use std::sync::Arc;
 
 /// Greatest length of a group: a transaction is at most a block, and the stored form of an output
 /// (vout, height, amount, script) is at most 26 bytes longer than its form in the block, of which
@@ -22,11 +27,23 @@ const GROUP_BYTES_MAX: u32 = 4_000_000 + 26 * 111_111;
 /// Transactions merged between two looks at progress and interruption: some milliseconds.
 pub(crate) const GROUPS_BETWEEN_NEWS: u64 = 1024;
 
-/// Takes a transaction's surviving coins.
-pub(crate) type EachGroup<'a> = dyn FnMut(Txid, &[u8]) -> Result<(), SyncError> + 'a;
+/// Takes a transaction's surviving coins, as a record.
+pub(crate) type EachRecord<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + 'a;
 
 /// Bytes before the group in a record.
 const RECORD_HEADER: usize = 36;
+
+/// The records that follow one another in `bytes`, which a merge gave, as txid and group.
+pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let (txid, after) = rest.split_first_chunk::<32>()?;
+        let (length, after) = after.split_first_chunk::<4>()?;
+        let (group, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        rest = after;
+        Some((Txid(*txid), group))
+    })
+}
 
 /// A run as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +52,10 @@ pub(crate) struct RunInfo {
     pub name: String,
     /// Length in bytes.
     pub bytes: u64,
-    /// SHA-256 of all bytes.
+    /// SHA-256 of all bytes, where they lie in a file.
     pub sha256: [u8; 32],
+    /// The bytes themselves, where they are in memory and in no file yet.
+    pub held: Option<Arc<Vec<u8>>>,
 }
 
 /// How much a merge may use.
@@ -57,91 +76,7 @@ impl MergeBudget {
     }
 }
 
-/// One run, read from start to end.
-struct RunReader {
-    name: String,
-    file: BufReader<Box<dyn Read + Send>>,
-    rest: u64,
-    hash: Sha256,
-    sha256: [u8; 32],
-    /// Whether `txid` and `group` hold a record yet.
-    started: bool,
-    txid: [u8; 32],
-    group: Vec<u8>,
-}
-
-impl RunReader {
-    fn open(storage: &dyn Storage, run: &RunInfo, budget: MergeBudget) -> Result<Self, SyncError> {
-        let file = storage.open(&run.name, 0).at(storage, &run.name)?;
-        Ok(Self {
-            name: run.name.clone(),
-            file: BufReader::with_capacity(budget.buffer_bytes, file),
-            rest: run.bytes,
-            hash: Sha256::new(),
-            sha256: run.sha256,
-            started: false,
-            txid: [0; 32],
-            group: Vec::new(),
-        })
-    }
-
-    /// Moves to the next record; `false` after the last, once the whole run proved intact.
-    fn next(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
-        if self.rest == 0 {
-            return self.expect_intact(storage).map(|()| false);
-        }
-        let mut header = [0; RECORD_HEADER];
-        self.read(storage, &mut header)?;
-        let (txid, length) = header.split_at(32);
-        let length = length.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let ascends = !self.started || txid > &self.txid[..];
-        self.started = true;
-        if !ascends || length == 0 || length > GROUP_BYTES_MAX {
-            return Err(self.damaged(storage));
-        }
-        self.txid.copy_from_slice(txid);
-        let mut group = std::mem::take(&mut self.group);
-        group.resize(length as usize, 0);
-        self.read(storage, &mut group)?;
-        self.group = group;
-        Ok(true)
-    }
-
-    fn read(&mut self, storage: &dyn Storage, bytes: &mut [u8]) -> Result<(), SyncError> {
-        let length = bytes.len() as u64;
-        self.rest = self.rest.checked_sub(length).ok_or_else(|| self.damaged(storage))?;
-        match self.file.read_exact(bytes) {
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                return Err(self.damaged(storage));
-            }
-            read => read.at(storage, &self.name)?,
-        }
-        self.hash.update(bytes);
-        Ok(())
-    }
-
-    /// Reads what is left without looking at it, and says whether the run is as it was written.
-    fn expect_rest_intact(&mut self, storage: &dyn Storage) -> Result<(), SyncError> {
-        let mut buffer = vec![0; 1 << 16];
-        while self.rest > 0 {
-            let length = self.rest.min(buffer.len() as u64) as usize;
-            self.read(storage, &mut buffer[..length])?;
-        }
-        self.expect_intact(storage)
-    }
-
-    /// Compares what was read, all of the run, with what was written.
-    fn expect_intact(&self, storage: &dyn Storage) -> Result<(), SyncError> {
-        let intact = self.hash.clone().finalize() == self.sha256;
-        if intact { Ok(()) } else { Err(self.damaged(storage)) }
-    }
-
-    fn damaged(&self, storage: &dyn Storage) -> SyncError {
-        SyncError::RunDamaged { run: self.name.clone(), file: storage.describe(&self.name) }
-    }
-}
-
-/// Gives the groups of all runs to `each` by ascending txid.
+/// Gives the records of all runs to `each` by ascending txid.
 ///
 /// The names of runs made on the way begin with [`MERGE`]; they are removed at the end, and by
 /// [`Workdir`](crate::workdir::Workdir) after a crash. While they are made, `go_on` is asked every
@@ -151,7 +86,7 @@ pub(crate) fn merge_runs(
     runs: Vec<RunInfo>,
     budget: MergeBudget,
     go_on: &dyn Fn() -> Result<(), SyncError>,
-    each: &mut EachGroup<'_>,
+    each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
     let mut runs = runs;
     let mut made = 0;
@@ -186,28 +121,25 @@ fn merge_into_run(
     let mut out = BufWriter::with_capacity(budget.buffer_bytes, file);
     let mut hash = Sha256::new();
     let (mut bytes, mut groups) = (0, 0u64);
-    merge_once(storage, runs, budget, &mut |txid, group| {
+    merge_once(storage, runs, budget, &mut |record| {
         groups += 1;
         if groups.is_multiple_of(GROUPS_BETWEEN_NEWS) {
             go_on()?;
         }
-        let length = (group.len() as u32).to_le_bytes();
-        for part in [&txid.0[..], &length, group] {
-            out.write_all(part).at(storage, &name)?;
-            hash.update(part);
-            bytes += part.len() as u64;
-        }
+        out.write_all(record).at(storage, &name)?;
+        hash.update(record);
+        bytes += record.len() as u64;
         Ok(())
     })?;
     out.flush().at(storage, &name)?;
-    Ok(RunInfo { name, bytes, sha256: hash.finalize() })
+    Ok(RunInfo { name, bytes, sha256: hash.finalize(), held: None })
 }
 
 fn merge_once(
     storage: &dyn Storage,
     runs: &[RunInfo],
     budget: MergeBudget,
-    each: &mut EachGroup<'_>,
+    each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
     let mut readers = Vec::with_capacity(runs.len());
     merge_readers(storage, runs, budget, &mut readers, each).map_err(|error| match error {
@@ -228,26 +160,29 @@ fn merge_readers(
     runs: &[RunInfo],
     budget: MergeBudget,
     readers: &mut Vec<RunReader>,
-    each: &mut EachGroup<'_>,
+    each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
     let mut heads = BinaryHeap::with_capacity(runs.len());
     for (index, run) in runs.iter().enumerate() {
         let mut reader = RunReader::open(storage, run, budget)?;
         if reader.next(storage)? {
-            heads.push(Reverse((reader.txid, index)));
+            heads.push(Reverse((reader.txid(), index)));
         }
         readers.push(reader);
     }
     let mut last: Option<[u8; 32]> = None;
-    while let Some(Reverse((txid, index))) = heads.pop() {
+    while let Some(mut head) = heads.peek_mut() {
+        let Reverse((txid, index)) = *head;
         if last == Some(txid) {
             return Err(SyncError::DuplicateTransaction { txid: Txid(txid) });
         }
         last = Some(txid);
         let reader = &mut readers[index];
-        each(Txid(txid), &reader.group)?;
+        each(reader.record())?;
         if reader.next(storage)? {
-            heads.push(Reverse((reader.txid, index)));
+            *head = Reverse((reader.txid(), index));
+        } else {
+            PeekMut::pop(head);
         }
     }
     Ok(())
@@ -276,7 +211,13 @@ mod tests {
     fn write(storage: &dyn Storage, name: &str, bytes: &[u8]) -> RunInfo {
         storage.create(name).unwrap().write_all(bytes).unwrap();
         let sha256 = apus_hash::sha256(bytes);
-        RunInfo { name: name.to_owned(), bytes: bytes.len() as u64, sha256 }
+        RunInfo { name: name.to_owned(), bytes: bytes.len() as u64, sha256, held: None }
+    }
+
+    /// A run that no file has.
+    fn held(name: &str, bytes: &[u8]) -> RunInfo {
+        let held = Some(Arc::new(bytes.to_vec()));
+        RunInfo { name: name.to_owned(), bytes: bytes.len() as u64, sha256: [0; 32], held }
     }
 
     fn merged(
@@ -285,8 +226,8 @@ mod tests {
         budget: MergeBudget,
     ) -> Result<Records, SyncError> {
         let mut all = Vec::new();
-        merge_runs(storage, runs.to_vec(), budget, &|| Ok(()), &mut |txid, group| {
-            all.push((txid.0, group.to_vec()));
+        merge_runs(storage, runs.to_vec(), budget, &|| Ok(()), &mut |record| {
+            all.extend(records(record).map(|(txid, group)| (txid.0, group.to_vec())));
             Ok(())
         })?;
         Ok(all)
@@ -330,15 +271,16 @@ mod tests {
                 record.0
             });
             let name = |index| format!("segment-{index}.run");
-            let infos: Vec<RunInfo> = divided
-                .iter()
-                .enumerate()
-                .map(|(index, run)| write(&storage, &name(index), &bytes(run)))
-                .collect();
+            let info = |(index, run): (usize, &Records)| match index % 3 {
+                2 => held(&name(index), &bytes(run)),
+                _ => write(&storage, &name(index), &bytes(run)),
+            };
+            let infos: Vec<RunInfo> = divided.iter().enumerate().map(info).collect();
+            let written = infos.iter().filter(|run| run.held.is_none()).count();
             match (merged(&storage, &infos, MergeBudget { fan_in, buffer_bytes }), again) {
                 (Ok(all), None) => {
                     prop_assert_eq!(all, expected);
-                    prop_assert_eq!(storage.names().unwrap().len(), runs, "merged runs stay");
+                    prop_assert_eq!(storage.names().unwrap().len(), written, "merged runs stay");
                 }
                 (Err(SyncError::DuplicateTransaction { txid }), Some(again)) => {
                     prop_assert_eq!(txid.0, again);
@@ -363,7 +305,8 @@ mod tests {
             copy[place] ^= 1 << bit;
             write(&storage, &infos[damaged].name, &copy);
             // Whoever takes the groups may see before the end that they make no sense.
-            let error = merge_runs(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |txid, group| {
+            let error = merge_runs(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |record| {
+                let (txid, group) = records(record).next().unwrap();
                 let right = runs.concat().contains(&(txid.0, group.to_vec()));
                 if judge && !right { Err(unreadable(txid)) } else { Ok(()) }
             });
@@ -436,7 +379,7 @@ mod tests {
         let run = write(&storage, "run", &bytes(&vec![record(1, 3), record(2, 3)]));
         let fails = |error: fn() -> SyncError| {
             let run = vec![run.clone()];
-            merge_runs(&storage, run, BUDGET, &|| Ok(()), &mut |_, _| Err(error())).unwrap_err()
+            merge_runs(&storage, run, BUDGET, &|| Ok(()), &mut |_| Err(error())).unwrap_err()
         };
         assert!(matches!(fails(|| unreadable(Txid([1; 32]))), SyncError::Group { .. }));
         assert!(matches!(fails(|| SyncError::Interrupted), SyncError::Interrupted));

@@ -5,6 +5,7 @@
 //! drafted is removed by the next attempt.
 
 use crate::error::{StorageResult, SyncError};
+use crate::runs::records;
 use apus_chain::{
     BlockHash, CoinError, HashSerialized3, Height, Network, OutPoint, Reader, Txid, read_coin,
 };
@@ -13,6 +14,8 @@ use apus_engine::storage::{Storage, StorageFile};
 use apus_engine::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
 use apus_hash::Sha256;
 use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How much of a snapshot is written at once.
 const BATCH_BYTES: usize = 1 << 20;
@@ -29,7 +32,12 @@ pub(crate) struct SetInfo {
 }
 
 /// Takes a UTXO set.
-pub(crate) trait CoinSink {
+pub(crate) trait CoinSink: Send {
+    /// Takes records that a merge gave.
+    fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
+        records(batch).try_for_each(|(txid, group)| self.put(txid, group))
+    }
+
     /// Takes all coins of one transaction, in the form of a snapshot's body without the txid.
     /// Transactions come by ascending bytes of their ids.
     fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError>;
@@ -193,13 +201,28 @@ impl CoinSink for HintsSink<'_> {
 #[derive(Default)]
 pub(crate) struct HashSink {
     hash: HashSerialized3,
-    coins: u64,
+    coins: CoinCounter,
+}
+
+/// How many coins there were so far, for whoever is curious.
+#[derive(Clone, Default)]
+pub(crate) struct CoinCounter(Arc<AtomicU64>);
+
+impl CoinCounter {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl HashSink {
     /// How many coins were put.
     pub(crate) fn coins(&self) -> u64 {
-        self.coins
+        self.coins.get()
+    }
+
+    /// The same, to be read while coins come.
+    pub(crate) fn counter(&self) -> CoinCounter {
+        self.coins.clone()
     }
 
     /// The hash in internal order.
@@ -207,20 +230,27 @@ impl HashSink {
         self.hash.finish().0
     }
 
-    /// Takes all coins of one transaction.
-    pub(crate) fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
-        self.read(txid, group).map_err(|error| SyncError::Group { txid, error })
+    /// Takes records that a merge gave.
+    pub(crate) fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
+        let mut coins = 0;
+        for (txid, group) in records(batch) {
+            coins += self.read(txid, group).map_err(|error| SyncError::Group { txid, error })?;
+        }
+        self.coins.0.fetch_add(coins, Ordering::Relaxed);
+        Ok(())
     }
 
-    fn read(&mut self, txid: Txid, group: &[u8]) -> Result<(), CoinError> {
+    /// Takes all coins of one transaction and counts them.
+    fn read(&mut self, txid: Txid, group: &[u8]) -> Result<u64, CoinError> {
         let mut reader = Reader::new(group);
-        for _ in 0..reader.compact_size()? {
+        let count = reader.compact_size()? as u64;
+        for _ in 0..count {
             let vout = reader.compact_max(u64::from(u32::MAX))? as u32;
             let coin = read_coin(&mut reader)?;
             self.hash.push(&OutPoint { txid, vout }, coin.as_ref());
-            self.coins += 1;
         }
-        Ok(reader.finish()?)
+        reader.finish()?;
+        Ok(count)
     }
 }
 
@@ -334,7 +364,7 @@ mod tests {
             let set =
                 SetInfo { network: Network::Regtest, base: BlockHash([7; 32]), coins: stated };
             let mut sink = Box::new(SnapshotSink::create(&storage, "out", set).unwrap());
-            sink.put(Txid([1; 32]), &group()).unwrap();
+            sink.put_records(&record(&group())).unwrap();
             assert_eq!(sink.finish().is_ok(), right);
             assert_eq!(storage.names().unwrap() == ["out"], right);
         }
@@ -351,14 +381,18 @@ mod tests {
         assert!(text.starts_with("out.incomplete: ") && text.contains("free some space"), "{text}");
     }
 
+    fn record(group: &[u8]) -> Vec<u8> {
+        [&[1; 32][..], &(group.len() as u32).to_le_bytes(), group].concat()
+    }
+
     #[test]
     fn groups_that_are_no_coins() {
         let mut sink = HashSink::default();
-        sink.put(Txid([1; 32]), &group()).unwrap();
+        sink.put_records(&record(&group())).unwrap();
         assert_eq!(sink.coins(), 2);
         let whole = group();
         for bytes in [&whole[..whole.len() - 1], &[&whole[..], &[0]].concat(), &[]] {
-            let error = HashSink::default().put(Txid([1; 32]), bytes).unwrap_err();
+            let error = HashSink::default().put_records(&record(bytes)).unwrap_err();
             assert!(matches!(error, SyncError::Group { .. }), "{error}");
         }
     }

@@ -14,6 +14,7 @@ use apus_engine::swiftsync::{Finished, Partial};
 use apus_hash::sha256;
 use std::collections::HashSet;
 use std::io::{self, ErrorKind, Write};
+use std::sync::Arc;
 
 const PLAN: &str = "plan";
 
@@ -40,6 +41,25 @@ pub(crate) struct Done {
     pub partial: Partial,
     /// Its coins.
     pub run: RunInfo,
+    /// Its hints, one encoded element a block, where they are in memory and in no file yet.
+    pub hints: Option<Vec<u8>>,
+}
+
+impl Done {
+    /// A segment that is finished, but only in memory.
+    pub(crate) fn held(range: HeightRange, finished: Finished, hints: Vec<u8>) -> Self {
+        let Finished { partial, run, .. } = finished;
+        let name = run_name(range);
+        let run =
+            RunInfo { name, bytes: run.len() as u64, sha256: [0; 32], held: Some(Arc::new(run)) };
+        Self { range, partial, run, hints: Some(hints) }
+    }
+
+    /// Memory that it takes until it is stored.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let run = if self.run.held.is_some() { self.run.bytes } else { 0 };
+        run + self.hints.as_ref().map_or(0, Vec::len) as u64
+    }
 }
 
 /// A folder with a run's progress.
@@ -131,24 +151,20 @@ impl<'a> Workdir<'a> {
         Ok((workdir, done))
     }
 
-    /// Makes a finished segment durable.
-    pub(crate) fn store(
-        &self,
-        range: HeightRange,
-        finished: Finished,
-        hints: &[u8],
-    ) -> Result<Done, SyncError> {
-        let name = run_name(range);
-        let mut file = self.storage.create(&name).at(self.storage, &name)?;
-        file.write_all(&finished.run).at(self.storage, &name)?;
-        file.sync().at(self.storage, &name)?;
+    /// Makes a finished segment durable, and lets go of the memory that it took.
+    pub(crate) fn store(&self, done: &mut Done) -> Result<(), SyncError> {
+        let (Some(run), Some(hints)) = (&done.run.held, &done.hints) else { return Ok(()) };
+        let name = &done.run.name;
+        let mut file = self.storage.create(name).at(self.storage, name)?;
+        file.write_all(run).at(self.storage, name)?;
+        file.sync().at(self.storage, name)?;
         drop(file);
-        let run = RunInfo { bytes: finished.run.len() as u64, sha256: sha256(&finished.run), name };
-        let done = Done { range, partial: finished.partial, run };
-        let name = partial_name(range);
-        let bytes = self.encode(&done, hints);
+        done.run.sha256 = sha256(run);
+        let name = partial_name(done.range);
+        let bytes = self.encode(done, hints);
         write_atomically(self.storage, &name, &bytes).at(self.storage, &name)?;
-        Ok(done)
+        (done.run.held, done.hints) = (None, None);
+        Ok(())
     }
 
     /// Forgets a finished segment, so that the next start processes it anew.
@@ -185,6 +201,9 @@ impl<'a> Workdir<'a> {
     /// The hints of a finished segment, one encoded element a block. They are read again when they
     /// are wanted: those of the whole chain together would fill memory.
     pub(crate) fn hints(&self, done: &Done) -> Result<Vec<u8>, SyncError> {
+        if let Some(hints) = &done.hints {
+            return Ok(hints.clone());
+        }
         let name = partial_name(done.range);
         let bytes = read_whole(self.storage, &name, PARTIAL_BYTES_MAX).at(self.storage, &name)?;
         // Rotten since it was written or read: the next start sees that and makes it anew.
@@ -238,13 +257,14 @@ impl<'a> Workdir<'a> {
             return None;
         }
         let run_bytes = reader.u64().ok()?;
-        let run =
-            RunInfo { name: run_name(range), bytes: run_bytes, sha256: *reader.array().ok()? };
+        let (name, sha256) = (run_name(range), *reader.array().ok()?);
+        let run = RunInfo { name, bytes: run_bytes, sha256, held: None };
         let hints_bytes = reader.u32().ok()? as usize;
         let hints = reader.take(hints_bytes).ok()?;
         let partial = Partial::read(&mut reader)?;
         reader.finish().ok()?;
-        (partial.ranges() == [range]).then_some((Done { range, partial, run }, hints))
+        let done = Done { range, partial, run, hints: None };
+        (done.partial.ranges() == [range]).then_some((done, hints))
     }
 }
 
@@ -292,9 +312,15 @@ mod tests {
     fn filled() -> (CrashStorage, Vec<Done>) {
         let storage = CrashStorage::new();
         let workdir = Workdir::start(&storage, &plan(9)).unwrap();
-        let done = [FIRST, SECOND]
-            .map(|range| workdir.store(range, finished(range), &[range.start as u8; 20]));
-        (storage.clone(), done.map(Result::unwrap).to_vec())
+        let done = [FIRST, SECOND].map(|range| {
+            let mut done = Done::held(range, finished(range), vec![range.start as u8; 20]);
+            assert_eq!(workdir.hints(&done).unwrap(), [range.start as u8; 20]);
+            assert_eq!(done.held_bytes(), 120);
+            workdir.store(&mut done).unwrap();
+            assert_eq!(done.held_bytes(), 0);
+            done
+        });
+        (storage.clone(), done.to_vec())
     }
 
     fn resumed(storage: &CrashStorage, plan: &Plan) -> Vec<Done> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// One block a segment: hundreds of moments at which the world may end.
 const SYNC: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints --segment-bytes 1 \
-                    --out snapshot:utxo.dat --out hints:utxo.hints --report report.json";
+                    --checkpoint-seconds 0 --out snapshot:utxo.dat --out hints:utxo.hints --report report.json";
 
 const WORK: &str = "utxo.dat.work";
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
@@ -32,6 +33,7 @@ fn check(name: &str, blocks: &str, network: Network, from_index: bool) {
             threads: 2,
             memory_bytes: 16 << 20,
             segment_bytes: Some(100_000),
+            checkpoint_interval: Duration::ZERO,
         };
         let (work, out) = (CrashStorage::new(), CrashStorage::new());
         let events = crate::harness::Events::default();
@@ -89,6 +91,7 @@ fn signet_needs_an_interpreter() {
         threads: 1,
         memory_bytes: 1 << 20,
         segment_bytes: None,
+        checkpoint_interval: Duration::ZERO,
     };
     let out = CrashStorage::new();
     job.run(&CrashStorage::new(), &out).unwrap_err();

@@ -17,6 +17,7 @@ use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Long after all blocks of all tests.
 pub(crate) const NOW: i64 = 4_000_000_000;
@@ -161,6 +162,7 @@ impl World {
             threads: 1,
             memory_bytes: 16 << 20,
             segment_bytes: Some(self.chain.iter().map(|b| b.total_size() as u64).sum::<u64>() / 5),
+            checkpoint_interval: Duration::ZERO,
         }
     }
 
@@ -198,6 +200,7 @@ pub(crate) struct Job {
     pub(crate) threads: usize,
     pub(crate) memory_bytes: u64,
     pub(crate) segment_bytes: Option<u64>,
+    pub(crate) checkpoint_interval: Duration,
 }
 
 impl Job {
@@ -235,6 +238,7 @@ impl Job {
             threads: self.threads,
             memory_bytes: self.memory_bytes,
             segment_bytes: self.segment_bytes,
+            checkpoint_interval: self.checkpoint_interval,
             now: NOW,
             verifier: verifier.as_deref(),
             workdir: work,

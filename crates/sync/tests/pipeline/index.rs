@@ -16,6 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// The blocks of the fixture that a node wrote, from the genesis block on.
 static CHAIN: LazyLock<Vec<Block>> = LazyLock::new(|| {
@@ -86,6 +87,7 @@ impl Node {
             threads: 2,
             memory_bytes: 1 << 20,
             segment_bytes: Some(20_000),
+            checkpoint_interval: Duration::ZERO,
         }
     }
 

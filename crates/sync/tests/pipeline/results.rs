@@ -10,6 +10,7 @@ use apus_testkit::rng::Rng;
 use apus_testkit::storage::CrashStorage;
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Runs afresh, and expects the truth and an empty work folder afterwards.
 fn check(job: &Job, truth: &Truth) {
@@ -38,7 +39,11 @@ fn every_division_of_the_work_gives_the_same() {
                 };
                 // From so little memory on that merging takes several rounds.
                 let memory_bytes = if threads % 2 == 0 { 0 } else { 64 << 20 };
-                let base = Job { hints, aggregate, memory_bytes, ..world.job() };
+                // Segments made durable one by one, or never since memory holds them all.
+                let checkpoint_interval =
+                    Duration::from_secs(if turn == threads % 3 { 0 } else { 3600 });
+                let base =
+                    Job { hints, aggregate, memory_bytes, checkpoint_interval, ..world.job() };
                 check(&Job { threads, segment_bytes, ..base }, &world.truth);
             }
         }

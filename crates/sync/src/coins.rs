@@ -1,0 +1,183 @@
+//! The coins phase: the runs of all segments become one set, which every sink and the set's hash
+//! take in the same order.
+//!
+//! The calling thread merges. Where the run may use more threads than one, the hash, which is one
+//! long chain of compressions, has a thread of its own, and so have the sinks; batches of records go
+//! to them through short queues. Nothing is published before all of them took everything.
+
+use crate::error::SyncError;
+use crate::plan::Plan;
+use crate::progress::{Event, Phase, Progress};
+use crate::run::{OutputKind, Request, stop_if_interrupted};
+use crate::runs::{MergeBudget, RunInfo, merge_runs};
+use crate::sink::{CoinSink, HashSink, HintsSink, SetInfo, SnapshotSink};
+use crate::workdir::{Done, Workdir};
+use apus_chain::UtxoSetHash;
+use apus_engine::swiftsync::Verdict;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{Scope, ScopedJoinHandle};
+
+/// Records that are handed on together.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Batches on the way to one thread.
+const QUEUE: usize = 16;
+
+/// Merges the runs and writes the outputs; returns `hash_serialized_3`.
+pub(crate) fn write_out(
+    request: &Request<'_>,
+    workdir: &Workdir<'_>,
+    plan: &Plan,
+    done: Vec<Done>,
+    verdict: &Verdict,
+) -> Result<[u8; 32], SyncError> {
+    request.observer.event(Event::Started(Phase::Coins));
+    let mut sinks = open_sinks(request, workdir, plan, &done, verdict)?;
+    let mut hash = HashSink::default();
+    let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
+    let bytes = runs.iter().map(|run| run.bytes).sum();
+    merge_into(request, runs, bytes, &mut hash, &mut sinks).inspect_err(|error| {
+        if let SyncError::RunDamaged { run, .. } = error {
+            // Whether or not this works, the error to tell is the damage.
+            let _ = workdir.forget(run);
+        }
+    })?;
+    if hash.coins() != verdict.coins.coins {
+        return Err(SyncError::CoinCount { written: hash.coins(), kept: verdict.coins.coins });
+    }
+    let found = hash.finish();
+    match request.params.assumeutxo_for(&plan.identity.stop_hash) {
+        Some(known) if known.hash_serialized != found => {
+            let (found, known) = (UtxoSetHash(found), UtxoSetHash(known.hash_serialized));
+            return Err(SyncError::AssumeUtxo { stop_hash: plan.identity.stop_hash, found, known });
+        }
+        _ => {}
+    }
+    for sink in sinks {
+        sink.finish()?;
+    }
+    request.observer.event(Event::Ended { phase: Phase::Coins, bytes });
+    Ok(found)
+}
+
+type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
+
+fn open_sinks<'a>(
+    request: &Request<'a>,
+    workdir: &Workdir<'_>,
+    plan: &Plan,
+    done: &[Done],
+    verdict: &Verdict,
+) -> Result<Sinks<'a>, SyncError> {
+    let set = SetInfo {
+        network: request.params.network,
+        base: plan.identity.stop_hash,
+        coins: verdict.coins.coins,
+    };
+    let mut sinks: Sinks<'_> = Vec::new();
+    for output in request.outputs {
+        let storage = &*output.storage;
+        sinks.push(match output.kind {
+            OutputKind::Snapshot => Box::new(SnapshotSink::create(storage, &output.name, set)?),
+            OutputKind::Hints => {
+                let hints = done.iter().map(|done| workdir.hints(done));
+                let stop = plan.identity.stop;
+                Box::new(HintsSink::create(storage, &output.name, stop, hints)?)
+            }
+        });
+    }
+    Ok(sinks)
+}
+
+/// Merges the runs and hands their records to the hash and all sinks.
+fn merge_into(
+    request: &Request<'_>,
+    runs: Vec<RunInfo>,
+    bytes_total: u64,
+    hash: &mut HashSink,
+    sinks: &mut Sinks<'_>,
+) -> Result<(), SyncError> {
+    let budget = MergeBudget::new(request.memory_bytes / 2);
+    let go_on = || stop_if_interrupted(request.interrupt);
+    let coins = hash.counter();
+    std::thread::scope(|scope| {
+        let apart = request.threads > 1;
+        let mut takers = vec![Taker::new(scope, apart, |batch| hash.put_records(batch))?];
+        if !sinks.is_empty() {
+            let put = |batch: &[u8]| sinks.iter_mut().try_for_each(|sink| sink.put_records(batch));
+            takers.push(Taker::new(scope, apart, put)?);
+        }
+        let mut progress = Progress { bytes_total, ..Progress::default() };
+        let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);
+        let mut hand_on = |batch: &mut Vec<u8>| {
+            progress.bytes += batch.len() as u64;
+            progress.coins = coins.get();
+            let whole = Arc::new(std::mem::replace(batch, Vec::with_capacity(batch.capacity())));
+            takers.iter_mut().try_for_each(|taker| taker.take(&whole))?;
+            request.observer.event(Event::Progress(Phase::Coins, progress));
+            go_on()
+        };
+        merge_runs(request.workdir, runs, budget, &go_on, &mut |record| {
+            batch.extend_from_slice(record);
+            if batch.len() >= BATCH_BYTES { hand_on(&mut batch) } else { Ok(()) }
+        })?;
+        hand_on(&mut batch)?;
+        takers.into_iter().try_for_each(Taker::end)
+    })
+}
+
+/// One that takes batches, here or on a thread of its own.
+enum Taker<'scope> {
+    Here(Box<Take<'scope>>),
+    Apart {
+        send: SyncSender<Arc<Vec<u8>>>,
+        thread: ScopedJoinHandle<'scope, Result<(), SyncError>>,
+    },
+    /// It failed and has told why.
+    Ended,
+}
+
+impl<'scope> Taker<'scope> {
+    fn new<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        apart: bool,
+        take: impl FnMut(&[u8]) -> Result<(), SyncError> + Send + 'scope,
+    ) -> Result<Self, SyncError> {
+        if !apart {
+            return Ok(Self::Here(Box::new(take)));
+        }
+        let (send, receive) = sync_channel::<Arc<Vec<u8>>>(QUEUE);
+        let mut take = take;
+        let work = move || receive.into_iter().try_for_each(|batch| take(&batch));
+        let thread = std::thread::Builder::new().name("coins".to_owned()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| SyncError::Threads { wanted: 2, error })?;
+        Ok(Self::Apart { send, thread })
+    }
+
+    /// Gives it a batch. What it failed at, now or with an earlier batch, comes back.
+    fn take(&mut self, batch: &Arc<Vec<u8>>) -> Result<(), SyncError> {
+        match self {
+            Self::Here(take) => take(batch),
+            Self::Apart { send, .. } => match send.send(Arc::clone(batch)) {
+                Ok(()) => Ok(()),
+                Err(_) => std::mem::replace(self, Self::Ended).end(),
+            },
+            Self::Ended => Ok(()),
+        }
+    }
+
+    /// Waits until it took everything.
+    fn end(self) -> Result<(), SyncError> {
+        match self {
+            Self::Apart { send, thread } => {
+                drop(send);
+                thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+            }
+            Self::Here(_) | Self::Ended => Ok(()),
+        }
+    }
+}
+
+type Take<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + Send + 'a;

@@ -1,0 +1,160 @@
+//! [`RunReader`]: one run of coins, record by record, compared with what was written.
+//!
+//! Bytes are hashed and parsed where they were read to, a buffer at a time. A record is handed out
+//! before the run's end has shown whether the run is intact, so nothing that was made of records may
+//! be shown to anybody before [`RunReader::next`] said `false`.
+
+use super::{GROUP_BYTES_MAX, MergeBudget, RECORD_HEADER, RunInfo};
+use crate::error::{StorageResult, SyncError};
+use apus_engine::storage::Storage;
+use apus_hash::Sha256;
+use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+
+/// Where a run's bytes come from.
+enum Input {
+    /// A file, with what is to be found in it.
+    File { file: Box<dyn Read + Send>, hash: Sha256, sha256: [u8; 32] },
+    /// Memory, which needs no proof, and how much of it was read.
+    Held { bytes: Arc<Vec<u8>>, at: usize },
+}
+
+/// One run, read from start to end.
+pub(super) struct RunReader {
+    name: String,
+    input: Input,
+    /// Bytes that were not read yet.
+    unread: u64,
+    buffer: Vec<u8>,
+    /// What is in the buffer and not passed yet.
+    start: usize,
+    end: usize,
+    /// Length of the record at `start`; 0 before the first.
+    record: usize,
+    /// The txid of the record before.
+    last: Option<[u8; 32]>,
+}
+
+impl RunReader {
+    pub(super) fn open(
+        storage: &dyn Storage,
+        run: &RunInfo,
+        budget: MergeBudget,
+    ) -> Result<Self, SyncError> {
+        let input = match &run.held {
+            Some(bytes) => Input::Held { bytes: Arc::clone(bytes), at: 0 },
+            None => Input::File {
+                file: storage.open(&run.name, 0).at(storage, &run.name)?,
+                hash: Sha256::new(),
+                sha256: run.sha256,
+            },
+        };
+        Ok(Self {
+            name: run.name.clone(),
+            input,
+            unread: run.bytes,
+            buffer: vec![0; budget.buffer_bytes.max(RECORD_HEADER)],
+            start: 0,
+            end: 0,
+            record: 0,
+            last: None,
+        })
+    }
+
+    /// The txid of the record.
+    pub(super) fn txid(&self) -> [u8; 32] {
+        let mut txid = [0; 32];
+        txid.copy_from_slice(&self.buffer[self.start..self.start + 32]);
+        txid
+    }
+
+    /// The whole record: txid, length, group.
+    pub(super) fn record(&self) -> &[u8] {
+        &self.buffer[self.start..self.start + self.record]
+    }
+
+    /// Moves to the next record; `false` after the last, once the whole run proved intact.
+    pub(super) fn next(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
+        if self.record > 0 {
+            self.last = Some(self.txid());
+        }
+        self.start += self.record;
+        self.record = 0;
+        if self.start == self.end && self.unread == 0 {
+            return self.expect_intact(storage).map(|()| false);
+        }
+        self.need(RECORD_HEADER, storage)?;
+        let txid = self.txid();
+        let length = self.buffer[self.start + 32..].first_chunk();
+        let length = length.map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        if self.last.is_some_and(|last| txid <= last) || length == 0 || length > GROUP_BYTES_MAX {
+            return Err(self.damaged(storage));
+        }
+        self.need(RECORD_HEADER + length as usize, storage)?;
+        self.record = RECORD_HEADER + length as usize;
+        Ok(true)
+    }
+
+    /// Reads on until so many bytes from `start` on are in the buffer.
+    fn need(&mut self, bytes: usize, storage: &dyn Storage) -> Result<(), SyncError> {
+        if self.end - self.start >= bytes {
+            return Ok(());
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if (bytes - self.end) as u64 > self.unread {
+            return Err(self.damaged(storage));
+        }
+        if self.buffer.len() < bytes {
+            self.buffer.resize(bytes, 0);
+        }
+        let room = (self.buffer.len() - self.end) as u64;
+        self.read(room.min(self.unread) as usize, storage)
+    }
+
+    /// Reads so many bytes to the end of what is in the buffer.
+    fn read(&mut self, length: usize, storage: &dyn Storage) -> Result<(), SyncError> {
+        let bytes = &mut self.buffer[self.end..self.end + length];
+        let read = match &mut self.input {
+            Input::File { file, hash, .. } => file.read_exact(bytes).map(|()| hash.update(bytes)),
+            Input::Held { bytes: held, at } => {
+                bytes.copy_from_slice(&held[*at..*at + length]);
+                *at += length;
+                Ok(())
+            }
+        };
+        match read {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(self.damaged(storage));
+            }
+            read => read.at(storage, &self.name)?,
+        }
+        self.end += length;
+        self.unread -= length as u64;
+        Ok(())
+    }
+
+    /// Reads what is left without looking at it, and says whether the run is as it was written.
+    pub(super) fn expect_rest_intact(&mut self, storage: &dyn Storage) -> Result<(), SyncError> {
+        while self.unread > 0 {
+            (self.start, self.end, self.record) = (0, 0, 0);
+            let length = self.unread.min(self.buffer.len() as u64) as usize;
+            self.read(length, storage)?;
+        }
+        self.expect_intact(storage)
+    }
+
+    /// Compares what was read, all of the run, with what was written.
+    fn expect_intact(&self, storage: &dyn Storage) -> Result<(), SyncError> {
+        match &self.input {
+            Input::File { hash, sha256, .. } if hash.clone().finalize() != *sha256 => {
+                Err(self.damaged(storage))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn damaged(&self, storage: &dyn Storage) -> SyncError {
+        SyncError::RunDamaged { run: self.name.clone(), file: storage.describe(&self.name) }
+    }
+}
