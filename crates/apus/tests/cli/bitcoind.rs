@@ -69,7 +69,7 @@ impl Lived {
         let first = "--hints snapshot:node.dat --out hints:new.hints --out snapshot:first.dat";
         self.desk.apus(&format!("{run} {first}")).succeeds();
         let second = "--hints new.hints --out snapshot:second.dat --report report.json --par 3 \
-                      --segment-bytes 4000";
+                      --segment-bytes 4000 --checkpoint-seconds 0";
         self.desk.apus(&format!("{run} {second}")).succeeds();
         let node = self.desk.read("node.dat");
         for name in ["first.dat", "second.dat"] {
@@ -192,7 +192,7 @@ fn a_run_goes_on_although_the_chain_grew_meanwhile() {
     let mut lived = Lived::new(9, &["-fastprune"]);
     lived.dump("node.dat");
     let line = format!(
-        "sync --chain regtest --blocksdir {} --hints snapshot:node.dat --segment-bytes 4000 \
+        "sync --chain regtest --blocksdir {} --hints snapshot:node.dat --segment-bytes 4000 --checkpoint-seconds 0 \
          --out snapshot:utxo.dat --report report.json",
         lived.node.blocks_dir().display()
     );

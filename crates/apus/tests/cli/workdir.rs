@@ -4,7 +4,7 @@ use crate::desk::{Desk, REGTEST};
 use std::fs;
 
 const SYNC: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints --par 1 \
-                    --segment-bytes 5000 --out snapshot:utxo.dat --workdir progress.work";
+                    --segment-bytes 5000 --checkpoint-seconds 0 --out snapshot:utxo.dat --workdir progress.work";
 
 /// A run that stopped with all segments done, because its output could not be written.
 fn all_but_written() -> Desk {
