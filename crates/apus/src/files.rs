@@ -8,6 +8,8 @@ use crate::failure::Failure;
 use apus_engine::swiftsync::hints::{Detected, Format, detect_format};
 use std::fs::{self, File};
 use std::io::Read;
+#[cfg(feature = "bench")]
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// First bytes of every UTXO snapshot.
@@ -120,6 +122,19 @@ pub(crate) fn draft_of(path: &Path) -> PathBuf {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".incomplete");
     draft.into()
+}
+
+/// Writes a file so that it is never seen in part.
+#[cfg(feature = "bench")]
+pub(crate) fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let draft = draft_of(path);
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&draft)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    };
+    write().map_err(|error| Failure::io(path, error))
 }
 
 /// The one way to write a path, as far as its folders exist.

@@ -1,11 +1,213 @@
-//! `apus plot`.
+//! `apus plot`: pictures of runs, from reports of Apus and logs of Bitcoin Core.
 
-use crate::failure::Failure;
-use clap::Args;
+use crate::failure::{Failure, IO};
+use crate::files::{expect_apart, expect_writable, publish};
+use crate::print;
+use crate::report::grouped;
+use apus_bench::plot::{
+    Comparison, Picture, ReadError, ReadOptions, Run, Since, TimeScale, chart, csv, labels, read,
+    total,
+};
+use clap::{Args, ValueEnum};
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// More lines than this nobody can tell apart.
+const RUNS_MAX: usize = 21;
+
+const EXAMPLES: &str = "\
+Examples:
+  A run of Apus beside one of Bitcoin Core on the same blocks:
+    apus plot run.json ~/.bitcoin/debug.log --labels apus,core --out both.svg --out both.png
+
+  Each of several versions of Bitcoin Core against the first, up to one height:
+    apus plot a/debug.log b/debug.log c/debug.log --baseline a --stopatheight 886000
+
+The upper panel shows height over time, the lower one how many times as fast as the baseline each
+run was to the same height. A log is that of `bitcoind`, with whole seconds or -logtimemicros=1;
+blocks are its lines `UpdateTip: new best=...`, and its last block ends the time. A run of Apus
+counts blocks in any order, and its time includes what follows the last one.";
 
 #[derive(Args)]
-pub(crate) struct PlotArgs {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PlotArgs {
+    /// Reports of `apus sync --report`, and Bitcoin Core's debug.log files
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// A picture to write, by its name SVG or PNG [default: plot.svg]
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
+    out: Vec<OutFile>,
+    /// Also write the points: label,seconds,height
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Names of the runs, in their order [default: names of files or folders]
+    #[arg(long, value_name = "NAME,NAME...", value_delimiter = ',')]
+    labels: Vec<String>,
+    /// Which run the others are compared with, by its label [default: the slowest]
+    #[arg(long, value_name = "NAME")]
+    baseline: Option<String>,
+    /// What stands above the picture
+    #[arg(long, value_name = "TEXT", default_value = "Block height over time")]
+    title: String,
+    /// How time is spread: auto is logarithmic where runs differ much
+    #[arg(long, value_name = "SCALE", default_value = "auto")]
+    scale: Scale,
+    /// When time begins: with the program, or with the first block
+    #[arg(long, value_name = "EVENT", default_value = "start")]
+    since: SinceArg,
+    /// Of a log with several starts of a node, which one, from 1 [default: the last]
+    #[arg(long, value_name = "N")]
+    start: Option<NonZeroU64>,
+    /// Of a log, nothing after this height
+    #[arg(long, value_name = "HEIGHT")]
+    stopatheight: Option<u64>,
+}
 
-pub(crate) fn command(_args: &PlotArgs) -> Result<(), Failure> {
-    Err(Failure::usage("not built yet"))
+#[derive(Clone, Copy, ValueEnum)]
+enum Scale {
+    Auto,
+    Linear,
+    Log,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SinceArg {
+    Start,
+    FirstBlock,
+}
+
+/// A picture to write.
+#[derive(Clone)]
+struct OutFile {
+    path: PathBuf,
+    form: Form,
+}
+
+#[derive(Clone, Copy)]
+enum Form {
+    Svg,
+    Png,
+}
+
+impl FromStr for OutFile {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let path = PathBuf::from(text);
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let form = match extension.map(str::to_ascii_lowercase).as_deref() {
+            Some("svg") => Form::Svg,
+            Some("png") => Form::Png,
+            _ => return Err("use a name that ends with .svg or .png"),
+        };
+        Ok(Self { path, form })
+    }
+}
+
+/// Runs `apus plot`.
+pub(crate) fn command(args: &PlotArgs) -> Result<(), Failure> {
+    let outputs = outputs(args)?;
+    let runs = runs(args)?;
+    let comparison = Comparison::new(&runs, args.baseline.as_deref())
+        .map_err(|error| Failure::usage(format!("--baseline: {error}")))?;
+    let scale = match args.scale {
+        Scale::Auto => TimeScale::Auto,
+        Scale::Linear => TimeScale::Linear,
+        Scale::Log => TimeScale::Log,
+    };
+    let picture = chart(&args.title, &runs, &comparison, scale);
+    for OutFile { path, form } in &outputs {
+        publish(path, &file(&picture, *form)?)?;
+    }
+    if let Some(path) = &args.csv {
+        publish(path, csv(&runs).as_bytes())?;
+    }
+    table(&runs, &comparison)?;
+    let written = outputs.iter().map(|out| &out.path).chain(&args.csv);
+    for path in written {
+        print::result(format_args!("{} is written.", path.display()))?;
+    }
+    Ok(())
+}
+
+/// What to write, all of it new.
+fn outputs(args: &PlotArgs) -> Result<Vec<OutFile>, Failure> {
+    let mut outputs = args.out.clone();
+    if outputs.is_empty() && args.csv.is_none() {
+        outputs.push(OutFile { path: PathBuf::from("plot.svg"), form: Form::Svg });
+    }
+    let pictures = outputs.iter().map(|out| out.path.as_path());
+    let paths: Vec<&Path> = pictures.chain(args.csv.as_deref()).collect();
+    expect_apart(&paths)?;
+    for path in paths {
+        expect_writable(path, |_| false)?;
+    }
+    Ok(outputs)
+}
+
+fn runs(args: &PlotArgs) -> Result<Vec<Run>, Failure> {
+    let count = args.runs.len();
+    if count > RUNS_MAX {
+        return Err(Failure::usage(format!(
+            "{count} runs: no picture of more than {RUNS_MAX} can be read"
+        )));
+    }
+    let labels = match args.labels.len() {
+        0 => labels(&args.runs),
+        named if named == count => args.labels.clone(),
+        named => {
+            return Err(Failure::usage(format!("--labels: {named} for {count} runs")));
+        }
+    };
+    let options = ReadOptions {
+        start: args.start,
+        since: match args.since {
+            SinceArg::Start => Since::Start,
+            SinceArg::FirstBlock => Since::FirstBlock,
+        },
+        stop_height: args.stopatheight,
+    };
+    let mut runs = Vec::with_capacity(count);
+    for (path, label) in args.runs.iter().zip(labels) {
+        let mut run = read(path, &options)?;
+        run.label = label;
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+fn file(picture: &Picture, form: Form) -> Result<Vec<u8>, Failure> {
+    match form {
+        Form::Svg => Ok(picture.to_svg().into_bytes()),
+        Form::Png => picture.to_png().map_err(Failure::usage),
+    }
+}
+
+fn table(runs: &[Run], comparison: &Comparison) -> Result<(), Failure> {
+    let wide = |least: usize, texts: &mut dyn Iterator<Item = usize>| {
+        texts.fold(least, |widest, length| widest.max(length))
+    };
+    let label = wide(3, &mut runs.iter().map(|run| run.label.chars().count()));
+    let detail = wide(7, &mut runs.iter().map(|run| run.detail.chars().count()));
+    let line = |cells: [&str; 5]| {
+        let [name, program, height, time, ratio] = cells;
+        let line =
+            format!("{name:<label$}  {program:<detail$}  {height:>11}  {time:>13}  {ratio:>9}",);
+        print::result(line.trim_end())
+    };
+    line(["run", "program", "height", "time", "ratio"])?;
+    for (index, run) in runs.iter().enumerate() {
+        let height = grouped(run.height());
+        line([&run.label, &run.detail, &height, &total(run), &comparison.words(index)])?;
+    }
+    Ok(())
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        match error.is_io() {
+            true => Self { code: IO, message: error.to_string() },
+            false => Self::invalid(error),
+        }
+    }
 }

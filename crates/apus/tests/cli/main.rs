@@ -16,6 +16,8 @@ mod fixtures;
 mod full_disk;
 mod help;
 mod pipes;
+#[cfg(feature = "bench")]
+mod plot;
 mod resume;
 mod snapshot;
 mod workdir;

@@ -83,43 +83,57 @@ impl Scale {
 
     /// Ticks of seconds, with their units, on a logarithmic scale.
     pub(super) fn time_ticks(&self) -> Vec<Tick> {
-        const ROUND: [(f64, &str); 12] = [
-            (0.001, "1 ms"),
-            (0.01, "10 ms"),
-            (0.1, "100 ms"),
-            (1.0, "1 s"),
-            (10.0, "10 s"),
-            (60.0, "1 min"),
-            (600.0, "10 min"),
-            (3_600.0, "1 h"),
-            (36_000.0, "10 h"),
-            (86_400.0 * 2.0, "2 d"),
-            (86_400.0 * 20.0, "20 d"),
-            (86_400.0 * 200.0, "200 d"),
-        ];
-        const BETWEEN: [(f64, &str); 12] = [
-            (0.002, "2 ms"),
-            (0.005, "5 ms"),
-            (0.02, "20 ms"),
-            (0.05, "50 ms"),
-            (0.2, "200 ms"),
-            (0.5, "500 ms"),
-            (2.0, "2 s"),
-            (5.0, "5 s"),
-            (30.0, "30 s"),
-            (180.0, "3 min"),
-            (1_800.0, "30 min"),
-            (10_800.0, "3 h"),
-        ];
-        let mut marks = ROUND.to_vec();
-        if self.to / self.from < 300.0 {
-            marks.extend(BETWEEN);
-            marks.sort_by(|a, b| a.0.total_cmp(&b.0));
-        }
-        let name = |value: f64| marks.iter().find(|m| m.0 == value).map_or("", |m| m.1).to_owned();
-        self.ticks_at(marks.iter().map(|mark| mark.0), name)
+        let shown = match self.to / self.from {
+            ratio if ratio < 300.0 => [true, false, true],
+            ratio if ratio < 3e4 => [true, true, false],
+            _ => [true, false, false],
+        };
+        let marks = || TIMES.iter().filter(|mark| shown[mark.2]);
+        let name = |value: f64| marks().find(|mark| mark.0 == value).map_or("", |mark| mark.1);
+        self.ticks_at(marks().map(|mark| mark.0), |value| name(value).to_owned())
     }
 }
+
+/// Times for ticks. The last number says where they stand: 0 always, 1 where these are far apart,
+/// 2 where they are further.
+const TIMES: [(f64, &str, usize); 36] = [
+    (0.001, "1 ms", 0),
+    (0.002, "2 ms", 2),
+    (0.003, "3 ms", 1),
+    (0.005, "5 ms", 2),
+    (0.01, "10 ms", 0),
+    (0.02, "20 ms", 2),
+    (0.03, "30 ms", 1),
+    (0.05, "50 ms", 2),
+    (0.1, "100 ms", 0),
+    (0.2, "200 ms", 2),
+    (0.3, "300 ms", 1),
+    (0.5, "500 ms", 2),
+    (1.0, "1 s", 0),
+    (2.0, "2 s", 2),
+    (3.0, "3 s", 1),
+    (5.0, "5 s", 2),
+    (10.0, "10 s", 0),
+    (20.0, "20 s", 2),
+    (30.0, "30 s", 1),
+    (60.0, "1 min", 0),
+    (120.0, "2 min", 2),
+    (180.0, "3 min", 1),
+    (300.0, "5 min", 2),
+    (600.0, "10 min", 0),
+    (1_200.0, "20 min", 2),
+    (1_800.0, "30 min", 1),
+    (3_600.0, "1 h", 0),
+    (7_200.0, "2 h", 2),
+    (10_800.0, "3 h", 1),
+    (18_000.0, "5 h", 2),
+    (36_000.0, "10 h", 0),
+    (86_400.0, "1 d", 1),
+    (2.0 * 86_400.0, "2 d", 2),
+    (4.0 * 86_400.0, "4 d", 0),
+    (40.0 * 86_400.0, "40 d", 0),
+    (400.0 * 86_400.0, "400 d", 0),
+];
 
 /// Multiples of `step` from `from` to `to`, with room for rounding at the end.
 fn multiples(step: f64, from: f64, to: f64) -> impl Iterator<Item = f64> {
@@ -181,7 +195,11 @@ mod tests {
         );
         assert_eq!(
             labels(&log(0.8, 4_000.0).time_ticks()),
-            ["1 s", "10 s", "1 min", "10 min", "1 h"]
+            ["1 s", "3 s", "10 s", "30 s", "1 min", "3 min", "10 min", "30 min", "1 h"]
+        );
+        assert_eq!(
+            labels(&log(0.05, 1e5).time_ticks()),
+            ["100 ms", "1 s", "10 s", "1 min", "10 min", "1 h", "10 h"]
         );
         assert_eq!(labels(&log(0.8, 12.0).time_ticks()), ["1 s", "2 s", "5 s", "10 s"]);
     }

@@ -145,6 +145,7 @@ fn draw_row(picture: &mut Picture, scale: &Scale, row: &Bar, middle: f64) {
 mod tests {
     use super::*;
     use crate::plot::picture::Shape;
+    use crate::plot::picture::tests::assert_inside;
     use proptest::prelude::*;
 
     fn lengths(picture: &Picture) -> Vec<f64> {
@@ -194,28 +195,7 @@ mod tests {
                 .map(|(label, value, a, b)| Bar::new(label, value, Some((value * a, value * b))))
                 .collect();
             let picture = bars("title", "unit", &rows).unwrap();
-            for shape in &picture.shapes {
-                let places = match shape {
-                    Shape::Box { x, y, width, height, .. } => {
-                        vec![(*x, *y), (x + width, y + height)]
-                    }
-                    Shape::Line { points, .. } => points.clone(),
-                    Shape::Dot { x, y, .. } => vec![(*x, *y)],
-                    Shape::Text(text) => {
-                        let wide = width(&text.text, text.size, text.weight);
-                        let left = match text.anchor {
-                            Anchor::Start => text.x,
-                            Anchor::Middle => text.x - wide / 2.0,
-                            Anchor::End => text.x - wide,
-                        };
-                        vec![(left, text.y), (left + wide, text.y)]
-                    }
-                };
-                for (x, y) in places {
-                    prop_assert!((0.0..=picture.width).contains(&x), "{x} of {shape:?}");
-                    prop_assert!((0.0..=picture.height).contains(&y), "{y} of {shape:?}");
-                }
-            }
+            assert_inside(&picture);
         }
     }
 }

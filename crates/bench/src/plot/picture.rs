@@ -150,3 +150,43 @@ impl Picture {
         self.shapes.push(Shape::Text(text));
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::plot::font::width;
+
+    /// All that is drawn lies on the sheet.
+    pub(in crate::plot) fn assert_inside(picture: &Picture) {
+        for shape in &picture.shapes {
+            for (x, y) in extent(shape) {
+                assert!((0.0..=picture.width).contains(&x), "x of {shape:?}");
+                assert!((0.0..=picture.height).contains(&y), "y of {shape:?}");
+            }
+        }
+    }
+
+    /// Points that a shape reaches.
+    fn extent(shape: &Shape) -> Vec<(f64, f64)> {
+        match shape {
+            Shape::Box { x, y, width, height, .. } => vec![(*x, *y), (x + width, y + height)],
+            Shape::Line { points, .. } => points.clone(),
+            Shape::Dot { x, y, radius, .. } => {
+                vec![(x - radius, y - radius), (x + radius, y + radius)]
+            }
+            Shape::Text(text) => {
+                let long = width(&text.text, text.size, text.weight);
+                let from = match text.anchor {
+                    Anchor::Start => 0.0,
+                    Anchor::Middle => -long / 2.0,
+                    Anchor::End => -long,
+                };
+                let end = |along: f64| match text.upwards {
+                    true => (text.x, text.y - along),
+                    false => (text.x + along, text.y),
+                };
+                vec![end(from), end(from + long)]
+            }
+        }
+    }
+}

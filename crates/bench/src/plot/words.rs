@@ -1,5 +1,7 @@
 //! Numbers and times as people read them on a picture and in a table.
 
+use super::course::Run;
+
 /// Digits in groups of three.
 pub(super) fn grouped(digits: &str) -> String {
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -54,6 +56,14 @@ pub(super) fn duration(seconds: f64) -> String {
         let hours = (rounded / 60.0).floor();
         format!("{} h {:02} min", grouped(&hours.to_string()), rounded % 60.0)
     }
+}
+
+/// A run's whole time, as far as its clock knows it.
+pub fn total(run: &Run) -> String {
+    if run.total_seconds < run.resolution_seconds {
+        return format!("< {}", duration(run.resolution_seconds));
+    }
+    duration(run.total_seconds)
 }
 
 #[cfg(test)]

@@ -1,0 +1,126 @@
+//! Pictures of runs: ours from reports, a real node's from its log.
+
+use crate::desk::{Desk, MAIN};
+use apus_testkit::bitcoind::Bitcoind;
+use std::fs;
+use std::time::{Duration, Instant};
+
+const SYNC: &str = "sync --blocksdir blocks --hints msb.hints --report ";
+
+/// Width and height of a PNG, which stand behind its mark.
+fn png_size(bytes: &[u8]) -> (u32, u32) {
+    assert_eq!(&bytes[..8], b"\x89PNG\r\n\x1a\n");
+    let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    (number(16), number(20))
+}
+
+/// Label, seconds and height of each point of a CSV file.
+fn points(csv: &[u8]) -> Vec<(String, f64, u64)> {
+    let text = String::from_utf8(csv.to_vec()).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("label,seconds,height"));
+    let point = |line: &str| {
+        let parts: Vec<&str> = line.split(',').collect();
+        (parts[0].to_owned(), parts[1].parse().unwrap(), parts[2].parse().unwrap())
+    };
+    lines.map(point).collect()
+}
+
+#[test]
+fn a_node_beside_a_run_on_its_blocks() {
+    let mut node = Bitcoind::start(&["-logtimemicros=1"]);
+    node.mine(150);
+    node.restart(&["-reindex-chainstate", "-logtimemicros=0", "-logthreadnames=1"]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while node.height() < 150 {
+        assert!(Instant::now() < deadline, "the node does not get on");
+    }
+    let desk = Desk::empty();
+    node.dump_txoutset(&desk.path("node.dat"));
+    let blocks = node.blocks_dir();
+    desk.apus(&format!(
+        "sync --chain regtest --blocksdir {} --hints snapshot:node.dat --report ours.json",
+        blocks.display()
+    ))
+    .succeeds();
+    fs::write(desk.path("debug.log"), node.log()).unwrap();
+
+    let line = "plot ours.json debug.log --labels ours,core --out a.svg --out a.PNG --csv a.csv";
+    let ended = desk.apus(line).succeeds();
+    let ended = ended.says(&["a.svg is written.", "a.PNG is written.", "a.csv is written."]);
+    let row = |label: &str| ended.stdout.lines().find(|row| row.starts_with(label)).unwrap();
+    for (label, program) in [("ours", "Apus swiftsync sha256, "), ("core", "Bitcoin ")] {
+        assert!(row(label).contains(program) && row(label).contains(" 150 "), "{ended}");
+        let svg = String::from_utf8(desk.read("a.svg")).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains(&format!(">{label}<")), "{svg}");
+    }
+    let (width, height) = png_size(&desk.read("a.PNG"));
+    // With ratios or, where the node took less than its clock's second, without.
+    assert!(width == 2_000 && height > 1_000, "{width} × {height}");
+    let csv = points(&desk.read("a.csv"));
+    for label in ["ours", "core"] {
+        let last = csv.iter().rfind(|point| point.0 == label).unwrap();
+        assert_eq!(last.2, 150, "{csv:?}");
+    }
+
+    // The first start has microseconds, so that each block has a time of its own.
+    desk.apus("plot debug.log --start 1 --csv first.csv").succeeds();
+    let first = points(&desk.read("first.csv"));
+    assert!(first.len() > 140, "{first:?}");
+    assert!(first.windows(2).all(|pair| pair[0].1 < pair[1].1 && pair[0].2 <= pair[1].2));
+    desk.apus("plot debug.log --start 3").fails(2, &["debug.log: 2 starts of a node, no start 3"]);
+    desk.apus("plot debug.log --start 1 --stopatheight 99 --csv cut.csv").succeeds();
+    assert_eq!(points(&desk.read("cut.csv")).last().unwrap().2, 99);
+}
+
+#[test]
+fn reports_are_drawn_and_nothing_is_overwritten() {
+    let desk = Desk::with(MAIN);
+    desk.apus(&format!("{SYNC} first.json")).succeeds();
+    desk.apus(&format!("{SYNC} second.json --aggregate muhash")).succeeds();
+    let ended = desk.apus("plot first.json second.json").succeeds();
+    ended.says(&["Apus swiftsync muhash", "baseline", "4,521", "plot.svg is written."]);
+    for (line, said) in [
+        ("plot first.json", "plot.svg exists already"),
+        ("plot first.json --out first.json", "use a name that ends with .svg or .png"),
+        ("plot first.json --out x.svg --csv x.svg", "x.svg is named twice"),
+        ("plot first.json --labels a,b --out x.svg", "--labels: 2 for 1 runs"),
+        ("plot first.json --baseline b --out x.svg", "no run is called \"b\": there are \"first\""),
+        ("plot", "<RUN>..."),
+        ("plot first.json --scale square", "auto, linear, log"),
+        ("plot first.json --start 0 --out x.svg", "--start"),
+    ] {
+        desk.apus(line).fails(1, &[said]);
+    }
+    let many = " first.json".repeat(22);
+    desk.apus(&format!("plot{many} --out x.svg")).fails(1, &["22 runs", "21"]);
+    desk.apus("plot first.json --out no/x.svg").fails(3, &["no: no such folder"]);
+}
+
+#[test]
+fn what_is_no_run_is_told_with_file_and_line() {
+    let desk = Desk::with(MAIN);
+    desk.apus(&format!("{SYNC} run.json")).succeeds();
+    let text = String::from_utf8(desk.read("run.json")).unwrap();
+    let bad = |from: &str, to: &str| {
+        assert!(text.contains(from));
+        desk.write("bad.json", text.replace(from, to).as_bytes());
+        desk.apus("plot bad.json run.json --out x.svg")
+    };
+    bad("\"version\": 1", "\"version\": 2").fails(2, &["bad.json: a report of version 2"]);
+    bad("\"threads\": ", "\"threads\": -").fails(2, &["bad.json:", "no report of `apus sync"]);
+    bad("\"series\"", "\"serious\"").fails(2, &["bad.json:", "missing field `series`"]);
+    bad("\"wall_seconds\": ", "\"wall_seconds\": -").fails(2, &["bad.json: ", "which is no time"]);
+    desk.write("cut.log", b"2026-11-22T00:00:00Z a\n2026-11-22T00:00:01Z UpdateTip: new best=00\n");
+    desk.apus("plot cut.log --out x.svg").fails(2, &["cut.log:2: a block's line without a hash"]);
+    desk.apus("plot node.dat --out x.svg").fails(2, &["node.dat: no line of it says"]);
+    desk.apus("plot none.json --out x.svg").fails(3, &["none.json: "]);
+    desk.apus("plot blocks --out x.svg").fails(3, &["blocks: "]);
+    desk.apus("plot run.json --stopatheight 9 --out x.svg").fails(2, &["ended at height 4521"]);
+}
+
+#[test]
+fn help_shows_examples() {
+    let help = Desk::empty().apus("plot --help").succeeds();
+    help.says(&["Usage: apus plot", "Examples:\n", "apus plot run.json", "[default: plot.svg]"]);
+}

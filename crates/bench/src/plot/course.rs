@@ -1,0 +1,209 @@
+//! [`Run`]: what a picture shows of a run, wherever it was read from.
+//!
+//! A run has at least one point, its times never decrease, and it has no more points than
+//! [`POINTS_MAX`]: a picture shows no more, and logs have any number.
+
+/// Points that are kept of a run.
+pub(super) const POINTS_MAX: usize = 8_192;
+
+/// How far a run was at some time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Since the run's start.
+    pub seconds: f64,
+    /// Blocks connected or processed by then, less those that a reorganization took back.
+    pub height: u64,
+}
+
+/// The course of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Its name in legends.
+    pub label: String,
+    /// What ran, in few words.
+    pub detail: String,
+    /// Its whole time, which may go on after the last block.
+    pub total_seconds: f64,
+    /// How far off each time may be.
+    pub resolution_seconds: f64,
+    /// Height before the first block: more than zero for one that went on where another stopped.
+    pub start_height: u64,
+    points: Vec<Point>,
+    /// Those that are higher than all before them.
+    climb: Vec<Point>,
+}
+
+impl Run {
+    /// A course without names, whose points are in the order of time.
+    pub(super) fn new(points: Vec<Point>, start_height: u64) -> Self {
+        debug_assert!(points.windows(2).all(|pair| pair[0].seconds <= pair[1].seconds));
+        let mut climb: Vec<Point> = Vec::new();
+        for point in &points {
+            if climb.last().is_none_or(|last| last.height < point.height) {
+                climb.push(*point);
+            }
+        }
+        Self {
+            label: String::new(),
+            detail: String::new(),
+            total_seconds: points.last().map_or(0.0, |point| point.seconds),
+            resolution_seconds: 0.0,
+            start_height,
+            points,
+            climb,
+        }
+    }
+
+    /// The course, thinned.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// Points that are higher than all before them.
+    pub(super) fn climb(&self) -> &[Point] {
+        &self.climb
+    }
+
+    /// Greatest height.
+    pub fn height(&self) -> u64 {
+        self.climb.last().map_or(0, |point| point.height)
+    }
+
+    /// When a height was first reached, interpolated; none if it never was. At the last height this
+    /// is the whole time, work after the last block included.
+    pub(super) fn seconds_to(&self, height: u64) -> Option<f64> {
+        if height == self.height() { Some(self.total_seconds) } else { self.crossing(height) }
+    }
+
+    /// When a height was first reached by the blocks, interpolated.
+    pub(super) fn crossing(&self, height: u64) -> Option<f64> {
+        let index = self.climb.partition_point(|point| point.height < height);
+        let after = self.climb.get(index)?;
+        let Some(before) = index.checked_sub(1).map(|index| self.climb[index]) else {
+            return Some(after.seconds);
+        };
+        let share = (height - before.height) as f64 / (after.height - before.height) as f64;
+        Some(before.seconds + share * (after.seconds - before.seconds))
+    }
+
+    /// The height at some time, interpolated.
+    pub(super) fn height_at(&self, seconds: f64) -> f64 {
+        let after = self.points.partition_point(|point| point.seconds <= seconds);
+        match (after.checked_sub(1).map(|index| self.points[index]), self.points.get(after)) {
+            (Some(before), Some(after)) => {
+                let share = (seconds - before.seconds) / (after.seconds - before.seconds);
+                before.height as f64 + share * (after.height as f64 - before.height as f64)
+            }
+            (Some(before), None) => before.height as f64,
+            (None, after) => after.map_or(0.0, |point| point.height as f64),
+        }
+    }
+}
+
+/// Collects any number of points, and keeps those that a picture can show: every n-th, the first
+/// and the last. Of points at one time the last counts.
+#[derive(Debug)]
+pub(super) struct Thinner {
+    kept: Vec<Point>,
+    stride: u64,
+    /// Given since the last one kept.
+    since_kept: u64,
+    last: Option<Point>,
+}
+
+impl Thinner {
+    pub(super) fn new() -> Self {
+        Self { kept: Vec::new(), stride: 1, since_kept: 0, last: None }
+    }
+
+    /// Takes the next point; times must not decrease.
+    pub(super) fn push(&mut self, point: Point) {
+        if self.last.is_some_and(|last| last.seconds == point.seconds) {
+            self.last = Some(point);
+        } else {
+            self.keep_last();
+            self.last = Some(point);
+        }
+    }
+
+    fn keep_last(&mut self) {
+        let Some(last) = self.last else { return };
+        self.since_kept += 1;
+        if !self.kept.is_empty() && self.since_kept < self.stride {
+            return;
+        }
+        self.kept.push(last);
+        self.since_kept = 0;
+        // One place is for the last of all.
+        if self.kept.len() == POINTS_MAX - 1 {
+            let mut index = 0;
+            self.kept.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.stride *= 2;
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Vec<Point> {
+        if let Some(last) = self.last.take() {
+            self.kept.push(last);
+        }
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(points: &[(f64, u64)]) -> Run {
+        let point = |&(seconds, height): &(f64, u64)| Point { seconds, height };
+        Run::new(points.iter().map(point).collect(), 0)
+    }
+
+    #[test]
+    fn heights_and_times_are_interpolated() {
+        let run = run(&[(0.0, 0), (10.0, 100), (30.0, 200)]);
+        assert_eq!(run.seconds_to(50), Some(5.0));
+        assert_eq!(run.seconds_to(150), Some(20.0));
+        assert_eq!(run.seconds_to(200), Some(30.0));
+        assert_eq!(run.seconds_to(201), None);
+        assert_eq!(
+            [-1.0, 0.0, 5.0, 20.0, 99.0].map(|t| run.height_at(t)),
+            [0.0, 0.0, 50.0, 150.0, 200.0]
+        );
+    }
+
+    #[test]
+    fn the_whole_time_counts_at_the_last_height_and_a_reorganization_does_not() {
+        let mut run = run(&[(0.0, 0), (10.0, 100), (11.0, 90), (20.0, 180)]);
+        run.total_seconds = 25.0;
+        assert_eq!(run.seconds_to(95), Some(9.5), "when it was first there");
+        assert_eq!(run.seconds_to(180), Some(25.0));
+        assert_eq!(run.crossing(180), Some(20.0));
+        assert_eq!(run.height(), 180);
+    }
+
+    proptest! {
+        #[test]
+        fn thinning_keeps_the_ends_and_the_order(count in 0usize..100_000, repeat in 1usize..4) {
+            let mut thinner = Thinner::new();
+            let point = |index: usize| Point {
+                seconds: (index / repeat) as f64,
+                height: index as u64,
+            };
+            (0..count).for_each(|index| thinner.push(point(index)));
+            let kept = thinner.finish();
+            let times = count.div_ceil(repeat);
+            prop_assert!(kept.len() <= POINTS_MAX);
+            prop_assert!(kept.len() >= times.min(POINTS_MAX / 2));
+            prop_assert!(kept.windows(2).all(|pair| pair[0].seconds < pair[1].seconds));
+            if count > 0 {
+                prop_assert_eq!(kept[0], point(count.min(repeat) - 1));
+                prop_assert_eq!(kept[kept.len() - 1], point(count - 1));
+            }
+        }
+    }
+}

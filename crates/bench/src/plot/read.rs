@@ -1,0 +1,195 @@
+//! [`read()`]: a run from its file, a report of `apus sync` or Bitcoin Core's `debug.log`, told apart
+//! by content.
+//!
+//! Files are untrusted and logs are long: a report is no more than [`REPORT_BYTES_MAX`], a log is
+//! read once from start to end, and memory is bounded whatever is in it. An error names the file
+//! and the line.
+
+mod debug_log;
+mod report;
+
+use super::course::Run;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Many times the length of the longest report.
+const REPORT_BYTES_MAX: u64 = 16 << 20;
+
+/// Greatest height of Core's.
+const HEIGHT_MAX: u64 = i32::MAX as u64;
+
+/// Which part of a file is the run, and when its time begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Of a log that holds several starts of a node: which one, from 1; none for the last.
+    pub start: Option<NonZeroU64>,
+    /// When time begins.
+    pub since: Since,
+    /// Of a log: nothing after this height was first reached.
+    pub stop_height: Option<u64>,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self { start: None, since: Since::Start, stop_height: None }
+    }
+}
+
+/// When the time of a run begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// When the program started.
+    Start,
+    /// With the first block: what a node waits for peers and headers is left out.
+    FirstBlock,
+}
+
+/// Why a file is no run.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// Of the file.
+        path: PathBuf,
+        /// Of the system.
+        source: io::Error,
+    },
+    /// Something in the file is not as it must be.
+    #[error("{path}:{line}: {what}")]
+    Line {
+        /// Of the file.
+        path: PathBuf,
+        /// From 1.
+        line: u64,
+        /// What is wrong, and what to do.
+        what: String,
+    },
+    /// The file as a whole is not what was asked for.
+    #[error("{path}: {what}")]
+    Whole {
+        /// Of the file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        what: String,
+    },
+}
+
+impl ReadError {
+    /// Whether the system failed, rather than the file.
+    pub fn is_io(&self) -> bool {
+        matches!(self, Self::Io { .. })
+    }
+}
+
+/// What is wrong, and in which line if it is in one.
+type Wrong = (Option<u64>, String);
+
+/// Reads a run. Its label is the one that [`labels`] gives.
+pub fn read(path: &Path, options: &ReadOptions) -> Result<Run, ReadError> {
+    let io = |source| ReadError::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(io)?;
+    let mut file = BufReader::with_capacity(1 << 18, file);
+    let first = file.fill_buf().map_err(io)?.iter().find(|byte| !byte.is_ascii_whitespace());
+    let found = match first {
+        None => Err(Failure::Content((None, "the file is empty".to_owned()))),
+        Some(b'{') => {
+            let mut text = Vec::new();
+            file.take(REPORT_BYTES_MAX + 1).read_to_end(&mut text).map_err(io)?;
+            report::parse(&text, options).map_err(Failure::Content)
+        }
+        Some(_) => debug_log::parse(file, options),
+    };
+    let mut run = found.map_err(|failure| match failure {
+        Failure::Io(source) => io(source),
+        Failure::Content((line, what)) => {
+            let path = path.to_owned();
+            match line {
+                Some(line) => ReadError::Line { path, line, what },
+                None => ReadError::Whole { path, what },
+            }
+        }
+    })?;
+    run.label = name(path, false);
+    Ok(run)
+}
+
+/// Why parsing ended.
+#[derive(Debug)]
+enum Failure {
+    Io(io::Error),
+    Content(Wrong),
+}
+
+/// Names for legends: of the files, with their folders where the files' names say too little.
+pub fn labels(paths: &[PathBuf]) -> Vec<String> {
+    let mut labels: Vec<String> = paths.iter().map(|path| name(path, false)).collect();
+    for index in 0..labels.len() {
+        let same = labels.iter().filter(|label| **label == labels[index]).count() > 1;
+        let longer = name(&paths[index], true);
+        if same && longer != labels[index] {
+            let old = labels[index].clone();
+            for other in (0..labels.len()).filter(|&other| labels[other] == old).collect::<Vec<_>>()
+            {
+                labels[other] = name(&paths[other], true);
+            }
+        }
+    }
+    labels
+}
+
+/// A file's name without its extension; a `debug.log` is known by its folder.
+fn name(path: &Path, with_folder: bool) -> String {
+    let text =
+        |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
+    let stem = text(path.file_stem()).unwrap_or_else(|| path.display().to_string());
+    let folder = text(path.parent().and_then(Path::file_name));
+    match folder {
+        Some(folder) if stem == "debug" => folder,
+        Some(folder) if with_folder => format!("{folder}/{stem}"),
+        _ => stem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_short_and_differ() {
+        let labels = |paths: &[&str]| labels(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(labels(&["a/run.json", "b/core.log"]), ["run", "core"]);
+        assert_eq!(labels(&["a/run.json", "b/run.json", "c.json"]), ["a/run", "b/run", "c"]);
+        assert_eq!(labels(&["a/debug.log", "b/debug.log"]), ["a", "b"]);
+        assert_eq!(labels(&["debug.log", "run.json"]), ["debug", "run"]);
+        // The same file twice has one name.
+        assert_eq!(labels(&["a/run.json", "a/run.json"]), ["a/run", "a/run"]);
+    }
+
+    #[test]
+    fn what_is_no_run_is_told_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("run");
+        let said = |content: &[u8]| {
+            std::fs::write(&file, content).unwrap();
+            read(&file, &ReadOptions::default()).unwrap_err().to_string()
+        };
+        for (content, words) in [
+            (&b""[..], "run: the file is empty"),
+            (b" \n ", "run: the file is empty"),
+            (b"\n{\n  \"version\": 1", "run:3: "),
+            (b"PK\x03\x04", "run: no line of it"),
+            (b"2026-11-22T00:17:42Z UpdateTip: new best=00 height=x\n", "run:1: "),
+        ] {
+            let said = said(content);
+            assert!(said.contains(words), "{words:?} is not in {said:?}");
+        }
+        let error = read(&folder.path().join("none"), &ReadOptions::default()).unwrap_err();
+        assert!(error.is_io() && error.to_string().contains("none: "), "{error}");
+        let error = read(folder.path(), &ReadOptions::default()).unwrap_err();
+        assert!(error.is_io(), "{error}");
+    }
+}

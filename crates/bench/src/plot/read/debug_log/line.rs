@@ -1,0 +1,264 @@
+//! [`Line`]: a line of a `debug.log` that matters here.
+//!
+//! Lines have the form `TIME [ (mocktime: TIME)] [[prefix] …] MESSAGE`, with prefixes for the
+//! thread, the place in the source and the category, as the node's options say (Bitcoin Core:
+//! `src/logging.cpp`, `src/validation.cpp`, `src/init/common.cpp`). What peers can write into a
+//! message does not begin one, so that it is never taken for a tip.
+
+use crate::plot::read::HEIGHT_MAX;
+
+/// What happened, and when.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) time: Time,
+    pub(super) event: Event,
+}
+
+/// Something that a course is made of.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A node started: its name and version.
+    Start(String),
+    /// A block of this height became the tip.
+    Tip(u64),
+}
+
+/// A time stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Time {
+    /// Microseconds since 1970.
+    pub(super) micros: i64,
+    /// Whether it has whole seconds only.
+    pub(super) coarse: bool,
+}
+
+const TIP: &[u8] = b"UpdateTip: new best=";
+
+impl Line {
+    /// What a line says, if it matters; an error if it seems to, but cannot be understood.
+    pub(super) fn parse(line: &[u8]) -> Result<Option<Self>, String> {
+        let Some((time, rest)) = Time::split(line) else {
+            return match line.starts_with(TIP) {
+                true => Err("a block without a time: the node ran with -logtimestamps=0, so that \
+                             this log has no course"
+                    .to_owned()),
+                false => Ok(None),
+            };
+        };
+        let message = message(rest);
+        let event = if let Some(tip) = message.strip_prefix(TIP) {
+            Event::Tip(height(tip).map_err(|what| format!("a block's line without {what}"))?)
+        } else if let Some(version) = version(message) {
+            Event::Start(version)
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Self { time, event }))
+    }
+}
+
+/// What follows the prefixes, each in brackets and with a blank after it. The prefix of a
+/// background validation is taken for one of the message, which then is none that matters.
+fn message(mut rest: &[u8]) -> &[u8] {
+    loop {
+        let close: &[u8] = match rest.first() {
+            Some(b'[') if !rest.starts_with(b"[background") => b"] ",
+            Some(b'(') if rest.starts_with(b"(mocktime: ") => b") ",
+            _ => return rest,
+        };
+        let Some(end) = rest.windows(2).position(|pair| pair == close) else { return rest };
+        rest = &rest[end + 2..];
+    }
+}
+
+/// The height after the hash.
+fn height(tip: &[u8]) -> Result<u64, &'static str> {
+    let hash = tip.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let rest = tip[hash..].strip_prefix(b" height=").filter(|_| hash == 64).ok_or("a hash")?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let text = std::str::from_utf8(&rest[..digits]).unwrap_or_default();
+    // A number that goes on where the line ends may have lost digits.
+    let whole = rest.get(digits).is_some_and(|byte| b" \n\r".contains(byte));
+    let height = text.parse().ok().filter(|height| whole && *height <= HEIGHT_MAX);
+    height.ok_or("a height")
+}
+
+/// `Bitcoin Core version v30.0.0 (release build)` and the like, in short.
+fn version(message: &[u8]) -> Option<String> {
+    let text = message.strip_suffix(b"\n").unwrap_or(message);
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    let text = text.strip_suffix(b" build)").filter(|text| text.starts_with(b"Bitcoin"))?;
+    let text = std::str::from_utf8(text).ok()?;
+    let (name, version) = text.split_once(" version ")?;
+    let (version, _) = version.rsplit_once(" (")?;
+    version.starts_with('v').then(|| format!("{name} {version}"))
+}
+
+impl Time {
+    /// A time stamp at the beginning of a line, and what follows it and a blank.
+    fn split(line: &[u8]) -> Option<(Self, &[u8])> {
+        let number = |range: std::ops::Range<usize>| -> Option<i64> {
+            let digits = line.get(range)?;
+            digits.iter().try_fold(0, |number, digit| {
+                digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0'))
+            })
+        };
+        let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+        if marks.iter().any(|(at, mark)| line.get(*at) != Some(mark)) {
+            return None;
+        }
+        let [year, month, day] = [number(0..4)?, number(5..7)?, number(8..10)?];
+        let [hour, minute, second] = [number(11..13)?, number(14..16)?, number(17..19)?];
+        if hour > 23 || minute > 59 || second > 60 {
+            return None;
+        }
+        let (micros, coarse, end) = match line.get(19)? {
+            b'Z' => (0, true, 20),
+            b'.' if line.get(26) == Some(&b'Z') => (number(20..26)?, false, 27),
+            _ => return None,
+        };
+        let days = days_since_1970(year, month, day)?;
+        let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+        let time = Self { micros: seconds * 1_000_000 + micros, coarse };
+        Some((time, line[end..].strip_prefix(b" ")?))
+    }
+}
+
+/// Days of the Gregorian calendar.
+fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
+    const BEFORE: [i64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let index = usize::try_from(month - 1).ok().filter(|index| *index < 12)?;
+    let february = i64::from(leap && month == 2);
+    if day < 1 || day > BEFORE[index + 1] - BEFORE[index] + february {
+        return None;
+    }
+    // Leap days before this year.
+    let before = year - 1;
+    let leaps = before / 4 - before / 100 + before / 400;
+    let of_1970 = 1969 / 4 - 1969 / 100 + 1969 / 400;
+    let this_year = BEFORE[index] + i64::from(leap && month > 2) + day - 1;
+    Some((year - 1970) * 365 + leaps - of_1970 + this_year)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HASH: &str = "0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206";
+
+    fn event(line: &str) -> Option<Event> {
+        Line::parse(line.as_bytes()).unwrap().map(|line| line.event)
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        // Seconds as `date -u -d DATE +%s` gives them.
+        for (date, seconds) in [
+            ((1970, 1, 1), 0),
+            ((2000, 2, 29), 951_782_400),
+            ((2009, 1, 3), 1_230_940_800),
+            ((2024, 12, 31), 1_735_603_200),
+            ((2100, 3, 1), 4_107_542_400),
+        ] {
+            assert_eq!(days_since_1970(date.0, date.1, date.2), Some(seconds / 86_400), "{date:?}");
+        }
+        for (year, month, day) in
+            [(2023, 2, 29), (2100, 2, 29), (2024, 0, 1), (2024, 13, 1), (2024, 4, 31), (2024, 4, 0)]
+        {
+            assert_eq!(days_since_1970(year, month, day), None);
+        }
+    }
+
+    #[test]
+    fn a_tip_is_known_behind_every_prefix() {
+        let tip = format!("UpdateTip: new best={HASH} height=300 version=0x30000000");
+        for prefix in [
+            "",
+            "[initload] ",
+            "[msghand] [src/validation.cpp:3381] [void UpdateTipLog(const A&, B::C)] ",
+            "[validation.cpp:2845] [UpdateTip] [all:info] ",
+            "(mocktime: 2026-11-22T00:17:42Z) [init] ",
+        ] {
+            let line = format!("2026-11-22T00:17:42Z {prefix}{tip}\n");
+            assert_eq!(event(&line), Some(Event::Tip(300)), "{line}");
+        }
+        for prefix in ["[background validation] ", "[msghand] [background validation] ", "- ", "x"]
+        {
+            let line = format!("2026-11-22T00:17:42Z {prefix}{tip}\n");
+            assert_eq!(event(&line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_start_is_known_by_name_and_version() {
+        for (message, name) in [
+            ("Bitcoin Core version v30.0.0 (release build)\n", "Bitcoin Core v30.0.0"),
+            (
+                "[init] Bitcoin Knots version v29.4.3.knots20260508 (release build)\n",
+                "Bitcoin Knots v29.4.3.knots20260508",
+            ),
+            (
+                "Bitcoin Core version v31.99.0-b88bffe\u{e9} (debug build)\r\n",
+                "Bitcoin Core v31.99.0-b88bffe\u{e9}",
+            ),
+        ] {
+            let line = format!("2026-11-22T00:17:42.671833Z {message}");
+            assert_eq!(event(&line), Some(Event::Start(name.to_owned())));
+        }
+        for message in ["Bitcoin Core version 30 (release build)", "version v30 (release build)"] {
+            assert_eq!(event(&format!("2026-11-22T00:17:42Z {message}\n")), None);
+        }
+    }
+
+    #[test]
+    fn times_have_seconds_or_micros() {
+        let time = |text: &str| Time::split(text.as_bytes()).map(|(time, _)| time);
+        let day = 1_795_305_600_000_000;
+        assert_eq!(time("2026-11-22T00:00:00Z x"), Some(Time { micros: day, coarse: true }));
+        let fine = Time { micros: day + 3_723_000_001, coarse: false };
+        assert_eq!(time("2026-11-22T01:02:03.000001Z "), Some(fine));
+        for text in [
+            "2026-11-22T00:00:00Z",
+            "2026-11-22 00:00:00Z x",
+            "2026-11-22T00:00:00.01Z x",
+            "2026-11-31T00:00:00Z x",
+            "2026-11-22T24:00:00Z x",
+            "2026-11-2XT00:00:00Z x",
+            "",
+        ] {
+            assert_eq!(time(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_block_that_cannot_be_understood_is_an_error() {
+        let time = "2026-11-22T00:17:42Z ";
+        for (line, what) in [
+            (format!("{time}UpdateTip: new best={HASH} height= version"), "a height"),
+            (format!("{time}UpdateTip: new best={HASH} height=-1 "), "a height"),
+            (format!("{time}UpdateTip: new best={HASH} height=2147483648 "), "a height"),
+            (format!("{time}UpdateTip: new best={HASH} height=12"), "a height"),
+            (format!("{time}UpdateTip: new best={HASH} version=1 height=1 "), "a hash"),
+            (format!("{time}UpdateTip: new best=00 height=1 "), "a hash"),
+            (format!("UpdateTip: new best={HASH} height=1 "), "-logtimestamps=0"),
+        ] {
+            let said = Line::parse(line.as_bytes()).unwrap_err();
+            assert!(said.contains(what), "{line}: {said}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(prefix in "(2026-11-22T00:17:42(\\.123456)?Z )?(\\[[a-z]{0,9}\\]? ?)*",
+            middle in "(UpdateTip: new best=[0-9a-f]{63,65} height=[0-9]{0,12}[ \n]?)?",
+            bytes in prop::collection::vec(any::<u8>(), 0..99),
+        ) {
+            let line = [prefix.as_bytes(), middle.as_bytes(), &bytes].concat();
+            if let Ok(Some(Line { event: Event::Tip(height), .. })) = Line::parse(&line) {
+                prop_assert!(height <= HEIGHT_MAX);
+            }
+        }
+    }
+}

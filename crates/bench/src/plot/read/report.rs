@@ -1,0 +1,235 @@
+//! The course of a run of Apus, from its report (`docs/formats/report.md`).
+//!
+//! Fields that a picture does not need are passed over, whatever they are. The report is believed in
+//! nothing that would make a picture impossible: times are finite and do not decrease.
+
+use super::{HEIGHT_MAX, REPORT_BYTES_MAX, ReadOptions, Since, Wrong};
+use crate::plot::course::{Point, Run, Thinner};
+use serde::Deserialize;
+
+/// The version of the form that is understood.
+const VERSION: u64 = 1;
+
+#[derive(Deserialize)]
+struct Report {
+    engine: String,
+    aggregate: String,
+    threads: u64,
+    stop_height: u64,
+    wall_seconds: f64,
+    segments_resumed: u64,
+    phases: Vec<Phase>,
+    series: Vec<Sample>,
+}
+
+#[derive(Deserialize)]
+struct Phase {
+    phase: String,
+    wall_seconds: f64,
+}
+
+#[derive(Deserialize)]
+struct Sample {
+    seconds: f64,
+    height: u64,
+}
+
+/// A report of another version need not have the other fields.
+#[derive(Deserialize)]
+struct Version {
+    version: u64,
+}
+
+/// Reads a report.
+pub(super) fn parse(text: &[u8], options: &ReadOptions) -> Result<Run, Wrong> {
+    if text.len() as u64 > REPORT_BYTES_MAX {
+        let most = REPORT_BYTES_MAX >> 20;
+        return Err((None, format!("more than {most} MiB: no report is that long")));
+    }
+    let no_report = |error: serde_json::Error| {
+        let what = error.to_string();
+        let what = what.split(" at line ").next().unwrap_or_default();
+        (Some(error.line() as u64), format!("no report of `apus sync --report`: {what}"))
+    };
+    let Version { version } = serde_json::from_slice(text).map_err(no_report)?;
+    if version != VERSION {
+        return Err((
+            None,
+            format!("a report of version {version}; this program reads version {VERSION}"),
+        ));
+    }
+    let report: Report = serde_json::from_slice(text).map_err(no_report)?;
+    if options.stop_height.is_some_and(|stop| stop < report.stop_height) {
+        return Err((
+            None,
+            format!(
+                "this run ended at height {}: blocks are processed in any order, so that it has no \
+                 time for a lower height",
+                report.stop_height
+            ),
+        ));
+    }
+    course(&report, options).map_err(|what| (None, what))
+}
+
+fn course(report: &Report, options: &ReadOptions) -> Result<Run, String> {
+    let not_a_time = |what: &str, seconds: f64| {
+        format!("{what} is {seconds}, which is no time: the report is damaged")
+    };
+    let mut began = 0.0;
+    for phase in report.phases.iter().take_while(|phase| phase.phase != "blocks") {
+        if !(phase.wall_seconds.is_finite() && phase.wall_seconds >= 0.0) {
+            let field = format!("`wall_seconds` of phase {:?}", phase.phase);
+            return Err(not_a_time(&field, phase.wall_seconds));
+        }
+        began += phase.wall_seconds;
+    }
+    // Clocks are read one after the other: the first sample may seem to be before the phase.
+    began = report.series.first().map_or(began, |sample| began.min(sample.seconds));
+    let start_height = match report.series.first() {
+        Some(first) if report.segments_resumed > 0 => first.height,
+        _ => 0,
+    };
+    let origin = match options.since {
+        Since::Start => 0.0,
+        Since::FirstBlock => began,
+    };
+    let mut course = Thinner::new();
+    let mut last = origin;
+    if began > origin {
+        course.push(Point { seconds: 0.0, height: start_height });
+    }
+    course.push(Point { seconds: began - origin, height: start_height });
+    for (index, sample) in report.series.iter().enumerate() {
+        let seconds = sample.seconds;
+        if !(seconds.is_finite() && seconds >= last) {
+            return Err(not_a_time(&format!("`seconds` of `series`[{index}]"), seconds));
+        }
+        if sample.height > HEIGHT_MAX {
+            return Err(format!("`height` of `series`[{index}] is {}, too great", sample.height));
+        }
+        last = seconds;
+        course.push(Point { seconds: seconds - origin, height: sample.height });
+    }
+    let wall = report.wall_seconds;
+    if !(wall.is_finite() && wall >= last) {
+        return Err(not_a_time("`wall_seconds`", wall));
+    }
+    let points = course.finish();
+    if points.iter().all(|point| point.height == 0) {
+        return Err("the `series` of this report has no block".to_owned());
+    }
+    let threads = if report.threads == 1 { "thread" } else { "threads" };
+    let mut run = Run::new(points, start_height);
+    run.detail =
+        format!("Apus {} {}, {} {threads}", report.engine, report.aggregate, report.threads);
+    run.total_seconds = wall - origin;
+    // What one block takes is far less; samples are further apart, but true.
+    run.resolution_seconds = 1e-3;
+    Ok(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    /// As `apus sync --report` wrote it for a real chain, but for the times.
+    fn report() -> Value {
+        json!({
+            "version": 1, "engine": "swiftsync", "aggregate": "sha256", "threads": 2,
+            "stop_height": 4521, "wall_seconds": 0.75, "segments_resumed": 0, "new": {"field": []},
+            "phases": [
+                {"phase": "headers", "wall_seconds": 0.0625, "cpu_seconds": null, "bytes": 1},
+                {"phase": "hints", "wall_seconds": 0.0625},
+                {"phase": "blocks", "wall_seconds": 0.5},
+                {"phase": "coins", "wall_seconds": 0.125},
+            ],
+            "series": [
+                {"seconds": 0.25, "height": 1000, "bytes": 5},
+                {"seconds": 0.625, "height": 4521, "bytes": 9},
+            ],
+        })
+    }
+
+    fn parse_json(value: &Value, options: &ReadOptions) -> Result<Run, Wrong> {
+        parse(value.to_string().as_bytes(), options)
+    }
+
+    fn points(run: &Run) -> Vec<(f64, u64)> {
+        run.points().iter().map(|point| (point.seconds, point.height)).collect()
+    }
+
+    #[test]
+    fn the_course_begins_with_the_phases_before_the_blocks() {
+        let run = parse_json(&report(), &ReadOptions::default()).unwrap();
+        assert_eq!(points(&run), [(0.0, 0), (0.125, 0), (0.25, 1000), (0.625, 4521)]);
+        assert_eq!((run.total_seconds, run.height()), (0.75, 4521));
+        assert_eq!(run.detail, "Apus swiftsync sha256, 2 threads");
+        let options = ReadOptions { since: Since::FirstBlock, ..ReadOptions::default() };
+        let run = parse_json(&report(), &options).unwrap();
+        assert_eq!(points(&run), [(0.0, 0), (0.125, 1000), (0.5, 4521)]);
+        assert_eq!(run.total_seconds, 0.625);
+    }
+
+    #[test]
+    fn a_resumed_run_begins_where_the_other_stopped() {
+        let mut resumed = report();
+        resumed["segments_resumed"] = json!(3);
+        let run = parse_json(&resumed, &ReadOptions::default()).unwrap();
+        assert_eq!(run.start_height, 1000);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let said = |path: &str, value: Value| {
+            let mut bad = report();
+            *bad.pointer_mut(path).unwrap() = value;
+            parse_json(&bad, &ReadOptions::default()).unwrap_err().1
+        };
+        assert!(said("/version", json!(2)).contains("version 2"));
+        assert!(said("/version", json!("1")).contains("no report"));
+        assert!(said("/series", json!([])).contains("has no block"));
+        assert!(said("/series", json!(7)).contains("invalid type"));
+        assert!(said("/series/1/seconds", json!(0.125)).contains("`series`[1] is 0.125"));
+        assert!(said("/series/0/seconds", json!(-1)).contains("`series`[0] is -1"));
+        assert!(said("/series/0/height", json!(1u64 << 40)).contains("too great"));
+        assert!(said("/wall_seconds", json!(0.5)).contains("`wall_seconds` is 0.5"));
+        assert!(said("/phases/0/wall_seconds", json!(-2.0)).contains("\"headers\" is -2"));
+        assert!(said("/threads", json!(-2)).contains("no report"));
+        let lower = ReadOptions { stop_height: Some(4520), ..ReadOptions::default() };
+        assert!(parse_json(&report(), &lower).unwrap_err().1.contains("ended at height 4521"));
+        let same = ReadOptions { stop_height: Some(4521), ..ReadOptions::default() };
+        assert!(parse_json(&report(), &same).is_ok());
+        let long = vec![b' '; REPORT_BYTES_MAX as usize + 1];
+        assert!(parse(&long, &ReadOptions::default()).unwrap_err().1.contains("16 MiB"));
+    }
+
+    #[test]
+    fn syntax_is_told_by_its_line() {
+        let text = b"{\n  \"version\": 1,\n  \"engine\": swift\n}";
+        let (line, what) = parse(text, &ReadOptions::default()).unwrap_err();
+        assert_eq!(line, Some(3));
+        assert!(what.starts_with("no report of `apus sync --report`: expected value"), "{what}");
+        assert!(!what.contains("line"), "{what}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_change_leaves_a_run_or_an_error(
+            at in any::<prop::sample::Index>(), byte: u8, since_block: bool,
+        ) {
+            let mut text = report().to_string().into_bytes();
+            let at = at.index(text.len());
+            text[at] = byte;
+            let since = if since_block { Since::FirstBlock } else { Since::Start };
+            let options = ReadOptions { since, ..ReadOptions::default() };
+            if let Ok(run) = parse(&text, &options) {
+                prop_assert!(run.points().windows(2).all(|p| p[0].seconds <= p[1].seconds));
+                prop_assert!(run.points()[0].seconds >= 0.0);
+                prop_assert!(run.points().iter().all(|p| p.seconds <= run.total_seconds));
+            }
+        }
+    }
+}
