@@ -14,6 +14,8 @@ mod machine;
 #[cfg(feature = "bench")]
 mod plot;
 mod print;
+#[cfg(all(feature = "kernel", target_os = "linux"))]
+mod random_init;
 mod render;
 mod report;
 mod snapshot;
