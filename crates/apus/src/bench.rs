@@ -1,6 +1,7 @@
 //! `apus bench`: a chain to measure with, the machine's floor, and runs side by side.
 
 mod chain;
+mod common;
 mod floor;
 mod run;
 

@@ -1,11 +1,185 @@
-//! `apus bench floor`.
+//! `apus bench floor`: the limits of this machine, and the least time that a chain can take on it.
 
+use super::common::write_json;
 use crate::failure::Failure;
+use crate::machine::cores;
+use crate::print;
+use crate::sync::{now, watch_signals};
+use apus_bench::floor::{
+    self, ChainFloor, Counted, Floor, KernelRates, Measure, VERSION, made_up_block,
+};
+use apus_bench::run::{Chain, Machine, RunError};
+use apus_chain::{Network, Params};
 use clap::Args;
+use std::env;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const FLOOR_EXAMPLES: &str = "\
+Examples:
+  What this machine can do:
+    apus bench floor
+
+  What that means for a chain made by `apus bench chain make`:
+    apus bench floor --chain-dir chain
+
+  The same for the blocks of your own node:
+    apus bench floor --chain main --blocksdir ~/.bitcoin/blocks --hints main.hints
+
+The floor is the sum of what cannot be left out, each at the best rate that this program reaches
+alone. No run gets there: rules, sorting, checkpoints and waiting come on top.";
 
 #[derive(Args)]
-pub(crate) struct FloorArgs {}
+#[command(after_help = FLOOR_EXAMPLES)]
+pub(crate) struct FloorArgs {
+    /// A generated chain: a folder with `blocks` and `chain.hints`
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["blocksdir", "hints"])]
+    chain_dir: Option<PathBuf>,
 
-pub(crate) fn command(_args: &FloorArgs) -> Result<(), Failure> {
-    Err(Failure::usage("not built yet"))
+    /// Folder with Bitcoin Core's blk*.dat files
+    #[arg(long, value_name = "DIR", requires = "hints")]
+    blocksdir: Option<PathBuf>,
+
+    /// Their hintsfile, which says which coins survive
+    #[arg(long, value_name = "FILE", requires = "blocksdir")]
+    hints: Option<PathBuf>,
+
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "regtest")]
+    chain: Network,
+
+    /// Threads to measure besides one; 0 for one on each core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    par: u16,
+
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// How long each measurement lasts, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 300, hide = true, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    span_ms: u64,
+
+    /// Measure the kernel in use alone and print its rates as JSON
+    #[arg(long, hide = true)]
+    one_kernel: bool,
+}
+
+/// Without a chain so much is written, read and removed again.
+const MADE_UP_BYTES: usize = 64 << 20;
+
+pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
+    let threads = if args.par == 0 { cores() } else { args.par.into() };
+    let span = Duration::from_millis(args.span_ms);
+    if args.one_kernel {
+        let rates = floor::kernel_rates(threads, span);
+        let text = serde_json::to_string(&rates).map_err(Failure::usage)?;
+        return print::result(text);
+    }
+    // Asked before anything here makes a load of its own.
+    let machine = Machine::here();
+    let interrupt = watch_signals()?;
+    let scratch = Scratch::create()?;
+    let chain = chain(args)?;
+    let (files, blocks, work) = match &chain {
+        Some(chain) => {
+            let params = Params::of(chain.network);
+            let counted = floor::count(params, &chain.blocksdir, &chain.hints, now(), &interrupt)
+                .map_err(RunError::from)?;
+            let Counted { work, samples } = counted;
+            (chain.files()?, samples, Some(work))
+        }
+        None => (vec![scratch.made_up_file()?], vec![made_up_block()], None),
+    };
+    let kernels = kernels(threads, args.span_ms)?;
+    let measure =
+        Measure { threads, span, files: &files, blocks: &blocks, scratch: &scratch.folder };
+    let limits = measure.limits(kernels).map_err(|error| Failure::io(&scratch.folder, error))?;
+    let chain = work.and_then(|work| ChainFloor::new(work, &limits));
+    let floor = Floor { version: VERSION, machine, limits, chain };
+    if let Some(path) = &args.json {
+        write_json(path, &floor)?;
+    }
+    show(&floor)
+}
+
+fn show(floor: &Floor) -> Result<(), Failure> {
+    for table in floor::limits(&floor.limits) {
+        print::result(table.text())?;
+    }
+    if let Some(chain) = &floor.chain {
+        print::result(floor::items(chain, &floor.limits).text())?;
+        print::result(floor::sums(chain, &floor.limits).text())?;
+    }
+    match floor.machine.load {
+        Some(load) if floor.machine.is_busy() => print::result(format_args!(
+            "The machine was busy when this began (load {load:.1}): rates may be too low, and those \
+             of several threads at once most of all."
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn chain(args: &FloorArgs) -> Result<Option<Chain>, Failure> {
+    if let Some(folder) = &args.chain_dir {
+        return Ok(Some(Chain::in_folder(folder)?));
+    }
+    let (Some(blocksdir), Some(hints)) = (&args.blocksdir, &args.hints) else { return Ok(None) };
+    Ok(Some(Chain {
+        name: args.chain.name().to_owned(),
+        folder: blocksdir.clone(),
+        network: args.chain,
+        blocksdir: blocksdir.clone(),
+        hints: hints.clone(),
+        manifest: None,
+    }))
+}
+
+/// Every kernel of the machine, each in a process of its own: one process has one kernel.
+fn kernels(threads: usize, span_ms: u64) -> Result<Vec<KernelRates>, Failure> {
+    let program = env::current_exe()
+        .map_err(|error| Failure::usage(format!("cannot find this program itself: {error}")))?;
+    let measure = |kernel: &str| {
+        let output = Command::new(&program)
+            .args(["bench", "floor", "--one-kernel", "--par", &threads.to_string()])
+            .args(["--span-ms", &span_ms.to_string()])
+            .env("APUS_SHA256", kernel)
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| Failure::io(&program, error))?;
+        serde_json::from_slice(&output.stdout)
+            .map_err(|error| Failure::io(&program, format!("measuring {kernel}: {error}")))
+    };
+    floor::kernel_names().into_iter().map(measure).collect()
+}
+
+/// A folder that goes away.
+struct Scratch {
+    folder: PathBuf,
+}
+
+impl Scratch {
+    fn create() -> Result<Self, Failure> {
+        let folder = env::temp_dir().join(format!("apus-bench-floor-{}", std::process::id()));
+        fs::create_dir(&folder).map_err(|error| Failure::io(&folder, error))?;
+        Ok(Self { folder })
+    }
+
+    fn made_up_file(&self) -> Result<PathBuf, Failure> {
+        let path = self.folder.join("blk00000.dat");
+        let write = |path: &Path| File::create(path)?.write_all(&vec![0x5a; MADE_UP_BYTES]);
+        write(&path).map_err(|error| Failure::io(&path, error))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // At worst some megabytes stay in the folder for temporary files.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
 }

@@ -1,11 +1,300 @@
-//! `apus bench run`.
+//! `apus bench run`: Apus and Bitcoin Core on the same blocks, side by side.
 
+use super::common::write_json;
 use crate::failure::Failure;
-use clap::Args;
+use crate::machine::cores;
+use crate::print;
+use crate::sync::{now, watch_signals};
+use apus_bench::maker::{self, Options};
+use apus_bench::run::matrix::{Grid, Profile, Threads, aggregates, subjects};
+use apus_bench::run::{Attachments, Chain, PageCache, Plan, Record};
+use apus_bench::run::{chart, markdown, node, session, tables, utc};
+use clap::{Args, ValueEnum};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  Whether Apus and bitcoind come to the same set on a small chain that is made on the way:
+    apus bench run --profile quick --against bitcoind
+
+  How fast both are on a chain of 1 GB, with all that a stranger needs to judge it:
+    apus bench chain make --blocks 620 --out chain
+    apus bench run --profile full --against bitcoind --chain-dir chain --record record
+
+  Whether speed depends on length:
+    apus bench run --profile full --chain-dir short --chain-dir long --aggregate sha256
+
+Every run is a process of its own; all kinds take turns, round after round. Results are compared
+before times: a difference ends the command with exit code 2.";
 
 #[derive(Args)]
-pub(crate) struct RunArgs {}
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// What to run: quick compares results on little work, full measures
+    #[arg(long, value_enum, default_value_t = ProfileArg::Quick)]
+    profile: ProfileArg,
 
-pub(crate) fn command(_args: &RunArgs) -> Result<(), Failure> {
-    Err(Failure::usage("not built yet"))
+    /// Another program to run on the same blocks
+    #[arg(long, value_enum)]
+    against: Option<Against>,
+
+    /// The bitcoind to run; if not given, $BITCOIND_EXE, the one on PATH, or in a checkout the one
+    /// that scripts/bitcoind fetches
+    #[arg(long, value_name = "FILE", requires = "against")]
+    bitcoind: Option<PathBuf>,
+
+    /// A generated chain, made by `apus bench chain make`; may be given more than once. If not
+    /// given, one is made
+    #[arg(long, value_name = "DIR")]
+    chain_dir: Vec<PathBuf>,
+
+    /// Folder for everything that is made on the way; it is kept, so that a chain or a node's data
+    /// need not be made again. If not given, a temporary one, which is removed
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// Rounds: how often each is run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: Option<u32>,
+
+    /// Worker threads of Apus, a list; 0 for one on each core
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(0..=1024))]
+    par: Vec<u16>,
+
+    /// Memory for Apus and bitcoind, in MiB, a list
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    dbcache: Vec<u64>,
+
+    /// Kinds of proof, a list of none, sha256 and muhash
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(aggregates()))]
+    aggregate: Vec<String>,
+
+    /// Drop the block files from the page cache before each run
+    #[arg(long)]
+    cold: bool,
+
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Write the tables as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+
+    /// Draw the times
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Write all of these, the reports and the node's logs into a new folder
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ProfileArg {
+    /// One round on a small chain; results only
+    Quick,
+    /// Five rounds on 1 GB
+    Full,
+}
+
+impl ProfileArg {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Against {
+    /// Bitcoin Core
+    Bitcoind,
+}
+
+pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
+    let name = args.profile.name();
+    let profile = Profile::named(name)
+        .ok_or_else(|| Failure::usage(format!("there is no profile {name}")))?;
+    if let Some(folder) = &args.record {
+        expect_new(folder)?;
+    }
+    let bitcoind = match args.against {
+        Some(Against::Bitcoind) => Some(node::find(args.bitcoind.as_deref())?),
+        None => None,
+    };
+    let program = env::current_exe()
+        .map_err(|error| Failure::usage(format!("cannot find this program itself: {error}")))?;
+    let interrupt = watch_signals()?;
+    let scratch = Scratch::open(args.dir.as_deref())?;
+    let dbcaches = |of_profile: &[u64]| match &args.dbcache[..] {
+        [] => of_profile.to_vec(),
+        given => given.to_vec(),
+    };
+    let plan = Plan {
+        profile: profile.name,
+        timed: profile.timed,
+        program: &program,
+        version: env!("CARGO_PKG_VERSION"),
+        command: line(),
+        chains: chains(args, profile, &scratch.folder, &interrupt)?,
+        subjects: subjects(&grids(args, profile), cores()),
+        bitcoind: bitcoind.as_deref(),
+        bitcoind_dbcache_mib: dbcaches(profile.node_dbcache_mib),
+        rounds: args.runs.unwrap_or(profile.rounds),
+        page_cache: if args.cold { PageCache::Dropped } else { PageCache::Warm },
+        floor: profile.timed,
+        scratch: &scratch.folder,
+        now: now(),
+    };
+    let mut tell = |event: apus_bench::run::Event<'_>| print::aside(event);
+    let (record, attachments) = session(&plan, &interrupt, &mut tell)?;
+    write(args, &record, &attachments)?;
+    for note in &record.notes {
+        print::result(format_args!("* {note}"))?;
+    }
+    print::result("")?;
+    tables(&record).iter().try_for_each(|table| print::result(table.text()))
+}
+
+/// The command as it was given. Folders are named by their last part: where they are is nobody's
+/// business.
+fn line() -> Vec<String> {
+    let short = |argument: String| match Path::new(&argument).file_name() {
+        Some(name) if argument.contains('/') => name.to_string_lossy().into_owned(),
+        _ => argument,
+    };
+    env::args().map(short).collect()
+}
+
+/// What of Apus is run: the profile's, unless the command line says otherwise.
+fn grids(args: &RunArgs, profile: &Profile) -> Vec<Grid> {
+    let mut grids = profile.grids();
+    if !(args.par.is_empty() && args.dbcache.is_empty() && args.aggregate.is_empty()) {
+        // What is asked for is all that is run, so only the first grid fills in what is not said.
+        grids.truncate(1);
+    }
+    for grid in &mut grids {
+        if !args.par.is_empty() {
+            let threads = |&par: &u16| match par {
+                0 => Threads::Cores,
+                count => Threads::Count(count.into()),
+            };
+            grid.par = args.par.iter().map(threads).collect();
+        }
+        if !args.dbcache.is_empty() {
+            grid.dbcache_mib.clone_from(&args.dbcache);
+        }
+        if !args.aggregate.is_empty() {
+            grid.aggregates.clone_from(&args.aggregate);
+        }
+    }
+    grids
+}
+
+/// The chains that were named, or one made for the profile.
+fn chains(
+    args: &RunArgs,
+    profile: &Profile,
+    scratch: &Path,
+    interrupt: &AtomicBool,
+) -> Result<Vec<Chain>, Failure> {
+    if !args.chain_dir.is_empty() {
+        return args.chain_dir.iter().map(|folder| Ok(Chain::in_folder(folder)?)).collect();
+    }
+    let folder = scratch.join(format!("chain-{}", profile.name));
+    let options = Options {
+        threads: cores(),
+        block_weight: profile.chain.block_weight,
+        ..Options::new(profile.chain.blocks, 1)
+    };
+    print::aside(format_args!("making a chain of {} full blocks", options.blocks));
+    maker::make(&folder, &options, interrupt, &mut |_| {})?;
+    Ok(vec![Chain::in_folder(&folder)?])
+}
+
+/// Writes the files that were asked for.
+fn write(args: &RunArgs, record: &Record, attachments: &Attachments) -> Result<(), Failure> {
+    if let Some(path) = &args.json {
+        write_json(path, record)?;
+    }
+    if let Some(path) = &args.markdown {
+        write_text(path, &markdown(record))?;
+    }
+    if let Some(path) = &args.svg {
+        draw(path, record)?;
+    }
+    let Some(folder) = &args.record else { return Ok(()) };
+    fs::create_dir_all(folder).map_err(|error| Failure::io(folder, error))?;
+    write_json(&folder.join("run.json"), record)?;
+    write_text(&folder.join("run.md"), &markdown(record))?;
+    draw(&folder.join("run.svg"), record)?;
+    for (name, bytes) in attachments {
+        let path = folder.join(name);
+        fs::write(&path, bytes).map_err(|error| Failure::io(&path, error))?;
+    }
+    Ok(())
+}
+
+fn draw(path: &Path, record: &Record) -> Result<(), Failure> {
+    let picture = chart(record).map_err(Failure::usage)?;
+    write_text(path, &picture.to_svg())
+}
+
+fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| Failure::io(path, error))
+}
+
+/// A record is never mixed with another.
+fn expect_new(folder: &Path) -> Result<(), Failure> {
+    let empty = match fs::read_dir(folder) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => return Err(Failure::io(folder, error)),
+    };
+    if empty {
+        return Ok(());
+    }
+    let today = utc(now());
+    let day = today.split('T').next().unwrap_or_default();
+    Err(Failure::usage(format!(
+        "{} holds something already: name a folder that is not there yet, such as \
+         bench/runs/{day}-HOST",
+        folder.display()
+    )))
+}
+
+/// Where everything is made: a folder of the user's, or one that goes away.
+struct Scratch {
+    folder: PathBuf,
+    temporary: bool,
+}
+
+impl Scratch {
+    fn open(given: Option<&Path>) -> Result<Self, Failure> {
+        let (folder, temporary) = match given {
+            Some(folder) => (folder.to_owned(), false),
+            None => {
+                let name = format!("apus-bench-run-{}", std::process::id());
+                (env::temp_dir().join(name), true)
+            }
+        };
+        fs::create_dir_all(&folder).map_err(|error| Failure::io(&folder, error))?;
+        // A node wants its folder by its full name.
+        let folder = fs::canonicalize(&folder).map_err(|error| Failure::io(&folder, error))?;
+        Ok(Self { folder, temporary })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.temporary {
+            // At worst a folder among the temporary files stays.
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
 }

@@ -1,1 +1,57 @@
-//! placeholder
+//! `apus bench floor`: the limits of the machine at hand, and from them the least time in which an
+//! order-free sync of a chain could end on it.
+//!
+//! **What the floor means.** Every byte of the chain has to be read, its obfuscation undone and its
+//! parts found; every transaction has an id to hash, every block a tree over the ids, and a second
+//! one where it commits to witnesses; every coin that was spent goes into the aggregate twice. The
+//! chain says exactly how much of each there is ([`count`]), and the machine how fast each goes
+//! alone, at best, in the fastest code that there is here ([`Measure`], [`kernel_rates`]). The floor
+//! is the sum of amounts over rates. It moves when that code gets faster: it says how far a run is
+//! from its own parts, not from what the silicon could do in other hands.
+//!
+//! **What it leaves out on purpose.** Everything that is not needed *in principle*, or is small: rules
+//! that only compare, sorting and merging of survivors, hints, headers of stale blocks, checkpoints
+//! and their checksums, a disk that is slower than the page cache, starting threads and waiting for
+//! the last one. It adds up kinds of work that could overlap in one core, and believes that data
+//! goes from one step to the next within the cache. So nothing reaches the floor; what is near it
+//! has little left to gain.
+//!
+//! The set's own hashes (MuHash and `hash_serialized_3`, which `gettxoutsetinfo` shows) and writing
+//! its coins are summed apart: validation does not need them, every run does them.
+
+mod bill;
+mod counter;
+mod hashing;
+mod measure;
+mod rates;
+mod sample;
+mod tables;
+mod timing;
+mod work;
+
+pub use bill::{ChainFloor, FloorOf, Item, Part, Times};
+pub use hashing::{kernel_names, kernel_rates};
+pub use measure::Measure;
+pub use rates::{KernelRates, Limits, Rate};
+pub use sample::made_up_block;
+pub use tables::{items, limits, sums};
+pub use work::{Compressions, Counted, Work, WorkError, count};
+
+use crate::run::Machine;
+use serde::{Deserialize, Serialize};
+
+/// Version of the JSON form. New fields do not change it; another meaning of one does.
+pub const VERSION: u32 = 1;
+
+/// What `apus bench floor` found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Floor {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Where.
+    pub machine: Machine,
+    /// What it can do.
+    pub limits: Limits,
+    /// What that means for a chain, if one was given.
+    pub chain: Option<ChainFloor>,
+}

@@ -1,1 +1,48 @@
-//! placeholder
+//! `apus bench run`: Apus and Bitcoin Core on the same blocks, side by side.
+//!
+//! - [`matrix`]: what is run, as tables of data.
+//! - [`session()`]: all of it, round after round, each run a process of its own, so that a slow
+//!   minute of the machine meets everybody; and the comparison of what came out.
+//! - [`node`]: the other program.
+//! - [`Record`]: what was found, as JSON; [`tables`] for people, [`markdown`] and [`chart`] of the
+//!   same.
+//!
+//! Times are worth nothing if results differ, so results are compared first: all runs with each
+//! other, with what the chain's maker said, and with the node's own set. A difference ends the
+//! benchmark with an error and without numbers.
+
+mod cache;
+mod chain;
+mod chart;
+mod course;
+mod date;
+mod derive;
+mod equality;
+mod error;
+mod machine;
+pub mod matrix;
+pub mod node;
+mod own;
+mod process;
+mod record;
+mod report;
+mod session;
+mod stats;
+mod table;
+mod tables;
+#[cfg(test)]
+mod testing;
+
+pub use cache::PageCache;
+pub use chain::Chain;
+pub use chart::{ChartError, chart};
+pub use date::utc;
+pub use error::RunError;
+pub use machine::Machine;
+pub use process::{ProcessError, Usage};
+pub use record::{ChainRecord, Counts, Measured, OneRun, Ratio, Record, Scaling, VERSION};
+pub use report::{PhaseTime, Report, SetResult};
+pub use session::{Attachments, Event, Plan, session};
+pub use stats::Spread;
+pub use table::{Table, bytes, grouped, short};
+pub use tables::{markdown, tables};

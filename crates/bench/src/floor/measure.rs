@@ -1,0 +1,317 @@
+//! [`measure`]: the limits of this machine for everything but SHA-256.
+//!
+//! Each kind of work is done alone, by the code that a run does it with, on data that is where a
+//! run would have it at best: files in the page cache, buffers in the cache of a core.
+
+use super::hashing::rate;
+use super::rates::{KernelRates, Limits, Rate};
+use super::timing::best_rate;
+use apus_chain::{BlockLayout, MuHashBatch};
+use apus_datadir::Obfuscation;
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Larger than the second-level cache of any core.
+const LARGE_BYTES: usize = 32 << 20;
+/// With its copy, within the second-level cache of most.
+const CACHED_BYTES: usize = 192 << 10;
+/// Copied at a time.
+const STEP_BYTES: usize = 64 << 10;
+
+/// Read at a time: what proves fastest counts.
+const READ_BYTES: [usize; 3] = [256 << 10, 1 << 20, 4 << 20];
+
+/// Written at a time, and how much before it starts over.
+const WRITE_BYTES: usize = 1 << 20;
+const WRITTEN_BYTES_MAX: u64 = 32 << 20;
+
+/// Bytes that the hashes of a set cover of a coin of today.
+const ELEMENT_BYTES: usize = 71;
+/// Coins at a time: enough for any kernel's lanes.
+const ELEMENTS: u64 = 64;
+
+/// What to measure with.
+pub struct Measure<'a> {
+    /// How many threads "all" are.
+    pub threads: usize,
+    /// How long each measurement lasts.
+    pub span: Duration,
+    /// Block files, all in the page cache.
+    pub files: &'a [PathBuf],
+    /// Raw blocks.
+    pub blocks: &'a [Vec<u8>],
+    /// A folder for a file of 32 MiB, which is removed again.
+    pub scratch: &'a Path,
+}
+
+impl Measure<'_> {
+    /// Measures everything; the kernels' rates are measured elsewhere.
+    pub fn limits(&self, kernels: Vec<KernelRates>) -> io::Result<Limits> {
+        Ok(Limits {
+            threads: self.threads,
+            copy_large: self.copy(LARGE_BYTES),
+            copy_cached: self.copy(CACHED_BYTES),
+            read: self.read()?,
+            obfuscation: self.obfuscation(),
+            parse: self.parse(),
+            muhash: self.muhash(),
+            write: self.write()?,
+            kernels,
+        })
+    }
+
+    fn copy(&self, bytes: usize) -> Rate {
+        let state = |_| (vec![0x5a_u8; bytes], vec![0; bytes], 0);
+        rate(self.threads, |threads| {
+            best_rate(
+                threads,
+                self.span,
+                state,
+                |(from, to, at): &mut (Vec<u8>, Vec<u8>, usize)| {
+                    let part = *at..*at + STEP_BYTES;
+                    to[part.clone()].copy_from_slice(black_box(&from[part]));
+                    black_box(&mut *to);
+                    *at = (*at + STEP_BYTES) % bytes;
+                    STEP_BYTES as u64
+                },
+            )
+        })
+    }
+
+    /// The fastest of several buffers, each thread beginning at another place.
+    fn read(&self) -> io::Result<Rate> {
+        let files = Files::open(self.files)?;
+        let failed = Failure::default();
+        let measured = READ_BYTES.map(|buffer| {
+            rate(self.threads, |threads| {
+                let state = |index: usize| {
+                    let place = files.bytes / threads as u64 * index as u64;
+                    (vec![0; buffer], place)
+                };
+                best_rate(threads, self.span, state, |(buffer, place): &mut (Vec<u8>, u64)| {
+                    let read = failed.note(files.read(buffer, *place)).unwrap_or(0);
+                    *place = (*place + read as u64) % files.bytes;
+                    black_box(&mut *buffer);
+                    read as u64
+                })
+            })
+        });
+        failed.expect_none()?;
+        let [first, rest @ ..] = measured;
+        Ok(rest.into_iter().fold(first, Rate::best))
+    }
+
+    fn obfuscation(&self) -> Rate {
+        let key = Obfuscation::new([1, 2, 3, 4, 5, 6, 7, 8]);
+        rate(self.threads, |threads| {
+            best_rate(
+                threads,
+                self.span,
+                |_| vec![0; CACHED_BYTES],
+                |bytes: &mut Vec<u8>| {
+                    key.apply(black_box(bytes), 8);
+                    bytes.len() as u64
+                },
+            )
+        })
+    }
+
+    fn parse(&self) -> Rate {
+        let state = |index| (BlockLayout::new(), index);
+        rate(self.threads, |threads| {
+            best_rate(threads, self.span, state, |(layout, at): &mut (BlockLayout, usize)| {
+                let block = &self.blocks[*at % self.blocks.len()];
+                *at += 1;
+                let parsed = layout.read(black_box(block)).map_or(0, |view| view.raw().len());
+                black_box(parsed) as u64
+            })
+        })
+    }
+
+    fn muhash(&self) -> Rate {
+        let state = |index: usize| (MuHashBatch::new(), [index as u8; ELEMENT_BYTES]);
+        rate(self.threads, |threads| {
+            best_rate(
+                threads,
+                self.span,
+                state,
+                |state: &mut (MuHashBatch, [u8; ELEMENT_BYTES])| {
+                    let (batch, element) = state;
+                    for _ in 0..ELEMENTS {
+                        batch.insert(black_box(element));
+                    }
+                    ELEMENTS
+                },
+            )
+        })
+    }
+
+    /// Written again and again over the same few megabytes, so that no disk is waited for.
+    fn write(&self) -> io::Result<Rate> {
+        let failed = Failure::default();
+        let measured = rate(self.threads, |threads| {
+            let state = |index: usize| {
+                let path = self.scratch.join(format!("floor-{index}.tmp"));
+                (failed.note(Scratch::create(path)), vec![0x5a; WRITE_BYTES], 0)
+            };
+            best_rate(threads, self.span, state, |state: &mut (Option<Scratch>, Vec<u8>, u64)| {
+                let (file, bytes, place) = state;
+                if let Some(file) = file {
+                    failed.note(file.file.write_all_at(bytes, *place));
+                }
+                *place = (*place + WRITE_BYTES as u64) % WRITTEN_BYTES_MAX;
+                WRITE_BYTES as u64
+            })
+        });
+        failed.expect_none()?;
+        Ok(measured)
+    }
+}
+
+/// The block files as if they were one.
+struct Files {
+    files: Vec<(File, u64)>,
+    bytes: u64,
+}
+
+impl Files {
+    fn open(paths: &[PathBuf]) -> io::Result<Self> {
+        let open = |path: &PathBuf| {
+            let file = File::open(path)?;
+            let length = file.metadata()?.len();
+            Ok((file, length))
+        };
+        let files: Vec<(File, u64)> = paths.iter().map(open).collect::<io::Result<_>>()?;
+        let bytes = files.iter().map(|(_, length)| length).sum();
+        if bytes == 0 {
+            return Err(io::Error::other("the block files are empty"));
+        }
+        Ok(Self { files, bytes })
+    }
+
+    /// Reads from `place` on, to the end of the file there at most; some bytes at least.
+    fn read(&self, buffer: &mut [u8], place: u64) -> io::Result<usize> {
+        let mut start = 0;
+        for (file, length) in &self.files {
+            if place < start + length {
+                let left = (start + length - place).min(buffer.len() as u64) as usize;
+                file.read_exact_at(&mut buffer[..left], place - start)?;
+                return Ok(left);
+            }
+            start += length;
+        }
+        Err(io::Error::other("a block file has become shorter"))
+    }
+}
+
+/// The first error of any thread: what is measured has nowhere to return one.
+#[derive(Default)]
+struct Failure {
+    first: Mutex<Option<io::Error>>,
+}
+
+impl Failure {
+    /// The result, or nothing once the error is noted.
+    fn note<T>(&self, result: io::Result<T>) -> Option<T> {
+        result
+            .map_err(|error| {
+                if let Ok(mut first) = self.first.lock() {
+                    first.get_or_insert(error);
+                }
+            })
+            .ok()
+    }
+
+    fn expect_none(self) -> io::Result<()> {
+        match self.first.into_inner() {
+            Ok(Some(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A file that goes away.
+struct Scratch {
+    path: PathBuf,
+    file: File,
+}
+
+impl Scratch {
+    fn create(path: PathBuf) -> io::Result<Self> {
+        let mut file = File::create(&path)?;
+        let bytes = vec![0; WRITE_BYTES];
+        for _ in 0..WRITTEN_BYTES_MAX / WRITE_BYTES as u64 {
+            file.write_all(&bytes)?;
+        }
+        Ok(Self { path, file })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // At worst a file of scratch stays behind.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::floor::made_up_block;
+
+    fn measure<'a>(files: &'a [PathBuf], blocks: &'a [Vec<u8>], scratch: &'a Path) -> Measure<'a> {
+        Measure { threads: 2, span: Duration::from_millis(1), files, blocks, scratch }
+    }
+
+    #[test]
+    fn every_limit_is_a_rate() {
+        let folder = tempfile::tempdir().unwrap();
+        // An empty one, and lengths that no buffer divides.
+        let files = [(0, 0), (1, 100_001), (2, 7)].map(|(number, length)| {
+            let path = folder.path().join(format!("blk{number:05}.dat"));
+            std::fs::write(&path, vec![1; length]).unwrap();
+            path
+        });
+        let blocks = [made_up_block()];
+        let limits = measure(&files, &blocks, folder.path()).limits(Vec::new()).unwrap();
+        let Limits { copy_large, copy_cached, read, obfuscation, parse, muhash, write, .. } =
+            limits;
+        for rate in [copy_large, copy_cached, read, obfuscation, parse, muhash, write] {
+            assert!(rate.one_thread > 1e3 && rate.all_threads > 1e3, "{rate:?}");
+        }
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, files.len(), "scratch stays behind");
+    }
+
+    #[test]
+    fn what_cannot_be_read_or_written_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let (blocks, gone) = ([made_up_block()], folder.path().join("gone"));
+        assert!(measure(std::slice::from_ref(&gone), &blocks, folder.path()).read().is_err());
+        assert!(measure(&[], &blocks, folder.path()).read().is_err());
+        assert!(measure(&[], &blocks, &gone).write().is_err());
+    }
+
+    #[test]
+    fn files_are_read_as_if_they_were_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["a", "b"].map(|name| folder.path().join(name));
+        std::fs::write(&paths[0], b"012").unwrap();
+        std::fs::write(&paths[1], b"3456789").unwrap();
+        let files = Files::open(&paths).unwrap();
+        assert_eq!(files.bytes, 10);
+        for place in 0..10u64 {
+            let mut buffer = [0; 4];
+            let read = files.read(&mut buffer, place).unwrap();
+            let end = if place < 3 { 3 } else { 10 };
+            assert_eq!(read as u64, (end - place).min(4));
+            assert_eq!(buffer[0], b'0' + place as u8);
+        }
+        assert!(files.read(&mut [0; 4], 10).is_err());
+    }
+}

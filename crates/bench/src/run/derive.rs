@@ -1,0 +1,186 @@
+//! Numbers that follow from runs: spreads, rates, ratios.
+
+use super::matrix::Subject;
+use super::record::{Counts, Measured, OneRun, Ratio, Scaling};
+use super::stats::Spread;
+use crate::floor::ChainFloor;
+
+/// What all runs of one subject come to; none if there is none.
+pub(super) fn measured(
+    subject: &Subject,
+    arguments: Vec<String>,
+    runs: Vec<OneRun>,
+    counts: &Counts,
+) -> Option<Measured> {
+    let spread = |of: fn(&OneRun) -> f64| Spread::of(&runs.iter().map(of).collect::<Vec<_>>());
+    let wall_seconds = spread(|run| run.wall_seconds)?;
+    Some(Measured {
+        subject: subject.clone(),
+        arguments,
+        wall_seconds,
+        cpu_seconds: spread(|run| run.cpu_seconds)?,
+        rss_peak_bytes: runs.iter().filter_map(|run| run.rss_peak_bytes).max(),
+        bytes_per_second: counts.bytes as f64 / wall_seconds.median,
+        ns_per_transaction: wall_seconds.median * 1e9 / counts.transactions.max(1) as f64,
+        over_floor: None,
+        runs,
+    })
+}
+
+/// Notes how far each subject is from the floor for as many threads, where that is known:
+/// `threads` is what the floor calls all of them.
+pub(super) fn over_floor(measured: &mut [Measured], floor: &ChainFloor, threads: usize) {
+    for measured in measured {
+        let Subject::Apus { aggregate, par, .. } = &measured.subject else { continue };
+        let Some(of) = floor.of(aggregate) else { continue };
+        let floor_ms = match *par {
+            1 => of.run.one_thread_ms,
+            par if par == threads => of.run.all_threads_ms,
+            _ => continue,
+        };
+        measured.over_floor = Some(measured.wall_seconds.median * 1e3 / floor_ms);
+    }
+}
+
+/// Each subject of Apus against bitcoind with the same memory.
+pub(super) fn ratios(measured: &[Measured]) -> Vec<Ratio> {
+    let nodes = || measured.iter().filter(|it| matches!(it.subject, Subject::Bitcoind { .. }));
+    let mut ratios = Vec::new();
+    for apus in measured.iter().filter(|it| matches!(it.subject, Subject::Apus { .. })) {
+        let dbcache = apus.subject.dbcache_mib();
+        for node in nodes().filter(|node| node.subject.dbcache_mib() == dbcache) {
+            ratios.extend(ratio(apus, node));
+        }
+    }
+    ratios
+}
+
+fn ratio(apus: &Measured, node: &Measured) -> Option<Ratio> {
+    let rounds: Vec<f64> = apus
+        .runs
+        .iter()
+        .filter_map(|run| {
+            let other = node.runs.iter().find(|other| other.round == run.round)?;
+            Some(other.wall_seconds / run.wall_seconds)
+        })
+        .collect();
+    let Spread { min, max, .. } = Spread::of(&rounds)?;
+    let median = node.wall_seconds.median / apus.wall_seconds.median;
+    // Medians may be of different rounds, so their ratio can lie outside of any round's.
+    let times_faster = Spread { median, min: min.min(median), max: max.max(median) };
+    Some(Ratio { apus: apus.subject.clone(), bitcoind: node.subject.clone(), times_faster })
+}
+
+/// Each subject with more than one thread against the same with one.
+pub(super) fn scaling(measured: &[Measured]) -> Vec<Scaling> {
+    let mut found = Vec::new();
+    for many in measured {
+        let Subject::Apus { par: threads @ 2.., .. } = many.subject else { continue };
+        let single = with_one_thread(&many.subject);
+        if let Some(one) = measured.iter().find(|it| Some(&it.subject) == single.as_ref()) {
+            let times_faster = one.wall_seconds.median / many.wall_seconds.median;
+            found.push(Scaling { subject: many.subject.clone(), threads, times_faster });
+        }
+    }
+    found
+}
+
+fn with_one_thread(subject: &Subject) -> Option<Subject> {
+    let mut single = subject.clone();
+    match &mut single {
+        Subject::Apus { par, .. } => *par = 1,
+        Subject::Bitcoind { .. } => return None,
+    }
+    Some(single)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::floor::{FloorOf, Times, Work};
+
+    const COUNTS: Counts =
+        Counts { blocks: 10, transactions: 1_000, inputs: 1, outputs: 1, bytes: 1_000_000 };
+
+    fn apus(aggregate: &str, par: usize) -> Subject {
+        Subject::Apus {
+            engine: "e".to_owned(),
+            validation: "v".to_owned(),
+            aggregate: aggregate.to_owned(),
+            par,
+            dbcache_mib: 450,
+            output: "null".to_owned(),
+        }
+    }
+
+    fn of(subject: Subject, walls: &[f64]) -> Measured {
+        let run = |(round, wall_seconds): (u32, &f64)| OneRun {
+            round,
+            wall_seconds: *wall_seconds,
+            cpu_seconds: 2.0 * wall_seconds,
+            rss_peak_bytes: (round != 1).then_some(u64::from(round)),
+            phases: Vec::new(),
+            connect_seconds: None,
+        };
+        measured(&subject, Vec::new(), (1..).zip(walls).map(run).collect(), &COUNTS).unwrap()
+    }
+
+    #[test]
+    fn rates_are_of_the_median_and_memory_of_the_worst() {
+        let measured = of(apus("a", 1), &[0.1, 0.4, 0.2]);
+        assert_eq!(measured.wall_seconds, Spread { median: 0.2, min: 0.1, max: 0.4 });
+        assert_eq!(measured.cpu_seconds.median, 0.4);
+        assert_eq!(measured.rss_peak_bytes, Some(3));
+        assert_eq!(measured.bytes_per_second, 5_000_000.0);
+        assert_eq!(measured.ns_per_transaction, 200_000.0);
+        assert_eq!(super::measured(&apus("a", 1), Vec::new(), Vec::new(), &COUNTS), None);
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_memory_and_of_rounds_side_by_side() {
+        let node = |dbcache_mib| Subject::Bitcoind { dbcache_mib };
+        let all = [
+            of(apus("a", 1), &[1.0, 2.0, 1.0]),
+            of(node(450), &[20.0, 30.0, 40.0]),
+            of(node(900), &[1.0, 1.0, 1.0]),
+        ];
+        let ratios = ratios(&all);
+        assert_eq!(ratios.len(), 1);
+        assert_eq!(ratios[0].bitcoind, node(450));
+        assert_eq!(ratios[0].times_faster, Spread { median: 30.0, min: 15.0, max: 40.0 });
+    }
+
+    #[test]
+    fn scaling_compares_what_differs_in_threads_alone() {
+        let all = [
+            of(apus("a", 1), &[1.0]),
+            of(apus("a", 2), &[0.5]),
+            of(apus("b", 2), &[0.1]),
+            of(apus("a", 4), &[0.25]),
+        ];
+        let found: Vec<(usize, f64)> =
+            scaling(&all).iter().map(|it| (it.threads, it.times_faster)).collect();
+        assert_eq!(found, [(2, 2.0), (4, 4.0)]);
+    }
+
+    #[test]
+    fn the_floor_is_that_of_the_same_threads_and_proof() {
+        let times = |one_thread_ms, all_threads_ms| Times { one_thread_ms, all_threads_ms };
+        let run = times(100.0, 50.0);
+        let floor = ChainFloor {
+            work: Work::default(),
+            items: Vec::new(),
+            floors: vec![FloorOf { aggregate: "a".to_owned(), validation: run, run }],
+        };
+        let mut all = [
+            of(apus("a", 1), &[0.15]),
+            of(apus("a", 2), &[0.10]),
+            of(apus("a", 3), &[0.1]),
+            of(apus("b", 1), &[0.1]),
+            of(Subject::Bitcoind { dbcache_mib: 450 }, &[3.0]),
+        ];
+        over_floor(&mut all, &floor, 2);
+        let found: Vec<Option<f64>> = all.iter().map(|it| it.over_floor).collect();
+        assert_eq!(found, [Some(1.5), Some(2.0), None, None, None]);
+    }
+}

@@ -1,0 +1,308 @@
+//! [`Folder`]: a data directory of the node's own with the blocks of a chain, and runs on it.
+//!
+//! The block files are shared with the chain by hard links where the file system allows, so that
+//! both programs read the very same pages of the page cache; a node only reads files that are
+//! full, and the last one, which it might write to, is a copy. The chain's own folder is not
+//! touched. Preparing makes the node's index of the blocks, once.
+
+use super::log::{Log, LogError};
+use super::rpc::Rpc;
+use crate::manifest::Manifest;
+use crate::run::chain::{Chain, read_json};
+use crate::run::error::{At, RunError};
+use crate::run::process::{self, Running, Usage};
+use crate::run::report::SetResult;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Longer than any run should take.
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// How long a node may take until it answers, or until it has stopped.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// So many blocks have to follow the last whose scripts are skipped: more than the work of two weeks
+/// (Core `validation.cpp`, `ConnectBlock`: "too recent relative to best header").
+const BLOCKS_IN_TWO_WEEKS: u32 = 2_016;
+
+/// What is written when a folder is prepared, and compared when it is used again.
+const MARK: &str = "prepared.json";
+
+/// Core's folder for regtest within a data directory.
+const CHAIN_DIR: &str = "regtest";
+
+/// No peers, no wallet, no files beside the chain's, and none of the checks of the node's own memory
+/// that are on by default on regtest alone.
+const QUIET: &[&str] = &[
+    "-chain=regtest",
+    "-connect=0",
+    "-listen=0",
+    "-dnsseed=0",
+    "-disablewallet=1",
+    "-persistmempool=0",
+    "-checkblockindex=0",
+    "-checkmempool=0",
+    "-printtoconsole=0",
+    "-logtimemicros=1",
+];
+
+/// A prepared data directory.
+#[derive(Debug)]
+pub struct Folder {
+    program: PathBuf,
+    version: String,
+    path: PathBuf,
+    manifest: Manifest,
+}
+
+/// Identity of a prepared folder.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    version: String,
+    blocksdir: PathBuf,
+    tip_hash: String,
+    bytes: u64,
+}
+
+/// What one timed run took.
+#[derive(Debug)]
+pub struct TimedRun {
+    /// Of the process, its last flush included.
+    pub usage: Usage,
+    /// What it logged.
+    pub log: Log,
+}
+
+impl Folder {
+    /// Makes the folder `path` ready, or finds that it is. Whatever else is in it is an error.
+    pub fn prepare(
+        program: &Path,
+        chain: &Chain,
+        path: &Path,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, RunError> {
+        let manifest = comparable(chain)?.clone();
+        let version = version(program)?;
+        let mark = Mark {
+            version: version.clone(),
+            blocksdir: fs::canonicalize(&chain.blocksdir).at(&chain.blocksdir)?,
+            tip_hash: manifest.tip_hash.clone(),
+            bytes: manifest.bytes,
+        };
+        let folder = Self { program: program.to_owned(), version, path: path.to_owned(), manifest };
+        let marked = path.join(MARK);
+        if marked.is_file() && read_json::<Mark>(&marked).is_ok_and(|found| found == mark) {
+            return Ok(folder);
+        }
+        if path.exists() && !marked.is_file() && fs::read_dir(path).at(path)?.next().is_some() {
+            return Err(RunError::Usage(format!(
+                "{} is not empty and was not made by this command: name another folder",
+                path.display()
+            )));
+        }
+        if path.exists() {
+            fs::remove_dir_all(path).at(path)?;
+        }
+        folder.fill(chain)?;
+        let mut command = folder.command();
+        command.arg("-reindex").args(folder.until_tip());
+        folder.timed(&mut command, interrupt)?;
+        let text = serde_json::to_string_pretty(&mark)
+            .map_err(|error| RunError::Json { path: marked.clone(), message: error.to_string() })?;
+        fs::write(&marked, text).at(&marked)?;
+        Ok(folder)
+    }
+
+    /// Gives the folder the chain's files.
+    fn fill(&self, chain: &Chain) -> Result<(), RunError> {
+        let blocks = self.path.join(CHAIN_DIR).join("blocks");
+        fs::create_dir_all(&blocks).at(&blocks)?;
+        let files = chain.files()?;
+        let key = chain.blocksdir.join("xor.dat");
+        for path in files.iter().chain(key.is_file().then_some(&key)) {
+            let to = blocks.join(path.file_name().unwrap_or_default());
+            let may_change = Some(path) == files.last() || *path == key;
+            if may_change || fs::hard_link(path, &to).is_err() {
+                fs::copy(path, &to).at(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the node says of itself.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The node's block files.
+    pub fn files(&self) -> Result<Vec<PathBuf>, RunError> {
+        let blocks = self.path.join(CHAIN_DIR).join("blocks");
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&blocks).at(&blocks)? {
+            let path = entry.at(&blocks)?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.starts_with("blk") {
+                files.push(path);
+            }
+        }
+        files.sort_unstable();
+        Ok(files)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path.join(CHAIN_DIR).join("debug.log")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg(format!("-datadir={}", self.path.display())).args(QUIET);
+        command
+    }
+
+    fn until_tip(&self) -> [String; 3] {
+        [
+            format!("-assumevalid={}", self.manifest.assumevalid_hash),
+            format!("-stopatheight={}", self.manifest.height),
+            "-server=0".to_owned(),
+        ]
+    }
+
+    /// The arguments of a timed run, the folder left out.
+    pub fn arguments(&self, dbcache_mib: u64) -> Vec<String> {
+        let quiet = QUIET.iter().map(|&argument| argument.to_owned());
+        let run = ["-reindex-chainstate".to_owned(), format!("-dbcache={dbcache_mib}")];
+        quiet.chain(run).chain(self.until_tip()).collect()
+    }
+
+    /// Computes the set anew.
+    pub fn run(&self, dbcache_mib: u64, interrupt: &AtomicBool) -> Result<TimedRun, RunError> {
+        let mut command = Command::new(&self.program);
+        command.arg(format!("-datadir={}", self.path.display()));
+        command.args(self.arguments(dbcache_mib));
+        self.timed(&mut command, interrupt)
+    }
+
+    /// Runs it with a log of its own, and sees that it did what it should.
+    fn timed(&self, command: &mut Command, interrupt: &AtomicBool) -> Result<TimedRun, RunError> {
+        let log = self.log();
+        if log.exists() {
+            fs::remove_file(&log).at(&log)?;
+        }
+        let usage = process::run(command, &self.path.join("said"), LIMIT, interrupt)?;
+        let log = Log::read(BufReader::new(File::open(&log).at(&log)?)).at(&log)?;
+        let Manifest { height, assumevalid_hash, assumevalid_height, .. } = &self.manifest;
+        log.expect(*height, assumevalid_hash, *assumevalid_height)
+            .map_err(|error: LogError| RunError::Different(error.to_string()))?;
+        Ok(TimedRun { usage, log })
+    }
+
+    /// Asks for the set that the last run left.
+    pub fn set(&self, interrupt: &AtomicBool) -> Result<SetResult, RunError> {
+        let port = free_port().at(&self.path)?;
+        let cookie = self.path.join(CHAIN_DIR).join(".cookie");
+        if cookie.exists() {
+            // One left behind by a killed node would be taken for the new one's.
+            fs::remove_file(&cookie).at(&cookie)?;
+        }
+        let said = self.path.join("said");
+        let mut command = self.command();
+        command
+            .args(["-server=1", "-checkblocks=1", "-checklevel=0", "-rpcservertimeout=1800"])
+            .arg(format!("-rpcport={port}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&said).at(&said)?);
+        let mut node = Running(command.spawn().at(&self.program)?);
+        let rpc = self.reach(&node, port, &cookie, interrupt)?;
+        let set = rpc.set()?;
+        rpc.call("stop", &[])?;
+        let asked = Instant::now();
+        while !node.has_ended().at(&self.program)? {
+            if asked.elapsed() > PATIENCE {
+                node.stop().at(&self.program)?;
+                break;
+            }
+            sleep(Duration::from_millis(5));
+        }
+        node.0.wait().at(&self.program)?;
+        Ok(set)
+    }
+
+    /// Waits until the node answers.
+    fn reach(
+        &self,
+        node: &Running,
+        port: u16,
+        cookie: &Path,
+        interrupt: &AtomicBool,
+    ) -> Result<Rpc, RunError> {
+        let begun = Instant::now();
+        loop {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(RunError::Interrupted);
+            }
+            if node.has_ended().at(&self.program)? || begun.elapsed() > PATIENCE {
+                let said = process::tail(&self.path.join("said")).unwrap_or_default();
+                let message = format!("it does not answer: {said}");
+                return Err(RunError::Rpc { method: "getblockcount".to_owned(), message });
+            }
+            if let Ok(cookie) = fs::read_to_string(cookie) {
+                let rpc = Rpc { port, cookie };
+                // Errors until it has warmed up.
+                if rpc.call("getblockcount", &[]).is_ok_and(|it| it == json!(self.manifest.height))
+                {
+                    return Ok(rpc);
+                }
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The manifest of a chain that a node can be timed on without running scripts.
+fn comparable(chain: &Chain) -> Result<&Manifest, RunError> {
+    let name = &chain.name;
+    let Some(manifest) = &chain.manifest else {
+        return Err(RunError::Usage(format!(
+            "{name}: without a manifest.json it is not known where scripts may be skipped, so no \
+             node can be compared: make the chain with `apus bench chain make`"
+        )));
+    };
+    let tail = manifest.height.saturating_sub(manifest.assumevalid_height);
+    if tail <= BLOCKS_IN_TWO_WEEKS {
+        return Err(RunError::Usage(format!(
+            "{name}: only {tail} blocks follow the last with transactions, and bitcoind skips \
+             scripts only below {BLOCKS_IN_TWO_WEEKS} of them: make a longer chain"
+        )));
+    }
+    Ok(manifest)
+}
+
+/// The first line of `-version`.
+fn version(program: &Path) -> Result<String, RunError> {
+    let output = Command::new(program).arg("-version").stdin(Stdio::null()).output().at(program)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match text.lines().next() {
+        Some(line) if output.status.success() && !line.trim().is_empty() => {
+            Ok(line.trim().to_owned())
+        }
+        _ => Err(RunError::Usage(format!(
+            "{} does not say its version: is it a bitcoind? {}",
+            program.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+    }
+}
+
+/// A port that nobody listens on right now.
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

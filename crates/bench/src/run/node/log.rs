@@ -1,0 +1,221 @@
+//! [`Log`]: what Bitcoin Core's `debug.log` tells of one run.
+//!
+//! Only a few kinds of lines are looked at, as versions 25 to 31 write them; all others are passed
+//! over. Times are those of the log, with microseconds if the node was asked for them.
+
+use std::io::{self, BufRead, Read};
+
+/// Longer lines are cut: nothing that is looked for stands behind so many bytes.
+const LINE_BYTES_MAX: u64 = 4_096;
+
+/// Lines kept in an extract: of blocks, and of all other kinds.
+const TIP_LINES_MAX: usize = 400;
+const OTHER_LINES_MAX: usize = 200;
+
+/// One connected block.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tip {
+    /// Seconds since 1970.
+    pub seconds: f64,
+    /// The block's height.
+    pub height: u32,
+}
+
+/// What a run's log tells.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Log {
+    /// The first block connected.
+    pub first: Option<Tip>,
+    /// The last block connected.
+    pub last: Option<Tip>,
+    /// The block whose ancestors are assumed valid.
+    pub assumed: Option<String>,
+    /// Where scripts began to be skipped, in versions that tell.
+    pub scripts_off: Vec<u32>,
+    /// Where they began to be run.
+    pub scripts_on: Vec<u32>,
+    /// Whether the node said that it was done.
+    pub done: bool,
+    /// Enough of its lines to draw the run's course: of blocks the first, the last, and some between.
+    pub extract: String,
+}
+
+/// Lines that are kept, with their numbers.
+#[derive(Default)]
+struct Kept {
+    tips: Vec<(u64, String)>,
+    last_tip: Option<(u64, String)>,
+    others: Vec<(u64, String)>,
+    tips_seen: u64,
+    /// One line of a block in so many is kept.
+    stride: u64,
+}
+
+impl Kept {
+    fn tip(&mut self, number: u64, line: &str) {
+        self.stride = self.stride.max(1);
+        if self.tips_seen.is_multiple_of(self.stride) {
+            self.tips.push((number, line.to_owned()));
+            self.last_tip = None;
+        } else {
+            self.last_tip = Some((number, line.to_owned()));
+        }
+        self.tips_seen += 1;
+        if self.tips.len() > TIP_LINES_MAX {
+            let mut index = 0u64;
+            self.tips.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.stride *= 2;
+        }
+    }
+
+    fn other(&mut self, number: u64, line: &str) {
+        if self.others.len() < OTHER_LINES_MAX {
+            self.others.push((number, line.to_owned()));
+        }
+    }
+
+    fn into_text(self) -> String {
+        let mut lines: Vec<(u64, String)> =
+            self.tips.into_iter().chain(self.last_tip).chain(self.others).collect();
+        lines.sort_by_key(|(number, _)| *number);
+        lines.into_iter().map(|(_, line)| line + "\n").collect()
+    }
+}
+
+/// Why a node's run does not count.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// It stopped elsewhere.
+    #[error("bitcoind connected blocks up to height {found} and not to {wanted}")]
+    Height {
+        /// The last block in the log, or 0.
+        found: u32,
+        /// The tip.
+        wanted: u32,
+    },
+    /// It was not told to skip scripts.
+    #[error("bitcoind's log does not say that the ancestors of {wanted} are assumed valid")]
+    NotAssumed {
+        /// The block that was named.
+        wanted: String,
+    },
+    /// It ran scripts.
+    #[error(
+        "bitcoind ran scripts at block {height}, below the last with transactions ({last}): the \
+         comparison would not be with the same work"
+    )]
+    ScriptsRun {
+        /// Where.
+        height: u32,
+        /// The last block whose scripts should be skipped.
+        last: u32,
+    },
+    /// It did not end in order.
+    #[error("bitcoind's log does not end with its shutdown")]
+    NotDone,
+}
+
+impl Log {
+    /// Reads the log of one run.
+    pub fn read(mut lines: impl BufRead) -> io::Result<Self> {
+        let (mut log, mut kept) = (Self::default(), Kept::default());
+        let mut bytes = Vec::new();
+        for number in 0.. {
+            bytes.clear();
+            if lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)? == 0 {
+                break;
+            }
+            let line = String::from_utf8_lossy(&bytes);
+            log.line(number, line.trim_end(), &mut kept);
+        }
+        log.extract = kept.into_text();
+        Ok(log)
+    }
+
+    fn line(&mut self, number: u64, line: &str, kept: &mut Kept) {
+        let Some((time, text)) = line.split_once(' ') else { return };
+        let Some(seconds) = timestamp(time) else { return };
+        if let Some(tip) = text.strip_prefix("UpdateTip: ") {
+            let Some(height) = number_after(tip, " height=") else { return };
+            let tip = Tip { seconds, height };
+            self.first.get_or_insert(tip);
+            self.last = Some(tip);
+            kept.tip(number, line);
+            return;
+        }
+        if let Some(rest) = text.strip_prefix("Assuming ancestors of block ") {
+            self.assumed = rest.split(' ').next().map(str::to_owned);
+        }
+        self.scripts_off.extend(number_after(text, "Disabling script verification at block #"));
+        self.scripts_on.extend(number_after(text, "Enabling script verification at block #"));
+        self.done |= text == "Shutdown: done";
+        // Where the program and its data are is nobody's business.
+        if !text.contains('/') {
+            kept.other(number, line);
+        }
+    }
+
+    /// Seconds from the first connected block to the last.
+    pub fn connect_seconds(&self) -> Option<f64> {
+        Some(self.last?.seconds - self.first?.seconds)
+    }
+
+    /// Whether the run went to the block at `tip` and skipped all scripts up to `last`, the block
+    /// `assumed` at that height.
+    pub fn expect(&self, tip: u32, assumed: &str, last: u32) -> Result<(), LogError> {
+        let found = self.last.map_or(0, |tip| tip.height);
+        if found != tip {
+            return Err(LogError::Height { found, wanted: tip });
+        }
+        if self.assumed.as_deref() != Some(assumed) {
+            return Err(LogError::NotAssumed { wanted: assumed.to_owned() });
+        }
+        if let Some(&height) = self.scripts_on.iter().find(|&&height| height <= last) {
+            return Err(LogError::ScriptsRun { height, last });
+        }
+        // A version that tells at all tells at the first block.
+        let told = !self.scripts_off.is_empty() || !self.scripts_on.is_empty();
+        if told && self.scripts_off.first() != Some(&1) {
+            return Err(LogError::ScriptsRun { height: 1, last });
+        }
+        if self.done { Ok(()) } else { Err(LogError::NotDone) }
+    }
+}
+
+/// The number that follows `mark`.
+fn number_after(text: &str, mark: &str) -> Option<u32> {
+    let (_, rest) = text.split_once(mark)?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..digits].parse().ok()
+}
+
+/// Seconds since 1970 of `2026-11-22T00:34:51.088949Z`, with or without the fraction.
+fn timestamp(text: &str) -> Option<f64> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.splitn(3, '-').map(str::parse::<i64>);
+    let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
+    let mut time = time.splitn(3, ':');
+    let (hour, minute) = (time.next()?.parse::<i64>().ok()?, time.next()?.parse::<i64>().ok()?);
+    let second: f64 = time.next()?.parse().ok()?;
+    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) {
+        return None;
+    }
+    let days = days_since_1970(year, month, day);
+    Some((days * 86_400 + hour * 3_600 + minute * 60) as f64 + second)
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar. Years begin in March, so that the day
+/// that leap years have more is the last.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    // Months from March on have 31, 30, 31, 30, 31 days, and again.
+    let days_before_month = (153 * month + 2) / 5;
+    365 * year + leap_days + days_before_month + day - 1 - 719_468
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! [`run`]: a program from start to end, with what it took as the system tells.
+//!
+//! Wall time is measured around the whole process, so that starting and cleaning up count. While it
+//! runs this thread sleeps and looks; it looks often enough that the end is noticed within a
+//! millisecond. No program outlives the call.
+
+use apus_sync::ErrorKind;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use wait4::Wait4;
+
+/// How often is looked whether a program has ended.
+const LOOK_EVERY: Duration = Duration::from_micros(500);
+
+/// How long a program that was asked to stop may take.
+const STOP_WAIT: Duration = Duration::from_secs(60);
+
+/// So much of what a failed program said is told.
+const SAID_BYTES_MAX: u64 = 2_000;
+
+/// What a program took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usage {
+    /// From before it was started until it was gone.
+    pub wall_seconds: f64,
+    /// Of all its threads, in user and system mode.
+    pub cpu_seconds: f64,
+    /// Its greatest resident memory. None where it is no more than what this process had when it
+    /// started the other: systems count that in.
+    pub rss_peak_bytes: Option<u64>,
+}
+
+/// Why a program did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// It could not be started or waited for.
+    #[error("{program} cannot be run: {source}")]
+    System {
+        /// Its name.
+        program: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It ended with an error.
+    #[error("{program} ended with {status}: {said}")]
+    Failed {
+        /// Its name.
+        program: String,
+        /// How.
+        status: ExitStatus,
+        /// The end of what it said on standard error.
+        said: String,
+    },
+    /// It took too long.
+    #[error("{program} was stopped since it took more than {seconds} seconds")]
+    TooLong {
+        /// Its name.
+        program: String,
+        /// The limit.
+        seconds: u64,
+    },
+    /// Somebody stopped the benchmark.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl ProcessError {
+    /// What it means. Apus's own exit codes pass through.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Failed { status, .. } => match status.code() {
+                Some(1) => ErrorKind::Usage,
+                Some(2) => ErrorKind::Invalid,
+                _ => ErrorKind::Io,
+            },
+            Self::System { .. } | Self::TooLong { .. } => ErrorKind::Io,
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
+}
+
+/// Runs `command` to its end, at most for `limit`. What it says on standard error goes into the
+/// file `said`, on standard output nowhere.
+pub(crate) fn run(
+    command: &mut Command,
+    said: &Path,
+    limit: Duration,
+    interrupt: &AtomicBool,
+) -> Result<Usage, ProcessError> {
+    let program = name(command);
+    let failed = |source| ProcessError::System { program: program.clone(), source };
+    let errors = File::create(said).map_err(failed)?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+    let own_peak = rss_peak_bytes().unwrap_or(0);
+    let start = Instant::now();
+    let mut child = Running(command.spawn().map_err(failed)?);
+    let mut end = None;
+    while !child.has_ended().map_err(failed)? {
+        if interrupt.load(Ordering::Relaxed) {
+            end = Some(ProcessError::Interrupted);
+        } else if start.elapsed() > limit {
+            let (program, seconds) = (program.clone(), limit.as_secs());
+            end = Some(ProcessError::TooLong { program, seconds });
+        }
+        if end.is_some() {
+            child.stop().map_err(failed)?;
+            break;
+        }
+        sleep(LOOK_EVERY);
+    }
+    let wall_seconds = start.elapsed().as_secs_f64();
+    let used = child.0.wait4().map_err(failed)?;
+    if let Some(error) = end {
+        return Err(error);
+    }
+    if !used.status.success() {
+        let said = tail(said).unwrap_or_default();
+        return Err(ProcessError::Failed { program, status: used.status, said });
+    }
+    let peak = used.rusage.maxrss;
+    Ok(Usage {
+        wall_seconds,
+        cpu_seconds: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
+        rss_peak_bytes: (peak > own_peak).then_some(peak),
+    })
+}
+
+fn name(command: &Command) -> String {
+    Path::new(command.get_program())
+        .file_name()
+        .map_or_else(|| "the program".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// A program under way. Dropping it kills it.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    /// Whether it has ended; it can still be asked what it took.
+    pub(crate) fn has_ended(&self) -> io::Result<bool> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(Pid::from_child(&self.0)), options)?.is_some())
+    }
+
+    /// Asks it politely to stop, and kills it if that is of no use.
+    pub(crate) fn stop(&mut self) -> io::Result<()> {
+        kill_process(Pid::from_child(&self.0), Signal::TERM)?;
+        let asked = Instant::now();
+        while !self.has_ended()? {
+            if asked.elapsed() > STOP_WAIT {
+                return self.0.kill();
+            }
+            sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail where it has ended and was waited for, which is the usual case.
+        if self.has_ended().is_ok_and(|ended| !ended) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// The end of a text file.
+pub(crate) fn tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(SAID_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+/// Greatest memory of this process so far.
+fn rss_peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration, interrupt: bool) -> Result<Usage, ProcessError> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        run(&mut command, &folder.path().join("said"), limit, &AtomicBool::new(interrupt))
+    }
+
+    const LONG: Duration = Duration::from_secs(100);
+
+    #[test]
+    fn what_a_program_took() {
+        let usage =
+            shell("sleep 0.2; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done", LONG, false);
+        let usage = usage.unwrap();
+        assert!(usage.wall_seconds >= 0.2, "{usage:?}");
+        assert!(usage.cpu_seconds > 0.0 && usage.cpu_seconds < usage.wall_seconds, "{usage:?}");
+    }
+
+    #[test]
+    fn memory_is_the_programs_own() {
+        // More than this process ever had.
+        let megabytes = 64 + rss_peak_bytes().unwrap() / 1_000_000;
+        let script = format!("x=$(head -c {megabytes}000000 /dev/zero | tr '\\0' x); :");
+        let usage = shell(&script, LONG, false).unwrap();
+        assert!(usage.rss_peak_bytes.unwrap() > megabytes * 1_000_000, "{usage:?}");
+        assert_eq!(shell(":", LONG, false).unwrap().rss_peak_bytes, None);
+    }
+
+    #[test]
+    fn failures_say_what_the_program_said() {
+        let error = shell("echo first; echo second >&2; exit 2", LONG, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(error.to_string(), "sh ended with exit status: 2: second");
+        let error = shell("kill -9 $$", LONG, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        let folder = tempfile::tempdir().unwrap();
+        let mut gone = Command::new(folder.path().join("gone"));
+        let stop = AtomicBool::new(false);
+        let error = run(&mut gone, &folder.path().join("said"), LONG, &stop).unwrap_err();
+        assert!(error.to_string().starts_with("gone cannot be run: "), "{error}");
+    }
+
+    #[test]
+    fn what_takes_too_long_or_is_interrupted_is_stopped() {
+        let begun = Instant::now();
+        let error = shell("exec sleep 50", Duration::from_millis(50), false).unwrap_err();
+        assert!(matches!(error, ProcessError::TooLong { .. }), "{error}");
+        let error = shell("exec sleep 50", LONG, true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Interrupted);
+        assert!(begun.elapsed() < Duration::from_secs(40));
+    }
+}

@@ -1,0 +1,150 @@
+//! [`Record`]: everything that a benchmark found. Its JSON is a contract (`docs/formats/bench.md`).
+//!
+//! What can be derived is in it too, so that a reader need not know how. No path of the machine is:
+//! commands name files by where they are in the chain's folder.
+
+use super::cache::PageCache;
+use super::machine::Machine;
+use super::matrix::Subject;
+use super::report::{PhaseTime, SetResult};
+use super::stats::Spread;
+use crate::floor::{ChainFloor, Limits};
+use crate::manifest::Manifest;
+use serde::{Deserialize, Serialize};
+
+/// Version of the form. New fields do not change it; another meaning of one does.
+pub const VERSION: u32 = 1;
+
+/// A benchmark.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// [`VERSION`].
+    pub version: u32,
+    /// When it began, as `2026-11-22T00:34:51Z`.
+    pub date: String,
+    /// Name of the profile.
+    pub profile: String,
+    /// Whether times mean anything: a profile with little work checks results alone.
+    pub timed: bool,
+    /// What was asked for.
+    pub command: Vec<String>,
+    /// Version of Apus.
+    pub apus: String,
+    /// What bitcoind says of itself.
+    pub bitcoind: Option<String>,
+    /// Where.
+    pub machine: Machine,
+    /// How block files lay.
+    pub page_cache: PageCache,
+    /// Which part of them was in memory before the first run, where the system tells.
+    pub cached_share: Option<f64>,
+    /// How often each subject was run; all of them once, then again.
+    pub rounds: u32,
+    /// What the machine can do.
+    pub limits: Option<Limits>,
+    /// By chain, in the order given.
+    pub chains: Vec<ChainRecord>,
+    /// What has to be known beside the numbers.
+    pub notes: Vec<String>,
+}
+
+/// All that was measured on one chain.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChainRecord {
+    /// Name of its folder.
+    pub chain: String,
+    /// What its maker said.
+    pub manifest: Option<Manifest>,
+    /// How much was processed.
+    pub counts: Counts,
+    /// The set that every run of Apus led to.
+    pub set: SetResult,
+    /// The set that bitcoind has, which is the same.
+    pub bitcoind_set: Option<SetResult>,
+    /// The least that it could take.
+    pub floor: Option<ChainFloor>,
+    /// By subject.
+    pub measured: Vec<Measured>,
+    /// Runs of Apus against those of bitcoind with the same memory.
+    pub ratios: Vec<Ratio>,
+    /// One thread against more of them.
+    pub scaling: Vec<Scaling>,
+}
+
+/// How much a run processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Blocks.
+    pub blocks: u64,
+    /// Transactions, coinbases included.
+    pub transactions: u64,
+    /// Inputs that spend a coin.
+    pub inputs: u64,
+    /// Outputs.
+    pub outputs: u64,
+    /// Bytes of blocks.
+    pub bytes: u64,
+}
+
+/// All runs of one subject.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What was run.
+    pub subject: Subject,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// One by one.
+    pub runs: Vec<OneRun>,
+    /// Of the whole process, from outside.
+    pub wall_seconds: Spread,
+    /// Processor time of all its threads.
+    pub cpu_seconds: Spread,
+    /// The greatest memory of any run.
+    pub rss_peak_bytes: Option<u64>,
+    /// Bytes of blocks over the median.
+    pub bytes_per_second: f64,
+    /// The median over transactions.
+    pub ns_per_transaction: f64,
+    /// The median over the floor of all that a run does, on as many threads.
+    pub over_floor: Option<f64>,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OneRun {
+    /// From 1.
+    pub round: u32,
+    /// From before the process was started until it was gone.
+    pub wall_seconds: f64,
+    /// Processor time of all its threads.
+    pub cpu_seconds: f64,
+    /// Greatest memory, without the page cache.
+    pub rss_peak_bytes: Option<u64>,
+    /// The parts that Apus reports.
+    pub phases: Vec<PhaseTime>,
+    /// From the first block that bitcoind connected to the last, by its log.
+    pub connect_seconds: Option<f64>,
+}
+
+/// How many times faster Apus was than bitcoind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The subject.
+    pub apus: Subject,
+    /// The other.
+    pub bitcoind: Subject,
+    /// Wall time of bitcoind over that of Apus: the medians, and the least and the greatest of the
+    /// rounds, each by itself.
+    pub times_faster: Spread,
+}
+
+/// What more threads bring.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// The subject with more threads; the other differs in nothing else.
+    pub subject: Subject,
+    /// Its threads.
+    pub threads: usize,
+    /// Median wall time of one thread over that of all.
+    pub times_faster: f64,
+}

@@ -1,0 +1,141 @@
+//! [`Table`]: rows for people, as plain text and as Markdown, and the numbers in them.
+
+/// A table with a title. All columns but the first are numbers and stand at the right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// As many cells as columns each.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
+        let columns = columns.iter().map(|name| (*name).to_owned()).collect();
+        Self { title: title.into(), columns, rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Lines for a terminal.
+    pub fn text(&self) -> String {
+        let lines = || std::iter::once(&self.columns).chain(&self.rows);
+        let width = |column: usize| {
+            let cells = lines().filter_map(|cells| cells.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let mut text = format!("{}\n", self.title);
+        for cells in lines() {
+            let mut line = String::new();
+            for (index, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
+                if index == 0 {
+                    line.push_str(&format!("  {cell:<width$}"));
+                } else {
+                    line.push_str(&format!("  {cell:>width$}"));
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The same in Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let mut text = format!("### {}\n\n", self.title);
+        text.push_str(&line(&self.columns));
+        let rule: Vec<&str> =
+            (0..self.columns.len()).map(|index| if index == 0 { "---" } else { "---:" }).collect();
+        text.push_str(&format!("|{}|\n", rule.join("|")));
+        self.rows.iter().for_each(|row| text.push_str(&line(row)));
+        text
+    }
+}
+
+/// Digits in groups of three.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three digits, with the letter for thousands, millions or milliards.
+pub fn short(number: f64) -> String {
+    let (scaled, letter) = match number.abs() {
+        1e9.. => (number / 1e9, " G"),
+        1e6.. => (number / 1e6, " M"),
+        1e4.. => (number / 1e3, " k"),
+        _ => (number, ""),
+    };
+    let decimals = match scaled.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    format!("{scaled:.decimals$}{letter}")
+}
+
+/// Bytes in the largest unit that keeps them above one.
+pub fn bytes(count: f64) -> String {
+    format!("{}B", if count < 1e4 { format!("{count:.0} ") } else { spaced(&short(count)) })
+}
+
+fn spaced(short: &str) -> String {
+    if short.ends_with(|letter: char| letter.is_ascii_digit()) {
+        format!("{short} ")
+    } else {
+        short.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_rows_in_both_forms() {
+        let mut table = Table::new("Speed", &["what", "s", "MB/s"]);
+        table.row(["apus".to_owned(), "1.5".to_owned(), "600".to_owned()]);
+        table.row(["a node".to_owned(), "20".to_owned(), "9".to_owned()]);
+        assert_eq!(
+            table.text(),
+            "Speed\n  what      s  MB/s\n  apus    1.5   600\n  a node   20     9\n"
+        );
+        assert_eq!(
+            table.markdown(),
+            "### Speed\n\n| what | s | MB/s |\n|---|---:|---:|\n| apus | 1.5 | 600 |\n| a node | 20 | 9 |\n"
+        );
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        for (number, text) in [
+            (0.0, "0.00"),
+            (9.996, "10.00"),
+            (1_234.0, "1234"),
+            (12_345.0, "12.3 k"),
+            (81_200_000.0, "81.2 M"),
+            (9.5e9, "9.50 G"),
+        ] {
+            assert_eq!(short(number), text);
+        }
+        assert_eq!(bytes(999.0), "999 B");
+        assert_eq!(bytes(52_400_000.0), "52.4 MB");
+        assert_eq!(bytes(1.5e9), "1.50 GB");
+    }
+}

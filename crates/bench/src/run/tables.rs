@@ -1,0 +1,262 @@
+//! A [`Record`] for people: [`tables`], [`notes`], and both as [`markdown`].
+
+use super::cache::PageCache;
+use super::matrix::Subject;
+use super::record::{ChainRecord, Measured, Record};
+use super::stats::Spread;
+use super::table::{Table, bytes, grouped};
+use crate::floor;
+
+/// All tables of a record: of each chain, then of all chains together.
+pub fn tables(record: &Record) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for chain in &record.chains {
+        tables.push(results(record, chain));
+        if !record.timed {
+            continue;
+        }
+        tables.push(times(chain));
+        if !chain.ratios.is_empty() {
+            tables.push(ratios(chain));
+        }
+        if !chain.scaling.is_empty() {
+            tables.push(scaling(chain));
+        }
+        if let (Some(floor), Some(limits)) = (&chain.floor, &record.limits) {
+            tables.push(floor::items(floor, limits));
+            tables.push(floor::sums(floor, limits));
+        }
+    }
+    if record.timed && record.chains.len() > 1 {
+        tables.push(lengths(record));
+    }
+    if let Some(limits) = record.limits.as_ref().filter(|_| record.timed) {
+        tables.extend(floor::limits(limits));
+    }
+    tables
+}
+
+/// What everybody agreed on.
+fn results(record: &Record, chain: &ChainRecord) -> Table {
+    let runs: usize = chain.measured.iter().map(|measured| measured.runs.len()).sum();
+    let title = format!("{}: the same result in {runs} runs", chain.chain);
+    let mut table = Table::new(title, &["what", ""]);
+    let (set, counts) = (&chain.set, &chain.counts);
+    let node = match (&chain.bitcoind_set, &record.bitcoind) {
+        (Some(_), Some(version)) => format!("has the same set ({version})"),
+        _ => "was not asked".to_owned(),
+    };
+    let manifest = match &chain.manifest {
+        Some(manifest) => format!("says the same (signed: {})", manifest.signed),
+        None => "there is none".to_owned(),
+    };
+    for (name, value) in [
+        ("stop block", format!("{} {}", set.stop_height, set.stop_hash)),
+        ("bytes of blocks", grouped(counts.bytes)),
+        ("transactions", grouped(counts.transactions)),
+        ("inputs", grouped(counts.inputs)),
+        ("outputs", grouped(counts.outputs)),
+        ("coins", grouped(set.coins)),
+        ("total amount, satoshi", grouped(set.total_amount_sat)),
+        ("muhash", set.muhash.clone()),
+        ("hash_serialized_3", set.hash_serialized_3.clone()),
+        ("manifest", manifest),
+        ("bitcoind", node),
+    ] {
+        table.row([name.to_owned(), value]);
+    }
+    table
+}
+
+fn seconds(spread: Spread) -> [String; 2] {
+    let Spread { median, min, max } = spread;
+    [format!("{median:.3}"), format!("{min:.3}–{max:.3}")]
+}
+
+fn times(chain: &ChainRecord) -> Table {
+    let title = format!("{}: wall time of the whole process", chain.chain);
+    let columns = [
+        "run",
+        "wall s",
+        "least–greatest",
+        "CPU s",
+        "bytes/s",
+        "ns/transaction",
+        "peak memory",
+        "× floor",
+    ];
+    let mut table = Table::new(title, &columns);
+    for measured in &chain.measured {
+        let [wall, spread] = seconds(measured.wall_seconds);
+        table.row([
+            measured.subject.to_string(),
+            wall,
+            spread,
+            format!("{:.2}", measured.cpu_seconds.median),
+            bytes(measured.bytes_per_second),
+            format!("{:.0}", measured.ns_per_transaction),
+            measured.rss_peak_bytes.map_or_else(none, |peak| bytes(peak as f64)),
+            measured.over_floor.map_or_else(none, |times| format!("{times:.2}")),
+        ]);
+    }
+    table
+}
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+fn ratios(chain: &ChainRecord) -> Table {
+    let title = format!("{}: times faster than bitcoind with the same -dbcache", chain.chain);
+    let mut table = Table::new(title, &["run", "against", "times faster", "least–greatest"]);
+    for ratio in &chain.ratios {
+        let Spread { median, min, max } = ratio.times_faster;
+        table.row([
+            ratio.apus.to_string(),
+            ratio.bitcoind.to_string(),
+            format!("{median:.1}"),
+            format!("{min:.1}–{max:.1}"),
+        ]);
+    }
+    table
+}
+
+fn scaling(chain: &ChainRecord) -> Table {
+    let title = format!("{}: times faster than with one thread", chain.chain);
+    let mut table = Table::new(title, &["run", "threads", "times faster"]);
+    for scaling in &chain.scaling {
+        table.row([
+            scaling.subject.to_string(),
+            scaling.threads.to_string(),
+            format!("{:.2}", scaling.times_faster),
+        ]);
+    }
+    table
+}
+
+/// Speed of each subject on each chain: flat if it does not depend on the length.
+fn lengths(record: &Record) -> Table {
+    let mut columns = vec!["bytes/s".to_owned()];
+    columns.extend(
+        record
+            .chains
+            .iter()
+            .map(|chain| format!("{} ({})", chain.chain, bytes(chain.counts.bytes as f64))),
+    );
+    let mut table = Table { title: "Speed by length".to_owned(), columns, rows: Vec::new() };
+    let subjects: Vec<&Subject> = record
+        .chains
+        .iter()
+        .take(1)
+        .flat_map(|it| it.measured.iter().map(|it| &it.subject))
+        .collect();
+    for subject in subjects {
+        let on = |chain: &ChainRecord| {
+            let same = |measured: &&Measured| measured.subject == *subject;
+            let found = chain.measured.iter().find(same);
+            found.map_or_else(none, |measured| bytes(measured.bytes_per_second))
+        };
+        table.row(std::iter::once(subject.to_string()).chain(record.chains.iter().map(on)));
+    }
+    table
+}
+
+/// What has to be known beside the numbers.
+pub(super) fn notes(record: &Record) -> Vec<String> {
+    let mut notes = Vec::new();
+    let subjects = || record.chains.iter().flat_map(|it| it.measured.iter().map(|it| &it.subject));
+    notes.push(match (record.page_cache, record.cached_share) {
+        (PageCache::Dropped, _) => "The block files were dropped from the page cache before each \
+                                    run."
+            .to_owned(),
+        (PageCache::Warm, Some(share)) if share > 0.99 => {
+            "The block files were in the page cache.".to_owned()
+        }
+        (PageCache::Warm, Some(share)) => format!(
+            "The block files were read before the first run, but only {:.0} % of them stayed in the \
+             page cache: the machine has too little memory for these chains.",
+            100.0 * share
+        ),
+        (PageCache::Warm, None) => "The block files were read before the first run; whether they \
+                                    stayed in the page cache is unknown."
+            .to_owned(),
+    });
+    if record.timed {
+        notes.push(
+            "Each run is a process of its own, from its start to its end; runs of all kinds take \
+             turns, and every run begins with nothing left to write to disk."
+                .to_owned(),
+        );
+    }
+    let busy = record.timed && record.machine.is_busy();
+    if let Some(load) = record.machine.load.filter(|_| busy) {
+        notes.push(format!(
+            "The machine was busy when this began (load {load:.1}): times are too long, and rates of \
+             several threads too low."
+        ));
+    }
+    if subjects().any(|it| matches!(it, Subject::Apus { aggregate, .. } if aggregate == "none")) {
+        notes.push(
+            "Aggregate none sums nothing and so proves nothing: it is the bound for what a proof can \
+             cost."
+                .to_owned(),
+        );
+    }
+    if subjects().any(|it| matches!(it, Subject::Bitcoind { .. })) {
+        notes.extend(NODE_NOTES.iter().map(|note| (*note).to_owned()));
+    }
+    notes
+}
+
+/// What the comparison with a node is worth.
+const NODE_NOTES: &[&str] = &[
+    "On regtest bitcoind looks up every output for BIP-30, which it does not on the main chain: \
+     about a fifth of its time with -assumevalid. The ratios to it are that much too high.",
+    "bitcoind has its index and its undo data from before, and ends with a chainstate on disk, whose \
+     last flush is in its time. It computes no hash of the set; Apus computes both. Apus writes a \
+     snapshot only where the run says so.",
+    "bitcoind ran without the checks of its own memory that are on by default on regtest alone \
+     (-checkblockindex=0 -checkmempool=0). Beside -dbcache it uses what its mempool leaves free, up \
+     to 286 MiB. Files of its database that are mapped into memory count in its peak.",
+    "That it ran no scripts was read from its log and follows from the blocks after the last with \
+     transactions, which are more than two weeks of work.",
+];
+
+/// The whole record as a page.
+pub fn markdown(record: &Record) -> String {
+    let mut page = format!("# Benchmark of {}\n\n", record.date);
+    let machine = &record.machine;
+    let memory = machine.memory_bytes.map_or_else(none, |memory| bytes(memory as f64));
+    let rows = [
+        ("profile", format!("{}, {} rounds", record.profile, record.rounds)),
+        ("command", format!("`{}`", record.command.join(" "))),
+        ("apus", record.apus.clone()),
+        ("bitcoind", record.bitcoind.clone().unwrap_or_else(none)),
+        (
+            "machine",
+            format!(
+                "{}, {} cores, {memory} of memory, SHA-256 by {}",
+                machine.cpu.as_deref().unwrap_or("unknown processor"),
+                machine.cores,
+                machine.sha256
+            ),
+        ),
+        (
+            "system",
+            format!("{} {}", machine.platform, machine.system.as_deref().unwrap_or_default()),
+        ),
+    ];
+    page.push_str("| | |\n|---|---|\n");
+    for (name, value) in rows {
+        page.push_str(&format!("| {name} | {} |\n", value.trim_end()));
+    }
+    page.push('\n');
+    for note in &record.notes {
+        page.push_str(&format!("- {note}\n"));
+    }
+    for table in tables(record) {
+        page.push('\n');
+        page.push_str(&table.markdown());
+    }
+    page
+}
