@@ -13,6 +13,9 @@ use std::path::Path;
 /// Its name in the folder of a chain.
 pub const FILE_NAME: &str = "manifest.json";
 
+/// Its name before it is whole.
+pub(crate) const DRAFT_NAME: &str = "manifest.json.tmp";
+
 /// A manifest is some two thousand bytes; anything much larger is something else.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -85,7 +88,7 @@ impl Manifest {
     /// Writes it into the folder of a chain so that it is never seen in part, after all that is
     /// there already.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
-        let draft = folder.join(format!("{FILE_NAME}.tmp"));
+        let draft = folder.join(DRAFT_NAME);
         let mut file = File::create(&draft)?;
         file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
         file.write_all(b"\n")?;

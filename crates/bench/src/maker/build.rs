@@ -136,7 +136,7 @@ impl<'a> Builder<'a> {
 
     fn group(&self, writer: &mut TxWriter<'_>, plan: &BlockPlan, places: &[u32]) -> Group {
         let mut bytes = Vec::with_capacity(GROUP * 512);
-        let seed = self.seed ^ u64::from(plan.height) << 32;
+        let seed = self.seed ^ (u64::from(plan.height) << 32);
         let write = |&place: &u32| {
             let mut filler = Rng::new(seed, !u64::from(place));
             writer.write(&plan.txs[place as usize], &mut filler, &mut bytes)

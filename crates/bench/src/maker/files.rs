@@ -5,6 +5,7 @@
 //! the file. There is neither an index nor undo data.
 
 use super::error::MakeError;
+use crate::manifest;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,15 +24,16 @@ impl ChainFolder {
     /// Makes the folder, or takes it if it is there and empty.
     pub(super) fn create(folder: &Path) -> Result<Self, MakeError> {
         let mut this = Self { folder: folder.to_owned(), ours: Vec::new() };
-        if !folder.exists() {
+        let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        if let Some(topmost) = folder.ancestors().take_while(is_missing).last() {
+            this.ours.push(topmost.to_owned());
             fs::create_dir_all(folder).map_err(MakeError::io(folder))?;
-            this.ours.push(folder.to_owned());
         }
         let mut entries = fs::read_dir(folder).map_err(MakeError::io(folder))?;
         if entries.next().is_some() {
             return Err(MakeError::Occupied(folder.to_owned()));
         }
-        for name in ["blocks", "chain.hints", super::super::manifest::FILE_NAME] {
+        for name in ["blocks", "chain.hints", manifest::DRAFT_NAME, manifest::FILE_NAME] {
             this.ours.push(folder.join(name));
         }
         let blocks = this.blocks();

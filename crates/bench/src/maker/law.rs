@@ -57,6 +57,8 @@ const LIFETIMES: &[Row] = &[
 
 /// Of 1,000 outputs that pay, those that nobody will ever spend.
 const FORGOTTEN_PER_MILLE: u64 = 62;
+/// So many inputs and more are a consolidation.
+const CONSOLIDATION: usize = 50;
 /// Of 1,000 transactions, those that also carry data.
 const DATA_PER_MILLE: u64 = 130;
 
@@ -134,19 +136,26 @@ fn draw(rng: &mut Rng, table: &[Row]) -> u64 {
     1
 }
 
-/// How many coins a transaction spends.
-pub(super) fn inputs(rng: &mut Rng) -> usize {
-    draw(rng, INPUTS) as usize
+/// What a transaction would be if blocks and amounts were boundless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Coins that it spends.
+    pub(super) inputs: usize,
+    /// Outputs that pay somebody.
+    pub(super) payments: usize,
+    /// Bytes of data that it carries, if it does.
+    pub(super) data: Option<u8>,
 }
 
-/// How many outputs of a transaction pay somebody.
-pub(super) fn payments(rng: &mut Rng) -> usize {
-    draw(rng, PAYMENTS) as usize
-}
-
-/// Bytes of data that a transaction carries, if it does.
-pub(super) fn data(rng: &mut Rng) -> Option<u8> {
-    rng.per_mille(DATA_PER_MILLE).then(|| rng.between(8, 75) as u8)
+impl Wanted {
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let inputs = draw(rng, INPUTS) as usize;
+        let payments = draw(rng, PAYMENTS) as usize;
+        let data = rng.per_mille(DATA_PER_MILLE).then(|| rng.between(8, 75) as u8);
+        // Who consolidates does not pay many at once.
+        let payments = if inputs >= CONSOLIDATION { payments.min(2) } else { payments };
+        Self { inputs, payments, data }
+    }
 }
 
 /// Which kind of script an output has.
@@ -207,9 +216,12 @@ mod tests {
 
     #[test]
     fn transactions_have_the_size_of_real_ones() {
-        let inputs = mean(inputs);
+        let inputs = mean(|rng| Wanted::draw(rng).inputs);
         assert!((2.1..2.4).contains(&inputs), "{inputs}");
-        let outputs = mean(|rng| payments(rng) + usize::from(data(rng).is_some()));
+        let outputs = mean(|rng| {
+            let wanted = Wanted::draw(rng);
+            wanted.payments + usize::from(wanted.data.is_some())
+        });
         assert!((2.5..2.75).contains(&outputs), "{outputs}");
     }
 

@@ -8,6 +8,7 @@
 
 mod build;
 mod coins;
+mod cost;
 mod error;
 mod files;
 mod keys;
@@ -91,8 +92,13 @@ impl Options {
 
     fn check(&self) -> Result<(), MakeError> {
         let fail = |text: String| Err(MakeError::Arguments(text));
-        if self.blocks == 0 || self.blocks.saturating_add(self.tail_blocks) > BLOCKS_MAX {
-            return fail(format!("a chain has 1 to {BLOCKS_MAX} blocks, not {}", self.blocks));
+        let blocks = self.blocks.saturating_add(self.tail_blocks);
+        if self.blocks == 0 || blocks > BLOCKS_MAX {
+            return fail(format!(
+                "a chain has at least 1 full block and at most {BLOCKS_MAX} of all kinds, not {} \
+                 full ones and {} after them",
+                self.blocks, self.tail_blocks
+            ));
         }
         if !BLOCK_WEIGHT.contains(&self.block_weight) {
             let (low, high) = BLOCK_WEIGHT.into_inner();

@@ -5,22 +5,14 @@
 //! depend on signatures: sizes are taken at their greatest.
 
 use super::coins::{Coin, Coins};
+use super::cost::{self, Room};
 use super::keys::{Keyring, Script};
-use super::law::{self, Kind};
+use super::law::{self, Wanted};
 use super::rng::Rng;
 use super::shape::{MATURITY, Shape};
 use super::tally::Tally;
 use apus_chain::{Height, Network, Params, block_subsidy};
 
-/// Weight of what is no transaction of a plan: header, counts and the coinbase.
-const BLOCK_OVERHEAD: u64 = 2_000;
-/// Weight of a transaction without inputs and outputs, both less than 253.
-const TX_OVERHEAD: u64 = 4 * (4 + 1 + 1 + 4) + 2;
-/// Weight of a longer count.
-const LONG_COUNT: u64 = 4 * 2;
-/// What a block may cost in signature operations (Core `consensus/consensus.h`,
-/// `MAX_BLOCK_SIGOPS_COST`), less what a coinbase may.
-const SIGOPS_COST_MAX: u64 = 80_000 - 400;
 /// A payment has at least so many satoshis, as long as there are some.
 const PAYMENT_MIN: u64 = 1_000;
 /// What is forgotten is worth no more than this, so that it does not drain the chain.
@@ -29,6 +21,9 @@ const FORGOTTEN_MAX: u64 = 20_000;
 const BATCH: usize = 8;
 /// How many coins are in sight.
 const SIGHT: usize = 64;
+
+/// Of 1,000 transactions, those that are locked to the block they are in, as wallets do.
+const LOCKED_PER_MILLE: u64 = 300;
 
 /// An output to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,12 +67,6 @@ pub(super) struct BlockPlan {
     pub(super) slots: usize,
 }
 
-/// Room that is left in a block.
-struct Room {
-    weight: u64,
-    sigops: u64,
-}
-
 /// Makes one plan after the other.
 pub(super) struct Planner<'a> {
     keys: &'a Keyring,
@@ -117,15 +106,13 @@ impl<'a> Planner<'a> {
         self.coins.start_block(height, &mut rng);
         self.tally.start_block();
         let coinbase_slot = self.coins.new_slot(0);
-        let busy = self.shape.busy.contains(height);
         // Its coins come first in the order of the block, its worth is known last.
         let dues = self.coinbase_dues(height, &mut rng);
         let scripts: Vec<Script> = dues.iter().map(|_| self.new_script(&mut rng)).collect();
         self.tally.coinbase(scripts.iter().map(|script| script.kind));
         let (mut txs, mut fees) = (Vec::new(), 0);
-        if busy {
-            let weight = u64::from(self.block_weight).saturating_sub(BLOCK_OVERHEAD);
-            let mut room = Room { weight, sigops: SIGOPS_COST_MAX };
+        if self.shape.busy.contains(height) {
+            let mut room = Room::new(self.block_weight);
             while let Some((tx, fee)) = self.transaction(&mut room, &mut rng) {
                 txs.push(tx);
                 fees += fee;
@@ -135,32 +122,43 @@ impl<'a> Planner<'a> {
                 self.tally.data();
             }
         }
-        let interval = Params::of(Network::Regtest).subsidy_halving_interval;
-        let values = shares(block_subsidy(height, interval) + fees, dues.len(), &mut rng);
-        let mut coinbase = Vec::with_capacity(dues.len());
-        for (vout, ((script, due), value)) in (0..).zip(scripts.into_iter().zip(dues).zip(values)) {
-            coinbase.push(Output::Pay { value, script });
-            self.tally.worth(value);
-            let slot = coinbase_slot;
-            let coin = Coin { slot, vout, value, height, index: vout, script, coinbase: true };
-            self.coins.add(coin, due, &mut rng);
-        }
-        self.coins.end_slot(coinbase_slot);
+        let coinbase = self.coinbase(coinbase_slot, &scripts, &dues, fees, &mut rng);
         let slots = self.coins.end_block();
         BlockPlan { height, coinbase_slot, coinbase, txs, slots }
     }
 
+    /// The outputs of a coinbase, which claim all that they may.
+    fn coinbase(
+        &mut self,
+        slot: u32,
+        scripts: &[Script],
+        dues: &[Height],
+        fees: u64,
+        rng: &mut Rng,
+    ) -> Vec<Output> {
+        let height = self.next;
+        let interval = Params::of(Network::Regtest).subsidy_halving_interval;
+        let values = shares(block_subsidy(height, interval) + fees, scripts.len(), rng);
+        let mut outputs = Vec::with_capacity(scripts.len());
+        for (vout, ((&script, &due), value)) in (0..).zip(scripts.iter().zip(dues).zip(values)) {
+            outputs.push(Output::Pay { value, script });
+            self.tally.worth(value);
+            let coin = Coin { slot, vout, value, height, index: vout, script, coinbase: true };
+            self.coins.add(coin, Some(due), rng);
+        }
+        self.coins.end_slot(slot);
+        outputs
+    }
+
     /// When the outputs of a coinbase are to be spent.
-    fn coinbase_dues(&mut self, height: Height, rng: &mut Rng) -> Vec<Option<Height>> {
-        let funding =
-            if self.shape.funding.contains(height) { self.funding_dues.pop() } else { None };
-        funding.map_or_else(
-            || {
-                let mature = (height + MATURITY).max(self.shape.busy.start);
-                vec![Some(mature + law::lifetime(rng).unwrap_or(0))]
-            },
-            |dues| dues.into_iter().map(Some).collect(),
-        )
+    fn coinbase_dues(&mut self, height: Height, rng: &mut Rng) -> Vec<Height> {
+        if self.shape.funding.contains(height)
+            && let Some(dues) = self.funding_dues.pop()
+        {
+            return dues;
+        }
+        let mature = (height + MATURITY).max(self.shape.busy.start);
+        vec![mature + law::lifetime(rng).unwrap_or(0)]
     }
 
     fn new_script(&self, rng: &mut Rng) -> Script {
@@ -169,51 +167,33 @@ impl<'a> Planner<'a> {
 
     /// The next transaction and its fee; none if the block is full.
     fn transaction(&mut self, room: &mut Room, rng: &mut Rng) -> Option<(TxPlan, u64)> {
-        let inputs_max = law::inputs(rng);
-        let mut payments = law::payments(rng);
-        if inputs_max >= 50 {
-            payments = payments.min(2);
-        }
-        let data = law::data(rng);
-        let mut left = Room { weight: room.weight.checked_sub(TX_OVERHEAD)?, sigops: room.sigops };
-        let long_counts = u64::from(inputs_max >= 253) + u64::from(payments + 1 >= 253);
-        left.take(long_counts * LONG_COUNT, 0)?;
-        if let Some(len) = data {
-            left.take(4 * (8 + 1 + 2 + u64::from(len)), 0)?;
-        }
-        let mut scripts = Vec::with_capacity(payments);
-        for _ in 0..payments {
-            let script = self.new_script(rng);
-            // A third of the room is kept for what is spent.
-            if left.weight < room.weight / 3 && !scripts.is_empty() {
-                break;
-            }
-            left.take(output_weight(self.keys, script), output_sigops(script.kind))?;
-            scripts.push(script);
-        }
-        let spent = self.spend(inputs_max, payments >= BATCH, &mut left)?;
+        let wanted = Wanted::draw(rng);
+        let mut left = *room;
+        left.take(cost::of_transaction(&wanted))?;
+        // A third of the room is kept for what is spent.
+        let mut scripts = self.payees(wanted.payments, room.weight / 3, &mut left, rng)?;
+        let spent = self.spend(&wanted, &mut left)?;
         let worth: u64 = spent.iter().map(|coin| coin.value).sum();
         let fee_max = worth / 8;
         let affordable = ((worth - fee_max) / PAYMENT_MIN).max(1) as usize;
         for script in scripts.drain(affordable.min(scripts.len())..) {
-            left.weight += output_weight(self.keys, script);
-            left.sigops += output_sigops(script.kind);
+            left.give_back(cost::of_payment(self.keys, script));
         }
         let weight = room.weight - left.weight;
         let fee = (law::fee_rate(rng) * weight.div_ceil(4)).min(fee_max);
         *room = left;
         let layer = spent.iter().map(|coin| self.coins.layer_above(coin)).max().unwrap_or(0);
         let height = self.next;
+        spent.iter().for_each(|coin| self.tally.spent(coin, height));
         let mut tx = TxPlan {
             slot: self.coins.new_slot(layer),
             layer,
-            lock_time: if rng.per_mille(300) { height - 1 } else { 0 },
+            lock_time: if rng.per_mille(LOCKED_PER_MILLE) { height - 1 } else { 0 },
             spends: spent.iter().map(Coin::spend).collect(),
             outputs: Vec::with_capacity(scripts.len() + 1),
         };
-        spent.iter().for_each(|coin| self.tally.spent(coin, height));
         self.pay(&mut tx, &scripts, worth - fee, rng);
-        if let Some(len) = data {
+        if let Some(len) = wanted.data {
             tx.outputs.push(Output::Data { len, seed: rng.next() });
             self.tally.data();
         }
@@ -222,18 +202,36 @@ impl<'a> Planner<'a> {
         Some((tx, fee))
     }
 
+    /// The scripts to pay to: at least one, and of more only what leaves `keep` weight units.
+    fn payees(
+        &self,
+        count: usize,
+        keep: u64,
+        left: &mut Room,
+        rng: &mut Rng,
+    ) -> Option<Vec<Script>> {
+        let mut scripts = Vec::with_capacity(count);
+        for _ in 0..count {
+            let script = self.new_script(rng);
+            if left.weight < keep && !scripts.is_empty() {
+                break;
+            }
+            left.take(cost::of_payment(self.keys, script))?;
+            scripts.push(script);
+        }
+        Some(scripts)
+    }
+
     /// Takes coins as long as there is room for them.
-    fn spend(&mut self, count: usize, batch: bool, left: &mut Room) -> Option<Vec<Coin>> {
-        let mut spent = Vec::with_capacity(count);
-        if batch {
+    fn spend(&mut self, wanted: &Wanted, left: &mut Room) -> Option<Vec<Coin>> {
+        if wanted.payments >= BATCH {
             self.coins.bring_forward_the_richest(SIGHT);
         }
-        while spent.len() < count {
-            let Some(coin) = self.coins.take() else { break };
-            if left
-                .take(spend_weight(self.keys, coin.script), spend_sigops(coin.script.kind))
-                .is_none()
-            {
+        let mut spent = Vec::with_capacity(wanted.inputs);
+        while spent.len() < wanted.inputs
+            && let Some(coin) = self.coins.take()
+        {
+            if left.take(cost::of_spend(self.keys, coin.script)).is_none() {
                 self.coins.give_back(coin);
                 break;
             }
@@ -279,14 +277,6 @@ impl Iterator for Planner<'_> {
     }
 }
 
-impl Room {
-    fn take(&mut self, weight: u64, sigops: u64) -> Option<()> {
-        let (weight, sigops) = (self.weight.checked_sub(weight)?, self.sigops.checked_sub(sigops)?);
-        *self = Self { weight, sigops };
-        Some(())
-    }
-}
-
 /// Divides a sum at random into parts, which are as many as asked for.
 fn shares(sum: u64, count: usize, rng: &mut Rng) -> Vec<u64> {
     let parts: Vec<u64> = (0..count).map(|_| rng.between(50, 1_000)).collect();
@@ -304,44 +294,4 @@ fn shares(sum: u64, count: usize, rng: &mut Rng) -> Vec<u64> {
         *last += left;
     }
     values
-}
-
-fn output_weight(keys: &Keyring, script: Script) -> u64 {
-    4 * (8 + 1 + keys.lock(script).script_pubkey.len() as u64)
-}
-
-/// Core counts what scripts of outputs would cost without looking at what they say of their keys
-/// (`consensus/tx_verify.cpp`, `GetLegacySigOpCount`), four times over.
-const fn output_sigops(kind: Kind) -> u64 {
-    match kind {
-        Kind::Pkh | Kind::Pk => 4,
-        Kind::Multisig => 4 * 20,
-        _ => 0,
-    }
-}
-
-/// The most that an input weighs, its part of the witness included.
-fn spend_weight(keys: &Keyring, script: Script) -> u64 {
-    let rest: u64 = keys.lock(script).rest.iter().map(|bytes| bytes.len() as u64 + 1).sum();
-    let (script_sig, witness) = match script.kind {
-        Kind::Wpkh => (0, 1 + 73 + rest),
-        Kind::ShWpkh => (23, 1 + 73 + 34),
-        Kind::Tr => (0, 1 + 65),
-        // The leaf can be long enough for a length of three bytes.
-        Kind::TrScript => (0, 1 + 65 + rest + 2),
-        Kind::Wsh => (0, 1 + 1 + 2 * 73 + rest),
-        Kind::Pkh => (73 + 34, 1),
-        Kind::Multisig => (1 + 73, 1),
-        Kind::Pk => (73, 1),
-    };
-    4 * (36 + 1 + script_sig + 4) + witness
-}
-
-/// Core `script/interpreter.cpp`, `WitnessSigOps`.
-const fn spend_sigops(kind: Kind) -> u64 {
-    match kind {
-        Kind::Wpkh | Kind::ShWpkh => 1,
-        Kind::Wsh => 3,
-        _ => 0,
-    }
 }

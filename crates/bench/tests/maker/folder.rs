@@ -1,0 +1,108 @@
+//! The folder of a chain: the same bytes for the same arguments, all of them or none.
+
+use crate::{Chain, small};
+use apus_bench::maker::{Made, MakeError, Options, make};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn make_at(folder: &Path, options: &Options) -> Result<Made, MakeError> {
+    make(folder, options, &AtomicBool::new(false), &mut |_| {})
+}
+
+#[test]
+fn the_same_arguments_give_the_same_bytes() {
+    let options = small(6, 31);
+    let files = Chain::make(&options).files();
+    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    assert_eq!(names, ["blk00000.dat", "chain.hints", "manifest.json", "xor.dat"]);
+    assert_ne!(files["xor.dat"], [0; 8]);
+    for threads in [1, 3, 16] {
+        let again = Chain::make(&Options { threads, ..options.clone() });
+        assert!(again.files() == files, "{threads} threads");
+    }
+}
+
+#[test]
+fn another_seed_gives_another_chain() {
+    let [one, two] = [41, 42].map(|seed| Chain::make(&small(2, seed)).files());
+    for name in ["blk00000.dat", "chain.hints", "xor.dat"] {
+        assert_ne!(one[name], two[name], "{name}");
+    }
+}
+
+/// What is measured on one is measured on the other: only the signatures are not there.
+#[test]
+fn an_unsigned_chain_is_the_signed_one_without_signatures() {
+    let signed = Chain::make(&small(3, 43));
+    let unsigned = Chain::make(&Options { signed: false, ..small(3, 43) });
+    assert_eq!(signed.files()["chain.hints"], unsigned.files()["chain.hints"]);
+    let [signed, unsigned] = [signed, unsigned].map(|chain| chain.manifest);
+    assert_ne!(signed.tip_hash, unsigned.tip_hash);
+    assert_eq!(signed.coins, unsigned.coins);
+    assert_eq!(signed.total_amount_sat, unsigned.total_amount_sat);
+    let difference = signed.bytes.abs_diff(unsigned.bytes);
+    assert!(difference * 1_000 < signed.bytes, "{difference} of {} bytes", signed.bytes);
+}
+
+#[test]
+fn an_interrupted_making_leaves_nothing() {
+    let parent = tempfile::tempdir().unwrap();
+    let there = parent.path().join("there");
+    fs::create_dir(&there).unwrap();
+    for folder in [there.clone(), parent.path().join("not/yet")] {
+        let interrupt = AtomicBool::new(false);
+        let mut blocks = 0;
+        let made = make(&folder, &small(5, 51), &interrupt, &mut |progress| {
+            blocks = progress.blocks;
+            interrupt.store(progress.busy == 2, Ordering::Relaxed);
+        });
+        assert!(matches!(made, Err(MakeError::Interrupted)), "{made:?}");
+        assert!(blocks > 100, "it was interrupted in the midst");
+    }
+    assert_eq!(fs::read_dir(&there).unwrap().count(), 0, "the folder of the caller's stays");
+    assert!(!parent.path().join("not").exists(), "ours goes");
+    // The folder is as good as new.
+    assert!(matches!(make_at(&there, &small(2, 51)), Ok(Made::Now(_))));
+}
+
+#[test]
+fn what_is_there_is_never_touched() {
+    let chain = Chain::make(&small(2, 61));
+    let files = chain.files();
+    let made = make_at(chain.path(), &Options { threads: 2, ..small(2, 61) }).unwrap();
+    assert_eq!(made, Made::Before(chain.manifest.clone()));
+    let others = [
+        small(3, 61),
+        small(2, 62),
+        Options { signed: false, ..small(2, 61) },
+        Options { block_weight: 300_000, ..small(2, 61) },
+        Options { tail_blocks: 4, ..small(2, 61) },
+    ];
+    for other in others {
+        let refused = make_at(chain.path(), &other).unwrap_err();
+        assert!(matches!(refused, MakeError::Occupied(_)), "{refused}");
+    }
+    assert!(chain.files() == files);
+    // Without its manifest a chain is no chain, and still not ours to remove.
+    fs::remove_file(chain.path().join("manifest.json")).unwrap();
+    assert!(matches!(make_at(chain.path(), &small(2, 61)), Err(MakeError::Occupied(_))));
+    assert!(chain.path().join("blocks/blk00000.dat").exists());
+}
+
+#[test]
+fn arguments_that_no_chain_can_have_are_refused_before_anything_is_made() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("chain");
+    for wrong in [
+        Options::new(0, 1),
+        Options::new(u32::MAX, 1),
+        Options { block_weight: 4_000_001, ..small(1, 1) },
+        Options { block_weight: 0, ..small(1, 1) },
+        Options { tail_blocks: u32::MAX, ..small(1, 1) },
+    ] {
+        let refused = make_at(&folder, &wrong).unwrap_err();
+        assert!(matches!(refused, MakeError::Arguments(_)), "{refused}");
+        assert!(!folder.exists());
+    }
+}

@@ -1,0 +1,119 @@
+//! A real node as the judge.
+
+use crate::{Chain, small};
+use apus_bench::maker::Options;
+use apus_chain::{Network, Params};
+use apus_engine::storage::DirStorage;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::swiftsync::hints::HintsOptions;
+use apus_sync::{HintsInput, Outcome, Request, Silent};
+use apus_testkit::bitcoind::Bitcoind;
+use std::fs;
+use std::sync::atomic::AtomicBool;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a node may take to read a chain on a slow and busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A node that reads a copy of a chain's block files.
+struct Reader {
+    node: Bitcoind,
+    _folder: TempDir,
+}
+
+impl Reader {
+    fn start(chain: &Chain, assumevalid: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let blocks = folder.path().join("regtest/blocks");
+        fs::create_dir_all(&blocks).unwrap();
+        for entry in fs::read_dir(chain.path().join("blocks")).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), blocks.join(entry.file_name())).unwrap();
+        }
+        let assumevalid = format!("-assumevalid={assumevalid}");
+        let node = Bitcoind::start_in(folder.path(), "regtest", &["-reindex", &assumevalid]);
+        Self { node: node.unwrap(), _folder: folder }
+    }
+
+    /// Waits until the node is at this height and has said `sign`.
+    fn wait(&self, height: u32, sign: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.node.height() != height || !self.node.log().contains(sign) {
+            assert!(Instant::now() < deadline, "at {}: {}", self.node.height(), self.node.log());
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn expect_all_of(&self, chain: &Chain) {
+        self.wait(chain.manifest.height, "");
+        assert_eq!(self.node.best_block_hash().to_string(), chain.manifest.tip_hash);
+    }
+}
+
+/// What Apus makes of a chain.
+fn outcome(chain: &Chain) -> Outcome {
+    let work = tempfile::tempdir().unwrap();
+    let hints = chain.path().join("chain.hints");
+    apus_sync::run(&Request {
+        params: Params::of(Network::Regtest),
+        blocksdir: chain.path().join("blocks"),
+        hints: HintsInput::File(hints, HintsOptions::default()),
+        aggregate: AggregateKind::Sha256,
+        stop_height: Some(chain.manifest.height),
+        threads: 2,
+        memory_bytes: 64 << 20,
+        segment_bytes: None,
+        now: 4_000_000_000,
+        verifier: None,
+        workdir: &DirStorage::new(work.path()),
+        outputs: &[],
+        observer: &Silent,
+        interrupt: &AtomicBool::new(false),
+    })
+    .unwrap()
+}
+
+fn display(hash: &[u8; 32]) -> String {
+    hash.iter().rev().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Two blocks as heavy as may be, with every kind of script spent, and a hundred light ones, so
+/// that coinbases of blocks that pay fees are spent too.
+#[test]
+fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coins() {
+    let heavy = Options { tail_blocks: 3, threads: 2, ..Options::new(2, 11) };
+    let long = Options { block_weight: 12_000, ..small(110, 12) };
+    for options in [heavy, long] {
+        let chain = Chain::make(&options);
+        let reader = Reader::start(&chain, "0");
+        reader.expect_all_of(&chain);
+        let said = reader.node.txoutset_info();
+        assert_eq!(said.txouts, chain.manifest.coins);
+        assert_eq!(said.total_amount.to_sat(), chain.manifest.total_amount_sat);
+        let found = outcome(&chain);
+        assert_eq!(display(&found.verdict.muhash), said.muhash);
+        assert_eq!(display(&found.hash_serialized_3), said.hash_serialized_3);
+    }
+}
+
+#[test]
+fn an_unsigned_chain_is_accepted_by_who_assumes_its_scripts_valid_and_by_nobody_else() {
+    let tail_blocks = Options::new(1, 1).tail_blocks;
+    let chain = Chain::make(&Options { signed: false, tail_blocks, ..small(3, 13) });
+    let reader = Reader::start(&chain, &chain.manifest.assumevalid_hash);
+    reader.expect_all_of(&chain);
+    let strict = Reader::start(&chain, "0");
+    strict.wait(chain.manifest.assumevalid_height - 3, "script");
+    assert!(strict.node.log().contains("invalid block"), "{}", strict.node.log());
+}
+
+/// Why there are 2,100 blocks at the end: with no more than two weeks' worth of them above the
+/// block that is assumed valid, a node checks all the same.
+#[test]
+fn a_tail_of_two_weeks_is_too_short_to_skip_scripts() {
+    let chain = Chain::make(&Options { signed: false, tail_blocks: 2_016, ..small(1, 14) });
+    let reader = Reader::start(&chain, &chain.manifest.assumevalid_hash);
+    reader.wait(chain.manifest.assumevalid_height - 1, "invalid block");
+}
