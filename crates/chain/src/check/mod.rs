@@ -26,7 +26,7 @@ use crate::verify::ScriptVerifier;
 use apus_hash::{Message, sha256d_each};
 use survey::Survey;
 use transaction::WEIGHT_MAX;
-use witness::{WitnessScratch, check_witnesses};
+use witness::{WitnessScratch, check_witnesses, witness_commitment_of};
 
 /// Greatest cost of signature operations in a block; a legacy one costs four
 /// (Core `consensus/consensus.h`).
@@ -110,15 +110,16 @@ impl BlockChecker {
         if found != context.hash {
             return Err(BlockError::OtherBlock { found });
         }
-        hash_transactions(&view, txids);
+        let segwit = context.height >= context.params.segwit_height;
+        let commitment = witness_commitment_of(&view).filter(|_| segwit);
+        hash_transactions(&view, commitment.is_some(), txids, witness);
         check_signet(&view, txids, context)?;
         check_merkle_root(&view, txids, merkle)?;
         let survey = Survey::of(&view, context.height, locktime_cutoff(&view, context), outpoints);
         check_shape(&view, &survey)?;
         check_transactions(&survey, txids)?;
         check_coinbase_height(&view, context)?;
-        let segwit = context.height >= context.params.segwit_height;
-        check_witnesses(&view, txids, segwit, &survey, witness, merkle)?;
+        check_witnesses(&view, txids, commitment, &survey, witness, merkle)?;
         let weight = survey.weight(raw.len());
         if weight > WEIGHT_MAX {
             return Err(BlockError::Weight { weight });
@@ -127,10 +128,27 @@ impl BlockChecker {
     }
 }
 
-fn hash_transactions(view: &BlockView<'_>, txids: &mut Vec<[u8; 32]>) {
+/// Transactions whose ids are computed before those with witnesses are: few enough to be still in
+/// the second-level cache then.
+const HASHED_TOGETHER: usize = 1024;
+
+/// The ids without witnesses and, if they are `wanted`, with witnesses.
+fn hash_transactions(
+    view: &BlockView<'_>,
+    wanted: bool,
+    txids: &mut Vec<[u8; 32]>,
+    witness: &mut WitnessScratch,
+) {
     // What was there is overwritten, all of it.
     txids.resize(view.tx_count(), [0; 32]);
-    sha256d_each(|index| Message(view.tx_at(index).id_parts()), txids);
+    witness.clear();
+    for (chunk, txids) in txids.chunks_mut(HASHED_TOGETHER).enumerate() {
+        let first = chunk * HASHED_TOGETHER;
+        sha256d_each(|index| Message(view.tx_at(first + index).id_parts()), txids);
+        if wanted {
+            witness.hash(view, first, txids);
+        }
+    }
 }
 
 /// The block's solution on a chain that wants one (BIP-325). Without an interpreter to run it, it

@@ -9,43 +9,46 @@ use crate::read::Reader;
 use crate::script::witness_commitment;
 use apus_hash::{Message, sha256d, sha256d_each};
 
-/// Working space, reused between blocks.
+/// The ids with witnesses of one block, and working space.
 #[derive(Debug, Default)]
 pub(super) struct WitnessScratch {
+    /// Zero for the coinbase, the plain id where there is no witness.
     ids: Vec<[u8; 32]>,
     /// Places of the transactions with witnesses, and what they hash to.
     places: Vec<u32>,
     hashes: Vec<[u8; 32]>,
 }
 
+/// What the block's coinbase says of its witnesses: the last output that looks like a commitment
+/// counts.
+pub(super) fn witness_commitment_of<'a>(block: &BlockView<'a>) -> Option<&'a [u8; 32]> {
+    block.tx(0)?.outputs().filter_map(|output| witness_commitment(output.script())).last()
+}
+
 /// Checks that the witnesses are those that the coinbase commits to, or that there are none.
-/// `active` says whether segwit is active at the block's height.
+/// `commitment` is there only if segwit is active at the block's height; then `scratch` has the
+/// block's ids.
 pub(super) fn check_witnesses(
     block: &BlockView<'_>,
     txids: &[[u8; 32]],
-    active: bool,
+    commitment: Option<&[u8; 32]>,
     survey: &Survey,
-    scratch: &mut WitnessScratch,
+    scratch: &WitnessScratch,
     merkle: &mut MerkleScratch,
 ) -> Result<(), BlockError> {
     let coinbase = block.tx(0).ok_or(BlockError::CoinbaseMissing)?;
-    // The last output that looks like a commitment counts.
-    let commitment = coinbase.outputs().filter_map(|o| witness_commitment(o.script())).last();
-    match commitment {
-        Some(commitment) if active => {
-            let nonce = reserved_value(&coinbase).ok_or(BlockError::WitnessNonceSize)?;
-            scratch.hash(block, txids);
-            let root = merkle_root(&scratch.ids, merkle).root;
-            if sha256d(&[root, nonce].concat()) != *commitment {
-                return Err(BlockError::WitnessMerkleMatch);
-            }
-            Ok(())
-        }
-        _ => match survey.witness {
+    let Some(commitment) = commitment else {
+        return match survey.witness {
             Some(tx) => Err(BlockError::UnexpectedWitness { tx, txid: Txid(txids[tx]) }),
             None => Ok(()),
-        },
+        };
+    };
+    let nonce = reserved_value(&coinbase).ok_or(BlockError::WitnessNonceSize)?;
+    let root = merkle_root(&scratch.ids, merkle).root;
+    if sha256d(&[root, nonce].concat()) != *commitment {
+        return Err(BlockError::WitnessMerkleMatch);
     }
+    Ok(())
 }
 
 /// The coinbase's witness, which must be a single item of 32 bytes.
@@ -58,15 +61,19 @@ fn reserved_value(coinbase: &TxView<'_>) -> Option<[u8; 32]> {
 }
 
 impl WitnessScratch {
-    /// Ids with witness: zero for the coinbase, the plain id where there is no witness.
-    fn hash(&mut self, block: &BlockView<'_>, txids: &[[u8; 32]]) {
+    /// Forgets the block before.
+    pub(super) fn clear(&mut self) {
+        self.ids.clear();
+    }
+
+    /// Adds the ids of the transactions from `first` on, whose plain ids are `txids`.
+    pub(super) fn hash(&mut self, block: &BlockView<'_>, first: usize, txids: &[[u8; 32]]) {
         let Self { ids, places, hashes } = self;
-        ids.clear();
         ids.extend_from_slice(txids);
         ids[0] = [0; 32];
         places.clear();
-        let with_witness = (0..).zip(block.txs()).skip(1).filter(|(_, tx)| tx.has_witness());
-        places.extend(with_witness.map(|(place, _)| place));
+        let here = (first..first + txids.len()).skip(usize::from(first == 0));
+        places.extend(here.filter(|&tx| block.tx_at(tx).has_witness()).map(|tx| tx as u32));
         hashes.resize(places.len(), [0; 32]);
         let raw = |index: usize| block.tx_at(places[index] as usize).raw();
         sha256d_each(|index| Message::from(raw(index)), hashes);
