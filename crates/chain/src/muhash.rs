@@ -6,13 +6,14 @@
 //! inserting twice and removing what was never there are the caller's mistakes.
 
 mod batch;
-mod chacha20;
-mod num3072;
 
-use apus_hash::sha256;
 pub use batch::MuHashBatch;
-use chacha20::{BLOCK_BYTES, block};
-use num3072::{Num3072, SIZE};
+
+use apus_hash::muhash::{Num3072, Product};
+use apus_hash::sha256;
+
+/// Bytes of a number.
+const SIZE: usize = Num3072::SIZE;
 
 /// Why bytes are no MuHash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -43,22 +44,22 @@ impl MuHash {
 
     /// Adds an element.
     pub fn insert(&mut self, element: &[u8]) {
-        self.numerator.multiply(&number_of(element));
+        self.numerator.multiply(&Num3072::of_key(&sha256(element)));
     }
 
     /// Takes an element away.
     pub fn remove(&mut self, element: &[u8]) {
-        self.denominator.multiply(&number_of(element));
+        self.denominator.multiply(&Num3072::of_key(&sha256(element)));
     }
 
     /// Adds elements. Many at once are several times faster than one by one.
     pub fn insert_many(&mut self, elements: &[impl AsRef<[u8]>]) {
-        elements.iter().for_each(|element| self.insert(element.as_ref()));
+        self.numerator.multiply(&product_of(elements));
     }
 
     /// Takes elements away. Many at once are several times faster than one by one.
     pub fn remove_many(&mut self, elements: &[impl AsRef<[u8]>]) {
-        elements.iter().for_each(|element| self.remove(element.as_ref()));
+        self.denominator.multiply(&product_of(elements));
     }
 
     /// Adds all that `other` added, and takes away what it took away.
@@ -118,15 +119,11 @@ impl PartialEq for MuHash {
 
 impl Eq for MuHash {}
 
-/// The number that an element stands for: 384 bytes of ChaCha20 keyed by its SHA-256
-/// (Core `crypto/muhash.cpp`, `ToNum3072`).
-fn number_of(element: &[u8]) -> Num3072 {
-    let key = sha256(element);
-    let mut bytes = [0; SIZE];
-    for (counter, chunk) in bytes.chunks_exact_mut(BLOCK_BYTES).enumerate() {
-        chunk.copy_from_slice(&block(&key, counter as u32, [0; 3]));
-    }
-    Num3072::from_bytes(&bytes)
+/// The product of the numbers of elements.
+fn product_of(elements: &[impl AsRef<[u8]>]) -> Num3072 {
+    let mut product = Product::new();
+    batch::multiply(&mut product, elements.iter().map(AsRef::as_ref));
+    product.finish()
 }
 
 #[cfg(test)]

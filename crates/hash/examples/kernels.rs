@@ -2,20 +2,28 @@
 //!
 //! `cargo run --release -p apus-hash --example kernels` runs itself once for each kernel, which
 //! the environment variable `APUS_SHA256` selects, and prints one line for each operation. A
-//! compression is one block of SHA-256; the last column compares with the `sha2` crate.
+//! compression is one block of SHA-256; the last column compares with the `sha2` crate. Below, the
+//! same for products of MuHash3072, by the environment variable `APUS_MUHASH`; the last column
+//! compares with one number after the other.
 #![allow(clippy::print_stdout)]
 
-use apus_hash::{Kernel, KeyedHasher, Message, sha256, sha256d_many, sha256d_pairs};
+use apus_hash::muhash::{self, Num3072, Product};
+use apus_hash::{Kernel, KeyedHasher, Message, sha256, sha256_many, sha256d_many, sha256d_pairs};
 use sha2::Digest;
 use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 fn main() -> std::io::Result<()> {
-    if std::env::args().nth(1).as_deref() == Some("one") {
-        measure_all();
-        return Ok(());
+    match std::env::args().nth(1).as_deref() {
+        Some("one") => measure_all(),
+        Some("muhash") => measure_muhash(),
+        _ => each_kernel()?,
     }
+    Ok(())
+}
+
+fn each_kernel() -> std::io::Result<()> {
     println!(
         "{:<10}{:<28}{:>10}{:>12}{:>10}",
         "kernel", "operation", "M/s", "ns/message", "x sha2"
@@ -24,6 +32,13 @@ fn main() -> std::io::Result<()> {
         Command::new(std::env::current_exe()?)
             .arg("one")
             .env("APUS_SHA256", kernel.name())
+            .status()?;
+    }
+    println!("\n{:<10}{:<38}{:>12}{:>10}", "kernel", "muhash", "ns/element", "x single");
+    for kernel in muhash::Kernel::available() {
+        Command::new(std::env::current_exe()?)
+            .arg("muhash")
+            .env("APUS_MUHASH", kernel.name())
             .status()?;
     }
     Ok(())
@@ -157,5 +172,54 @@ fn measure_all() {
         report(&format!("keyed sum, {count}"), count, count, ours, theirs);
         let ours = seconds(|| hasher.hash_many(black_box(&outpoints), &mut out));
         report(&format!("keyed, {count}"), count, count, ours, theirs);
+    }
+}
+
+/// Outpoints, and coins as MuHash takes them; from the bytes to the product.
+fn measure_muhash() {
+    let report = |operation: &str, count: usize, ours: f64, theirs: f64| {
+        println!(
+            "{:<10}{operation:<38}{:>12.1}{:>10.2}",
+            muhash::Kernel::current().name(),
+            ours / count as f64 * 1e9,
+            theirs / ours
+        );
+    };
+    for (what, len) in [("outpoints", 36), ("coins of 74 bytes", 74)] {
+        let count = 2048;
+        let bytes: Vec<u8> = (0..count * len).map(|i| (i * i) as u8).collect();
+        let elements: Vec<Message<'_>> = bytes.chunks(len).map(Message::from).collect();
+        let mut keys = vec![[0; 32]; count];
+        let theirs = seconds(|| {
+            let mut product = Num3072::ONE;
+            for element in bytes.chunks(len) {
+                product.multiply(&Num3072::of_key(&sha256(element)));
+            }
+            black_box(product);
+        });
+        let ours = seconds(|| {
+            sha256_many(black_box(&elements), &mut keys);
+            let mut product = Product::new();
+            product.multiply(&keys);
+            black_box(product.finish());
+        });
+        report(&format!("{count} {what}"), count, ours, theirs);
+    }
+    for count in [2048, 64, 16, 8, 1] {
+        let keys: Vec<[u8; 32]> = (0..count).map(|i| [i as u8; 32]).collect();
+        let theirs = seconds(|| {
+            let mut product = Num3072::ONE;
+            keys.iter().for_each(|key| product.multiply(&Num3072::of_key(key)));
+            black_box(product);
+        });
+        let mut product = Product::new();
+        let ours = seconds(|| product.multiply(black_box(&keys)));
+        report(&format!("{count} keys, more to come"), count, ours, theirs);
+        let ours = seconds(|| {
+            let mut product = Product::new();
+            product.multiply(black_box(&keys));
+            black_box(product.finish());
+        });
+        report(&format!("{count} keys alone"), count, ours, theirs);
     }
 }

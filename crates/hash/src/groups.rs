@@ -3,7 +3,7 @@
 //! Lanes cost the same whether they are of use or not, so where fewer than `least` are, a narrower
 //! kernel takes over. Invariant: which kernel does what never shows in the result.
 
-use crate::digest::add_to_columns;
+use crate::digest::{add_to_columns, bytes_of};
 use crate::lanes::{Columns, Lanes, States, column, set_column};
 use crate::message::Padded;
 use crate::rounds::INITIAL;
@@ -21,8 +21,11 @@ pub(crate) struct Job<'a> {
 
 /// The many-functions over slices of any length. Inputs and outputs are equally long.
 pub(crate) trait Many: Send + Sync {
-    /// How many messages are best given to [`double`](Self::double).
+    /// How many messages are best given to [`single`](Self::single) and
+    /// [`double`](Self::double).
     fn width(&self) -> usize;
+    /// Hashes of messages that are sorted by number of blocks.
+    fn single(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]);
     /// Double hashes of messages that are sorted by number of blocks.
     fn double(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]);
     /// Brings jobs, sorted by number of blocks and all at the same block, to the end of their
@@ -51,6 +54,14 @@ pub(crate) struct Nothing;
 impl<const N: usize, L: Lanes<N> + Send + Sync> Groups<N, L> {
     pub(crate) fn new(lanes: L, least: usize, rest: Box<dyn Many>) -> Self {
         Self { lanes, least: least.clamp(1, N), rest }
+    }
+
+    /// The hashes of at most `N` messages, as states.
+    #[inline]
+    fn hash_lanes(&self, messages: &[Padded<'_>]) -> States<N> {
+        let mut states = INITIAL.map(|word| [word; N]);
+        self.finish_lanes(&mut states, messages, 0);
+        states
     }
 
     /// Brings `states`, which have come as far as block `at`, to the ends of at most `N` messages.
@@ -121,14 +132,26 @@ impl<const N: usize, L: Lanes<N> + Send + Sync> Many for Groups<N, L> {
         N
     }
 
+    fn single(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+        for (messages, out) in messages.rchunks(N).zip(out.rchunks_mut(N)) {
+            if messages.len() < self.least {
+                self.rest.single(messages, out);
+                continue;
+            }
+            let states = self.hash_lanes(messages);
+            for (lane, out) in out.iter_mut().enumerate() {
+                *out = bytes_of(&column(&states, lane));
+            }
+        }
+    }
+
     fn double(&self, messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
         for (messages, out) in messages.rchunks(N).zip(out.rchunks_mut(N)) {
             if messages.len() < self.least {
                 self.rest.double(messages, out);
                 continue;
             }
-            let mut states = INITIAL.map(|word| [word; N]);
-            self.finish_lanes(&mut states, messages, 0);
+            let states = self.hash_lanes(messages);
             out.copy_from_slice(&self.lanes.rehash(&states)[..messages.len()]);
         }
     }
@@ -195,6 +218,9 @@ fn no_one_left() -> ! {
 
 impl Many for Nothing {
     fn width(&self) -> usize {
+        no_one_left()
+    }
+    fn single(&self, _: &[Padded<'_>], _: &mut [[u8; 32]]) {
         no_one_left()
     }
     fn double(&self, _: &[Padded<'_>], _: &mut [[u8; 32]]) {

@@ -1,11 +1,14 @@
-//! SHA-256 over many independent messages at once, by the fastest kernel of the machine.
+//! SHA-256 of many independent messages at once, and the arithmetic of MuHash3072, by the fastest
+//! kernel of the machine.
 //!
 //! - [`Sha256`], [`sha256`], [`sha256d`]: one message.
-//! - [`sha256d_many`]: the ids of many transactions, each a [`Message`] in up to three pieces.
+//! - [`sha256_many`]: many messages, each a [`Message`] in up to three pieces.
+//! - [`sha256d_many`]: the same twice, as in the ids of transactions.
 //! - [`sha256d_pairs`]: one level of a merkle tree.
 //! - [`KeyedHasher`]: outpoints under a secret key, and sums of their digests.
 //! - [`Kernel`]: what runs here; the environment variable `APUS_SHA256` forces one of
 //!   `portable`, `shani`, `avx2`, `avx512`, `armv8`.
+//! - [`muhash`]: numbers of 3072 bits from keys, and their products.
 
 #[cfg(target_arch = "aarch64")]
 mod armv8;
@@ -20,6 +23,7 @@ mod keyed;
 mod lanes;
 mod many;
 mod message;
+pub mod muhash;
 mod portable;
 mod rounds;
 #[cfg(target_arch = "x86_64")]
@@ -33,6 +37,6 @@ mod vector;
 
 pub use kernel::Kernel;
 pub use keyed::KeyedHasher;
-pub use many::{sha256d_each, sha256d_many, sha256d_pairs};
+pub use many::{sha256_many, sha256d_each, sha256d_many, sha256d_pairs};
 pub use message::Message;
 pub use stream::{Sha256, sha256, sha256d};

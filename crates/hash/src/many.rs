@@ -1,4 +1,5 @@
-//! Double SHA-256 of many messages: [`sha256d_many`], [`sha256d_pairs`].
+//! SHA-256 of many messages, single and double: [`sha256_many`], [`sha256d_many`],
+//! [`sha256d_pairs`].
 //!
 //! A lane kernel takes as long as its longest message, so messages are sorted by their number of
 //! blocks, a chunk at a time, before they are put into lanes. Invariant: `out[i]` belongs to
@@ -7,6 +8,18 @@
 use crate::groups::{Many, WIDTH_MAX};
 use crate::kernel::Engine;
 use crate::message::{Message, Padded};
+
+/// SHA-256 of each message.
+///
+/// # Panics
+/// If `messages` and `out` differ in length.
+pub fn sha256_many(messages: &[Message<'_>], out: &mut [[u8; 32]]) {
+    assert_eq!(messages.len(), out.len(), "one digest for each message");
+    let engine = Engine::current();
+    for (messages, out) in messages.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
+        single_chunk(&*engine.many, |index| messages[index], out);
+    }
+}
 
 /// Double SHA-256 of each message.
 ///
@@ -41,22 +54,41 @@ pub(crate) const CHUNK: usize = 1024;
 /// Messages of at least so many blocks are rare enough to be sorted by comparison.
 const LONG: usize = 63;
 
+/// [`sha256_many`] for at most [`CHUNK`] messages.
+pub(crate) fn single_chunk<'a>(
+    many: &dyn Many,
+    message: impl Fn(usize) -> Message<'a>,
+    out: &mut [[u8; 32]],
+) {
+    in_order(message, out, many.width(), |messages, out| many.single(messages, out));
+}
+
 /// [`sha256d_each`] for at most [`CHUNK`] messages.
 pub(crate) fn double_chunk<'a>(
     many: &dyn Many,
     message: impl Fn(usize) -> Message<'a>,
     out: &mut [[u8; 32]],
 ) {
+    in_order(message, out, many.width(), |messages, out| many.double(messages, out));
+}
+
+/// Calls `hash` with `width` messages at a time, in order of their numbers of blocks.
+fn in_order<'a>(
+    message: impl Fn(usize) -> Message<'a>,
+    out: &mut [[u8; 32]],
+    width: usize,
+    hash: impl Fn(&[Padded<'a>], &mut [[u8; 32]]),
+) {
     let padded = |index: &u16| Padded::new(&message(usize::from(*index)));
     let mut order = [0; CHUNK];
     let order = &mut order[..out.len()];
     sort_by_blocks(|index| padded(&index).blocks(), order);
     let (mut sorted, mut digests) = ([Padded::EMPTY; WIDTH_MAX], [[0; 32]; WIDTH_MAX]);
-    for group in order.rchunks(many.width()) {
+    for group in order.rchunks(width) {
         for (sorted, index) in sorted.iter_mut().zip(group) {
             *sorted = padded(index);
         }
-        many.double(&sorted[..group.len()], &mut digests[..group.len()]);
+        hash(&sorted[..group.len()], &mut digests[..group.len()]);
         for (digest, index) in digests.iter().zip(group) {
             out[usize::from(*index)] = *digest;
         }

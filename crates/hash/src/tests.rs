@@ -2,7 +2,7 @@
 //! implementation.
 
 use crate::kernel::Engine;
-use crate::many::double_chunk;
+use crate::many::{double_chunk, single_chunk};
 use crate::single::Single;
 use crate::stream::Sha256;
 use crate::{Kernel, KeyedHasher, Message};
@@ -58,12 +58,15 @@ fn array<const N: usize>(seed: usize) -> [u8; N] {
 
 fn check_many(pieces: &[[Vec<u8>; 3]]) {
     let messages: Vec<Message<'_>> = pieces.iter().map(|[a, b, c]| Message([a, b, c])).collect();
-    let wanted: Vec<[u8; 32]> = pieces.iter().map(|p| expected_double(&p.concat())).collect();
+    let wanted: Vec<[u8; 32]> = pieces.iter().map(|p| expected(&p.concat())).collect();
     for (name, engine) in engines() {
-        let mut out = vec![[0; 32]; messages.len()];
-        double_chunk(&*engine.many, |index| messages[index], &mut out);
-        for (i, (out, wanted)) in out.iter().zip(&wanted).enumerate() {
-            assert_eq!(out, wanted, "{name}: message {i} of {}", messages.len());
+        let (mut single, mut double) =
+            (vec![[0; 32]; messages.len()], vec![[0; 32]; messages.len()]);
+        single_chunk(&*engine.many, |index| messages[index], &mut single);
+        double_chunk(&*engine.many, |index| messages[index], &mut double);
+        for (i, wanted) in wanted.iter().enumerate() {
+            assert_eq!(single[i], *wanted, "{name}: message {i} of {}", messages.len());
+            assert_eq!(double[i], expected(wanted), "{name}: message {i} of {}", messages.len());
         }
     }
 }
@@ -95,6 +98,8 @@ fn published_examples() {
             double_chunk(&*engine.many, |_| Message::from(message), &mut out);
             let double = digits(&expected(&expected(message)));
             assert!(out.iter().all(|out| digits(out) == double), "{name}");
+            single_chunk(&*engine.many, |_| Message::from(message), &mut out);
+            assert!(out.iter().all(|out| digits(out) == digest), "{name}");
         }
     }
 }

@@ -5,11 +5,21 @@
 //! costs as much as a few dozen of them.
 
 use super::MuHash;
+use apus_hash::muhash::{Num3072, Product};
+use apus_hash::{Message, sha256, sha256_many};
 
-/// Elements on their way into a [`MuHash`]. Takes a few ten kilobytes, however many they are.
-#[derive(Clone, Debug, Default)]
+/// Elements hashed at once: many times all lanes of a kernel, so that what it works on is brought
+/// into the first-level cache seldom enough.
+pub(super) const ELEMENTS: usize = 128;
+
+/// Room for as many elements as are hashed at once, most of which are coins of some 75 bytes.
+const BYTES: usize = 12 << 10;
+
+/// Elements on their way into a [`MuHash`]. Takes less than 100 KB, however many they are.
+#[derive(Debug, Default)]
 pub struct MuHashBatch {
-    hash: MuHash,
+    inserted: Gathered,
+    removed: Gathered,
 }
 
 impl MuHashBatch {
@@ -20,17 +30,86 @@ impl MuHashBatch {
 
     /// Adds an element.
     pub fn insert(&mut self, element: &[u8]) {
-        self.hash.insert(element);
+        self.inserted.push(element);
     }
 
     /// Takes an element away.
     pub fn remove(&mut self, element: &[u8]) {
-        self.hash.remove(element);
+        self.removed.push(element);
     }
 
     /// The hash of all that was inserted and removed.
     pub fn finish(self) -> MuHash {
-        self.hash
+        MuHash { numerator: self.inserted.finish(), denominator: self.removed.finish() }
+    }
+}
+
+/// A product, and elements that are not in it yet.
+#[derive(Debug)]
+struct Gathered {
+    product: Product,
+    /// The elements one after the other, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Default for Gathered {
+    fn default() -> Self {
+        Self {
+            product: Product::new(),
+            bytes: Vec::with_capacity(BYTES),
+            ends: Vec::with_capacity(ELEMENTS),
+        }
+    }
+}
+
+impl Gathered {
+    #[inline]
+    fn push(&mut self, element: &[u8]) {
+        if element.len() > BYTES {
+            // So long that its hash takes most of the time.
+            return self.product.multiply(&[sha256(element)]);
+        }
+        if self.ends.len() == ELEMENTS || self.bytes.len() + element.len() > BYTES {
+            self.flush();
+        }
+        self.bytes.extend_from_slice(element);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn flush(&mut self) {
+        let mut start = 0;
+        let elements = self.ends.iter().map(|&end| {
+            let element = &self.bytes[start..end];
+            start = end;
+            element
+        });
+        multiply(&mut self.product, elements);
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn finish(mut self) -> Num3072 {
+        self.flush();
+        self.product.finish()
+    }
+}
+
+/// Multiplies with the numbers of elements.
+pub(super) fn multiply<'a>(product: &mut Product, mut elements: impl Iterator<Item = &'a [u8]>) {
+    let mut messages = [Message::default(); ELEMENTS];
+    let mut keys = [[0; 32]; ELEMENTS];
+    loop {
+        let mut count = 0;
+        for (message, element) in messages.iter_mut().zip(&mut elements) {
+            *message = Message::from(element);
+            count += 1;
+        }
+        if count == 0 {
+            return;
+        }
+        sha256_many(&messages[..count], &mut keys[..count]);
+        product.multiply(&keys[..count]);
     }
 }
 
@@ -39,6 +118,29 @@ mod tests {
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
+
+    #[test]
+    fn many_elements_and_long_ones() {
+        let element = |i: usize| {
+            let len = match i % 40 {
+                7 => BYTES + i % 2,
+                8 => BYTES / 2,
+                9 => 0,
+                _ => i % 120,
+            };
+            vec![i as u8; len]
+        };
+        let elements: Vec<Vec<u8>> = (0..3 * ELEMENTS + 5).map(element).collect();
+        let (mut batch, mut many, mut expected) =
+            (MuHashBatch::new(), MuHash::new(), MuHash::new());
+        for element in &elements {
+            batch.insert(element);
+            expected.insert(element);
+        }
+        many.insert_many(&elements);
+        assert_eq!(batch.finish().to_bytes(), expected.to_bytes());
+        assert_eq!(many.to_bytes(), expected.to_bytes());
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]

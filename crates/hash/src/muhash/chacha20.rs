@@ -1,4 +1,5 @@
-//! The block function of ChaCha20 (RFC 8439 section 2.3).
+//! The block function of ChaCha20 (RFC 8439 section 2.3): one block, or the same block of several
+//! keys in the lanes of vector registers.
 //!
 //! Used to stretch a hash to the size of a number, where nothing is secret; it is no cipher.
 
@@ -8,7 +9,7 @@ pub(super) const BLOCK_BYTES: usize = 64;
 type Row = [u32; 4];
 
 /// The first four words of every state: `expand 32-byte k`.
-const CONSTANTS: Row = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+pub(super) const CONSTANTS: Row = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// One block of key stream.
 pub(super) fn block(key: &[u8; 32], counter: u32, nonce: [u32; 3]) -> [u8; BLOCK_BYTES] {
@@ -66,6 +67,82 @@ fn quarter_rounds([a, b, c, d]: &mut [Row; 4]) {
     *c = add(*c, *d);
     *b = xor_turned::<7>(*b, *c);
 }
+
+/// The words of at most `N` keys as lane kernels want them: word by word, in each the lanes. A lane
+/// without a key has zeros.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn words_of_keys<const N: usize>(keys: &[[u8; 32]]) -> [[u32; N]; 8] {
+    let mut words = [[0; N]; 8];
+    for (lane, key) in keys.iter().enumerate() {
+        for (words, bytes) in words.iter_mut().zip(key.as_chunks().0) {
+            words[lane] = u32::from_le_bytes(*bytes);
+        }
+    }
+    words
+}
+
+/// Defines `key_stream`, the block function in lanes, for vectors of 32-bit words. In scope must
+/// be `constant`, `add_32`, `xor` and `rotate_left`.
+///
+/// A step is done to all four columns of the state before the next: each waits for the one before,
+/// and four that do not wait for each other keep the processor busy.
+#[cfg(target_arch = "x86_64")]
+macro_rules! define_key_stream {
+    ($register:ty, #[$attribute:meta]) => {
+        /// `a += b`, `d = (d ^ a) <<< BITS`, in four places.
+        #[inline]
+        #[$attribute]
+        fn step<const BITS: i32>(
+            state: &mut [$register; 16],
+            a: [usize; 4],
+            b: [usize; 4],
+            d: [usize; 4],
+        ) {
+            for i in 0..4 {
+                state[a[i]] = add_32(state[a[i]], state[b[i]]);
+            }
+            for i in 0..4 {
+                state[d[i]] = xor(state[d[i]], state[a[i]]);
+            }
+            for i in 0..4 {
+                state[d[i]] = rotate_left::<BITS>(state[d[i]]);
+            }
+        }
+
+        /// The quarter rounds of four columns, or of four diagonals.
+        #[inline]
+        #[$attribute]
+        fn round(state: &mut [$register; 16], b: [usize; 4], c: [usize; 4], d: [usize; 4]) {
+            let a = [0, 1, 2, 3];
+            step::<16>(state, a, b, d);
+            step::<12>(state, c, d, b);
+            step::<8>(state, a, b, d);
+            step::<7>(state, c, d, b);
+        }
+
+        /// Block `counter` of each lane's key stream, as words; the nonce is zero.
+        #[inline]
+        #[$attribute]
+        fn key_stream(key: &[$register; 8], counter: u32, out: &mut [$register; 16]) {
+            let mut start = [constant(0); 16];
+            for (word, value) in start.iter_mut().zip($crate::muhash::chacha20::CONSTANTS) {
+                *word = constant(value);
+            }
+            start[4..12].copy_from_slice(key);
+            start[12] = constant(counter);
+            let mut state = start;
+            for _ in 0..10 {
+                round(&mut state, [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]);
+                round(&mut state, [5, 6, 7, 4], [10, 11, 8, 9], [15, 12, 13, 14]);
+            }
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = add_32(state[i], start[i]);
+            }
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use define_key_stream;
 
 #[cfg(test)]
 mod tests {

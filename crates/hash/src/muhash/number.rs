@@ -3,33 +3,75 @@
 //! A [`Num3072`] is always fully reduced, so equal numbers are equal limbs. Not constant-time:
 //! nothing that is hashed here is secret.
 
+use super::chacha20::{BLOCK_BYTES, block};
+
 /// Bytes of a number.
-pub(super) const SIZE: usize = 384;
+const SIZE: usize = Num3072::SIZE;
 
 /// 64-bit limbs of a number.
 const LIMBS: usize = 48;
 const HALF: usize = LIMBS / 2;
 
 /// 2^3072 less the modulus (Core `crypto/muhash.cpp`, `MAX_PRIME_DIFF`).
-const PRIME_DIFF: u64 = 1_103_717;
+pub(super) const PRIME_DIFF: u64 = 1_103_717;
 
 /// `PRIME_DIFF` has this many bits, so the modulus is ones above them.
 const PRIME_DIFF_BITS: u32 = 21;
 
 /// A number below the modulus, least significant limb first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Num3072([u64; LIMBS]);
+pub struct Num3072([u64; LIMBS]);
 
 impl Num3072 {
+    /// Bytes of a number.
+    pub const SIZE: usize = 384;
+
     /// The number one.
-    pub(super) const ONE: Self = {
+    pub const ONE: Self = {
         let mut limbs = [0; LIMBS];
         limbs[0] = 1;
         Self(limbs)
     };
 
+    /// The number that a key stands for: the first 384 bytes of its ChaCha20 key stream
+    /// (Core `crypto/muhash.cpp`, `ToNum3072`, where the key is the SHA-256 of an element).
+    pub fn of_key(key: &[u8; 32]) -> Self {
+        let mut bytes = [0; SIZE];
+        for (counter, chunk) in (0..).zip(bytes.as_chunks_mut::<BLOCK_BYTES>().0) {
+            *chunk = block(key, counter, [0; 3]);
+        }
+        Self::from_bytes(&bytes)
+    }
+
+    /// The number whose digits in base 2^`bits`, least significant first, are `digits`. They may
+    /// be a little too wide for their base. Together they have at least 3072 bits, of which those
+    /// above are few.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn from_digits(bits: u32, digits: impl Iterator<Item = u64>) -> Self {
+        let mut limbs = [0; LIMBS];
+        let (mut pending, mut filled, mut done) = (0u128, 0, 0);
+        for digit in digits {
+            pending += u128::from(digit) << filled;
+            filled += bits;
+            if filled >= 64 {
+                limbs[done] = pending as u64;
+                pending >>= 64;
+                filled -= 64;
+                done += 1;
+            }
+        }
+        debug_assert!(done == LIMBS && pending < 1 << 32);
+        // What is left over counts multiples of 2^3072, each of which is PRIME_DIFF.
+        if add_small(&mut limbs, pending as u64 * PRIME_DIFF) {
+            add_small(&mut limbs, PRIME_DIFF);
+        }
+        let mut number = Self(limbs);
+        number.reduce_once();
+        number
+    }
+
     /// Any 384 bytes, little-endian, reduced.
-    pub(super) fn from_bytes(bytes: &[u8; SIZE]) -> Self {
+    pub fn from_bytes(bytes: &[u8; SIZE]) -> Self {
         let mut limbs = [0; LIMBS];
         for (limb, bytes) in limbs.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *limb = u64::from_le_bytes(*bytes);
@@ -41,13 +83,13 @@ impl Num3072 {
 
     /// A number as [`to_bytes`](Self::to_bytes) writes it, or `None` if it is zero or not below
     /// the modulus.
-    pub(super) fn from_canonical(bytes: &[u8; SIZE]) -> Option<Self> {
+    pub fn from_canonical(bytes: &[u8; SIZE]) -> Option<Self> {
         let number = Self::from_bytes(bytes);
         (number.0 != [0; LIMBS] && number.to_bytes() == *bytes).then_some(number)
     }
 
     /// 384 bytes, little-endian.
-    pub(super) fn to_bytes(&self) -> [u8; SIZE] {
+    pub fn to_bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         for (bytes, limb) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.0) {
             *bytes = limb.to_le_bytes();
@@ -66,7 +108,7 @@ impl Num3072 {
     }
 
     /// `self *= other`.
-    pub(super) fn multiply(&mut self, other: &Self) {
+    pub fn multiply(&mut self, other: &Self) {
         let mut low = [0; LIMBS];
         let mut high = [0; LIMBS];
         product(&self.0, &other.0, &mut low, &mut high);
@@ -96,7 +138,7 @@ impl Num3072 {
 
     /// The number that gives one when multiplied with this, by Fermat's little theorem:
     /// `self ^ (modulus - 2)`. Zero gives zero.
-    pub(super) fn inverse(&self) -> Self {
+    pub fn inverse(&self) -> Self {
         // The exponent is ones above its lowest 21 bits. A run of n ones doubles by n squarings
         // and one product, so build the run along the binary digits of its length.
         let ones: u32 = 64 * LIMBS as u32 - PRIME_DIFF_BITS;

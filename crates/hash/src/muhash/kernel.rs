@@ -1,0 +1,114 @@
+//! [`Kernel`]: which implementation multiplies, found once at the first use.
+//!
+//! Invariant: a kernel is used only where the processor was seen to have its instructions; the
+//! kernels' tokens carry that proof.
+
+use super::number::Num3072;
+use std::sync::OnceLock;
+
+/// An implementation of products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// Plain Rust, one number at a time.
+    Portable,
+    /// AVX2, four numbers in lanes.
+    Avx2,
+    /// AVX-512 with 52-bit multiplication, eight numbers in lanes.
+    Ifma,
+}
+
+/// All kernels, the fastest first.
+const ALL: [Kernel; 3] = [Kernel::Ifma, Kernel::Avx2, Kernel::Portable];
+
+/// The most keys that a kernel takes at once.
+pub(super) const WIDTH_MAX: usize = 16;
+
+/// Running products, one in each lane.
+pub(super) trait Lanes: Send + Sync {
+    /// How many keys are best given at once, at most [`WIDTH_MAX`].
+    fn width(&self) -> usize;
+    /// Multiplies with the numbers of at most [`width`](Self::width) keys.
+    fn multiply(&mut self, keys: &[[u8; 32]]);
+    /// The product of all lanes.
+    fn product(&self) -> Num3072;
+}
+
+impl Kernel {
+    /// The kernel that runs in this process: the fastest of the machine, or the one that the
+    /// environment variable `APUS_MUHASH` names, if the machine has it.
+    pub fn current() -> Self {
+        static CURRENT: OnceLock<Kernel> = OnceLock::new();
+        *CURRENT.get_or_init(|| Self::choose(std::env::var("APUS_MUHASH").ok().as_deref()))
+    }
+
+    /// Its name, as in `APUS_MUHASH`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::Ifma => "ifma",
+        }
+    }
+
+    /// The kernels that this machine can run, the fastest first.
+    pub fn available() -> Vec<Self> {
+        ALL.into_iter().filter(|kernel| kernel.detect().is_some()).collect()
+    }
+
+    /// What `APUS_MUHASH` and the machine come to.
+    fn choose(wanted: Option<&str>) -> Self {
+        let available = Self::available();
+        let named = available.iter().find(|kernel| Some(kernel.name()) == wanted);
+        *named.or(available.first()).unwrap_or(&Self::Portable)
+    }
+
+    /// Products of nothing, if the machine has the kernel.
+    fn detect(self) -> Option<Box<dyn Lanes>> {
+        match self {
+            Self::Portable => Some(Box::new(Num3072::ONE)),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => super::avx2::Avx2::detect().map(|it| it.lanes()),
+            #[cfg(target_arch = "x86_64")]
+            Self::Ifma => super::ifma::Ifma::detect().map(|it| it.lanes()),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => None,
+        }
+    }
+
+    /// Products of nothing.
+    pub(super) fn lanes(self) -> Box<dyn Lanes> {
+        self.detect().unwrap_or_else(|| Box::new(Num3072::ONE))
+    }
+}
+
+impl Lanes for Num3072 {
+    fn width(&self) -> usize {
+        1
+    }
+
+    fn multiply(&mut self, keys: &[[u8; 32]]) {
+        keys.iter().for_each(|key| Num3072::multiply(self, &Num3072::of_key(key)));
+    }
+
+    fn product(&self) -> Num3072 {
+        self.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_choose_what_the_machine_has_and_nothing_else() {
+        let available = Kernel::available();
+        assert!(available.contains(&Kernel::Portable));
+        for kernel in ALL {
+            let expected = if available.contains(&kernel) { kernel } else { available[0] };
+            assert_eq!(Kernel::choose(Some(kernel.name())), expected);
+        }
+        for other in [None, Some(""), Some("AVX2"), Some("avx512")] {
+            assert_eq!(Kernel::choose(other), available[0]);
+        }
+    }
+}

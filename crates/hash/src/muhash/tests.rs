@@ -1,0 +1,249 @@
+//! Every kernel of this machine, whole and in parts, against independent implementations.
+
+use super::*;
+use ::chacha20::ChaCha20;
+use ::chacha20::cipher::{KeyIvInit, StreamCipher};
+use num_bigint::BigUint;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn prime() -> BigUint {
+    (BigUint::from(1u32) << 3072u32) - BigUint::from(1_103_717u32)
+}
+
+fn number_of(key: &[u8; 32]) -> BigUint {
+    let mut bytes = [0u8; 384];
+    ChaCha20::new(&(*key).into(), &[0u8; 12].into()).apply_keystream(&mut bytes);
+    BigUint::from_bytes_le(&bytes)
+}
+
+fn value(number: &Num3072) -> BigUint {
+    BigUint::from_bytes_le(&number.to_bytes())
+}
+
+/// Keys without a pattern that a mistake could hide in.
+fn keys(seed: u64, count: usize) -> Vec<[u8; 32]> {
+    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..count).map(|_| core::array::from_fn(|_| next())).collect()
+}
+
+#[test]
+fn a_key_stands_for_its_key_stream() {
+    for key in keys(1, 20) {
+        assert_eq!(value(&Num3072::of_key(&key)), number_of(&key) % prime());
+    }
+}
+
+#[test]
+fn every_kernel_multiplies_every_number_of_keys() {
+    let keys = keys(2, 75);
+    for kernel in Kernel::available() {
+        let mut expected = BigUint::from(1u32);
+        for count in 0..=keys.len() {
+            let mut product = Product::with(kernel);
+            product.multiply(&keys[..count]);
+            assert_eq!(value(&product.finish()), expected, "{} {count}", kernel.name());
+            if let Some(key) = keys.get(count) {
+                expected = expected * number_of(key) % prime();
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn digits_may_be_a_little_too_wide() {
+    for (bits, count, digit) in [(48, 64, (1 << 49) - 1), (28, 110, 1 << 28), (28, 110, 0)] {
+        let number = Num3072::from_digits(bits, core::iter::repeat_n(digit, count));
+        let expected = (0..count).map(|i| BigUint::from(digit) << (bits as usize * i));
+        assert_eq!(value(&number), expected.sum::<BigUint>() % prime());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn cuts_and_kernels_do_not_matter(seed: u64, parts in vec(0usize..40, 0..6)) {
+        let keys = keys(seed, parts.iter().sum());
+        let mut expected = Num3072::ONE;
+        keys.iter().for_each(|key| expected.multiply(&Num3072::of_key(key)));
+        for kernel in Kernel::available() {
+            let (mut product, mut rest) = (Product::with(kernel), &keys[..]);
+            for part in &parts {
+                let (now, later) = rest.split_at(*part);
+                product.multiply(now);
+                rest = later;
+            }
+            prop_assert_eq!(product.finish(), expected.clone(), "{}", kernel.name());
+        }
+    }
+}
+
+/// The parts of a kernel with `N` lanes and `L` limbs.
+#[cfg(target_arch = "x86_64")]
+mod parts {
+    use super::*;
+    use crate::muhash::avx2::Avx2;
+    use crate::muhash::ifma::Ifma;
+
+    type Numbers<const N: usize, const L: usize> = [[u64; N]; L];
+
+    type Expand<const N: usize, const L: usize> = dyn Fn(&[[u8; 32]]) -> [Numbers<N, L>; 2];
+    type Multiply<const N: usize, const L: usize> =
+        dyn Fn(&Numbers<N, L>, &Numbers<N, L>) -> Numbers<N, L>;
+
+    struct Parts<const N: usize, const L: usize> {
+        limb_bits: u32,
+        /// The greatest that each limb may be.
+        most: [u64; L],
+        numbers_of: Box<Expand<N, L>>,
+        multiplied: Box<Multiply<N, L>>,
+        /// In which of the two groups, and where in it, the number of a key is.
+        place: fn(usize) -> (usize, usize),
+    }
+
+    fn ifma() -> Option<Parts<8, 64>> {
+        let token = Ifma::detect()?;
+        Some(Parts {
+            limb_bits: 48,
+            most: [(1 << 49) - 1; 64],
+            numbers_of: Box::new(move |keys| token.numbers_of(keys)),
+            multiplied: Box::new(move |a, b| token.multiplied(a, b)),
+            place: |key| (key / 8, key % 8),
+        })
+    }
+
+    fn avx2() -> Option<Parts<4, 112>> {
+        let token = Avx2::detect()?;
+        let mut most = [(1 << 28) - 1; 112];
+        most[3] += 1;
+        most[110..].fill(0);
+        Some(Parts {
+            limb_bits: 28,
+            most,
+            numbers_of: Box::new(move |keys| token.numbers_of(keys)),
+            multiplied: Box::new(move |a, b| token.multiplied(a, b)),
+            place: |key| (key % 2, key / 2),
+        })
+    }
+
+    impl<const N: usize, const L: usize> Parts<N, L> {
+        fn value(&self, limbs: impl IntoIterator<Item = u64>) -> BigUint {
+            let places = limbs.into_iter().zip((0..).step_by(self.limb_bits as usize));
+            places.map(|(limb, at): (u64, u32)| BigUint::from(limb) << at).sum()
+        }
+
+        fn limbs(&self, value: &BigUint) -> [u64; L] {
+            let mask = BigUint::from((1u64 << self.limb_bits) - 1);
+            let limb = |i: usize| (value >> (i * self.limb_bits as usize)) & &mask;
+            core::array::from_fn(|i| limb(i).try_into().unwrap())
+        }
+
+        fn check_keys(&self) {
+            for count in 0..=2 * N {
+                let keys = keys(count as u64, count);
+                let groups = (self.numbers_of)(&keys);
+                for i in 0..2 * N {
+                    let (group, lane) = (self.place)(i);
+                    let expected = keys.get(i).map_or(BigUint::from(1u32), number_of);
+                    let limbs = groups[group].map(|limbs| limbs[lane]);
+                    assert_eq!(limbs, self.limbs(&expected), "key {i} of {count}");
+                }
+            }
+        }
+
+        /// Multiplies the pairs, as many at once as there are lanes.
+        fn check_products(&self, pairs: &[([u64; L], [u64; L])]) {
+            for pairs in pairs.chunks(N) {
+                let pair = |lane: usize| &pairs[lane.min(pairs.len() - 1)];
+                let a = core::array::from_fn(|limb| core::array::from_fn(|i| pair(i).0[limb]));
+                let b = core::array::from_fn(|limb| core::array::from_fn(|i| pair(i).1[limb]));
+                let product = (self.multiplied)(&a, &b);
+                for lane in 0..N {
+                    let (a, b) = pair(lane);
+                    let limbs = product.map(|limbs| limbs[lane]);
+                    let expected = self.value(*a) * self.value(*b) % prime();
+                    assert_eq!(self.value(limbs) % prime(), expected, "lane {lane}");
+                    let narrow = limbs.iter().zip(&self.most).all(|(limb, most)| limb <= most);
+                    assert!(narrow, "lane {lane}: {limbs:?}");
+                }
+            }
+        }
+
+        /// Numbers whose carries go far, and numbers as wide as they may be.
+        fn check_edges(&self) {
+            let one = BigUint::from(1u32);
+            let mut edges: Vec<[u64; L]> = [
+                BigUint::ZERO,
+                one.clone(),
+                BigUint::from(1_103_717u32),
+                BigUint::from(u64::MAX),
+                (&one << 1536u32) - &one,
+                &one << 1536u32,
+                &one << 3071u32,
+                prime() - 2u32,
+                prime() - &one,
+                prime(),
+                prime() + &one,
+                (&one << 3072u32) - &one,
+            ]
+            .iter()
+            .map(|value| self.limbs(value))
+            .collect();
+            edges.push(self.most);
+            for part in [1, 2, 4, 8, 16] {
+                edges.push(core::array::from_fn(|i| self.most[i] * (i / part % 2) as u64));
+                edges.push(core::array::from_fn(|i| self.most[i] * (1 - i / part % 2) as u64));
+            }
+            let pairs: Vec<_> = edges.iter().flat_map(|a| edges.iter().map(|b| (*a, *b))).collect();
+            self.check_products(&pairs);
+        }
+
+        fn any_number(&self) -> impl Strategy<Value = [u64; L]> {
+            let most = self.most;
+            vec((0..8, any::<u64>()), L).prop_map(move |limbs| {
+                core::array::from_fn(|i| match limbs[i] {
+                    (0, _) => 0,
+                    (1 | 2, _) => most[i],
+                    (3, any) => most[i].saturating_sub(any % 4),
+                    (_, any) => any.checked_rem(most[i]).unwrap_or(0),
+                })
+            })
+        }
+
+        fn check_any(&self) {
+            let pairs = vec((self.any_number(), self.any_number()), N);
+            let config = ProptestConfig { cases: 64, ..Default::default() };
+            let mut runner = proptest::test_runner::TestRunner::new(config);
+            let result = runner.run(&pairs, |pairs| {
+                self.check_products(&pairs);
+                Ok(())
+            });
+            result.unwrap();
+        }
+
+        fn check(&self) {
+            self.check_keys();
+            self.check_edges();
+            self.check_any();
+        }
+    }
+
+    #[test]
+    fn of_ifma() {
+        assert_eq!(ifma().is_some(), Kernel::available().contains(&Kernel::Ifma));
+        ifma().iter().for_each(Parts::check);
+    }
+
+    #[test]
+    fn of_avx2() {
+        assert_eq!(avx2().is_some(), Kernel::available().contains(&Kernel::Avx2));
+        avx2().iter().for_each(Parts::check);
+    }
+}
