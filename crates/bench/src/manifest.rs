@@ -97,3 +97,68 @@ impl Manifest {
         File::open(folder)?.sync_all()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        Manifest {
+            version: VERSION,
+            profile: "mainnet-like".to_owned(),
+            seed: u64::MAX,
+            signed: true,
+            busy_blocks: 1,
+            block_weight: 4_000_000,
+            tail_blocks: 2_100,
+            height: 2_300,
+            tip_hash: "aa".repeat(32),
+            assumevalid_height: 200,
+            assumevalid_hash: "bb".repeat(32),
+            transactions: 1,
+            inputs: 2,
+            outputs: 3,
+            unspendable: 4,
+            coins: 5,
+            total_amount_sat: 6,
+            bytes: 7,
+            scripts: BTreeMap::from([("p2tr".to_owned(), 8)]),
+            spent_within: BTreeMap::from([(10, 9), (100, 10)]),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        manifest().write(folder.path()).unwrap();
+        assert_eq!(Manifest::read(folder.path()).unwrap(), manifest());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |text: &[u8]| {
+            fs::write(folder.path().join(FILE_NAME), text).unwrap();
+            Manifest::read(folder.path()).unwrap_err().to_string()
+        };
+        assert!(Manifest::read(&folder.path().join("gone")).is_err());
+        read(b"");
+        read(b"{}");
+        read(&[0xff; 100]);
+        // More than is ever read into memory.
+        read(&vec![b' '; 3 << 20]);
+        let text = serde_json::to_string(&manifest()).unwrap();
+        let other = text.replacen("\"version\":1", "\"version\":2", 1);
+        assert!(read(other.as_bytes()).contains("version 2"));
+    }
+
+    #[test]
+    fn every_field_is_documented() {
+        let page = include_str!("../../../docs/formats/generated-chain.md");
+        let value = serde_json::to_value(manifest()).unwrap();
+        for field in value.as_object().unwrap().keys() {
+            assert!(page.contains(&format!("`{field}`")), "{field}");
+        }
+    }
+}

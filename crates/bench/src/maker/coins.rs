@@ -172,3 +172,107 @@ impl Coins {
         self.due.swap(last, richest.unwrap_or(last));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maker::law::Kind;
+
+    const BUSY: HeightRange = HeightRange::new(201, 211);
+
+    fn coin(slot: u32, height: Height, coinbase: bool, value: u64) -> Coin {
+        let script = Script { kind: Kind::Tr, key: 0 };
+        Coin { slot, vout: 0, value, height, index: 0, script, coinbase }
+    }
+
+    /// Coins at height 201 of which one with this value is due at each of these heights.
+    fn coins(dues: &[(Option<Height>, u64)]) -> (Coins, Rng) {
+        let (mut coins, mut rng) = (Coins::new(BUSY), Rng::new(1, 1));
+        coins.start_block(150, &mut rng);
+        for (due, value) in dues {
+            let slot = coins.new_slot(0);
+            coins.add(coin(slot, 150, false, *value), *due, &mut rng);
+            coins.end_slot(slot);
+        }
+        coins.end_block();
+        coins.start_block(201, &mut rng);
+        (coins, rng)
+    }
+
+    fn take_all(coins: &mut Coins) -> Vec<u64> {
+        std::iter::from_fn(|| coins.take()).map(|coin| coin.value).collect()
+    }
+
+    #[test]
+    fn what_is_due_goes_first_then_what_was_then_what_will_be() {
+        let (mut coins, mut rng) = coins(&[
+            (Some(203), 4),
+            (Some(201), 1),
+            (Some(202), 2),
+            (Some(204), 3),
+            (None, 9),
+            (Some(211), 9),
+        ]);
+        coins.end_block();
+        coins.start_block(202, &mut rng);
+        assert_eq!(take_all(&mut coins), [2, 1, 4, 3]);
+    }
+
+    #[test]
+    fn a_coinbase_matures_before_it_is_taken_however_great_the_need() {
+        let (mut coins, mut rng) = coins(&[(Some(210), 1)]);
+        coins.end_block();
+        coins.start_block(108, &mut rng);
+        let slot = coins.new_slot(0);
+        coins.add(coin(slot, 108, true, 2), Some(208), &mut rng);
+        coins.end_block();
+        coins.start_block(207, &mut rng);
+        assert_eq!(take_all(&mut coins), [1]);
+        coins.end_block();
+        coins.start_block(208, &mut rng);
+        assert_eq!(take_all(&mut coins), [2]);
+    }
+
+    #[test]
+    fn a_slot_is_used_again_after_the_block_that_empties_it() {
+        let (mut coins, mut rng) = coins(&[(Some(201), 1), (Some(205), 2)]);
+        let emptied = coins.take().unwrap().slot;
+        assert_eq!(coins.new_slot(0), 2, "others of this block may read it");
+        coins.end_block();
+        coins.start_block(202, &mut rng);
+        assert_eq!(coins.new_slot(0), emptied);
+    }
+
+    #[test]
+    fn what_is_given_back_keeps_its_slot() {
+        let (mut coins, mut rng) = coins(&[(Some(201), 7)]);
+        let coin = coins.take().unwrap();
+        coins.give_back(coin);
+        coins.end_block();
+        coins.start_block(202, &mut rng);
+        assert_ne!(coins.new_slot(0), coin.slot);
+        assert_eq!(coins.take().map(|coin| coin.value), Some(7));
+    }
+
+    #[test]
+    fn layers_count_what_must_come_first_in_the_same_block() {
+        let (mut coins, mut rng) = coins(&[(Some(201), 1)]);
+        let old = coins.take().unwrap();
+        assert_eq!(coins.layer_above(&old), 0);
+        let slot = coins.new_slot(4);
+        coins.add(coin(slot, 201, false, 2), Some(201), &mut rng);
+        let new = coins.take().unwrap();
+        assert_eq!(coins.layer_above(&new), 5);
+    }
+
+    #[test]
+    fn the_richest_in_sight_comes_first() {
+        let dues: Vec<_> = (1..=100).map(|value| (Some(201), value)).collect();
+        let (mut coins, _) = coins(&dues);
+        let sight: Vec<u64> = coins.due[90..].iter().map(|coin| coin.value).collect();
+        coins.bring_forward_the_richest(10);
+        assert_eq!(coins.take().map(|coin| coin.value), sight.into_iter().max());
+        coins.bring_forward_the_richest(1_000);
+        assert_eq!(take_all(&mut coins).len(), 99);
+    }
+}

@@ -54,6 +54,14 @@ impl Room {
     }
 }
 
+#[cfg(test)]
+impl Room {
+    /// Signature operations that were taken.
+    pub(super) fn sigops_taken(&self) -> u64 {
+        SIGOPS_COST_MAX - self.sigops
+    }
+}
+
 /// A transaction but for its inputs and payments.
 pub(super) fn of_transaction(wanted: &Wanted) -> Cost {
     let long = u64::from(wanted.inputs >= 253) + u64::from(wanted.payments + 1 >= 253);

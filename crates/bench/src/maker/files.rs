@@ -144,3 +144,69 @@ fn xor(bytes: &mut [u8], mut key: [u8; 8], offset: usize) {
     }
     rest.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_testkit::blkfile;
+    use apus_testkit::chain::{ChainBuilder, Shape};
+    use bitcoin::consensus::serialize;
+    use proptest::prelude::*;
+
+    /// The same bytes as other code lays down, and a new file at the same places as Core's.
+    #[test]
+    fn files_are_laid_down_as_core_does() {
+        let mut builder = ChainBuilder::new(1);
+        builder.random_blocks(130, Shape::default());
+        let (blocks, magic, key) = (builder.blocks(), [0xfa, 0xbf, 0xb5, 0xda], [3; 8]);
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = BlockFiles::create(folder.path(), magic, key).unwrap();
+        files.file_bytes_max = 30_000;
+        let mut theirs = blkfile::BlockFiles::new(magic).key(key);
+        let mut size = 0;
+        for block in &blocks {
+            let bytes = serialize(block);
+            if size > 0 && size + 8 + bytes.len() >= 30_000 {
+                theirs.next_file();
+                size = 0;
+            }
+            size += 8 + bytes.len();
+            theirs.record(&bytes);
+            files.put(&bytes).unwrap();
+        }
+        files.finish().unwrap();
+        let expected = theirs.contents();
+        assert!(expected.len() > 2);
+        for (number, content) in expected.iter().enumerate() {
+            assert!(fs::read(path_of(folder.path(), number)).unwrap() == *content, "file {number}");
+        }
+        assert!(!path_of(folder.path(), expected.len()).exists());
+        assert_eq!(fs::read(folder.path().join("xor.dat")).unwrap(), key);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_leaves_nothing() {
+        let parent = tempfile::tempdir().unwrap();
+        let file = parent.path().join("file");
+        fs::write(&file, "not ours").unwrap();
+        assert!(matches!(ChainFolder::create(&file), Err(MakeError::Io { .. })));
+        assert!(matches!(ChainFolder::create(&file.join("below")), Err(MakeError::Io { .. })));
+        assert!(file.is_file());
+        assert!(matches!(ChainFolder::create(parent.path()), Err(MakeError::Occupied(_))));
+        assert_eq!(fs::read(&file).unwrap(), b"not ours");
+    }
+
+    proptest! {
+        #[test]
+        fn xor_is_by_place(bytes: Vec<u8>, key: [u8; 8], offset in 0usize..100) {
+            let expected: Vec<u8> = bytes
+                .iter()
+                .zip(offset..)
+                .map(|(byte, place)| byte ^ key[place % 8])
+                .collect();
+            let mut found = bytes;
+            xor(&mut found, key, offset);
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

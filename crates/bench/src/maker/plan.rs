@@ -295,3 +295,41 @@ fn shares(sum: u64, count: usize, rng: &mut Rng) -> Vec<u64> {
     }
     values
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maker::rng::Rng;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn shares_are_all_of_the_sum(sum in 0u64..1 << 53, count in 1usize..2_000, seed: u64) {
+            let values = shares(sum, count, &mut Rng::new(seed, 0));
+            prop_assert_eq!(values.len(), count);
+            prop_assert_eq!(values.iter().sum::<u64>(), sum);
+        }
+    }
+
+    /// Or ids would be named that are not known yet.
+    #[test]
+    fn no_transaction_spends_what_its_own_layer_or_a_later_one_makes() {
+        let keys = Keyring::new(1, false);
+        let shape = Shape::new(20, 400_000, 0);
+        let mut made_in_block = 0;
+        for plan in Planner::new(&keys, shape, 1, 400_000) {
+            let layer_of = |slot| plan.txs.iter().find(|tx| tx.slot == slot).map(|tx| tx.layer);
+            for (place, tx) in plan.txs.iter().enumerate() {
+                for spend in &tx.spends {
+                    if let Some(layer) = layer_of(spend.slot) {
+                        assert!(layer < tx.layer, "height {}", plan.height);
+                        let earlier = plan.txs[..place].iter().any(|tx| tx.slot == spend.slot);
+                        assert!(earlier, "parents stand before their children");
+                        made_in_block += 1;
+                    }
+                }
+            }
+        }
+        assert!(made_in_block > 100, "{made_in_block}");
+    }
+}

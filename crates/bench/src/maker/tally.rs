@@ -104,3 +104,34 @@ impl Tally {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maker::keys::Script;
+
+    fn coin(height: Height, index: u32, value: u64) -> Coin {
+        let script = Script { kind: Kind::Pk, key: 0 };
+        Coin { slot: 0, vout: 0, value, height, index, script, coinbase: false }
+    }
+
+    #[test]
+    fn hints_are_what_was_not_spent() {
+        let mut tally = Tally::default();
+        tally.start_block();
+        let indices: Vec<u32> = (0..130).map(|value| tally.made(Kind::Pk, value)).collect();
+        assert_eq!(indices, (0..130).collect::<Vec<_>>());
+        tally.start_block();
+        tally.made(Kind::Tr, 1_000);
+        tally.data();
+        let kept = [0, 63, 64, 129];
+        for index in (0..130).filter(|index| !kept.contains(index)) {
+            tally.spent(&coin(1, index, index.into()), 2);
+        }
+        assert_eq!(tally.hints().collect::<Vec<_>>(), [kept.to_vec(), vec![0]]);
+        assert_eq!(tally.worth, 63 + 64 + 129 + 1_000);
+        assert_eq!((tally.outputs, tally.data, tally.inputs), (132, 1, 126));
+        assert_eq!((tally.spent_within(0), tally.spent_within(1)), (0, 126));
+        assert_eq!(tally.spent_within(u32::MAX), 126);
+    }
+}

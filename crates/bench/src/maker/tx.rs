@@ -287,3 +287,220 @@ pub(super) fn write_output(out: &mut Vec<u8>, keys: &Keyring, output: &Output) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maker::cost;
+    use crate::maker::keys::Script;
+    use crate::maker::law::Wanted;
+    use crate::maker::rng::Rng;
+    use apus_chain::legacy_sigops;
+    use bitcoin::hashes::Hash;
+    use bitcoin::secp256k1::{Message, Secp256k1, XOnlyPublicKey, ecdsa, schnorr};
+    use bitcoin::sighash::{Prevouts, SighashCache};
+    use bitcoin::taproot::{ControlBlock, TapLeafHash};
+    use bitcoin::{
+        Amount, EcdsaSighashType, PublicKey, ScriptBuf, TapSighashType, Transaction, TxOut,
+        consensus::deserialize,
+    };
+    use proptest::prelude::*;
+    use std::sync::LazyLock;
+
+    static SIGNED: LazyLock<Keyring> = LazyLock::new(|| Keyring::new(9, true));
+    static UNSIGNED: LazyLock<Keyring> = LazyLock::new(|| Keyring::new(9, false));
+
+    fn script() -> impl Strategy<Value = Script> {
+        (0..Kind::ALL.len(), 0u16..1_000)
+            .prop_map(|(kind, key)| Script { kind: Kind::ALL[kind], key })
+    }
+
+    fn plan() -> impl Strategy<Value = TxPlan> {
+        let spend = (0u32..4, any::<u32>(), 0u64..1 << 50, script())
+            .prop_map(|(slot, vout, value, script)| Spend { slot, vout, value, script });
+        let payment =
+            (0u64..1 << 50, script()).prop_map(|(value, script)| Output::Pay { value, script });
+        let data = (8u8..=75, any::<u64>()).prop_map(|(len, seed)| Output::Data { len, seed });
+        let outputs = (proptest::collection::vec(payment, 1..6), proptest::option::of(data))
+            .prop_map(|(payments, data)| payments.into_iter().chain(data).collect());
+        (proptest::collection::vec(spend, 1..6), outputs, any::<u32>()).prop_map(
+            |(spends, outputs, lock_time)| TxPlan { slot: 0, layer: 0, lock_time, spends, outputs },
+        )
+    }
+
+    const TXIDS: [[u8; 32]; 4] = [[1; 32], [2; 32], [3; 32], [4; 32]];
+
+    fn written(keys: &Keyring, plan: &TxPlan) -> (Written, Vec<u8>) {
+        let mut bytes = vec![0xaa; 3];
+        let mut writer = TxWriter::new(keys, &TXIDS);
+        let written = writer.write(plan, &mut Rng::new(1, 2), &mut bytes);
+        (written, bytes)
+    }
+
+    /// Checks an input with the hashes and the curve of other code.
+    fn check(tx: &Transaction, index: usize, plan: &TxPlan, coins: &[TxOut]) {
+        let secp = Secp256k1::verification_only();
+        let (input, coin) = (&tx.input[index], &coins[index]);
+        let mut hashes = SighashCache::new(tx);
+        let verify = |digest: [u8; 32], signature: &[u8], key: &[u8]| {
+            let (kind, der) = signature.split_last().unwrap();
+            assert_eq!(*kind, EcdsaSighashType::All as u8);
+            let signature = ecdsa::Signature::from_der(der).unwrap();
+            let mut low = signature;
+            low.normalize_s();
+            assert_eq!(low, signature, "s is low (BIP-146)");
+            let key = PublicKey::from_slice(key).unwrap();
+            secp.verify_ecdsa(&Message::from_digest(digest), &signature, &key.inner).unwrap();
+        };
+        let tap = |digest: [u8; 32], signature: &[u8], key: &[u8]| {
+            let signature = schnorr::Signature::from_slice(signature).unwrap();
+            let key = XOnlyPublicKey::from_slice(key).unwrap();
+            secp.verify_schnorr(&signature, &Message::from_digest(digest), &key).unwrap();
+        };
+        let kind = EcdsaSighashType::All;
+        let script = &coin.script_pubkey;
+        let pushes: Vec<Vec<u8>> = input
+            .script_sig
+            .instructions_minimal()
+            .map(|instruction| instruction.unwrap().push_bytes().unwrap().as_bytes().to_vec())
+            .collect();
+        let witness: Vec<&[u8]> = input.witness.iter().collect();
+        let prevouts = Prevouts::All(coins);
+        match plan.spends[index].script.kind {
+            legacy @ (Kind::Pkh | Kind::Pk | Kind::Multisig) => {
+                let digest = hashes.legacy_signature_hash(index, script, kind as u32).unwrap();
+                let signature = usize::from(legacy == Kind::Multisig);
+                let key = match legacy {
+                    Kind::Pkh => &pushes[1][..],
+                    Kind::Pk => &script.as_bytes()[1..34],
+                    _ => &script.as_bytes()[2..35],
+                };
+                if legacy == Kind::Pkh {
+                    let hash = PublicKey::from_slice(key).unwrap().pubkey_hash();
+                    assert_eq!(*script, ScriptBuf::new_p2pkh(&hash));
+                }
+                verify(digest.to_byte_array(), &pushes[signature], key);
+            }
+            nested @ (Kind::Wpkh | Kind::ShWpkh) => {
+                let hash = PublicKey::from_slice(witness[1]).unwrap().wpubkey_hash().unwrap();
+                let program = ScriptBuf::new_p2wpkh(&hash);
+                if nested == Kind::ShWpkh {
+                    assert_eq!(*script, program.to_p2sh());
+                    assert_eq!(pushes, [program.to_bytes()]);
+                } else {
+                    assert_eq!(*script, program);
+                }
+                let digest = hashes.p2wpkh_signature_hash(index, &program, coin.value, kind);
+                verify(digest.unwrap().to_byte_array(), witness[0], witness[1]);
+            }
+            Kind::Wsh => {
+                let inner = ScriptBuf::from_bytes(witness[3].to_vec());
+                assert_eq!(*script, inner.to_p2wsh());
+                let digest = hashes.p2wsh_signature_hash(index, &inner, coin.value, kind).unwrap();
+                for (place, at) in [(1, 2), (2, 36)] {
+                    verify(digest.to_byte_array(), witness[place], &witness[3][at..at + 33]);
+                }
+            }
+            Kind::Tr => {
+                let kind = TapSighashType::Default;
+                let digest = hashes.taproot_key_spend_signature_hash(index, &prevouts, kind);
+                tap(digest.unwrap().to_byte_array(), witness[0], &script.as_bytes()[2..]);
+            }
+            Kind::TrScript => {
+                let leaf = ScriptBuf::from_bytes(witness[1].to_vec());
+                let control = ControlBlock::decode(witness[2]).unwrap();
+                let output = XOnlyPublicKey::from_slice(&script.as_bytes()[2..]).unwrap();
+                assert!(control.verify_taproot_commitment(&secp, output, &leaf));
+                let hash = TapLeafHash::from_script(&leaf, control.leaf_version);
+                let kind = TapSighashType::Default;
+                let digest =
+                    hashes.taproot_script_spend_signature_hash(index, &prevouts, hash, kind);
+                tap(digest.unwrap().to_byte_array(), witness[0], &witness[1][1..33]);
+            }
+        }
+    }
+
+    fn coins(keys: &Keyring, plan: &TxPlan) -> Vec<TxOut> {
+        let coin = |spend: &Spend| TxOut {
+            value: Amount::from_sat(spend.value),
+            script_pubkey: ScriptBuf::from_bytes(keys.lock(spend.script).script_pubkey.clone()),
+        };
+        plan.spends.iter().map(coin).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn signatures_are_right_by_the_bitcoin_crate(plan in plan()) {
+            let (_, bytes) = written(&SIGNED, &plan);
+            let tx: Transaction = deserialize(&bytes[3..]).unwrap();
+            let coins = coins(&SIGNED, &plan);
+            (0..plan.spends.len()).for_each(|index| check(&tx, index, &plan, &coins));
+        }
+
+        #[test]
+        fn what_is_written_is_what_was_planned(plan in plan(), signed: bool) {
+            let keys = if signed { &*SIGNED } else { &*UNSIGNED };
+            let (written, bytes) = written(keys, &plan);
+            let tx: Transaction = deserialize(&bytes[3..]).unwrap();
+            prop_assert_eq!(written.whole.clone(), 3..bytes.len());
+            let id = sha256d(&written.id_pieces(&bytes).concat());
+            prop_assert_eq!(id, tx.compute_txid().to_byte_array());
+            prop_assert_eq!(tx.lock_time.to_consensus_u32(), plan.lock_time);
+            for (input, spend) in tx.input.iter().zip(&plan.spends) {
+                let txid = input.previous_output.txid.to_byte_array();
+                prop_assert_eq!(txid, TXIDS[spend.slot as usize]);
+                prop_assert_eq!(input.previous_output.vout, spend.vout);
+            }
+            let paid = tx.output.iter().filter(|output| !output.script_pubkey.is_op_return());
+            let wanted = plan.outputs.iter().filter_map(|output| match output {
+                Output::Pay { value, script } => Some((*value, &keys.lock(*script).script_pubkey)),
+                Output::Data { .. } => None,
+            });
+            let paid = paid.map(|output| (output.value.to_sat(), output.script_pubkey.to_bytes()));
+            prop_assert!(paid.eq(wanted.map(|(value, script)| (value, script.clone()))));
+        }
+
+        /// A block that has room for what is planned has room for what is written.
+        #[test]
+        fn nothing_costs_more_than_was_thought(plan in plan(), signed: bool) {
+            let keys = if signed { &*SIGNED } else { &*UNSIGNED };
+            let (_, bytes) = written(keys, &plan);
+            let tx: Transaction = deserialize(&bytes[3..]).unwrap();
+            let mut room = cost::Room::new(4_000_000);
+            let all = room.weight;
+            let data = plan.outputs.iter().find_map(|output| match output {
+                Output::Data { len, .. } => Some(*len),
+                Output::Pay { .. } => None,
+            });
+            let wanted = Wanted { inputs: tx.input.len(), payments: tx.output.len(), data };
+            room.take(cost::of_transaction(&wanted)).unwrap();
+            for output in &plan.outputs {
+                if let Output::Pay { script, .. } = output {
+                    room.take(cost::of_payment(keys, *script)).unwrap();
+                }
+            }
+            for spend in &plan.spends {
+                room.take(cost::of_spend(keys, spend.script)).unwrap();
+            }
+            let (thought, weight) = (all - room.weight, tx.weight().to_wu());
+            prop_assert!(weight <= thought, "{weight} of {thought}");
+            // Signatures are up to two bytes shorter, lengths up to two, and legacy ones count four
+            // times; without a witness there is neither marker nor flag.
+            prop_assert!(thought - weight <= 2 + 16 * plan.spends.len() as u64, "{weight} of {thought}");
+            let legacy: u32 = tx.output.iter().map(|o| legacy_sigops(o.script_pubkey.as_bytes())).sum();
+            let coins = coins(keys, &plan);
+            let sigops = tx.total_sigop_cost(|outpoint| {
+                let index = tx.input.iter().position(|input| input.previous_output == *outpoint);
+                index.map(|index| coins[index].clone())
+            });
+            prop_assert!(sigops >= 4 * legacy as usize);
+            let unique: std::collections::HashSet<_> =
+                tx.input.iter().map(|input| input.previous_output).collect();
+            if unique.len() == tx.input.len() {
+                prop_assert_eq!(room.sigops_taken(), sigops as u64);
+            }
+        }
+    }
+}

@@ -65,6 +65,7 @@ fn outcome(chain: &Chain) -> Outcome {
         threads: 2,
         memory_bytes: 64 << 20,
         segment_bytes: None,
+        checkpoint_interval: Duration::ZERO,
         now: 4_000_000_000,
         verifier: None,
         workdir: &DirStorage::new(work.path()),
