@@ -1,13 +1,13 @@
-//! How fast coins are hashed: MuHash inserts and its final division, `hash_serialized_3`, and the
-//! stored form of coins.
+//! How fast coins are hashed: MuHash one by one and in batches, its final division,
+//! `hash_serialized_3`, and the stored form of coins.
 //!
 //! `cargo run --release -p apus-chain --example utxo_hash_speed`
 
 #![allow(clippy::print_stdout)]
 
 use apus_chain::{
-    CoinRef, HashSerialized3, MuHash, OutPoint, Reader, Txid, read_coin_strict, skip_coin,
-    write_coin, write_utxo_element,
+    CoinRef, HashSerialized3, MuHash, MuHashBatch, OutPoint, Reader, Txid, read_coin_strict,
+    skip_coin, write_coin, write_utxo_element,
 };
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -57,6 +57,27 @@ fn main() {
         black_box(hash);
     });
     report("muhash insert", COINS, elements, time);
+
+    let time = best(200, || {
+        let mut batch = MuHashBatch::new();
+        for (outpoint, coin) in &coins {
+            element.clear();
+            write_utxo_element(&mut element, outpoint, *coin);
+            batch.insert(&element);
+        }
+        black_box(batch.finish());
+    });
+    report("muhash batch of coins", COINS, elements, time);
+
+    let time = best(200, || {
+        let mut batch = MuHashBatch::new();
+        for (outpoint, _) in &coins {
+            batch.insert(&outpoint.to_bytes());
+            batch.remove(&outpoint.to_bytes());
+        }
+        black_box(batch.finish());
+    });
+    report("muhash batch of outpoints, both", 2 * COINS, 72 * COINS as usize, time);
 
     let mut hash = MuHash::new();
     hash.remove(b"something to divide by");
