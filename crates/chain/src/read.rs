@@ -186,6 +186,9 @@ pub fn write_compact_size(out: &mut Vec<u8>, value: u64) {
 
 /// Appends `value` as Core's VARINT.
 pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
+    if value <= 0x7f {
+        return out.push(value as u8);
+    }
     // A u64 takes ten groups of seven bits at most; they come out last group first.
     let mut groups = [0u8; 10];
     let mut first = groups.len() - 1;

@@ -24,6 +24,7 @@ const MULTISIG_SIGOPS: u32 = 20;
 
 /// Signature operations as Core counts them before it knows what is spent
 /// (`script/script.cpp`, `GetSigOpCount(false)`): up to the first push that runs past the end.
+#[inline]
 pub fn legacy_sigops(script: &[u8]) -> u32 {
     match script {
         // The forms that nearly all scripts have, which need not be walked through: nothing,

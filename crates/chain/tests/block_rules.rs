@@ -227,6 +227,23 @@ fn no_coin_is_spent_twice_in_a_transaction() {
     }
 }
 
+/// Coins that look the same where many are compared quickly are different coins all the same.
+#[test]
+fn coins_with_one_fingerprint_are_not_one_coin() {
+    let mut inputs: Vec<_> = (0..12u32).map(|vout| input(1, vout)).collect();
+    let start = |n: u64| {
+        let mut txid = [7; 32];
+        txid[..8].copy_from_slice(&n.to_le_bytes());
+        Txid::from_byte_array(txid)
+    };
+    inputs[3].previous_output = OutPoint { txid: start(5), vout: 1 };
+    let same = 5u64.wrapping_sub(0x9e37_79b9_7f4a_7c15);
+    inputs[9].previous_output = OutPoint { txid: start(same), vout: 2 };
+    assert_eq!(check(&block(vec![coinbase(HEIGHT), tx(inputs.clone())])), Ok(()));
+    inputs[4].previous_output = inputs[9].previous_output;
+    assert_eq!(tx_error(tx(inputs)), TxError::DuplicateInputs);
+}
+
 #[test]
 fn only_a_coinbase_has_a_null_input() {
     assert_eq!(

@@ -155,6 +155,14 @@ fn merge_once(
     })
 }
 
+/// The first record of a run: by its txid, of which eight bytes nearly always decide.
+type Head = Reverse<(u64, [u8; 32], usize)>;
+
+fn head(txid: [u8; 32], index: usize) -> Head {
+    let prefix = txid.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    Reverse((prefix, txid, index))
+}
+
 fn merge_readers(
     storage: &dyn Storage,
     runs: &[RunInfo],
@@ -166,13 +174,13 @@ fn merge_readers(
     for (index, run) in runs.iter().enumerate() {
         let mut reader = RunReader::open(storage, run, budget)?;
         if reader.next(storage)? {
-            heads.push(Reverse((reader.txid(), index)));
+            heads.push(head(reader.txid(), index));
         }
         readers.push(reader);
     }
     let mut last: Option<[u8; 32]> = None;
-    while let Some(mut head) = heads.peek_mut() {
-        let Reverse((txid, index)) = *head;
+    while let Some(mut first) = heads.peek_mut() {
+        let Reverse((_, txid, index)) = *first;
         if last == Some(txid) {
             return Err(SyncError::DuplicateTransaction { txid: Txid(txid) });
         }
@@ -180,9 +188,9 @@ fn merge_readers(
         let reader = &mut readers[index];
         each(reader.record())?;
         if reader.next(storage)? {
-            *head = Reverse((reader.txid(), index));
+            *first = head(reader.txid(), index);
         } else {
-            PeekMut::pop(head);
+            PeekMut::pop(first);
         }
     }
     Ok(())

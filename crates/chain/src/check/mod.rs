@@ -18,7 +18,6 @@ use crate::hashes::{BlockHash, Txid};
 use crate::header::Header;
 use crate::height::Height;
 use crate::merkle::{Merkle, MerkleScratch, merkle_root};
-use crate::outpoint::OutPoint;
 use crate::params::Params;
 use crate::script::height_push;
 use crate::signet::check_signet_solution;
@@ -89,7 +88,7 @@ pub struct BlockChecker {
     txids: Vec<[u8; 32]>,
     merkle: MerkleScratch,
     witness: WitnessScratch,
-    outpoints: Vec<[u8; OutPoint::SIZE]>,
+    fingerprints: Vec<u64>,
 }
 
 impl BlockChecker {
@@ -104,7 +103,7 @@ impl BlockChecker {
         raw: &'a [u8],
         context: &BlockContext<'_>,
     ) -> Result<BlockBytes<'a>, BlockError> {
-        let Self { layout, txids, merkle, witness, outpoints } = self;
+        let Self { layout, txids, merkle, witness, fingerprints } = self;
         let view = layout.read(raw)?;
         let found = view.hash();
         if found != context.hash {
@@ -115,7 +114,8 @@ impl BlockChecker {
         hash_transactions(&view, commitment.is_some(), txids, witness);
         check_signet(&view, txids, context)?;
         check_merkle_root(&view, txids, merkle)?;
-        let survey = Survey::of(&view, context.height, locktime_cutoff(&view, context), outpoints);
+        let survey =
+            Survey::of(&view, context.height, locktime_cutoff(&view, context), fingerprints);
         check_shape(&view, &survey)?;
         check_transactions(&survey, txids)?;
         check_coinbase_height(&view, context)?;

@@ -6,7 +6,6 @@
 use super::error::TxError;
 use super::transaction::{check_transaction, is_final};
 use crate::block::{BlockView, TxView};
-use crate::outpoint::OutPoint;
 use crate::script::legacy_sigops;
 
 /// What was found. Places count transactions from the start of the block.
@@ -35,7 +34,7 @@ impl Survey {
         view: &BlockView<'_>,
         height: u32,
         cutoff: u32,
-        scratch: &mut Vec<[u8; OutPoint::SIZE]>,
+        scratch: &mut Vec<u64>,
     ) -> Self {
         let mut survey = Self { stripped_size: view.raw().len(), ..Self::default() };
         for (index, tx) in view.txs().enumerate() {
