@@ -124,7 +124,11 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         expect_new(folder)?;
     }
     let bitcoind = match args.against {
-        Some(Against::Bitcoind) => Some(node::find(args.bitcoind.as_deref())?),
+        Some(Against::Bitcoind) => {
+            let program = node::find(args.bitcoind.as_deref())?;
+            node::version(&program)?;
+            Some(program)
+        }
         None => None,
     };
     let program = env::current_exe()
@@ -204,7 +208,18 @@ fn chains(
     interrupt: &AtomicBool,
 ) -> Result<Vec<Chain>, Failure> {
     if !args.chain_dir.is_empty() {
-        return args.chain_dir.iter().map(|folder| Ok(Chain::in_folder(folder)?)).collect();
+        let mut chains: Vec<Chain> = Vec::new();
+        for folder in &args.chain_dir {
+            let chain = Chain::in_folder(folder)?;
+            if chains.iter().any(|other| other.name == chain.name) {
+                return Err(Failure::usage(format!(
+                    "two chains are called {}: give their folders other names",
+                    chain.name
+                )));
+            }
+            chains.push(chain);
+        }
+        return Ok(chains);
     }
     let folder = scratch.join(format!("chain-{}", profile.name));
     let options = Options {

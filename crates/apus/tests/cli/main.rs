@@ -15,6 +15,8 @@ mod desk;
 mod fixtures;
 mod full_disk;
 mod help;
+#[cfg(feature = "bench")]
+mod measure;
 mod pipes;
 #[cfg(feature = "bench")]
 mod plot;

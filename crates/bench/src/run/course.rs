@@ -47,7 +47,6 @@ impl<'a> Course<'a> {
     /// Makes everything ready that is not timed.
     pub(super) fn prepare(
         plan: &Plan<'_>,
-        index: usize,
         chain: &'a Chain,
         interrupt: &AtomicBool,
         each: &mut dyn FnMut(Event<'_>),
@@ -57,8 +56,7 @@ impl<'a> Course<'a> {
         let node = match plan.bitcoind {
             Some(program) => {
                 each(Event::Preparing(&chain.name));
-                let folder = plan.scratch.join(format!("bitcoind-{index}-{}", chain.name));
-                Some(Folder::prepare(program, chain, &folder, interrupt)?)
+                Some(Folder::prepare(program, chain, plan.scratch, interrupt)?)
             }
             None => None,
         };

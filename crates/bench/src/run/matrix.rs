@@ -4,6 +4,7 @@
 //! else in this crate names an engine or a profile.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// An engine with what can be varied about it.
@@ -158,7 +159,44 @@ impl Subject {
     }
 }
 
+/// How subjects are called where room is short: engines and validations are named only if there is
+/// more than one of them.
+pub struct Names {
+    engines: bool,
+    validations: bool,
+}
+
+impl Names {
+    /// Names for these.
+    pub fn of<'a>(subjects: impl IntoIterator<Item = &'a Subject>) -> Self {
+        let (mut engines, mut validations) = (BTreeSet::new(), BTreeSet::new());
+        for subject in subjects {
+            if let Subject::Apus { engine, validation, .. } = subject {
+                engines.insert(engine);
+                validations.insert(validation);
+            }
+        }
+        Self { engines: engines.len() > 1, validations: validations.len() > 1 }
+    }
+
+    /// What one of them is called.
+    pub fn name(&self, subject: &Subject) -> String {
+        let Subject::Apus { engine, validation, aggregate, par, dbcache_mib, output } = subject
+        else {
+            return subject.to_string();
+        };
+        let mut words = vec!["apus"];
+        words.extend(self.engines.then_some(engine.as_str()));
+        words.extend(self.validations.then_some(validation.as_str()));
+        let (par, dbcache) = (format!("par={par}"), format!("dbcache={dbcache_mib}"));
+        words.extend([aggregate.as_str(), &par, &dbcache]);
+        words.extend((output != "null").then_some(output.as_str()));
+        words.join(" ")
+    }
+}
+
 impl fmt::Display for Subject {
+    /// In full.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Apus { engine, validation, aggregate, par, dbcache_mib, output } => {
@@ -252,6 +290,21 @@ mod tests {
         // One core: one thread is all threads.
         assert_eq!(subjects(&full.grids(), 1).len(), 5);
         assert!(Profile::named("slow").is_none());
+    }
+
+    #[test]
+    fn names_say_what_differs() {
+        let all = subjects(&Profile::named("full").unwrap().grids(), 2);
+        let names = Names::of(&all);
+        assert_eq!(names.name(&all[0]), "apus none par=1 dbcache=450");
+        assert_eq!(names.name(&all[6]), "apus sha256 par=2 dbcache=450 snapshot");
+        let mut other = all[0].clone();
+        if let Subject::Apus { engine, .. } = &mut other {
+            *engine = "utxo".to_owned();
+        }
+        let names = Names::of([&all[0], &other]);
+        assert_eq!(names.name(&other), "apus utxo none par=1 dbcache=450");
+        assert_eq!(names.name(&Subject::Bitcoind { dbcache_mib: 4 }), "bitcoind dbcache=4");
     }
 
     #[test]

@@ -148,3 +148,59 @@ pub struct Scaling {
     /// Median wall time of one thread over that of all.
     pub times_faster: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::floor::Floor;
+    use crate::run::testing::record;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    fn keys(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                // Its own page tells of a manifest.
+                for (key, value) in fields.iter().filter(|(key, _)| *key != "manifest") {
+                    found.insert(key.clone());
+                    keys(value, found);
+                }
+            }
+            Value::Array(values) => values.iter().for_each(|value| keys(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_field_is_documented() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats/bench.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let record = record(&["a"]);
+        let floor = Floor {
+            version: VERSION,
+            machine: record.machine.clone(),
+            limits: record.limits.clone().unwrap(),
+            chain: record.chains[0].floor.clone(),
+        };
+        let mut found = BTreeSet::new();
+        keys(&serde_json::to_value(&record).unwrap(), &mut found);
+        keys(&serde_json::to_value(&floor).unwrap(), &mut found);
+        assert!(found.len() > 90, "{found:?}");
+        for key in found {
+            assert!(page.contains(&format!("`{key}`")), "docs/formats/bench.md lacks `{key}`");
+        }
+    }
+
+    #[test]
+    fn what_was_written_can_be_read() {
+        let record = record(&["a", "b"]);
+        let text = serde_json::to_string(&record).unwrap();
+        let read: Record = serde_json::from_str(&text).unwrap();
+        // The last digit of a float may differ.
+        assert_eq!(read.chains[1].measured.len(), record.chains[1].measured.len());
+        assert_eq!(read.chains[0].measured[0].runs, record.chains[0].measured[0].runs);
+        assert_eq!((read.machine, read.limits), (record.machine, record.limits));
+        let other = text.replace("\"version\"", "\"further\": [1], \"version\"");
+        assert!(serde_json::from_str::<Record>(&other).is_ok(), "fields may be added");
+    }
+}

@@ -97,8 +97,8 @@ pub fn session(
     // Asked before anything here makes a load of its own.
     let machine = Machine::here();
     let mut courses = Vec::new();
-    for (index, chain) in plan.chains.iter().enumerate() {
-        courses.push(Course::prepare(plan, index, chain, interrupt, each)?);
+    for chain in &plan.chains {
+        courses.push(Course::prepare(plan, chain, interrupt, each)?);
     }
     let files: Vec<PathBuf> =
         courses.iter().flat_map(|course| course.files().iter().cloned()).collect();

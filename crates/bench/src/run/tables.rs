@@ -1,7 +1,7 @@
 //! A [`Record`] for people: [`tables`], [`notes`], and both as [`markdown`].
 
 use super::cache::PageCache;
-use super::matrix::Subject;
+use super::matrix::{Names, Subject};
 use super::record::{ChainRecord, Measured, Record};
 use super::stats::Spread;
 use super::table::{Table, bytes, grouped};
@@ -10,17 +10,18 @@ use crate::floor;
 /// All tables of a record: of each chain, then of all chains together.
 pub fn tables(record: &Record) -> Vec<Table> {
     let mut tables = Vec::new();
+    let names = Names::of(subjects(record));
     for chain in &record.chains {
         tables.push(results(record, chain));
         if !record.timed {
             continue;
         }
-        tables.push(times(chain));
+        tables.push(times(chain, &names));
         if !chain.ratios.is_empty() {
-            tables.push(ratios(chain));
+            tables.push(ratios(chain, &names));
         }
         if !chain.scaling.is_empty() {
-            tables.push(scaling(chain));
+            tables.push(scaling(chain, &names));
         }
         if let (Some(floor), Some(limits)) = (&chain.floor, &record.limits) {
             tables.push(floor::items(floor, limits));
@@ -28,12 +29,17 @@ pub fn tables(record: &Record) -> Vec<Table> {
         }
     }
     if record.timed && record.chains.len() > 1 {
-        tables.push(lengths(record));
+        tables.push(lengths(record, &names));
     }
     if let Some(limits) = record.limits.as_ref().filter(|_| record.timed) {
         tables.extend(floor::limits(limits));
     }
     tables
+}
+
+/// All subjects, on whichever chain.
+fn subjects(record: &Record) -> impl Iterator<Item = &Subject> {
+    record.chains.iter().flat_map(|chain| chain.measured.iter().map(|it| &it.subject))
 }
 
 /// What everybody agreed on.
@@ -73,7 +79,7 @@ fn seconds(spread: Spread) -> [String; 2] {
     [format!("{median:.3}"), format!("{min:.3}–{max:.3}")]
 }
 
-fn times(chain: &ChainRecord) -> Table {
+fn times(chain: &ChainRecord, names: &Names) -> Table {
     let title = format!("{}: wall time of the whole process", chain.chain);
     let columns = [
         "run",
@@ -89,7 +95,7 @@ fn times(chain: &ChainRecord) -> Table {
     for measured in &chain.measured {
         let [wall, spread] = seconds(measured.wall_seconds);
         table.row([
-            measured.subject.to_string(),
+            names.name(&measured.subject),
             wall,
             spread,
             format!("{:.2}", measured.cpu_seconds.median),
@@ -106,14 +112,14 @@ fn none() -> String {
     "-".to_owned()
 }
 
-fn ratios(chain: &ChainRecord) -> Table {
+fn ratios(chain: &ChainRecord, names: &Names) -> Table {
     let title = format!("{}: times faster than bitcoind with the same -dbcache", chain.chain);
     let mut table = Table::new(title, &["run", "against", "times faster", "least–greatest"]);
     for ratio in &chain.ratios {
         let Spread { median, min, max } = ratio.times_faster;
         table.row([
-            ratio.apus.to_string(),
-            ratio.bitcoind.to_string(),
+            names.name(&ratio.apus),
+            names.name(&ratio.bitcoind),
             format!("{median:.1}"),
             format!("{min:.1}–{max:.1}"),
         ]);
@@ -121,12 +127,12 @@ fn ratios(chain: &ChainRecord) -> Table {
     table
 }
 
-fn scaling(chain: &ChainRecord) -> Table {
+fn scaling(chain: &ChainRecord, names: &Names) -> Table {
     let title = format!("{}: times faster than with one thread", chain.chain);
     let mut table = Table::new(title, &["run", "threads", "times faster"]);
     for scaling in &chain.scaling {
         table.row([
-            scaling.subject.to_string(),
+            names.name(&scaling.subject),
             scaling.threads.to_string(),
             format!("{:.2}", scaling.times_faster),
         ]);
@@ -135,7 +141,7 @@ fn scaling(chain: &ChainRecord) -> Table {
 }
 
 /// Speed of each subject on each chain: flat if it does not depend on the length.
-fn lengths(record: &Record) -> Table {
+fn lengths(record: &Record, names: &Names) -> Table {
     let mut columns = vec!["bytes/s".to_owned()];
     columns.extend(
         record
@@ -156,7 +162,7 @@ fn lengths(record: &Record) -> Table {
             let found = chain.measured.iter().find(same);
             found.map_or_else(none, |measured| bytes(measured.bytes_per_second))
         };
-        table.row(std::iter::once(subject.to_string()).chain(record.chains.iter().map(on)));
+        table.row(std::iter::once(names.name(subject)).chain(record.chains.iter().map(on)));
     }
     table
 }
@@ -164,7 +170,6 @@ fn lengths(record: &Record) -> Table {
 /// What has to be known beside the numbers.
 pub(super) fn notes(record: &Record) -> Vec<String> {
     let mut notes = Vec::new();
-    let subjects = || record.chains.iter().flat_map(|it| it.measured.iter().map(|it| &it.subject));
     notes.push(match (record.page_cache, record.cached_share) {
         (PageCache::Dropped, _) => "The block files were dropped from the page cache before each \
                                     run."
@@ -195,14 +200,16 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
              several threads too low."
         ));
     }
-    if subjects().any(|it| matches!(it, Subject::Apus { aggregate, .. } if aggregate == "none")) {
+    if subjects(record)
+        .any(|it| matches!(it, Subject::Apus { aggregate, .. } if aggregate == "none"))
+    {
         notes.push(
             "Aggregate none sums nothing and so proves nothing: it is the bound for what a proof can \
              cost."
                 .to_owned(),
         );
     }
-    if subjects().any(|it| matches!(it, Subject::Bitcoind { .. })) {
+    if subjects(record).any(|it| matches!(it, Subject::Bitcoind { .. })) {
         notes.extend(NODE_NOTES.iter().map(|note| (*note).to_owned()));
     }
     notes
@@ -259,4 +266,62 @@ pub fn markdown(record: &Record) -> String {
         page.push_str(&table.markdown());
     }
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::testing::record;
+
+    #[test]
+    fn a_page_has_all_that_was_asked_for() {
+        let page = markdown(&record(&["short", "long"]));
+        for words in [
+            "# Benchmark of 2026-11-22T00:34:51Z",
+            "| bitcoind | Bitcoin Core |",
+            "- a note",
+            "### short: the same result in 9 runs",
+            "has the same set (Bitcoin Core)",
+            // 800 MB in 2 s, a million transactions; the floor on two threads is 1 s to parse and
+            // 1 s to read.
+            "par=2 dbcache=450 | 2.000 | 1.500–2.500 | 2.00 | 400 MB | 2000 | 50.0 MB | 1.00 |",
+            "### long: times faster than bitcoind with the same -dbcache",
+            "| bitcoind dbcache=450 | 40.0 | 40.0–40.0 |",
+            "### short: times faster than with one thread",
+            "par=2 dbcache=450 | 2 | 2.00 |",
+            "### Floor, summed up",
+            "### Speed by length",
+            "| bytes/s | short (800 MB) | long (800 MB) |",
+            "### SHA-256 compressions",
+        ] {
+            assert!(page.contains(words), "{words} is not in {page}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_timed_shows_no_time() {
+        let record = Record { timed: false, ..record(&["short"]) };
+        assert_eq!(tables(&record).len(), 1);
+        assert!(!markdown(&record).contains("wall"));
+    }
+
+    #[test]
+    fn notes_say_what_numbers_are_worth() {
+        let told = |record: &Record, words: &str| notes(record).iter().any(|it| it.contains(words));
+        let mut warm = record(&["short"]);
+        warm.machine.load = Some(0.0);
+        assert!(told(&warm, "BIP-30") && told(&warm, "were in the page cache"));
+        assert!(!told(&warm, "busy") && !told(&warm, "Aggregate none"));
+        let mut other = record(&["short"]);
+        other.machine.load = Some(7.0);
+        other.chains[0].measured.retain(|it| matches!(it.subject, Subject::Apus { .. }));
+        assert!(told(&other, "(load 7.0)") && !told(&other, "BIP-30"));
+        assert!(told(&Record { cached_share: Some(0.5), ..record(&["a"]) }, "only 50 %"));
+        assert!(told(&Record { cached_share: None, ..record(&["a"]) }, "is unknown"));
+        let cold = Record { page_cache: PageCache::Dropped, ..record(&["a"]) };
+        assert!(told(&cold, "were dropped"));
+        let mut none = record(&["a"]);
+        none.chains[0].measured[0].subject = crate::run::testing::apus("none", 1);
+        assert!(told(&none, "Aggregate none"));
+    }
 }

@@ -1,5 +1,12 @@
 //! Made-up values that several tests use.
 
+use super::cache::PageCache;
+use super::derive;
+use super::machine::Machine;
+use super::matrix::Subject;
+use super::record::{ChainRecord, Counts, OneRun, Record, VERSION};
+use super::report::{PhaseTime, SetResult};
+use crate::floor::{ChainFloor, KernelRates, Limits, Rate, Work};
 use crate::manifest::{self, Manifest};
 
 /// A chain on which a node can be timed.
@@ -25,5 +32,118 @@ pub(super) fn manifest() -> Manifest {
         bytes: 7,
         scripts: Default::default(),
         spent_within: Default::default(),
+    }
+}
+
+/// A run of Apus.
+pub(super) fn apus(aggregate: &str, par: usize) -> Subject {
+    Subject::Apus {
+        engine: "swiftsync".to_owned(),
+        validation: "assumevalid".to_owned(),
+        aggregate: aggregate.to_owned(),
+        par,
+        dbcache_mib: 450,
+        output: "null".to_owned(),
+    }
+}
+
+/// Some two hundred to a second for one thread of everything.
+fn limits() -> Limits {
+    let rate = Rate { one_thread: 2e8, all_threads: 4e8 };
+    Limits {
+        threads: 2,
+        copy_large: rate,
+        copy_cached: rate,
+        read: rate,
+        obfuscation: rate,
+        parse: rate,
+        muhash: rate,
+        write: rate,
+        kernels: vec![KernelRates {
+            kernel: "avx512".to_owned(),
+            transactions: rate,
+            transactions_of_one_length: rate,
+            merkle_nodes: rate,
+            outpoints: rate,
+            stream: rate,
+        }],
+    }
+}
+
+/// A benchmark of chains that are called so: Apus with one thread takes 4 seconds for each, with
+/// two 2, and bitcoind 80.
+pub(super) fn record(chains: &[&str]) -> Record {
+    let set = SetResult {
+        stop_height: 2_400,
+        stop_hash: "ab".to_owned(),
+        coins: 2,
+        total_amount_sat: 3,
+        muhash: "mu".to_owned(),
+        hash_serialized_3: "hs".to_owned(),
+    };
+    let counts = Counts {
+        blocks: 2_400,
+        transactions: 1_000_000,
+        inputs: 5,
+        outputs: 6,
+        bytes: 800_000_000,
+    };
+    let work = Work { bytes: 400_000_000, ..Work::default() };
+    let floor = ChainFloor::new(work, &limits()).unwrap();
+    let chain = |name: &&str| {
+        let subjects = [
+            (apus("sha256", 1), 4.0),
+            (apus("sha256", 2), 2.0),
+            (Subject::Bitcoind { dbcache_mib: 450 }, 80.0),
+        ];
+        let mut measured: Vec<_> = subjects
+            .iter()
+            .map(|(subject, wall)| {
+                // All times are sums of powers of two, which JSON keeps to the last digit.
+                let runs = [1.0, 1.25, 0.75].map(|factor| wall * factor);
+                let runs = (1..).zip(runs).map(|(round, wall_seconds)| run(round, wall_seconds));
+                derive::measured(subject, vec!["CHAIN".to_owned()], runs.collect(), &counts)
+                    .unwrap()
+            })
+            .collect();
+        derive::over_floor(&mut measured, &floor, 2);
+        ChainRecord {
+            chain: (*name).to_owned(),
+            manifest: Some(manifest()),
+            counts,
+            set: set.clone(),
+            bitcoind_set: Some(set.clone()),
+            floor: Some(floor.clone()),
+            ratios: derive::ratios(&measured),
+            scaling: derive::scaling(&measured),
+            measured,
+        }
+    };
+    Record {
+        version: VERSION,
+        date: "2026-11-22T00:34:51Z".to_owned(),
+        profile: "full".to_owned(),
+        timed: true,
+        command: vec!["apus".to_owned(), "bench".to_owned()],
+        apus: "0.1.0".to_owned(),
+        bitcoind: Some("Bitcoin Core".to_owned()),
+        machine: Machine::here(),
+        page_cache: PageCache::Warm,
+        cached_share: Some(1.0),
+        rounds: 3,
+        limits: Some(limits()),
+        chains: chains.iter().map(chain).collect(),
+        notes: vec!["a note".to_owned()],
+    }
+}
+
+fn run(round: u32, wall_seconds: f64) -> OneRun {
+    OneRun {
+        round,
+        wall_seconds,
+        cpu_seconds: wall_seconds,
+        rss_peak_bytes: Some(50_000_000),
+        phases: vec![PhaseTime { phase: "blocks".to_owned(), wall_seconds }],
+        connect_seconds: Some(wall_seconds),
     }
 }

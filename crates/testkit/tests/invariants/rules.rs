@@ -55,6 +55,7 @@ pub(crate) const MACHINE_PATHS: &[&str] =
 
 /// A page of `docs/formats` for each format, and the sources that write or read it.
 pub(crate) const FORMATS: &[(&str, &str)] = &[
+    ("bench.md", "crates/bench/src/run/record.rs"),
     ("blocks.md", "crates/datadir/src/files.rs"),
     ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
     ("report.md", "crates/apus/src/report.rs"),

@@ -33,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// (Core `validation.cpp`, `ConnectBlock`: "too recent relative to best header").
 const BLOCKS_IN_TWO_WEEKS: u32 = 2_016;
 
+/// What is in every folder made here, from its first moment.
+const OURS: &str = "README";
+
 /// What is written when a folder is prepared, and compared when it is used again.
 const MARK: &str = "prepared.json";
 
@@ -82,14 +85,15 @@ pub struct TimedRun {
 }
 
 impl Folder {
-    /// Makes the folder `path` ready, or finds that it is. Whatever else is in it is an error.
+    /// Makes a folder for the chain in `scratch` ready, or finds that it is.
     pub fn prepare(
         program: &Path,
         chain: &Chain,
-        path: &Path,
+        scratch: &Path,
         interrupt: &AtomicBool,
     ) -> Result<Self, RunError> {
         let manifest = comparable(chain)?.clone();
+        let path = scratch.join(format!("bitcoind-{:.16}", manifest.tip_hash));
         let version = version(program)?;
         let mark = Mark {
             version: version.clone(),
@@ -97,20 +101,12 @@ impl Folder {
             tip_hash: manifest.tip_hash.clone(),
             bytes: manifest.bytes,
         };
-        let folder = Self { program: program.to_owned(), version, path: path.to_owned(), manifest };
-        let marked = path.join(MARK);
+        let (marked, program) = (path.join(MARK), program.to_owned());
+        let folder = Self { program, version, path, manifest };
         if marked.is_file() && read_json::<Mark>(&marked).is_ok_and(|found| found == mark) {
             return Ok(folder);
         }
-        if path.exists() && !marked.is_file() && fs::read_dir(path).at(path)?.next().is_some() {
-            return Err(RunError::Usage(format!(
-                "{} is not empty and was not made by this command: name another folder",
-                path.display()
-            )));
-        }
-        if path.exists() {
-            fs::remove_dir_all(path).at(path)?;
-        }
+        folder.clear()?;
         folder.fill(chain)?;
         let mut command = folder.command();
         command.arg("-reindex").args(folder.until_tip());
@@ -119,6 +115,23 @@ impl Folder {
             .map_err(|error| RunError::Json { path: marked.clone(), message: error.to_string() })?;
         fs::write(&marked, text).at(&marked)?;
         Ok(folder)
+    }
+
+    /// Removes what was prepared for something else, or not to the end. What was not made here is
+    /// left alone.
+    fn clear(&self) -> Result<(), RunError> {
+        let (path, ours) = (&self.path, self.path.join(OURS));
+        if path.exists() && !ours.is_file() {
+            return Err(RunError::Usage(format!(
+                "{} is there and was not made by this command: name another folder with --dir",
+                path.display()
+            )));
+        }
+        if path.exists() {
+            fs::remove_dir_all(path).at(path)?;
+        }
+        fs::create_dir_all(path).at(path)?;
+        fs::write(&ours, "Made to measure bitcoind with; may be removed.\n").at(&ours)
     }
 
     /// Gives the folder the chain's files.
@@ -167,10 +180,12 @@ impl Folder {
         command
     }
 
-    fn until_tip(&self) -> [String; 3] {
+    /// Ends it at the tip; and after the last block in the files, should it not get there.
+    fn until_tip(&self) -> [String; 4] {
         [
             format!("-assumevalid={}", self.manifest.assumevalid_hash),
             format!("-stopatheight={}", self.manifest.height),
+            "-stopafterblockimport=1".to_owned(),
             "-server=0".to_owned(),
         ]
     }
@@ -286,8 +301,8 @@ fn comparable(chain: &Chain) -> Result<&Manifest, RunError> {
     Ok(manifest)
 }
 
-/// The first line of `-version`.
-fn version(program: &Path) -> Result<String, RunError> {
+/// The first line of what a program says when it is asked for its `-version`.
+pub fn version(program: &Path) -> Result<String, RunError> {
     let output = Command::new(program).arg("-version").stdin(Stdio::null()).output().at(program)?;
     let text = String::from_utf8_lossy(&output.stdout);
     match text.lines().next() {

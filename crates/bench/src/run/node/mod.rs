@@ -1,6 +1,6 @@
 //! Bitcoin Core's `bitcoind` beside Apus: found, given the same blocks, timed, and asked for its set.
 //!
-//! - [`find`]: which program.
+//! - [`find`]: which program; [`version`]: what it says that it is.
 //! - [`Folder`]: a data directory with the chain's blocks, prepared once; timed runs on it.
 //! - [`Log`]: what `debug.log` tells of a run.
 //! - [`rpc`]: the few questions that are asked.
@@ -15,5 +15,5 @@ mod log;
 mod rpc;
 
 pub use find::find;
-pub use folder::{Folder, TimedRun};
+pub use folder::{Folder, TimedRun, version};
 pub use log::{Log, LogError};

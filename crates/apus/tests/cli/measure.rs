@@ -1,0 +1,121 @@
+//! Measuring: floors of chains, and runs beside a real node. Numbers are looked at, times never.
+
+use crate::desk::{Desk, MAIN, REGTEST};
+use apus_testkit::bitcoind;
+use serde_json::Value;
+use std::fs;
+
+#[test]
+fn commands_that_measure_show_examples() {
+    let desk = Desk::empty();
+    for command in ["bench floor", "bench run"] {
+        let example = format!("apus {command} ");
+        let ended = desk.apus(&format!("{command} --help")).succeeds();
+        ended.says(&["Examples:\n", &example]);
+    }
+}
+
+#[test]
+fn a_small_chain_gives_the_same_set_everywhere() {
+    let desk = Desk::empty();
+    let line = format!(
+        "bench run --profile quick --against bitcoind --bitcoind {} --json all.json --markdown \
+         all.md --svg all.svg --record record",
+        bitcoind::find().display()
+    );
+    desk.apus(&line).succeeds().says(&["the same result in 13 runs", "has the same set", "BIP-30"]);
+    let record = desk.json("record/run.json");
+    assert_eq!(record, desk.json("all.json"));
+    assert_eq!(desk.read("record/run.md"), desk.read("all.md"));
+    assert_eq!(desk.read("record/run.svg"), desk.read("all.svg"));
+
+    let chain = &record["chains"][0];
+    assert_eq!(chain["set"], chain["bitcoind_set"]);
+    assert_eq!(chain["set"]["coins"], chain["manifest"]["coins"]);
+    assert_eq!(chain["counts"]["bytes"], chain["manifest"]["bytes"]);
+    assert_eq!(chain["manifest"]["signed"], true);
+    let measured = chain["measured"].as_array().unwrap();
+    assert_eq!(measured.len(), 13);
+    for measured in measured {
+        assert!(measured["wall_seconds"]["min"].as_f64().unwrap() > 0.0, "{measured}");
+        assert!(measured["rss_peak_bytes"].as_u64().unwrap() > 1_000_000, "{measured}");
+    }
+    // Little work: no ratio is told to anybody.
+    assert_eq!(record["timed"], false);
+    let here = desk.path("").display().to_string();
+    assert!(!record.to_string().contains(here.trim_end_matches('/')), "{record}");
+
+    // Beside the record lie the reports and the node's log, which can be drawn.
+    let papers = desk.names("record");
+    assert_eq!(papers.iter().filter(|name| name.ends_with(".report.json")).count(), 12);
+    assert_eq!(papers.iter().filter(|name| name.ends_with(".debug.log")).count(), 1);
+    let drawn: Vec<String> = papers
+        .iter()
+        .filter(|name| name.ends_with(".report.json") || name.ends_with(".debug.log"))
+        .map(|name| format!("record/{name}"))
+        .collect();
+    desk.apus(&format!("plot {} --out drawn.svg", drawn.join(" "))).succeeds();
+
+    desk.apus("bench run --record record").fails(1, &["record holds something already"]);
+}
+
+#[test]
+fn a_floor_counts_what_a_run_counts() {
+    for fixture in [MAIN, REGTEST] {
+        let desk = Desk::with(fixture);
+        let chain = format!("--chain {} --blocksdir blocks", fixture.chain);
+        desk.apus(&format!("sync {chain} --hints msb.hints --report report.json")).succeeds();
+        let line = format!("bench floor {chain} --hints msb.hints --span-ms 1 --json floor.json");
+        desk.apus(&line).succeeds().says(&["SHA-256 compressions", "merkle trees", "summed up"]);
+        let (report, floor) = (desk.json("report.json"), desk.json("floor.json"));
+        let work = &floor["chain"]["work"];
+        for field in ["blocks", "bytes", "transactions", "inputs", "outputs", "coins"] {
+            assert_eq!(work[field], report[field], "{field}");
+        }
+        let of = |proof: &str| -> f64 {
+            let floors = floor["chain"]["floors"].as_array().unwrap();
+            let found = floors.iter().find(|floor| floor["aggregate"] == proof).unwrap();
+            found["run"]["one_thread_ms"].as_f64().unwrap()
+        };
+        assert!(of("none") > 0.0 && of("none") < of("sha256") && of("none") < of("muhash"));
+    }
+}
+
+#[test]
+fn a_machine_has_limits_without_a_chain() {
+    let desk = Desk::empty();
+    desk.apus("bench floor --par 3 --span-ms 1 --json floor.json").succeeds();
+    let floor = desk.json("floor.json");
+    assert_eq!((&floor["chain"], &floor["limits"]["threads"]), (&Value::Null, &3.into()));
+    let kernels = floor["limits"]["kernels"].as_array().unwrap();
+    assert!(kernels.iter().any(|kernel| kernel["kernel"] == "portable"), "{kernels:?}");
+}
+
+#[test]
+fn mistakes_are_told_before_anything_is_made() {
+    let desk = Desk::empty();
+    desk.write("file", b"");
+    for chain in ["a/same", "b/same"] {
+        fs::create_dir_all(desk.path(chain).join("blocks")).unwrap();
+        desk.write(&format!("{chain}/chain.hints"), b"");
+    }
+    for (line, said) in [
+        ("bench run --bitcoind file", &["--against"][..]),
+        ("bench run --against bitcoind --bitcoind gone", &["--bitcoind names gone"]),
+        ("bench run --against bitcoind --bitcoind file", &["file"]),
+        ("bench run --chain-dir a/same --chain-dir b/same", &["two chains are called same"]),
+        ("bench run --chain-dir gone", &["gone holds no generated chain"]),
+        ("bench run --profile slow", &["quick, full"]),
+        ("bench run --aggregate xor", &["none, sha256, muhash"]),
+        ("bench run --par 1,x", &["--par"]),
+        ("bench floor --blocksdir .", &["--hints"]),
+        ("bench floor --chain-dir gone", &["gone holds no generated chain"]),
+        ("bench floor --chain-dir . --blocksdir . --hints file", &["--chain-dir"]),
+    ] {
+        let ended = desk.start(line).wait();
+        assert_ne!(ended.code, Some(0), "{ended}");
+        for words in said {
+            assert!(ended.stderr.contains(words), "{words:?} was not said: {ended}");
+        }
+    }
+}

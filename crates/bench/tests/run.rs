@@ -1,0 +1,199 @@
+//! Benchmarks from outside: a real node on a made chain, and programs that do not agree.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+use apus_bench::maker::{self, Options};
+use apus_bench::manifest::Manifest;
+use apus_bench::run::matrix::{Grid, Subject, Threads, subjects};
+use apus_bench::run::node::Folder;
+use apus_bench::run::{Chain, Event, PageCache, Plan, Record, RunError, session};
+use apus_sync::ErrorKind;
+use apus_testkit::bitcoind;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+use tempfile::TempDir;
+
+static GO_ON: AtomicBool = AtomicBool::new(false);
+
+/// A small chain whose scripts nobody would accept.
+fn unsigned_chain() -> (TempDir, Chain) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("unsigned");
+    let options = Options { signed: false, block_weight: 100_000, ..Options::new(3, 5) };
+    maker::make(&path, &options, &GO_ON, &mut |_| {}).unwrap();
+    let chain = Chain::in_folder(&path).unwrap();
+    (folder, chain)
+}
+
+fn manifest(chain: &Chain) -> &Manifest {
+    chain.manifest.as_ref().unwrap()
+}
+
+/// All files of a chain, with their content and time of change.
+fn state(chain: &Chain) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
+    let files = fs::read_dir(&chain.blocksdir).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .chain([chain.hints.clone()])
+        .map(|path| {
+            let modified = fs::metadata(&path).unwrap().modified().unwrap();
+            (path.clone(), (fs::read(path).unwrap(), modified))
+        })
+        .collect()
+}
+
+#[test]
+fn a_node_skips_scripts_and_has_the_set_of_the_manifest() {
+    let (_folder, chain) = unsigned_chain();
+    let scratch = tempfile::tempdir().unwrap();
+    let before = state(&chain);
+    let program = bitcoind::find();
+    let node = Folder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap();
+    assert!(node.version().contains("version"), "{}", node.version());
+
+    // That it gets to the tip proves that it ran no script: these are wrong.
+    let timed = node.run(8, &GO_ON).unwrap();
+    let Manifest { height, assumevalid_height, assumevalid_hash, .. } = manifest(&chain);
+    assert_eq!(timed.log.expect(*height, assumevalid_hash, *assumevalid_height), Ok(()));
+    assert!(timed.usage.wall_seconds > timed.log.connect_seconds().unwrap());
+    assert!(timed.usage.rss_peak_bytes.unwrap() > 10_000_000, "{:?}", timed.usage);
+    let set = node.set(&GO_ON).unwrap();
+    let Manifest { tip_hash, coins, total_amount_sat, .. } = manifest(&chain);
+    assert_eq!((set.stop_height, &set.stop_hash), (*height, tip_hash));
+    assert_eq!((set.coins, set.total_amount_sat), (*coins, *total_amount_sat));
+    assert_eq!(state(&chain), before, "the chain's own files");
+
+    // A folder that is ready is used again; what stands in its place is not touched.
+    let path = fs::read_dir(scratch.path()).unwrap().next().unwrap().unwrap().path();
+    let index = |path: &Path| fs::metadata(path.join("prepared.json")).unwrap().modified().unwrap();
+    let made = index(&path);
+    Folder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap();
+    assert_eq!(index(&path), made);
+    fs::remove_file(path.join("README")).unwrap();
+    fs::remove_file(path.join("prepared.json")).unwrap();
+    let error = Folder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Usage);
+}
+
+#[test]
+fn a_node_that_runs_scripts_or_ends_elsewhere_does_not_count() {
+    let (_folder, chain) = unsigned_chain();
+    let prepare = |change: &dyn Fn(&mut Manifest)| {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut chain = chain.clone();
+        change(chain.manifest.as_mut().unwrap());
+        Folder::prepare(&bitcoind::find(), &chain, scratch.path(), &GO_ON).unwrap_err()
+    };
+    // A block that nobody has, so that scripts are run and found wrong.
+    let error = prepare(&|it| it.assumevalid_hash = it.assumevalid_hash.replace('0', "1"));
+    assert!(matches!(error, RunError::Different(_)), "{error}");
+    assert!(error.to_string().contains("connected blocks up to height"), "{error}");
+    let error = prepare(&|it| it.height += 1);
+    assert!(matches!(error, RunError::Different(_)), "{error}");
+    // Two weeks of blocks are not more than two weeks.
+    let error = prepare(&|it| it.assumevalid_height = it.height - 2_016);
+    assert!(error.to_string().contains("only 2016 blocks follow"), "{error}");
+    let without = Chain { manifest: None, ..chain.clone() };
+    let scratch = tempfile::tempdir().unwrap();
+    let error = Folder::prepare(&bitcoind::find(), &without, scratch.path(), &GO_ON).unwrap_err();
+    assert!(error.to_string().contains("without a manifest.json"), "{error}");
+    let error = Folder::prepare(Path::new("/bin/false"), &chain, scratch.path(), &GO_ON);
+    assert!(error.unwrap_err().to_string().contains("is it a bitcoind?"));
+}
+
+/// A program that reports what is in a file, with the kind of proof as one of the hashes.
+fn program(folder: &Path, report: &str) -> PathBuf {
+    let (program, template) = (folder.join("apus"), folder.join("template"));
+    fs::write(&template, report).unwrap();
+    let script = format!(
+        "#!/bin/sh\nwhile [ $# -gt 0 ]; do\n case $1 in --report) report=$2;; --aggregate) \
+         kind=$2;; esac\n shift\ndone\nsed \"s/KIND/$kind/g\" '{}' >\"$report\"\n",
+        template.display()
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+fn report(chain: &Chain, hash: &str) -> String {
+    let said = manifest(chain);
+    serde_json::json!({
+        "version": 1, "aggregate": "KIND", "stop_height": said.height,
+        "stop_hash": said.tip_hash, "coins": said.coins,
+        "total_amount_sat": said.total_amount_sat, "muhash": hash, "hash_serialized_3": "ab",
+        "transactions": said.transactions, "inputs": said.inputs, "outputs": said.outputs,
+        "bytes": said.bytes, "cpu_seconds": 0.0, "rss_peak_bytes": 1000,
+        "phases": [{"phase": "blocks", "wall_seconds": 0.5}]
+    })
+    .to_string()
+}
+
+/// Two rounds of two kinds of proof, on one chain.
+fn bench(chain: &Chain, report: &str, told: &mut Vec<String>) -> Result<Record, RunError> {
+    let scratch = tempfile::tempdir().unwrap();
+    let program = program(scratch.path(), report);
+    let grid = Grid {
+        aggregates: vec!["sha256".to_owned(), "muhash".to_owned()],
+        par: vec![Threads::Count(1)],
+        dbcache_mib: vec![450],
+        outputs: vec!["null".to_owned()],
+    };
+    let plan = Plan {
+        profile: "quick",
+        timed: true,
+        program: &program,
+        version: "0",
+        command: Vec::new(),
+        chains: vec![chain.clone()],
+        subjects: subjects(&[grid], 2),
+        bitcoind: None,
+        bitcoind_dbcache_mib: vec![450],
+        rounds: 2,
+        page_cache: PageCache::Warm,
+        floor: false,
+        scratch: scratch.path(),
+        now: 0,
+    };
+    let mut tell = |event: Event<'_>| told.push(event.to_string());
+    let (record, papers) = session(&plan, &GO_ON, &mut tell)?;
+    assert_eq!(papers.len(), 2);
+    assert!(papers.keys().all(|name| name.ends_with(".report.json")), "{papers:?}");
+    Ok(record)
+}
+
+#[test]
+fn everybody_takes_turns_and_a_record_names_no_place() {
+    let (_folder, chain) = unsigned_chain();
+    let mut told = Vec::new();
+    let record = bench(&chain, &report(&chain, "same"), &mut told).unwrap();
+    let kinds: Vec<bool> = told.iter().map(|line| line.contains("muhash")).collect();
+    assert_eq!(kinds, [false, true, true, false], "{told:?}");
+    let measured = &record.chains[0].measured;
+    assert_eq!(measured.len(), 2);
+    let rounds: Vec<u32> = measured[0].runs.iter().map(|run| run.round).collect();
+    assert_eq!(rounds, [1, 2]);
+    assert!(measured[0].arguments.contains(&"CHAIN/blocks".to_owned()));
+    assert!(
+        matches!(&measured[1].subject, Subject::Apus { aggregate, .. } if aggregate == "muhash")
+    );
+    let text = serde_json::to_string(&record).unwrap();
+    assert!(!text.contains(chain.folder.to_str().unwrap()), "{text}");
+    assert!(!text.contains(std::env::temp_dir().to_str().unwrap()), "{text}");
+}
+
+#[test]
+fn results_that_differ_end_a_benchmark_and_name_who() {
+    let (_folder, chain) = unsigned_chain();
+    let error = bench(&chain, &report(&chain, "KIND"), &mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let said = error.to_string();
+    for words in ["sha256 par=1", "muhash par=1", "round 1", "muhash sha256 and muhash"] {
+        assert!(said.contains(words), "{words} is not in {said}");
+    }
+    let wrong = report(&chain, "same").replace("\"inputs\":", "\"inputs\":1");
+    let error = bench(&chain, &wrong, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("the chain's manifest do not agree: inputs"), "{error}");
+}
