@@ -33,7 +33,7 @@ enum ChainCommand {
 
 const MAKE_EXAMPLES: &str = "\
 Examples:
-  A chain of 1 GB, and what Apus makes of it:
+  A chain of 1.1 GB, and what Apus makes of it:
     apus bench chain make --blocks 620 --seed 1 --out chain
     apus sync --chain regtest --blocksdir chain/blocks --hints chain/chain.hints
 
@@ -54,7 +54,7 @@ struct MakeArgs {
     #[arg(long, value_enum, default_value_t = Profile::MainnetLike)]
     profile: Profile,
 
-    /// How many full blocks, of some 1.7 MB each
+    /// How many full blocks, of some 1.8 MB each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: u32,
 
@@ -245,4 +245,69 @@ fn described(folder: &Path, manifest: &Manifest) -> String {
 fn share(part: u64, whole: u64) -> String {
     let percent = 100.0 * part as f64 / whole.max(1) as f64;
     format!("{} ({percent:.1} %)", grouped(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_manifest_is_told_to_people_and_every_number_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let options =
+            Options { signed: false, block_weight: 40_000, tail_blocks: 1, ..Options::new(2, 3) };
+        let made =
+            maker::make(folder.path(), &options, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        let Made::Now(manifest) = made else { panic!("the folder was empty") };
+        let text = described(Path::new("here"), &manifest);
+        for part in [
+            "here: mainnet-like, seed 3, not signed".to_owned(),
+            grouped(manifest.height.into()),
+            grouped(manifest.bytes),
+            manifest.tip_hash.clone(),
+            manifest.assumevalid_hash.clone(),
+            grouped(manifest.assumevalid_height.into()),
+            grouped(manifest.transactions),
+            grouped(manifest.inputs),
+            grouped(manifest.outputs),
+            grouped(manifest.unspendable),
+            grouped(manifest.coins),
+            grouped(manifest.total_amount_sat),
+            "p2sh_p2wpkh".to_owned(),
+            "at most 1,000 ".to_owned(),
+            format!("{} (100.0 %)", grouped(manifest.inputs)),
+        ] {
+            assert!(text.contains(&part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_progress_tells_how_far_and_how_fast() {
+        let progress = Progress {
+            blocks: 1_200,
+            blocks_total: 2_900,
+            busy: 1_000,
+            busy_total: 2_000,
+            bytes: 50_000_000,
+        };
+        let line = line(progress, Duration::from_secs(5));
+        for part in ["1,000 of 2,000 full", "1,200 of 2,900", "50.0 MB", "10.0 MB/s"] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+
+    #[test]
+    fn each_ending_has_its_exit_code() {
+        let path = PathBuf::from("x");
+        let io = MakeError::Io { path: path.clone(), source: std::io::ErrorKind::Other.into() };
+        for (error, code) in [
+            (MakeError::Occupied(path), USAGE),
+            (MakeError::Arguments(String::new()), USAGE),
+            (io, IO),
+            (MakeError::Interrupted, INTERRUPTED),
+        ] {
+            assert_eq!(Failure::from(error).code, code);
+        }
+    }
 }
