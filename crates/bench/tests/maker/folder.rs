@@ -106,3 +106,16 @@ fn arguments_that_no_chain_can_have_are_refused_before_anything_is_made() {
         assert!(!folder.exists());
     }
 }
+
+/// Numbers that were published name their chain by its arguments. Whoever changes what these give
+/// makes all of them worthless, and so gives the profile another name.
+#[test]
+fn a_chain_is_the_same_for_ever() {
+    for (signed, tip) in [
+        (true, "1e97e3a8311974fef1dc7ef48f063cacbddc0d27cab6a707accf47d8d9da2621"),
+        (false, "03214bb2c328cbc3c404d29d1b96231c6b9fa8ad64136a6a8b1ee2707d88ec1d"),
+    ] {
+        let chain = Chain::make(&Options { signed, ..small(4, 1) });
+        assert_eq!(chain.manifest.tip_hash, tip);
+    }
+}
