@@ -124,7 +124,7 @@ pub(crate) struct RunArgs {
 
     /// The longest that finished segments wait until they are made durable, in seconds: what a
     /// crash costs
-    #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 1, value_parser = clap::value_parser!(u16))]
+    #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 10, value_parser = clap::value_parser!(u16))]
     pub(crate) checkpoint_seconds: u16,
 
     /// Folder for progress; beside the first output, or in the current folder, if not given

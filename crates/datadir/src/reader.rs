@@ -18,6 +18,9 @@ pub type Each<'a> = dyn FnMut(u32, BlockLocation, &[u8]) -> ControlFlow<()> + 'a
 /// in the time that another request costs.
 const GAP_BYTES_MAX: u64 = 128 << 10;
 
+/// Read with one call and de-obfuscated while it is in the second-level cache.
+const PIECE_BYTES: usize = 256 << 10;
+
 /// Reads blocks by their places.
 #[derive(Debug)]
 pub struct BlockReader<'a> {
@@ -123,7 +126,11 @@ impl<'a> BlockReader<'a> {
         if self.buffer.len() < length {
             self.buffer = vec![0; length.max(self.buffer_bytes)];
         }
-        file.read(&handle, &mut self.buffer[..length], current.start)?;
+        let pieces = self.buffer[..length].chunks_mut(PIECE_BYTES);
+        for (piece, at) in pieces.zip((current.start..).step_by(PIECE_BYTES)) {
+            file.read(&handle, piece, at)?;
+            self.files.obfuscation().apply(piece, at);
+        }
         self.open = match next {
             Some(next) if next.file() == number => Some((number, handle)),
             // A file that cannot be opened is reported when its turn comes.
@@ -136,8 +143,7 @@ impl<'a> BlockReader<'a> {
         if let (Some((_, handle)), Some(next)) = (&self.open, next) {
             announce(handle, next.start, next.end);
         }
-        let bytes = &mut self.buffer[..length];
-        self.files.obfuscation().apply(bytes, current.start);
+        let bytes = &self.buffer[..length];
         for &(key, location) in current.blocks {
             let skip = (location.offset - current.start) as usize;
             let block = &bytes[skip..skip + location.size as usize];

@@ -11,12 +11,12 @@ use apus_hash::Sha256;
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
-/// Where a run's bytes come from.
+/// Where a run's bytes are looked at.
 enum Input {
-    /// A file, with what is to be found in it.
-    File { file: Box<dyn Read + Send>, hash: Sha256, sha256: [u8; 32] },
-    /// Memory, which needs no proof, and how much of it was read.
-    Held { bytes: Arc<Vec<u8>>, at: usize },
+    /// In a buffer that is filled from a file, with what is to be found in it.
+    File { file: Box<dyn Read + Send>, buffer: Vec<u8>, hash: Sha256, sha256: [u8; 32] },
+    /// In memory, all of them, which need no proof.
+    Held(Arc<Vec<u8>>),
 }
 
 /// One run, read from start to end.
@@ -25,8 +25,7 @@ pub(super) struct RunReader {
     input: Input,
     /// Bytes that were not read yet.
     unread: u64,
-    buffer: Vec<u8>,
-    /// What is in the buffer and not passed yet.
+    /// What can be looked at and was not passed yet.
     start: usize,
     end: usize,
     /// Length of the record at `start`; 0 before the first.
@@ -41,36 +40,36 @@ impl RunReader {
         run: &RunInfo,
         budget: MergeBudget,
     ) -> Result<Self, SyncError> {
-        let input = match &run.held {
-            Some(bytes) => Input::Held { bytes: Arc::clone(bytes), at: 0 },
-            None => Input::File {
-                file: storage.open(&run.name, 0).at(storage, &run.name)?,
-                hash: Sha256::new(),
-                sha256: run.sha256,
-            },
+        let (input, end) = match &run.held {
+            Some(bytes) => (Input::Held(Arc::clone(bytes)), bytes.len()),
+            None => {
+                let file = storage.open(&run.name, 0).at(storage, &run.name)?;
+                let buffer = vec![0; budget.buffer_bytes.max(RECORD_HEADER)];
+                (Input::File { file, buffer, hash: Sha256::new(), sha256: run.sha256 }, 0)
+            }
         };
-        Ok(Self {
-            name: run.name.clone(),
-            input,
-            unread: run.bytes,
-            buffer: vec![0; budget.buffer_bytes.max(RECORD_HEADER)],
-            start: 0,
-            end: 0,
-            record: 0,
-            last: None,
-        })
+        let unread = run.bytes - end as u64;
+        Ok(Self { name: run.name.clone(), input, unread, start: 0, end, record: 0, last: None })
+    }
+
+    /// The buffer, or all bytes.
+    fn bytes(&self) -> &[u8] {
+        match &self.input {
+            Input::File { buffer, .. } => buffer,
+            Input::Held(bytes) => bytes,
+        }
     }
 
     /// The txid of the record.
     pub(super) fn txid(&self) -> [u8; 32] {
         let mut txid = [0; 32];
-        txid.copy_from_slice(&self.buffer[self.start..self.start + 32]);
+        txid.copy_from_slice(&self.bytes()[self.start..self.start + 32]);
         txid
     }
 
     /// The whole record: txid, length, group.
     pub(super) fn record(&self) -> &[u8] {
-        &self.buffer[self.start..self.start + self.record]
+        &self.bytes()[self.start..self.start + self.record]
     }
 
     /// Moves to the next record; `false` after the last, once the whole run proved intact.
@@ -85,7 +84,7 @@ impl RunReader {
         }
         self.need(RECORD_HEADER, storage)?;
         let txid = self.txid();
-        let length = self.buffer[self.start + 32..].first_chunk();
+        let length = self.bytes()[self.start + 32..].first_chunk();
         let length = length.map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if self.last.is_some_and(|last| txid <= last) || length == 0 || length > GROUP_BYTES_MAX {
             return Err(self.damaged(storage));
@@ -100,35 +99,32 @@ impl RunReader {
         if self.end - self.start >= bytes {
             return Ok(());
         }
-        self.buffer.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
-        if (bytes - self.end) as u64 > self.unread {
+        if (bytes - (self.end - self.start)) as u64 > self.unread {
             return Err(self.damaged(storage));
         }
-        if self.buffer.len() < bytes {
-            self.buffer.resize(bytes, 0);
+        if let Input::File { buffer, .. } = &mut self.input {
+            buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            if buffer.len() < bytes {
+                buffer.resize(bytes, 0);
+            }
         }
-        let room = (self.buffer.len() - self.end) as u64;
-        self.read(room.min(self.unread) as usize, storage)
+        self.fill(storage)
     }
 
-    /// Reads so many bytes to the end of what is in the buffer.
-    fn read(&mut self, length: usize, storage: &dyn Storage) -> Result<(), SyncError> {
-        let bytes = &mut self.buffer[self.end..self.end + length];
-        let read = match &mut self.input {
-            Input::File { file, hash, .. } => file.read_exact(bytes).map(|()| hash.update(bytes)),
-            Input::Held { bytes: held, at } => {
-                bytes.copy_from_slice(&held[*at..*at + length]);
-                *at += length;
-                Ok(())
-            }
-        };
-        match read {
+    /// Reads as many bytes as there are and the buffer has room for.
+    fn fill(&mut self, storage: &dyn Storage) -> Result<(), SyncError> {
+        let Input::File { file, buffer, hash, .. } = &mut self.input else { return Ok(()) };
+        let room = &mut buffer[self.end..];
+        let length = self.unread.min(room.len() as u64) as usize;
+        let bytes = &mut room[..length];
+        match file.read_exact(bytes) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                 return Err(self.damaged(storage));
             }
             read => read.at(storage, &self.name)?,
         }
+        hash.update(bytes);
         self.end += length;
         self.unread -= length as u64;
         Ok(())
@@ -138,8 +134,7 @@ impl RunReader {
     pub(super) fn expect_rest_intact(&mut self, storage: &dyn Storage) -> Result<(), SyncError> {
         while self.unread > 0 {
             (self.start, self.end, self.record) = (0, 0, 0);
-            let length = self.unread.min(self.buffer.len() as u64) as usize;
-            self.read(length, storage)?;
+            self.fill(storage)?;
         }
         self.expect_intact(storage)
     }
