@@ -2,6 +2,7 @@
 
 use super::matrix::{Names, Subject};
 use super::record::{ChainRecord, Measured, Record};
+use super::table::bytes;
 use crate::plot::{Bar, BarsError, Picture, bars};
 
 /// Why there is no chart.
@@ -36,7 +37,9 @@ pub fn chart(record: &Record) -> Result<Picture, ChartError> {
                     rows.push(Bar::new(label, seconds, None).series(2));
                 }
             }
-            Ok(bars(&format!("Time for {}", chain.chain), "seconds", &rows)?)
+            let size = bytes(chain.counts.bytes as f64);
+            let title = format!("Wall time for {}, {size} of blocks", chain.chain);
+            Ok(bars(&title, "seconds", &rows)?)
         }
         [first, ..] => {
             let rows: Vec<Bar> = subjects(first)
@@ -79,7 +82,12 @@ mod tests {
     #[test]
     fn one_chain_shows_times_and_several_show_speeds() {
         let svg = chart(&record(&["a"])).unwrap().to_svg();
-        for words in ["Time for a", ">seconds<", ">bitcoind dbcache=450<", "floor sha256 par=2"] {
+        for words in [
+            "Wall time for a, 800 MB of blocks",
+            ">seconds<",
+            ">bitcoind dbcache=450<",
+            "floor sha256 par=2",
+        ] {
             assert!(svg.contains(words), "{words} is not in {svg}");
         }
         let svg = chart(&record(&["a", "b"])).unwrap().to_svg();

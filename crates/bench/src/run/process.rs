@@ -119,6 +119,10 @@ pub(crate) fn run(
     if let Some(error) = end {
         return Err(error);
     }
+    // A terminal tells both of us.
+    if interrupt.load(Ordering::Relaxed) {
+        return Err(ProcessError::Interrupted);
+    }
     if !used.status.success() {
         let said = tail(said).unwrap_or_default();
         return Err(ProcessError::Failed { program, status: used.status, said });
