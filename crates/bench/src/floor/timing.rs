@@ -126,10 +126,12 @@ impl Course {
 #[derive(Default)]
 struct Rates {
     top: [f64; CONFIRMED],
+    pushed: bool,
 }
 
 impl Rates {
     fn push(&mut self, rate: f64) {
+        self.pushed = true;
         if let Some(place) = self.top.iter().position(|other| rate > *other) {
             self.top[place..].rotate_right(1);
             self.top[place] = rate;
@@ -142,11 +144,12 @@ impl Rates {
 
     fn confirmed(&self) -> bool {
         let [best, .., least] = self.top;
-        best > 0.0 && least >= CLOSE * best
+        self.pushed && least >= CLOSE * best
     }
 
+    /// Nothing was pushed yet. What does no work has a rate too, of zero.
     fn is_empty(&self) -> bool {
-        self.top[0] == 0.0
+        !self.pushed
     }
 }
 
@@ -208,6 +211,12 @@ mod tests {
         assert_eq!(seen, [0, 1, 2]);
         // Three threads of at most 100 units in 200 microseconds each: no more can be right.
         assert!(rate > 0.0 && rate <= 3.0 * 100.0 / 200e-6, "{rate}");
+    }
+
+    #[test]
+    fn what_does_no_work_has_no_rate_and_an_end() {
+        let rate = best_rate(2, Duration::from_millis(1), |_| (), |()| 0);
+        assert_eq!(rate, 0.0);
     }
 
     #[test]
