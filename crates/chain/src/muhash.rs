@@ -75,7 +75,7 @@ impl MuHash {
     }
 
     /// The 32-byte hash of the set, in internal byte order (`gettxoutsetinfo` shows it reversed).
-    /// Takes some milliseconds.
+    /// Takes some ten microseconds.
     pub fn finalize(&self) -> [u8; 32] {
         let mut quotient = self.denominator.inverse();
         quotient.multiply(&self.numerator);

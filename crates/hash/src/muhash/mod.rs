@@ -13,6 +13,7 @@ mod avx2;
 mod chacha20;
 #[cfg(target_arch = "x86_64")]
 mod ifma;
+mod inverse;
 #[cfg(target_arch = "x86_64")]
 mod karatsuba;
 mod kernel;

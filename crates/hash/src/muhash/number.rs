@@ -4,6 +4,7 @@
 //! nothing that is hashed here is secret.
 
 use super::chacha20::{BLOCK_BYTES, block};
+use super::inverse;
 
 /// Bytes of a number.
 const SIZE: usize = Num3072::SIZE;
@@ -14,9 +15,6 @@ const HALF: usize = LIMBS / 2;
 
 /// 2^3072 less the modulus (Core `crypto/muhash.cpp`, `MAX_PRIME_DIFF`).
 pub(super) const PRIME_DIFF: u64 = 1_103_717;
-
-/// `PRIME_DIFF` has this many bits, so the modulus is ones above them.
-const PRIME_DIFF_BITS: u32 = 21;
 
 /// A number below the modulus, least significant limb first.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,7 +44,6 @@ impl Num3072 {
     /// The number whose digits in base 2^`bits`, least significant first, are `digits`. They may
     /// be a little too wide for their base. Together they have at least 3072 bits, of which those
     /// above are few.
-    #[cfg(target_arch = "x86_64")]
     pub(super) fn from_digits(bits: u32, digits: impl Iterator<Item = u64>) -> Self {
         let mut limbs = [0; LIMBS];
         let (mut pending, mut filled, mut done) = (0u128, 0, 0);
@@ -128,40 +125,21 @@ impl Num3072 {
         self.reduce_once();
     }
 
-    /// `self = self ^ (2 ^ times)`.
-    fn square_times(&mut self, times: u32) {
-        for _ in 0..times {
-            let other = self.clone();
-            self.multiply(&other);
-        }
+    /// The number that gives one when multiplied with this. Zero gives zero.
+    pub fn inverse(&self) -> Self {
+        let digits = inverse::inverse(self.to_signed());
+        // None is negative once the last is not.
+        Self::from_digits(inverse::STEPS, digits.into_iter().map(|digit| digit as u64))
     }
 
-    /// The number that gives one when multiplied with this, by Fermat's little theorem:
-    /// `self ^ (modulus - 2)`. Zero gives zero.
-    pub fn inverse(&self) -> Self {
-        // The exponent is ones above its lowest 21 bits. A run of n ones doubles by n squarings
-        // and one product, so build the run along the binary digits of its length.
-        let ones: u32 = 64 * LIMBS as u32 - PRIME_DIFF_BITS;
-        let (mut power, mut run) = (self.clone(), 1);
-        for bit in (0..ones.ilog2()).rev() {
-            let shorter = power.clone();
-            power.square_times(run);
-            power.multiply(&shorter);
-            run *= 2;
-            if ones >> bit & 1 == 1 {
-                power.square_times(1);
-                power.multiply(self);
-                run += 1;
-            }
-        }
-        let rest = (1 << PRIME_DIFF_BITS) - (PRIME_DIFF + 2);
-        for bit in (0..PRIME_DIFF_BITS).rev() {
-            power.square_times(1);
-            if rest >> bit & 1 == 1 {
-                power.multiply(self);
-            }
-        }
-        power
+    /// In limbs of fewer bits.
+    fn to_signed(&self) -> inverse::Signed {
+        let limb = |at: usize| u128::from(self.0.get(at).copied().unwrap_or(0));
+        core::array::from_fn(|i| {
+            let bit = i * inverse::STEPS as usize;
+            let pair = limb(bit / 64) | limb(bit / 64 + 1) << 64;
+            (pair >> (bit % 64)) as i64 & ((1 << inverse::STEPS) - 1)
+        })
     }
 }
 
@@ -364,7 +342,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4))]
         #[test]
         fn times_its_inverse_is_one(a in any_bytes()) {
             let number = Num3072::from_bytes(&a);
@@ -375,11 +352,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn edges_agree_with_the_slow_way() {
-        let edges = [
+    fn edges() -> [[u8; SIZE]; 10] {
+        [
             small(0),
             small(1),
+            small(2),
             small(PRIME_DIFF),
             small(u64::MAX),
             modulus_plus(-2),
@@ -387,9 +364,13 @@ mod tests {
             modulus_plus(0),
             modulus_plus(1),
             [0xff; SIZE],
-        ];
-        for a in &edges {
-            for b in &edges {
+        ]
+    }
+
+    #[test]
+    fn edges_agree_with_the_slow_way() {
+        for a in &edges() {
+            for b in &edges() {
                 assert_eq!(multiplied(a, b), oracle(a, b));
             }
         }
@@ -408,9 +389,22 @@ mod tests {
     }
 
     #[test]
-    fn inverses_of_one_and_minus_one_are_themselves() {
-        assert_eq!(Num3072::ONE.inverse(), Num3072::ONE);
-        let minus_one = Num3072::from_bytes(&modulus_plus(-1));
-        assert_eq!(minus_one.inverse(), minus_one);
+    fn inverses_of_powers_of_two_and_of_edges() {
+        let powers = (0..3072).map(|bit| {
+            let mut power = [0; SIZE];
+            power[bit / 8] = 1 << (bit % 8);
+            power
+        });
+        for bytes in powers.chain(edges()) {
+            let number = Num3072::from_bytes(&bytes);
+            let inverse = number.inverse();
+            let mut product = inverse.clone();
+            product.multiply(&number);
+            if number.0 == [0; LIMBS] {
+                assert_eq!(inverse, number);
+            } else {
+                assert_eq!(product, Num3072::ONE);
+            }
+        }
     }
 }
