@@ -2,7 +2,8 @@
 
 use super::{SnapshotError, SnapshotReader};
 use apus_chain::{
-    BlockHash, HashSerialized3, Height, MuHash, Network, UtxoSetHash, UtxoStats, write_utxo_element,
+    BlockHash, HashSerialized3, Height, MuHashBatch, Network, UtxoSetHash, UtxoStats,
+    write_utxo_element,
 };
 use std::io::Read;
 
@@ -25,14 +26,14 @@ pub struct SnapshotInfo {
     pub bytes: u64,
 }
 
-/// Reads a snapshot to its end. `with_muhash` costs some hundred times as much as the rest.
+/// Reads a snapshot to its end. `with_muhash` costs several times as much as the rest.
 pub fn snapshot_info<R: Read>(
     mut reader: SnapshotReader<R>,
     with_muhash: bool,
 ) -> Result<SnapshotInfo, SnapshotError> {
     let mut stats = UtxoStats::default();
     let mut hash = HashSerialized3::new();
-    let mut muhash = with_muhash.then(MuHash::new);
+    let mut muhash = with_muhash.then(MuHashBatch::new);
     let mut height_max = 0;
     let mut element = Vec::new();
     while let Some(next) = reader.next_coin()? {
@@ -53,7 +54,7 @@ pub fn snapshot_info<R: Read>(
         stats,
         height_max,
         hash_serialized_3: hash.finish(),
-        muhash: muhash.map(|muhash| UtxoSetHash(muhash.finalize())),
+        muhash: muhash.map(|muhash| UtxoSetHash(muhash.finish().finalize())),
         bytes: reader.offset(),
     })
 }
