@@ -6,6 +6,7 @@
 //! amounts, scripts and spending are an engine's.
 
 mod error;
+mod ids;
 mod survey;
 mod transaction;
 mod witness;
@@ -22,10 +23,10 @@ use crate::params::Params;
 use crate::script::height_push;
 use crate::signet::check_signet_solution;
 use crate::verify::ScriptVerifier;
-use apus_hash::{Message, sha256d_each};
+use ids::Ids;
 use survey::Survey;
 use transaction::WEIGHT_MAX;
-use witness::{WitnessScratch, check_witnesses, witness_commitment_of};
+use witness::{check_witnesses, witness_commitment_of};
 
 /// Greatest cost of signature operations in a block; a legacy one costs four
 /// (Core `consensus/consensus.h`).
@@ -85,9 +86,8 @@ impl<'a> BlockBytes<'a> {
 #[derive(Default)]
 pub struct BlockChecker {
     layout: BlockLayout,
-    txids: Vec<[u8; 32]>,
+    ids: Ids,
     merkle: MerkleScratch,
-    witness: WitnessScratch,
     fingerprints: Vec<u64>,
 }
 
@@ -103,7 +103,7 @@ impl BlockChecker {
         raw: &'a [u8],
         context: &BlockContext<'_>,
     ) -> Result<BlockBytes<'a>, BlockError> {
-        let Self { layout, txids, merkle, witness, fingerprints } = self;
+        let Self { layout, ids, merkle, fingerprints } = self;
         let view = layout.read(raw)?;
         let found = view.hash();
         if found != context.hash {
@@ -111,7 +111,8 @@ impl BlockChecker {
         }
         let segwit = context.height >= context.params.segwit_height;
         let commitment = witness_commitment_of(&view).filter(|_| segwit);
-        hash_transactions(&view, commitment.is_some(), txids, witness);
+        ids.hash(&view, commitment.is_some());
+        let Ids { txids, wtxids, .. } = ids;
         check_signet(&view, txids, context)?;
         check_merkle_root(&view, txids, merkle)?;
         let survey =
@@ -119,35 +120,12 @@ impl BlockChecker {
         check_shape(&view, &survey)?;
         check_transactions(&survey, txids)?;
         check_coinbase_height(&view, context)?;
-        check_witnesses(&view, txids, commitment, &survey, witness, merkle)?;
+        check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
         let weight = survey.weight(raw.len());
         if weight > WEIGHT_MAX {
             return Err(BlockError::Weight { weight });
         }
         Ok(BlockBytes { view, txids, height: context.height, hash: context.hash })
-    }
-}
-
-/// Transactions whose ids are computed before those with witnesses are: few enough to be still in
-/// the second-level cache then.
-const HASHED_TOGETHER: usize = 1024;
-
-/// The ids without witnesses and, if they are `wanted`, with witnesses.
-fn hash_transactions(
-    view: &BlockView<'_>,
-    wanted: bool,
-    txids: &mut Vec<[u8; 32]>,
-    witness: &mut WitnessScratch,
-) {
-    // What was there is overwritten, all of it.
-    txids.resize(view.tx_count(), [0; 32]);
-    witness.clear();
-    for (chunk, txids) in txids.chunks_mut(HASHED_TOGETHER).enumerate() {
-        let first = chunk * HASHED_TOGETHER;
-        sha256d_each(|index| Message(view.tx_at(first + index).id_parts()), txids);
-        if wanted {
-            witness.hash(view, first, txids);
-        }
     }
 }
 
