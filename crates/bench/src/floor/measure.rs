@@ -1,4 +1,4 @@
-//! [`measure`]: the limits of this machine for everything but SHA-256.
+//! [`Measure`]: the limits of this machine for everything but SHA-256.
 //!
 //! Each kind of work is done alone, by the code that a run does it with, on data that is where a
 //! run would have it at best: files in the page cache, buffers in the cache of a core.

@@ -1,7 +1,7 @@
 //! Makes regtest chains to measure with: shaped after the main chain of today, valid under every
 //! rule, and the same for the same arguments on every machine.
 //!
-//! A [planner](plan) decides what is spent, a [builder](build) signs and hashes on many threads, a
+//! A planner (`plan`) decides what is spent, a builder (`build`) signs and hashes on many threads, a
 //! writer lays blocks down in files; the three work side by side, and what they hold does not grow
 //! with the chain but with the coins that are still to be spent. The manifest is written last.
 //! Nothing here checks the chain: that is for whoever reads it, and for the tests with a real node.

@@ -1,6 +1,6 @@
 //! What is run: [`Subject`]s, made from tables of data.
 //!
-//! A new engine is a row of [`ENGINES`]; a new kind of benchmark is a row of [`PROFILES`]. Nothing
+//! A new engine is a row of `ENGINES`; a new kind of benchmark is a row of `PROFILES`. Nothing
 //! else in this crate names an engine or a profile.
 
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@
 //! - [`session()`]: all of it, round after round, each run a process of its own, so that a slow
 //!   minute of the machine meets everybody; and the comparison of what came out.
 //! - [`node`]: the other program.
-//! - [`Record`]: what was found, as JSON; [`tables`] for people, [`markdown`] and [`chart`] of the
+//! - [`Record`]: what was found, as JSON; [`tables()`] for people, [`markdown()`] and [`chart()`] of the
 //!   same.
 //!
 //! Times are worth nothing if results differ, so results are compared first: all runs with each

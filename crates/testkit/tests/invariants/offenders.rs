@@ -32,6 +32,7 @@ fn purity() {
 fn printing() {
     assert_eq!(check_prints("a.rs", "    println!(\"{x}\");").len(), 1);
     assert_eq!(check_prints("a.rs", "let x = dbg!(y);").len(), 1);
+    assert_eq!(check_prints("crates/a/build.rs", "println!(\"cargo:x\");"), Complaints::new());
     assert_eq!(check_prints("a.rs", "/// println!\nsprintln!()"), Complaints::new());
 }
 

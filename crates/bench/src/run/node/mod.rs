@@ -1,9 +1,9 @@
 //! Bitcoin Core's `bitcoind` beside Apus: found, given the same blocks, timed, and asked for its set.
 //!
-//! - [`find`]: which program; [`version`]: what it says that it is.
+//! - [`find()`]: which program; [`version()`]: what it says that it is.
 //! - [`Folder`]: a data directory with the chain's blocks, prepared once; timed runs on it.
 //! - [`Log`]: what `debug.log` tells of a run.
-//! - [`rpc`]: the few questions that are asked.
+//! - `rpc`: the few questions that are asked.
 //!
 //! The node computes the set with everything that makes it comparable: `-reindex-chainstate` on
 //! blocks that it has, scripts skipped by `-assumevalid`, no peers, no wallet, no RPC, and without
