@@ -254,6 +254,7 @@ impl<'a> BlockView<'a> {
     }
 
     /// A transaction that is known to be there.
+    #[inline]
     pub(crate) fn tx_at(&self, index: usize) -> TxView<'a> {
         TxView { raw: self.raw, layout: self.layout, span: self.layout.txs[index] }
     }
@@ -284,11 +285,13 @@ pub struct TxView<'a> {
 }
 
 impl<'a> TxView<'a> {
+    #[inline]
     fn bytes(&self, start: u32, end: u32) -> &'a [u8] {
         &self.raw[start as usize..end as usize]
     }
 
     /// All bytes, the witness included.
+    #[inline]
     pub fn raw(&self) -> &'a [u8] {
         self.bytes(self.span.start, self.span.end)
     }
@@ -299,6 +302,7 @@ impl<'a> TxView<'a> {
     }
 
     /// The pieces that make the transaction id: version, inputs with outputs, lock time.
+    #[inline]
     pub fn id_parts(&self) -> [&'a [u8]; 3] {
         let span = self.span;
         if self.has_witness() {
@@ -313,16 +317,19 @@ impl<'a> TxView<'a> {
     }
 
     /// Whether it is in the form with witnesses (BIP-144).
+    #[inline]
     pub fn has_witness(&self) -> bool {
         self.span.body != self.span.start + 4
     }
 
     /// The witnesses of all inputs, one stack after the other; empty without the BIP-144 form.
+    #[inline]
     pub fn witness(&self) -> &'a [u8] {
         self.bytes(self.span.body_end, self.span.end - 4)
     }
 
     /// Bytes that the stripped form lacks.
+    #[inline]
     pub(crate) fn witness_overhead(&self) -> usize {
         let marker_and_flag = self.span.body - self.span.start - 4;
         marker_and_flag as usize + self.witness().len()
@@ -334,21 +341,25 @@ impl<'a> TxView<'a> {
     }
 
     /// The lock time.
+    #[inline]
     pub fn lock_time(&self) -> u32 {
         u32::from_le_bytes(array_at(self.raw, self.span.end as usize - 4))
     }
 
     /// The inputs.
+    #[inline]
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = InputView<'a>> + use<'a> {
         let raw = self.raw;
         self.input_spans().iter().map(move |&span| InputView { raw, span })
     }
 
+    #[inline]
     fn input_spans(&self) -> &'a [InputSpan] {
         &self.layout.inputs[self.span.inputs_start as usize..self.span.inputs_end as usize]
     }
 
     /// The outputs.
+    #[inline]
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = OutputView<'a>> + use<'a> {
         let raw = self.raw;
         let spans =
@@ -358,6 +369,7 @@ impl<'a> TxView<'a> {
 
     /// Whether it has the form of a coinbase: one input that spends nothing
     /// (Core `primitives/transaction.h`, `IsCoinBase`).
+    #[inline]
     pub fn is_coinbase(&self) -> bool {
         match self.input_spans() {
             [span] => InputView { raw: self.raw, span: *span }.is_null(),
@@ -375,6 +387,7 @@ pub struct InputView<'a> {
 
 impl<'a> InputView<'a> {
     /// The coin that it spends, in wire form.
+    #[inline]
     pub fn outpoint(&self) -> &'a [u8; OutPoint::SIZE] {
         self.raw[self.span.outpoint as usize..]
             .first_chunk()
@@ -382,17 +395,20 @@ impl<'a> InputView<'a> {
     }
 
     /// The unlocking script.
+    #[inline]
     pub fn script_sig(&self) -> &'a [u8] {
         &self.raw[self.span.script as usize..][..self.span.script_len as usize]
     }
 
     /// The sequence number.
+    #[inline]
     pub fn sequence(&self) -> u32 {
         let offset = self.span.script as usize + self.span.script_len as usize;
         u32::from_le_bytes(array_at(self.raw, offset))
     }
 
     /// Whether it spends nothing: the null outpoint of a coinbase.
+    #[inline]
     pub fn is_null(&self) -> bool {
         let bytes = self.outpoint();
         bytes[32..] == [0xff; 4] && bytes[..32] == [0; 32]
@@ -408,11 +424,13 @@ pub struct OutputView<'a> {
 
 impl<'a> OutputView<'a> {
     /// The amount in satoshis, signed as in Core: a block under test may hold nonsense.
+    #[inline]
     pub fn value(&self) -> i64 {
         i64::from_le_bytes(array_at(self.raw, self.span.value as usize))
     }
 
     /// The locking script.
+    #[inline]
     pub fn script(&self) -> &'a [u8] {
         &self.raw[self.span.script as usize..][..self.span.script_len as usize]
     }

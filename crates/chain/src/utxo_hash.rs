@@ -15,9 +15,12 @@ use apus_hash::{Sha256, sha256};
 /// Appends the bytes that the hashes of a set cover for one coin: outpoint, height and coinbase
 /// mark, amount and script (Core `kernel/coinstats.cpp`, `TxOutSer`).
 pub fn write_utxo_element(out: &mut Vec<u8>, outpoint: &OutPoint, coin: CoinRef<'_>) {
-    out.extend_from_slice(&outpoint.to_bytes());
-    out.extend_from_slice(&coin_code(&coin).to_le_bytes());
-    out.extend_from_slice(&coin.amount.to_le_bytes());
+    let mut fixed = [0; OutPoint::SIZE + 12];
+    let (name, numbers) = fixed.split_at_mut(OutPoint::SIZE);
+    name.copy_from_slice(&outpoint.to_bytes());
+    numbers[..4].copy_from_slice(&coin_code(&coin).to_le_bytes());
+    numbers[4..].copy_from_slice(&coin.amount.to_le_bytes());
+    out.extend_from_slice(&fixed);
     write_compact_size(out, coin.script.len() as u64);
     out.extend_from_slice(coin.script);
 }

@@ -38,14 +38,16 @@ impl Survey {
     ) -> Self {
         let mut survey = Self { stripped_size: view.raw().len(), ..Self::default() };
         for (index, tx) in view.txs().enumerate() {
-            if tx.is_coinbase() {
+            let is_coinbase = tx.is_coinbase();
+            if is_coinbase {
                 match survey.coinbase {
                     None => survey.coinbase = Some(index),
                     Some(_) => survey.second_coinbase = survey.second_coinbase.or(Some(index)),
                 }
             }
             if survey.invalid.is_none() {
-                survey.invalid = check_transaction(&tx, scratch).err().map(|error| (index, error));
+                let checked = check_transaction(&tx, is_coinbase, scratch);
+                survey.invalid = checked.err().map(|error| (index, error));
             }
             survey.sigops += sigops(&tx);
             if survey.non_final.is_none() && !is_final(&tx, height, cutoff) {

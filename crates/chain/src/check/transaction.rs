@@ -18,8 +18,13 @@ pub(super) const WEIGHT_MAX: usize = 4_000_000;
 const INPUTS_COMPARED_MAX: usize = 8;
 
 /// Everything that Core's `CheckTransaction` asks for (`consensus/tx_check.cpp`), in its order.
-/// `scratch` is working space.
-pub(super) fn check_transaction(tx: &TxView<'_>, scratch: &mut Vec<u64>) -> Result<(), TxError> {
+/// `is_coinbase` is what [`TxView::is_coinbase`] says, `scratch` is working space.
+#[inline]
+pub(super) fn check_transaction(
+    tx: &TxView<'_>,
+    is_coinbase: bool,
+    scratch: &mut Vec<u64>,
+) -> Result<(), TxError> {
     if tx.inputs().len() == 0 {
         return Err(TxError::NoInputs);
     }
@@ -34,7 +39,7 @@ pub(super) fn check_transaction(tx: &TxView<'_>, scratch: &mut Vec<u64>) -> Resu
     if has_duplicate_inputs(tx, scratch) {
         return Err(TxError::DuplicateInputs);
     }
-    if tx.is_coinbase() {
+    if is_coinbase {
         let length = tx.inputs().map(|input| input.script_sig().len()).sum();
         if !(2..=100).contains(&length) {
             return Err(TxError::CoinbaseLength { length });
@@ -63,6 +68,7 @@ fn check_amounts(tx: &TxView<'_>) -> Result<(), TxError> {
 
 /// Whether a coin is spent twice (CVE-2018-17144). Most transactions have one input or two, where
 /// there is nothing to sort.
+#[inline]
 fn has_duplicate_inputs(tx: &TxView<'_>, scratch: &mut Vec<u64>) -> bool {
     let count = tx.inputs().len();
     if count < 2 {
@@ -98,6 +104,7 @@ fn sorted_has_duplicates(tx: &TxView<'_>) -> bool {
 /// Whether the transaction may stand in a block of this height (Core `consensus/tx_verify.cpp`,
 /// `IsFinalTx`). `cutoff` is the time to compare with: the median time past of the block before
 /// where BIP-113 is active, else the block's own time.
+#[inline]
 pub(super) fn is_final(tx: &TxView<'_>, height: u32, cutoff: u32) -> bool {
     let lock_time = tx.lock_time();
     let now = if lock_time < LOCKTIME_THRESHOLD { height } else { cutoff };

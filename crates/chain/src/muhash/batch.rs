@@ -33,6 +33,12 @@ impl MuHashBatch {
         self.inserted.push(element);
     }
 
+    /// Adds the element that `write` appends.
+    #[inline]
+    pub fn insert_written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.inserted.push_written(write);
+    }
+
     /// Takes an element away.
     pub fn remove(&mut self, element: &[u8]) {
         self.removed.push(element);
@@ -75,6 +81,18 @@ impl Gathered {
         }
         self.bytes.extend_from_slice(element);
         self.ends.push(self.bytes.len());
+    }
+
+    /// An element is written where it stays until it is hashed. A long one makes the room grow for
+    /// as long as it is there.
+    #[inline]
+    fn push_written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.bytes);
+        self.ends.push(self.bytes.len());
+        if self.ends.len() == ELEMENTS || self.bytes.len() > BYTES {
+            self.flush();
+            self.bytes.shrink_to(BYTES);
+        }
     }
 
     fn flush(&mut self) {
@@ -133,8 +151,11 @@ mod tests {
         let elements: Vec<Vec<u8>> = (0..3 * ELEMENTS + 5).map(element).collect();
         let (mut batch, mut many, mut expected) =
             (MuHashBatch::new(), MuHash::new(), MuHash::new());
-        for element in &elements {
-            batch.insert(element);
+        for (i, element) in elements.iter().enumerate() {
+            match i % 3 {
+                0 => batch.insert_written(|out| out.extend_from_slice(element)),
+                _ => batch.insert(element),
+            }
             expected.insert(element);
         }
         many.insert_many(&elements);
@@ -160,7 +181,11 @@ mod tests {
             for part in [first, second] {
                 let mut batch = MuHashBatch::new();
                 for (insert, element) in part {
-                    if *insert { batch.insert(element) } else { batch.remove(element) }
+                    match insert {
+                    true if element.len() % 2 == 0 => batch.insert(element),
+                    true => batch.insert_written(|out| out.extend_from_slice(element)),
+                    false => batch.remove(element),
+                }
                 }
                 hash.combine(&batch.finish());
             }

@@ -34,8 +34,6 @@ struct Kept {
     set: MuHashBatch,
     /// Their places among their blocks' spendable outputs.
     indices: Vec<u32>,
-    /// Working space.
-    element: Vec<u8>,
 }
 
 impl Segment {
@@ -211,9 +209,7 @@ fn outputs(
 
 impl Kept {
     fn push(&mut self, outpoint: OutPoint, index: u32, coin: CoinRef<'_>) {
-        self.element.clear();
-        write_utxo_element(&mut self.element, &outpoint, coin);
-        self.set.insert(&self.element);
+        self.set.insert_written(|out| write_utxo_element(out, &outpoint, coin));
         self.coins.push(outpoint, coin);
         self.indices.push(index);
     }
