@@ -101,7 +101,7 @@ pub(crate) struct SourceArgs {
 /// How a run is done.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// The proof that hints are right: keyed SHA-256, or MuHash3072 (no key, much slower)
+    /// The proof that hints are right: keyed SHA-256, or MuHash3072 (no key, half as fast)
     #[arg(long, value_enum, default_value_t = AggregateArg::Sha256)]
     pub(crate) aggregate: AggregateArg,
 
@@ -376,7 +376,7 @@ Examples:
 pub(crate) struct SnapshotInfoArgs {
     /// The file
     pub(crate) file: PathBuf,
-    /// Also compute the MuHash, which takes some microseconds a coin
+    /// Also compute the MuHash, which takes up to two microseconds a coin
     #[arg(long)]
     pub(crate) muhash: bool,
 }

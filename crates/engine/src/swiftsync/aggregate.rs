@@ -9,7 +9,7 @@
 //!
 //! Two kinds: SHA-256 under a 64-byte key block, summed modulo 2^256 (one compression an element;
 //! after BIP-457, with the key always secret), and MuHash3072, which needs no key and costs some
-//! fifty times more.
+//! fifteen times more.
 
 use apus_chain::{BlockHash, MuHash, MuHashBatch, OutPoint};
 use apus_hash::{KeyedHasher, Sha256};
