@@ -33,6 +33,41 @@ pub(super) trait Lanes: Send + Sync {
     fn product(&self) -> Num3072;
 }
 
+/// Implements [`Lanes`] for the `State` in scope, whose functions need the instructions that the
+/// token stands for. Only the token makes one.
+#[cfg(target_arch = "x86_64")]
+macro_rules! forward_lanes {
+    ($token:ident) => {
+        impl $token {
+            /// Running products of nothing.
+            pub(super) fn lanes(self) -> Box<dyn Lanes> {
+                // SAFETY: the token exists only where `detect` found the instructions.
+                Box::new(Running(Box::new(unsafe { State::new() })))
+            }
+        }
+
+        struct Running(Box<State>);
+
+        impl Lanes for Running {
+            fn width(&self) -> usize {
+                key_stream::KEYS
+            }
+
+            fn multiply(&mut self, keys: &[[u8; 32]]) {
+                // SAFETY: a token made this.
+                unsafe { self.0.multiply(keys) }
+            }
+
+            fn product(&self) -> Num3072 {
+                // SAFETY: a token made this.
+                unsafe { self.0.product() }
+            }
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use forward_lanes;
+
 impl Kernel {
     /// The kernel that runs in this process: the fastest of the machine, or the one that the
     /// environment variable `APUS_MUHASH` names, if the machine has it.

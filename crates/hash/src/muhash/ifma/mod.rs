@@ -8,7 +8,7 @@
 mod key_stream;
 mod product;
 
-use super::kernel::Lanes;
+use super::kernel::{Lanes, forward_lanes};
 use super::number::Num3072;
 use core::arch::x86_64::*;
 
@@ -32,43 +32,9 @@ impl Ifma {
             && is_x86_feature_detected!("avx512ifma");
         has.then_some(Self(()))
     }
-
-    /// Running products of nothing.
-    pub(super) fn lanes(self) -> Box<dyn Lanes> {
-        // SAFETY: the token exists only where `detect` found the instructions.
-        let state = unsafe { State::new() };
-        Box::new(IfmaLanes { token: self, state: Box::new(state) })
-    }
-
-    fn multiply(self, state: &mut State, keys: &[[u8; 32]]) {
-        // SAFETY: as above.
-        unsafe { state.multiply(keys) }
-    }
-
-    fn product(self, state: &State) -> Num3072 {
-        // SAFETY: as above.
-        unsafe { state.product() }
-    }
 }
 
-struct IfmaLanes {
-    token: Ifma,
-    state: Box<State>,
-}
-
-impl Lanes for IfmaLanes {
-    fn width(&self) -> usize {
-        key_stream::KEYS
-    }
-
-    fn multiply(&mut self, keys: &[[u8; 32]]) {
-        self.token.multiply(&mut self.state, keys);
-    }
-
-    fn product(&self) -> Num3072 {
-        self.token.product(&self.state)
-    }
-}
+forward_lanes!(Ifma);
 
 /// Running products and room to work, side by side: some 30 KB, the first-level cache.
 struct State {
