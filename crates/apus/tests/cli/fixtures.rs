@@ -57,6 +57,31 @@ fn every_kind_of_hints_gives_the_nodes_set_and_numbers() {
     }
 }
 
+/// Without an aggregate a run is only good for measuring: it says so, and leaves no file.
+#[test]
+fn without_an_aggregate_nothing_is_proven_or_written() {
+    let desk = Desk::with(REGTEST);
+    let line = "sync --chain regtest --blocksdir blocks --hints msb.hints --aggregate none";
+    desk.apus(&format!("{line} --report report.json")).succeeds();
+    let report = desk.json("report.json");
+    assert_eq!(report["aggregate"], "none");
+    for proven in ["aggregate", "supply", "bip30"] {
+        assert_eq!(report["verified"][proven], false, "{proven}");
+    }
+    let assumed = report["assumed"].to_string();
+    assert!(assumed.contains("the hints are right"), "{assumed}");
+
+    let outputs = ["--out snapshot:utxo.dat", "--out hints:utxo.hints"];
+    for out in outputs {
+        desk.apus(&format!("{line} {out}")).fails(1, &["nothing proves the hints right"]);
+    }
+    let blocks = "--chain regtest --blocksdir blocks --aggregate none";
+    for command in ["hints check msb.hints", "snapshot verify node.dat"] {
+        desk.apus(&format!("{command} {blocks}")).fails(1, &["--aggregate none proves nothing"]);
+    }
+    assert!(!desk.names("").iter().any(|name| name.contains("utxo")));
+}
+
 #[test]
 fn the_report_says_what_was_proven_and_what_was_not() {
     for (fixture, enough_work) in [(MAIN, false), (REGTEST, true), (SIGNET, false)] {
