@@ -1,0 +1,118 @@
+//! [`CoinBytes`]: one coin as the cache and the store hold it, in Core's stored form.
+//!
+//! The form is that of Core's chainstate (`coins.h`, `Coin::Serialize`): height and coinbase mark,
+//! amount and script, each shortened. It is what a flush writes and what a look-up reads, so
+//! neither translates anything; the few fields that rules ask for are read out when they do. Nearly
+//! all coins fit without an allocation.
+
+use apus_chain::{Coin, CoinError, CoinRef, Reader, read_coin, read_coin_strict, write_coin};
+
+/// Bytes that fit without an allocation: every coin with a common script.
+const INLINE_BYTES: usize = 46;
+
+/// A coin in its stored form, known to be well-formed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CoinBytes(Form);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Form {
+    Inline { length: u8, bytes: [u8; INLINE_BYTES] },
+    Heap(Box<[u8]>),
+}
+
+const _: () = assert!(size_of::<CoinBytes>() == 48, "what the cache's memory is planned with");
+
+impl CoinBytes {
+    /// Stores a coin. Its script must be one that can be spent.
+    pub fn new(coin: CoinRef<'_>) -> Self {
+        let mut bytes = Vec::with_capacity(INLINE_BYTES);
+        write_coin(&mut bytes, coin);
+        Self::of(&bytes)
+    }
+
+    /// Takes bytes that a store held; fails where they are not the one form of a coin.
+    pub fn read(bytes: &[u8]) -> Result<Self, CoinError> {
+        let mut reader = Reader::new(bytes);
+        read_coin_strict(&mut reader)?;
+        reader.finish()?;
+        Ok(Self::of(bytes))
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        if bytes.len() > INLINE_BYTES {
+            return Self(Form::Heap(bytes.into()));
+        }
+        let mut inline = [0; INLINE_BYTES];
+        inline[..bytes.len()].copy_from_slice(bytes);
+        Self(Form::Inline { length: bytes.len() as u8, bytes: inline })
+    }
+
+    /// The stored form.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Form::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Form::Heap(bytes) => bytes,
+        }
+    }
+
+    /// The coin.
+    pub fn coin(&self) -> Coin<'_> {
+        read_coin(&mut Reader::new(self.as_bytes())).expect("the bytes were made or read as a coin")
+    }
+
+    /// Memory beyond the value itself, in bytes.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Inline { .. } => 0,
+            // Its length, and what an allocator needs to keep it.
+            Form::Heap(bytes) => bytes.len() + 16,
+        }
+    }
+}
+
+impl std::fmt::Debug for CoinBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.coin().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_coin_comes_back(
+            height in 0u32..2_000_000,
+            coinbase: bool,
+            amount in 0u64..=apus_chain::MAX_MONEY,
+            script in vec(0u8..0x60, 0..90),
+        ) {
+            let coin = CoinRef { height, coinbase, amount, script: &script };
+            let stored = CoinBytes::new(coin);
+            prop_assert_eq!(stored.coin().as_ref(), coin);
+            prop_assert_eq!(CoinBytes::read(stored.as_bytes()).unwrap(), stored);
+        }
+
+        #[test]
+        fn bytes_that_are_no_coin_are_refused(bytes in vec(any::<u8>(), 0..60)) {
+            if let Ok(coin) = CoinBytes::read(&bytes) {
+                prop_assert_eq!(coin.as_bytes(), &bytes[..]);
+                prop_assert_eq!(CoinBytes::new(coin.coin().as_ref()), coin);
+            }
+        }
+    }
+
+    #[test]
+    fn common_scripts_need_no_allocation() {
+        for script in [&[0u8; 25][..], &[0x51; 34]] {
+            let amount = apus_chain::MAX_MONEY - 1;
+            let coin = CoinRef { height: 2_000_000, coinbase: true, amount, script };
+            assert_eq!(CoinBytes::new(coin).heap_bytes(), 0);
+        }
+        let long = CoinRef { height: 1, coinbase: false, amount: 1, script: &[0x51; 47] };
+        assert!(CoinBytes::new(long).heap_bytes() >= 47);
+    }
+}

@@ -1,0 +1,128 @@
+//! [`CoinsStore`]: coins on a disk, or wherever they outlast the program.
+//!
+//! A store is always *at a block*: it holds exactly the coins unspent after it. [`CoinsStore::write`]
+//! moves it from one block to another as a whole; a crash leaves it at the old block or the new
+//! one. A store knows no rules and no chain.
+
+mod memory;
+
+pub use memory::MemoryStore;
+
+use super::coin::CoinBytes;
+use apus_chain::{BlockHash, CoinError, Height, KnownBlock, Network, OutPoint};
+
+/// Why coins could not be read or written.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// The store is of another chain.
+    #[error("{place} holds coins of the {found} chain, not of {wanted}: name another folder")]
+    OtherNetwork {
+        /// The store.
+        place: String,
+        /// Its chain.
+        found: Network,
+        /// The chain asked for.
+        wanted: Network,
+    },
+    /// The store was written by a later version of this program.
+    #[error(
+        "{place} has format {found}, and this program knows up to {known}: use the version that \
+         wrote it, or remove the folder to start anew"
+    )]
+    Newer {
+        /// The store.
+        place: String,
+        /// Its format.
+        found: u32,
+        /// The latest format known here.
+        known: u32,
+    },
+    /// Another process has it open.
+    #[error("{place} is in use by another process: wait for that one or stop it")]
+    InUse {
+        /// The store.
+        place: String,
+    },
+    /// What was read is not what was written.
+    #[error("{place} is damaged ({what}): remove the folder to start anew")]
+    Damaged {
+        /// The store.
+        place: String,
+        /// What was found.
+        what: String,
+    },
+    /// A coin that is not in the one form of a coin.
+    #[error(
+        "{place} is damaged: coin {outpoint} cannot be read ({error}): remove the folder to start anew"
+    )]
+    Coin {
+        /// The store.
+        place: String,
+        /// The coin.
+        outpoint: OutPoint,
+        /// What is wrong.
+        error: CoinError,
+    },
+    /// The system would not read or write.
+    #[error("{place}: {error}")]
+    Io {
+        /// The store.
+        place: String,
+        /// What it said.
+        error: String,
+    },
+}
+
+/// Takes changed coins one by one: the coin that is there now, or none where one was spent.
+pub type EachChange<'a> = dyn FnMut(&OutPoint, Option<&CoinBytes>) -> Result<(), StoreError> + 'a;
+
+/// Takes coins one by one.
+pub type EachCoin<'a> = dyn FnMut(&OutPoint, &CoinBytes) -> Result<(), StoreError> + 'a;
+
+/// Coins that changed between two blocks.
+pub trait Changes: Sync {
+    /// Gives every change to `each`, by ascending outpoint (txid bytes, then vout). No outpoint
+    /// comes twice.
+    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError>;
+}
+
+/// Undo data of one block: what it takes to go back to the block before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UndoRecord {
+    /// The block.
+    pub block: KnownBlock,
+    /// Its spent coins, encoded.
+    pub bytes: Vec<u8>,
+}
+
+/// One step of a store from the block it is at to another.
+#[derive(Clone, Copy)]
+pub struct Flush<'a> {
+    /// The block that the store is at afterwards.
+    pub tip: KnownBlock,
+    /// The coins that differ.
+    pub changes: &'a dyn Changes,
+    /// Undo data of blocks connected since.
+    pub undo: &'a [UndoRecord],
+    /// Undo data of blocks below this height may be forgotten.
+    pub undo_from: Height,
+}
+
+/// Coins that outlast the program.
+pub trait CoinsStore: Send + Sync {
+    /// The block that the store is at; none where it is new.
+    fn tip(&self) -> Result<Option<KnownBlock>, StoreError>;
+
+    /// Looks a coin up. Called by many threads at once, also while [`write`](Self::write) is under
+    /// way; then the answer may be the one before or the one after.
+    fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError>;
+
+    /// Moves the store to another block, durably and as a whole.
+    fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError>;
+
+    /// The undo data of a block, if it is there.
+    fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Gives every coin to `each`, by ascending outpoint (txid bytes, then vout).
+    fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError>;
+}

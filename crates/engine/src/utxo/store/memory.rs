@@ -1,0 +1,64 @@
+//! A store that does not outlast the program: for chains that fit, and as the model of the others.
+
+use super::{CoinsStore, EachCoin, Flush, StoreError};
+use crate::utxo::coin::CoinBytes;
+use apus_chain::{BlockHash, KnownBlock, OutPoint};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{PoisonError, RwLock};
+
+/// Coins in a map.
+#[derive(Debug, Default)]
+pub struct MemoryStore(RwLock<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    tip: Option<KnownBlock>,
+    coins: BTreeMap<OutPoint, CoinBytes>,
+    undo: HashMap<BlockHash, (KnownBlock, Vec<u8>)>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn read<T>(&self, answer: impl FnOnce(&State) -> T) -> T {
+        answer(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl CoinsStore for MemoryStore {
+    fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
+        Ok(self.read(|state| state.tip))
+    }
+
+    fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        Ok(self.read(|state| state.coins.get(outpoint).cloned()))
+    }
+
+    fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
+        let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        flush.changes.for_each(&mut |outpoint, coin| {
+            match coin {
+                Some(coin) => state.coins.insert(*outpoint, coin.clone()),
+                None => state.coins.remove(outpoint),
+            };
+            Ok(())
+        })?;
+        for record in flush.undo {
+            state.undo.insert(record.block.hash, (record.block, record.bytes.clone()));
+        }
+        state.undo.retain(|_, (block, _)| block.height >= flush.undo_from);
+        state.tip = Some(flush.tip);
+        Ok(())
+    }
+
+    fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.read(|state| state.undo.get(block).map(|(_, bytes)| bytes.clone())))
+    }
+
+    fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
+        self.read(|state| state.coins.iter().try_for_each(|(outpoint, coin)| each(outpoint, coin)))
+    }
+}
