@@ -92,7 +92,8 @@ mod tests {
         ) {
             let coin = CoinRef { height, coinbase, amount, script: &script };
             let stored = CoinBytes::new(coin);
-            prop_assert_eq!(stored.coin().as_ref(), coin);
+            let read = stored.coin();
+            prop_assert_eq!(read.as_ref(), coin);
             prop_assert_eq!(CoinBytes::read(stored.as_bytes()).unwrap(), stored);
         }
 
