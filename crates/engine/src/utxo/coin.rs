@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn common_scripts_need_no_allocation() {
         for script in [&[0u8; 25][..], &[0x51; 34]] {
-            let amount = apus_chain::MAX_MONEY - 1;
+            let amount = 123_456_789_012;
             let coin = CoinRef { height: 2_000_000, coinbase: true, amount, script };
             assert_eq!(CoinBytes::new(coin).heap_bytes(), 0);
         }
