@@ -6,6 +6,12 @@
 //! Core's deserialization accepts (`primitives/transaction.h`, `UnserializeTransaction`); whether
 //! the block obeys any rule is the business of [`check`](crate::check).
 
+#[cfg(test)]
+pub(crate) mod testing;
+mod witness;
+
+pub use witness::WitnessView;
+
 use crate::hashes::{BlockHash, MerkleRoot};
 use crate::outpoint::OutPoint;
 use crate::read::{ReadError, Reader};
@@ -112,6 +118,16 @@ impl BlockLayout {
         }
         reader.finish()?;
         Ok(BlockView { raw, layout: self })
+    }
+
+    /// The block that was read last. `raw` must be the bytes that it was read from.
+    pub(crate) fn view<'a>(&'a self, raw: &'a [u8]) -> BlockView<'a> {
+        BlockView { raw, layout: self }
+    }
+
+    /// How many elements fit without a further allocation.
+    pub(crate) fn capacity(&self) -> usize {
+        self.txs.capacity() + self.inputs.capacity() + self.outputs.capacity()
     }
 
     fn read_tx(&mut self, reader: &mut Reader<'_>, tx: usize) -> Result<(), DecodeError> {
@@ -338,6 +354,12 @@ impl<'a> TxView<'a> {
     /// Bytes without the witness.
     pub fn stripped_size(&self) -> usize {
         self.raw().len() - self.witness_overhead()
+    }
+
+    /// The version, unsigned as in Core (`primitives/transaction.h`, `CTransaction::version`).
+    #[inline]
+    pub fn version(&self) -> u32 {
+        u32::from_le_bytes(array_at(self.raw, self.span.start as usize))
     }
 
     /// The lock time.

@@ -21,7 +21,10 @@ mod outpoint;
 mod params;
 mod read;
 mod script;
+mod sequence_locks;
 mod signet;
+mod sigops;
+mod spend;
 mod subsidy;
 mod utxo_hash;
 mod verify;
@@ -29,9 +32,12 @@ mod work;
 
 pub use amount::{COIN, MAX_MONEY, compress_amount, decompress_amount, money_range};
 pub use block::{
-    BLOCK_SIZE_MAX, BlockLayout, BlockView, DecodeError, HEADER_SIZE, InputView, OutputView, TxView,
+    BLOCK_SIZE_MAX, BlockLayout, BlockView, DecodeError, HEADER_SIZE, InputView, OutputView,
+    TxView, WitnessView,
 };
-pub use check::{BlockBytes, BlockChecker, BlockContext, BlockError, LOCKTIME_THRESHOLD, TxError};
+pub use check::{
+    BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, LOCKTIME_THRESHOLD, TxError,
+};
 pub use coin::{
     COIN_HEIGHT_MAX, Coin, CoinError, CoinRef, is_unspendable, read_coin, read_coin_strict,
     skip_coin, write_coin,
@@ -53,10 +59,13 @@ pub use network::{Network, UnknownNetwork};
 pub use outpoint::{OutPoint, sort_vouts, vout_order};
 pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, Params};
 pub use read::{COMPACT_SIZE_MAX, ReadError, Reader, write_compact_size, write_varint};
-pub use script::{OP_RETURN, height_push, legacy_sigops, witness_commitment};
+pub use script::{OP_RETURN, accurate_sigops, height_push, legacy_sigops, witness_commitment};
+pub use sequence_locks::{Ancestry, check_sequence_locks};
 pub use signet::{
     SIGNET_VERIFY_FLAGS, SignetError, SignetFault, SignetSpend, check_signet_solution, signet_spend,
 };
+pub use sigops::{BLOCK_SIGOPS_COST_MAX, transaction_sigop_cost};
+pub use spend::{BlockTotals, COINBASE_MATURITY, SpendError, check_tx_inputs};
 pub use subsidy::{block_subsidy, max_supply};
 pub use utxo_hash::{HashSerialized3, UtxoStats, bogosize, write_utxo_element};
 pub use verify::{

@@ -9,6 +9,7 @@ const OP_PUSHDATA1: u8 = 0x4c;
 const OP_PUSHDATA2: u8 = 0x4d;
 const OP_PUSHDATA4: u8 = 0x4e;
 const OP_1: u8 = 0x51;
+const OP_16: u8 = 0x60;
 const OP_DUP: u8 = 0x76;
 const OP_EQUAL: u8 = 0x87;
 const OP_EQUALVERIFY: u8 = 0x88;
@@ -40,29 +41,104 @@ pub fn legacy_sigops(script: &[u8]) -> u32 {
 
 fn walked_sigops(script: &[u8]) -> u32 {
     let mut count = 0;
-    let mut rest = script;
-    while let Some((&opcode, after)) = rest.split_first() {
-        let (width, direct) = match opcode {
-            ..OP_PUSHDATA1 => (0, opcode as usize),
+    for opcode in Opcodes::new(script).map_while(Result::ok) {
+        count += match opcode.code {
+            OP_CHECKSIG | OP_CHECKSIGVERIFY => 1,
+            OP_CHECKMULTISIG | OP_CHECKMULTISIGVERIFY => MULTISIG_SIGOPS,
+            _ => 0,
+        };
+    }
+    count
+}
+
+/// Signature operations as Core counts them in a script that it knows to be run
+/// (`script/script.cpp`, `GetSigOpCount(true)`): a CHECKMULTISIG straight after `OP_1` to `OP_16`
+/// counts for so many, another one for 20.
+pub fn accurate_sigops(script: &[u8]) -> u32 {
+    let (mut count, mut before) = (0, 0);
+    for opcode in Opcodes::new(script).map_while(Result::ok) {
+        count += match (opcode.code, before) {
+            (OP_CHECKSIG | OP_CHECKSIGVERIFY, _) => 1,
+            (OP_CHECKMULTISIG | OP_CHECKMULTISIGVERIFY, OP_1..=OP_16) => {
+                u32::from(before - OP_1) + 1
+            }
+            (OP_CHECKMULTISIG | OP_CHECKMULTISIGVERIFY, _) => MULTISIG_SIGOPS,
+            _ => 0,
+        };
+        before = opcode.code;
+    }
+    count
+}
+
+/// What the last operation of a script pushes, if the script does nothing but push (Core
+/// `script/script.cpp`, `IsPushOnly`): nothing where it is empty or ends in `OP_0` or one of the
+/// small numbers, which Core does not spell out here either (`GetSigOpCount(const CScript&)`).
+pub(crate) fn last_push(script: &[u8]) -> Option<&[u8]> {
+    let mut last = &[][..];
+    for opcode in Opcodes::new(script) {
+        let Opcode { code, data } = opcode.ok()?;
+        if code > OP_16 {
+            return None;
+        }
+        last = data;
+    }
+    Some(last)
+}
+
+/// Whether this is pay-to-script-hash (BIP-16; Core `script/script.cpp`, `IsPayToScriptHash`).
+#[inline]
+pub(crate) fn is_p2sh(script: &[u8]) -> bool {
+    matches!(script, [OP_HASH160, 20, hash @ .., OP_EQUAL] if hash.len() == 20)
+}
+
+/// One operation: its code, and what it pushes if it is a push with data.
+struct Opcode<'a> {
+    code: u8,
+    data: &'a [u8],
+}
+
+/// A push that runs past the end of its script.
+struct CutOff;
+
+/// The operations of a script (Core `script/script.cpp`, `GetScriptOp`); after one that is cut off
+/// there are no more.
+struct Opcodes<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Opcodes<'a> {
+    fn new(script: &'a [u8]) -> Self {
+        Self { rest: script }
+    }
+}
+
+impl<'a> Iterator for Opcodes<'a> {
+    type Item = Result<Opcode<'a>, CutOff>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (&code, after) = self.rest.split_first()?;
+        let (width, direct) = match code {
+            ..OP_PUSHDATA1 => (0, code as usize),
             OP_PUSHDATA1 => (1, 0),
             OP_PUSHDATA2 => (2, 0),
             OP_PUSHDATA4 => (4, 0),
             _ => {
-                count += match opcode {
-                    OP_CHECKSIG | OP_CHECKSIGVERIFY => 1,
-                    OP_CHECKMULTISIG | OP_CHECKMULTISIGVERIFY => MULTISIG_SIGOPS,
-                    _ => 0,
-                };
-                rest = after;
-                continue;
+                self.rest = after;
+                return Some(Ok(Opcode { code, data: &[] }));
             }
         };
-        let Some((prefix, data)) = after.split_at_checked(width) else { break };
-        let length = prefix.iter().rev().fold(direct, |n, &byte| n << 8 | byte as usize);
-        let Some(after) = data.get(length..) else { break };
-        rest = after;
+        let parts = after.split_at_checked(width).and_then(|(prefix, data)| {
+            let length = prefix.iter().rev().fold(direct, |n, &byte| n << 8 | byte as usize);
+            data.split_at_checked(length)
+        });
+        let Some((data, after)) = parts else {
+            self.rest = &[];
+            return Some(Err(CutOff));
+        };
+        self.rest = after;
+        Some(Ok(Opcode { code, data }))
     }
-    count
 }
 
 /// The script that BIP-34 wants at the start of a coinbase: the height as `CScript() << height`
@@ -94,9 +170,21 @@ pub fn witness_commitment(script: &[u8]) -> Option<&[u8; 32]> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Puts something else between two operations that count. That crate remembers a number from
+    /// before the first of them for the second; Core does not.
+    pub(crate) fn spread_sigops(script: &mut [u8]) {
+        const OP_NOP: u8 = 0x61;
+        for at in 1..script.len() {
+            let counts = |byte: u8| (OP_CHECKSIG..=OP_CHECKMULTISIGVERIFY).contains(&byte);
+            if counts(script[at - 1]) && counts(script[at]) {
+                script[at] = OP_NOP;
+            }
+        }
+    }
 
     proptest! {
         #[test]
@@ -106,6 +194,20 @@ mod tests {
         ) {
             let expected = bitcoin::Script::from_bytes(&script).count_sigops_legacy();
             prop_assert_eq!(legacy_sigops(&script) as usize, expected);
+        }
+
+        #[test]
+        fn accurate_sigops_agree_with_the_bitcoin_crate(
+            mut script in proptest::collection::vec(
+                prop_oneof![
+                    any::<u8>(), 0xa8u8..0xb0, 0x4au8..0x50, 0u8..4, 0x4eu8..0x63, Just(0xae_u8),
+                ],
+                0..80,
+            ),
+        ) {
+            spread_sigops(&mut script);
+            let expected = bitcoin::Script::from_bytes(&script).count_sigops();
+            prop_assert_eq!(accurate_sigops(&script) as usize, expected);
         }
 
         #[test]
@@ -140,6 +242,40 @@ mod tests {
             let expected = bitcoin::script::Builder::new().push_int(i64::from(height)).into_script();
             let (bytes, length) = height_push(height);
             prop_assert_eq!(&bytes[..length], expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn multisigs_count_the_number_before_them() {
+        for (script, expected) in [
+            (&[OP_16, OP_CHECKMULTISIG][..], 16),
+            (&[OP_1, OP_CHECKMULTISIGVERIFY], 1),
+            (&[OP_1 - 1, OP_CHECKMULTISIG], 20),
+            (&[OP_16 + 1, OP_CHECKMULTISIG], 20),
+            (&[0, OP_CHECKMULTISIG], 20),
+            (&[1, OP_1, OP_CHECKMULTISIG], 20),
+            (&[OP_1 + 1, OP_CHECKMULTISIG, OP_CHECKMULTISIG], 22),
+            (&[OP_CHECKSIG, OP_CHECKSIGVERIFY, 2, OP_CHECKSIG], 2),
+        ] {
+            assert_eq!(accurate_sigops(script), expected, "{script:02x?}");
+        }
+    }
+
+    #[test]
+    fn the_last_push_is_what_a_script_leaves_on_top() {
+        for (script, expected) in [
+            (&[][..], Some(&[][..])),
+            (&[1, 7], Some(&[7])),
+            (&[1, 7, 0], Some(&[])),
+            (&[1, 7, OP_16], Some(&[])),
+            (&[0x50, OP_PUSHDATA1, 2, 8, 9], Some(&[8, 9])),
+            (&[OP_PUSHDATA2, 1, 0, 5], Some(&[5])),
+            (&[OP_PUSHDATA4, 1, 0, 0, 0, 5], Some(&[5])),
+            (&[OP_16 + 1, 1, 7], None),
+            (&[1, 7, 2, 7], None),
+            (&[OP_PUSHDATA2, 1], None),
+        ] {
+            assert_eq!(last_push(script), expected, "{script:02x?}");
         }
     }
 

@@ -5,12 +5,14 @@
 //! header's own rules (proof of work, difficulty, times, versions) are the header tree's business;
 //! amounts, scripts and spending are an engine's.
 
+mod checked;
 mod error;
 mod ids;
 mod survey;
 mod transaction;
 mod witness;
 
+pub use checked::CheckedBlock;
 pub use error::{BlockError, TxError};
 pub use transaction::LOCKTIME_THRESHOLD;
 
@@ -22,18 +24,12 @@ use crate::merkle::{Merkle, MerkleScratch, merkle_root};
 use crate::params::Params;
 use crate::script::height_push;
 use crate::signet::check_signet_solution;
+use crate::sigops::{BLOCK_SIGOPS_COST_MAX, WITNESS_SCALE_FACTOR};
 use crate::verify::ScriptVerifier;
 use ids::Ids;
 use survey::Survey;
 use transaction::WEIGHT_MAX;
 use witness::{check_witnesses, witness_commitment_of};
-
-/// Greatest cost of signature operations in a block; a legacy one costs four
-/// (Core `consensus/consensus.h`).
-const SIGOPS_COST_MAX: u64 = 80_000;
-
-/// Cost of one legacy signature operation, and weight of one byte without witness.
-const WITNESS_SCALE_FACTOR: u64 = 4;
 
 /// What the header chain knows of a block before its bytes are looked at.
 #[derive(Clone, Copy)]
@@ -50,8 +46,9 @@ pub struct BlockContext<'a> {
     pub verifier: Option<&'a dyn ScriptVerifier>,
 }
 
-/// A block whose bytes were checked against its header and all rules that need no coins. There is
-/// no other way to get one than [`BlockChecker::check`].
+/// A block whose bytes were checked against its header and all rules that need no coins. The
+/// only ways to get one are [`BlockChecker::check`] and a [`CheckedBlock`], which comes from
+/// [`BlockChecker::check_owned`].
 #[derive(Clone, Copy)]
 pub struct BlockBytes<'a> {
     view: BlockView<'a>,
@@ -183,7 +180,7 @@ fn check_transactions(survey: &Survey, txids: &[[u8; 32]]) -> Result<(), BlockEr
         return Err(BlockError::Tx { tx, txid: Txid(txids[tx]), error });
     }
     let cost = survey.sigops * WITNESS_SCALE_FACTOR;
-    if cost > SIGOPS_COST_MAX {
+    if cost > BLOCK_SIGOPS_COST_MAX {
         return Err(BlockError::SigOps { cost });
     }
     match survey.non_final {

@@ -5,8 +5,8 @@
 
 use super::error::TxError;
 use super::transaction::{check_transaction, is_final};
-use crate::block::{BlockView, TxView};
-use crate::script::legacy_sigops;
+use crate::block::BlockView;
+use crate::sigops::tx_legacy_sigops;
 
 /// What was found. Places count transactions from the start of the block.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl Survey {
                 let checked = check_transaction(&tx, is_coinbase, scratch);
                 survey.invalid = checked.err().map(|error| (index, error));
             }
-            survey.sigops += sigops(&tx);
+            survey.sigops += tx_legacy_sigops(&tx);
             if survey.non_final.is_none() && !is_final(&tx, height, cutoff) {
                 survey.non_final = Some(index);
             }
@@ -66,10 +66,4 @@ impl Survey {
     pub(super) fn weight(&self, size: usize) -> usize {
         3 * self.stripped_size + size
     }
-}
-
-fn sigops(tx: &TxView<'_>) -> u64 {
-    let inputs: u64 = tx.inputs().map(|i| u64::from(legacy_sigops(i.script_sig()))).sum();
-    let outputs: u64 = tx.outputs().map(|o| u64::from(legacy_sigops(o.script()))).sum();
-    inputs + outputs
 }

@@ -1,0 +1,121 @@
+use super::*;
+use crate::amount::MAX_MONEY;
+use crate::block::testing::{bare_tx, input, output, with_tx};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const HEIGHT: Height = 1000;
+
+fn coin(amount: u64) -> CoinRef<'static> {
+    CoinRef { height: HEIGHT - 1, coinbase: false, amount, script: &[0x51] }
+}
+
+/// Spends `coins` with a transaction that pays out `amounts`.
+fn spend(inputs: u32, coins: &[CoinRef<'_>], amounts: &[u64]) -> Result<u64, SpendError> {
+    let mut tx = bare_tx();
+    tx.input.extend((0..inputs).map(input));
+    tx.output.extend(amounts.iter().map(|&amount| output(amount)));
+    with_tx(&tx, |tx| check_tx_inputs(&tx, 3, Txid([9; 32]), coins, HEIGHT))
+}
+
+fn reason(result: Result<u64, SpendError>) -> &'static str {
+    result.expect_err("a rule is broken").reason()
+}
+
+#[test]
+fn what_is_not_paid_out_is_the_fee() {
+    assert_eq!(spend(2, &[coin(70), coin(30)], &[40, 50]), Ok(10));
+    assert_eq!(spend(2, &[coin(70), coin(30)], &[40, 60]), Ok(0));
+    assert_eq!(spend(1, &[coin(MAX_MONEY)], &[0]), Ok(MAX_MONEY));
+}
+
+#[test]
+fn an_input_without_a_coin() {
+    let error = spend(2, &[coin(70)], &[1]).unwrap_err();
+    let outpoint = OutPoint { txid: Txid([7; 32]), vout: 1 };
+    assert_eq!(error, SpendError::MissingOrSpent { tx: 3, txid: Txid([9; 32]), vin: 1, outpoint });
+    assert_eq!(error.reason(), "bad-txns-inputs-missingorspent");
+}
+
+#[test]
+fn a_coinbase_rests_for_a_hundred_blocks() {
+    let mined_at = |height| CoinRef { height, coinbase: true, ..coin(70) };
+    assert_eq!(spend(1, &[mined_at(HEIGHT - 100)], &[70]), Ok(0));
+    for height in [HEIGHT - 99, HEIGHT, HEIGHT + 1, u32::MAX] {
+        let result = spend(2, &[coin(1), mined_at(height)], &[70]);
+        assert!(matches!(result, Err(SpendError::PrematureSpend { vin: 1, coin_height, .. })
+            if coin_height == height));
+        assert_eq!(reason(result), "bad-txns-premature-spend-of-coinbase");
+    }
+}
+
+#[test]
+fn no_input_and_no_sum_of_inputs_is_above_all_the_money() {
+    for coins in [
+        [coin(MAX_MONEY + 1), coin(0)],
+        [coin(1), coin(MAX_MONEY)],
+        [coin(u64::MAX), coin(0)],
+        [coin(1), coin(u64::MAX)],
+    ] {
+        assert_eq!(reason(spend(2, &coins, &[1])), "bad-txns-inputvalues-outofrange");
+    }
+}
+
+#[test]
+fn outputs_are_not_worth_more_than_inputs() {
+    let error = spend(2, &[coin(70), coin(30)], &[41, 60]).unwrap_err();
+    let (value_in, value_out) = (100, 101);
+    let expected = SpendError::InBelowOut { tx: 3, txid: Txid([9; 32]), value_in, value_out };
+    assert_eq!(error, expected);
+    assert_eq!(error.reason(), "bad-txns-in-belowout");
+}
+
+/// A checked transaction has none of these; they must not become money all the same.
+#[test]
+fn amounts_out_of_range_are_never_paid_out() {
+    for amounts in [&[u64::MAX][..], &[50, (-50i64) as u64], &[i64::MAX as u64; 3], &[u64::MAX; 2]]
+    {
+        assert_eq!(reason(spend(1, &[coin(70)], amounts)), "bad-txns-in-belowout");
+    }
+}
+
+/// Maturity and amount of one coin come before those of the next (Core `CheckTxInputs`).
+#[test]
+fn the_first_bad_coin_decides() {
+    let young = CoinRef { coinbase: true, ..coin(1) };
+    let rich = coin(MAX_MONEY + 1);
+    assert_eq!(reason(spend(2, &[young, rich], &[1])), "bad-txns-premature-spend-of-coinbase");
+    assert_eq!(reason(spend(2, &[rich, young], &[1])), "bad-txns-inputvalues-outofrange");
+    let both = CoinRef { coinbase: true, ..rich };
+    assert_eq!(reason(spend(1, &[both], &[1])), "bad-txns-premature-spend-of-coinbase");
+}
+
+fn any_amount() -> impl Strategy<Value = u64> {
+    prop_oneof![0..10u64, 0..=MAX_MONEY, MAX_MONEY - 5..=MAX_MONEY + 5, any::<u64>()]
+}
+
+proptest! {
+    #[test]
+    fn fees_are_those_of_endless_numbers(
+        coins in vec(any_amount(), 1..4),
+        amounts in vec(prop_oneof![0..10u64, 0..=MAX_MONEY], 1..4),
+    ) {
+        let coins: Vec<_> = coins.into_iter().map(coin).collect();
+        let most = i128::from(MAX_MONEY);
+        let sums = coins.iter().scan(0i128, |sum, coin| {
+            *sum += i128::from(coin.amount);
+            Some(*sum)
+        });
+        let value_in = sums.clone().last().unwrap();
+        let value_out: i128 = amounts.iter().map(|&amount| i128::from(amount)).sum();
+        let expected = if sums.max().unwrap() > most {
+            Err("bad-txns-inputvalues-outofrange")
+        } else if value_in < value_out {
+            Err("bad-txns-in-belowout")
+        } else {
+            Ok((value_in - value_out) as u64)
+        };
+        let result = spend(coins.len() as u32, &coins, &amounts);
+        prop_assert_eq!(result.map_err(|error| error.reason()), expected);
+    }
+}
