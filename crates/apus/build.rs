@@ -1,5 +1,6 @@
-//! Tells the linker to leave Core's random numbers for when they are asked for: see
-//! `src/random_init.rs`. Nothing is built or looked for here.
+//! Tells the linker to leave Core's random numbers for when they are asked for (`src/random_init.rs`),
+//! and to let Core's interpreter be overheard (`script/last_error.rs` of the engine). Nothing is
+//! built or looked for here.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -7,5 +8,9 @@ fn main() {
     let os = std::env::var("CARGO_CFG_TARGET_OS");
     if kernel && os.as_deref() == Ok("linux") {
         println!("cargo:rustc-link-arg-bins=-Wl,--wrap=_Z10RandomInitv");
+        println!(
+            "cargo:rustc-link-arg-bins=-Wl,--wrap=_Z12VerifyScriptRK7CScriptS1_PK14CScriptWitness\
+             19script_verify_flagsRK20BaseSignatureCheckerP13ScriptError_t"
+        );
     }
 }

@@ -135,19 +135,28 @@ mod with_kernel {
             verifier.verify(&spend.challenge, amount, tx, input, flags)
         };
         assert_eq!(verify(0, &spend.to_sign, 0, VERIFY_P2SH), Ok(()));
+        let taproot = VERIFY_P2SH | VERIFY_WITNESS | VERIFY_TAPROOT;
+        assert_eq!(verify(0, &spend.to_sign, 0, taproot), Ok(()), "the one output spent is known");
         for (answer, why) in [
             (verify(u64::MAX, &spend.to_sign, 0, VERIFY_P2SH), "amount"),
             (verify(0, &spend.to_sign, 1, VERIFY_P2SH), "input"),
             (verify(0, &spend.to_sign, 0, 1 << 31), "unknown flags"),
             (verify(0, &spend.to_sign, 0, VERIFY_WITNESS), "witness without P2SH"),
             (
-                verify(0, &spend.to_sign, 0, VERIFY_P2SH | VERIFY_WITNESS | VERIFY_TAPROOT),
-                "taproot without the outputs spent",
+                verify(0, &with_two_inputs(&spend.to_sign), 0, taproot),
+                "taproot with outputs spent that are not known",
             ),
             (verify(0, &spend.to_sign[..20], 0, VERIFY_P2SH), "a cut transaction"),
             (verify(0, &[], 0, VERIFY_P2SH), "no transaction"),
         ] {
             assert!(matches!(answer, Err(ScriptError::Setup(_))), "{why}: {answer:?}");
         }
+    }
+
+    /// A transaction of one input without a witness, with that input a second time.
+    fn with_two_inputs(tx: &[u8]) -> Vec<u8> {
+        let mut tx: bitcoin::Transaction = bitcoin::consensus::deserialize(tx).unwrap();
+        tx.input.push(tx.input[0].clone());
+        bitcoin::consensus::serialize(&tx)
     }
 }

@@ -1,0 +1,174 @@
+//! The work that waits, of all batches, and how far each batch is.
+//!
+//! One lock over all of it, held for the moments in which work is put in, taken or reported. A
+//! batch that is no longer listed is one whose verdict nobody waits for.
+
+use super::ScriptFailure;
+use super::work::{Job, Ticket};
+use crate::script::interpreter::Interpreter;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Work for the threads of a pool.
+pub(super) struct Queue {
+    interpreter: Arc<dyn Interpreter>,
+    state: Mutex<State>,
+    /// There is work, or the pool closes.
+    work: Condvar,
+    /// A batch is finished, or has more work to help with.
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    batches: BTreeMap<u64, Progress>,
+    next_number: u64,
+    closed: bool,
+}
+
+/// How far a batch is.
+struct Progress {
+    ticket: Arc<Ticket>,
+    jobs: VecDeque<Job>,
+    /// Pieces taken and not reported yet.
+    running: usize,
+    /// No more work will come from outside.
+    complete: bool,
+    failure: Option<ScriptFailure>,
+}
+
+impl Progress {
+    fn take(&mut self) -> Option<(Arc<Ticket>, Job)> {
+        let job = self.jobs.pop_front()?;
+        self.running += 1;
+        Some((Arc::clone(&self.ticket), job))
+    }
+
+    fn is_done(&self) -> bool {
+        self.complete && self.running == 0 && self.jobs.is_empty()
+    }
+
+    fn report(&mut self, result: Result<(), ScriptFailure>) {
+        self.running -= 1;
+        let Err(failure) = result else { return };
+        let place = |failure: &ScriptFailure| (failure.tx_index, failure.input);
+        if self.failure.as_ref().is_none_or(|known| place(&failure) < place(known)) {
+            self.failure = Some(failure);
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn new(interpreter: Arc<dyn Interpreter>) -> Self {
+        let (work, news) = (Condvar::new(), Condvar::new());
+        Self { interpreter, state: Mutex::default(), work, news }
+    }
+
+    /// Nothing panics while it holds the lock, so that what it guards is always whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        on.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lists a new batch.
+    pub(super) fn open(&self, flags: u32) -> Arc<Ticket> {
+        let mut state = self.lock();
+        let number = state.next_number;
+        state.next_number += 1;
+        let ticket = Arc::new(Ticket::new(number, flags));
+        let progress = Progress {
+            ticket: Arc::clone(&ticket),
+            jobs: VecDeque::new(),
+            running: 0,
+            complete: false,
+            failure: None,
+        };
+        state.batches.insert(number, progress);
+        ticket
+    }
+
+    /// Adds work to a batch.
+    pub(super) fn add(&self, ticket: &Ticket, job: Job) {
+        let mut state = self.lock();
+        if let Some(progress) = state.batches.get_mut(&ticket.number) {
+            progress.jobs.push_back(job);
+            self.work.notify_one();
+        }
+    }
+
+    /// No more work will be added to a batch.
+    pub(super) fn complete(&self, ticket: &Ticket) {
+        if let Some(progress) = self.lock().batches.get_mut(&ticket.number) {
+            progress.complete = true;
+        }
+    }
+
+    /// Strikes a batch off the list: what waits of it is gone, what runs is not reported.
+    pub(super) fn strike(&self, ticket: &Ticket) {
+        ticket.cancel();
+        let struck = self.lock().batches.remove(&ticket.number);
+        // Freed after the lock.
+        drop(struck);
+    }
+
+    /// No more threads will come for work.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.work.notify_all();
+    }
+
+    /// Does work of all batches, the oldest first, until the queue is closed.
+    pub(super) fn serve(&self) {
+        let mut state = self.lock();
+        while !state.closed {
+            match state.batches.values_mut().find_map(Progress::take) {
+                Some((ticket, job)) => state = self.run(state, &ticket, job),
+                None => state = self.wait(&self.work, state),
+            }
+        }
+    }
+
+    /// Does work of one batch until all of it is done.
+    pub(super) fn help(&self, ticket: &Ticket) -> Result<(), ScriptFailure> {
+        let mut state = self.lock();
+        loop {
+            let progress = state
+                .batches
+                .get_mut(&ticket.number)
+                .expect("only its verdict strikes a batch off, and that is waiting here");
+            if progress.is_done() {
+                return progress.failure.take().map_or(Ok(()), Err);
+            }
+            match progress.take() {
+                Some((ticket, job)) => state = self.run(state, &ticket, job),
+                None => state = self.wait(&self.news, state),
+            }
+        }
+    }
+
+    /// Does a piece of work without the lock, and reports it.
+    fn run<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        ticket: &Ticket,
+        job: Job,
+    ) -> MutexGuard<'a, State> {
+        drop(state);
+        let (result, parts) = job.run(ticket, &*self.interpreter);
+        let mut state = self.lock();
+        let Some(progress) = state.batches.get_mut(&ticket.number) else { return state };
+        progress.report(result);
+        if !parts.is_empty() {
+            // Before all else, so that few transactions are held in parts.
+            parts.into_iter().rev().for_each(|part| progress.jobs.push_front(part));
+            self.work.notify_all();
+            self.news.notify_all();
+        } else if progress.is_done() {
+            self.news.notify_all();
+        }
+        state
+    }
+}

@@ -1,0 +1,224 @@
+//! What threads are given to do: groups of transactions, and parts of large ones.
+//!
+//! Pieces are cut by what they are expected to cost, so that handing them over is cheap beside
+//! running them and no thread is left with a long one at the end.
+
+use super::ScriptFailure;
+use crate::script::interpreter::{Interpreter, PreparedTx, Refusal};
+use crate::utxo::CoinBytes;
+use apus_chain::ScriptError;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The bytes of a block, shared by those who read its transactions.
+pub trait RawBlock: Send + Sync {
+    /// The bytes.
+    fn raw(&self) -> &[u8];
+}
+
+impl RawBlock for Vec<u8> {
+    fn raw(&self) -> &[u8] {
+        self
+    }
+}
+
+/// A serialized transaction where it lies in its block.
+#[derive(Clone)]
+pub struct RawTx {
+    block: Arc<dyn RawBlock>,
+    range: Range<usize>,
+}
+
+impl RawTx {
+    /// The transaction in these bytes of a block. A range that the block does not have is found
+    /// when its scripts are run, as one that cannot be.
+    pub fn new(block: Arc<dyn RawBlock>, range: Range<usize>) -> Self {
+        Self { block, range }
+    }
+
+    fn bytes(&self) -> Result<&[u8], ScriptError> {
+        let raw = self.block.raw();
+        raw.get(self.range.clone()).ok_or_else(|| {
+            let Range { start, end } = self.range;
+            let length = raw.len();
+            ScriptError::Setup(format!("no bytes {start} to {end} in a block of {length}"))
+        })
+    }
+}
+
+impl std::fmt::Debug for RawTx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawTx").field("range", &self.range).finish_non_exhaustive()
+    }
+}
+
+/// What a group or a part should cost, in inputs of a small transaction: half a millisecond.
+pub(super) const PIECE_COST: usize = 16;
+
+/// A transaction that costs more is divided among threads.
+const DIVIDED_FROM_COST: usize = 2 * PIECE_COST;
+
+/// Each input of an old kind hashes its whole transaction: so many bytes take as long as a
+/// signature.
+const BYTES_PER_COST: usize = 100_000;
+
+/// A transaction whose scripts are to be run.
+pub(super) struct Tx {
+    pub(super) index: usize,
+    pub(super) raw: RawTx,
+    pub(super) spent: Vec<CoinBytes>,
+}
+
+impl Tx {
+    /// What its scripts should cost, in inputs of a small transaction.
+    pub(super) fn cost(&self) -> usize {
+        self.spent.len().saturating_mul(self.input_cost()).max(1)
+    }
+
+    fn input_cost(&self) -> usize {
+        1 + self.raw.range.len() / BYTES_PER_COST
+    }
+
+    /// The inputs, divided for threads.
+    fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let inputs = self.spent.len();
+        let step = (PIECE_COST / self.input_cost()).max(2);
+        (0..inputs).step_by(step).map(move |start| start..inputs.min(start + step))
+    }
+}
+
+impl Tx {
+    fn prepare(&self, interpreter: &dyn Interpreter) -> Result<Box<dyn PreparedTx>, ScriptError> {
+        interpreter.prepare(self.raw.bytes()?, &self.spent)
+    }
+
+    /// Runs the scripts of a small transaction, or divides a large one.
+    fn run(
+        &self,
+        ticket: &Ticket,
+        interpreter: &dyn Interpreter,
+        parts: &mut Vec<Job>,
+    ) -> Result<(), ScriptFailure> {
+        let prepared =
+            self.prepare(interpreter).map_err(|error| ticket.fail(self.index, 0, error.into()))?;
+        if self.cost() <= DIVIDED_FROM_COST {
+            return ticket.verify(self.index, &*prepared, 0..self.spent.len());
+        }
+        let shared = Arc::new(SharedTx { index: self.index, prepared });
+        parts.extend(self.parts().map(|inputs| Job::Part(Arc::clone(&shared), inputs)));
+        Ok(())
+    }
+}
+
+/// A piece of work.
+pub(super) enum Job {
+    /// Transactions, one after another.
+    Group(Vec<Tx>),
+    /// Some inputs of one transaction.
+    Part(Arc<SharedTx>, Range<usize>),
+}
+
+/// A large transaction, prepared once for all its parts.
+pub(super) struct SharedTx {
+    index: usize,
+    prepared: Box<dyn PreparedTx>,
+}
+
+/// What all work of one batch shares.
+pub(super) struct Ticket {
+    /// The batch's number: lower is older.
+    pub(super) number: u64,
+    pub(super) flags: u32,
+    /// Inputs from this one on need not be run: it failed. 0 once nobody waits for the verdict.
+    stop_at: AtomicU64,
+}
+
+/// Where an input stands in the order of its block. Numbers too large for it come out lower than
+/// they are, at worst: then more is run than needed, or less after a failure, which stays one.
+fn place(tx_index: usize, input: usize) -> u64 {
+    (tx_index as u64) << 32 | input as u64
+}
+
+impl Ticket {
+    pub(super) fn new(number: u64, flags: u32) -> Self {
+        Self { number, flags, stop_at: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Nothing of this batch needs to be run any more.
+    pub(super) fn cancel(&self) {
+        self.stop_at.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether an input comes after one that failed.
+    pub(super) fn is_moot(&self, tx_index: usize, input: usize) -> bool {
+        place(tx_index, input) >= self.stop_at.load(Ordering::Relaxed)
+    }
+
+    fn fail(&self, tx_index: usize, input: usize, refusal: Refusal) -> ScriptFailure {
+        self.stop_at.fetch_min(place(tx_index, input), Ordering::Relaxed);
+        let Refusal { error, name } = refusal;
+        ScriptFailure { tx_index, input, error, name }
+    }
+
+    fn verify(
+        &self,
+        index: usize,
+        tx: &dyn PreparedTx,
+        inputs: Range<usize>,
+    ) -> Result<(), ScriptFailure> {
+        for input in inputs {
+            if self.is_moot(index, input) {
+                return Ok(());
+            }
+            tx.verify(input, self.flags).map_err(|refusal| self.fail(index, input, refusal))?;
+        }
+        Ok(())
+    }
+}
+
+impl Job {
+    /// The first input of this piece.
+    fn first(&self) -> (usize, usize) {
+        match self {
+            Self::Group(txs) => (txs.first().map_or(0, |tx| tx.index), 0),
+            Self::Part(tx, inputs) => (tx.index, inputs.start),
+        }
+    }
+
+    /// Does the work, and hands back what it divides into. Of failures the first in the order of
+    /// the block is returned; a panic is a failure of setup.
+    pub(super) fn run(
+        self,
+        ticket: &Ticket,
+        interpreter: &dyn Interpreter,
+    ) -> (Result<(), ScriptFailure>, Vec<Job>) {
+        let (tx_index, input) = self.first();
+        let mut parts = Vec::new();
+        let run = std::panic::AssertUnwindSafe(|| self.run_here(ticket, interpreter, &mut parts));
+        let result = std::panic::catch_unwind(run).unwrap_or_else(|_| {
+            let error = ScriptError::Setup("the thread that ran them panicked".to_owned());
+            Err(ticket.fail(tx_index, input, error.into()))
+        });
+        (result, parts)
+    }
+
+    fn run_here(
+        self,
+        ticket: &Ticket,
+        interpreter: &dyn Interpreter,
+        parts: &mut Vec<Job>,
+    ) -> Result<(), ScriptFailure> {
+        let txs = match self {
+            Self::Part(tx, inputs) => return ticket.verify(tx.index, &*tx.prepared, inputs),
+            Self::Group(txs) => txs,
+        };
+        let mut first: Result<(), ScriptFailure> = Ok(());
+        for tx in txs.iter().filter(|tx| !ticket.is_moot(tx.index, 0)) {
+            // A later one comes first in the block only if its index is lower, else it was moot.
+            let result = tx.run(ticket, interpreter, parts);
+            first = result.and(first);
+        }
+        first
+    }
+}
