@@ -1,0 +1,179 @@
+//! Fetching the coins that a block spends on several threads, while the block is being connected.
+//!
+//! [`wanted_of`] lists what a block spends and does not create itself; [`PrevoutFetcher::start`]
+//! sets threads to look it up, and [`Fetching::take`] hands the coins out one by one, in block
+//! order. A thread that asks for a coin which is not there yet fetches other ones instead of
+//! waiting, so nothing is lost where threads are few, and a slow disk is asked many things at once
+//! where they are many.
+//!
+//! Nothing is decided here: a coin comes as the view gives it, an error with the input that met it,
+//! and each input is looked up once. A fetching changes nothing, and once dropped leaves nothing.
+
+mod job;
+mod pace;
+mod pool;
+mod wanted;
+
+pub use wanted::{Place, wanted_of};
+
+use super::coin::CoinBytes;
+use super::store::StoreError;
+use super::view::CoinsView;
+use apus_chain::OutPoint;
+use job::Job;
+use pace::Pace;
+use pool::Pool;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+/// Threads that fetch coins. Idle ones sleep; all end when this is dropped.
+pub struct PrevoutFetcher {
+    pool: Arc<Pool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl PrevoutFetcher {
+    /// Starts the threads. Without any, each coin is looked up by the thread that takes it.
+    pub fn new(threads: usize) -> io::Result<Self> {
+        let mut fetcher = Self { pool: Arc::new(Pool::new(threads, cores())), threads: Vec::new() };
+        for number in 0..threads {
+            let pool = Arc::clone(&fetcher.pool);
+            let builder = thread::Builder::new().name(format!("prevouts-{number}"));
+            // Those that were started before one could not be end as the fetcher is dropped.
+            fetcher.threads.push(builder.spawn(move || pool.serve())?);
+        }
+        Ok(fetcher)
+    }
+
+    /// How many threads there are.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Begins to look `wanted` up and returns at once. The view must give the same answers until
+    /// the fetching is dropped.
+    ///
+    /// Of several fetchings the one that was started first is served first.
+    pub fn start(&self, view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Fetching {
+        if self.threads.is_empty() {
+            let mine = 0..wanted.len();
+            let job = Arc::new(Job::unshared(view, wanted));
+            return Fetching { pool: None, job, pace: Pace::new(), mine, next: 0, timed: true };
+        }
+        let job = Arc::new(Job::shared(view, wanted));
+        self.pool.publish(&job);
+        let pool = Some(Arc::clone(&self.pool));
+        Fetching { pool, job, pace: Pace::new(), mine: 0..0, next: 0, timed: true }
+    }
+}
+
+impl Drop for PrevoutFetcher {
+    fn drop(&mut self) {
+        self.pool.close();
+        for thread in self.threads.drain(..) {
+            // A thread catches what a look-up throws; nothing else in it can fail.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Cores that the process may use, at least one.
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, Into::into)
+}
+
+/// The coins of one block, on their way.
+///
+/// Once this is dropped no thread holds the view or looks anything up in it: what was not begun is
+/// never begun, and look-ups under way, at most one a thread, are waited for.
+pub struct Fetching {
+    /// Where the other threads are; none where nobody helps.
+    pool: Option<Arc<Pool>>,
+    job: Arc<Job>,
+    pace: Pace,
+    /// Inputs claimed by this thread and not looked up yet.
+    mine: Range<usize>,
+    /// The first input that has not been taken.
+    next: usize,
+    /// Whether the pace since the last claim has been measured.
+    timed: bool,
+}
+
+impl Fetching {
+    /// How many inputs are wanted.
+    pub fn len(&self) -> usize {
+        self.job.wanted.len()
+    }
+
+    /// Whether none are.
+    pub fn is_empty(&self) -> bool {
+        self.job.wanted.is_empty()
+    }
+
+    /// The coin of the wanted input `index`, or none if the view has none.
+    ///
+    /// Inputs are taken in ascending order, each once. One that was taken or passed over before is
+    /// looked up anew.
+    ///
+    /// # Panics
+    /// When nothing of that index is wanted.
+    pub fn take(&mut self, index: usize) -> Result<Option<CoinBytes>, StoreError> {
+        if index < self.next {
+            return self.job.look_up(index);
+        }
+        self.next = index + 1;
+        loop {
+            // Inputs passed over are not wanted any more.
+            self.mine.start = self.mine.start.max(index);
+            if self.mine.start == index && !self.mine.is_empty() {
+                self.mine.start += 1;
+                return self.timed(|job| job.look_up(index));
+            }
+            if let Some(found) = self.job.found(index) {
+                return found;
+            }
+            if !self.mine.is_empty() || self.claim() {
+                if self.mine.start > index {
+                    let other = self.mine.start;
+                    self.mine.start += 1;
+                    self.timed(|job| job.fetch(other));
+                }
+            } else {
+                return self.job.wait(index);
+            }
+        }
+    }
+
+    /// Claims the next inputs for this thread, unless all are claimed.
+    fn claim(&mut self) -> bool {
+        self.mine = self.job.claim(self.pace.chunk());
+        self.timed = false;
+        !self.mine.is_empty()
+    }
+
+    /// Looks something up, with a look at the clock if it is the first time since the last claim.
+    fn timed<T>(&mut self, look_up: impl FnOnce(&Job) -> T) -> T {
+        if self.timed {
+            return look_up(&self.job);
+        }
+        self.timed = true;
+        let result = self.pace.measure(1, || look_up(&self.job));
+        if let Some(pool) = &self.pool {
+            pool.met(&self.pace, &self.job);
+        }
+        result
+    }
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.withdraw(&self.job);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

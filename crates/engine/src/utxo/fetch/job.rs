@@ -1,0 +1,139 @@
+//! [`Job`]: the inputs of one block, who looks which one up, and what was found.
+//!
+//! Claims come from one counter, so each input has one owner. An owner's result is set once, with
+//! the ordering of [`OnceLock`], and read by the thread that takes it. An input that was claimed is
+//! always set, even where the look-up panics, unless the job was abandoned; so waiting for one ends.
+
+use crate::utxo::coin::CoinBytes;
+use crate::utxo::store::StoreError;
+use crate::utxo::view::CoinsView;
+use apus_chain::OutPoint;
+use std::any::Any;
+use std::hint;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// How often a result is looked for before its owner is waited for: some microseconds, about as
+/// long as it takes to fall asleep and be woken.
+const SPINS: usize = 200;
+
+/// What a view answered. Errors are boxed: they are rare, and wider than coins.
+type Found = Result<Option<CoinBytes>, Box<StoreError>>;
+
+/// A counter that shares its cache lines with nothing.
+#[repr(align(128))]
+struct Alone(AtomicUsize);
+
+/// The look-ups of one block.
+pub(super) struct Job {
+    view: Arc<dyn CoinsView>,
+    pub(super) wanted: Vec<OutPoint>,
+    /// As long as `wanted`, or empty where one thread does everything.
+    found: Vec<OnceLock<Found>>,
+    /// The first input that nobody has claimed, or anything beyond the last.
+    unclaimed: Alone,
+    abandoned: AtomicBool,
+    /// Threads at work on this. Changed by the pool, under its lock.
+    pub(super) helpers: AtomicUsize,
+}
+
+impl Job {
+    /// A job for many threads.
+    pub(super) fn shared(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Self {
+        let found = wanted.iter().map(|_| OnceLock::new()).collect();
+        Self {
+            view,
+            wanted,
+            found,
+            unclaimed: Alone(AtomicUsize::new(0)),
+            abandoned: AtomicBool::new(false),
+            helpers: AtomicUsize::new(0),
+        }
+    }
+
+    /// A job for one thread, which has claimed everything.
+    pub(super) fn unshared(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Self {
+        Self {
+            view,
+            found: Vec::new(),
+            unclaimed: Alone(AtomicUsize::new(wanted.len())),
+            wanted,
+            abandoned: AtomicBool::new(false),
+            helpers: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many inputs nobody has claimed.
+    pub(super) fn unclaimed(&self) -> usize {
+        self.wanted.len().saturating_sub(self.unclaimed.0.load(Ordering::Relaxed))
+    }
+
+    /// Claims up to `count` of the next inputs; none where all are claimed.
+    pub(super) fn claim(&self, count: usize) -> Range<usize> {
+        // Asked first, so that the counter passes the end by little, however often this is called.
+        if self.unclaimed() == 0 {
+            return 0..0;
+        }
+        // Who an input belongs to is all that the counter says; results have their own ordering.
+        let start = self.unclaimed.0.fetch_add(count, Ordering::Relaxed);
+        start.min(self.wanted.len())..(start + count).min(self.wanted.len())
+    }
+
+    /// Asks the view.
+    pub(super) fn look_up(&self, index: usize) -> Result<Option<CoinBytes>, StoreError> {
+        self.view.coin(&self.wanted[index])
+    }
+
+    /// Looks up an input that the caller has claimed, for whoever takes it.
+    pub(super) fn fetch(&self, index: usize) {
+        // What a view leaves broken behind a panic is its own: nothing of this job is changed.
+        let found = catch_unwind(AssertUnwindSafe(|| self.look_up(index).map_err(Box::new)))
+            .unwrap_or_else(|panic| Err(Box::new(panicked(&*panic))));
+        let set = self.found[index].set(found);
+        debug_assert!(set.is_ok(), "an input has one owner");
+    }
+
+    /// The result of an input, if it is there.
+    #[inline]
+    pub(super) fn found(&self, index: usize) -> Option<Result<Option<CoinBytes>, StoreError>> {
+        self.found[index].get().map(given)
+    }
+
+    /// Waits for an input that another thread has claimed.
+    pub(super) fn wait(&self, index: usize) -> Result<Option<CoinBytes>, StoreError> {
+        for _ in 0..SPINS {
+            if let Some(found) = self.found(index) {
+                return found;
+            }
+            hint::spin_loop();
+        }
+        given(self.found[index].wait())
+    }
+
+    /// Nothing more is to be looked up.
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+        self.unclaimed.0.store(self.wanted.len(), Ordering::Relaxed);
+    }
+
+    /// Whether nobody will take anything any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+}
+
+fn given(found: &Found) -> Result<Option<CoinBytes>, StoreError> {
+    found.clone().map_err(|error| *error)
+}
+
+/// The error that stands for a panic of a view.
+fn panicked(panic: &(dyn Any + Send)) -> StoreError {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    StoreError::Io {
+        place: "the set of coins".to_owned(),
+        error: format!("a look-up panicked: {}", said.unwrap_or("without a message")),
+    }
+}

@@ -1,0 +1,339 @@
+//! Fetched coins against looked-up ones, whatever the threads do.
+
+use super::*;
+use apus_chain::{CoinRef, Txid};
+use apus_testkit::rng::Rng;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+pub(super) fn outpoint(number: u32) -> OutPoint {
+    let mut txid = [0; 32];
+    txid[..4].copy_from_slice(&number.to_le_bytes());
+    OutPoint { txid: Txid(txid), vout: number % 3 }
+}
+
+fn outpoints(numbers: impl IntoIterator<Item = u32>) -> Vec<OutPoint> {
+    numbers.into_iter().map(outpoint).collect()
+}
+
+fn number(outpoint: &OutPoint) -> u32 {
+    u32::from_le_bytes(*outpoint.txid.0.first_chunk().unwrap())
+}
+
+/// What a view has under a number: nothing for one in five, an error for one in eleven, and now and
+/// then a coin that needs an allocation.
+fn answer(number: u32) -> Result<Option<CoinBytes>, StoreError> {
+    if number % 11 == 7 {
+        return Err(StoreError::Io { place: number.to_string(), error: "read".to_owned() });
+    }
+    if number % 5 == 3 {
+        return Ok(None);
+    }
+    let script = vec![0x51; if number % 7 == 2 { 200 } else { 30 }];
+    let coin = CoinRef { height: number, coinbase: false, amount: 5, script: &script };
+    Ok(Some(CoinBytes::new(coin)))
+}
+
+/// Results as text: errors have no equality.
+fn text(result: &Result<Option<CoinBytes>, StoreError>) -> String {
+    format!("{result:?}")
+}
+
+/// A view that counts look-ups of each number, and is slow now and then.
+struct Counting {
+    look_ups: Vec<AtomicUsize>,
+    total: AtomicUsize,
+    slow_one_in: Option<u32>,
+}
+
+impl Counting {
+    fn new(numbers: u32, slow_one_in: Option<u32>) -> Arc<Self> {
+        let look_ups = (0..numbers).map(|_| AtomicUsize::new(0)).collect();
+        Arc::new(Self { look_ups, total: AtomicUsize::new(0), slow_one_in })
+    }
+
+    fn counts(&self) -> Vec<usize> {
+        self.look_ups.iter().map(|count| count.load(Ordering::SeqCst)).collect()
+    }
+
+    fn total(&self) -> usize {
+        self.total.load(Ordering::SeqCst)
+    }
+}
+
+impl CoinsView for Counting {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        let number = number(outpoint);
+        self.look_ups[number as usize].fetch_add(1, Ordering::SeqCst);
+        self.total.fetch_add(1, Ordering::SeqCst);
+        if self.slow_one_in.is_some_and(|one_in| number.is_multiple_of(one_in)) {
+            thread::sleep(Duration::from_micros(50));
+        }
+        answer(number)
+    }
+}
+
+/// A view that lets nobody through until it is opened.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicUsize,
+    answered: AtomicUsize,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+
+    fn await_waiting(&self, count: usize) {
+        while self.waiting.load(Ordering::SeqCst) < count {
+            thread::yield_now();
+        }
+    }
+}
+
+impl CoinsView for Gate {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut open = self.open.lock().unwrap();
+        while !*open {
+            open = self.opened.wait(open).unwrap();
+        }
+        self.answered.fetch_add(1, Ordering::SeqCst);
+        answer(number(outpoint))
+    }
+}
+
+/// Enough quick look-ups that threads are woken for them on any machine with two cores.
+const MANY: u32 = 4 * 512;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_is_taken_is_what_the_view_says(
+        threads in prop::sample::select(vec![0usize, 1, 2, 7, 64]),
+        slow_one_in in prop::option::of(1u32..40),
+        numbers in vec(0u32..300, 0..400),
+        skips in vec(0usize..3, 1..20),
+    ) {
+        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        let view = Counting::new(300, slow_one_in);
+        let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints(numbers.clone()));
+        prop_assert_eq!(fetching.len(), numbers.len());
+        let (mut index, mut skips) = (0, skips.into_iter().cycle());
+        while index < numbers.len() {
+            prop_assert_eq!(text(&fetching.take(index)), text(&answer(numbers[index])));
+            index += 1 + skips.next().unwrap();
+        }
+    }
+
+    #[test]
+    fn inputs_may_be_taken_in_any_order_and_again(
+        threads in 0usize..4,
+        indices in vec(0usize..50, 0..200),
+    ) {
+        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        let view = Counting::new(50, Some(2));
+        let mut fetching = fetcher.start(view, outpoints(0..50));
+        for index in indices {
+            prop_assert_eq!(text(&fetching.take(index)), text(&answer(index as u32)));
+        }
+    }
+}
+
+#[test]
+fn each_wanted_input_is_looked_up_once() {
+    for threads in [0, 1, 2, 8, 64] {
+        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        for slow_one_in in [None, Some(1000), Some(50)] {
+            let view = Counting::new(MANY, slow_one_in);
+            let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints(0..MANY));
+            for index in 0..MANY {
+                assert_eq!(text(&fetching.take(index as usize)), text(&answer(index)));
+            }
+            drop(fetching);
+            assert_eq!(view.counts(), vec![1; MANY as usize], "{threads} threads");
+        }
+    }
+}
+
+#[test]
+fn what_is_wanted_twice_is_looked_up_twice() {
+    let fetcher = PrevoutFetcher::new(2).unwrap();
+    let view = Counting::new(2, None);
+    let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints([1, 0, 1, 1]));
+    let found: Vec<_> = (0..4).map(|index| text(&fetching.take(index))).collect();
+    assert_eq!(found, [1, 0, 1, 1].map(|number| text(&answer(number))));
+    drop(fetching);
+    assert_eq!(view.counts(), [1, 3]);
+}
+
+/// Look-ups of many threads are under way at once: with every one of them held at the gate, the
+/// taking thread is let through by nobody but the last.
+#[test]
+fn slow_look_ups_are_made_at_once() {
+    let fetcher = PrevoutFetcher::new(7).unwrap();
+    // One slow block tells the threads that it is worth waking all of them.
+    fetcher.pool.met(&Pace::new(), &Job::shared(Counting::new(0, None), Vec::new()));
+    await_sleep(&fetcher, 7);
+    let gate = Arc::new(Gate::default());
+    let mut fetching = fetcher.start(Arc::<Gate>::clone(&gate), outpoints(0..100));
+    thread::scope(|scope| {
+        let taker = scope.spawn(move || text(&fetching.take(0)));
+        gate.await_waiting(8);
+        assert_eq!(gate.answered.load(Ordering::SeqCst), 0);
+        gate.open();
+        assert_eq!(taker.join().unwrap(), text(&answer(0)));
+    });
+}
+
+fn await_sleep(fetcher: &PrevoutFetcher, threads: usize) {
+    while fetcher.pool.asleep() < threads {
+        thread::yield_now();
+    }
+}
+
+/// The thread that meets a slow look-up wakes the others, though the block is small and nobody
+/// expected it.
+#[test]
+fn a_slow_look_up_wakes_others() {
+    let fetcher = PrevoutFetcher::new(3).unwrap();
+    await_sleep(&fetcher, 3);
+    let view = Counting::new(20, Some(1));
+    let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints(0..20));
+    assert_eq!(view.total(), 0, "nobody was woken for 20 inputs");
+    // The clock says at least 50 microseconds.
+    assert_eq!(text(&fetching.take(0)), text(&answer(0)));
+    while view.total() < 20 {
+        thread::yield_now();
+    }
+    for index in 1..20 {
+        assert_eq!(text(&fetching.take(index)), text(&answer(index as u32)));
+    }
+}
+
+#[test]
+fn a_fetching_that_is_dropped_stops_and_lets_go_of_its_view() {
+    let fetcher = PrevoutFetcher::new(4).unwrap();
+    fetcher.pool.met(&Pace::new(), &Job::shared(Counting::new(0, None), Vec::new()));
+    await_sleep(&fetcher, 4);
+    let gate = Arc::new(Gate::default());
+    let fetching = fetcher.start(Arc::<Gate>::clone(&gate), outpoints(0..1000));
+    gate.await_waiting(4);
+    fetching.job.abandon();
+    gate.open();
+    drop(fetching);
+    assert_eq!(gate.answered.load(Ordering::SeqCst), 4, "look-ups that were under way");
+    assert_eq!(Arc::strong_count(&gate), 1);
+    assert_eq!(fetcher.pool.open(), 0);
+}
+
+#[test]
+fn a_fetching_outlives_its_fetcher() {
+    let fetcher = PrevoutFetcher::new(2).unwrap();
+    let view = Counting::new(MANY, Some(100));
+    let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints(0..MANY));
+    assert_eq!(text(&fetching.take(0)), text(&answer(0)));
+    drop(fetcher);
+    for index in 1..MANY {
+        assert_eq!(text(&fetching.take(index as usize)), text(&answer(index)));
+    }
+    drop(fetching);
+    assert_eq!(view.counts(), vec![1; MANY as usize]);
+}
+
+#[test]
+fn threads_serve_in_order_of_start() {
+    let fetcher = PrevoutFetcher::new(1).unwrap();
+    fetcher.pool.met(&Pace::new(), &Job::shared(Counting::new(0, None), Vec::new()));
+    await_sleep(&fetcher, 1);
+    let (first, second) = (Arc::new(Gate::default()), Counting::new(10, None));
+    let one = fetcher.start(Arc::<Gate>::clone(&first), outpoints(0..10));
+    let two = fetcher.start(Arc::<Counting>::clone(&second), outpoints(0..10));
+    first.await_waiting(1);
+    assert_eq!(second.total(), 0, "the only thread is at the first");
+    first.open();
+    while second.total() < 10 {
+        thread::yield_now();
+    }
+    assert_eq!(first.answered.load(Ordering::SeqCst), 10);
+    drop((one, two));
+}
+
+/// Panics once it is asked for a number.
+struct Panics(u32, AtomicBool);
+
+impl CoinsView for Panics {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        if number(outpoint) == self.0 {
+            self.1.store(true, Ordering::SeqCst);
+            panic!("a broken view");
+        }
+        answer(number(outpoint))
+    }
+}
+
+#[test]
+fn a_panic_elsewhere_is_an_error_here() {
+    let fetcher = PrevoutFetcher::new(1).unwrap();
+    fetcher.pool.met(&Pace::new(), &Job::shared(Counting::new(0, None), Vec::new()));
+    await_sleep(&fetcher, 1);
+    let view = Arc::new(Panics(9, AtomicBool::new(false)));
+    let mut fetching = fetcher.start(Arc::<Panics>::clone(&view), outpoints(0..20));
+    while !view.1.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+    for index in 0..20 {
+        let taken = fetching.take(index);
+        if index == 9 {
+            let error = taken.unwrap_err().to_string();
+            assert!(error.contains("a look-up panicked: a broken view"), "{error}");
+        } else {
+            assert_eq!(text(&taken), text(&answer(index as u32)));
+        }
+    }
+}
+
+/// Connects, abandons and interleaves many blocks on few cores.
+#[test]
+fn many_fetchings_at_once_under_contention() {
+    let fetcher = PrevoutFetcher::new(8).unwrap();
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let fetcher = &fetcher;
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                for _ in 0..60 {
+                    connect_some(fetcher, &mut rng);
+                }
+            });
+        }
+    });
+    assert_eq!(fetcher.pool.open(), 0);
+}
+
+fn connect_some(fetcher: &PrevoutFetcher, rng: &mut Rng) {
+    let slow = rng.one_in(2).then(|| rng.between(2, 200) as u32);
+    let view = Counting::new(1200, slow);
+    let mut alive = Vec::new();
+    for _ in 0..rng.between(1, 4) {
+        let count = if rng.one_in(2) { rng.below(1200) } else { rng.below(20) };
+        let numbers: Vec<u32> = (0..count).map(|_| rng.below(1200) as u32).collect();
+        let fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints(numbers.clone()));
+        alive.push((numbers, fetching));
+    }
+    for (numbers, mut fetching) in alive {
+        let stop = if rng.one_in(3) { rng.index(numbers.len() + 1) } else { numbers.len() };
+        for (index, &number) in numbers[..stop].iter().enumerate() {
+            assert_eq!(text(&fetching.take(index)), text(&answer(number)));
+        }
+    }
+    assert_eq!(Arc::strong_count(&view), 1, "nobody holds the view any more");
+}
