@@ -54,6 +54,24 @@ pub enum DecodeError {
     },
 }
 
+impl DecodeError {
+    /// The words of Core's exception (`serialize.h`, `streams.h`, `primitives/transaction.h`); for
+    /// limits that Core has elsewhere or not at all, what it says of bytes that are no block.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Read(ReadError::End { .. }) => "DataStream::read(): end of data",
+            Self::Read(ReadError::NonCanonical { .. }) => "non-canonical ReadCompactSize()",
+            // The only numbers in a block that have a limit are CompactSizes.
+            Self::Read(ReadError::TooLarge { .. }) => "ReadCompactSize(): size too large",
+            Self::Read(ReadError::Trailing { .. }) => "Block decode failed",
+            // Core reads such bytes and refuses the block for its length or its weight.
+            Self::TooLong { .. } => "bad-blk-length",
+            Self::SuperfluousWitness { .. } => "Superfluous witness record",
+            Self::UnknownFlag { .. } => "Unknown transaction optional data",
+        }
+    }
+}
+
 /// Offsets of one transaction. All count from the start of the block.
 #[derive(Debug, Clone, Copy)]
 struct TxSpan {
@@ -236,6 +254,11 @@ impl<'a> BlockView<'a> {
     /// Double SHA-256 of the header.
     pub fn hash(&self) -> BlockHash {
         BlockHash(apus_hash::sha256d(self.header()))
+    }
+
+    /// The block before, which the header names.
+    pub fn prev(&self) -> BlockHash {
+        BlockHash(array_at(self.header(), 4))
     }
 
     /// The merkle root that the header claims.

@@ -138,6 +138,15 @@ pub fn read_coin_strict<'a>(reader: &mut Reader<'a>) -> Result<Coin<'a>, CoinErr
 
 fn read<'a>(reader: &mut Reader<'a>, strict: bool) -> Result<Coin<'a>, CoinError> {
     let code = varint_u32(reader)?;
+    read_after_code(reader, code, strict)
+}
+
+/// The coin of this height and coinbase mark whose amount and script follow.
+pub(crate) fn read_after_code<'a>(
+    reader: &mut Reader<'a>,
+    code: u32,
+    strict: bool,
+) -> Result<Coin<'a>, CoinError> {
     let offset = reader.position();
     let amount = decompress_amount(reader.varint()?).ok_or(CoinError::Amount { offset })?;
     if strict && !money_range(amount) {

@@ -1,7 +1,7 @@
 //! [`HeaderChain`]: one chain of valid headers, by height and by hash.
 //!
 //! It is a copy, made from a [`HeaderTree`] once that has its headers, and never changes: engines
-//! and sources share it while they work through heights. Only what they ask for is kept: 36 bytes
+//! and sources share it while they work through heights. Only what they ask for is kept: 40 bytes
 //! a height, and 5.7 to 11.5 for the table that finds a height by hash.
 
 use crate::hashes::BlockHash;
@@ -16,6 +16,7 @@ use hashbrown::HashTable;
 pub struct HeaderChain {
     hashes: Vec<BlockHash>,
     times: Vec<u32>,
+    bits: Vec<u32>,
     by_hash: HashTable<Height>,
     chain_work: u128,
 }
@@ -79,12 +80,14 @@ impl HeaderChain {
         let mut chain = Self {
             hashes: Vec::with_capacity(path.len()),
             times: Vec::with_capacity(path.len()),
+            bits: Vec::with_capacity(path.len()),
             by_hash: HashTable::with_capacity(path.len()),
             chain_work: 0,
         };
         for (height, &id) in path.iter().enumerate() {
             if let HeaderStatus::Connected(header) = tree.status(id) {
                 chain.times.push(header.time);
+                chain.bits.push(header.bits);
                 chain.chain_work = header.chain_work;
             }
             chain.hashes.push(*tree.hash(id));
@@ -120,6 +123,11 @@ impl HeaderChain {
     /// Time of the block at `height`, none above the tip.
     pub fn time(&self, height: Height) -> Option<u32> {
         self.times.get(height as usize).copied()
+    }
+
+    /// Compact target of the block at `height`, none above the tip.
+    pub fn bits(&self, height: Height) -> Option<u32> {
+        self.bits.get(height as usize).copied()
     }
 
     /// Median of the times of the block at `height` and up to ten before it (Core `chain.h`,
@@ -175,6 +183,7 @@ mod tests {
             let header = Header::parse(raw);
             assert_eq!(chain.hash(height), Some(&header.hash()));
             assert_eq!(chain.time(height), Some(header.time));
+            assert_eq!(chain.bits(height), Some(header.bits));
             assert_eq!(chain.height_of(&header.hash()), Some(height));
             let first = (height as usize).saturating_sub(10);
             let mut span = times[first..=height as usize].to_vec();
@@ -184,6 +193,7 @@ mod tests {
         assert_eq!(chain.tip_hash(), chain.hash(2015).unwrap());
         assert_eq!(chain.hash(2016), None);
         assert_eq!(chain.time(2016), None);
+        assert_eq!(chain.bits(2016), None);
         assert_eq!(chain.median_time_past(2016), None);
         assert_eq!(chain.height_of(&BlockHash::ZERO), None);
         assert_eq!(chain.chain_work(), 2016 * crate::work::block_work(0x1e03_77ae));

@@ -4,7 +4,9 @@
 //! bytes and the time. That makes every rule testable alone, and lets any engine, any source and
 //! any number of threads share it.
 
+mod activation;
 mod amount;
+mod assume_valid;
 mod block;
 mod check;
 mod coin;
@@ -26,11 +28,14 @@ mod signet;
 mod sigops;
 mod spend;
 mod subsidy;
+mod undo;
 mod utxo_hash;
 mod verify;
 mod work;
 
+pub use activation::{ActivationError, ActivationHeight, Deployment};
 pub use amount::{COIN, MAX_MONEY, compress_amount, decompress_amount, money_range};
+pub use assume_valid::{ScriptCheckReason, ScriptChecks};
 pub use block::{
     BLOCK_SIZE_MAX, BlockLayout, BlockView, DecodeError, HEADER_SIZE, InputView, OutputView,
     TxView, WitnessView,
@@ -67,6 +72,7 @@ pub use signet::{
 pub use sigops::{BLOCK_SIGOPS_COST_MAX, transaction_sigop_cost};
 pub use spend::{BlockTotals, COINBASE_MATURITY, SpendError, check_tx_inputs};
 pub use subsidy::{block_subsidy, max_supply};
+pub use undo::{BlockUndo, BlockUndoWriter, UndoCoin, UndoError, undo_checksum};
 pub use utxo_hash::{HashSerialized3, UtxoStats, bogosize, write_utxo_element};
 pub use verify::{
     ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,

@@ -269,7 +269,9 @@ fn legacy_sigops_are_bounded() {
     assert_eq!(check(&with(20_000, 0)), Ok(()));
     assert_eq!(check(&with(0, 1_000)), Ok(()));
     assert_eq!(check(&with(20_001, 0)), Err(BlockError::SigOps { cost: 80_004 }));
-    assert_eq!(reason(&with(1, 1_000)), "bad-blk-sigops");
+    let error = check(&with(1, 1_000)).unwrap_err();
+    assert_eq!(error.reason(), "bad-blk-sigops");
+    assert_eq!(error.reject_reason(), "bad-blk-sigops, out-of-bounds SigOpCount");
 }
 
 #[test]
@@ -404,4 +406,27 @@ fn real_blocks_pass() {
         checked += 1;
     }
     assert!(checked >= 10);
+}
+
+/// The same copy of a block with one thing wrong in how it is written down.
+#[test]
+fn bytes_that_are_no_block_fail_with_cores_words() {
+    let valid = block(vec![coinbase(HEIGHT)]);
+    let raw = serialize(&valid);
+    let reason = |raw: &[u8]| {
+        let error = check_raw(raw, &valid, Params::of(Network::Regtest), HEIGHT).unwrap_err();
+        assert!(matches!(error, BlockError::Decode(_)), "{error:?}");
+        assert_eq!(error.reject_reason(), error.reason());
+        error.reason()
+    };
+    let with = |from: usize, to: usize, bytes: &[u8]| [&raw[..from], bytes, &raw[to..]].concat();
+    assert_eq!(reason(&raw[..raw.len() - 1]), "DataStream::read(): end of data");
+    assert_eq!(reason(&with(80, 81, &[0xfd, 1, 0])), "non-canonical ReadCompactSize()");
+    assert_eq!(reason(&with(85, 86, &[0xfe, 1, 0, 0, 0])), "non-canonical ReadCompactSize()");
+    assert_eq!(reason(&with(80, 81, &[0xfe, 1, 0, 0, 2])), "ReadCompactSize(): size too large");
+    assert_eq!(reason(&with(85, 85, &[0, 2])), "Unknown transaction optional data");
+    let no_witness = [&raw[..85], &[0, 1], &raw[85..raw.len() - 4], &[0], &raw[raw.len() - 4..]];
+    assert_eq!(reason(&no_witness.concat()), "Superfluous witness record");
+    assert_eq!(reason(&[&raw[..], &[0]].concat()), "Block decode failed");
+    assert_eq!(reason(&vec![0; 4_000_001]), "bad-blk-length");
 }

@@ -159,10 +159,11 @@ pub enum BlockError {
 }
 
 impl BlockError {
-    /// Core's reject reason (`validation.cpp`).
+    /// Core's reject reason (`validation.cpp`); where the bytes are no block, the words of the
+    /// exception that reading them raises there.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Decode(_) => "Block decode failed",
+            Self::Decode(error) => error.reason(),
             Self::OtherBlock { .. } => "bad-hash",
             Self::SignetSolution(_) => "bad-signet-blksig",
             Self::MerkleRoot => "bad-txnmrklroot",
@@ -178,6 +179,16 @@ impl BlockError {
             Self::WitnessMerkleMatch => "bad-witness-merkle-match",
             Self::UnexpectedWitness { .. } => "unexpected-witness",
             Self::Weight { .. } => "bad-blk-weight",
+        }
+    }
+
+    /// The reject reason with what Core adds to it where two rules share one: more signature
+    /// operations in plain sight than a block may have (`validation.cpp`, `CheckBlock`), beside more
+    /// of them in all ([`SpendError::SigOps`](crate::SpendError::SigOps)).
+    pub fn reject_reason(&self) -> String {
+        match self {
+            Self::SigOps { .. } => format!("{}, out-of-bounds SigOpCount", self.reason()),
+            _ => self.reason().to_owned(),
         }
     }
 

@@ -1,0 +1,198 @@
+//! Undo data: the coins that a block spent, in Core's form, so that it can be disconnected.
+//!
+//! For each transaction but the coinbase the coins of its inputs, in their order (Core `undo.h`,
+//! `CBlockUndo`). A [`BlockUndo`] was read as a whole and is in the one form that
+//! [`BlockUndoWriter`] writes. Records and files around it are a store's business.
+
+use crate::amount::compress_amount;
+use crate::coin::{Coin, CoinError, CoinRef, coin_code, read_after_code, varint_u32};
+use crate::compress::write_script;
+use crate::hashes::BlockHash;
+use crate::read::{ReadError, Reader, write_compact_size, write_varint};
+use apus_hash::{Message, sha256d_each};
+
+/// Why bytes are not undo data. Offsets count from the start of the slice that is read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UndoError {
+    /// A count could not be read, or bytes are left over.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A coin is not in the form that Core writes.
+    #[error(transparent)]
+    Coin(#[from] CoinError),
+    /// The byte after a coin's height, always zero today, is another.
+    #[error(
+        "byte {offset}, which stands for a transaction's version, is {found:#04x} and not zero"
+    )]
+    Version {
+        /// Where it lies.
+        offset: usize,
+        /// What is there.
+        found: u8,
+    },
+}
+
+/// Writes the undo data of one block, transaction by transaction.
+#[derive(Debug)]
+pub struct BlockUndoWriter<'a> {
+    out: &'a mut Vec<u8>,
+    txs_left: usize,
+}
+
+impl<'a> BlockUndoWriter<'a> {
+    /// Starts the undo data of a block of so many transactions, the coinbase included.
+    pub fn new(out: &'a mut Vec<u8>, txs: usize) -> Self {
+        let txs_left = txs.saturating_sub(1);
+        write_compact_size(out, txs_left as u64);
+        Self { out, txs_left }
+    }
+
+    /// Appends the coins of the next transaction after the coinbase, in the order of its inputs.
+    ///
+    /// # Panics
+    /// When there is no such transaction left, which is a mistake of the caller.
+    pub fn push_tx<'c>(&mut self, coins: impl ExactSizeIterator<Item = CoinRef<'c>>) {
+        self.begin_tx(coins.len());
+        for coin in coins {
+            write_code(self.out, coin_code(&coin));
+            write_varint(self.out, compress_amount(coin.amount));
+            write_script(self.out, coin.script);
+        }
+    }
+
+    /// The same for coins in their [stored form](crate::write_coin), which need not be read for it.
+    ///
+    /// # Errors
+    /// When a coin is not in that form. What was written up to there is of no use then.
+    ///
+    /// # Panics
+    /// When there is no such transaction left, which is a mistake of the caller.
+    pub fn push_stored_tx<'c>(
+        &mut self,
+        coins: impl ExactSizeIterator<Item = &'c [u8]>,
+    ) -> Result<(), CoinError> {
+        self.begin_tx(coins.len());
+        for coin in coins {
+            let mut reader = Reader::new(coin);
+            write_code(self.out, varint_u32(&mut reader)?);
+            self.out.extend_from_slice(&coin[reader.position()..]);
+        }
+        Ok(())
+    }
+
+    fn begin_tx(&mut self, inputs: usize) {
+        assert!(self.txs_left > 0, "more transactions than the block was said to have");
+        self.txs_left -= 1;
+        write_compact_size(self.out, inputs as u64);
+    }
+
+    /// Ends the block.
+    ///
+    /// # Panics
+    /// When transactions are missing, which is a mistake of the caller.
+    pub fn finish(self) {
+        assert!(self.txs_left == 0, "fewer transactions than the block was said to have");
+    }
+}
+
+/// Height and coinbase mark, and the zero that has stood for a version (Core `undo.h`,
+/// `TxInUndoFormatter`).
+fn write_code(out: &mut Vec<u8>, code: u32) {
+    write_varint(out, u64::from(code));
+    if code >> 1 > 0 {
+        out.push(0);
+    }
+}
+
+/// A coin inside undo data that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UndoCoin<'a> {
+    code: u32,
+    /// Amount and script.
+    rest: &'a [u8],
+}
+
+impl<'a> UndoCoin<'a> {
+    /// Reads one, and fails unless it is in the one form in which it is written.
+    fn read(reader: &mut Reader<'a>, bytes: &'a [u8]) -> Result<Self, UndoError> {
+        let code = varint_u32(reader)?;
+        if code >> 1 > 0 {
+            let offset = reader.position();
+            let found = reader.u8()?;
+            if found != 0 {
+                return Err(UndoError::Version { offset, found });
+            }
+        }
+        let start = reader.position();
+        read_after_code(reader, code, true)?;
+        Ok(Self { code, rest: &bytes[start..reader.position()] })
+    }
+
+    /// The coin.
+    pub fn coin(&self) -> Coin<'a> {
+        read_after_code(&mut Reader::new(self.rest), self.code, true)
+            .expect("an undo coin is made only of bytes that read as one")
+    }
+
+    /// Appends the [stored form](crate::write_coin) of the coin.
+    pub fn write_stored(&self, out: &mut Vec<u8>) {
+        write_varint(out, u64::from(self.code));
+        out.extend_from_slice(self.rest);
+    }
+}
+
+/// The undo data of one block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockUndo<'a> {
+    coins: Vec<UndoCoin<'a>>,
+    /// How many coins there are up to the end of each transaction.
+    tx_ends: Vec<usize>,
+}
+
+impl<'a> BlockUndo<'a> {
+    /// Reads undo data, all of it, and accepts only what [`BlockUndoWriter`] writes. Memory is
+    /// bounded by a small multiple of `bytes`, whatever the counts in it claim.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, UndoError> {
+        let mut reader = Reader::new(bytes);
+        let (mut coins, mut tx_ends) = (Vec::new(), Vec::new());
+        for _ in 0..reader.compact_size()? {
+            for _ in 0..reader.compact_size()? {
+                coins.push(UndoCoin::read(&mut reader, bytes)?);
+            }
+            tx_ends.push(coins.len());
+        }
+        reader.finish()?;
+        Ok(Self { coins, tx_ends })
+    }
+
+    /// How many transactions the block has, the coinbase included.
+    pub fn tx_count(&self) -> usize {
+        self.tx_ends.len() + 1
+    }
+
+    /// The coins that the transaction at this place in the block spent, in the order of its inputs:
+    /// none for the coinbase, nothing where there is no such transaction.
+    pub fn spent_by(&self, tx: usize) -> Option<&[UndoCoin<'a>]> {
+        let end =
+            |after: usize| if after == 0 { Some(0) } else { self.tx_ends.get(after - 1).copied() };
+        let start = end(tx.saturating_sub(1))?;
+        self.coins.get(start..end(tx)?)
+    }
+
+    /// All coins, in the order in which the block spent them.
+    pub fn coins(&self) -> &[UndoCoin<'a>] {
+        &self.coins
+    }
+}
+
+/// The checksum that Core keeps behind the undo data of a block (Core `node/blockstorage.cpp`,
+/// `WriteBlockUndo`): of the hash of the block before, then the data.
+pub fn undo_checksum(prev: &BlockHash, undo: &[u8]) -> [u8; 32] {
+    let mut sum = [[0; 32]];
+    sha256d_each(|_| Message([&prev.0, undo, &[]]), &mut sum);
+    let [sum] = sum;
+    sum
+}
+
+#[cfg(test)]
+mod tests;
