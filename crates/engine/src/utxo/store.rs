@@ -4,8 +4,12 @@
 //! moves it from one block to another as a whole; a crash leaves it at the old block or the new
 //! one. A store knows no rules and no chain.
 
+mod disk;
+mod latency;
 mod memory;
 
+pub use disk::{DiskOptions, DiskStore};
+pub use latency::LatencyStore;
 pub use memory::MemoryStore;
 
 use super::coin::CoinBytes;
@@ -43,6 +47,31 @@ pub enum StoreError {
         /// The store.
         place: String,
     },
+    /// The folder has other things in it.
+    #[error("{place} is no coins store: it holds {name}: name an empty folder or a new one")]
+    Foreign {
+        /// The folder.
+        place: String,
+        /// A name in it.
+        name: String,
+    },
+    /// Changes did not come in their order: a mistake of the program, not of its data.
+    #[error("{place}: the change of coin {outpoint} came out of order, and nothing was written")]
+    Unordered {
+        /// The store.
+        place: String,
+        /// The coin.
+        outpoint: OutPoint,
+    },
+    /// A write failed half-way, so what a later one would build on is not known.
+    #[error("{place} cannot be written after a write that failed: open it again")]
+    Halted {
+        /// The store.
+        place: String,
+    },
+    /// Whoever gave or took the coins has had enough, for a reason of its own.
+    #[error("stopped")]
+    Stopped,
     /// What was read is not what was written.
     #[error("{place} is damaged ({what}): remove the folder to start anew")]
     Damaged {

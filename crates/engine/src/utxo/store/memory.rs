@@ -38,14 +38,19 @@ impl CoinsStore for MemoryStore {
     }
 
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
-        let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        // All of it or nothing: the changes may end in an error.
+        let mut changes = Vec::new();
         flush.changes.for_each(&mut |outpoint, coin| {
-            match coin {
-                Some(coin) => state.coins.insert(*outpoint, coin.clone()),
-                None => state.coins.remove(outpoint),
-            };
+            changes.push((*outpoint, coin.cloned()));
             Ok(())
         })?;
+        let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for (outpoint, coin) in changes {
+            match coin {
+                Some(coin) => state.coins.insert(outpoint, coin),
+                None => state.coins.remove(&outpoint),
+            };
+        }
         for record in flush.undo {
             state.undo.insert(record.block.hash, (record.block, record.bytes.clone()));
         }

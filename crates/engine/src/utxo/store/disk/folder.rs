@@ -1,0 +1,112 @@
+//! The folder around the tree: a lock, and the file that says what the folder is.
+//!
+//! The file `store` appears when the tree beside it is there, and never changes. So a folder with
+//! it and without a tree has lost something, and a folder without it holds no coins.
+
+use super::StoreError;
+use crate::storage::{self, Storage};
+use apus_chain::Network;
+use apus_hash::sha256;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+
+/// What the folder is.
+pub(super) const HEADER: &str = "store";
+/// Held while a process uses the folder.
+pub(super) const LOCK: &str = "lock";
+/// The library's folder.
+pub(super) const TREE: &str = "tree";
+
+/// The latest format known here.
+pub(super) const FORMAT: u32 = 1;
+
+const MAGIC: &[u8; 8] = b"APUSCOIN";
+const DIGEST_BYTES: usize = 32;
+/// Later formats may say more.
+const HEADER_BYTES_MAX: u64 = 4096;
+
+/// Keeps other processes out for as long as the file is held.
+pub(super) fn lock(folder: &Path) -> Result<File, StoreError> {
+    let path = folder.join(LOCK);
+    let failed = |error: io::Error| io_error(&path.display().to_string(), &error);
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(StoreError::InUse { place: folder.display().to_string() })
+        }
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// Writes the file that says what the folder is.
+pub(super) fn write_header(
+    storage: &dyn Storage,
+    place: &str,
+    network: Network,
+) -> Result<(), StoreError> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&FORMAT.to_le_bytes());
+    bytes.extend_from_slice(&network.magic());
+    bytes.extend_from_slice(&sha256(&bytes));
+    storage::write_atomically(storage, HEADER, &bytes).map_err(|error| io_error(place, &error))
+}
+
+/// Reads that file; false where the folder is new. Refuses folders that are something else.
+pub(super) fn read_header(
+    storage: &dyn Storage,
+    place: &str,
+    network: Network,
+) -> Result<bool, StoreError> {
+    let failed = |error: io::Error| io_error(place, &error);
+    let names = storage.names().map_err(failed)?;
+    if !names.iter().any(|name| name == HEADER) {
+        let draft = format!("{HEADER}.tmp");
+        let ours = [LOCK, TREE, draft.as_str()];
+        return match names.into_iter().find(|name| !ours.contains(&name.as_str())) {
+            Some(name) => Err(StoreError::Foreign { place: place.to_owned(), name }),
+            None => Ok(false),
+        };
+    }
+    let bytes = match storage::read_whole(storage, HEADER, HEADER_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(damaged(place, format!("its file `{HEADER}` is too long")));
+        }
+        other => other.map_err(failed)?,
+    };
+    check_header(&bytes, place, network)?;
+    Ok(true)
+}
+
+fn check_header(bytes: &[u8], place: &str, network: Network) -> Result<(), StoreError> {
+    let torn = || damaged(place, format!("its file `{HEADER}` is not what was written"));
+    let (said, digest) = bytes.split_last_chunk::<DIGEST_BYTES>().ok_or_else(torn)?;
+    if sha256(said) != *digest {
+        return Err(torn());
+    }
+    let said = said.strip_prefix(MAGIC).ok_or_else(torn)?;
+    let (format, rest) = said.split_first_chunk().ok_or_else(torn)?;
+    let found = u32::from_le_bytes(*format);
+    if found > FORMAT {
+        return Err(StoreError::Newer { place: place.to_owned(), found, known: FORMAT });
+    }
+    let magic = rest.try_into().map_err(|_| torn())?;
+    match Network::from_magic(magic) {
+        Some(found) if found == network => Ok(()),
+        Some(found) => {
+            let place = place.to_owned();
+            Err(StoreError::OtherNetwork { place, found, wanted: network })
+        }
+        None => Err(torn()),
+    }
+}
+
+pub(super) fn damaged(place: &str, what: impl Into<String>) -> StoreError {
+    StoreError::Damaged { place: place.to_owned(), what: what.into() }
+}
+
+pub(super) fn io_error(place: &str, error: &io::Error) -> StoreError {
+    StoreError::Io { place: place.to_owned(), error: error.to_string() }
+}

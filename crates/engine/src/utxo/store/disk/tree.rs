@@ -1,0 +1,231 @@
+//! [`Tree`]: the library behind a door that lets no panic and no error of its own through.
+//!
+//! A log-structured merge tree. Everything reaches it as whole sorted batches that become tables at
+//! once: it has no journal, and nothing is in its memory that is not on disk. What makes a batch
+//! count is one rename of the file `current`, after all that it leads to is durable.
+
+use super::folder::{damaged, io_error};
+use super::{StoreError, folder};
+use lsm_tree::checksum::ChecksummedWriter;
+use lsm_tree::compaction::Leveled;
+use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
+use lsm_tree::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
+use lsm_tree::{
+    AbstractTree, AnyIngestion, AnyTree, Cache, Config, Guard, SeqNo, SequenceNumberCounter,
+};
+use std::fs;
+use std::io::{self, Write};
+use std::ops::RangeBounds;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Tables of the newest level that are merged together; a table has 64 MiB.
+const TABLES_TO_MERGE: u8 = 8;
+
+/// The library's tree.
+pub(super) struct Tree {
+    tree: AnyTree,
+    sequence: SequenceNumberCounter,
+    place: String,
+    stop: Arc<AtomicBool>,
+}
+
+/// An entry's key and value.
+type Entry = (lsm_tree::Slice, lsm_tree::Slice);
+
+impl Tree {
+    /// Opens the tree in `path`, or makes one if `new`. `place` is what errors call it.
+    pub(super) fn open(
+        path: &Path,
+        place: &str,
+        new: bool,
+        cache_bytes: u64,
+    ) -> Result<Self, StoreError> {
+        check_pointer(path, place, new)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let sequence = SequenceNumberCounter::default();
+        let visible = SequenceNumberCounter::default();
+        let config = config(path, &sequence, &visible, cache_bytes)
+            .with_compaction_filter_factory(Some(Arc::new(Stop(Arc::clone(&stop)))));
+        let tree = guarded(place, || config.open())?;
+        if let Some(highest) = guarded(place, || Ok(tree.get_highest_seqno()))? {
+            sequence.fetch_max(highest + 1);
+            visible.fetch_max(highest + 1);
+        }
+        Ok(Self { tree, sequence, place: place.to_owned(), stop })
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<lsm_tree::Slice>, StoreError> {
+        guarded(&self.place, || self.tree.get(key, SeqNo::MAX))
+    }
+
+    /// The entries of a range of keys, ascending, as they are now.
+    pub(super) fn range<K: AsRef<[u8]>>(
+        &self,
+        range: impl RangeBounds<K>,
+    ) -> Result<impl Iterator<Item = Result<Entry, StoreError>>, StoreError> {
+        let mut entries = guarded(&self.place, || Ok(self.tree.range(range, SeqNo::MAX, None)))?;
+        Ok(std::iter::from_fn(move || {
+            guarded(&self.place, || entries.next().map(Guard::into_inner).transpose()).transpose()
+        }))
+    }
+
+    /// Starts a batch. Nothing of it counts before [`Batch::finish`].
+    pub(super) fn batch(&self) -> Result<Batch<'_>, StoreError> {
+        let ingestion = guarded(&self.place, || self.tree.ingestion())?;
+        Ok(Batch { ingestion, place: &self.place })
+    }
+
+    /// Merges tables where there are too many, one step; false when there was nothing to do.
+    pub(super) fn merge(&self) -> Result<bool, StoreError> {
+        let shape = || {
+            let tables = |level| self.tree.level_table_count(level);
+            (self.tree.next_table_id(), self.tree.l0_run_count(), [0, 1, 2, 3, 4, 5, 6].map(tables))
+        };
+        let before = shape();
+        let strategy = Arc::new(Leveled::default().with_l0_threshold(TABLES_TO_MERGE));
+        let merged = guarded(&self.place, || self.tree.compact(strategy, self.sequence.get()));
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        merged.map(|()| before != shape())
+    }
+
+    /// Batches that look-ups may have to ask one by one.
+    pub(super) fn unmerged(&self) -> usize {
+        self.tree.l0_run_count()
+    }
+
+    /// Ends a merge that is under way, without effect, and all later ones.
+    pub(super) fn stop_merging(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A sorted batch on its way into the tree.
+pub(super) struct Batch<'a> {
+    ingestion: AnyIngestion<'a>,
+    place: &'a str,
+}
+
+impl Batch<'_> {
+    /// Adds an entry, or the mark that there is none any more. Keys must ascend.
+    pub(super) fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), StoreError> {
+        guarded(self.place, || match value {
+            Some(value) => self.ingestion.write(key, value),
+            None => self.ingestion.write_tombstone(key),
+        })
+    }
+
+    /// Makes the batch durable and then visible, as a whole.
+    pub(super) fn finish(self) -> Result<(), StoreError> {
+        guarded(self.place, || self.ingestion.finish())
+    }
+}
+
+/// Little is pinned, so that the cache's size is what rules the memory: of a table's index and
+/// filter only the top, some kilobytes.
+fn config(
+    path: &Path,
+    sequence: &SequenceNumberCounter,
+    visible: &SequenceNumberCounter,
+    cache_bytes: u64,
+) -> Config {
+    // Nearly every coin looked for is there, and nearly all coins are in the last level: a filter
+    // there would be large and seldom say anything.
+    let bits = |bits| FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(bits));
+    let filters = [bits(10.0), bits(10.0), bits(10.0), FilterPolicyEntry::None];
+    Config::new(path, sequence.clone(), visible.clone())
+        .use_cache(Arc::new(Cache::with_capacity_bytes(cache_bytes)))
+        .filter_policy(FilterPolicy::new(filters))
+        .index_block_pinning_policy(PinningPolicy::all(false))
+        .filter_block_pinning_policy(PinningPolicy::all(false))
+        .index_block_partitioning_policy(PinningPolicy::all(true))
+        .filter_block_partitioning_policy(PinningPolicy::all(true))
+}
+
+/// Checks the list of tables against its checksum, which the library writes and does not read, and
+/// that there is a list where there must be one.
+fn check_pointer(path: &Path, place: &str, new: bool) -> Result<(), StoreError> {
+    let pointer = path.join(lsm_tree::file::CURRENT_VERSION_FILE);
+    let failed = |error: io::Error| io_error(place, &error);
+    if !pointer.try_exists().map_err(failed)? {
+        let tables = path.join(lsm_tree::file::TABLES_FOLDER);
+        let empty = match fs::read_dir(&tables) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(failed(error)),
+        };
+        return match new && empty {
+            true => Ok(()),
+            false => Err(damaged(place, "the list of its tables is missing")),
+        };
+    }
+    let bytes = fs::read(&pointer).map_err(failed)?;
+    let wrong = || damaged(place, "the list of its tables is not what was written");
+    let (id, rest) = bytes.split_first_chunk().ok_or_else(wrong)?;
+    let (checksum, kind) = rest.split_first_chunk().ok_or_else(wrong)?;
+    let list = match fs::read(path.join(format!("v{}", u64::from_le_bytes(*id)))) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(wrong()),
+        other => other.map_err(failed)?,
+    };
+    let mut hasher = ChecksummedWriter::new(io::sink());
+    hasher.write_all(&list).map_err(failed)?;
+    let right = hasher.checksum().into_u128() == u128::from_le_bytes(*checksum) && kind == [0];
+    right.then_some(()).ok_or_else(wrong)
+}
+
+/// Calls the library. What it says of damage, and its panics, become errors of the store.
+fn guarded<T>(place: &str, act: impl FnOnce() -> lsm_tree::Result<T>) -> Result<T, StoreError> {
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(lsm_tree::Error::Io(error))) => Err(match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
+                damaged(place, format!("its tables: {error}"))
+            }
+            _ => io_error(place, &error),
+        }),
+        Ok(Err(error)) => Err(damaged(place, format!("its tables: {error}"))),
+        Err(_) => Err(damaged(place, "its tables are such that reading them stopped")),
+    }
+}
+
+/// Ends merges when the store is closed: they can be made again.
+struct Stop(Arc<AtomicBool>);
+
+impl Factory for Stop {
+    fn name(&self) -> &str {
+        "stop"
+    }
+
+    fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
+        Box::new(Self(Arc::clone(&self.0)))
+    }
+}
+
+impl CompactionFilter for Stop {
+    fn filter_item(&mut self, _: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(io::Error::from(io::ErrorKind::Interrupted).into()),
+            false => Ok(Verdict::Keep),
+        }
+    }
+}
+
+/// Removes what a crash left of files that were being replaced.
+pub(super) fn remove_drafts(path: &Path, place: &str) -> Result<(), StoreError> {
+    let failed = |error: io::Error| folder::io_error(place, &error);
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(failed)?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name().to_string_lossy().starts_with(".tmp") {
+            fs::remove_file(entry.path()).map_err(failed)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! Stores of coins: what every one of them must do, and what the one on disk survives.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod conformance;
+mod support;
