@@ -27,8 +27,8 @@ fn block(height: Height) -> (Vec<u8>, BlockHash) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        if let Some(hash) = name.strip_prefix(&wanted) {
-            let hash = hash.strip_suffix(".raw").unwrap().parse().unwrap();
+        if let Some(hash) = name.strip_prefix(&wanted).and_then(|name| name.strip_suffix(".raw")) {
+            let hash = hash.parse().unwrap();
             return (std::fs::read(entry.path()).unwrap(), hash);
         }
     }
