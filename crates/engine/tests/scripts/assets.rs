@@ -1,0 +1,152 @@
+//! Cases of Core's functional test of taproot, in the form of its `script_assets_test`: all kinds
+//! of outputs, most with a failing twin. Every one runs under every set of rules for which its
+//! answer is stated.
+
+use crate::spend::{coin, pool};
+use crate::text::{all_sets, fixture, flags, unhex};
+use apus_chain::ScriptError;
+use apus_engine::script::{
+    Interpreter, PreparedTx, RawBlock, RawTx, Refusal, ScriptPool, interpreter,
+};
+use apus_engine::utxo::CoinBytes;
+use bitcoin::{Transaction, TxOut, Witness};
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use std::io::Read as _;
+use std::sync::Arc;
+
+/// Core's interpreter, for the one input that a case is about; the others spend what they cannot.
+/// The input's number follows the transaction.
+struct OneInput(Arc<dyn Interpreter>);
+
+struct OneInputTx(Box<dyn PreparedTx>, usize);
+
+impl Interpreter for OneInput {
+    fn prepare(&self, raw: &[u8], spent: &[CoinBytes]) -> Result<Box<dyn PreparedTx>, ScriptError> {
+        let (input, raw) = raw.split_last().unwrap();
+        Ok(Box::new(OneInputTx(self.0.prepare(raw, spent)?, usize::from(*input))))
+    }
+}
+
+impl PreparedTx for OneInputTx {
+    fn verify(&self, input: usize, flags: u32) -> Result<(), Refusal> {
+        if input == self.1 { self.0.verify(input, flags) } else { Ok(()) }
+    }
+}
+
+struct Case {
+    comment: String,
+    flags: u32,
+    /// It passes whatever the rules.
+    is_final: bool,
+    input: usize,
+    spent: Vec<CoinBytes>,
+    success: Vec<u8>,
+    failure: Option<Vec<u8>>,
+}
+
+impl Case {
+    fn read(case: &Value) -> Self {
+        let tx: Transaction =
+            bitcoin::consensus::deserialize(&unhex(case["tx"].as_str().unwrap())).unwrap();
+        let prevouts = case["prevouts"].as_array().unwrap().iter().map(|prevout| {
+            let prevout = unhex(prevout.as_str().unwrap());
+            let TxOut { value, script_pubkey } = bitcoin::consensus::deserialize(&prevout).unwrap();
+            coin(script_pubkey.as_bytes(), value.to_sat())
+        });
+        let input = usize::try_from(case["index"].as_u64().unwrap()).unwrap();
+        let with = |spend: &Value| {
+            let mut tx = tx.clone();
+            tx.input[input].script_sig = unhex(spend["scriptSig"].as_str().unwrap()).into();
+            let items = spend["witness"].as_array().unwrap().iter();
+            let items: Vec<_> = items.map(|item| unhex(item.as_str().unwrap())).collect();
+            tx.input[input].witness = Witness::from_slice(&items);
+            let mut raw = bitcoin::consensus::serialize(&tx);
+            raw.push(u8::try_from(input).unwrap());
+            raw
+        };
+        let (flags, relay_rules) = flags(case["flags"].as_str().unwrap());
+        assert_eq!(relay_rules, 0);
+        Self {
+            comment: case["comment"].as_str().unwrap().to_owned(),
+            flags,
+            is_final: case.get("final").is_some_and(|is| is.as_bool().unwrap()),
+            input,
+            spent: prevouts.collect(),
+            success: with(&case["success"]),
+            failure: case.get("failure").map(with),
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let file = std::fs::File::open(fixture("core-vectors/script_assets_test.json.gz")).unwrap();
+    let mut text = Vec::new();
+    GzDecoder::new(file).read_to_end(&mut text).unwrap();
+    let cases: Value = serde_json::from_slice(&text).unwrap();
+    cases.as_array().unwrap().iter().map(Case::read).collect()
+}
+
+fn raw_tx(raw: &[u8]) -> RawTx {
+    let block: Arc<dyn RawBlock> = Arc::new(raw.to_vec());
+    RawTx::new(block, 0..raw.len())
+}
+
+#[test]
+fn every_case_has_its_answer_under_all_rules() {
+    let cases = cases();
+    assert_eq!(cases.len(), 2808);
+    let pool = ScriptPool::with_interpreter(2, Arc::new(OneInput(interpreter().unwrap()))).unwrap();
+    let (mut passed, mut failed) = (0, 0);
+    for flags in all_sets() {
+        let mut successes = pool.begin(flags);
+        for (index, case) in cases.iter().enumerate() {
+            if case.is_final || flags & case.flags == flags {
+                successes.add(index, raw_tx(&case.success), case.spent.clone());
+                passed += 1;
+            }
+        }
+        let verdict = successes.finish().wait();
+        assert_eq!(
+            verdict,
+            Ok(()),
+            "{:?}",
+            verdict.as_ref().map_err(|f| &cases[f.tx_index].comment)
+        );
+        let failures: Vec<_> = cases
+            .iter()
+            .filter(|case| flags & case.flags == case.flags)
+            .filter_map(|case| {
+                let mut batch = pool.begin(flags);
+                batch.add(0, raw_tx(case.failure.as_ref()?), case.spent.clone());
+                Some((case, batch.finish()))
+            })
+            .collect();
+        for (case, verdict) in failures {
+            let failure = verdict.wait().expect_err(&case.comment);
+            assert_eq!(failure.error, ScriptError::Invalid, "{}", case.comment);
+            assert_eq!(failure.input, case.input, "{}", case.comment);
+            failed += 1;
+        }
+    }
+    assert_eq!((passed, failed), (178_688, 2_618));
+}
+
+#[test]
+fn cases_of_one_input_have_their_answer_as_they_are() {
+    let mut ran = 0;
+    for case in cases().iter().filter(|case| case.spent.len() == 1) {
+        let verdict = |raw: &[u8]| {
+            let mut batch = pool().begin(case.flags);
+            batch.add(0, raw_tx(&raw[..raw.len() - 1]), case.spent.clone());
+            batch.finish().wait()
+        };
+        assert_eq!(verdict(&case.success), Ok(()), "{}", case.comment);
+        if let Some(failure) = &case.failure {
+            let failure = verdict(failure).expect_err(&case.comment);
+            assert_eq!(failure.error, ScriptError::Invalid, "{}", case.comment);
+        }
+        ran += 1;
+    }
+    assert_eq!(ran, 231);
+}

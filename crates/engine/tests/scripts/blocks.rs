@@ -1,0 +1,147 @@
+//! Real blocks, with every output that they spend.
+
+use crate::spend::{coin, pool, verify};
+use crate::text::{fixture, unhex};
+use apus_chain::{
+    BlockHash, BlockLayout, Network, Params, ScriptError, VERIFY_TAPROOT, VERIFY_WITNESS,
+};
+use apus_engine::script::{RawBlock, RawTx, ScriptFailure};
+use apus_engine::utxo::CoinBytes;
+use bitcoin::Transaction;
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::sync::Arc;
+
+/// A block of the main chain.
+struct Block {
+    raw: Arc<Vec<u8>>,
+    /// Where each transaction lies, and the outputs that it spends; none for the coinbase.
+    txs: Vec<(std::ops::Range<usize>, Vec<CoinBytes>)>,
+    /// The rules that hold in it.
+    flags: u32,
+}
+
+impl Block {
+    /// The block at a height, of which there is one among the fixtures.
+    fn at(height: u32) -> Self {
+        let files = std::fs::read_dir(fixture("main-blocks")).unwrap();
+        let mut files = files.map(|file| file.unwrap().path());
+        let prefix = format!("{height}_");
+        let of_height = |path: &std::path::PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with(&prefix) && name.ends_with(".raw")
+        };
+        let path = files.find(of_height).unwrap();
+        let raw = std::fs::read(&path).unwrap();
+        let mut layout = BlockLayout::new();
+        let view = layout.read(&raw).unwrap();
+        let hash: BlockHash = view.hash();
+        let ranges = view.txs().map(|tx| tx.offset()..tx.offset() + tx.raw().len());
+        let mut txs: Vec<_> = ranges.map(|range| (range, Vec::new())).collect();
+        let prevouts = std::fs::File::open(path.with_extension("prevouts.jsonl.gz")).unwrap();
+        for line in BufReader::new(GzDecoder::new(prevouts)).lines() {
+            let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            let spent = &mut txs[usize::try_from(line["tx"].as_u64().unwrap()).unwrap()].1;
+            assert_eq!(line["inp"], spent.len());
+            let script = unhex(line["script"].as_str().unwrap());
+            spent.push(coin(&script, line["value"].as_u64().unwrap()));
+        }
+        let flags = Params::of(Network::Main).block_script_flags(height, &hash);
+        Self { raw: Arc::new(raw), txs, flags }
+    }
+
+    fn run(&self, flags: u32) -> Result<(), ScriptFailure> {
+        let raw: Arc<dyn RawBlock> = Arc::<Vec<u8>>::clone(&self.raw);
+        let mut batch = pool().begin(flags);
+        for (index, (range, spent)) in self.txs.iter().enumerate().skip(1) {
+            batch.add(index, RawTx::new(Arc::clone(&raw), range.clone()), spent.clone());
+        }
+        batch.finish().wait()
+    }
+}
+
+/// Before BIP-66, with BIP-65, with SegWit's first block, and one that taproot's rules exempt.
+const HEIGHTS: [u32; 4] = [277_647, 388_381, 481_824, 692_261];
+
+#[test]
+fn real_blocks_pass() {
+    let inputs = HEIGHTS.map(|height| {
+        let block = Block::at(height);
+        assert_eq!(block.run(block.flags), Ok(()), "height {height}");
+        block.txs.iter().map(|(_, spent)| spent.len()).sum::<usize>()
+    });
+    assert_eq!(inputs, [732, 1685, 5192, 6632]);
+}
+
+#[test]
+fn a_block_exempt_from_taproot_would_fail_it() {
+    let block = Block::at(692_261);
+    assert_eq!(block.flags & (VERIFY_TAPROOT | VERIFY_WITNESS), VERIFY_WITNESS);
+    let failure = block.run(block.flags | VERIFY_TAPROOT).unwrap_err();
+    assert_eq!(failure.error, ScriptError::Invalid);
+    assert_eq!((failure.tx_index, failure.input), (193, 0), "{failure}");
+    if cfg!(target_os = "linux") {
+        assert_eq!(failure.name, Some("Witness program was passed an empty witness"));
+    }
+}
+
+/// Flips a bit of what unlocks an input: within a signature, or what stands in its place.
+fn damage(tx: &mut Transaction, input: usize) -> bool {
+    let input = &mut tx.input[input];
+    let mut script_sig = std::mem::take(&mut input.script_sig).into_bytes();
+    let in_script = script_sig.len() > 20;
+    if in_script {
+        script_sig[12] ^= 1;
+    }
+    input.script_sig = script_sig.into();
+    if in_script {
+        return true;
+    }
+    let mut items = input.witness.to_vec();
+    let Some(signature) = items.iter_mut().find(|item| item.len() >= 64) else { return false };
+    signature[20] ^= 1;
+    input.witness = bitcoin::Witness::from_slice(&items);
+    true
+}
+
+#[test]
+fn a_damaged_signature_fails_where_it_is() {
+    for height in HEIGHTS {
+        let block = Block::at(height);
+        let mut damaged = 0;
+        for (range, spent) in block.txs.iter().skip(1).step_by(5) {
+            let tx: Transaction =
+                bitcoin::consensus::deserialize(&block.raw[range.clone()]).unwrap();
+            let input = (range.start * 7) % spent.len();
+            let mut changed = tx.clone();
+            if damage(&mut changed, input) {
+                let raw = bitcoin::consensus::serialize(&changed);
+                let failure = verify(raw, spent.clone(), block.flags).unwrap_err();
+                assert_eq!(failure.error, ScriptError::Invalid, "{height} {}", tx.compute_txid());
+                assert_eq!(failure.input, input, "{height} {}", tx.compute_txid());
+                damaged += 1;
+            }
+        }
+        assert!(damaged * 6 >= block.txs.len(), "height {height}: {damaged}");
+    }
+}
+
+#[test]
+fn another_amount_fails_segwit() {
+    let block = Block::at(692_261);
+    let (range, spent) = block
+        .txs
+        .iter()
+        .skip(1)
+        .find(|(_, spent)| spent.iter().all(|coin| coin.coin().script.starts_with(&[0, 20])))
+        .unwrap();
+    let more = |coin_of: &CoinBytes| {
+        let old = coin_of.coin();
+        coin(&old.script, old.amount + 1)
+    };
+    let raw = block.raw[range.clone()].to_vec();
+    assert_eq!(verify(raw.clone(), spent.clone(), block.flags), Ok(()));
+    let failure = verify(raw, spent.iter().map(more).collect(), block.flags).unwrap_err();
+    assert_eq!((failure.error, failure.input), (ScriptError::Invalid, 0));
+}
