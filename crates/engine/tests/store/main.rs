@@ -1,5 +1,10 @@
 //! Stores of coins: what every one of them must do, and what the one on disk survives.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod concurrent;
 mod conformance;
+mod damage;
+mod kill;
+mod model;
+mod refusals;
 mod support;

@@ -31,11 +31,13 @@ use tree::{Batch, Tree};
 pub struct DiskOptions {
     /// Size of the cache of blocks of tables in bytes.
     pub cache_bytes: u64,
+    /// Size at which tables are cut when they are merged, in bytes.
+    pub table_bytes: u64,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        Self { cache_bytes: 32 << 20 }
+        Self { cache_bytes: 32 << 20, table_bytes: 64 << 20 }
     }
 }
 
@@ -69,7 +71,7 @@ impl DiskStore {
         let known = folder::read_header(&storage, &place, network)?;
         let path = folder.join(folder::TREE);
         tree::remove_drafts(&path, &place)?;
-        let tree = Tree::open(&path, &place, !known, options.cache_bytes)?;
+        let tree = Tree::open(&path, &place, !known, options)?;
         let tip = read_tip(&tree, &place)?;
         if !known {
             if tip.is_some() {

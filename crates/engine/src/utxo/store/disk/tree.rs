@@ -5,7 +5,7 @@
 //! count is one rename of the file `current`, after all that it leads to is durable.
 
 use super::folder::{damaged, io_error};
-use super::{StoreError, folder};
+use super::{DiskOptions, StoreError, folder};
 use lsm_tree::checksum::ChecksummedWriter;
 use lsm_tree::compaction::Leveled;
 use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
@@ -21,7 +21,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tables of the newest level that are merged together; a table has 64 MiB.
+/// Levels of the library's trees.
+const LEVELS: usize = 7;
+
+/// Tables of the newest level that are merged together.
 const TABLES_TO_MERGE: u8 = 8;
 
 /// The library's tree.
@@ -29,6 +32,7 @@ pub(super) struct Tree {
     tree: AnyTree,
     sequence: SequenceNumberCounter,
     place: String,
+    table_bytes: u64,
     stop: Arc<AtomicBool>,
 }
 
@@ -41,20 +45,20 @@ impl Tree {
         path: &Path,
         place: &str,
         new: bool,
-        cache_bytes: u64,
+        options: DiskOptions,
     ) -> Result<Self, StoreError> {
         check_pointer(path, place, new)?;
         let stop = Arc::new(AtomicBool::new(false));
         let sequence = SequenceNumberCounter::default();
         let visible = SequenceNumberCounter::default();
-        let config = config(path, &sequence, &visible, cache_bytes)
+        let config = config(path, &sequence, &visible, options.cache_bytes)
             .with_compaction_filter_factory(Some(Arc::new(Stop(Arc::clone(&stop)))));
         let tree = guarded(place, || config.open())?;
         if let Some(highest) = guarded(place, || Ok(tree.get_highest_seqno()))? {
             sequence.fetch_max(highest + 1);
             visible.fetch_max(highest + 1);
         }
-        Ok(Self { tree, sequence, place: place.to_owned(), stop })
+        Ok(Self { tree, sequence, place: place.to_owned(), table_bytes: options.table_bytes, stop })
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<lsm_tree::Slice>, StoreError> {
@@ -82,10 +86,17 @@ impl Tree {
     pub(super) fn merge(&self) -> Result<bool, StoreError> {
         let shape = || {
             let tables = |level| self.tree.level_table_count(level);
-            (self.tree.next_table_id(), self.tree.l0_run_count(), [0, 1, 2, 3, 4, 5, 6].map(tables))
+            (
+                self.tree.next_table_id(),
+                self.tree.l0_run_count(),
+                std::array::from_fn::<_, LEVELS, _>(tables),
+            )
         };
         let before = shape();
-        let strategy = Arc::new(Leveled::default().with_l0_threshold(TABLES_TO_MERGE));
+        let strategy = Leveled::default()
+            .with_l0_threshold(TABLES_TO_MERGE)
+            .with_table_target_size(self.table_bytes);
+        let strategy = Arc::new(strategy);
         let merged = guarded(&self.place, || self.tree.compact(strategy, self.sequence.get()));
         if self.stop.load(Ordering::Relaxed) {
             return Ok(false);
@@ -135,8 +146,9 @@ fn config(
 ) -> Config {
     // Nearly every coin looked for is there, and nearly all coins are in the last level: a filter
     // there would be large and seldom say anything.
-    let bits = |bits| FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(bits));
-    let filters = [bits(10.0), bits(10.0), bits(10.0), FilterPolicyEntry::None];
+    let bits = || FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
+    let mut filters = [const { FilterPolicyEntry::None }; LEVELS];
+    filters[..LEVELS - 1].fill_with(bits);
     Config::new(path, sequence.clone(), visible.clone())
         .use_cache(Arc::new(Cache::with_capacity_bytes(cache_bytes)))
         .filter_policy(FilterPolicy::new(filters))
@@ -181,15 +193,18 @@ fn check_pointer(path: &Path, place: &str, new: bool) -> Result<(), StoreError> 
 fn guarded<T>(place: &str, act: impl FnOnce() -> lsm_tree::Result<T>) -> Result<T, StoreError> {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(lsm_tree::Error::Io(error))) => Err(match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
-                damaged(place, format!("its tables: {error}"))
-            }
-            _ => io_error(place, &error),
-        }),
+        Ok(Err(lsm_tree::Error::Io(error))) if !is_damage(error.kind()) => {
+            Err(io_error(place, &error))
+        }
         Ok(Err(error)) => Err(damaged(place, format!("its tables: {error}"))),
         Err(_) => Err(damaged(place, "its tables are such that reading them stopped")),
     }
+}
+
+/// Whether it is the files' content that makes a call fail. Offsets beyond all files are invalid.
+fn is_damage(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
+    matches!(kind, NotFound | UnexpectedEof | InvalidData | InvalidInput)
 }
 
 /// Ends merges when the store is closed: they can be made again.
