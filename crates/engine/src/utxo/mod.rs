@@ -5,11 +5,13 @@
 //! is known, and the store only in flushes that each leave it at a block. Where blocks come from
 //! and which chain is the best one is not decided here.
 
+pub mod cache;
 pub mod coin;
 pub mod fetch;
 pub mod store;
 pub mod view;
 
+pub use cache::{CacheStats, CoinChange, CoinsCache, CoinsDelta};
 pub use coin::CoinBytes;
 pub use store::{Changes, CoinsStore, Flush, StoreError};
 pub use view::CoinsView;
