@@ -6,12 +6,20 @@
 //! and which chain is the best one is not decided here.
 
 pub mod cache;
+pub mod chainstate;
 pub mod coin;
+mod connect;
+pub mod error;
 pub mod fetch;
+pub mod prepared;
 pub mod store;
+mod undo;
 pub mod view;
 
 pub use cache::{CacheStats, CoinChange, CoinsCache, CoinsDelta};
+pub use chainstate::{Chainstate, ChainstateOptions, ConnectContext, Totals};
 pub use coin::CoinBytes;
+pub use error::{ChainstateError, ConnectError};
+pub use prepared::{BlockCounts, PreparedBlock};
 pub use store::{Changes, CoinsStore, Flush, StoreError};
 pub use view::CoinsView;

@@ -258,3 +258,6 @@ pub(super) fn head(outpoint: &OutPoint) -> u64 {
     let (words, _) = outpoint.txid.0.as_chunks::<8>();
     u64::from_be_bytes(words[0])
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+use super::*;
+use apus_chain::{CoinRef, Txid};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Same first bytes for some, so that sorting has to look further.
+fn outpoint(number: u32) -> OutPoint {
+    let mut txid = [0; 32];
+    txid[..4].copy_from_slice(&(number % 7).to_le_bytes());
+    txid[8..12].copy_from_slice(&(number / 3).to_le_bytes());
+    OutPoint { txid: Txid(txid), vout: number % 3 }
+}
+
+fn coin(number: u32) -> CoinBytes {
+    let script = vec![0x51; if number.is_multiple_of(3) { 100 } else { 22 }];
+    CoinBytes::new(CoinRef { height: number, coinbase: false, amount: 1, script: &script })
+}
+
+/// What the table says of each outpoint, with whether the coin is fresh.
+type Model = BTreeMap<OutPoint, (Option<CoinBytes>, bool)>;
+
+fn spend(model: &mut Model, outpoint: OutPoint) {
+    match model.get(&outpoint) {
+        Some((_, true)) => model.remove(&outpoint),
+        _ => model.insert(outpoint, (None, false)),
+    };
+}
+
+fn check(table: &Table, model: &Model) {
+    assert_eq!(table.len(), model.len());
+    let keys = table.sorted();
+    let changes: Vec<_> = keys.iter().map(|key| table.change(key)).collect();
+    let expected: Vec<_> =
+        model.iter().map(|(outpoint, (coin, _))| (outpoint, coin.as_ref())).collect();
+    assert_eq!(changes, expected);
+    let heap: usize = expected.iter().filter_map(|(_, coin)| coin.map(CoinBytes::heap_bytes)).sum();
+    assert_eq!(table.heap_bytes, heap as u64);
+}
+
+proptest! {
+    #[test]
+    fn a_table_is_a_map(ops in vec((0u32..200, any::<u8>()), 0..1500)) {
+        let (mut table, mut model) = (Table::new(), Model::new());
+        for (number, (at, chance)) in (0u32..).zip(&ops) {
+            let name = outpoint(*at);
+            if chance % 2 == 0 {
+                table.spend(&name);
+                spend(&mut model, name);
+            } else {
+                let fresh = chance % 3 == 0;
+                table.create(&name, &coin(number), fresh);
+                let fresh = model.get(&name).map_or(fresh, |(_, fresh)| *fresh);
+                model.insert(name, (Some(coin(number)), fresh));
+            }
+        }
+        for at in 0..200 {
+            let expected = model.get(&outpoint(at)).map(|(coin, _)| coin.as_ref());
+            prop_assert_eq!(table.get(&outpoint(at)), expected);
+        }
+        check(&table, &model);
+    }
+
+    /// Steps of any size, also where places were given back: never more than was announced.
+    #[test]
+    fn a_table_grows_by_no_more_than_it_said(steps in vec((0u32..3000, 0u32..2500), 1..8)) {
+        let (mut table, mut next, mut first) = (Table::new(), 0u32, 0u32);
+        for (adds, spends) in steps {
+            let bound = table.bytes() + table.growth(adds as usize);
+            let mut heap = 0;
+            for number in next..next + adds {
+                heap += coin(number).heap_bytes() as u64;
+                table.create(&outpoint(number), &coin(number), true);
+                prop_assert!(table.bytes() <= bound + heap);
+            }
+            next += adds;
+            for number in first..next.min(first + spends) {
+                table.spend(&outpoint(number));
+            }
+            first = next.min(first + spends);
+            prop_assert_eq!(table.len() as u32, next - first);
+        }
+    }
+}
+
+/// A table whose coins come and go stays as large as the most that it held at once.
+#[test]
+fn places_are_used_again() {
+    let mut table = Table::new();
+    let mut bytes = 0;
+    for number in 0..200_000u32 {
+        table.create(&outpoint(number), &coin(1), true);
+        if number >= 1000 {
+            table.spend(&outpoint(number - 1000));
+        }
+        if number == 5000 {
+            bytes = table.bytes();
+        }
+    }
+    assert_eq!(table.len(), 1000);
+    assert!(table.bytes() <= bytes * 3 / 2, "{} after {bytes}", table.bytes());
+}

@@ -1,0 +1,465 @@
+//! [`Chainstate`]: the set of coins at a block, moved from block to block.
+//!
+//! A block is connected in two steps. [`Chainstate::begin`] checks everything but scripts and
+//! leaves the block *pending*: its effect is a layer over the cache, which the next block already
+//! sees, while the cache itself is as it was. Once the scripts' verdict is there the effect goes
+//! into the cache; if it is against the block, the layer goes, and with it those above. So an
+//! invalid block leaves no trace.
+//!
+//! Which block comes next, and whether its scripts are to be run, is for the caller to say.
+
+mod layers;
+
+use super::cache::CoinsCache;
+use super::connect::{Spent, asks_for_bip30, bip30_error, check, outputs_of};
+use super::error::{ChainstateError, ConnectError};
+use super::fetch::{Fetching, PrevoutFetcher};
+use super::prepared::{BlockCounts, PreparedBlock};
+use super::store::{CoinsStore, UndoRecord};
+use super::undo::{block_undo, coins_added, undo_delta};
+use crate::script::{ScriptPool, Verdict};
+use apus_chain::{Ancestry, BlockHash, CheckedBlock, Height, KnownBlock, Params, ScriptError};
+use layers::{Layer, Layers};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Blocks that may wait for the verdict on their scripts: enough that no thread runs out of work
+/// where a large block follows small ones.
+const PENDING_MAX: usize = 4;
+
+/// Blocks whose coins may be on their way at once.
+const PREFETCHES_MAX: usize = 2;
+
+/// Undo data that is held back for the next flush, in bytes, before that flush is due.
+const UNDO_BYTES_MAX: usize = 16 << 20;
+
+/// What the caller knows of a block's surroundings.
+#[derive(Clone, Copy)]
+pub struct ConnectContext<'a> {
+    /// The blocks below it.
+    pub ancestry: &'a dyn Ancestry,
+    /// Whether its scripts are to be run.
+    pub check_scripts: bool,
+}
+
+/// How a chain state works.
+#[derive(Debug)]
+pub struct ChainstateOptions {
+    /// Memory for coins, in bytes.
+    pub cache_bytes: u64,
+    /// Threads that fetch coins; 0 to look each up where it is needed.
+    pub prevout_threads: usize,
+    /// Runs scripts; none where none are to be run.
+    pub scripts: Option<ScriptPool>,
+}
+
+/// What was processed up to a block, as far as the caller told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Blocks.
+    pub blocks: u64,
+    /// Bytes of blocks.
+    pub bytes: u64,
+    /// Transactions, coinbases included.
+    pub transactions: u64,
+    /// Inputs that spend a coin.
+    pub inputs: u64,
+    /// Outputs, unspendable ones included.
+    pub outputs: u64,
+    /// Blocks whose scripts were run.
+    pub scripts: u64,
+    /// Coins in the set.
+    pub coins: u64,
+}
+
+/// A block whose scripts are still running, or that waits behind one.
+struct Pending {
+    layer: Layer,
+    block: Arc<PreparedBlock>,
+    undo: Vec<u8>,
+    /// None where no scripts are run.
+    verdict: Option<Verdict>,
+    /// Coins more after it than before.
+    coins: i64,
+}
+
+/// A block's coins on their way, and the blocks that were known when that began.
+struct Prefetch {
+    hash: BlockHash,
+    fetching: Fetching,
+    from: u64,
+}
+
+/// The set of coins at a block.
+pub struct Chainstate {
+    params: Params,
+    store: Arc<dyn CoinsStore>,
+    cache: Arc<CoinsCache>,
+    fetcher: PrevoutFetcher,
+    scripts: Option<ScriptPool>,
+    tip: KnownBlock,
+    totals: Totals,
+    pending: VecDeque<Pending>,
+    /// Effects that a fetch under way may not have seen; they are in the cache, or pending.
+    recent: VecDeque<Layer>,
+    /// How many blocks were connected, to number their layers.
+    number: u64,
+    prefetches: VecDeque<Prefetch>,
+    undo: Vec<UndoRecord>,
+    undo_bytes: usize,
+    undo_from: Height,
+}
+
+impl Chainstate {
+    /// Opens the state that `store` has; a new one is at the genesis block.
+    pub fn open(
+        params: &Params,
+        store: Arc<dyn CoinsStore>,
+        options: ChainstateOptions,
+    ) -> Result<Self, ChainstateError> {
+        let genesis = KnownBlock { height: 0, hash: params.genesis_hash };
+        let tip = store.tip()?.unwrap_or(genesis);
+        let fetcher = PrevoutFetcher::new(options.prevout_threads)
+            .map_err(|error| ChainstateError::Threads(error.to_string()))?;
+        Ok(Self {
+            params: params.clone(),
+            cache: Arc::new(CoinsCache::new(Arc::clone(&store), options.cache_bytes)),
+            store,
+            fetcher,
+            scripts: options.scripts,
+            tip,
+            totals: Totals::default(),
+            pending: VecDeque::new(),
+            recent: VecDeque::new(),
+            number: 0,
+            prefetches: VecDeque::new(),
+            undo: Vec::new(),
+            undo_bytes: 0,
+            undo_from: 0,
+        })
+    }
+
+    /// The block that the set is at; blocks that are pending do not count yet.
+    pub fn tip(&self) -> &KnownBlock {
+        &self.tip
+    }
+
+    /// What was processed up to the tip.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Says what was processed up to the tip by others.
+    pub fn set_totals(&mut self, totals: Totals) {
+        self.totals = totals;
+    }
+
+    /// From which height on undo data is kept; before this is called, all is.
+    pub fn set_undo_from(&mut self, height: Height) {
+        self.undo_from = height;
+    }
+
+    /// The cache, to look at.
+    pub fn cache(&self) -> &CoinsCache {
+        &self.cache
+    }
+
+    /// Begins to fetch what a block spends, before the blocks below it are all connected. It should
+    /// be the next one to be connected, or the one after that.
+    pub fn prefetch(&mut self, block: &Arc<PreparedBlock>) {
+        let hash = block.id().hash;
+        if self.prefetches.iter().any(|prefetch| prefetch.hash == hash) {
+            return;
+        }
+        let fetch = self.fetch(block);
+        self.prefetches.push_back(fetch);
+        if self.prefetches.len() > PREFETCHES_MAX {
+            self.prefetches.pop_front();
+        }
+    }
+
+    fn fetch(&self, block: &PreparedBlock) -> Prefetch {
+        let view = Arc::new(Layers::new(&self.pending_layers(), &self.cache));
+        let fetching = self.fetcher.start(view, block.wanted().to_vec());
+        Prefetch { hash: block.id().hash, fetching, from: self.number }
+    }
+
+    fn pending_layers(&self) -> Vec<Layer> {
+        self.pending.iter().map(|pending| pending.layer.clone()).collect()
+    }
+
+    /// Connects a block and waits for its verdict. A block that was given before and is pending is
+    /// judged first.
+    pub fn connect(
+        &mut self,
+        block: CheckedBlock,
+        context: &ConnectContext<'_>,
+    ) -> Result<(), ChainstateError> {
+        self.begin(Arc::new(PreparedBlock::new(&self.params, block)), context)?;
+        self.settle()
+    }
+
+    /// Begins to connect the block after the tip, or after the last one that is pending. On an error
+    /// no block is pending any more, and the tip is the last valid one.
+    pub fn begin(
+        &mut self,
+        block: Arc<PreparedBlock>,
+        context: &ConnectContext<'_>,
+    ) -> Result<(), ChainstateError> {
+        let begun = self.try_begin(block, context);
+        match begun {
+            Ok(()) => self.settle_to(PENDING_MAX),
+            Err(error) => {
+                // A block below that proves invalid is the one to tell of.
+                self.prefetches.clear();
+                self.settle()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn try_begin(
+        &mut self,
+        block: Arc<PreparedBlock>,
+        context: &ConnectContext<'_>,
+    ) -> Result<(), ChainstateError> {
+        let id = block.id();
+        self.expect_next(&block)?;
+        let invalid = |error: ConnectError| ChainstateError::Invalid { block: id, error };
+        let overwritten = self.look_for_bip30(&block, context)?;
+        let spent = self.gather(&block)?;
+        let mut batch = match (&self.scripts, context.check_scripts) {
+            (_, false) => None,
+            (Some(scripts), true) => {
+                Some(scripts.begin(self.params.block_script_flags(id.height, &id.hash)))
+            }
+            (None, true) => return Err(crate::script::NoInterpreter.into()),
+        };
+        check(&self.params, &block, context, &spent, batch.as_mut()).map_err(invalid)?;
+        let undo = match id.height >= self.undo_from {
+            true => block_undo(&block, &spent.coins),
+            false => Vec::new(),
+        };
+        self.number += 1;
+        let layer = Layer { number: self.number, delta: Arc::clone(block.delta()) };
+        if !self.prefetches.is_empty() {
+            self.recent.push_back(layer.clone());
+        }
+        let coins = coins_added(block.delta()) - overwritten;
+        let verdict = batch.map(crate::script::ScriptBatch::finish);
+        self.pending.push_back(Pending { layer, block, undo, verdict, coins });
+        // What needs no verdict, and waits behind none, is decided.
+        while self.pending.front().is_some_and(|pending| pending.verdict.is_none()) {
+            self.settle_one()?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a block that does not follow the last one.
+    fn expect_next(&self, block: &PreparedBlock) -> Result<(), ChainstateError> {
+        let last = self.pending.back().map_or(self.tip, |pending| pending.block.id());
+        let id = block.id();
+        let follows = block.block().bytes().view().prev() == last.hash;
+        match follows && id.height == last.height + 1 {
+            true => Ok(()),
+            false => Err(ChainstateError::NotAtTip { block: id.hash, tip: last }),
+        }
+    }
+
+    /// Looks whether an output exists already, where BIP-30 asks for it. In one of the two blocks
+    /// that may overwrite, says how many coins are.
+    fn look_for_bip30(
+        &self,
+        block: &Arc<PreparedBlock>,
+        context: &ConnectContext<'_>,
+    ) -> Result<i64, ChainstateError> {
+        let id = block.id();
+        let repeats = self.params.is_bip30_repeat(id.height, &id.hash);
+        if !repeats && !asks_for_bip30(&self.params, block, context) {
+            return Ok(0);
+        }
+        let outputs = outputs_of(block);
+        let view = Arc::new(Layers::new(&self.pending_layers(), &self.cache));
+        let mut fetching = self.fetcher.start(view, outputs.clone());
+        let mut found = 0;
+        for (index, outpoint) in outputs.into_iter().enumerate() {
+            if fetching.take(index)?.is_none() {
+                continue;
+            }
+            if !repeats {
+                let error = bip30_error(block, outpoint);
+                return Err(ChainstateError::Invalid { block: id, error });
+            }
+            found += 1;
+        }
+        Ok(found)
+    }
+
+    /// The coins that a block spends.
+    fn gather(&mut self, block: &PreparedBlock) -> Result<Spent, ChainstateError> {
+        let hash = block.id().hash;
+        let at = self.prefetches.iter().position(|prefetch| prefetch.hash == hash);
+        let prefetched = at.and_then(|at| self.prefetches.remove(at));
+        let Prefetch { mut fetching, from, .. } = match prefetched {
+            Some(prefetch) => prefetch,
+            None => self.fetch(block),
+        };
+        // What came after the fetch began knows better.
+        let newer: Vec<&Layer> =
+            self.recent.iter().rev().filter(|layer| layer.number > from).collect();
+        let wanted = block.wanted();
+        let spent = Spent::gather(block, |index| {
+            for layer in &newer {
+                if let Some(coin) = layer.delta.get(&wanted[index]) {
+                    return Ok(coin.cloned());
+                }
+            }
+            fetching.take(index)
+        })?;
+        let oldest = self.prefetches.iter().map(|prefetch| prefetch.from).min();
+        self.recent.retain(|layer| oldest.is_some_and(|oldest| layer.number > oldest));
+        Ok(spent)
+    }
+
+    /// Waits for the verdicts on all pending blocks. The first invalid one is the error; the tip is
+    /// then the block before it, and nothing is pending.
+    pub fn settle(&mut self) -> Result<(), ChainstateError> {
+        self.settle_to(0)
+    }
+
+    fn settle_to(&mut self, pending_max: usize) -> Result<(), ChainstateError> {
+        while self.pending.len() > pending_max {
+            self.settle_one()?;
+        }
+        Ok(())
+    }
+
+    fn settle_one(&mut self) -> Result<(), ChainstateError> {
+        let Some(Pending { layer, block, undo, verdict, coins }) = self.pending.pop_front() else {
+            return Ok(());
+        };
+        let id = block.id();
+        let run = verdict.is_some();
+        let settled = match verdict.map_or(Ok(()), Verdict::wait) {
+            Ok(()) => self.cache.apply(&layer.delta).map_err(ChainstateError::from),
+            Err(failure) => Err(script_error(&block, failure)),
+        };
+        if let Err(error) = settled {
+            // The blocks above stand on this one.
+            self.pending.clear();
+            self.recent.clear();
+            self.prefetches.clear();
+            return Err(error);
+        }
+        self.tip = id;
+        self.totals.add(block.counts(), coins, run);
+        if id.height >= self.undo_from {
+            self.undo_bytes += undo.len();
+            self.undo.push(UndoRecord { block: id, bytes: undo });
+        }
+        Ok(())
+    }
+
+    /// Goes back from the tip, `block`, to the block before it (Core `validation.cpp`,
+    /// `DisconnectBlock`).
+    pub fn disconnect(&mut self, block: &CheckedBlock) -> Result<(), ChainstateError> {
+        self.settle()?;
+        self.prefetches.clear();
+        self.recent.clear();
+        let id = KnownBlock { height: block.height(), hash: block.hash() };
+        if id != self.tip || id.height == 0 {
+            return Err(ChainstateError::NotAtTip { block: id.hash, tip: self.tip });
+        }
+        let held = self.undo.iter().rposition(|record| record.block == id);
+        let bytes = match held {
+            Some(at) => self.undo[at].bytes.clone(),
+            None => self.store.undo(&id.hash)?.ok_or_else(|| ChainstateError::Undo {
+                block: id,
+                what: "is not there".to_owned(),
+            })?,
+        };
+        let delta =
+            undo_delta(block, &bytes).map_err(|what| ChainstateError::Undo { block: id, what })?;
+        self.cache.apply(&delta)?;
+        if let Some(at) = held {
+            self.undo_bytes -= self.undo.remove(at).bytes.len();
+        }
+        let view = block.bytes().view();
+        self.tip = KnownBlock { height: id.height - 1, hash: view.prev() };
+        self.totals.take_back(block, coins_added(&delta));
+        Ok(())
+    }
+
+    /// Whether memory asks for a flush.
+    pub fn flush_due(&self) -> bool {
+        self.cache.flush_due() || self.undo_bytes > UNDO_BYTES_MAX
+    }
+
+    /// Begins to make everything up to the tip durable, in the background.
+    pub fn begin_flush(&mut self) -> Result<(), ChainstateError> {
+        self.undo_bytes = 0;
+        let undo = std::mem::take(&mut self.undo);
+        Ok(self.cache.begin_flush(self.tip, undo, self.undo_from)?)
+    }
+
+    /// Waits for the flush under way, if there is one.
+    pub fn finish_flush(&mut self) -> Result<(), ChainstateError> {
+        Ok(self.cache.finish_flush()?)
+    }
+
+    /// Makes everything durable, pending blocks included once their verdicts are there.
+    pub fn flush(&mut self) -> Result<(), ChainstateError> {
+        self.settle()?;
+        self.begin_flush()?;
+        self.finish_flush()
+    }
+
+    /// Ends all threads and memory, and gives back the store, which has what was flushed.
+    pub fn into_store(self) -> Arc<dyn CoinsStore> {
+        self.store
+    }
+}
+
+/// What a verdict against a block means.
+fn script_error(block: &PreparedBlock, failure: crate::script::ScriptFailure) -> ChainstateError {
+    let id = block.id();
+    let reason = failure.reason();
+    if failure.error != ScriptError::Invalid {
+        return ChainstateError::Script { block: id, what: reason };
+    }
+    let txid = block.block().bytes().txs().nth(failure.tx_index).map(|(txid, _)| txid);
+    let error = ConnectError::Script {
+        tx: failure.tx_index,
+        txid: txid.unwrap_or_default(),
+        vin: failure.input,
+        reason,
+    };
+    ChainstateError::Invalid { block: id, error }
+}
+
+impl Totals {
+    fn add(&mut self, counts: BlockCounts, coins: i64, scripts: bool) {
+        self.blocks += 1;
+        self.bytes += counts.bytes;
+        self.transactions += counts.transactions;
+        self.inputs += counts.inputs;
+        self.outputs += counts.outputs;
+        self.scripts += u64::from(scripts);
+        self.coins = self.coins.wrapping_add_signed(coins);
+    }
+
+    /// Takes a block out again. Whether its scripts were run is not known; too few is on the safe
+    /// side.
+    fn take_back(&mut self, block: &CheckedBlock, coins: i64) {
+        let view = block.bytes().view();
+        let coinbase_inputs = 1;
+        self.blocks = self.blocks.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(view.raw().len() as u64);
+        self.transactions = self.transactions.saturating_sub(view.tx_count() as u64);
+        let inputs = view.input_count().saturating_sub(coinbase_inputs) as u64;
+        self.inputs = self.inputs.saturating_sub(inputs);
+        self.outputs = self.outputs.saturating_sub(view.output_count() as u64);
+        self.scripts = self.scripts.saturating_sub(1);
+        self.coins = self.coins.wrapping_add_signed(coins);
+    }
+}

@@ -1,0 +1,42 @@
+//! [`Layers`]: pending blocks over the cache, as one view of the coins.
+
+use crate::utxo::cache::{CoinsCache, CoinsDelta};
+use crate::utxo::coin::CoinBytes;
+use crate::utxo::store::StoreError;
+use crate::utxo::view::CoinsView;
+use apus_chain::OutPoint;
+use std::sync::Arc;
+
+/// The effect of a block, numbered in the order of connecting.
+#[derive(Clone)]
+pub(super) struct Layer {
+    pub(super) number: u64,
+    pub(super) delta: Arc<CoinsDelta>,
+}
+
+/// The cache as it will be once the pending blocks are in it. It gives the same answers while they
+/// go in.
+pub(super) struct Layers {
+    /// The newest first.
+    deltas: Vec<Arc<CoinsDelta>>,
+    cache: Arc<CoinsCache>,
+}
+
+impl Layers {
+    /// `pending`: the oldest first.
+    pub(super) fn new(pending: &[Layer], cache: &Arc<CoinsCache>) -> Self {
+        let deltas = pending.iter().rev().map(|layer| Arc::clone(&layer.delta)).collect();
+        Self { deltas, cache: Arc::clone(cache) }
+    }
+}
+
+impl CoinsView for Layers {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        for delta in &self.deltas {
+            if let Some(coin) = delta.get(outpoint) {
+                return Ok(coin.cloned());
+            }
+        }
+        self.cache.coin(outpoint)
+    }
+}

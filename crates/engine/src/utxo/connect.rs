@@ -1,0 +1,131 @@
+//! The rules of connecting a block, in the order of Core's `ConnectBlock` (`validation.cpp`).
+//!
+//! The first thing found wrong has the same name as there. Scripts are only handed to a batch; its
+//! verdict comes later. Nothing is changed here: what the block does is known beforehand, and
+//! whether it may is all that is asked.
+
+use super::chainstate::ConnectContext;
+use super::coin::CoinBytes;
+use super::error::ConnectError;
+use super::fetch::Place;
+use super::prepared::PreparedBlock;
+use super::store::StoreError;
+use crate::script::{RawBlock, RawTx, ScriptBatch};
+use apus_chain::{
+    BlockTotals, Coin, CoinRef, Height, OutPoint, Params, SpendError, check_sequence_locks,
+    check_tx_inputs, transaction_sigop_cost,
+};
+use std::sync::Arc;
+
+/// The coins that a block spends, in the order of its inputs, up to the first that is not there.
+pub(super) struct Spent {
+    pub(super) coins: Vec<CoinBytes>,
+    /// Whether there is an input without a coin: the next one.
+    missing: bool,
+}
+
+impl Spent {
+    /// Takes the coins that are wanted from `look_up`, by their place among the wanted ones.
+    pub(super) fn gather(
+        block: &PreparedBlock,
+        mut look_up: impl FnMut(usize) -> Result<Option<CoinBytes>, StoreError>,
+    ) -> Result<Self, StoreError> {
+        let mut coins = Vec::with_capacity(block.places().len());
+        let mut own = block.own().iter();
+        for (input, place) in block.places().iter().enumerate() {
+            let coin = match place {
+                _ if block.unavailable() == Some(input) => None,
+                Place::Wanted(index) => look_up(*index as usize)?,
+                Place::Created { .. } => own.next().map(|(_, coin)| coin.clone()),
+            };
+            match coin {
+                Some(coin) => coins.push(coin),
+                None => return Ok(Self { coins, missing: true }),
+            }
+        }
+        Ok(Self { coins, missing: false })
+    }
+}
+
+/// Whether txids of this block may be those of unspent coins, so that the set has to be asked
+/// (BIP-30; Core `validation.cpp`, `ConnectBlock`).
+///
+/// Where every block after genesis states its height (BIP-34), no two coinbases are the same, and
+/// so no two transactions: each spends coins that exist once. Core asks the set even then, on
+/// chains whose BIP-34 block it does not know, and finds nothing.
+pub(super) fn asks_for_bip30(
+    params: &Params,
+    block: &PreparedBlock,
+    context: &ConnectContext<'_>,
+) -> bool {
+    let id = block.id();
+    let below = params.bip34_height < id.height;
+    let at_bip34_height = below.then(|| context.ancestry.hash(params.bip34_height)).flatten();
+    params.bip34_height > 1 && params.enforces_bip30(id.height, &id.hash, at_bip34_height.as_ref())
+}
+
+/// Every output of a block, to be looked for in the set.
+pub(super) fn outputs_of(block: &PreparedBlock) -> Vec<OutPoint> {
+    let bytes = block.block().bytes();
+    let outputs = bytes.txs().flat_map(|(txid, tx)| {
+        (0..tx.outputs().len() as u32).map(move |vout| OutPoint { txid, vout })
+    });
+    outputs.collect()
+}
+
+/// The error for an output that exists already.
+pub(super) fn bip30_error(block: &PreparedBlock, outpoint: OutPoint) -> ConnectError {
+    let bytes = block.block().bytes();
+    let tx = bytes.txs().position(|(txid, _)| txid == outpoint.txid).unwrap_or_default();
+    SpendError::Bip30 { tx, txid: outpoint.txid, outpoint }.into()
+}
+
+/// Checks everything but scripts, and adds those to `scripts`.
+pub(super) fn check(
+    params: &Params,
+    block: &Arc<PreparedBlock>,
+    context: &ConnectContext<'_>,
+    spent: &Spent,
+    mut scripts: Option<&mut ScriptBatch>,
+) -> Result<(), ConnectError> {
+    let id = block.id();
+    let flags = params.block_script_flags(id.height, &id.hash);
+    let csv = id.height >= params.csv_height;
+    let read: Vec<Coin<'_>> = spent.coins.iter().map(CoinBytes::coin).collect();
+    let coins: Vec<CoinRef<'_>> = read.iter().map(Coin::as_ref).collect();
+    let bytes = block.block().bytes();
+    let mut totals = BlockTotals::new();
+    let mut first = 0;
+    for (index, (txid, tx)) in bytes.txs().enumerate() {
+        let mut range = first..first;
+        if index > 0 {
+            range.end = coins.len().min(first + tx.inputs().len());
+            if range.len() < tx.inputs().len() {
+                debug_assert!(spent.missing, "a coin for every input unless one is missing");
+                let vin = range.len();
+                let input = tx.inputs().nth(vin).expect("the transaction has more inputs");
+                let outpoint = OutPoint::from_bytes(input.outpoint());
+                return Err(SpendError::MissingOrSpent { tx: index, txid, vin, outpoint }.into());
+            }
+            first = range.end;
+            let coins = &coins[range.clone()];
+            let fee = check_tx_inputs(&tx, index, txid, coins, id.height)?;
+            totals.add_fee(index, txid, fee)?;
+            let heights = |vin: usize| coins.get(vin).map_or(Height::MAX, |coin| coin.height);
+            if !check_sequence_locks(&tx, heights, context.ancestry, id.height, csv) {
+                return Err(SpendError::NonFinal { tx: index, txid }.into());
+            }
+        }
+        let locks = coins[range.clone()].iter().map(|coin| coin.script);
+        totals.add_sigop_cost(index, txid, transaction_sigop_cost(&tx, locks, flags))?;
+        if let Some(scripts) = scripts.as_deref_mut().filter(|_| index > 0) {
+            let raw: Arc<dyn RawBlock> = Arc::clone(block) as _;
+            let raw = RawTx::new(raw, tx.offset()..tx.offset() + tx.raw().len());
+            scripts.add(index, raw, spent.coins[range].to_vec());
+        }
+    }
+    if let Some(coinbase) = bytes.view().tx(0) {
+        totals.check_coinbase(&coinbase, id.height, params)?;
+    }
+    Ok(())
+}

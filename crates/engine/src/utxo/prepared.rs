@@ -1,0 +1,163 @@
+//! [`PreparedBlock`]: a checked block with all that can be known of it before its coins are.
+//!
+//! What a block creates and spends, which inputs are fed within it, and which of them can have no
+//! coin whatever the set holds, depends on the block alone. So it is worked out where blocks are
+//! checked, on any thread, and little is left to the one thread that connects them in order.
+
+use super::cache::CoinsDelta;
+use super::coin::CoinBytes;
+use super::fetch::{Place, wanted_of};
+use crate::script::RawBlock;
+use apus_chain::{
+    BlockBytes, CheckedBlock, CoinRef, KnownBlock, OutPoint, Params, TxView, Txid, is_unspendable,
+};
+use std::sync::Arc;
+
+/// A checked block, ready to be connected.
+#[derive(Debug)]
+pub struct PreparedBlock {
+    block: CheckedBlock,
+    wanted: Vec<OutPoint>,
+    places: Vec<Place>,
+    /// Coins that are created and spent in this block, by the input that spends them, ascending.
+    own: Vec<(usize, CoinBytes)>,
+    unavailable: Option<usize>,
+    delta: Arc<CoinsDelta>,
+    counts: BlockCounts,
+}
+
+/// How much there is in a block.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockCounts {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Transactions, the coinbase included.
+    pub transactions: u64,
+    /// Inputs that spend a coin.
+    pub inputs: u64,
+    /// Outputs, unspendable ones included.
+    pub outputs: u64,
+}
+
+impl PreparedBlock {
+    /// Works out what `block` does to a set of coins.
+    pub fn new(params: &Params, block: CheckedBlock) -> Self {
+        let bytes = block.bytes();
+        let view = bytes.view();
+        let (mut wanted, mut places) = (Vec::new(), Vec::new());
+        wanted_of(&bytes, &mut wanted, &mut places);
+        let counts = BlockCounts {
+            bytes: view.raw().len() as u64,
+            transactions: view.tx_count() as u64,
+            inputs: places.len() as u64,
+            outputs: view.output_count() as u64,
+        };
+        let repeats = params.is_bip30_repeat(block.height(), &block.hash());
+        let effect = Effect::of(&bytes, &places, repeats);
+        let Effect { delta, own, unavailable, .. } = effect;
+        Self { wanted, places, own, unavailable, delta: Arc::new(delta), counts, block }
+    }
+
+    /// The block.
+    pub fn block(&self) -> &CheckedBlock {
+        &self.block
+    }
+
+    /// Its height and hash.
+    pub fn id(&self) -> KnownBlock {
+        KnownBlock { height: self.block.height(), hash: self.block.hash() }
+    }
+
+    /// How much there is in it.
+    pub fn counts(&self) -> BlockCounts {
+        self.counts
+    }
+
+    /// The coins that it needs from outside, in block order.
+    pub(super) fn wanted(&self) -> &[OutPoint] {
+        &self.wanted
+    }
+
+    /// Where the coin of each input comes from, in block order and without the coinbase's.
+    pub(super) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Coins created and spent in this block, by the place of the input among all of them.
+    pub(super) fn own(&self) -> &[(usize, CoinBytes)] {
+        &self.own
+    }
+
+    /// The first input that spends what an input before it spent, or an output of this block that
+    /// is no coin: nothing can be there for it.
+    pub(super) fn unavailable(&self) -> Option<usize> {
+        self.unavailable
+    }
+
+    /// What the block does, if it is valid.
+    pub(super) fn delta(&self) -> &Arc<CoinsDelta> {
+        &self.delta
+    }
+}
+
+impl RawBlock for PreparedBlock {
+    fn raw(&self) -> &[u8] {
+        self.block.bytes().view().raw()
+    }
+}
+
+/// A block's effect while its transactions are gone through.
+struct Effect {
+    delta: CoinsDelta,
+    own: Vec<(usize, CoinBytes)>,
+    unavailable: Option<usize>,
+    /// Inputs so far.
+    inputs: usize,
+}
+
+impl Effect {
+    /// `repeats`: the coinbase overwrites one that is unspent (BIP-30).
+    fn of(block: &BlockBytes<'_>, places: &[Place], repeats: bool) -> Self {
+        let outputs = block.view().output_count();
+        let delta = CoinsDelta::with_capacity(places.len() + outputs);
+        let mut effect = Self { delta, own: Vec::new(), unavailable: None, inputs: 0 };
+        for (index, (txid, tx)) in block.txs().enumerate() {
+            let coinbase = index == 0;
+            if !coinbase {
+                for input in tx.inputs() {
+                    effect.spend(OutPoint::from_bytes(input.outpoint()), places);
+                }
+            }
+            effect.create(block.height(), txid, &tx, coinbase, !(coinbase && repeats));
+        }
+        effect
+    }
+
+    fn spend(&mut self, outpoint: OutPoint, places: &[Place]) {
+        let input = self.inputs;
+        self.inputs += 1;
+        let here = self.delta.get(&outpoint);
+        match (places[input], here) {
+            (Place::Wanted(_), None) => {}
+            (Place::Created { .. }, Some(Some(coin))) => self.own.push((input, coin.clone())),
+            _ => {
+                self.unavailable = self.unavailable.or(Some(input));
+                return;
+            }
+        }
+        self.delta.spend(outpoint);
+    }
+
+    fn create(&mut self, height: u32, txid: Txid, tx: &TxView<'_>, coinbase: bool, fresh: bool) {
+        for (vout, output) in tx.outputs().enumerate() {
+            if is_unspendable(output.script()) {
+                continue;
+            }
+            // The block was checked: no amount is negative.
+            let amount = output.value() as u64;
+            let coin = CoinRef { height, coinbase, amount, script: output.script() };
+            let outpoint = OutPoint { txid, vout: vout as u32 };
+            self.delta.create(outpoint, CoinBytes::new(coin), fresh);
+        }
+    }
+}
