@@ -4,7 +4,7 @@ use apus_chain::{BlockHash, Network};
 use apus_engine::swiftsync::hints::{BitOrder, Format};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Turns Bitcoin's block history into a validated UTXO set, as fast as the hardware allows.
@@ -42,6 +42,9 @@ Examples:
   The UTXO set of a node's blocks, as a snapshot that Bitcoin Core's dumptxoutset would write:
     apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints --out snapshot:utxo.dat
 
+  Without hints, every rule checked and every script run:
+    apus sync --blocksdir ~/.bitcoin/blocks --validation full --out snapshot:utxo.dat
+
   The same on regtest, with a report for other programs:
     apus sync --chain regtest --blocksdir ~/.bitcoin/regtest/blocks \\
          --hints regtest.hints --out snapshot:utxo.dat --report run.json
@@ -50,9 +53,12 @@ Examples:
     bitcoin-cli dumptxoutset utxo.dat latest
     apus sync --blocksdir ~/.bitcoin/blocks --hints snapshot:utxo.dat --out hints:main.hints
 
-What is checked: every block rule that needs no spent coins, that each coin spent existed and was
-spent exactly once (by the aggregate), BIP-30, and the supply. What is assumed, as below Core's
--assumevalid: scripts, amounts of each block, and that coins were created before they were spent.
+With hints, blocks up to where these stop are taken in any order. What is checked of them: every
+block rule that needs no spent coins, that each coin spent existed and was spent exactly once (by
+the aggregate), BIP-30, and the supply. What is assumed, as below Core's -assumevalid: scripts,
+amounts of each block, and that coins were created before they were spent. Blocks above the hints,
+and all where there are none, are connected in order, by every rule of Core's; scripts of ancestors
+of the assumed-valid block are not run, under Core's conditions.
 
 A run that was interrupted or killed goes on where it stopped when the same command is given again.";
 
@@ -62,28 +68,62 @@ pub(crate) struct SyncArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
 
-    /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot
+    /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot. Needed by
+    /// the engine swiftsync
     #[arg(long, value_name = "FILE|snapshot:FILE")]
-    pub(crate) hints: HintsArg,
+    pub(crate) hints: Option<HintsArg>,
 
-    /// How the set is computed
-    #[arg(long, value_enum, default_value_t = Engine::Swiftsync)]
-    pub(crate) engine: Engine,
+    /// How the set is computed: swiftsync if there are hints, else utxo
+    #[arg(long, value_enum)]
+    pub(crate) engine: Option<Engine>,
 
-    /// What is verified
-    #[arg(long, value_enum, default_value_t = Validation::Assumevalid)]
-    pub(crate) validation: Validation,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
 
     /// What to write: `snapshot:FILE`, `hints:FILE` or `null`; may be given more than once
     #[arg(long, value_name = "SINK", default_value = "null")]
     pub(crate) out: Vec<SinkArg>,
 
-    /// Fail unless the hints stop at this height
+    /// The height whose set is wanted, not below that of the hints; the tip if not given
     #[arg(long, value_name = "HEIGHT")]
     pub(crate) stopatheight: Option<u32>,
 
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+/// How blocks are connected in order.
+#[derive(Args)]
+pub(crate) struct ConnectArgs {
+    /// What is verified of blocks that are connected in order
+    #[arg(long, value_enum, default_value_t = Validation::Assumevalid)]
+    pub(crate) validation: Validation,
+
+    /// Take the scripts of this block's ancestors for valid, as Core does; 0 for none. The chain's
+    /// default is that of Core
+    #[arg(long, value_name = "HASH|0")]
+    pub(crate) assumevalid: Option<AssumeValidArg>,
+
+    /// Threads that fetch the coins which a block spends; 0 to look each up where it is needed
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub(crate) prevout_threads: u16,
+}
+
+/// A block hash, or `0` for none.
+#[derive(Clone, Copy)]
+pub(crate) struct AssumeValidArg(pub(crate) Option<BlockHash>);
+
+impl FromStr for AssumeValidArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "0" => Ok(Self(None)),
+            _ => text
+                .parse()
+                .map(|hash| Self(Some(hash)))
+                .map_err(|_| "neither a block hash of 64 hexadecimal digits nor 0".to_owned()),
+        }
+    }
 }
 
 /// Where blocks come from.
@@ -140,16 +180,20 @@ pub(crate) struct RunArgs {
     pub(crate) progress: ProgressArg,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
-    /// Blocks in any order, told by hints which coins survive
+    /// Blocks in any order, told by hints which coins survive; those above the hints by utxo
     Swiftsync,
+    /// Blocks in ascending height, every rule, coins looked up
+    Utxo,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Validation {
-    /// Scripts, amounts and the order of spends are assumed, as below Core's -assumevalid
+    /// Everything but the scripts of ancestors of the assumed-valid block
     Assumevalid,
+    /// Everything
+    Full,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -177,6 +221,15 @@ pub(crate) enum ProgressArg {
 pub(crate) enum HintsArg {
     File(PathBuf),
     Snapshot(PathBuf),
+}
+
+impl HintsArg {
+    /// The file, whatever it is.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::File(path) | Self::Snapshot(path) => path,
+        }
+    }
 }
 
 impl FromStr for HintsArg {

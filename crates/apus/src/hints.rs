@@ -159,10 +159,11 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
 fn check(args: &HintsCheckArgs) -> Result<(), Failure> {
     let report = prove(&Job {
         source: &args.source,
-        hints: &args.hints,
+        hints: Some(&args.hints),
         run: &args.run,
+        connect: None,
         outputs: &[],
-        stop_height: None,
+        stop: apus_sync::Stop::AtHints,
     })?;
     print::result(&report)?;
     print::result("")?;

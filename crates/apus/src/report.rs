@@ -23,9 +23,14 @@ pub(crate) struct Report {
     pub(crate) chain: &'static str,
     pub(crate) engine: &'static str,
     pub(crate) validation: &'static str,
-    pub(crate) aggregate: &'static str,
+    /// Of the blocks up to the hints' stop height; null where there were no hints.
+    pub(crate) aggregate: Option<&'static str>,
     pub(crate) stop_height: u32,
     pub(crate) stop_hash: String,
+    /// The first height that was connected in order, by every rule; null where none was.
+    pub(crate) connected_from: Option<u32>,
+    /// Blocks whose scripts were run.
+    pub(crate) script_blocks: u64,
     /// Height of the most-work chain that was found.
     pub(crate) tip_height: u32,
     /// `txouts` of gettxoutsetinfo.
@@ -136,33 +141,36 @@ fn hex(bytes: &[u8]) -> String {
 
 impl Report {
     pub(crate) fn new(outcome: &Outcome, around: Circumstances) -> Self {
-        let verdict = &outcome.verdict;
-        let counts = verdict.counts;
+        let counts = outcome.counts;
         // BIP-30 and the supply follow from each coin's having been created and spent once.
-        let proven = verdict.aggregate != AggregateKind::None;
+        let proven = outcome.aggregate != Some(AggregateKind::None);
+        let all_connected = outcome.connected_from == Some(1);
+        let scripts = all_connected && outcome.scripts.assumed == 0;
         let hash_serialized_3 = display_hash(&outcome.hash_serialized_3);
         Self {
             version: VERSION,
             chain: around.network.name(),
-            engine: "swiftsync",
-            validation: "assumevalid",
-            aggregate: verdict.aggregate.name(),
+            engine: if outcome.aggregate.is_some() { "swiftsync" } else { "utxo" },
+            validation: if scripts { "full" } else { "assumevalid" },
+            aggregate: outcome.aggregate.map(AggregateKind::name),
+            connected_from: outcome.connected_from,
+            script_blocks: outcome.scripts.run,
             stop_height: outcome.stop_height,
             stop_hash: outcome.stop_hash.to_string(),
             tip_height: outcome.tip_height,
-            coins: verdict.coins.coins,
-            coin_transactions: verdict.coins.transactions,
-            bogosize: verdict.coins.bogosize,
-            total_amount_sat: verdict.coins.amount as u64,
-            muhash: display_hash(&verdict.muhash),
+            coins: outcome.coins.coins,
+            coin_transactions: outcome.coins.transactions,
+            bogosize: outcome.coins.bogosize,
+            total_amount_sat: outcome.coins.amount as u64,
+            muhash: display_hash(&outcome.muhash),
             in_assumeutxo_table: outcome.in_assumeutxo_table,
             hash_serialized_3,
             verified: Verified {
                 blocks: true,
-                scripts: false,
-                amounts: false,
-                order: false,
-                aggregate: proven,
+                scripts,
+                amounts: all_connected,
+                order: all_connected,
+                aggregate: proven && outcome.aggregate.is_some(),
                 supply: proven,
                 bip30: proven,
                 minimum_chain_work: outcome.enough_work,
@@ -194,6 +202,33 @@ impl Report {
     }
 }
 
+impl Report {
+    /// What was checked, in words.
+    fn verified(&self) -> String {
+        let mut checked =
+            vec!["headers and proof of work", "every block rule that needs no spent coins"];
+        if self.verified.order {
+            checked.push("that each coin spent existed, was mature and was spent once");
+            checked.push("amounts, subsidies and relative lock times");
+        } else if self.verified.aggregate {
+            checked.push("that each coin spent existed and was spent once");
+        }
+        if self.verified.bip30 {
+            checked.extend(["BIP-30", "the supply"]);
+        }
+        match self.script_blocks {
+            0 => {}
+            _ if self.verified.scripts => checked.push("every script"),
+            _ => checked.push("some scripts"),
+        }
+        let mut text = checked.join(", ");
+        if !self.verified.bip30 {
+            text.push_str(". Not the coins");
+        }
+        text
+    }
+}
+
 /// Whether a file is a report, whatever run's.
 pub(crate) fn is_report(path: &Path) -> bool {
     /// Many times the length of the longest.
@@ -207,16 +242,35 @@ pub(crate) fn is_report(path: &Path) -> bool {
 }
 
 fn assumed(outcome: &Outcome) -> Vec<String> {
-    let mut assumed = vec![
-        "scripts and signatures are valid".to_owned(),
-        "no block spends more than its inputs hold or claims more than subsidy and fees".to_owned(),
-        "coins are created before they are spent, coinbases are mature, relative lock times and \
-         signature operations of spent coins are within the rules"
-            .to_owned(),
-    ];
-    if outcome.verdict.aggregate == AggregateKind::None {
-        assumed
-            .push("the hints are right: nothing was added up, so the set is not proven".to_owned());
+    let mut assumed = Vec::new();
+    if let Some(aggregate) = outcome.aggregate {
+        let up_to = match outcome.connected_from {
+            Some(from) => format!(" up to height {}", from - 1),
+            None => String::new(),
+        };
+        assumed.extend([
+            format!("scripts and signatures are valid{up_to}"),
+            format!(
+                "no block{up_to} spends more than its inputs hold or claims more than subsidy and \
+                 fees"
+            ),
+            format!(
+                "coins are created before they are spent, coinbases are mature, relative lock \
+                 times and signature operations of spent coins are within the rules{up_to}"
+            ),
+        ]);
+        if aggregate == AggregateKind::None {
+            assumed.push(
+                "the hints are right: nothing was added up, so the set is not proven".to_owned(),
+            );
+        }
+    }
+    if outcome.scripts.assumed > 0 {
+        assumed.push(format!(
+            "scripts and signatures of {} connected blocks are valid, which are ancestors of the \
+             assumed-valid block",
+            outcome.scripts.assumed
+        ));
     }
     if !outcome.enough_work {
         assumed.push(
@@ -290,15 +344,10 @@ impl fmt::Display for Report {
             writeln!(f, "{name:<18} {value}")?;
         }
         writeln!(f)?;
-        let coins = match self.verified.aggregate {
-            true => ", that each coin spent existed and was spent once, BIP-30, the supply",
-            false => ". Not the coins",
-        };
-        writeln!(
-            f,
-            "Verified: headers and proof of work, every block rule that needs no spent coins{coins}."
-        )?;
-        write!(f, "Assumed: {}.", self.assumed.join("; "))?;
+        writeln!(f, "Verified: {}.", self.verified())?;
+        if !self.assumed.is_empty() {
+            write!(f, "Assumed: {}.", self.assumed.join("; "))?;
+        }
         if self.in_assumeutxo_table {
             write!(f, "\nBitcoin Core's own table of snapshots has this very set.")?;
         }

@@ -92,10 +92,11 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
     let claimed = read(&args.file, Some(args.source.chain), false)?;
     let report = prove(&Job {
         source: &args.source,
-        hints: &HintsArg::Snapshot(args.file.clone()),
+        hints: Some(&HintsArg::Snapshot(args.file.clone())),
         run: &args.run,
+        connect: None,
         outputs: &[],
-        stop_height: None,
+        stop: apus_sync::Stop::AtHints,
     })?;
     print::result(&report)?;
     print::result("")?;

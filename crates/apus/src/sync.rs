@@ -1,6 +1,9 @@
 //! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
 
-use crate::args::{AggregateArg, HintsArg, RunArgs, SinkArg, SourceArgs, SyncArgs};
+use crate::args::{
+    AggregateArg, AssumeValidArg, ConnectArgs, Engine, HintsArg, RunArgs, SinkArg, SourceArgs,
+    SyncArgs, Validation,
+};
 use crate::failure::Failure;
 use crate::files::{draft_of, expect_apart, expect_hints, expect_writable, parent};
 use crate::machine::cores;
@@ -8,11 +11,13 @@ use crate::print;
 use crate::render::Renderer;
 use crate::report::{Circumstances, Report, is_report};
 use crate::workdir::{WorkFolder, default_path};
-use apus_chain::{Params, ScriptVerifier};
+use apus_chain::{BlockHash, Params, ScriptVerifier};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
-use apus_sync::{HintsInput, Output, OutputKind, Request, SyncError};
+use apus_engine::utxo::store::{DiskOptions, DiskStore};
+use apus_engine::utxo::{CoinsStore, StoreError};
+use apus_sync::{COINS, ConnectOptions, HintsInput, Output, OutputKind, Request, Stop, SyncError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,12 +28,32 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Runs `apus sync`.
 pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
+    let hints = match (args.engine, &args.hints) {
+        (Some(Engine::Swiftsync), None) => {
+            return Err(Failure::usage(
+                "the engine swiftsync needs --hints; without any, use --engine utxo",
+            ));
+        }
+        (Some(Engine::Utxo), Some(_)) => {
+            return Err(Failure::usage(
+                "the engine utxo has no use for hints: leave out --hints, or use --engine swiftsync",
+            ));
+        }
+        (_, hints) => hints.as_ref(),
+    };
+    if args.connect.validation == Validation::Full && hints.is_some() {
+        return Err(Failure::usage(
+            "--validation full runs every script, and with hints none are run up to where these \
+             stop: leave out --hints",
+        ));
+    }
     let report = run(&Job {
         source: &args.source,
-        hints: &args.hints,
+        hints,
         run: &args.run,
+        connect: Some(&args.connect),
         outputs: &args.out,
-        stop_height: args.stopatheight,
+        stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
     })?;
     print::result(report)
 }
@@ -36,10 +61,13 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
 /// A run, whichever command asks for it.
 pub(crate) struct Job<'a> {
     pub(crate) source: &'a SourceArgs,
-    pub(crate) hints: &'a HintsArg,
+    /// None where every block is connected in order.
+    pub(crate) hints: Option<&'a HintsArg>,
     pub(crate) run: &'a RunArgs,
+    /// None where the run ends with the hints.
+    pub(crate) connect: Option<&'a ConnectArgs>,
     pub(crate) outputs: &'a [SinkArg],
-    pub(crate) stop_height: Option<u32>,
+    pub(crate) stop: Stop,
 }
 
 /// A run whose whole purpose is the proof.
@@ -56,7 +84,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let verifier = verifier(params)?;
     let paths = output_paths(job.outputs);
     let work_path = job.run.workdir.clone().unwrap_or_else(|| {
-        let (HintsArg::File(hints) | HintsArg::Snapshot(hints)) = job.hints;
+        let hints = job.hints.map(HintsArg::path);
         default_path(job.source.chain, hints, paths.first().map(|(_, path)| path.as_path()))
     });
     expect_sensible(job, &paths, &work_path)?;
@@ -73,12 +101,28 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         0 => cores(),
         threads => threads.into(),
     };
+    let memory = Memory::of(job.run.dbcache << 20);
+    let coins_path = work_path.join(COINS);
+    let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {
+        let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
+        Ok(Arc::new(DiskStore::open(&coins_path, job.source.chain, options)?))
+    };
+    let connect = match job.connect {
+        None => None,
+        Some(args) => Some(ConnectOptions {
+            assume_valid: assume_valid(args, params)?,
+            prevout_threads: args.prevout_threads.into(),
+            cache_bytes: memory.cache_bytes,
+            store: &open_store,
+        }),
+    };
     let outcome = apus_sync::run(&Request {
         params,
         blocksdir: job.source.blocksdir.clone(),
-        hints: hints_input(job),
+        hints: job.hints.map(|hints| hints_input(hints, job.run)),
         aggregate,
-        stop_height: job.stop_height,
+        connect,
+        stop: job.stop,
         threads,
         memory_bytes: job.run.dbcache << 20,
         segment_bytes: job.run.segment_bytes,
@@ -96,9 +140,8 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         Err(error) => {
             let about_hints = matches!(error, SyncError::Engine(_));
             let mut failure = folder.give_up(error);
-            if about_hints {
-                let (HintsArg::File(hints) | HintsArg::Snapshot(hints)) = job.hints;
-                failure.message = format!("{}: {}", hints.display(), failure.message);
+            if let Some(hints) = job.hints.filter(|_| about_hints) {
+                failure.message = format!("{}: {}", hints.path().display(), failure.message);
             }
             return Err(failure);
         }
@@ -135,10 +178,38 @@ pub(crate) fn verifier(params: &Params) -> Result<Option<Box<dyn ScriptVerifier>
     })
 }
 
-fn hints_input(job: &Job<'_>) -> HintsInput {
-    match job.hints {
+/// How `--dbcache` is divided where blocks are connected in order.
+struct Memory {
+    /// For the store's own cache.
+    store_bytes: u64,
+    /// For coins. What is left is for blocks on their way.
+    cache_bytes: u64,
+}
+
+impl Memory {
+    fn of(bytes: u64) -> Self {
+        let store_bytes = (bytes / 8).min(64 << 20);
+        let blocks_bytes = (bytes / 8).min(64 << 20);
+        Self { store_bytes, cache_bytes: bytes - store_bytes - blocks_bytes }
+    }
+}
+
+/// The block up to which scripts are taken for valid.
+fn assume_valid(args: &ConnectArgs, params: &Params) -> Result<Option<BlockHash>, Failure> {
+    match (args.validation, args.assumevalid) {
+        (Validation::Full, Some(AssumeValidArg(Some(_)))) => Err(Failure::usage(
+            "--validation full assumes no block to be valid: leave out --assumevalid",
+        )),
+        (Validation::Full, _) => Ok(None),
+        (Validation::Assumevalid, Some(AssumeValidArg(given))) => Ok(given),
+        (Validation::Assumevalid, None) => Ok(params.default_assume_valid),
+    }
+}
+
+fn hints_input(hints: &HintsArg, run: &RunArgs) -> HintsInput {
+    match hints {
         HintsArg::File(path) => {
-            let options = HintsOptions { order: job.run.hints_order, ..HintsOptions::default() };
+            let options = HintsOptions { order: run.hints_order, ..HintsOptions::default() };
             HintsInput::File(path.clone(), options)
         }
         HintsArg::Snapshot(path) => HintsInput::Snapshot(path.clone()),
@@ -162,7 +233,7 @@ fn expect_sensible(
     outputs: &[(OutputKind, PathBuf)],
     work_path: &Path,
 ) -> Result<(), Failure> {
-    expect_hints(job.hints)?;
+    job.hints.map_or(Ok(()), expect_hints)?;
     let report = job.run.report.as_deref();
     let mut paths: Vec<&Path> = outputs.iter().map(|(_, path)| path.as_path()).collect();
     paths.extend(report);

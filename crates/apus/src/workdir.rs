@@ -3,8 +3,9 @@
 use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
 use apus_chain::Network;
 use apus_engine::storage::DirStorage;
-use apus_sync::{LOCK, SyncError};
+use apus_sync::{COINS, LOCK, RECORD, SyncError};
 use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// A work folder that this process alone uses.
@@ -47,9 +48,9 @@ impl WorkFolder {
         &self.storage
     }
 
-    /// Whether an earlier start left its plan here.
+    /// Whether an earlier start left its plan here, or its record of blocks connected.
     pub(crate) fn has_plan(path: &Path) -> bool {
-        path.join("plan").exists()
+        path.join("plan").exists() || path.join(RECORD).exists()
     }
 
     /// Ends a run that failed: whatever is of no use to a later one goes, and the failure says
@@ -66,7 +67,7 @@ impl WorkFolder {
         let kept = Self::has_plan(folder) && !proven_wrong;
         if !kept {
             // The failure to tell is the first one.
-            let _ = apus_sync::discard_progress(&self.storage);
+            let _ = self.discard_progress();
         }
         self.remove_lock();
         let about_itself =
@@ -100,9 +101,18 @@ impl WorkFolder {
 
     /// Gives up the progress, and the folder if nothing else is in it.
     pub(crate) fn discard(self) -> Result<(), Failure> {
-        apus_sync::discard_progress(&self.storage)?;
+        self.discard_progress()?;
         self.remove_lock();
         Ok(())
+    }
+
+    /// What says that there is progress goes last.
+    fn discard_progress(&self) -> Result<(), Failure> {
+        let coins = self.storage.folder().join(COINS);
+        match fs::remove_dir_all(&coins) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io(&coins, error)),
+            _ => Ok(apus_sync::discard_progress(&self.storage)?),
+        }
     }
 
     /// Removes the lock, and the folder if that was all. Somebody may have put something beside;
@@ -129,7 +139,11 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 /// Where progress is kept if the user does not say: beside the first output, else in the current
 /// folder under the names of the chain and the hints.
-pub(crate) fn default_path(chain: Network, hints: &Path, first_output: Option<&Path>) -> PathBuf {
+pub(crate) fn default_path(
+    chain: Network,
+    hints: Option<&Path>,
+    first_output: Option<&Path>,
+) -> PathBuf {
     match first_output {
         Some(path) => {
             let mut name = path.as_os_str().to_owned();
@@ -137,8 +151,9 @@ pub(crate) fn default_path(chain: Network, hints: &Path, first_output: Option<&P
             name.into()
         }
         None => {
-            let hints = hints.file_name().unwrap_or_default().to_string_lossy();
-            format!("apus-{chain}-{hints}.work").into()
+            let hints = hints.and_then(Path::file_name).map(|name| name.to_string_lossy());
+            let name = hints.as_deref().unwrap_or("utxo");
+            format!("apus-{chain}-{name}.work").into()
         }
     }
 }

@@ -148,6 +148,27 @@ impl BlocksDir {
         places
     }
 
+    /// The bytes of a block that need not be on the chain, if it is in the files: all of them are
+    /// gone through.
+    pub(crate) fn block_by_hash(&self, hash: &BlockHash) -> Result<Option<Vec<u8>>, SourceError> {
+        let mut places = Vec::new();
+        self.files.scan(&mut |header, place| {
+            if apus_hash::sha256d(header) == hash.0 {
+                places.push((0, place));
+            }
+            ControlFlow::Continue(())
+        })?;
+        let mut found = None;
+        let mut reader = BlockReader::new(&self.files, self.buffer_bytes);
+        for place in places.into_iter().take(1) {
+            reader.read(&mut [place], &mut |_, _, raw| {
+                found = Some(raw.to_vec());
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(found)
+    }
+
     /// Where the chain's blocks lie, by their headers in the files.
     fn scan_for_chain(&self) -> HashMap<Height, Vec<BlockLocation>> {
         let mut found: HashMap<Height, Vec<BlockLocation>> = HashMap::new();

@@ -9,8 +9,8 @@ use crate::error::SyncError;
 use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
 use crate::run::{OutputKind, Request, stop_if_interrupted};
-use crate::runs::{MergeBudget, RunInfo, merge_runs};
-use crate::sink::{CoinSink, HashSink, HintsSink, SetInfo, SnapshotSink};
+use crate::runs::{EachRecord, MergeBudget, RunInfo, merge_runs};
+use crate::sink::{CoinSink, HashSink, HintsSink, MuHashSink, SetInfo, SnapshotSink};
 use crate::workdir::{Done, Workdir};
 use apus_chain::UtxoSetHash;
 use apus_engine::swiftsync::Verdict;
@@ -33,44 +33,7 @@ pub(crate) fn write_out(
     done: Vec<Done>,
     verdict: &Verdict,
 ) -> Result<[u8; 32], SyncError> {
-    request.observer.event(Event::Started(Phase::Coins));
-    let mut sinks = open_sinks(request, workdir, plan, &done, verdict)?;
-    let mut hash = HashSink::default();
-    let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
-    let bytes = runs.iter().map(|run| run.bytes).sum();
-    merge_into(request, runs, bytes, &mut hash, &mut sinks).inspect_err(|error| {
-        if let SyncError::RunDamaged { run, .. } = error {
-            // Whether or not this works, the error to tell is the damage.
-            let _ = workdir.forget(run);
-        }
-    })?;
-    if hash.coins() != verdict.coins.coins {
-        return Err(SyncError::CoinCount { written: hash.coins(), kept: verdict.coins.coins });
-    }
-    let found = hash.finish();
-    match request.params.assumeutxo_for(&plan.identity.stop_hash) {
-        Some(known) if known.hash_serialized != found => {
-            let (found, known) = (UtxoSetHash(found), UtxoSetHash(known.hash_serialized));
-            return Err(SyncError::AssumeUtxo { stop_hash: plan.identity.stop_hash, found, known });
-        }
-        _ => {}
-    }
-    for sink in sinks {
-        sink.finish()?;
-    }
-    request.observer.event(Event::Ended { phase: Phase::Coins, bytes });
-    Ok(found)
-}
-
-type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
-
-fn open_sinks<'a>(
-    request: &Request<'a>,
-    workdir: &Workdir<'_>,
-    plan: &Plan,
-    done: &[Done],
-    verdict: &Verdict,
-) -> Result<Sinks<'a>, SyncError> {
+    let stop = plan.identity.stop;
     let set = SetInfo {
         network: request.params.network,
         base: plan.identity.stop_hash,
@@ -83,24 +46,76 @@ fn open_sinks<'a>(
             OutputKind::Snapshot => Box::new(SnapshotSink::create(storage, &output.name, set)?),
             OutputKind::Hints => {
                 let hints = done.iter().map(|done| workdir.hints(done));
-                let stop = plan.identity.stop;
                 Box::new(HintsSink::create(storage, &output.name, stop, hints)?)
             }
         });
     }
-    Ok(sinks)
+    let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
+    let bytes = runs.iter().map(|run| run.bytes).sum();
+    let found = put_set(request, set, sinks, None, bytes, |each| merge_all(request, runs, each))
+        .inspect_err(|error| {
+            if let SyncError::RunDamaged { run, .. } = error {
+                // Whether or not this works, the error to tell is the damage.
+                let _ = workdir.forget(run);
+            }
+        })?;
+    Ok(found)
 }
 
-/// Merges the runs and hands their records to the hash and all sinks.
-fn merge_into(
+/// Gives the records of all runs to `each`, in the order of a snapshot.
+pub(crate) fn merge_all(
     request: &Request<'_>,
     runs: Vec<RunInfo>,
-    bytes_total: u64,
-    hash: &mut HashSink,
-    sinks: &mut Sinks<'_>,
+    each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
     let budget = MergeBudget::new(request.memory_bytes / 2);
     let go_on = || stop_if_interrupted(request.interrupt);
+    merge_runs(request.workdir, runs, budget, &go_on, each)
+}
+
+pub(crate) type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
+
+/// Hands a whole set to its hash and all sinks, and publishes these once it is the one that was
+/// announced; returns `hash_serialized_3`. `produce` gives the set's records in the order of a
+/// snapshot.
+pub(crate) fn put_set(
+    request: &Request<'_>,
+    set: SetInfo,
+    mut sinks: Sinks<'_>,
+    muhash: Option<&mut MuHashSink>,
+    bytes: u64,
+    produce: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
+) -> Result<[u8; 32], SyncError> {
+    request.observer.event(Event::Started(Phase::Coins));
+    let mut hash = HashSink::default();
+    hand_out(request, bytes, &mut hash, &mut sinks, muhash, produce)?;
+    if hash.coins() != set.coins {
+        return Err(SyncError::CoinCount { written: hash.coins(), kept: set.coins });
+    }
+    let found = hash.finish();
+    match request.params.assumeutxo_for(&set.base) {
+        Some(known) if known.hash_serialized != found => {
+            let (found, known) = (UtxoSetHash(found), UtxoSetHash(known.hash_serialized));
+            return Err(SyncError::AssumeUtxo { stop_hash: set.base, found, known });
+        }
+        _ => {}
+    }
+    for sink in sinks {
+        sink.finish()?;
+    }
+    request.observer.event(Event::Ended { phase: Phase::Coins, bytes });
+    Ok(found)
+}
+
+/// Hands records to the hashes and all sinks, in batches.
+fn hand_out(
+    request: &Request<'_>,
+    bytes_total: u64,
+    hash: &mut HashSink,
+    sinks: &mut Sinks<'_>,
+    muhash: Option<&mut MuHashSink>,
+    produce: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
+) -> Result<(), SyncError> {
     let coins = hash.counter();
     std::thread::scope(|scope| {
         let apart = request.threads > 1;
@@ -108,6 +123,9 @@ fn merge_into(
         if !sinks.is_empty() {
             let put = |batch: &[u8]| sinks.iter_mut().try_for_each(|sink| sink.put_records(batch));
             takers.push(Taker::new(scope, apart, put)?);
+        }
+        if let Some(muhash) = muhash {
+            takers.push(Taker::new(scope, apart, |batch| muhash.put_records(batch))?);
         }
         let mut progress = Progress { bytes_total, ..Progress::default() };
         let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);
@@ -117,9 +135,9 @@ fn merge_into(
             let whole = Arc::new(std::mem::replace(batch, Vec::with_capacity(batch.capacity())));
             takers.iter_mut().try_for_each(|taker| taker.take(&whole))?;
             request.observer.event(Event::Progress(Phase::Coins, progress));
-            go_on()
+            stop_if_interrupted(request.interrupt)
         };
-        merge_runs(request.workdir, runs, budget, &go_on, &mut |record| {
+        produce(&mut |record| {
             batch.extend_from_slice(record);
             if batch.len() >= BATCH_BYTES { hand_on(&mut batch) } else { Ok(()) }
         })?;

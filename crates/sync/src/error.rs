@@ -3,9 +3,11 @@
 use crate::blocksdir::Gap;
 use crate::source::SourceError;
 use apus_chain::{BlockError, BlockHash, CoinError, Height, OutPoint, Txid, UtxoSetHash};
+use apus_engine::script::ScriptPoolError;
 use apus_engine::storage::Storage;
 use apus_engine::swiftsync::SwiftSyncError;
 use apus_engine::swiftsync::hints::{HintsError, HintsErrorKind};
+use apus_engine::utxo::{ChainstateError, StoreError};
 use std::io;
 
 /// What an error means for whoever started the run.
@@ -79,9 +81,60 @@ pub enum SyncError {
          outputs out, or use another aggregate"
     )]
     Unproven,
-    /// The hints end at no block after genesis.
-    #[error("the hints stop at height 0: there is nothing to do")]
+    /// The run is to end at no block after genesis.
+    #[error("the run would end at height 0: there is nothing to do")]
     NothingToDo,
+    /// Blocks are to be connected, and nothing says how.
+    #[error("blocks above the hints are to be connected, but no coins folder was named")]
+    NothingToConnect,
+    /// The run is to end above the chain.
+    #[error(
+        "the run is to stop at height {stop}, but the chain that was found ends at {tip}{gap}: add \
+         the missing block files, or stop at a height up to {tip}"
+    )]
+    StopAboveTip {
+        /// What was asked for.
+        stop: Height,
+        /// The chain's tip.
+        tip: Height,
+        /// What lies beyond.
+        gap: Gap,
+    },
+    /// A block was connected, and the most-work chain has another one there now.
+    #[error(
+        "block {height} ({hash}) was connected by an earlier start, the chain has another block \
+         there now, and the old one is not in the block files any more: remove the work folder to \
+         start anew"
+    )]
+    StaleBlock {
+        /// Its height.
+        height: Height,
+        /// Its hash.
+        hash: BlockHash,
+    },
+    /// Connecting blocks.
+    #[error("{error}{}", chain_ends(.error))]
+    Chainstate {
+        /// What went wrong.
+        error: Box<ChainstateError>,
+    },
+    /// The coins of a run that connects blocks.
+    #[error(transparent)]
+    Coins(#[from] StoreError),
+    /// Scripts are to be run.
+    #[error(transparent)]
+    Scripts(#[from] ScriptPoolError),
+    /// The set that hints led to, made from the set itself, is another one.
+    #[error(
+        "taking the blocks once more for the hints led to the set {found} and not to {known}: this \
+         is a mistake in the program; no hints were written"
+    )]
+    HintsOfSet {
+        /// The set that the second pass led to.
+        found: UtxoSetHash,
+        /// The set that it was made from.
+        known: UtxoSetHash,
+    },
     /// The hints are bound to a block that is not on the chain.
     #[error(
         "the hints are for block {base}, which is not on the most-work chain that was found: they \
@@ -251,13 +304,20 @@ impl SyncError {
             | Self::AssumeUtxo { .. }
             | Self::DuplicateTransaction { .. }
             | Self::BaseNotOnChain { .. } => ErrorKind::Invalid,
-            Self::ChainTooShort { .. } => ErrorKind::Invalid,
+            Self::ChainTooShort { .. } | Self::StopAboveTip { .. } => ErrorKind::Invalid,
+            Self::Chainstate { error } => chainstate_kind(error),
+            Self::Coins(error) => store_kind(error),
+            Self::Scripts(ScriptPoolError::NoInterpreter(_)) => ErrorKind::Usage,
             Self::NothingToDo
+            | Self::NothingToConnect
             | Self::Unproven
             | Self::StopHeight { .. }
             | Self::OtherRun { .. } => ErrorKind::Usage,
             Self::OutputExists { .. } | Self::NotAWorkFolder { .. } => ErrorKind::Usage,
             Self::RunDamaged { .. }
+            | Self::StaleBlock { .. }
+            | Self::HintsOfSet { .. }
+            | Self::Scripts(_)
             | Self::CoinCount { .. }
             | Self::Group { .. }
             | Self::WorkdirDamaged { .. }
@@ -266,6 +326,36 @@ impl SyncError {
             | Self::Threads { .. } => ErrorKind::Io,
             Self::Interrupted => ErrorKind::Interrupted,
         }
+    }
+}
+
+fn chainstate_kind(error: &ChainstateError) -> ErrorKind {
+    match error {
+        ChainstateError::Invalid { .. } => ErrorKind::Invalid,
+        ChainstateError::Store(error) => store_kind(error),
+        ChainstateError::NoInterpreter(_) => ErrorKind::Usage,
+        _ => ErrorKind::Io,
+    }
+}
+
+fn store_kind(error: &StoreError) -> ErrorKind {
+    match error {
+        StoreError::OtherNetwork { .. }
+        | StoreError::Newer { .. }
+        | StoreError::InUse { .. }
+        | StoreError::Foreign { .. } => ErrorKind::Usage,
+        _ => ErrorKind::Io,
+    }
+}
+
+/// What an invalid block means for the run.
+fn chain_ends(error: &ChainstateError) -> &'static str {
+    match error {
+        ChainstateError::Invalid { .. } => {
+            ". It is on the most-work chain that was found, so no valid set exists up to the stop \
+             height"
+        }
+        _ => "",
     }
 }
 

@@ -12,7 +12,9 @@ pub enum Phase {
     Hints,
     /// Checking blocks and running the engine.
     Blocks,
-    /// Merging the surviving coins and writing them out.
+    /// Connecting blocks in ascending height, on coins that are looked up.
+    Connect,
+    /// Gathering the coins in order and writing them out.
     Coins,
 }
 
@@ -23,6 +25,7 @@ impl Phase {
             Self::Headers => "headers",
             Self::Hints => "hints",
             Self::Blocks => "blocks",
+            Self::Connect => "connect",
             Self::Coins => "coins",
         }
     }
@@ -68,9 +71,9 @@ pub enum Event {
     },
     /// An earlier start's work goes on.
     Resumed {
-        /// Segments that are done.
+        /// Segments that are done; blocks, where these are connected one by one.
         segments: usize,
-        /// Segments in all.
+        /// How many there are in all.
         of: usize,
     },
     /// How far the phase is.

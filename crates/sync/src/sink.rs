@@ -7,7 +7,8 @@
 use crate::error::{StorageResult, SyncError};
 use crate::runs::records;
 use apus_chain::{
-    BlockHash, CoinError, HashSerialized3, Height, Network, OutPoint, Reader, Txid, read_coin,
+    BlockHash, CoinError, CoinRef, HashSerialized3, Height, MuHashBatch, Network, OutPoint, Reader,
+    Txid, UtxoStats, read_coin, write_utxo_element,
 };
 use apus_datadir::snapshot::{SnapshotError, SnapshotHeader, SnapshotWriter};
 use apus_engine::storage::{Storage, StorageFile};
@@ -242,15 +243,50 @@ impl HashSink {
 
     /// Takes all coins of one transaction and counts them.
     fn read(&mut self, txid: Txid, group: &[u8]) -> Result<u64, CoinError> {
-        let mut reader = Reader::new(group);
-        let count = reader.compact_size()? as u64;
-        for _ in 0..count {
-            let vout = reader.compact_max(u64::from(u32::MAX))? as u32;
-            let coin = read_coin(&mut reader)?;
-            self.hash.push(&OutPoint { txid, vout }, coin.as_ref());
+        each_coin(txid, group, |outpoint, coin| self.hash.push(&outpoint, coin))
+    }
+}
+
+/// Gives the coins of one transaction to `each`, and says how many there are.
+pub(crate) fn each_coin(
+    txid: Txid,
+    group: &[u8],
+    mut each: impl FnMut(OutPoint, CoinRef<'_>),
+) -> Result<u64, CoinError> {
+    let mut reader = Reader::new(group);
+    let count = reader.compact_size()? as u64;
+    for _ in 0..count {
+        let vout = reader.compact_max(u64::from(u32::MAX))? as u32;
+        let coin = read_coin(&mut reader)?;
+        each(OutPoint { txid, vout }, coin.as_ref());
+    }
+    reader.finish()?;
+    Ok(count)
+}
+
+/// Computes the set's MuHash and its totals.
+#[derive(Default)]
+pub(crate) struct MuHashSink {
+    batch: MuHashBatch,
+    stats: UtxoStats,
+}
+
+impl MuHashSink {
+    /// Takes records in the order of a snapshot.
+    pub(crate) fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
+        for (txid, group) in records(batch) {
+            let each = |outpoint: OutPoint, coin: CoinRef<'_>| {
+                self.batch.insert_written(|out| write_utxo_element(out, &outpoint, coin));
+                self.stats.push(&outpoint, coin);
+            };
+            each_coin(txid, group, each).map_err(|error| SyncError::Group { txid, error })?;
         }
-        reader.finish()?;
-        Ok(count)
+        Ok(())
+    }
+
+    /// The MuHash in internal order, and the totals.
+    pub(crate) fn finish(self) -> ([u8; 32], UtxoStats) {
+        (self.batch.finish().finalize(), self.stats)
     }
 }
 

@@ -51,6 +51,15 @@ pub enum SourceError {
         /// What is wrong with it.
         error: BlockError,
     },
+    /// A source that gave fewer blocks than it was asked for, and no error.
+    #[error(
+        "the source of blocks gave not all of heights {} to {}: this is a mistake in the program",
+        .range.start, .range.end - 1
+    )]
+    Incomplete {
+        /// The heights asked for.
+        range: HeightRange,
+    },
     /// Somebody stopped the run.
     #[error("interrupted")]
     Interrupted,
@@ -61,7 +70,9 @@ impl SourceError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Files(error) => files_error_kind(error),
-            Self::NoChain { .. } | Self::Damaged { .. } => ErrorKind::Invalid,
+            Self::NoChain { .. } | Self::Damaged { .. } | Self::Incomplete { .. } => {
+                ErrorKind::Invalid
+            }
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }

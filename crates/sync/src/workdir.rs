@@ -5,6 +5,7 @@
 //! So a segment is either done or not, whenever the power goes. Nothing else in the folder counts:
 //! what else a crash left is removed by the next start. Formats: `docs/formats/workdir.md`.
 
+use crate::connect::RECORD;
 use crate::error::{StorageResult, SyncError};
 use crate::plan::{Plan, VERSION};
 use crate::runs::RunInfo;
@@ -82,11 +83,15 @@ fn is_ours(name: &str) -> bool {
     let segment = name.starts_with("segment-")
         && [".run", ".part", ".part.tmp"].iter().any(|end| name.ends_with(end));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
-    segment || scratch || name == PLAN || name == "plan.tmp" || name == LOCK
+    let record = name == RECORD || name.strip_suffix(".tmp") == Some(RECORD);
+    segment || scratch || record || [PLAN, "plan.tmp", LOCK, COINS].contains(&name)
 }
 
 /// Name of the file by which a run keeps others out of its folder.
 pub const LOCK: &str = "lock";
+
+/// Name of the folder in which a run that connects blocks has its coins.
+pub const COINS: &str = "coins";
 
 /// `None` for a file that is not there, or longer than any that a run makes.
 fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
@@ -191,7 +196,8 @@ impl<'a> Workdir<'a> {
 
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {
         for name in self.storage.names().at(self.storage, "")? {
-            if is_ours(&name) && which(&name) {
+            // Coins are a folder, which is nobody's business here.
+            if is_ours(&name) && name != COINS && which(&name) {
                 self.storage.remove(&name).at(self.storage, &name)?;
             }
         }

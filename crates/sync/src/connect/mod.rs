@@ -1,0 +1,453 @@
+//! Blocks in ascending height through the `utxo` engine: every rule, on coins that are looked up.
+//!
+//! Worker threads read, check and prepare blocks [ahead](crate::ahead); the calling thread connects
+//! them. Coins become durable in flushes, each of which leaves the store at a block; the
+//! [record](record) beside it knows the totals there. A start goes on from the block where the
+//! store is, and goes back first where the chain has changed since. Which chain is the best one is
+//! settled before: a block of it that proves invalid ends the run.
+
+mod coins;
+mod hints;
+mod record;
+
+pub use record::RECORD;
+pub(crate) use record::Record;
+
+use crate::ahead::{Ahead, Supply};
+use crate::blocksdir::BlocksDir;
+use crate::coins::{Sinks, merge_all, put_set};
+use crate::error::SyncError;
+use crate::outputs::context;
+use crate::plan::Plan;
+use crate::progress::{Event, Phase, Progress};
+use crate::run::{Outcome, OutputKind, Request, Stop};
+use crate::runs::RunInfo;
+use crate::sink::{MuHashSink, SetInfo, SnapshotSink, each_coin};
+use crate::source::BlockSource;
+use crate::workdir::{Done, Workdir};
+use apus_chain::{BlockHash, Height, HeightRange, KnownBlock, ScriptChecks, Txid};
+use apus_engine::script::ScriptPool;
+use apus_engine::swiftsync::{CoinTotals, Counts, Verdict};
+use apus_engine::utxo::store::EachChange;
+use apus_engine::utxo::{
+    Chainstate, ChainstateError, ChainstateOptions, Changes, CoinBytes, CoinsStore, ConnectContext,
+    Flush, PreparedBlock, StoreError, Totals,
+};
+use record::{At, Identity};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A flush writes coins that would have been spent in memory, so it waits longer than the segments
+/// of a run in any order: so many checkpoint intervals.
+const INTERVALS_BETWEEN_FLUSHES: u32 = 30;
+
+/// Undo data is kept for so many blocks below the end: a week's, and more than any reorganisation
+/// of the main chain took.
+const UNDO_BLOCKS: Height = 1008;
+
+/// Opens the coins of a run.
+pub type OpenStore<'a> = dyn Fn() -> Result<Arc<dyn CoinsStore>, StoreError> + Sync + 'a;
+
+/// How blocks are connected.
+#[derive(Clone, Copy)]
+pub struct ConnectOptions<'a> {
+    /// The block up to which scripts are taken for valid, under Core's conditions; none where all
+    /// are to be run.
+    pub assume_valid: Option<BlockHash>,
+    /// Threads that fetch coins; 0 to look them up where they are needed.
+    pub prevout_threads: usize,
+    /// Memory for coins, in bytes.
+    pub cache_bytes: u64,
+    /// Opens the folder of this run's coins, which goes with its progress.
+    pub store: &'a OpenStore<'a>,
+}
+
+/// Which scripts of connected blocks were run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scripts {
+    /// Blocks whose scripts were run.
+    pub run: u64,
+    /// Blocks whose scripts were taken for valid.
+    pub assumed: u64,
+}
+
+/// Coins to start from: those that hints led to.
+pub(crate) struct Base<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) done: Vec<Done>,
+    pub(crate) verdict: Verdict,
+}
+
+/// A run that connects blocks.
+struct Connecting<'a> {
+    request: &'a Request<'a>,
+    dir: &'a BlocksDir,
+    checks: ScriptChecks,
+    end: Height,
+    record: Record,
+    state: Chainstate,
+    flushed_at: Instant,
+}
+
+/// Connects the blocks above `base`, or all of them, and writes out the set.
+pub(crate) fn run(
+    request: &Request<'_>,
+    dir: &BlocksDir,
+    base: Option<Base<'_>>,
+) -> Result<Outcome, SyncError> {
+    let options = request.connect.as_ref().ok_or(SyncError::NothingToConnect)?;
+    let chain = dir.chain();
+    let aggregate = base.as_ref().map(|base| base.verdict.aggregate);
+    let mut connecting = Connecting::open(request, options, dir, base)?;
+    request.observer.event(Event::Started(Phase::Connect));
+    let connected = connecting.connect();
+    // Also what came before an invalid block or an interruption is worth keeping; the error to
+    // tell is the first.
+    let kept = connecting.flush();
+    connected?;
+    kept?;
+    let totals = *connecting.state.totals();
+    request.observer.event(Event::Ended { phase: Phase::Connect, bytes: totals.bytes });
+    let (end, from) = (connecting.end, connecting.record.identity.from);
+    let stop_hash = connecting.state.tip().hash;
+    let store = connecting.state.into_store();
+    let (hash_serialized_3, muhash, coins) = write_set(request, &*store, stop_hash, &totals)?;
+    drop(store);
+    hints::write(request, options, end, &hash_serialized_3)?;
+    Ok(Outcome {
+        stop_height: end,
+        stop_hash,
+        tip_height: chain.tip_height(),
+        enough_work: chain.chain_work() >= request.params.minimum_chain_work,
+        counts: Counts {
+            blocks: totals.blocks,
+            bytes: totals.bytes,
+            transactions: totals.transactions,
+            inputs: totals.inputs,
+            outputs: totals.outputs,
+        },
+        coins,
+        muhash,
+        hash_serialized_3,
+        aggregate,
+        connected_from: Some(from),
+        scripts: Scripts {
+            run: totals.scripts,
+            assumed: u64::from(end + 1 - from) - totals.scripts,
+        },
+        in_assumeutxo_table: request.params.assumeutxo_for(&stop_hash).is_some(),
+        hints: None,
+    })
+}
+
+impl<'a> Connecting<'a> {
+    /// Opens the coins of an earlier start, or fills them from `base`.
+    fn open(
+        request: &'a Request<'a>,
+        options: &'a ConnectOptions<'a>,
+        dir: &'a BlocksDir,
+        base: Option<Base<'_>>,
+    ) -> Result<Self, SyncError> {
+        let chain = dir.chain();
+        let end = match request.stop {
+            Stop::At(height) => height,
+            Stop::AtTip | Stop::AtHints => chain.tip_height(),
+        };
+        if end > chain.tip_height() {
+            let (tip, gap) = (chain.tip_height(), dir.gap().clone());
+            return Err(SyncError::StopAboveTip { stop: end, tip, gap });
+        }
+        if end == 0 {
+            return Err(SyncError::NothingToDo);
+        }
+        let from = base.as_ref().map_or(1, |base| base.plan.identity.stop + 1);
+        let identity =
+            Identity { network: request.params.network, assume_valid: options.assume_valid, from };
+        if base.is_none() && Workdir::read_plan(request.workdir)?.is_some() {
+            let what = "with hints".to_owned();
+            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+        }
+        let earlier = Record::read(request.workdir)?;
+        if let Some(what) = earlier.as_ref().and_then(|it| it.identity.difference(&identity)) {
+            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+        }
+        let store = (options.store)()?;
+        let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
+        let mut record = earlier.unwrap_or(Record { identity, at: Vec::new() });
+        if store.tip()?.is_none() {
+            record.at = vec![match base {
+                Some(base) => fill(request, &*store, base, &record)?,
+                None => At { block: genesis, totals: Totals::default() },
+            }];
+            record.write(request.workdir)?;
+        }
+        let tip = store.tip()?.unwrap_or(genesis);
+        let damaged = || SyncError::WorkdirDamaged { file: request.workdir.describe(RECORD) };
+        let totals = record.totals_at(&tip).ok_or_else(damaged)?;
+        if tip.height > end {
+            let what = format!("it is at block {} already", tip.height);
+            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+        }
+        let checks = ScriptChecks::new(request.params, chain, options.assume_valid);
+        let any_scripts = (tip.height + 1..=end).any(|height| checks.needed(height));
+        let scripts = any_scripts.then(|| ScriptPool::new(request.threads)).transpose()?;
+        let mut state = Chainstate::open(
+            request.params,
+            store,
+            ChainstateOptions {
+                cache_bytes: options.cache_bytes,
+                prevout_threads: options.prevout_threads,
+                scripts,
+            },
+        )?;
+        state.set_totals(totals);
+        state.set_undo_from(end.saturating_sub(UNDO_BLOCKS));
+        if tip.height > from {
+            let of = (end + 1 - from) as usize;
+            let segments = (tip.height + 1 - from) as usize;
+            request.observer.event(Event::Resumed { segments, of });
+        }
+        let flushed_at = Instant::now();
+        Ok(Self { request, dir, checks, end, record, state, flushed_at })
+    }
+
+    /// Connects everything up to the end.
+    fn connect(&mut self) -> Result<(), SyncError> {
+        self.go_back()?;
+        let request = self.request;
+        let supply = Supply {
+            params: request.params,
+            chain: self.dir.chain(),
+            verifier: request.verifier,
+            source: self.dir,
+            interrupt: request.interrupt,
+            bytes_max: (request.memory_bytes / 8).clamp(4 << 20, 64 << 20),
+        };
+        let params = request.params;
+        let prepare = |block| Arc::new(PreparedBlock::new(params, block));
+        let ahead = Ahead::new(HeightRange::new(self.state.tip().height + 1, self.end + 1));
+        std::thread::scope(|scope| {
+            for index in 0..request.threads {
+                let spawned = std::thread::Builder::new()
+                    .name(format!("check-{index}"))
+                    .spawn_scoped(scope, || ahead.work(&supply, &prepare));
+                if let Err(error) = spawned {
+                    ahead.end();
+                    return Err(SyncError::Threads { wanted: request.threads, error });
+                }
+            }
+            let connected = self.take_all(&ahead);
+            ahead.end();
+            connected
+        })
+    }
+
+    fn take_all(&mut self, ahead: &Ahead<Arc<PreparedBlock>>) -> Result<(), SyncError> {
+        let total = self.total();
+        let mut told_at = Instant::now();
+        while let Some((height, block)) = ahead.next()? {
+            if self.request.interrupt.load(Ordering::Relaxed) {
+                return Err(SyncError::Interrupted);
+            }
+            if let Some(following) = ahead.peek(Arc::clone) {
+                self.state.prefetch(&following);
+            }
+            let context = ConnectContext {
+                ancestry: self.dir.chain(),
+                check_scripts: self.checks.needed(height),
+            };
+            self.state.begin(block, &context)?;
+            self.flush_if_due()?;
+            if told_at.elapsed() >= PROGRESS_INTERVAL {
+                told_at = Instant::now();
+                self.tell(total);
+            }
+        }
+        self.state.settle()?;
+        self.tell(total);
+        Ok(())
+    }
+
+    /// Disconnects blocks until the tip is one of the chain.
+    fn go_back(&mut self) -> Result<(), SyncError> {
+        let chain = self.dir.chain();
+        loop {
+            let KnownBlock { height, hash } = *self.state.tip();
+            if chain.hash(height) == Some(&hash) {
+                return Ok(());
+            }
+            let raw = self.dir.block_by_hash(&hash)?;
+            let raw = raw.ok_or(SyncError::StaleBlock { height, hash })?;
+            // It was checked when it was connected, and lock times against another chain's times.
+            let context = apus_chain::BlockContext {
+                hash,
+                median_time_past: u32::MAX,
+                ..context(self.request.params, chain, self.request.verifier, height)
+            };
+            let block = apus_chain::BlockChecker::new()
+                .check_owned(raw, &context)
+                .map_err(|(_, error)| SyncError::InvalidBlock { height, hash, error })?;
+            self.state.disconnect(&block)?;
+        }
+    }
+
+    fn flush_if_due(&mut self) -> Result<(), SyncError> {
+        let interval = self.request.checkpoint_interval * INTERVALS_BETWEEN_FLUSHES;
+        if self.state.flush_due() || self.flushed_at.elapsed() >= interval {
+            self.note_flush()?;
+            self.state.begin_flush()?;
+            self.flushed_at = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable that is connected.
+    fn flush(&mut self) -> Result<(), SyncError> {
+        self.note_flush()?;
+        Ok(self.state.flush()?)
+    }
+
+    /// Writes down where the store is and where it goes. What is under way must have arrived.
+    fn note_flush(&mut self) -> Result<(), SyncError> {
+        self.state.finish_flush()?;
+        let at = At { block: *self.state.tip(), totals: *self.state.totals() };
+        let last = self.record.at.pop();
+        self.record.at = last.into_iter().filter(|last| last.block != at.block).collect();
+        self.record.at.push(at);
+        self.record.write(self.request.workdir)
+    }
+
+    fn total(&self) -> Progress {
+        let heights = self.record.identity.from..=self.end;
+        let bytes = heights.clone().map(|height| self.dir.block_bytes(height)).sum();
+        Progress { blocks_total: heights.count() as u64, bytes_total: bytes, ..Progress::default() }
+    }
+
+    fn tell(&self, total: Progress) {
+        let totals = self.state.totals();
+        let below = u64::from(self.record.identity.from - 1);
+        let progress = Progress {
+            blocks: totals.blocks - below,
+            bytes: totals.bytes,
+            coins: totals.coins,
+            ..total
+        };
+        self.request.observer.event(Event::Progress(Phase::Connect, progress));
+    }
+}
+
+/// Fills an empty store with the coins that hints led to.
+fn fill(
+    request: &Request<'_>,
+    store: &dyn CoinsStore,
+    base: Base<'_>,
+    record: &Record,
+) -> Result<At, SyncError> {
+    let Base { plan, done, verdict } = base;
+    let counts = verdict.counts;
+    let totals = Totals {
+        blocks: counts.blocks,
+        bytes: counts.bytes,
+        transactions: counts.transactions,
+        inputs: counts.inputs,
+        outputs: counts.outputs,
+        scripts: 0,
+        coins: verdict.coins.coins,
+    };
+    let tip = KnownBlock { height: plan.identity.stop, hash: plan.identity.stop_hash };
+    let at = At { block: tip, totals };
+    Record { at: vec![at], ..record.clone() }.write(request.workdir)?;
+    let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
+    let changes = Merged { request, runs, failure: std::sync::Mutex::new(None) };
+    let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
+    let failure = changes.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(written.map(|()| at)?),
+    }
+}
+
+/// The coins of all runs, as changes of an empty store.
+struct Merged<'a> {
+    request: &'a Request<'a>,
+    runs: Vec<RunInfo>,
+    /// What is none of the store's errors.
+    failure: std::sync::Mutex<Option<SyncError>>,
+}
+
+impl Changes for Merged<'_> {
+    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
+        let mut stored = Ok(());
+        let merged = merge_all(self.request, self.runs.clone(), &mut |record| {
+            for (txid, group) in crate::runs::records(record) {
+                put_group(txid, group, each, &mut stored)?;
+            }
+            match &stored {
+                Ok(()) => Ok(()),
+                Err(error) => Err(SyncError::Coins(error.clone())),
+            }
+        });
+        stored?;
+        merged.map_err(|error| {
+            let mut failure =
+                self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *failure = Some(error);
+            StoreError::Stopped
+        })
+    }
+}
+
+/// Gives the coins of one transaction away, in ascending order of vouts.
+fn put_group(
+    txid: Txid,
+    group: &[u8],
+    each: &mut EachChange<'_>,
+    stored: &mut Result<(), StoreError>,
+) -> Result<(), SyncError> {
+    let mut coins = Vec::new();
+    each_coin(txid, group, |outpoint, coin| coins.push((outpoint, CoinBytes::new(coin))))
+        .map_err(|error| SyncError::Group { txid, error })?;
+    coins.sort_unstable_by_key(|(outpoint, _)| outpoint.vout);
+    for (outpoint, coin) in &coins {
+        if stored.is_ok() {
+            *stored = each(outpoint, Some(coin));
+        }
+    }
+    Ok(())
+}
+
+/// Hands the coins of a store to the set's hashes and the sinks.
+fn write_set(
+    request: &Request<'_>,
+    store: &dyn CoinsStore,
+    base: BlockHash,
+    totals: &Totals,
+) -> Result<([u8; 32], [u8; 32], CoinTotals), SyncError> {
+    let set = SetInfo { network: request.params.network, base, coins: totals.coins };
+    let mut sinks: Sinks<'_> = Vec::new();
+    for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
+        sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, set)?));
+    }
+    let mut muhash = MuHashSink::default();
+    let hash_serialized_3 = put_set(request, set, sinks, Some(&mut muhash), 0, |each| {
+        coins::store_records(store, each)
+    })?;
+    let (muhash, stats) = muhash.finish();
+    let coins = CoinTotals {
+        coins: stats.coins,
+        transactions: stats.transactions,
+        amount: stats.total_amount,
+        bogosize: stats.bogosize,
+    };
+    Ok((hash_serialized_3, muhash, coins))
+}
+
+impl From<ChainstateError> for SyncError {
+    fn from(error: ChainstateError) -> Self {
+        Self::Chainstate { error: Box::new(error) }
+    }
+}

@@ -1,0 +1,285 @@
+//! A run of SwiftSync: the set at the height where the hints stop, proven.
+
+use crate::blocks::Blocks;
+use crate::blocksdir::{BlocksDir, UseIndex};
+use crate::connect::Record;
+use crate::error::SyncError;
+use crate::hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
+use crate::plan::{Plan, RunIdentity, divide};
+use crate::progress::{Event, Phase, Progress};
+use crate::run::{HintsInput, Request, Stop, headers, stop_if_interrupted};
+use crate::source::BlockSource;
+use crate::workdir::{Done, Workdir};
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange};
+use apus_engine::swiftsync::aggregate::{Aggregator, Secret};
+use apus_engine::swiftsync::hints::HintsInfo;
+use apus_engine::swiftsync::{SwiftSync, SwiftSyncError, Verdict};
+use std::path::PathBuf;
+
+/// What SwiftSync proved: everything that is needed to write the set out.
+pub(crate) struct Proven<'a> {
+    pub(crate) dir: BlocksDir,
+    pub(crate) workdir: Workdir<'a>,
+    pub(crate) plan: Plan,
+    pub(crate) done: Vec<Done>,
+    pub(crate) verdict: Verdict,
+    pub(crate) hints: Option<HintsInfo>,
+}
+
+/// Proves the set at the height where `hints` stop.
+pub(crate) fn prove<'a>(
+    request: &'a Request<'_>,
+    input: &HintsInput,
+) -> Result<Proven<'a>, SyncError> {
+    let (dir, hints) = chain_and_hints(request, input)?;
+    let (workdir, plan, done, provider) = hints.plan(request, &dir)?;
+    let identity = &plan.identity;
+    let aggregator =
+        Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
+    let engine = SwiftSync::new(request.params, dir.chain(), aggregator);
+    let blocks = Blocks {
+        params: request.params,
+        chain: dir.chain(),
+        verifier: request.verifier,
+        source: &dir,
+        hints: &*provider,
+        engine: &engine,
+        observer: request.observer,
+        interrupt: request.interrupt,
+        threads: request.threads,
+        checkpoint_interval: request.checkpoint_interval,
+        held_bytes_max: request.memory_bytes / 4,
+    };
+    request.observer.event(Event::Started(Phase::Blocks));
+    let done = blocks.run(&workdir, &plan.segments, done)?;
+    let verdict = conclude(&engine, &workdir, &done, identity.stop)?;
+    request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: verdict.counts.bytes });
+    drop(provider);
+    let hints = hints.info();
+    Ok(Proven { dir, workdir, plan, done, verdict, hints })
+}
+
+/// Finds the chain, and opens the hints for it. If the chain of Core's index does not reach as far
+/// as the hints do, the index may be older than the files: then these are gone through.
+fn chain_and_hints(
+    request: &Request<'_>,
+    input: &HintsInput,
+) -> Result<(BlocksDir, Hints), SyncError> {
+    let dir = headers(request, UseIndex::IfPresent)?;
+    match Hints::open(request, input, &dir) {
+        Ok(hints) => Ok((dir, hints)),
+        Err(SyncError::ChainTooShort { .. } | SyncError::BaseNotOnChain { .. })
+            if dir.from_index() =>
+        {
+            let dir = headers(request, UseIndex::Never)?;
+            let hints = Hints::open(request, input, &dir)?;
+            Ok((dir, hints))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The hints, opened, before it is known how the run is divided.
+enum Hints {
+    File(FileHints, HintsEnd),
+    Snapshot(PathBuf, HintsEnd),
+}
+
+/// Hints ready to be asked for segments.
+struct Opened<'a> {
+    provider: Box<dyn HintsProvider + 'a>,
+    sha256: [u8; 32],
+    bytes: u64,
+}
+
+/// Where the hints end on this chain.
+#[derive(Clone, Copy)]
+struct HintsEnd {
+    height: Height,
+    hash: BlockHash,
+}
+
+type Planned<'a, 'r> = (Workdir<'r>, Plan, Vec<Done>, Box<dyn HintsProvider + 'a>);
+
+impl Hints {
+    fn open(request: &Request<'_>, input: &HintsInput, dir: &BlocksDir) -> Result<Self, SyncError> {
+        request.observer.event(Event::Started(Phase::Hints));
+        match input {
+            HintsInput::File(path, options) => {
+                let file = FileHints::open(path, options)?;
+                let height = file.file().info().stop_height;
+                let stop = stop_at(height, dir, request.stop)?;
+                Ok(Self::File(file, stop))
+            }
+            HintsInput::Snapshot(path) => {
+                let header = snapshot_header(path, request.params.network)?;
+                let height = dir
+                    .chain()
+                    .height_of(&header.base_hash)
+                    .ok_or(SyncError::BaseNotOnChain { base: header.base_hash })?;
+                let stop = stop_at(height, dir, request.stop)?;
+                Ok(Self::Snapshot(path.clone(), stop))
+            }
+        }
+    }
+
+    fn stop(&self) -> HintsEnd {
+        match self {
+            Self::File(_, stop) | Self::Snapshot(_, stop) => *stop,
+        }
+    }
+
+    fn info(&self) -> Option<HintsInfo> {
+        match self {
+            Self::File(file, _) => Some(file.file().info().clone()),
+            Self::Snapshot(..) => None,
+        }
+    }
+
+    /// Goes on with the plan in the work folder, or makes one.
+    fn plan<'a, 'r: 'a>(
+        &'a self,
+        request: &'r Request<'_>,
+        dir: &BlocksDir,
+    ) -> Result<Planned<'a, 'r>, SyncError> {
+        let stop = self.stop();
+        let earlier = Workdir::read_plan(request.workdir)?;
+        if earlier.is_none() && Record::read(request.workdir)?.is_some() {
+            let what = "without hints".to_owned();
+            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+        }
+        let mut identity = RunIdentity {
+            network: request.params.network,
+            stop: stop.height,
+            stop_hash: stop.hash,
+            hints: earlier.as_ref().map_or([0; 32], |plan| plan.identity.hints),
+            aggregate: request.aggregate,
+        };
+        // All but the hints can be compared before they are read.
+        expect_same(request, earlier.as_ref(), &identity)?;
+        Workdir::clear_scratch(request.workdir)?;
+        let segments = match &earlier {
+            Some(plan) => plan.segments.clone(),
+            None => {
+                let bytes_total = (1..=stop.height).map(|height| dir.block_bytes(height)).sum();
+                let bytes_target = segment_bytes(request, bytes_total);
+                divide(stop.height, bytes_target, |height| dir.block_bytes(height))
+            }
+        };
+        let Opened { provider, sha256, bytes } = self.provider(request, &segments)?;
+        identity.hints = sha256;
+        expect_same(request, earlier.as_ref(), &identity).or_else(|other| {
+            // What these hints put into the folder is of no use to its run.
+            Workdir::clear_scratch(request.workdir)?;
+            Err(other)
+        })?;
+        request.observer.event(Event::Ended { phase: Phase::Hints, bytes });
+        let Some(plan) = earlier else {
+            let plan = Plan { identity, secret: new_secret()?, segments };
+            let workdir = Workdir::start(request.workdir, &plan)?;
+            return Ok((workdir, plan, Vec::new(), provider));
+        };
+        let (workdir, done) = Workdir::resume(request.workdir, &plan)?;
+        let (segments, of) = (done.len(), plan.segments.len());
+        request.observer.event(Event::Resumed { segments, of });
+        Ok((workdir, plan, done, provider))
+    }
+
+    fn provider<'a>(
+        &'a self,
+        request: &'a Request<'_>,
+        segments: &[HeightRange],
+    ) -> Result<Opened<'a>, SyncError> {
+        match self {
+            Self::File(file, _) => {
+                let info = file.file().info();
+                Ok(Opened { provider: Box::new(file), sha256: info.sha256, bytes: info.bytes })
+            }
+            Self::Snapshot(path, _) => {
+                let pass = SnapshotHints::read(
+                    path,
+                    segments,
+                    request.workdir,
+                    request.memory_bytes / 4,
+                    &mut |coins| {
+                        let progress = Progress { coins, ..Progress::default() };
+                        request.observer.event(Event::Progress(Phase::Hints, progress));
+                        stop_if_interrupted(request.interrupt)
+                    },
+                )?;
+                let provider = Box::new(pass.hints);
+                Ok(Opened { provider, sha256: pass.sha256, bytes: pass.bytes })
+            }
+        }
+    }
+}
+
+fn expect_same(
+    request: &Request<'_>,
+    earlier: Option<&Plan>,
+    identity: &RunIdentity,
+) -> Result<(), SyncError> {
+    match earlier.and_then(|plan| plan.identity.difference(identity)) {
+        Some(what) => Err(SyncError::OtherRun { folder: request.workdir.describe(""), what }),
+        None => Ok(()),
+    }
+}
+
+fn stop_at(height: Height, dir: &BlocksDir, wanted: Stop) -> Result<HintsEnd, SyncError> {
+    let chain: &HeaderChain = dir.chain();
+    match wanted {
+        Stop::At(wanted) if wanted < height => {
+            return Err(SyncError::StopHeight { wanted, hints: height });
+        }
+        _ if height == 0 => return Err(SyncError::NothingToDo),
+        _ => {}
+    }
+    match chain.hash(height) {
+        Some(&hash) => Ok(HintsEnd { height, hash }),
+        None => Err(SyncError::ChainTooShort {
+            stop: height,
+            tip: chain.tip_height(),
+            gap: dir.gap().clone(),
+        }),
+    }
+}
+
+/// Small enough that a few of them are under way at once in the memory allowed, and that no thread
+/// waits long for the others at the end; large enough that the whole main chain is some ten
+/// thousand of them.
+fn segment_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
+    /// Segments for each thread, where the chain is long enough.
+    const EACH: u64 = 24;
+    let threads = request.threads as u64;
+    let share = (request.memory_bytes / (4 * threads)).clamp(16 << 20, 128 << 20);
+    let even = (bytes_total / (EACH * threads)).max(4 << 20);
+    request.segment_bytes.unwrap_or(share.min(even))
+}
+
+fn new_secret() -> Result<Secret, SyncError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| SyncError::Random(error.to_string()))?;
+    Ok(Secret(bytes))
+}
+
+/// Decides. A key is good for one decision: when it is against the hints, the work folder goes.
+fn conclude(
+    engine: &SwiftSync,
+    workdir: &Workdir<'_>,
+    done: &[Done],
+    stop: Height,
+) -> Result<Verdict, SyncError> {
+    let mut whole = engine.nothing();
+    for done in done {
+        whole.merge(&done.partial).map_err(|_| SyncError::WorkdirDamaged {
+            file: done.run.name.replace(".run", ".part"),
+        })?;
+    }
+    engine.conclude(&whole, stop).map_err(|error| {
+        if !matches!(error, SwiftSyncError::Incomplete { .. }) {
+            // The error to tell is the verdict, whatever becomes of the folder.
+            let _ = workdir.wipe();
+        }
+        error.into()
+    })
+}
