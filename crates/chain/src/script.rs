@@ -112,26 +112,25 @@ impl<'a> Opcodes<'a> {
     }
 }
 
+/// What is pushed and what follows it, where the length is the first `N` bytes, little-endian.
+fn split_after_length<const N: usize>(script: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, data) = script.split_first_chunk::<N>()?;
+    data.split_at_checked(length.iter().rev().fold(0, |n, &byte| n << 8 | byte as usize))
+}
+
 impl<'a> Iterator for Opcodes<'a> {
     type Item = Result<Opcode<'a>, CutOff>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let (&code, after) = self.rest.split_first()?;
-        let (width, direct) = match code {
-            ..OP_PUSHDATA1 => (0, code as usize),
-            OP_PUSHDATA1 => (1, 0),
-            OP_PUSHDATA2 => (2, 0),
-            OP_PUSHDATA4 => (4, 0),
-            _ => {
-                self.rest = after;
-                return Some(Ok(Opcode { code, data: &[] }));
-            }
+        let parts = match code {
+            ..OP_PUSHDATA1 => after.split_at_checked(code as usize),
+            OP_PUSHDATA1 => split_after_length::<1>(after),
+            OP_PUSHDATA2 => split_after_length::<2>(after),
+            OP_PUSHDATA4 => split_after_length::<4>(after),
+            _ => Some((&[][..], after)),
         };
-        let parts = after.split_at_checked(width).and_then(|(prefix, data)| {
-            let length = prefix.iter().rev().fold(direct, |n, &byte| n << 8 | byte as usize);
-            data.split_at_checked(length)
-        });
         let Some((data, after)) = parts else {
             self.rest = &[];
             return Some(Err(CutOff));
