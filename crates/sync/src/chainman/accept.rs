@@ -1,0 +1,207 @@
+//! Taking blocks in: what Core's `ProcessNewBlock` and `AcceptBlock` do (`validation.cpp`).
+//!
+//! The order of checks is Core's: first those that need no context, which never count against the
+//! header; then the header among its ancestors; then the block at its place, where a failure that
+//! is no damage of this copy marks the block as failed for good.
+
+use super::log::Kind;
+use super::orphans::Orphan;
+use super::{ChainManager, ChainManagerError, Outcome, Submission};
+use apus_chain::{
+    BlockContext, BlockError, BlockHash, CheckedBlock, DecodeError, Header, HeaderId, ReadError,
+    check_proof_of_work,
+};
+use std::collections::VecDeque;
+
+/// What became of a block in itself, before those that waited for it.
+enum Taken {
+    /// There is nothing more to say.
+    Settled(Outcome),
+    /// It is kept, and what it is depends on the chains.
+    Kept(HeaderId),
+}
+
+fn rejected(reason: impl Into<String>) -> Taken {
+    Taken::Settled(Outcome::Rejected { reason: reason.into() })
+}
+
+/// Whether an error depends on the block's place in the chain (Core `validation.cpp`,
+/// `ContextualCheckBlock`); the others are of `CheckBlock`, or of reading the bytes.
+const fn is_contextual(error: &BlockError) -> bool {
+    matches!(
+        error,
+        BlockError::NonFinal { .. }
+            | BlockError::CoinbaseHeight
+            | BlockError::WitnessNonceSize
+            | BlockError::WitnessMerkleMatch
+            | BlockError::UnexpectedWitness { .. }
+            | BlockError::Weight { .. }
+    )
+}
+
+impl ChainManager {
+    /// Takes a block, and with it those that waited for it.
+    pub fn submit(&mut self, raw: Vec<u8>) -> Result<Submission, ChainManagerError> {
+        self.failures.clear();
+        let hash = raw.first_chunk().map(|header| Header::parse(header).hash());
+        let taken = self.take(raw)?;
+        if let Some(hash) = hash {
+            self.take_orphans_of(hash)?;
+        }
+        let outcome = match taken {
+            Taken::Settled(outcome) => outcome,
+            Taken::Kept(id) => self.outcome_of(id),
+        };
+        Ok(Submission { hash, outcome })
+    }
+
+    /// What is to be said of a block that is kept, now that all chains were tried.
+    fn outcome_of(&self, id: HeaderId) -> Outcome {
+        if self.tree.is_active(id) {
+            return Outcome::Accepted;
+        }
+        let mut failures = self.failures.iter();
+        match failures.find(|failure| self.tree.descends(id, failure.id)) {
+            Some(failure) => Outcome::Rejected { reason: failure.reason.clone() },
+            None => Outcome::Inconclusive,
+        }
+    }
+
+    /// Takes the blocks that waited for one that may be known now, and those that waited for them.
+    pub(super) fn take_orphans_of(&mut self, hash: BlockHash) -> Result<(), ChainManagerError> {
+        let mut parents = VecDeque::from([hash]);
+        while let Some(parent) = parents.pop_front() {
+            if self.tree.find(&parent).is_none() {
+                continue;
+            }
+            for orphan in self.orphans.take_children(&parent) {
+                let adopted = orphan.name();
+                self.take(orphan.raw)?;
+                self.blocks.note(Kind::Adopted, &adopted)?;
+                parents.push_back(orphan.hash);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, raw: Vec<u8>) -> Result<Taken, ChainManagerError> {
+        let Some(first) = raw.first_chunk::<{ Header::SIZE }>().copied() else {
+            let error = DecodeError::Read(ReadError::End { offset: 0, needed: Header::SIZE });
+            return Ok(rejected(error.reason()));
+        };
+        let header = Header::parse(&first);
+        let hash = header.hash();
+        let parent = self.tree.find(&header.prev);
+        let checked = self.check(raw, hash, parent);
+        if let Some(reason) = self.context_free_reason(&header, hash, &checked) {
+            return Ok(rejected(reason));
+        }
+        let known = self.tree.find(&hash);
+        if let Some(id) = known {
+            if self.tree.is_failed(id) {
+                return Ok(rejected("duplicate-invalid"));
+            }
+            if self.tree.has_block(id) {
+                return Ok(Taken::Settled(Outcome::Duplicate));
+            }
+        }
+        let Some(parent) = parent else {
+            return self.hold(hash, header.prev, checked);
+        };
+        if self.tree.is_failed(parent) {
+            return Ok(rejected("bad-prevblk"));
+        }
+        let now = self.now();
+        let id = match self.tree.accept_header(&first, now) {
+            Ok(id) => id,
+            Err(error) => return Ok(rejected(error.reason())),
+        };
+        match checked {
+            Ok(block) => self.keep(id, block).map(|()| Taken::Kept(id)),
+            Err((_, error)) => {
+                if known.is_none() {
+                    self.blocks.note(Kind::Header, &first)?;
+                }
+                if !error.is_damage() {
+                    self.fail(id, error.reject_reason())?;
+                }
+                Ok(rejected(error.reject_reason()))
+            }
+        }
+    }
+
+    /// Keeps a block that passed every rule without coins, and tries the chains.
+    fn keep(&mut self, id: HeaderId, block: CheckedBlock) -> Result<(), ChainManagerError> {
+        self.blocks.put(id, block.bytes().view().raw())?;
+        self.tree.add_block(id);
+        self.activate_best_chain(Some(block))
+    }
+
+    /// Lets a block wait for its parent.
+    fn hold(
+        &mut self,
+        hash: BlockHash,
+        prev: BlockHash,
+        checked: Result<CheckedBlock, (Vec<u8>, BlockError)>,
+    ) -> Result<Taken, ChainManagerError> {
+        if prev == BlockHash::ZERO {
+            // Another chain's genesis block: no parent will ever come.
+            return Ok(rejected("prev-blk-not-found"));
+        }
+        // At an unknown place no error that depends on the place means anything.
+        let raw = checked.map_or_else(|(raw, _)| raw, CheckedBlock::into_raw);
+        let orphan = Orphan { hash, prev, raw };
+        if !self.orphans.contains(&orphan) {
+            self.blocks.note(Kind::Orphan, &orphan.raw)?;
+            self.orphans.add(orphan);
+        }
+        Ok(Taken::Settled(Outcome::Orphan))
+    }
+
+    /// Core's reason where a block fails a check that needs no context (`validation.cpp`,
+    /// `CheckBlock`). Such a failure never counts against the header, since Core cannot be sure
+    /// that the header commits to what is wrong.
+    fn context_free_reason(
+        &self,
+        header: &Header,
+        hash: BlockHash,
+        checked: &Result<CheckedBlock, (Vec<u8>, BlockError)>,
+    ) -> Option<String> {
+        let error = checked.as_ref().err().map(|(_, error)| error);
+        if let Some(error @ BlockError::Decode(_)) = error {
+            return Some(error.reject_reason());
+        }
+        if !check_proof_of_work(&hash, header.bits, self.tree.params().pow_limit) {
+            return Some("high-hash".to_owned());
+        }
+        error.filter(|error| !is_contextual(error)).map(BlockError::reject_reason)
+    }
+
+    /// Checks a block at its place; where its parent is not known, at no sensible place.
+    pub(super) fn check(
+        &mut self,
+        raw: Vec<u8>,
+        hash: BlockHash,
+        parent: Option<HeaderId>,
+    ) -> Result<CheckedBlock, (Vec<u8>, BlockError)> {
+        let Self { tree, checker, verifier, .. } = self;
+        let context = BlockContext {
+            params: tree.params(),
+            height: parent.map_or(0, |parent| tree.header(parent).height + 1),
+            hash,
+            median_time_past: parent.map_or(0, |parent| tree.median_time_past(parent)),
+            verifier: verifier.as_deref(),
+        };
+        match checker.check_owned(raw, &context) {
+            // Core reads a block and looks at nothing behind it.
+            Err((
+                mut raw,
+                BlockError::Decode(DecodeError::Read(ReadError::Trailing { offset, .. })),
+            )) => {
+                raw.truncate(offset);
+                checker.check_owned(raw, &context)
+            }
+            other => other,
+        }
+    }
+}

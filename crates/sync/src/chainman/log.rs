@@ -1,0 +1,269 @@
+//! [`BlockLog`]: blocks and verdicts in the order in which they came, so that they outlast the
+//! program.
+//!
+//! Each start that has something to add begins a file of its own, since a file is never written
+//! again once it was closed. Every record continues a running SHA-256, and every file states what
+//! it was when it began: nothing can be lost in between unnoticed. The end of a file may be torn
+//! by a crash; what is not whole there was never answered as durable and is left out. Nothing here
+//! knows what a record means. The bytes: `docs/formats/submit.md`.
+
+mod reader;
+
+pub(super) use reader::Replayed;
+
+use super::error::ChainManagerError;
+use apus_chain::{BLOCK_SIZE_MAX, Params};
+use apus_engine::storage::{Storage, StorageFile};
+use apus_hash::{Sha256, sha256};
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Opens every file of the log.
+const MAGIC: &[u8; 8] = b"APUSBLKS";
+
+/// The format written here.
+const VERSION: u32 = 1;
+
+/// Bytes of a file's opening: magic, version, identity, number, running hash, check.
+const OPENING_BYTES: usize = 8 + 4 + 32 + 4 + 32 + CHECK_BYTES;
+
+/// Bytes before a record's payload: kind and length.
+const RECORD_HEAD_BYTES: usize = 5;
+
+/// Bytes of the running hash behind each record.
+const CHECK_BYTES: usize = 8;
+
+/// What a record tells. The numbers are those in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// A header whose block is not here: 80 bytes.
+    Header = 1,
+    /// A block that passed every rule that needs no coins.
+    Block = 2,
+    /// A block whose parent is not here.
+    Orphan = 3,
+    /// A block failed, and all that descend from it: its hash.
+    Failed = 4,
+    /// Failures of a block, its ancestors and descendants were taken back: its hash.
+    Reconsidered = 5,
+    /// A block that waited for its parent no longer does: the parent's hash and the SHA-256 of the
+    /// block's bytes.
+    Adopted = 6,
+    /// Everything before this was durable when the program ended: nothing.
+    Closed = 7,
+}
+
+impl Kind {
+    const ALL: [Self; 7] = [
+        Self::Header,
+        Self::Block,
+        Self::Orphan,
+        Self::Failed,
+        Self::Reconsidered,
+        Self::Adopted,
+        Self::Closed,
+    ];
+
+    fn of(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|&kind| kind as u8 == byte)
+    }
+}
+
+/// Where a record's payload lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    file: u32,
+    offset: u64,
+    length: u32,
+}
+
+/// The running hash after a record.
+fn continued(running: &[u8; 32], kind: Kind, payload: &[u8]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    hasher.update(running);
+    hasher.update(&[kind as u8]);
+    hasher.update(&(payload.len() as u32).to_le_bytes());
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// What blocks of another chain, or under other rules, would differ in.
+fn identity(params: &Params) -> [u8; 32] {
+    let mut text = params.genesis_hash.0.to_vec();
+    for height in [
+        params.bip34_height,
+        params.bip65_height,
+        params.bip66_height,
+        params.csv_height,
+        params.segwit_height,
+    ] {
+        text.extend(height.to_le_bytes());
+    }
+    text.extend_from_slice(params.signet_challenge.as_deref().unwrap_or_default());
+    sha256(&text)
+}
+
+/// The part of a hash that is written.
+fn check_of(hash: &[u8; 32]) -> &[u8] {
+    &hash[..CHECK_BYTES]
+}
+
+fn file_name(number: u32) -> String {
+    format!("blocks-{number:08}.log")
+}
+
+fn file_number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("blocks-")?.strip_suffix(".log")?;
+    (digits.len() == 8).then(|| digits.parse().ok())?
+}
+
+/// A file of an earlier start that may not be durable.
+#[derive(Debug, Clone, Copy)]
+struct Unsure {
+    number: u32,
+    /// Bytes of its opening and its whole records.
+    whole_bytes: u64,
+}
+
+struct Writer {
+    /// The file of this start; none while nothing was added.
+    file: Option<Box<dyn StorageFile>>,
+    number: u32,
+    offset: u64,
+    running: [u8; 32],
+    synced: bool,
+    /// The file before, where it was not closed.
+    unsure: Option<Unsure>,
+}
+
+/// The log.
+pub(super) struct BlockLog {
+    storage: Arc<dyn Storage>,
+    identity: [u8; 32],
+    writer: Mutex<Writer>,
+}
+
+impl BlockLog {
+    /// Reads what is there, giving every record to `each` in order, and goes on behind it.
+    pub(super) fn open(
+        storage: Arc<dyn Storage>,
+        params: &Params,
+        each: &mut reader::EachRecord<'_>,
+    ) -> Result<(Self, Replayed), ChainManagerError> {
+        let identity = identity(params);
+        let (replayed, next) = reader::replay(&*storage, &identity, each)?;
+        let reader::Next { number, running, unsure } = next;
+        let writer = Writer { file: None, number, offset: 0, running, synced: true, unsure };
+        Ok((Self { storage, identity, writer: Mutex::new(writer) }, replayed))
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn at(&self, number: u32) -> impl FnOnce(io::Error) -> ChainManagerError {
+        let file = self.storage.describe(&file_name(number));
+        |error| ChainManagerError::Storage { file, error }
+    }
+
+    /// Adds a record. It survives the program from now on, and the machine after
+    /// [`sync`](Self::sync).
+    ///
+    /// # Panics
+    /// When the payload is longer than a block can be.
+    pub(super) fn append(&self, kind: Kind, payload: &[u8]) -> Result<Place, ChainManagerError> {
+        assert!(payload.len() <= BLOCK_SIZE_MAX, "no record is longer than a block");
+        let mut writer = self.writer();
+        let number = writer.number;
+        self.append_to(&mut writer, kind, payload).map_err(self.at(number))
+    }
+
+    fn append_to(&self, writer: &mut Writer, kind: Kind, payload: &[u8]) -> io::Result<Place> {
+        if writer.file.is_none() {
+            self.begin(writer)?;
+        }
+        let running = continued(&writer.running, kind, payload);
+        let mut record = Vec::with_capacity(RECORD_HEAD_BYTES + payload.len() + CHECK_BYTES);
+        record.push(kind as u8);
+        record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        record.extend_from_slice(payload);
+        record.extend_from_slice(check_of(&running));
+        let file = writer.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        writer.synced = false;
+        file.write_all(&record)?;
+        let (number, start) = (writer.number, writer.offset);
+        writer.running = running;
+        writer.offset += record.len() as u64;
+        let offset = start + RECORD_HEAD_BYTES as u64;
+        Ok(Place { file: number, offset, length: payload.len() as u32 })
+    }
+
+    /// Starts this start's file.
+    fn begin(&self, writer: &mut Writer) -> io::Result<()> {
+        if let Some(unsure) = writer.unsure {
+            self.secure(unsure)?;
+            writer.unsure = None;
+        }
+        let mut opening = MAGIC.to_vec();
+        opening.extend_from_slice(&VERSION.to_le_bytes());
+        opening.extend_from_slice(&self.identity);
+        opening.extend_from_slice(&writer.number.to_le_bytes());
+        opening.extend_from_slice(&writer.running);
+        opening.extend_from_slice(check_of(&sha256(&opening)));
+        let mut file = self.storage.create(&file_name(writer.number))?;
+        file.write_all(&opening)?;
+        // Durable before anything relies on it: a file without its opening ends the log.
+        file.sync()?;
+        self.storage.sync_names()?;
+        writer.file = Some(file);
+        writer.offset = OPENING_BYTES as u64;
+        Ok(())
+    }
+
+    /// Makes a file durable that a start left which did not end well. What follows it must not
+    /// outlive it.
+    fn secure(&self, unsure: Unsure) -> io::Result<()> {
+        let name = file_name(unsure.number);
+        let draft = format!("{name}.tmp");
+        let mut whole = self.storage.open(&name, 0)?.take(unsure.whole_bytes);
+        let mut file = self.storage.create(&draft)?;
+        io::copy(&mut whole, &mut file)?;
+        file.sync()?;
+        drop(file);
+        self.storage.rename(&draft, &name)?;
+        self.storage.sync_names()
+    }
+
+    /// Makes all records durable and notes that they are. Without this the next start has to make
+    /// sure.
+    pub(super) fn close(&self) -> Result<(), ChainManagerError> {
+        if self.writer().file.is_some() {
+            self.append(Kind::Closed, &[])?;
+        }
+        self.sync()
+    }
+
+    /// Makes all records durable.
+    pub(super) fn sync(&self) -> Result<(), ChainManagerError> {
+        let mut writer = self.writer();
+        let number = writer.number;
+        if !writer.synced
+            && let Some(file) = &mut writer.file
+        {
+            file.sync().map_err(self.at(number))?;
+            writer.synced = true;
+        }
+        Ok(())
+    }
+
+    /// Reads a record's payload again.
+    pub(super) fn read(&self, place: Place) -> Result<Vec<u8>, ChainManagerError> {
+        let mut payload = vec![0; place.length as usize];
+        self.storage
+            .open(&file_name(place.file), place.offset)
+            .and_then(|mut file| file.read_exact(&mut payload))
+            .map_err(self.at(place.file))?;
+        Ok(payload)
+    }
+}

@@ -1,0 +1,165 @@
+//! Reading the log back when a start begins.
+
+use super::{
+    CHECK_BYTES, Kind, MAGIC, OPENING_BYTES, Place, RECORD_HEAD_BYTES, Unsure, VERSION, check_of,
+    continued, file_name, file_number,
+};
+use crate::chainman::error::ChainManagerError;
+use apus_chain::{BLOCK_SIZE_MAX, Reader};
+use apus_engine::storage::Storage;
+use apus_hash::sha256;
+use std::io::{BufReader, ErrorKind, Read};
+
+/// Takes records one by one. An error says what is wrong with one.
+pub(in crate::chainman) type EachRecord<'a> =
+    dyn FnMut(Kind, Vec<u8>, Place) -> Result<(), String> + 'a;
+
+/// What was read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::chainman) struct Replayed {
+    /// Whole records.
+    pub(in crate::chainman) records: u64,
+    /// Bytes at the ends of files that were not whole records.
+    pub(in crate::chainman) torn_bytes: u64,
+}
+
+/// How the log goes on.
+pub(super) struct Next {
+    pub(super) number: u32,
+    pub(super) running: [u8; 32],
+    pub(super) unsure: Option<Unsure>,
+}
+
+/// Reads all files of the log, in order.
+pub(super) fn replay(
+    storage: &dyn Storage,
+    identity: &[u8; 32],
+    each: &mut EachRecord<'_>,
+) -> Result<(Replayed, Next), ChainManagerError> {
+    let io = |name: &str, error| ChainManagerError::Storage { file: storage.describe(name), error };
+    let names = storage.names().map_err(|error| io("", error))?;
+    let mut numbers: Vec<u32> = names.iter().filter_map(|name| file_number(name)).collect();
+    numbers.sort_unstable();
+    let mut replayed = Replayed::default();
+    let mut next = Next { number: 1, running: sha256(identity), unsure: None };
+    for (place, &number) in numbers.iter().enumerate() {
+        let name = file_name(number);
+        let damaged = |what: &str| {
+            let file = storage.describe(&name);
+            ChainManagerError::Damaged { file, what: what.to_owned() }
+        };
+        let length = storage.len(&name).map_err(|error| io(&name, error))?;
+        let file = storage.open(&name, 0).map_err(|error| io(&name, error))?;
+        let mut file = LogFile { file: BufReader::with_capacity(1 << 16, file), offset: 0 };
+        let opening = file.take(OPENING_BYTES).map_err(|error| io(&name, error))?;
+        if let Some(found) = opening.as_deref().and_then(version).filter(|&v| v > VERSION) {
+            let file = storage.describe(&name);
+            return Err(ChainManagerError::Newer { file, found, known: VERSION });
+        }
+        let Some(opening) = opening.as_deref().and_then(Opening::read) else {
+            // Made, but never written: a crash in the first moment of a start. The opening is
+            // durable before there is anything behind it.
+            if place + 1 == numbers.len() && length <= OPENING_BYTES as u64 {
+                replayed.torn_bytes += length;
+                break;
+            }
+            return Err(damaged("it does not begin like one of the log's files"));
+        };
+        if opening.identity != *identity {
+            return Err(ChainManagerError::OtherChain { file: storage.describe(&name) });
+        }
+        if number != next.number || opening.number != number || opening.running != next.running {
+            return Err(damaged("it does not continue what is in the file before"));
+        }
+        let (mut whole, mut closed) = (file.offset, false);
+        while let Some((kind, payload, place)) =
+            file.record(number, &mut next.running).map_err(|error| io(&name, error))?
+        {
+            closed = kind == Kind::Closed;
+            if !closed {
+                each(kind, payload, place).map_err(|what| damaged(&what))?;
+                replayed.records += 1;
+            }
+            whole = file.offset;
+        }
+        replayed.torn_bytes += length.saturating_sub(whole);
+        next.number = number.checked_add(1).ok_or_else(|| damaged("no number is left"))?;
+        next.unsure = (!closed).then_some(Unsure { number, whole_bytes: whole });
+    }
+    Ok((replayed, next))
+}
+
+/// The version of a file of the log, whatever else is in it.
+fn version(opening: &[u8]) -> Option<u32> {
+    let mut reader = Reader::new(opening);
+    (reader.take(MAGIC.len()).ok()? == MAGIC).then(|| reader.u32().ok())?
+}
+
+/// The first bytes of a file.
+struct Opening {
+    identity: [u8; 32],
+    number: u32,
+    running: [u8; 32],
+}
+
+impl Opening {
+    /// None where a crash left no whole opening.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let checked = bytes.len().checked_sub(CHECK_BYTES)?;
+        if check_of(&sha256(&bytes[..checked])) != &bytes[checked..] {
+            return None;
+        }
+        if version(bytes)? != VERSION {
+            return None;
+        }
+        let mut reader = Reader::new(&bytes[MAGIC.len() + 4..]);
+        Some(Self {
+            identity: *reader.array().ok()?,
+            number: reader.u32().ok()?,
+            running: *reader.array().ok()?,
+        })
+    }
+}
+
+struct LogFile<R> {
+    file: R,
+    offset: u64,
+}
+
+impl<R: Read> LogFile<R> {
+    /// The next `count` bytes, none where there are fewer.
+    fn take(&mut self, count: usize) -> std::io::Result<Option<Vec<u8>>> {
+        let mut bytes = vec![0; count];
+        match self.file.read_exact(&mut bytes) {
+            Ok(()) => {
+                self.offset += count as u64;
+                Ok(Some(bytes))
+            }
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next record, none where no whole one follows.
+    fn record(
+        &mut self,
+        number: u32,
+        running: &mut [u8; 32],
+    ) -> std::io::Result<Option<(Kind, Vec<u8>, Place)>> {
+        let Some(head) = self.take(RECORD_HEAD_BYTES)? else { return Ok(None) };
+        let mut reader = Reader::new(&head);
+        let (Ok(kind), Ok(length)) = (reader.u8(), reader.u32()) else { return Ok(None) };
+        let Some(kind) = Kind::of(kind).filter(|_| length as usize <= BLOCK_SIZE_MAX) else {
+            return Ok(None);
+        };
+        let place = Place { file: number, offset: self.offset, length };
+        let Some(payload) = self.take(length as usize)? else { return Ok(None) };
+        let Some(check) = self.take(CHECK_BYTES)? else { return Ok(None) };
+        let after = continued(running, kind, &payload);
+        if check != check_of(&after) {
+            return Ok(None);
+        }
+        *running = after;
+        Ok(Some((kind, payload, place)))
+    }
+}

@@ -1,0 +1,5 @@
+mod choice;
+mod copies;
+mod desk;
+mod model;
+mod resume;

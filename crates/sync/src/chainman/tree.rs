@@ -1,0 +1,272 @@
+//! [`BlockTree`]: all headers and blocks known, which of them failed, which chain is the best.
+//!
+//! Pure bookkeeping in Core's terms (`chain.h`, `node/blockstorage.h`, `validation.cpp`): no bytes
+//! of blocks, no coins, no rule. The *candidates* are always exactly the blocks whose whole chain
+//! is here and which did not fail; Core keeps only those not worse than its tip, which has the
+//! same greatest element. Which block is connected is told by the caller.
+
+use apus_chain::{
+    Accepted, Ancestry, BlockHash, ConnectedHeader, Header, HeaderError, HeaderId, HeaderStatus,
+    HeaderTree, Height, KnownBlock, Params,
+};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+/// What is known of a block besides its header.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    id: HeaderId,
+    /// Its bytes are here and passed every rule that needs no coins (`BLOCK_HAVE_DATA`).
+    has_block: bool,
+    /// When it and all its ancestors were here (`nSequenceId`); none while one is missing.
+    sequence: Option<u64>,
+    /// It is invalid, or descends from a block that is (`BLOCK_FAILED_VALID`).
+    failed: bool,
+}
+
+/// A block that could be the tip, in the order of Core's `CBlockIndexWorkComparator`: more work is
+/// better, and of equal work what was whole first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    chain_work: u128,
+    sequence: Reverse<u64>,
+    id: HeaderId,
+}
+
+/// Headers, blocks and the active chain.
+pub(super) struct BlockTree {
+    headers: HeaderTree,
+    nodes: Vec<Node>,
+    candidates: BTreeSet<Candidate>,
+    /// Blocks that wait, by the ancestor next to them that is known by its header alone.
+    waiting: HashMap<HeaderId, Vec<HeaderId>>,
+    /// The active chain by height. The genesis block never leaves it.
+    active: Vec<HeaderId>,
+    next_sequence: u64,
+}
+
+impl BlockTree {
+    /// A tree of the genesis block.
+    pub(super) fn new(params: &Params) -> Self {
+        let headers = HeaderTree::new(params, 0);
+        let genesis = headers.tip();
+        let mut tree = Self {
+            headers,
+            nodes: vec![Node { id: genesis, has_block: true, sequence: None, failed: false }],
+            candidates: BTreeSet::new(),
+            waiting: HashMap::new(),
+            active: vec![genesis],
+            next_sequence: 0,
+        };
+        tree.link(genesis);
+        tree
+    }
+
+    /// The chain's rules.
+    pub(super) fn params(&self) -> &Params {
+        self.headers.params()
+    }
+
+    /// A header by its hash.
+    pub(super) fn find(&self, hash: &BlockHash) -> Option<HeaderId> {
+        self.headers.find(hash)
+    }
+
+    /// The hash of a header.
+    pub(super) fn hash(&self, id: HeaderId) -> BlockHash {
+        *self.headers.hash(id)
+    }
+
+    /// What the header tree knows of a header.
+    pub(super) fn header(&self, id: HeaderId) -> ConnectedHeader {
+        match self.headers.status(id) {
+            HeaderStatus::Connected(header) => header,
+            // `accept_header` lets nothing in whose parent is not here.
+            HeaderStatus::Orphan | HeaderStatus::Rejected => {
+                unreachable!("every header of this tree is connected")
+            }
+        }
+    }
+
+    /// Median time past of a header, itself included.
+    pub(super) fn median_time_past(&self, id: HeaderId) -> u32 {
+        self.headers.median_time_past(id)
+    }
+
+    /// Whether the block's bytes are here.
+    pub(super) fn has_block(&self, id: HeaderId) -> bool {
+        self.nodes[id.index()].has_block
+    }
+
+    /// Whether the block is invalid or descends from one that is.
+    pub(super) fn is_failed(&self, id: HeaderId) -> bool {
+        self.nodes[id.index()].failed
+    }
+
+    /// Takes a header whose parent is here (Core `validation.cpp`, `AcceptBlockHeader`). `now` is
+    /// the time against which it may be too new.
+    ///
+    /// # Panics
+    /// When the parent is not here.
+    pub(super) fn accept_header(
+        &mut self,
+        header: &[u8; Header::SIZE],
+        now: i64,
+    ) -> Result<HeaderId, HeaderError> {
+        self.headers.set_now(now);
+        match self.headers.accept(header)? {
+            Accepted::New(id) => {
+                assert_eq!(id.index(), self.nodes.len(), "ids are dense and only given here");
+                self.nodes.push(Node { id, has_block: false, sequence: None, failed: false });
+                Ok(id)
+            }
+            Accepted::Known(id) => Ok(id),
+            Accepted::Orphan(_) => unreachable!("the caller looked for the parent"),
+        }
+    }
+
+    /// Notes that a block's bytes are here (Core `validation.cpp`, `ReceivedBlockTransactions`).
+    /// It and what waited for it become candidates, breadth first, if all ancestors are here too.
+    pub(super) fn add_block(&mut self, id: HeaderId) {
+        self.nodes[id.index()].has_block = true;
+        let parent = self.header(id).parent.expect("the genesis block was here from the start");
+        if self.nodes[parent.index()].sequence.is_none() {
+            self.waiting.entry(parent).or_default().push(id);
+            return;
+        }
+        let mut whole = VecDeque::from([id]);
+        while let Some(id) = whole.pop_front() {
+            self.link(id);
+            whole.extend(self.waiting.remove(&id).unwrap_or_default());
+        }
+    }
+
+    fn link(&mut self, id: HeaderId) {
+        self.nodes[id.index()].sequence = Some(self.next_sequence);
+        self.next_sequence += 1;
+        if !self.is_failed(id) {
+            self.candidates.extend(self.candidate(id));
+        }
+    }
+
+    fn candidate(&self, id: HeaderId) -> Option<Candidate> {
+        let chain_work = self.header(id).chain_work;
+        let sequence = self.nodes[id.index()].sequence?;
+        Some(Candidate { chain_work, sequence: Reverse(sequence), id })
+    }
+
+    /// Marks a block and all that descend from it as failed (Core `validation.cpp`,
+    /// `InvalidChainFound`, `SetBlockFailureFlags`). The genesis block stays what it is.
+    pub(super) fn mark_failed(&mut self, id: HeaderId) {
+        if self.header(id).height == 0 {
+            return;
+        }
+        for id in self.with_descendants(id) {
+            self.nodes[id.index()].failed = true;
+            if let Some(candidate) = self.candidate(id) {
+                self.candidates.remove(&candidate);
+            }
+        }
+    }
+
+    /// Takes back that a block, its ancestors and its descendants failed, for whatever reason they
+    /// did (Core `validation.cpp`, `ResetBlockFailureFlags`).
+    pub(super) fn clear_failed(&mut self, id: HeaderId) {
+        let ancestors = self.headers.lineage_of(id).skip(1);
+        let family: Vec<HeaderId> = ancestors.chain(self.with_descendants(id)).collect();
+        for id in family {
+            if std::mem::take(&mut self.nodes[id.index()].failed) {
+                self.candidates.extend(self.candidate(id));
+            }
+        }
+    }
+
+    /// A header and all that descend from it. Children have greater ids than their parents.
+    fn with_descendants(&self, id: HeaderId) -> Vec<HeaderId> {
+        let first = id.index();
+        let mut descends = vec![false; self.nodes.len() - first];
+        descends[0] = true;
+        let mut family = vec![id];
+        for (place, node) in self.nodes.iter().enumerate().skip(first + 1) {
+            let parent = self.header(node.id).parent.map_or(0, HeaderId::index);
+            if parent >= first && descends[parent - first] {
+                descends[place - first] = true;
+                family.push(node.id);
+            }
+        }
+        family
+    }
+
+    /// The block that should be the tip (Core `validation.cpp`, `FindMostWorkChain`).
+    pub(super) fn best(&self) -> HeaderId {
+        self.candidates.last().expect("the genesis block never fails").id
+    }
+
+    /// The tip of the active chain.
+    pub(super) fn tip(&self) -> HeaderId {
+        *self.active.last().expect("the genesis block never leaves")
+    }
+
+    /// The tip of the active chain, by height and hash.
+    pub(super) fn tip_block(&self) -> KnownBlock {
+        let tip = self.tip();
+        KnownBlock { height: self.header(tip).height, hash: self.hash(tip) }
+    }
+
+    /// Whether a block is part of the active chain.
+    pub(super) fn is_active(&self, id: HeaderId) -> bool {
+        self.active.get(self.header(id).height as usize) == Some(&id)
+    }
+
+    /// The highest active block that `id` is or descends from.
+    pub(super) fn fork(&self, id: HeaderId) -> HeaderId {
+        let mut lineage = self.headers.lineage_of(id);
+        lineage.find(|&id| self.is_active(id)).expect("the genesis block is everybody's ancestor")
+    }
+
+    /// The blocks above `fork` up to `id`, by ascending height.
+    pub(super) fn path(&self, fork: HeaderId, id: HeaderId) -> Vec<HeaderId> {
+        let mut path: Vec<HeaderId> =
+            self.headers.lineage_of(id).take_while(|&id| id != fork).collect();
+        path.reverse();
+        path
+    }
+
+    /// Whether `id` is `ancestor` or descends from it.
+    pub(super) fn descends(&self, id: HeaderId, ancestor: HeaderId) -> bool {
+        self.headers.lineage_of(id).any(|id| id == ancestor)
+    }
+
+    /// A block was connected to the tip.
+    pub(super) fn extend_active(&mut self, id: HeaderId) {
+        debug_assert_eq!(self.header(id).parent, Some(self.tip()), "connected out of order");
+        self.active.push(id);
+    }
+
+    /// The tip was disconnected.
+    pub(super) fn shorten_active(&mut self) {
+        debug_assert!(self.active.len() > 1, "the genesis block never leaves");
+        self.active.pop();
+    }
+
+    /// Makes a chain the active one, without anything being connected.
+    pub(super) fn set_active(&mut self, tip: HeaderId) {
+        self.active = self.headers.path_to(tip);
+    }
+
+    /// Whether a block and all its ancestors are here.
+    pub(super) fn is_whole(&self, id: HeaderId) -> bool {
+        self.nodes[id.index()].sequence.is_some()
+    }
+}
+
+/// The active chain.
+impl Ancestry for BlockTree {
+    fn hash(&self, height: Height) -> Option<BlockHash> {
+        self.active.get(height as usize).map(|&id| self.hash(id))
+    }
+
+    fn median_time_past(&self, height: Height) -> Option<u32> {
+        self.active.get(height as usize).map(|&id| self.median_time_past(id))
+    }
+}
