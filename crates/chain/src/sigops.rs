@@ -19,7 +19,8 @@ pub(crate) const WITNESS_SCALE_FACTOR: u64 = 4;
 /// `GetTransactionSigOpCost`).
 ///
 /// `spent` are the scripts of the coins that its inputs spend, in the order of the inputs; those of
-/// a coinbase are not asked for. `flags` are the block's
+/// a coinbase are not asked for. Where one is missing, what it would add is unknown, and the cost is
+/// more than any block may have. `flags` are the block's
 /// [script rules](crate::Params::block_script_flags).
 pub fn transaction_sigop_cost<'a>(
     tx: &TxView<'_>,
@@ -27,7 +28,11 @@ pub fn transaction_sigop_cost<'a>(
     flags: u32,
 ) -> u64 {
     let legacy = tx_legacy_sigops(tx) * WITNESS_SCALE_FACTOR;
-    if tx.is_coinbase() { legacy } else { legacy + spending_sigop_cost(tx, spent, flags) }
+    if tx.is_coinbase() {
+        return legacy;
+    }
+    let spending = spending_sigop_cost(tx, spent, flags).unwrap_or(u64::MAX);
+    legacy.saturating_add(spending)
 }
 
 /// What a transaction has in plain sight (Core `consensus/tx_verify.cpp`, `GetLegacySigOpCount`).
@@ -37,13 +42,15 @@ pub(crate) fn tx_legacy_sigops(tx: &TxView<'_>) -> u64 {
     inputs + outputs
 }
 
-/// The part of the cost that depends on the coins: pay-to-script-hash and witnesses.
+/// The part of the cost that depends on the coins, pay-to-script-hash and witnesses; none where a
+/// coin is missing.
 fn spending_sigop_cost<'a>(
     tx: &TxView<'_>,
     spent: impl IntoIterator<Item = &'a [u8]>,
     flags: u32,
-) -> u64 {
+) -> Option<u64> {
     let mut cost = 0;
+    let mut spent = spent.into_iter();
     // Witnesses are found only by walking through those before, so that is put off until one is
     // needed: by a script in a witness.
     let mut witnesses = tx.witnesses().enumerate();
@@ -52,7 +59,8 @@ fn spending_sigop_cost<'a>(
             .find(|(index, _)| *index == vin)
             .map_or_else(WitnessView::default, |(_, found)| found)
     };
-    for (vin, (input, script_pubkey)) in tx.inputs().zip(spent).enumerate() {
+    for (vin, input) in tx.inputs().enumerate() {
+        let script_pubkey = spent.next()?;
         let mut program = script_pubkey;
         if is_p2sh(script_pubkey) {
             let Some(redeem_script) = last_push(input.script_sig()) else { continue };
@@ -65,7 +73,7 @@ fn spending_sigop_cost<'a>(
             cost += witness_sigops(program, || witness_of(vin));
         }
     }
-    cost
+    Some(cost)
 }
 
 /// Signature operations behind a witness program; those of other versions than 0 have none (Core

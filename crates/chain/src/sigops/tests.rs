@@ -98,6 +98,18 @@ fn wrapped_witnesses_count_as_witnesses() {
     }
 }
 
+#[test]
+fn a_missing_coin_costs_too_much() {
+    let mut tx = bare_tx();
+    tx.input.extend([input(0), input(1)]);
+    tx.output.push(output(1));
+    tx.output[0].script_pubkey = ScriptBuf::from_bytes(vec![CHECKSIG]);
+    assert_eq!(cost(&tx, &[vec![], vec![]], BOTH), 4);
+    for spent in [&[][..], &[vec![]]] {
+        assert!(cost(&tx, spent, BOTH) > BLOCK_SIGOPS_COST_MAX);
+    }
+}
+
 /// Forms that matter, near misses of them, and noise.
 fn any_script() -> impl Strategy<Value = Vec<u8>> {
     let opcode = prop_oneof![0xa9u8..0xb0, 0x4fu8..0x62, 0u8..4, any::<u8>()];
