@@ -47,6 +47,16 @@ impl HeaderTree {
         self.lineage_of(id).map(|id| &self.entries[id.index()])
     }
 
+    /// Median of the times of a connected header and up to ten before it (Core `chain.h`,
+    /// `GetMedianTimePast`).
+    ///
+    /// # Panics
+    /// When the header is not connected.
+    pub fn median_time_past(&self, id: HeaderId) -> u32 {
+        assert!(self.entries[id.index()].is_connected(), "an orphan has no median time");
+        median_time(self.lineage(id).map(|entry| entry.time))
+    }
+
     /// The target that a child of `parent` with this time must have (Core `pow.cpp`,
     /// `GetNextWorkRequired`).
     pub(super) fn next_bits(&self, parent: HeaderId, time: u32) -> u32 {
@@ -105,7 +115,7 @@ impl HeaderTree {
         time: u32,
         parent: HeaderId,
     ) -> Result<(), HeaderError> {
-        let median_time_past = median_time(self.lineage(parent).map(|entry| entry.time));
+        let median_time_past = self.median_time_past(parent);
         if time <= median_time_past {
             return Err(HeaderError::TimeTooOld { hash, height, time, median_time_past });
         }
