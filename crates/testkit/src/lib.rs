@@ -10,6 +10,7 @@
 //! - [`blkfile`]: lays blocks down in block files as Bitcoin Core does, and damages them.
 //! - [`storage`]: a disk that loses what was not synced, and a disk that fails on demand.
 //! - [`bitcoind`]: starts and talks to a real node.
+//! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`rng`]: the one source of randomness, the same everywhere for a seed.
 
 #![allow(clippy::unwrap_used, reason = "test machinery: a failure here is a failed test")]
@@ -20,3 +21,4 @@ pub mod chain;
 pub mod oracle;
 pub mod rng;
 pub mod storage;
+pub mod streams;
