@@ -4,6 +4,7 @@
 mod concurrent;
 mod conformance;
 mod damage;
+mod faults;
 mod kill;
 mod model;
 mod refusals;

@@ -5,8 +5,9 @@
 //! the batch whole or not there. Why this library, and what it was measured against: decision 0012;
 //! what is in the folder: `docs/formats/coins-store.md`.
 //!
-//! Memory: the cache of blocks has [`DiskOptions::cache_bytes`]; tables being written and merged
-//! take some 30 MiB beside it, whatever their size.
+//! Memory: the cache of blocks has [`DiskOptions::cache_bytes`]. Beside it are buffers of the tables
+//! being written and merged, some 10 MiB whatever is written, and some 20 KiB for each table of 64
+//! MiB, for the top of its index and filter.
 
 mod folder;
 mod keys;

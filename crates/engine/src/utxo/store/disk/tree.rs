@@ -207,7 +207,9 @@ fn is_damage(kind: io::ErrorKind) -> bool {
     matches!(kind, NotFound | UnexpectedEof | InvalidData | InvalidInput)
 }
 
-/// Ends merges when the store is closed: they can be made again.
+/// Ends merges when the store is closed: they can be made again. An error does it safely; the
+/// library's own signal to stop would make what was merged so far count (in 3.1.10), and only comes
+/// when nothing uses the tree any more.
 struct Stop(Arc<AtomicBool>);
 
 impl Factory for Stop {
