@@ -7,5 +7,6 @@ mod damage;
 mod faults;
 mod kill;
 mod model;
+mod power;
 mod refusals;
 mod support;
