@@ -45,9 +45,9 @@ pub fn check_tx_inputs(
             let coin_height = coin.height;
             return Err(SpendError::PrematureSpend { tx: index, txid, vin, outpoint, coin_height });
         }
-        // Neither wraps: an amount in range is far from the end, and the sum was in range before.
+        // An amount that is out of range by itself takes the sum with it.
         value_in = value_in.saturating_add(coin.amount);
-        if !money_range(coin.amount) || !money_range(value_in) {
+        if !money_range(value_in) {
             let (outpoint, amount) = (outpoint(), coin.amount);
             return Err(SpendError::InputValues { tx: index, txid, vin, outpoint, amount });
         }
