@@ -25,14 +25,14 @@
 //! | coin | spent | coin | coin |
 //! | spent | spent | coin | coin |
 //!
-//! A FRESH coin that is spent leaves no trace, which is where the time goes that a flush does not
-//! take. To call a coin FRESH that exists below is a wrong set of coins: spent, it would come to
-//! light again. Hence: the mark is set only where nothing is known of the outpoint in this generation
-//! and the caller vouches for those below; an entry that is there knows better, so its mark stays
-//! (a coin made over a spent mark must not be FRESH, or the mark that the store needs would be lost
-//! with it; one made over a FRESH coin still is). "Below" is the old generation and the store
-//! *together*: a coin whose spent mark lies in old is not there, although the store still has it,
-//! since old reaches the store before young ever does.
+//! A FRESH coin that is spent leaves no trace, which spares the store most of its work. To call a
+//! coin FRESH that exists below is a wrong set of coins: spent, it would come to light again. Hence
+//! the mark is set only where this generation knows nothing of the outpoint and the caller vouches
+//! for the layers below; an entry that is there knows better, so its mark stays (a coin made over a
+//! spent mark must not be FRESH, or the mark that the store needs would be lost with it; one made
+//! over a FRESH coin still is). "Below" is the old generation and the store *together*: a coin whose
+//! spent mark lies in old is not there, although the store still has it, since old reaches the store
+//! before young ever does.
 //!
 //! Creating a coin where an unspent one is, is an overwrite (`possible_overwrite` in Core's
 //! `CCoinsViewCache::AddCoin`). Two coinbases did that before BIP-30 forbade it, and blocks 91842
