@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Hints(HintsArgs),
     /// Look at and verify UTXO snapshots
     Snapshot(SnapshotArgs),
+    /// Judge blocks given line by line, as a node does: a tool for tests and comparisons
+    Submit(crate::submit::SubmitArgs),
     /// Measure: a chain to do it with, the machine's floor, runs side by side
     #[cfg(feature = "bench")]
     Bench(crate::bench::BenchArgs),

@@ -19,6 +19,7 @@ mod random_init;
 mod render;
 mod report;
 mod snapshot;
+mod submit;
 mod sync;
 mod workdir;
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Sync(args) => sync::command(&args),
         Command::Hints(args) => hints::command(&args),
         Command::Snapshot(args) => snapshot::command(&args),
+        Command::Submit(args) => submit::command(&args),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::command(&args),
         #[cfg(feature = "bench")]

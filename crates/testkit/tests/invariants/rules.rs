@@ -61,6 +61,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
     ("report.md", "crates/apus/src/report.rs"),
     ("snapshot.md", "crates/datadir/src/snapshot.rs"),
+    ("submit.md", "crates/sync/src/chainman/log.rs"),
     ("workdir.md", "crates/sync/src/workdir.rs"),
 ];
 

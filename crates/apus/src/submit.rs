@@ -1,0 +1,197 @@
+//! `apus submit`: blocks from standard input, a verdict on each to standard output.
+//!
+//! The protocol: `docs/formats/submit.md`. Everything about blocks is the chain manager's; here is
+//! the set-up, and the words.
+
+mod answer;
+mod lines;
+mod request;
+mod serve;
+
+use crate::failure::{Failure, IO};
+use crate::machine::cores;
+use crate::print;
+use crate::workdir::WorkFolder;
+use apus_chain::{ActivationHeight, Network, Params};
+use apus_engine::script::{ScriptPool, script_verifier};
+use apus_engine::storage::{DirStorage, Storage};
+use apus_engine::utxo::store::{CoinsStore, DiskOptions, DiskStore, MemoryStore};
+use apus_engine::utxo::{Chainstate, ChainstateOptions};
+use apus_sync::chainman::{
+    ChainManager, ChainManagerError, LogSync, Resumed, TipCoins, ValidatedCoins,
+};
+use apus_sync::{ErrorKind, LOCK};
+use clap::Args;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Memory for coins before they are written to the store.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// Folder of the coins in the work folder.
+const COINS: &str = "coins";
+
+const EXAMPLES: &str = "\
+Each line of standard input is a block in hexadecimal, or one of
+  {\"setmocktime\": SECONDS}  {\"invalidateblock\": \"HASH\"}  {\"reconsiderblock\": \"HASH\"}
+and is answered by one line of JSON:
+  {\"hash\": …, \"result\": …, \"reason\": …, \"tip\": …}   for a block
+  {\"tip\": …}                                          for a command
+  {\"error\": …, \"tip\": …}                              for a line that cannot be understood
+A result is accepted, rejected (with Bitcoin Core's reject reason), duplicate, inconclusive or
+orphan. Every rule is checked and every script run, on every chain.
+
+Examples:
+  The blocks of a node, one by one:
+    for h in $(seq 1 $(bitcoin-cli -regtest getblockcount)); do
+        bitcoin-cli -regtest getblock $(bitcoin-cli -regtest getblockhash $h) 0
+    done | apus submit --chain regtest
+
+  Rules from other heights on, and a state that is kept for the next time:
+    apus submit --chain regtest --testactivationheight bip34@2 --workdir state < blocks.hex";
+
+/// Arguments of `apus submit`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SubmitArgs {
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "main")]
+    chain: Network,
+
+    /// Folder that keeps blocks, verdicts and coins; in memory only if not given
+    #[arg(long, value_name = "DIR")]
+    workdir: Option<PathBuf>,
+
+    /// A rule and the height from which it holds, on regtest: segwit, bip34, dersig, cltv or csv;
+    /// may be given more than once
+    #[arg(long, value_name = "NAME@HEIGHT")]
+    testactivationheight: Vec<ActivationHeight>,
+
+    /// Threads that run scripts; 0 for one on each core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    par: u16,
+}
+
+/// Runs `apus submit`.
+pub(crate) fn command(args: &SubmitArgs) -> Result<(), Failure> {
+    let params = params(args)?;
+    let threads = match args.par {
+        0 => cores(),
+        threads => threads.into(),
+    };
+    let scripts = ScriptPool::new(threads)
+        .map_err(|error| Failure::usage(format!("no block can be judged: {error}")))?;
+    // Held until the end: it keeps others out.
+    let mut _folder = None;
+    let manager = match &args.workdir {
+        None => in_memory(&params, Some(scripts))?,
+        Some(path) => {
+            _folder = Some(WorkFolder::open(path)?);
+            let (manager, resumed) = on_disk(&params, path, scripts)?;
+            tell(path, &manager, resumed);
+            manager
+        }
+    };
+    let stdin = BufReader::with_capacity(1 << 16, io::stdin());
+    serve::serve(stdin, &mut io::stdout().lock(), manager)
+}
+
+/// The chain's rules, moved where that is asked for.
+fn params(args: &SubmitArgs) -> Result<Params, Failure> {
+    let mut params = Params::of(args.chain).clone();
+    if args.chain != Network::Regtest && !args.testactivationheight.is_empty() {
+        return Err(Failure::usage(format!(
+            "--testactivationheight is for --chain regtest; the rules of {} are what they are",
+            args.chain
+        )));
+    }
+    for &moved in &args.testactivationheight {
+        params.activate(moved);
+    }
+    Ok(params)
+}
+
+/// The coins of a manager. Without a pool for scripts none are run.
+fn coins(
+    params: &Params,
+    store: Arc<dyn CoinsStore>,
+    scripts: Option<ScriptPool>,
+) -> Result<Box<dyn TipCoins>, Failure> {
+    let check_scripts = scripts.is_some();
+    let options = ChainstateOptions { cache_bytes: CACHE_BYTES, prevout_threads: 0, scripts };
+    let state = Chainstate::open(params, store, options)
+        .map_err(|error| Failure { code: IO, message: error.to_string() })?;
+    Ok(Box::new(ValidatedCoins::new(state, check_scripts)))
+}
+
+/// Signet's blocks carry a script of their own.
+fn verifier(params: &Params) -> Result<Option<Box<dyn apus_chain::ScriptVerifier>>, Failure> {
+    match params.signet_challenge {
+        Some(_) => script_verifier().map(Some).map_err(Failure::usage),
+        None => Ok(None),
+    }
+}
+
+fn in_memory(params: &Params, scripts: Option<ScriptPool>) -> Result<ChainManager, Failure> {
+    let coins = coins(params, Arc::new(MemoryStore::new()), scripts)?;
+    Ok(ChainManager::in_memory(params, coins, verifier(params)?))
+}
+
+fn on_disk(
+    params: &Params,
+    path: &Path,
+    scripts: ScriptPool,
+) -> Result<(ChainManager, Resumed), Failure> {
+    let storage = DirStorage::new(path);
+    expect_ours(&storage, path)?;
+    let open_coins = |log: LogSync| {
+        let folder = path.join(COINS);
+        let store = DiskStore::open(&folder, params.network, DiskOptions::default())
+            .map_err(|error| Failure { code: IO, message: error.to_string() })?;
+        coins(params, log.before(Arc::new(store)), Some(scripts))
+    };
+    ChainManager::open(params, Arc::new(storage), verifier(params)?, open_coins)
+}
+
+/// Refuses a folder that something else uses.
+fn expect_ours(storage: &DirStorage, path: &Path) -> Result<(), Failure> {
+    let names = storage.names().map_err(|error| Failure::io(path, error))?;
+    let is_ours = |name: &String| name == LOCK || name == COINS || name.starts_with("blocks-");
+    match names.iter().find(|name| !is_ours(name)) {
+        Some(name) => Err(Failure::usage(format!(
+            "{} holds {name}, which is none of the files that are kept here: name another \
+             --workdir, which need not be there yet",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Tells where an earlier start stopped.
+fn tell(path: &Path, manager: &ChainManager, resumed: Resumed) {
+    if resumed.records > 0 {
+        let tip = manager.tip();
+        print::aside(format_args!(
+            "apus: going on from {} at block {} ({})",
+            path.display(),
+            tip.height,
+            tip.hash
+        ));
+    }
+    if resumed.torn_bytes > 0 {
+        print::aside(format_args!(
+            "apus: {} bytes that an earlier end left unfinished were left out",
+            resumed.torn_bytes
+        ));
+    }
+}
+
+impl From<ChainManagerError> for Failure {
+    fn from(error: ChainManagerError) -> Self {
+        match error.kind() {
+            ErrorKind::Usage => Self::usage(error),
+            _ => Self { code: IO, message: error.to_string() },
+        }
+    }
+}
