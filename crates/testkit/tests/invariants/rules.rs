@@ -58,6 +58,7 @@ pub(crate) const MACHINE_PATHS: &[&str] =
 pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("bench.md", "crates/bench/src/run/record.rs"),
     ("blocks.md", "crates/datadir/src/files.rs"),
+    ("coins-store.md", "crates/engine/src/utxo/store/disk/folder.rs"),
     ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
     ("report.md", "crates/apus/src/report.rs"),
     ("snapshot.md", "crates/datadir/src/snapshot.rs"),
