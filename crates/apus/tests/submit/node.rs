@@ -1,0 +1,110 @@
+//! A real node is given the same lines: the same tip after each of them.
+
+use crate::program::Program;
+use crate::streams::line;
+use apus_testkit::bitcoind::Bitcoind;
+use apus_testkit::streams::{Given, RECORDED_AT, block_streams};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+
+/// A node that keeps what has no parent, as the program does.
+struct Node {
+    node: Bitcoind,
+    /// Blocks that it did not keep, in hexadecimal.
+    unkept: Vec<String>,
+}
+
+/// The hash in a block's header of the block before it, as bytes in hexadecimal.
+fn prev(block: &str) -> &str {
+    &block[8..72]
+}
+
+/// A hash as people write it from one as it is in a header.
+fn displayed(internal: &str) -> String {
+    let pairs: Vec<&str> = (0..32).map(|at| &internal[2 * at..2 * at + 2]).collect();
+    pairs.into_iter().rev().collect()
+}
+
+impl Node {
+    /// Core's word for a block, `accepted` where it has none.
+    fn submit(&self, block: &str) -> String {
+        match self.node.try_call("submitblock", &[json!(block)]) {
+            Ok(Value::Null) => "accepted".to_owned(),
+            Ok(reason) => reason.as_str().unwrap().to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn give(&mut self, given: &Given, hash: Option<&str>) -> String {
+        let Given::Block(block) = given else {
+            let (method, parameter) = match given {
+                Given::SetMockTime(seconds) => ("setmocktime", json!(seconds)),
+                Given::Invalidate(hash) => ("invalidateblock", json!(hash)),
+                Given::Block(_) => unreachable!("it was taken out above"),
+            };
+            self.node.call(method, &[parameter]);
+            return String::new();
+        };
+        let said = self.submit(block);
+        if said == "prev-blk-not-found" {
+            self.unkept.push(block.clone());
+        } else if let Some(hash) = hash {
+            self.offer_children_of(hash);
+        }
+        said
+    }
+
+    fn offer_children_of(&mut self, hash: &str) {
+        let mut parents = VecDeque::from([hash.to_owned()]);
+        while let Some(parent) = parents.pop_front() {
+            let (children, others): (Vec<String>, Vec<String>) = std::mem::take(&mut self.unkept)
+                .into_iter()
+                .partition(|block| displayed(prev(block)) == parent);
+            self.unkept = others;
+            for block in children {
+                let said = self.submit(&block);
+                if said != "prev-blk-not-found" {
+                    let header = bitcoin::consensus::encode::deserialize_hex(&block[..160]);
+                    let header: bitcoin::block::Header = header.unwrap();
+                    parents.push_back(header.block_hash().to_string());
+                } else {
+                    self.unkept.push(block);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a node's word and an answer say the same.
+fn agree(said: &str, answer: &Value) -> bool {
+    let result = answer["result"].as_str().unwrap_or_default();
+    let reason = answer["reason"].as_str().unwrap_or_default();
+    match said {
+        "accepted" | "duplicate" => result == said,
+        // The node tells nothing of a block whose chain fails below it.
+        "inconclusive" => result != "duplicate" && result != "orphan",
+        "prev-blk-not-found" => result == "orphan",
+        unread if unread.contains("Block decode failed") => result == "rejected",
+        refused => result == "rejected" && reason.split(',').next() == Some(refused),
+    }
+}
+
+#[test]
+fn a_real_node_says_the_same_of_every_stream() {
+    for stream in block_streams() {
+        let flag = format!("-testactivationheight={}", stream.activation);
+        let clock = format!("-mocktime={RECORDED_AT}");
+        let mut node = Node { node: Bitcoind::start(&[&flag, &clock]), unkept: Vec::new() };
+        let mut program = Program::start(&["--testactivationheight", stream.activation]);
+        program.ask(&line(&Given::SetMockTime(RECORDED_AT)));
+        for step in &stream.steps {
+            let answer = program.ask(&line(&step.given));
+            let said = node.give(&step.given, answer["hash"].as_str());
+            let tip = node.node.best_block_hash().to_string();
+            let place = format!("{} {}: {said}, {answer}", stream.name, step.seq);
+            assert_eq!(answer["tip"], tip, "{place}");
+            assert!(said.is_empty() || agree(&said, &answer), "{place}");
+        }
+        program.end();
+    }
+}

@@ -1,0 +1,71 @@
+//! A manager over the engine, with verdicts on scripts from wherever they are to come.
+
+use apus_chain::{Ancestry, CheckedBlock, KnownBlock, Params};
+use apus_engine::script::ScriptPool;
+use apus_engine::utxo::store::MemoryStore;
+use apus_engine::utxo::{Chainstate, ChainstateOptions};
+use apus_sync::chainman::{ChainManager, Outcome, TipCoins, TipCoinsError, ValidatedCoins};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Where verdicts on scripts come from.
+pub(crate) enum Scripts {
+    /// The interpreter.
+    #[cfg_attr(not(feature = "kernel"), expect(dead_code, reason = "there is none"))]
+    Run,
+    /// These blocks fail, by hash and reason, and all others pass.
+    Told(HashMap<String, String>),
+}
+
+/// Coins without scripts, and somebody who knows which scripts fail.
+struct Told {
+    coins: ValidatedCoins,
+    failing: HashMap<String, String>,
+}
+
+impl TipCoins for Told {
+    fn tip(&self) -> KnownBlock {
+        self.coins.tip()
+    }
+
+    fn connect(&mut self, block: CheckedBlock, below: &dyn Ancestry) -> Result<(), TipCoinsError> {
+        let failing = self.failing.get(&block.hash().to_string()).cloned();
+        match failing {
+            Some(reason) => Err(TipCoinsError::Invalid { reason }),
+            None => self.coins.connect(block, below),
+        }
+    }
+
+    fn disconnect(&mut self, block: &CheckedBlock) -> Result<(), TipCoinsError> {
+        self.coins.disconnect(block)
+    }
+
+    fn flush(&mut self) -> Result<(), TipCoinsError> {
+        self.coins.flush()
+    }
+}
+
+/// A manager in memory.
+pub(crate) fn manager(params: &Params, scripts: Scripts) -> ChainManager {
+    let pool = match &scripts {
+        Scripts::Run => Some(ScriptPool::new(2).unwrap()),
+        Scripts::Told(_) => None,
+    };
+    let check_scripts = pool.is_some();
+    let options = ChainstateOptions { cache_bytes: 1 << 20, prevout_threads: 0, scripts: pool };
+    let state = Chainstate::open(params, Arc::new(MemoryStore::new()), options).unwrap();
+    let coins = ValidatedCoins::new(state, check_scripts);
+    let coins: Box<dyn TipCoins> = match scripts {
+        Scripts::Run => Box::new(coins),
+        Scripts::Told(failing) => Box::new(Told { coins, failing }),
+    };
+    ChainManager::in_memory(params, coins, None)
+}
+
+/// The reason of a rejection, empty for anything else.
+pub(crate) fn reason(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Rejected { reason } => reason,
+        _ => "",
+    }
+}
