@@ -37,7 +37,7 @@ pub struct PrevoutFetcher {
 impl PrevoutFetcher {
     /// Starts the threads. Without any, each coin is looked up by the thread that takes it.
     pub fn new(threads: usize) -> io::Result<Self> {
-        let mut fetcher = Self { pool: Arc::new(Pool::new(threads, cores())), threads: Vec::new() };
+        let mut fetcher = Self { pool: Arc::new(Pool::new(threads)), threads: Vec::new() };
         for number in 0..threads {
             let pool = Arc::clone(&fetcher.pool);
             let builder = thread::Builder::new().name(format!("prevouts-{number}"));
@@ -60,12 +60,12 @@ impl PrevoutFetcher {
         if self.threads.is_empty() {
             let mine = 0..wanted.len();
             let job = Arc::new(Job::unshared(view, wanted));
-            return Fetching { pool: None, job, pace: Pace::new(), mine, next: 0, timed: true };
+            return Fetching { pool: None, job, pace: Pace::of(0), mine, next: 0, timed: true };
         }
         let job = Arc::new(Job::shared(view, wanted));
         self.pool.publish(&job);
         let pool = Some(Arc::clone(&self.pool));
-        Fetching { pool, job, pace: Pace::new(), mine: 0..0, next: 0, timed: true }
+        Fetching { pool, job, pace: self.pool.pace(), mine: 0..0, next: 0, timed: true }
     }
 }
 
@@ -77,11 +77,6 @@ impl Drop for PrevoutFetcher {
             let _ = thread.join();
         }
     }
-}
-
-/// Cores that the process may use, at least one.
-fn cores() -> usize {
-    thread::available_parallelism().map_or(1, Into::into)
 }
 
 /// The coins of one block, on their way.
@@ -161,6 +156,7 @@ impl Fetching {
         self.timed = true;
         let result = self.pace.measure(1, || look_up(&self.job));
         if let Some(pool) = &self.pool {
+            pool.remember(&self.pace);
             pool.met(&self.pace, &self.job);
         }
         result

@@ -2,19 +2,21 @@
 //!
 //! One lock guards the list of jobs and is taken once a job and thread, never once an input. A
 //! thread goes to sleep only while the list has nothing to claim, under that lock, so a sleeper has
-//! never seen a job that still needs it: waking is a matter of speed alone, and how many are woken
-//! is a guess that is put right on the way. A thread that is at work on a job is counted under the
-//! same lock, which is how [`Pool::withdraw`] knows that all have left.
+//! never seen a job that still needs it: waking is a matter of speed alone.
+//!
+//! Threads are woken for look-ups that are slow. Where all is in memory a block takes the taking
+//! thread less than a millisecond; on cores that have other things to do, as they have while scripts
+//! are verified, it lost more by waiting for a thread that had claimed inputs and was kept from
+//! running than that thread had gained.
+//!
+//! A thread that is at work on a job is counted under the same lock, which is how
+//! [`Pool::withdraw`] knows that all have left.
 
 use super::job::Job;
 use super::pace::Pace;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-
-/// Quick look-ups that are worth waking a thread for: about a hundred microseconds of them, where a
-/// thread needs some ten to wake.
-const QUICK_PER_THREAD: usize = 512;
 
 /// What the threads of a fetcher share.
 pub(super) struct Pool {
@@ -23,13 +25,13 @@ pub(super) struct Pool {
     work: Condvar,
     /// A thread has left a job.
     left: Condvar,
+    /// Threads that sleep and that nobody has begun to wake. Too many for a while if one wakes by
+    /// itself; then somebody wakes nobody.
     asleep: AtomicUsize,
-    /// Whether the last look-ups, of whichever job, were slow.
-    slow: AtomicBool,
+    /// What a thread last knew of the time that a look-up takes.
+    average_ns: AtomicU64,
     closed: AtomicBool,
     threads: usize,
-    /// Threads that find a core to run on besides the one that takes.
-    on_cores: usize,
 }
 
 struct Queue {
@@ -48,17 +50,16 @@ impl Queue {
 }
 
 impl Pool {
-    /// For so many threads on so many cores.
-    pub(super) fn new(threads: usize, cores: usize) -> Self {
+    /// For so many threads.
+    pub(super) fn new(threads: usize) -> Self {
         Self {
             queue: Mutex::new(Queue { jobs: VecDeque::new() }),
             work: Condvar::new(),
             left: Condvar::new(),
             asleep: AtomicUsize::new(0),
-            slow: AtomicBool::new(false),
+            average_ns: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             threads,
-            on_cores: threads.min(cores - 1),
         }
     }
 
@@ -74,28 +75,37 @@ impl Pool {
             return;
         }
         self.lock().jobs.push_back(Arc::clone(job));
-        // The taking thread works too: the last input is always its own.
-        let useful = if self.slow.load(Ordering::Relaxed) {
-            self.threads.min(inputs - 1)
-        } else {
-            self.on_cores.min(inputs / QUICK_PER_THREAD)
-        };
-        self.wake(useful);
+        if self.pace().is_slow() {
+            // The taking thread works too.
+            self.wake(inputs - 1);
+        }
     }
 
-    /// Learns the pace at which a thread works on a job. Slow look-ups are worth a thread each.
+    /// The pace to begin with.
+    pub(super) fn pace(&self) -> Pace {
+        Pace::of(self.average_ns.load(Ordering::Relaxed))
+    }
+
+    /// Remembers the pace of a thread that has done its part of a job.
+    pub(super) fn remember(&self, pace: &Pace) {
+        self.average_ns.store(pace.average_ns(), Ordering::Relaxed);
+    }
+
+    /// Slow look-ups are worth a thread each, whatever was expected of a job.
     pub(super) fn met(&self, pace: &Pace, job: &Job) {
-        let slow = pace.is_slow();
-        if slow != self.slow.load(Ordering::Relaxed) {
-            self.slow.store(slow, Ordering::Relaxed);
-        }
-        if slow {
+        if pace.is_slow() {
             self.wake(job.unclaimed());
         }
     }
 
+    /// Wakes up to `count` threads.
     fn wake(&self, count: usize) {
-        for _ in 0..count.min(self.asleep.load(Ordering::Relaxed)) {
+        if count == 0 || self.asleep.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let others = |asleep: usize| Some(asleep.saturating_sub(count));
+        let asleep = self.asleep.fetch_update(Ordering::Relaxed, Ordering::Relaxed, others);
+        for _ in 0..count.min(asleep.unwrap_or(0)) {
             self.work.notify_one();
         }
     }
@@ -120,18 +130,17 @@ impl Pool {
 
     /// The life of one thread.
     pub(super) fn serve(&self) {
-        let mut pace = Pace::new();
         let mut queue = self.lock();
         while !self.closed.load(Ordering::Relaxed) {
             let Some(job) = queue.first().cloned() else {
-                self.asleep.fetch_add(1, Ordering::Relaxed);
+                let one_more = |asleep: usize| Some((asleep + 1).min(self.threads));
+                let _ = self.asleep.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
                 queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                self.asleep.fetch_sub(1, Ordering::Relaxed);
                 continue;
             };
             job.helpers.fetch_add(1, Ordering::Relaxed);
             drop(queue);
-            self.help(&job, &mut pace);
+            self.help(&job);
             queue = self.lock();
             let last = job.helpers.fetch_sub(1, Ordering::Relaxed) == 1;
             drop(job);
@@ -142,27 +151,27 @@ impl Pool {
     }
 
     /// Fetches inputs of a job until all are claimed.
-    fn help(&self, job: &Job, pace: &mut Pace) {
+    fn help(&self, job: &Job) {
+        let mut pace = self.pace();
         while !self.closed.load(Ordering::Relaxed) {
             let claimed = job.claim(pace.chunk());
             if claimed.is_empty() {
-                return;
+                break;
             }
-            let mut fetched = 0;
-            pace.measure(claimed.len(), || {
-                for index in claimed {
-                    if job.is_abandoned() {
-                        return;
+            let stopped = pace.measure(claimed.len(), || {
+                claimed.into_iter().any(|index| {
+                    if !job.is_abandoned() {
+                        job.fetch(index);
                     }
-                    job.fetch(index);
-                    fetched += 1;
-                }
+                    job.is_abandoned()
+                })
             });
-            if job.is_abandoned() {
+            if stopped {
                 return;
             }
-            self.met(pace, job);
+            self.met(&pace, job);
         }
+        self.remember(&pace);
     }
 
     #[cfg(test)]
