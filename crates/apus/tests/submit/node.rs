@@ -85,7 +85,11 @@ fn agree(said: &str, answer: &Value) -> bool {
         "inconclusive" => result != "duplicate" && result != "orphan",
         "prev-blk-not-found" => result == "orphan",
         unread if unread.contains("Block decode failed") => result == "rejected",
-        refused => result == "rejected" && reason.split(',').next() == Some(refused),
+        refused => {
+            // Versions of Core differ in the first word of a script's failure.
+            let refused = refused.replace("mandatory-script", "block-script");
+            result == "rejected" && reason.split(',').next() == Some(refused.as_str())
+        }
     }
 }
 
