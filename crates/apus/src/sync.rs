@@ -17,7 +17,9 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
-use apus_sync::{COINS, ConnectOptions, HintsInput, Output, OutputKind, Request, Stop, SyncError};
+use apus_sync::{
+    COINS, ConnectOptions, HINTS, HintsInput, Output, OutputKind, Request, Stop, SyncError,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
 use std::io::Write;
@@ -114,6 +116,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
             prevout_threads: args.prevout_threads.into(),
             cache_bytes: memory.cache_bytes,
             store: &open_store,
+            hints_folder: work_path.join(HINTS),
         }),
     };
     let outcome = apus_sync::run(&Request {
@@ -249,7 +252,7 @@ fn expect_sensible(
 
 fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Output { kind, storage: Box::new(DirStorage::new(parent(&path))), name }
+    Output { kind, storage: Arc::new(DirStorage::new(parent(&path))), name }
 }
 
 /// Set by Ctrl-C and by a polite kill; a second one ends the program at once.

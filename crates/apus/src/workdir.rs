@@ -3,7 +3,7 @@
 use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
 use apus_chain::Network;
 use apus_engine::storage::DirStorage;
-use apus_sync::{COINS, LOCK, RECORD, SyncError};
+use apus_sync::{COINS, HINTS, LOCK, RECORD, SyncError};
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -108,11 +108,16 @@ impl WorkFolder {
 
     /// What says that there is progress goes last.
     fn discard_progress(&self) -> Result<(), Failure> {
-        let coins = self.storage.folder().join(COINS);
-        match fs::remove_dir_all(&coins) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io(&coins, error)),
-            _ => Ok(apus_sync::discard_progress(&self.storage)?),
+        for name in [COINS, HINTS] {
+            let path = self.storage.folder().join(name);
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Failure::io(&path, error));
+                }
+                _ => {}
+            }
         }
+        Ok(apus_sync::discard_progress(&self.storage)?)
     }
 
     /// Removes the lock, and the folder if that was all. Somebody may have put something beside;

@@ -27,7 +27,7 @@ pub use outputs::{OutputsOfBlock, walk_outputs};
 pub use progress::{Event, Observer, Phase, Progress, Silent};
 pub use run::{HintsInput, Outcome, Output, OutputKind, Request, Stop, discard_progress, run};
 pub use source::{BlockFetcher, BlockSource, SourceError, Taken};
-pub use workdir::{COINS, LOCK};
+pub use workdir::{COINS, HINTS, LOCK};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

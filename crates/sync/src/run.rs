@@ -13,6 +13,7 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::{HintsInfo, HintsOptions};
 use apus_engine::swiftsync::{CoinTotals, Counts};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -26,11 +27,12 @@ pub enum HintsInput {
 }
 
 /// A file to write.
+#[derive(Clone)]
 pub struct Output {
     /// What.
     pub kind: OutputKind,
     /// The folder.
-    pub storage: Box<dyn Storage>,
+    pub storage: Arc<dyn Storage>,
     /// The file's name in it.
     pub name: String,
 }

@@ -84,7 +84,7 @@ fn is_ours(name: &str) -> bool {
         && [".run", ".part", ".part.tmp"].iter().any(|end| name.ends_with(end));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
     let record = name == RECORD || name.strip_suffix(".tmp") == Some(RECORD);
-    segment || scratch || record || [PLAN, "plan.tmp", LOCK, COINS].contains(&name)
+    segment || scratch || record || [PLAN, "plan.tmp", LOCK, COINS, HINTS].contains(&name)
 }
 
 /// Name of the file by which a run keeps others out of its folder.
@@ -92,6 +92,9 @@ pub const LOCK: &str = "lock";
 
 /// Name of the folder in which a run that connects blocks has its coins.
 pub const COINS: &str = "coins";
+
+/// Name of the folder in which a run without hints works to write some.
+pub const HINTS: &str = "hints";
 
 /// `None` for a file that is not there, or longer than any that a run makes.
 fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
@@ -196,8 +199,8 @@ impl<'a> Workdir<'a> {
 
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {
         for name in self.storage.names().at(self.storage, "")? {
-            // Coins are a folder, which is nobody's business here.
-            if is_ours(&name) && name != COINS && which(&name) {
+            // Folders are nobody's business here.
+            if is_ours(&name) && ![COINS, HINTS].contains(&&*name) && which(&name) {
                 self.storage.remove(&name).at(self.storage, &name)?;
             }
         }

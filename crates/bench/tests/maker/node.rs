@@ -6,7 +6,7 @@ use apus_chain::{Network, Params};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
-use apus_sync::{HintsInput, Outcome, Request, Silent};
+use apus_sync::{HintsInput, Outcome, Request, Silent, Stop};
 use apus_testkit::bitcoind::Bitcoind;
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -62,9 +62,10 @@ fn outcome(chain: &Chain) -> Outcome {
     apus_sync::run(&Request {
         params: Params::of(Network::Regtest),
         blocksdir: chain.path().join("blocks"),
-        hints: HintsInput::File(hints, HintsOptions::default()),
+        hints: Some(HintsInput::File(hints, HintsOptions::default())),
         aggregate: AggregateKind::Sha256,
-        stop_height: Some(chain.manifest.height),
+        connect: None,
+        stop: Stop::At(chain.manifest.height),
         threads: 2,
         memory_bytes: 64 << 20,
         segment_bytes: None,
@@ -97,7 +98,7 @@ fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coin
         assert_eq!(said.txouts, chain.manifest.coins);
         assert_eq!(said.total_amount.to_sat(), chain.manifest.total_amount_sat);
         let found = outcome(&chain);
-        assert_eq!(display(&found.verdict.muhash), said.muhash);
+        assert_eq!(display(&found.muhash), said.muhash);
         assert_eq!(display(&found.hash_serialized_3), said.hash_serialized_3);
     }
 }

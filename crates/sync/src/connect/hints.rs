@@ -2,22 +2,56 @@
 //!
 //! The set is known by now, so it serves as hints for itself, in the form of a snapshot; SwiftSync
 //! takes the blocks in any order, proves once more that these coins are the right ones, and leaves
-//! the hintsfile behind.
+//! the hintsfile behind. The pass has a work folder of its own, inside this run's.
 
-use super::ConnectOptions;
+use super::coins::store_records;
+use super::{ConnectOptions, write_draft_error};
+use crate::coins::{Sinks, put_set};
 use crate::error::SyncError;
-use crate::run::{OutputKind, Request};
-use apus_chain::Height;
+use crate::run::{HintsInput, Output, OutputKind, Request, Stop, run};
+use crate::sink::{SetInfo, SnapshotSink};
+use apus_chain::UtxoSetHash;
+use apus_engine::storage::{DirStorage, Storage};
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::utxo::CoinsStore;
+use std::fs;
 
-/// Writes the hintsfiles that `request` asks for.
+/// Name of the set's file.
+const SET: &str = "set.dat";
+
+/// Writes the hintsfiles that `request` asks for, of the set in `store`.
 pub(super) fn write(
     request: &Request<'_>,
-    _options: &ConnectOptions<'_>,
-    _stop: Height,
-    _hash_serialized_3: &[u8; 32],
+    options: &ConnectOptions<'_>,
+    store: &dyn CoinsStore,
+    set: SetInfo,
+    known: &[u8; 32],
 ) -> Result<(), SyncError> {
-    match request.outputs.iter().any(|output| output.kind == OutputKind::Hints) {
-        false => Ok(()),
-        true => Err(SyncError::NothingToConnect),
+    let outputs = request.outputs.iter().filter(|output| output.kind == OutputKind::Hints);
+    let outputs: Vec<Output> = outputs.cloned().collect();
+    if outputs.is_empty() {
+        return Ok(());
     }
+    let work = options.hints_folder.join("work");
+    fs::create_dir_all(&work).map_err(|error| write_draft_error(&work, error))?;
+    let folder = DirStorage::new(&options.hints_folder);
+    // One of an earlier start may be whole or not; it is the same set in any case.
+    folder.remove(SET).map_err(|error| write_draft_error(&options.hints_folder, error))?;
+    let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, set)?)];
+    put_set(request, set, sinks, None, 0, |each| store_records(store, each))?;
+    let outcome = run(&Request {
+        hints: Some(HintsInput::Snapshot(options.hints_folder.join(SET))),
+        aggregate: AggregateKind::Sha256,
+        connect: None,
+        stop: Stop::AtHints,
+        workdir: &DirStorage::new(&work),
+        outputs: &outputs,
+        blocksdir: request.blocksdir.clone(),
+        ..*request
+    })?;
+    if outcome.hash_serialized_3 != *known {
+        let (found, known) = (UtxoSetHash(outcome.hash_serialized_3), UtxoSetHash(*known));
+        return Err(SyncError::HintsOfSet { found, known });
+    }
+    Ok(())
 }

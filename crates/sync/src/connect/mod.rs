@@ -34,6 +34,7 @@ use apus_engine::utxo::{
     Flush, PreparedBlock, StoreError, Totals,
 };
 use record::{At, Identity};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -53,7 +54,7 @@ const UNDO_BLOCKS: Height = 1008;
 pub type OpenStore<'a> = dyn Fn() -> Result<Arc<dyn CoinsStore>, StoreError> + Sync + 'a;
 
 /// How blocks are connected.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct ConnectOptions<'a> {
     /// The block up to which scripts are taken for valid, under Core's conditions; none where all
     /// are to be run.
@@ -64,6 +65,9 @@ pub struct ConnectOptions<'a> {
     pub cache_bytes: u64,
     /// Opens the folder of this run's coins, which goes with its progress.
     pub store: &'a OpenStore<'a>,
+    /// Where a second pass over the blocks works, which is there if hints are to be written. Goes
+    /// with the progress, too.
+    pub hints_folder: PathBuf,
 }
 
 /// Which scripts of connected blocks were run.
@@ -115,9 +119,9 @@ pub(crate) fn run(
     let (end, from) = (connecting.end, connecting.record.identity.from);
     let stop_hash = connecting.state.tip().hash;
     let store = connecting.state.into_store();
-    let (hash_serialized_3, muhash, coins) = write_set(request, &*store, stop_hash, &totals)?;
-    drop(store);
-    hints::write(request, options, end, &hash_serialized_3)?;
+    let set = SetInfo { network: request.params.network, base: stop_hash, coins: totals.coins };
+    let (hash_serialized_3, muhash, coins) = write_set(request, &*store, set)?;
+    hints::write(request, options, &*store, set, &hash_serialized_3)?;
     Ok(Outcome {
         stop_height: end,
         stop_hash,
@@ -424,10 +428,8 @@ fn put_group(
 fn write_set(
     request: &Request<'_>,
     store: &dyn CoinsStore,
-    base: BlockHash,
-    totals: &Totals,
+    set: SetInfo,
 ) -> Result<([u8; 32], [u8; 32], CoinTotals), SyncError> {
-    let set = SetInfo { network: request.params.network, base, coins: totals.coins };
     let mut sinks: Sinks<'_> = Vec::new();
     for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
         sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, set)?));
@@ -444,6 +446,10 @@ fn write_set(
         bogosize: stats.bogosize,
     };
     Ok((hash_serialized_3, muhash, coins))
+}
+
+fn write_draft_error(path: &Path, error: std::io::Error) -> SyncError {
+    SyncError::Storage { file: path.display().to_string(), error }
 }
 
 impl From<ChainstateError> for SyncError {

@@ -5,7 +5,7 @@ use apus_engine::storage::{Storage, StorageFile};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
 use apus_sync::{
-    Event, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, SyncError,
+    Event, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Stop, SyncError,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, UtxoSet, hints, utxo_set};
@@ -65,9 +65,9 @@ impl Truth {
         assert_eq!(outcome.stop_height, self.stop);
         assert_eq!(outcome.stop_hash.to_string(), self.stop_hash);
         assert_eq!(display(&outcome.hash_serialized_3), self.hash_serialized_3);
-        assert_eq!(display(&outcome.verdict.muhash), self.muhash);
-        assert_eq!(outcome.verdict.coins.coins, self.coins);
-        assert_eq!(outcome.verdict.coins.amount, u128::from(self.amount));
+        assert_eq!(display(&outcome.muhash), self.muhash);
+        assert_eq!(outcome.coins.coins, self.coins);
+        assert_eq!(outcome.coins.amount, u128::from(self.amount));
         let files = files(out);
         assert_eq!(files.keys().collect::<Vec<_>>(), [SET, HINTS], "drafts stay behind");
         self.check_files(&files);
@@ -223,7 +223,7 @@ impl Job {
     ) -> Result<Outcome, SyncError> {
         let output = |kind, name: &str| Output {
             kind,
-            storage: Box::new(out.clone()),
+            storage: std::sync::Arc::new(out.clone()),
             name: name.to_owned(),
         };
         let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
@@ -232,9 +232,10 @@ impl Job {
         apus_sync::run(&Request {
             params: self.params,
             blocksdir: self.blocksdir.clone(),
-            hints: self.hints.clone(),
+            hints: Some(self.hints.clone()),
             aggregate: self.aggregate,
-            stop_height: self.stop_height,
+            connect: None,
+            stop: self.stop_height.map_or(Stop::AtHints, Stop::At),
             threads: self.threads,
             memory_bytes: self.memory_bytes,
             segment_bytes: self.segment_bytes,

@@ -72,9 +72,9 @@ fn the_outcome_tells_the_circumstances() {
     assert!(outcome.enough_work, "regtest asks for none");
     assert!(!outcome.in_assumeutxo_table);
     assert_eq!(outcome.hints.unwrap().coins, world.truth.coins);
-    assert_eq!(outcome.verdict.counts.blocks, u64::from(world.truth.stop));
+    assert_eq!(outcome.counts.blocks, u64::from(world.truth.stop));
     let transactions: usize = world.chain[1..].iter().map(|block| block.txdata.len()).sum();
-    assert_eq!(outcome.verdict.counts.transactions, transactions as u64);
+    assert_eq!(outcome.counts.transactions, transactions as u64);
 
     let phases = [Phase::Headers, Phase::Hints, Phase::Blocks, Phase::Coins];
     let started = events.all().into_iter().filter_map(|event| match event {
