@@ -115,6 +115,7 @@ impl Fetching {
     /// # Panics
     /// When nothing of that index is wanted.
     pub fn take(&mut self, index: usize) -> Result<Option<CoinBytes>, StoreError> {
+        assert!(index < self.len(), "input {index} of {} that are wanted", self.len());
         if index < self.next {
             return self.job.look_up(index);
         }

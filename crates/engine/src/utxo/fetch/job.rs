@@ -30,8 +30,9 @@ struct Alone(AtomicUsize);
 pub(super) struct Job {
     view: Arc<dyn CoinsView>,
     pub(super) wanted: Vec<OutPoint>,
-    /// As long as `wanted`, or empty where one thread does everything.
-    found: Vec<OnceLock<Found>>,
+    /// As long as `wanted`. Made by the first thread that fetches something for another: while the
+    /// taking thread is alone it needs no room, which would cost it more than all else here.
+    found: OnceLock<Vec<OnceLock<Found>>>,
     /// The first input that nobody has claimed, or anything beyond the last.
     unclaimed: Alone,
     abandoned: AtomicBool,
@@ -42,11 +43,10 @@ pub(super) struct Job {
 impl Job {
     /// A job for many threads.
     pub(super) fn shared(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Self {
-        let found = wanted.iter().map(|_| OnceLock::new()).collect();
         Self {
             view,
             wanted,
-            found,
+            found: OnceLock::new(),
             unclaimed: Alone(AtomicUsize::new(0)),
             abandoned: AtomicBool::new(false),
             helpers: AtomicUsize::new(0),
@@ -55,14 +55,14 @@ impl Job {
 
     /// A job for one thread, which has claimed everything.
     pub(super) fn unshared(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Self {
-        Self {
-            view,
-            found: Vec::new(),
-            unclaimed: Alone(AtomicUsize::new(wanted.len())),
-            wanted,
-            abandoned: AtomicBool::new(false),
-            helpers: AtomicUsize::new(0),
-        }
+        let inputs = wanted.len();
+        Self { unclaimed: Alone(AtomicUsize::new(inputs)), ..Self::shared(view, wanted) }
+    }
+
+    /// The place for the result of an input.
+    fn slot(&self, index: usize) -> &OnceLock<Found> {
+        let slots = || self.wanted.iter().map(|_| OnceLock::new()).collect();
+        &self.found.get_or_init(slots)[index]
     }
 
     /// How many inputs nobody has claimed.
@@ -91,14 +91,14 @@ impl Job {
         // What a view leaves broken behind a panic is its own: nothing of this job is changed.
         let found = catch_unwind(AssertUnwindSafe(|| self.look_up(index).map_err(Box::new)))
             .unwrap_or_else(|panic| Err(Box::new(panicked(&*panic))));
-        let set = self.found[index].set(found);
+        let set = self.slot(index).set(found);
         debug_assert!(set.is_ok(), "an input has one owner");
     }
 
     /// The result of an input, if it is there.
     #[inline]
     pub(super) fn found(&self, index: usize) -> Option<Result<Option<CoinBytes>, StoreError>> {
-        self.found[index].get().map(given)
+        self.found.get()?[index].get().map(given)
     }
 
     /// Waits for an input that another thread has claimed.
@@ -109,7 +109,7 @@ impl Job {
             }
             hint::spin_loop();
         }
-        given(self.found[index].wait())
+        given(self.slot(index).wait())
     }
 
     /// Nothing more is to be looked up.

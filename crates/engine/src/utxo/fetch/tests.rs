@@ -5,6 +5,7 @@ use apus_chain::{CoinRef, Txid};
 use apus_testkit::rng::Rng;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -248,6 +249,17 @@ fn a_fetching_that_is_dropped_stops_and_lets_go_of_its_view() {
     assert_eq!(gate.answered.load(Ordering::SeqCst), 4, "look-ups that were under way");
     assert_eq!(Arc::strong_count(&gate), 1);
     assert_eq!(fetcher.pool.open(), 0);
+}
+
+#[test]
+fn what_is_not_wanted_cannot_be_taken() {
+    for threads in [0, 1] {
+        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        let mut fetching = fetcher.start(Counting::new(3, None), outpoints(0..3));
+        assert_eq!(text(&fetching.take(2)), text(&answer(2)));
+        let taken = catch_unwind(AssertUnwindSafe(|| fetching.take(3)));
+        assert!(taken.is_err());
+    }
 }
 
 #[test]
