@@ -373,10 +373,14 @@ impl Chainstate {
         let held = self.undo.iter().rposition(|record| record.block == id);
         let bytes = match held {
             Some(at) => self.undo[at].bytes.clone(),
-            None => self.store.undo(&id.hash)?.ok_or_else(|| ChainstateError::Undo {
-                block: id,
-                what: "is not there".to_owned(),
-            })?,
+            None => {
+                // It may be on its way to the store.
+                self.finish_flush()?;
+                self.store.undo(&id.hash)?.ok_or_else(|| ChainstateError::Undo {
+                    block: id,
+                    what: "is not there".to_owned(),
+                })?
+            }
         };
         let delta =
             undo_delta(block, &bytes).map_err(|what| ChainstateError::Undo { block: id, what })?;
