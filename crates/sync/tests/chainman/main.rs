@@ -6,5 +6,6 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod desk;
+mod durable;
 mod node;
 mod streams;

@@ -1,0 +1,60 @@
+//! The order in which things become durable: blocks before the coins that rely on them.
+
+use apus_chain::{Network, Params};
+use apus_engine::utxo::store::{CoinsStore, MemoryStore};
+use apus_engine::utxo::{Chainstate, ChainstateOptions};
+use apus_sync::chainman::{
+    ChainManager, ChainManagerError, LogSync, Outcome, Resumed, TipCoins, ValidatedCoins,
+};
+use apus_testkit::chain::{ChainBuilder, Shape};
+use apus_testkit::storage::CrashStorage;
+use bitcoin::consensus::serialize;
+use std::sync::Arc;
+
+/// A manager whose coins go to `store` after every block.
+fn open(
+    storage: &CrashStorage,
+    store: &Arc<MemoryStore>,
+) -> Result<(ChainManager, Resumed), ChainManagerError> {
+    let params = Params::of(Network::Regtest);
+    let coins = |log: LogSync| {
+        let options = ChainstateOptions { cache_bytes: 1, prevout_threads: 0, scripts: None };
+        let store = log.before(Arc::clone(store) as Arc<dyn CoinsStore>);
+        let state = Chainstate::open(params, store, options).unwrap();
+        Ok::<_, ChainManagerError>(Box::new(ValidatedCoins::new(state, false)) as Box<dyn TipCoins>)
+    };
+    ChainManager::open(params, Arc::new(storage.clone()), None, coins)
+}
+
+#[test]
+fn coins_are_never_at_a_block_that_the_log_lacks() {
+    let (storage, store) = (CrashStorage::new(), Arc::new(MemoryStore::new()));
+    let mut builder = ChainBuilder::new(5);
+    let (mut manager, _) = open(&storage, &store).unwrap();
+    let mut fork = builder.tip();
+    for number in 0..60 {
+        if number % 9 == 8 {
+            // Back by some blocks, so that the coins go down and up again.
+            builder.set_tip(fork);
+        }
+        if number % 9 == 5 {
+            fork = builder.tip();
+        }
+        let block = builder.random_block(Shape::default());
+        let outcome = manager.submit(serialize(&block)).unwrap().outcome;
+        assert!(matches!(outcome, Outcome::Accepted | Outcome::Inconclusive), "{outcome:?}");
+        if number % 7 == 0 {
+            // The power goes; what the store was told stays.
+            let tip = manager.tip();
+            drop(manager);
+            assert!(open(&storage.durable_image(), &store).is_ok(), "after block {number}");
+            manager = open(&storage, &store).unwrap().0;
+            assert_eq!(manager.tip(), tip);
+        }
+    }
+    manager.close().unwrap();
+    let tip = store.tip().unwrap().unwrap();
+    assert!(tip.height > 20);
+    let (manager, resumed) = open(&storage, &store).unwrap();
+    assert_eq!((manager.tip(), resumed.torn_bytes), (tip, 0));
+}
