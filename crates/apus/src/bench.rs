@@ -1,8 +1,9 @@
-//! `apus bench`: a chain to measure with, the machine's floor, and runs side by side.
+//! `apus bench`: a chain to measure with, the machine's floor, fetching, and runs side by side.
 
 mod chain;
 mod common;
 mod floor;
+mod prevouts;
 mod run;
 
 use crate::failure::Failure;
@@ -20,6 +21,8 @@ enum BenchCommand {
     Chain(chain::ChainArgs),
     /// Measure the limits of this machine, and the least time a chain can take on it
     Floor(floor::FloorArgs),
+    /// Measure what fetching the coins of a block on several threads gains
+    Prevouts(prevouts::PrevoutsArgs),
     /// Measure Apus, beside Bitcoin Core if wanted, and print ratios
     Run(run::RunArgs),
 }
@@ -28,6 +31,7 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
     match &args.command {
         BenchCommand::Chain(args) => chain::command(args),
         BenchCommand::Floor(args) => floor::command(args),
+        BenchCommand::Prevouts(args) => prevouts::command(args),
         BenchCommand::Run(args) => run::command(args),
     }
 }

@@ -3,6 +3,7 @@
 //! - [`maker`]: a regtest chain shaped after the real one, valid under every rule, from a seed.
 //! - [`manifest`]: what such a chain is, in a file beside its blocks.
 //! - [`floor`]: the limits of the machine at hand, and from them the least time a chain can take.
+//! - [`prevouts`]: what fetching the coins of a block on several threads gains.
 //! - [`run`]: runs of Apus and of Bitcoin Core on the same blocks, interleaved, with ratios.
 //! - [`plot`]: height over time and ratios between runs, as pictures.
 //!
@@ -12,4 +13,5 @@ pub mod floor;
 pub mod maker;
 pub mod manifest;
 pub mod plot;
+pub mod prevouts;
 pub mod run;

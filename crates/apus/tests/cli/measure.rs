@@ -8,7 +8,7 @@ use std::fs;
 #[test]
 fn commands_that_measure_show_examples() {
     let desk = Desk::empty();
-    for command in ["bench floor", "bench run"] {
+    for command in ["bench floor", "bench prevouts", "bench run"] {
         let example = format!("apus {command} ");
         let ended = desk.apus(&format!("{command} --help")).succeeds();
         ended.says(&["Examples:\n", &example]);
@@ -92,6 +92,21 @@ fn a_machine_has_limits_without_a_chain() {
 }
 
 #[test]
+fn fetching_is_measured_with_and_without_threads() {
+    let desk = Desk::empty();
+    let line = "bench prevouts --latency 0,100us --threads 2 --inputs 30 --coins 100 --rounds 1 \
+                --json prevouts.json";
+    desk.apus(line).succeeds().says(&["a plain loop", "off", "100 us", "times faster"]);
+    let latencies = &desk.json("prevouts.json")["latencies"];
+    let threads = |at: usize| -> Vec<Value> {
+        let measured = latencies[at]["measured"].as_array().unwrap();
+        measured.iter().map(|with| with["threads"].clone()).collect()
+    };
+    assert_eq!(threads(0), [Value::Null, 0.into(), 2.into()]);
+    assert_eq!(threads(1), [Value::from(0), 2.into()]);
+}
+
+#[test]
 fn mistakes_are_told_before_anything_is_made() {
     let desk = Desk::empty();
     desk.write("file", b"");
@@ -108,6 +123,9 @@ fn mistakes_are_told_before_anything_is_made() {
         ("bench run --profile slow", &["quick, full"]),
         ("bench run --aggregate xor", &["none, sha256, muhash"]),
         ("bench run --par 1,x", &["--par"]),
+        ("bench prevouts --latency 5", &["us, ms or s"]),
+        ("bench prevouts --latency 11s", &["up to 10s"]),
+        ("bench prevouts --threads 1025", &["--threads"]),
         ("bench floor --blocksdir .", &["--hints"]),
         ("bench floor --chain-dir gone", &["gone holds no generated chain"]),
         ("bench floor --chain-dir . --blocksdir . --hints file", &["--chain-dir"]),

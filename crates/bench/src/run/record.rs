@@ -153,6 +153,7 @@ pub struct Scaling {
 mod tests {
     use super::*;
     use crate::floor::Floor;
+    use crate::prevouts;
     use crate::run::testing::record;
     use serde_json::Value;
     use std::collections::BTreeSet;
@@ -185,6 +186,7 @@ mod tests {
         let mut found = BTreeSet::new();
         keys(&serde_json::to_value(&record).unwrap(), &mut found);
         keys(&serde_json::to_value(&floor).unwrap(), &mut found);
+        keys(&serde_json::to_value(prevouts::small()).unwrap(), &mut found);
         assert!(found.len() > 90, "{found:?}");
         for key in found {
             assert!(page.contains(&format!("`{key}`")), "docs/formats/bench.md lacks `{key}`");

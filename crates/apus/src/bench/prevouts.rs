@@ -1,0 +1,106 @@
+//! `apus bench prevouts`: what fetching a block's coins on several threads gains.
+
+use super::common::write_json;
+use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
+use crate::print;
+use crate::sync::watch_signals;
+use apus_bench::prevouts::{self, CoinsPlace, MadeUpCoins, Plan, PrevoutsError};
+use apus_bench::run::Machine;
+use apus_engine::utxo::CoinsView;
+use clap::Args;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PREVOUTS_EXAMPLES: &str = "\
+Examples:
+  What threads gain, from a map in memory to a server far away; some minutes:
+    apus bench prevouts
+
+  Eight threads and a disk, for other programs:
+    apus bench prevouts --latency 500us --threads 8 --rounds 5 --json prevouts.json
+
+The thread that takes the coins does nothing else here, so this is the most that there is to gain.";
+
+#[derive(Args)]
+#[command(after_help = PREVOUTS_EXAMPLES)]
+pub(crate) struct PrevoutsArgs {
+    /// How long each look-up waits before it answers: 0, or a number with us, ms or s; several with
+    /// commas between
+    #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "0,50us,500us,5ms")]
+    latency: Vec<Latency>,
+
+    /// Numbers of threads beside the one that takes the coins; 0 is measured in any case
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,4,8,16,64", value_parser = clap::value_parser!(u16).range(0..=1024))]
+    threads: Vec<u16>,
+
+    /// Inputs of a block
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    inputs: u32,
+
+    /// Coins to choose from
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    coins: u32,
+
+    /// Rounds: how often each is measured
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// A time to wait.
+#[derive(Clone, Copy)]
+struct Latency(Duration);
+
+/// More than any disk or server takes.
+const LATENCY_MAX: Duration = Duration::from_secs(10);
+
+impl FromStr for Latency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let units = [("us", 1u64), ("ms", 1000), ("s", 1_000_000)];
+        let unit = units.iter().find_map(|(unit, us)| Some((text.strip_suffix(unit)?, us)));
+        let us = match unit {
+            Some((number, us)) => number.parse::<u64>().ok().and_then(|n| n.checked_mul(*us)),
+            None => (text == "0").then_some(0),
+        };
+        let latency = us.map(Duration::from_micros).filter(|latency| *latency <= LATENCY_MAX);
+        latency.map(Self).ok_or_else(|| "not 0 or a number with us, ms or s, up to 10s".to_owned())
+    }
+}
+
+impl From<PrevoutsError> for Failure {
+    fn from(error: PrevoutsError) -> Self {
+        let code = match error {
+            PrevoutsError::Threads { .. } | PrevoutsError::Store(_) => IO,
+            PrevoutsError::Wrong { .. } => INVALID,
+            PrevoutsError::Interrupted => INTERRUPTED,
+        };
+        Self { code, message: error.to_string() }
+    }
+}
+
+pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), Failure> {
+    // Asked before anything here makes a load of its own.
+    let machine = Machine::here();
+    let interrupt = watch_signals()?;
+    let plan = Plan {
+        place: CoinsPlace::Memory,
+        coins: args.coins,
+        inputs: args.inputs,
+        latencies: args.latency.iter().map(|latency| latency.0).collect(),
+        threads: args.threads.iter().map(|&threads| threads.into()).collect(),
+        rounds: args.rounds,
+    };
+    let view: Arc<dyn CoinsView> = Arc::new(MadeUpCoins::new(args.coins));
+    let prevouts = prevouts::measure(&plan, machine, &view, &interrupt)?;
+    if let Some(path) = &args.json {
+        write_json(path, &prevouts)?;
+    }
+    print::result(prevouts::table(&prevouts).text())
+}

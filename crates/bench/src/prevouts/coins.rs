@@ -1,0 +1,80 @@
+//! [`MadeUpCoins`]: coins that follow from their number, in a map, behind a time to wait.
+
+use apus_chain::{CoinRef, OutPoint, Txid};
+use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// A map of coins.
+pub struct MadeUpCoins(HashMap<OutPoint, CoinBytes>);
+
+impl MadeUpCoins {
+    /// Those with numbers below `count`.
+    pub fn new(count: u32) -> Self {
+        Self((0..count).map(|number| (outpoint(number), coin(number))).collect())
+    }
+}
+
+impl CoinsView for MadeUpCoins {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        Ok(self.0.get(outpoint).cloned())
+    }
+}
+
+/// Where the coin with a number is.
+pub(super) fn outpoint(number: u32) -> OutPoint {
+    let mut txid = [0; 32];
+    let mut state = u64::from(number);
+    for word in txid.chunks_exact_mut(8) {
+        word.copy_from_slice(&scrambled(&mut state).to_le_bytes());
+    }
+    OutPoint { txid: Txid(txid), vout: number % 4 }
+}
+
+/// The coin with a number, as common ones are.
+pub(super) fn coin(number: u32) -> CoinBytes {
+    let mut script = [0x51; 34];
+    script[..4].copy_from_slice(&number.to_le_bytes());
+    let amount = u64::from(number) * 1000;
+    CoinBytes::new(CoinRef { height: number % 1_000_000, coinbase: false, amount, script: &script })
+}
+
+/// The next number of SplitMix64: different states give different ones.
+pub(super) fn scrambled(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Another view, each of whose look-ups waits first. Several threads wait side by side.
+pub(super) struct Late {
+    pub(super) view: Arc<dyn CoinsView>,
+    pub(super) latency: Duration,
+}
+
+impl CoinsView for Late {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        thread::sleep(self.latency);
+        self.view.coin(outpoint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_coin_of_its_own() {
+        let coins = MadeUpCoins::new(1000);
+        assert_eq!(coins.0.len(), 1000);
+        let late = Late { view: Arc::new(coins), latency: Duration::from_nanos(1) };
+        for number in 0..1000 {
+            assert_eq!(late.coin(&outpoint(number)).unwrap(), Some(coin(number)));
+        }
+        assert_eq!(late.coin(&outpoint(1000)).unwrap(), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! [`measure`]: blocks, fetched in turn with each number of threads.
+//!
+//! All numbers of threads have their turn with a block before any has the next, and each block has
+//! inputs that no turn before had, so that none finds the caches of the processor filled by another.
+
+use super::coins::{Late, coin, outpoint, scrambled};
+use super::{AtLatency, CoinsPlace, Prevouts, VERSION, WithThreads};
+use crate::run::{Machine, Spread};
+use apus_chain::OutPoint;
+use apus_engine::utxo::fetch::PrevoutFetcher;
+use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A round of less time has several blocks.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// About what a look-up takes that does not wait, and what a sleep takes beyond its time.
+const LOOK_UP: Duration = Duration::from_nanos(200);
+const OVERSLEPT: Duration = Duration::from_micros(60);
+
+/// Inputs of the blocks that come before those measured.
+const FIRST_INPUTS: u32 = 200;
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Where the coins are.
+    pub place: CoinsPlace,
+    /// Coins there are: those with numbers below.
+    pub coins: u32,
+    /// Inputs of a block.
+    pub inputs: u32,
+    /// Times that look-ups wait.
+    pub latencies: Vec<Duration>,
+    /// Numbers of threads. Zero is measured in any case.
+    pub threads: Vec<usize>,
+    /// How often.
+    pub rounds: u32,
+}
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum PrevoutsError {
+    /// Threads could not be started.
+    #[error("cannot start {threads} threads: {error}: ask for fewer with --threads")]
+    Threads {
+        /// How many.
+        threads: usize,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A look-up failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another coin came back than was put there.
+    #[error("coin {outpoint} came back as {found:?}: the store or the fetcher is broken")]
+    Wrong {
+        /// Which one.
+        outpoint: OutPoint,
+        /// What came back.
+        found: Option<CoinBytes>,
+    },
+    /// Somebody asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// One way to get the coins of a block, and how long it took in each round.
+struct Turn {
+    /// None asks the view in a plain loop.
+    fetcher: Option<PrevoutFetcher>,
+    took: Duration,
+    rounds_ms: Vec<f64>,
+}
+
+/// Measures with coins that are in `view`.
+pub fn measure(
+    plan: &Plan,
+    machine: Machine,
+    view: &Arc<dyn CoinsView>,
+    interrupt: &AtomicBool,
+) -> Result<Prevouts, PrevoutsError> {
+    let mut blocks = Blocks { coins: plan.coins, state: 0 };
+    let mut latencies = Vec::new();
+    for &latency in &plan.latencies {
+        let view: Arc<dyn CoinsView> = match latency {
+            Duration::ZERO => Arc::clone(view),
+            latency => Arc::new(Late { view: Arc::clone(view), latency }),
+        };
+        latencies.push(at_latency(plan, latency, &view, &mut blocks, interrupt)?);
+    }
+    Ok(Prevouts {
+        version: VERSION,
+        machine,
+        place: plan.place,
+        coins: plan.coins,
+        inputs: plan.inputs,
+        rounds: plan.rounds,
+        latencies,
+    })
+}
+
+fn at_latency(
+    plan: &Plan,
+    latency: Duration,
+    view: &Arc<dyn CoinsView>,
+    blocks: &mut Blocks,
+    interrupt: &AtomicBool,
+) -> Result<AtLatency, PrevoutsError> {
+    let mut turns = turns(plan, latency)?;
+    // Threads learn how slow look-ups are, as they have after the first block of a run.
+    for turn in &mut turns {
+        let (first, _) = blocks.next(FIRST_INPUTS.min(plan.inputs));
+        turn.fetch(view, first)?;
+    }
+    let count = blocks_of_round(plan.inputs, latency);
+    for round in 0..plan.rounds {
+        turns.iter_mut().for_each(|turn| turn.took = Duration::ZERO);
+        for _ in 0..count {
+            for turn in &mut turns {
+                if interrupt.load(Ordering::Relaxed) {
+                    return Err(PrevoutsError::Interrupted);
+                }
+                let (wanted, numbers) = blocks.next(plan.inputs);
+                let (coins, took) = turn.fetch(view, wanted)?;
+                check(&numbers, &coins)?;
+                turn.took += took;
+            }
+        }
+        for turn in &mut turns {
+            turn.rounds_ms.push(turn.took.as_secs_f64() * 1e3 / f64::from(count));
+        }
+        if round + 1 < plan.rounds {
+            turns.reverse();
+        }
+    }
+    turns.sort_by_key(|turn| turn.fetcher.as_ref().map(PrevoutFetcher::threads));
+    let latency_us = latency.as_micros() as u64;
+    Ok(AtLatency { latency_us, blocks: count, measured: compared(&turns) })
+}
+
+/// Everything to be compared. Beside look-ups that wait nothing shows what the plain loop takes.
+fn turns(plan: &Plan, latency: Duration) -> Result<Vec<Turn>, PrevoutsError> {
+    let mut numbers = plan.threads.clone();
+    numbers.push(0);
+    numbers.sort_unstable();
+    numbers.dedup();
+    let fetcher = |threads| {
+        PrevoutFetcher::new(threads).map_err(|error| PrevoutsError::Threads { threads, error })
+    };
+    let fetchers: Result<Vec<_>, _> = numbers.into_iter().map(|n| fetcher(n).map(Some)).collect();
+    let plain = latency.is_zero().then_some(None);
+    let all = plain.into_iter().chain(fetchers?);
+    let turn = |fetcher| Turn { fetcher, took: Duration::ZERO, rounds_ms: Vec::new() };
+    Ok(all.map(turn).collect())
+}
+
+fn blocks_of_round(inputs: u32, latency: Duration) -> u32 {
+    let look_up = if latency.is_zero() { LOOK_UP } else { latency + OVERSLEPT };
+    let block = look_up * inputs;
+    (ROUND.as_nanos() / block.as_nanos().max(1)).clamp(1, 1000) as u32
+}
+
+impl Turn {
+    /// Gets the coins of a block, and says how long that took.
+    fn fetch(
+        &self,
+        view: &Arc<dyn CoinsView>,
+        wanted: Vec<OutPoint>,
+    ) -> Result<(Vec<Option<CoinBytes>>, Duration), StoreError> {
+        let mut coins = Vec::with_capacity(wanted.len());
+        let started;
+        if let Some(fetcher) = &self.fetcher {
+            let inputs = wanted.len();
+            started = Instant::now();
+            let mut fetching = fetcher.start(Arc::clone(view), wanted);
+            for index in 0..inputs {
+                coins.push(fetching.take(index)?);
+            }
+        } else {
+            started = Instant::now();
+            for outpoint in &wanted {
+                coins.push(view.coin(outpoint)?);
+            }
+        }
+        Ok((coins, started.elapsed()))
+    }
+}
+
+/// Blocks without end.
+struct Blocks {
+    coins: u32,
+    state: u64,
+}
+
+impl Blocks {
+    /// Inputs chosen by chance, and the numbers of their coins.
+    fn next(&mut self, inputs: u32) -> (Vec<OutPoint>, Vec<u32>) {
+        let mut number = || {
+            let chance = scrambled(&mut self.state);
+            ((u128::from(chance) * u128::from(self.coins)) >> 64) as u32
+        };
+        let numbers: Vec<u32> = (0..inputs).map(|_| number()).collect();
+        (numbers.iter().map(|&number| outpoint(number)).collect(), numbers)
+    }
+}
+
+fn check(numbers: &[u32], coins: &[Option<CoinBytes>]) -> Result<(), PrevoutsError> {
+    for (&number, found) in numbers.iter().zip(coins) {
+        if found.as_ref() != Some(&coin(number)) {
+            let found = found.clone();
+            return Err(PrevoutsError::Wrong { outpoint: outpoint(number), found });
+        }
+    }
+    Ok(())
+}
+
+fn compared(turns: &[Turn]) -> Vec<WithThreads> {
+    let threads = |turn: &Turn| turn.fetcher.as_ref().map(PrevoutFetcher::threads);
+    let off = turns.iter().find(|turn| threads(turn) == Some(0));
+    let measured = |turn: &Turn| {
+        let block_ms = Spread::of(&turn.rounds_ms)?;
+        let times_faster = off.and_then(|off| ratio(&off.rounds_ms, &turn.rounds_ms));
+        Some(WithThreads { threads: threads(turn), block_ms, times_faster })
+    };
+    turns.iter().filter_map(measured).collect()
+}
+
+/// How many times faster `this` is than `other`.
+fn ratio(other: &[f64], this: &[f64]) -> Option<Spread> {
+    let rounds: Vec<f64> = other.iter().zip(this).map(|(other, this)| other / this).collect();
+    let Spread { min, max, .. } = Spread::of(&rounds)?;
+    let median = Spread::of(other)?.median / Spread::of(this)?.median;
+    // Medians may be of different rounds, so their ratio can lie outside of any round's.
+    Some(Spread { median, min: min.min(median), max: max.max(median) })
+}

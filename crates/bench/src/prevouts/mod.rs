@@ -1,0 +1,156 @@
+//! `apus bench prevouts`: what fetching a block's coins on several threads gains.
+//!
+//! A block is some thousand inputs that spend coins of a made-up set, chosen by chance. Its coins
+//! are fetched as a connecting thread would take them, one after the other, with different numbers
+//! of threads beside it, and with look-ups that wait for different times before they answer, as a
+//! disk or a server lets one wait. The connecting thread does nothing else, so this is the most
+//! that can be gained; what a whole run gains is measured by running it.
+//!
+//! Every coin that comes back is compared with the one that was put there.
+
+mod coins;
+mod measure;
+mod tables;
+
+pub use coins::MadeUpCoins;
+pub use measure::{Plan, PrevoutsError, measure};
+pub use tables::table;
+
+use crate::run::{Machine, Spread};
+use serde::{Deserialize, Serialize};
+
+/// Version of the JSON form. New fields do not change it; another meaning of one does.
+pub const VERSION: u32 = 1;
+
+/// What `apus bench prevouts` found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prevouts {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Where.
+    pub machine: Machine,
+    /// Where coins are.
+    pub place: CoinsPlace,
+    /// How many there are.
+    pub coins: u32,
+    /// Inputs of a block.
+    pub inputs: u32,
+    /// How often each was measured; all of them once, then again in the reverse order.
+    pub rounds: u32,
+    /// For each time that a look-up waits.
+    pub latencies: Vec<AtLatency>,
+}
+
+/// Where coins are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoinsPlace {
+    /// In a map.
+    Memory,
+    /// In a store on a disk.
+    Store,
+}
+
+/// What was measured with one time to wait.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AtLatency {
+    /// How long a look-up waits before it answers, in microseconds.
+    pub latency_us: u64,
+    /// Blocks in each round.
+    pub blocks: u32,
+    /// By number of threads.
+    pub measured: Vec<WithThreads>,
+}
+
+/// What was measured with so many threads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WithThreads {
+    /// Threads beside the one that takes the coins; none where it asks for them in a plain loop.
+    pub threads: Option<usize>,
+    /// Time for all coins of a block, by rounds.
+    pub block_ms: Spread,
+    /// The time without threads over this one, by rounds; the median is that of the medians.
+    pub times_faster: Option<Spread>,
+}
+
+#[cfg(test)]
+pub(crate) use tests::small;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::OutPoint;
+    use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    fn plan() -> Plan {
+        Plan {
+            place: CoinsPlace::Memory,
+            coins: 50,
+            inputs: 20,
+            latencies: vec![Duration::from_micros(20), Duration::ZERO],
+            threads: vec![2, 0, 2],
+            rounds: 2,
+        }
+    }
+
+    fn view(coins: u32) -> Arc<dyn CoinsView> {
+        Arc::new(MadeUpCoins::new(coins))
+    }
+
+    /// The result of a measurement without much to do.
+    pub(crate) fn small() -> Prevouts {
+        measure(&plan(), Machine::here(), &view(50), &AtomicBool::new(false)).unwrap()
+    }
+
+    #[test]
+    fn everything_asked_for_is_measured() {
+        let found = small();
+        let threads = |at: &AtLatency| at.measured.iter().map(|with| with.threads).collect();
+        let measured: Vec<(u64, Vec<_>)> =
+            found.latencies.iter().map(|at| (at.latency_us, threads(at))).collect();
+        let (waits, not) = (vec![Some(0), Some(2)], vec![None, Some(0), Some(2)]);
+        assert_eq!(measured, [(20, waits), (0, not)]);
+        for with in found.latencies.iter().flat_map(|at| &at.measured) {
+            assert!(with.block_ms.min > 0.0, "{with:?}");
+            let times = with.times_faster.unwrap();
+            assert!(times.min <= times.median && times.median <= times.max, "{with:?}");
+            if with.threads == Some(0) {
+                assert_eq!(times.median, 1.0);
+            }
+        }
+        let text = table(&found).text();
+        for words in ["20 us", "a plain loop", "off", "20 inputs"] {
+            assert!(text.contains(words), "{words:?} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn a_coin_that_is_not_the_right_one_ends_it() {
+        let interrupt = AtomicBool::new(false);
+        // Some of those asked for are not there.
+        let error = measure(&plan(), Machine::here(), &view(25), &interrupt).unwrap_err();
+        assert!(matches!(error, PrevoutsError::Wrong { found: None, .. }), "{error}");
+        interrupt.store(true, Ordering::Relaxed);
+        let error = measure(&plan(), Machine::here(), &view(50), &interrupt).unwrap_err();
+        assert!(matches!(error, PrevoutsError::Interrupted), "{error}");
+    }
+
+    struct Broken;
+
+    impl CoinsView for Broken {
+        fn coin(&self, _: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+            Err(StoreError::Io { place: "here".to_owned(), error: "gone".to_owned() })
+        }
+    }
+
+    #[test]
+    fn a_store_that_fails_ends_it() {
+        let interrupt = AtomicBool::new(false);
+        let view: Arc<dyn CoinsView> = Arc::new(Broken);
+        let error = measure(&plan(), Machine::here(), &view, &interrupt).unwrap_err();
+        assert_eq!(error.to_string(), "here: gone");
+    }
+}
