@@ -192,7 +192,7 @@ struct Memory {
 impl Memory {
     fn of(bytes: u64) -> Self {
         let store_bytes = (bytes / 8).min(64 << 20);
-        let blocks_bytes = (bytes / 8).min(64 << 20);
+        let blocks_bytes = (bytes / 16).min(24 << 20);
         Self { store_bytes, cache_bytes: bytes - store_bytes - blocks_bytes }
     }
 }
