@@ -63,6 +63,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("report.md", "crates/apus/src/report.rs"),
     ("snapshot.md", "crates/datadir/src/snapshot.rs"),
     ("submit.md", "crates/sync/src/chainman/log.rs"),
+    ("workdir.md", "crates/sync/src/connect/record.rs"),
     ("workdir.md", "crates/sync/src/workdir.rs"),
 ];
 
