@@ -11,7 +11,7 @@
 mod layers;
 
 use super::cache::CoinsCache;
-use super::connect::{Spent, asks_for_bip30, bip30_error, check, outputs_of};
+use super::connect::{Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of};
 use super::error::{ChainstateError, ConnectError};
 use super::fetch::{Fetching, PrevoutFetcher};
 use super::prepared::{BlockCounts, PreparedBlock};
@@ -226,7 +226,8 @@ impl Chainstate {
         let id = block.id();
         self.expect_next(&block)?;
         let invalid = |error: ConnectError| ChainstateError::Invalid { block: id, error };
-        let overwritten = self.look_for_bip30(&block, context)?;
+        let overwritten =
+            if may_repeat(&self.params) { self.look_for_bip30(&block, context)? } else { 0 };
         let spent = self.gather(&block)?;
         let mut batch = match (&self.scripts, context.check_scripts) {
             (_, false) => None,
@@ -235,7 +236,11 @@ impl Chainstate {
             }
             (None, true) => return Err(crate::script::NoInterpreter.into()),
         };
-        check(&self.params, &block, context, &spent, batch.as_mut()).map_err(invalid)?;
+        if let Err(error) = check(&self.params, &block, context, &spent, batch.as_mut()) {
+            // Where this was not asked yet: Core asks it first, so it comes before that error.
+            self.look_for_bip30(&block, context)?;
+            return Err(invalid(error));
+        }
         let undo = match id.height >= self.undo_from {
             true => block_undo(&block, &spent.coins),
             false => Vec::new(),

@@ -47,12 +47,8 @@ impl Spent {
     }
 }
 
-/// Whether txids of this block may be those of unspent coins, so that the set has to be asked
-/// (BIP-30; Core `validation.cpp`, `ConnectBlock`).
-///
-/// Where every block after genesis states its height (BIP-34), no two coinbases are the same, and
-/// so no two transactions: each spends coins that exist once. Core asks the set even then, on
-/// chains whose BIP-34 block it does not know, and finds nothing.
+/// Whether Core asks the set for the outputs of this block before all else (BIP-30; Core
+/// `validation.cpp`, `ConnectBlock`).
 pub(super) fn asks_for_bip30(
     params: &Params,
     block: &PreparedBlock,
@@ -61,7 +57,17 @@ pub(super) fn asks_for_bip30(
     let id = block.id();
     let below = params.bip34_height < id.height;
     let at_bip34_height = below.then(|| context.ancestry.hash(params.bip34_height)).flatten();
-    params.bip34_height > 1 && params.enforces_bip30(id.height, &id.hash, at_bip34_height.as_ref())
+    params.enforces_bip30(id.height, &id.hash, at_bip34_height.as_ref())
+}
+
+/// Whether a valid block may have the outputs of one before it.
+///
+/// Where every block after genesis states its height (BIP-34), no two coinbases are the same, and
+/// so no two transactions: each spends coins that exist once. Core asks the set even then, on
+/// chains whose BIP-34 block it does not know; it only finds something in blocks that are invalid
+/// anyway, where it becomes the reason.
+pub(super) const fn may_repeat(params: &Params) -> bool {
+    params.bip34_height > 1
 }
 
 /// Every output of a block, to be looked for in the set.

@@ -155,6 +155,20 @@ fn a_coin_spent_in_an_earlier_block() {
     world.goes_on();
 }
 
+/// Core looks for the outputs before it looks at what is spent (BIP-30), also on chains where no
+/// valid block can repeat one.
+#[test]
+fn a_transaction_that_is_there_already() {
+    let mut world = world();
+    let tx = world.spend(1_000);
+    let block = world.builder.block_with(vec![tx.clone()]);
+    let chain = headers(&regtest(), &world.builder.blocks());
+    connect(&mut world.state, &regtest(), &chain, &block).unwrap();
+    let again = world.propose(vec![tx]);
+    assert_eq!(world.refused(&again), "bad-txns-BIP30");
+    world.goes_on();
+}
+
 #[test]
 fn more_out_than_in() {
     let mut world = world();
