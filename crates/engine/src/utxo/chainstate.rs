@@ -10,13 +10,14 @@
 
 mod layers;
 
-use super::cache::CoinsCache;
+use super::cache::{CoinChange, CoinsCache, CoinsDelta};
 use super::connect::{Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of};
 use super::error::{ChainstateError, ConnectError};
 use super::fetch::{Fetching, PrevoutFetcher};
 use super::prepared::{BlockCounts, PreparedBlock};
 use super::store::{CoinsStore, UndoRecord};
 use super::undo::{block_undo, coins_added, undo_delta};
+use super::view::CoinsView;
 use crate::script::{ScriptPool, Verdict};
 use apus_chain::{Ancestry, BlockHash, CheckedBlock, Height, KnownBlock, Params, ScriptError};
 use layers::{Layer, Layers};
@@ -389,14 +390,28 @@ impl Chainstate {
         };
         let delta =
             undo_delta(block, &bytes).map_err(|what| ChainstateError::Undo { block: id, what })?;
+        let coins = coins_added(&delta) + self.lost_before(id, &delta)?;
         self.cache.apply(&delta)?;
         if let Some(at) = held {
             self.undo_bytes -= self.undo.remove(at).bytes.len();
         }
         let view = block.bytes().view();
         self.tip = KnownBlock { height: id.height - 1, hash: view.prev() };
-        self.totals.take_back(block, coins_added(&delta));
+        self.totals.take_back(block, coins);
         Ok(())
+    }
+
+    /// How many of the coins that are to go are gone: those of a coinbase that was overwritten, once
+    /// the block that did it is disconnected (BIP-30; Core `validation.cpp`, `DisconnectBlock`).
+    fn lost_before(&self, id: KnownBlock, undo: &CoinsDelta) -> Result<i64, ChainstateError> {
+        let mut lost = 0;
+        if self.params.is_bip30_unspendable(id.height, &id.hash) {
+            for (outpoint, change) in undo.iter() {
+                let goes = *change == CoinChange::Spent;
+                lost += i64::from(goes && self.cache.coin(outpoint)?.is_none());
+            }
+        }
+        Ok(lost)
     }
 
     /// Whether memory asks for a flush.
