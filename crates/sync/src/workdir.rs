@@ -151,7 +151,8 @@ impl<'a> Workdir<'a> {
         for &range in &plan.segments {
             done.extend(workdir.read(range)?);
         }
-        let keep: HashSet<String> = [PLAN.to_owned(), LOCK.to_owned()]
+        // The run may have gone on above its hints: what tells how far is of this very plan.
+        let keep: HashSet<String> = [PLAN.to_owned(), LOCK.to_owned(), RECORD.to_owned()]
             .into_iter()
             .chain(done.iter().flat_map(|done| [done.run.name.clone(), partial_name(done.range)]))
             .collect();
@@ -389,6 +390,14 @@ mod tests {
         }
         let bytes = workdir.encode(&done[0], &[4, 5]);
         assert_eq!(workdir.decode(FIRST, &bytes), Some((done[0].clone(), &[4, 5][..])));
+    }
+
+    #[test]
+    fn a_run_that_went_on_above_its_hints_keeps_its_record() {
+        let (storage, done) = filled();
+        storage.create(RECORD).unwrap().write_all(b"how far").unwrap();
+        assert_eq!(resumed(&storage, &plan(9)), done);
+        assert!(storage.live_files().contains_key(RECORD));
     }
 
     #[test]
