@@ -12,7 +12,7 @@ use crate::source::{BlockFetcher, BlockSource, SourceError, Taken};
 use apus_chain::{
     BlockChecker, CheckedBlock, HeaderChain, Height, HeightRange, Params, ScriptVerifier,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -192,15 +192,21 @@ fn fetch<T>(
     blocks: &mut Vec<(Height, Ready<T>)>,
 ) -> Result<(), SyncError> {
     let mut failure = None;
+    let mut given = HashSet::new();
     fetcher.fetch(range, &mut |height, raw| {
         if supply.interrupt.load(Ordering::Relaxed) {
             failure = Some(SyncError::Interrupted);
             return Taken::Stop;
         }
+        if !range.contains(height) || given.contains(&height) {
+            // Not asked for, so no part of the answer.
+            return Taken::Yes;
+        }
         let context = context(supply.params, supply.chain, supply.verifier, height);
         match checker.check_owned(raw.to_vec(), &context) {
             Ok(block) => {
                 let bytes = raw.len() as u64;
+                given.insert(height);
                 blocks.push((height, Ready { block: prepare(block), bytes }));
                 Taken::Yes
             }
@@ -213,9 +219,12 @@ fn fetch<T>(
     })?;
     match failure {
         Some(error) => Err(error),
-        None if blocks.len() as u64 != u64::from(range.count()) => {
+        None if given.len() as u64 != u64::from(range.count()) => {
             Err(SourceError::Incomplete { range }.into())
         }
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

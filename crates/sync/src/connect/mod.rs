@@ -179,8 +179,16 @@ impl<'a> Connecting<'a> {
         if let Some(what) = earlier.as_ref().and_then(|it| it.identity.difference(&identity)) {
             return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
         }
+        let checks = ScriptChecks::new(request.params, chain, options.assume_valid);
+        let pool_above = |height: Height| {
+            let any_scripts = (height + 1..=end).any(|height| checks.needed(height));
+            any_scripts.then(|| ScriptPool::new(request.threads)).transpose()
+        };
+        // A build that cannot run scripts leaves nothing behind.
+        let mut scripts = if earlier.is_none() { pool_above(from - 1)? } else { None };
         let store = (options.store)()?;
         let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
+        let is_new = earlier.is_none();
         let mut record = earlier.unwrap_or(Record { identity, at: Vec::new() });
         if store.tip()?.is_none() {
             record.at = vec![match base {
@@ -196,9 +204,11 @@ impl<'a> Connecting<'a> {
             let what = format!("it is at block {} already", tip.height);
             return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
         }
-        let checks = ScriptChecks::new(request.params, chain, options.assume_valid);
-        let any_scripts = (tip.height + 1..=end).any(|height| checks.needed(height));
-        let scripts = any_scripts.then(|| ScriptPool::new(request.threads)).transpose()?;
+        if !is_new {
+            // Where the chain has changed, blocks below the tip are connected anew.
+            let stays = chain.hash(tip.height) == Some(&tip.hash);
+            scripts = pool_above(if stays { tip.height } else { from - 1 })?;
+        }
         let mut state = Chainstate::open(
             request.params,
             store,
@@ -311,8 +321,11 @@ impl<'a> Connecting<'a> {
 
     /// Makes everything durable that is connected.
     fn flush(&mut self) -> Result<(), SyncError> {
+        // Blocks that still wait for a verdict would move the tip behind what is noted.
+        let settled = self.state.settle();
         self.note_flush()?;
-        Ok(self.state.flush()?)
+        self.state.flush()?;
+        Ok(settled?)
     }
 
     /// Writes down where the store is and where it goes. What is under way must have arrived.
