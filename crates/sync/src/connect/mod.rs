@@ -199,7 +199,7 @@ impl<'a> Connecting<'a> {
         }
         let tip = store.tip()?.unwrap_or(genesis);
         let damaged = || SyncError::WorkdirDamaged { file: request.workdir.describe(RECORD) };
-        let totals = record.totals_at(&tip).ok_or_else(damaged)?;
+        let totals = record.found_at(&tip).ok_or_else(damaged)?;
         if tip.height > end {
             let what = format!("it is at block {} already", tip.height);
             return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });

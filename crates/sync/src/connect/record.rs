@@ -81,9 +81,12 @@ impl Record {
         write_atomically(storage, RECORD, &self.to_bytes()).at(storage, RECORD)
     }
 
-    /// The totals at `block`, where the store turned out to be.
-    pub(crate) fn totals_at(&self, block: &KnownBlock) -> Option<Totals> {
-        self.at.iter().rev().find(|at| at.block == *block).map(|at| at.totals)
+    /// The totals at `block`, where the store turned out to be. Where else it was headed is
+    /// forgotten: it never came there, and the next flush begins here.
+    pub(crate) fn found_at(&mut self, block: &KnownBlock) -> Option<Totals> {
+        let found = self.at.iter().rev().find(|at| at.block == *block).copied()?;
+        self.at = vec![found];
+        Some(found.totals)
     }
 
     fn to_bytes(&self) -> Vec<u8> {
@@ -175,10 +178,13 @@ mod tests {
             record.write(&storage).unwrap();
             prop_assert_eq!(Record::read(&storage.durable_image()).unwrap(), Some(record.clone()));
             for at in &record.at {
-                prop_assert_eq!(record.totals_at(&at.block), Some(at.totals));
+                let mut read = Record::read(&storage).unwrap().unwrap();
+                prop_assert_eq!(read.found_at(&at.block), Some(at.totals));
+                // A flush that did not arrive before a crash is not where the next one begins.
+                prop_assert_eq!(&read.at, &[*at]);
             }
             let elsewhere = KnownBlock { height: 0, hash: BlockHash([99; 32]) };
-            prop_assert_eq!(record.totals_at(&elsewhere), None);
+            prop_assert_eq!(record.clone().found_at(&elsewhere), None);
         }
     }
 
