@@ -4,7 +4,7 @@ use super::common::write_json;
 use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
 use crate::print;
 use crate::sync::watch_signals;
-use apus_bench::prevouts::{self, CoinsPlace, MadeUpCoins, Plan, PrevoutsError};
+use apus_bench::prevouts::{self, CoinsPlace, MadeUpCoins, Plan, PrevoutsError, StoredCoins};
 use apus_bench::run::Machine;
 use apus_engine::utxo::CoinsView;
 use clap::Args;
@@ -20,6 +20,10 @@ Examples:
 
   Eight threads and a disk, for other programs:
     apus bench prevouts --latency 500us --threads 8 --rounds 5 --json prevouts.json
+
+  The real store with a small cache, on the disk of a folder (filled with the coins first); to see
+  the disk and not the system's page cache, empty that before:
+    apus bench prevouts --store coins.bench --coins 20000000 --latency 0
 
 The thread that takes the coins does nothing else here, so this is the most that there is to gain.";
 
@@ -46,6 +50,14 @@ pub(crate) struct PrevoutsArgs {
     /// Rounds: how often each is measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+
+    /// Keep the coins in a store in this folder, which is filled with them if they are not there
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+
+    /// Memory for the store's cache, in MiB
+    #[arg(long, value_name = "MiB", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    store_cache: u64,
 
     /// Write everything as JSON
     #[arg(long, value_name = "FILE")]
@@ -90,14 +102,20 @@ pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), Failure> {
     let machine = Machine::here();
     let interrupt = watch_signals()?;
     let plan = Plan {
-        place: CoinsPlace::Memory,
+        place: if args.store.is_some() { CoinsPlace::Store } else { CoinsPlace::Memory },
         coins: args.coins,
         inputs: args.inputs,
         latencies: args.latency.iter().map(|latency| latency.0).collect(),
         threads: args.threads.iter().map(|&threads| threads.into()).collect(),
         rounds: args.rounds,
     };
-    let view: Arc<dyn CoinsView> = Arc::new(MadeUpCoins::new(args.coins));
+    let view: Arc<dyn CoinsView> = match &args.store {
+        None => Arc::new(MadeUpCoins::new(args.coins)),
+        Some(folder) => {
+            let stored = StoredCoins::open(folder, args.coins, args.store_cache << 20);
+            Arc::new(stored.map_err(PrevoutsError::from)?)
+        }
+    };
     let prevouts = prevouts::measure(&plan, machine, &view, &interrupt)?;
     if let Some(path) = &args.json {
         write_json(path, &prevouts)?;

@@ -10,10 +10,12 @@
 
 mod coins;
 mod measure;
+mod stored;
 mod tables;
 
 pub use coins::MadeUpCoins;
 pub use measure::{Plan, PrevoutsError, measure};
+pub use stored::StoredCoins;
 pub use tables::table;
 
 use crate::run::{Machine, Spread};
