@@ -155,7 +155,9 @@ impl Renderer {
     }
 
     fn progress(&self, state: &mut State, phase: Phase, progress: Progress) {
-        if phase == Phase::Blocks {
+        // Going through the blocks once more, for hints, is not the run's course.
+        let once_more = || state.phases.iter().any(|ended| ended.phase == Phase::Connect.name());
+        if phase == Phase::Connect || phase == Phase::Blocks && !once_more() {
             self.sample(state, progress);
         }
         let Some(running) = state.phase.as_mut().filter(|running| running.phase == phase) else {

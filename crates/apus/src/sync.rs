@@ -92,6 +92,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     expect_sensible(job, &paths, &work_path)?;
     let interrupt = watch_signals()?;
     let folder = WorkFolder::open(&work_path)?;
+    folder.remove_remains()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
     let renderer = Renderer::new(job.run.progress);
     let aggregate = match job.run.aggregate {

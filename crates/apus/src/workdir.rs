@@ -8,6 +8,9 @@ use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+/// Name of a folder while it is removed.
+const GONE: &str = "discarded.incomplete";
+
 /// A work folder that this process alone uses.
 pub(crate) struct WorkFolder {
     storage: DirStorage,
@@ -106,18 +109,28 @@ impl WorkFolder {
         Ok(())
     }
 
-    /// What says that there is progress goes last.
+    /// What says that there is progress goes last. A folder goes by another name first: a crash
+    /// leaves the whole of it or nothing.
     fn discard_progress(&self) -> Result<(), Failure> {
+        let folder = self.storage.folder();
         for name in [COINS, HINTS] {
-            let path = self.storage.folder().join(name);
-            match fs::remove_dir_all(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(Failure::io(&path, error));
-                }
-                _ => {}
+            let (path, gone) = (folder.join(name), folder.join(GONE));
+            match fs::rename(&path, &gone) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(Failure::io(&path, error)),
+                Ok(()) => self.remove_remains()?,
             }
         }
         Ok(apus_sync::discard_progress(&self.storage)?)
+    }
+
+    /// Removes what a crash left of a folder that was on its way out.
+    pub(crate) fn remove_remains(&self) -> Result<(), Failure> {
+        let gone = self.storage.folder().join(GONE);
+        match fs::remove_dir_all(&gone) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io(&gone, error)),
+            _ => Ok(()),
+        }
     }
 
     /// Removes the lock, and the folder if that was all. Somebody may have put something beside;

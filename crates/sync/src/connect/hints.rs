@@ -8,7 +8,8 @@ use super::coins::store_records;
 use super::{ConnectOptions, write_draft_error};
 use crate::coins::{Sinks, put_set};
 use crate::error::SyncError;
-use crate::run::{HintsInput, Output, OutputKind, Request, Stop, run};
+use crate::progress::{Event, Observer};
+use crate::run::{HintsInput, Output, OutputKind, Request, Stop, discard_progress, run};
 use crate::sink::{SetInfo, SnapshotSink};
 use apus_chain::UtxoSetHash;
 use apus_engine::storage::{DirStorage, Storage};
@@ -39,7 +40,7 @@ pub(super) fn write(
     folder.remove(SET).map_err(|error| write_draft_error(&options.hints_folder, error))?;
     let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, set)?)];
     put_set(request, set, sinks, None, 0, |each| store_records(store, each))?;
-    let outcome = run(&Request {
+    let pass = Request {
         hints: Some(HintsInput::Snapshot(options.hints_folder.join(SET))),
         aggregate: AggregateKind::Sha256,
         connect: None,
@@ -47,11 +48,32 @@ pub(super) fn write(
         workdir: &DirStorage::new(&work),
         outputs: &outputs,
         blocksdir: request.blocksdir.clone(),
+        observer: &OfSecondPass(request.observer),
         ..*request
-    })?;
+    };
+    let outcome = match run(&pass) {
+        Err(SyncError::OtherRun { .. }) => {
+            // An earlier start came here with a set further down, which nobody asks for any more.
+            discard_progress(pass.workdir)?;
+            run(&pass)?
+        }
+        done => done?,
+    };
     if outcome.hash_serialized_3 != *known {
         let (found, known) = (UtxoSetHash(outcome.hash_serialized_3), UtxoSetHash(*known));
         return Err(SyncError::HintsOfSet { found, known });
     }
     Ok(())
+}
+
+/// Passes everything on but that this pass was begun by an earlier start: what is told of that is
+/// about the run itself.
+struct OfSecondPass<'a>(&'a dyn Observer);
+
+impl Observer for OfSecondPass<'_> {
+    fn event(&self, event: Event) {
+        if !matches!(event, Event::Resumed { .. }) {
+            self.0.event(event);
+        }
+    }
 }

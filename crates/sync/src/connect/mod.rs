@@ -239,7 +239,7 @@ impl<'a> Connecting<'a> {
             verifier: request.verifier,
             source: self.dir,
             interrupt: request.interrupt,
-            bytes_max: (request.memory_bytes / 8).clamp(4 << 20, 64 << 20),
+            bytes_max: (request.memory_bytes / 16).clamp(4 << 20, 24 << 20),
         };
         let params = request.params;
         let prepare = |block| Arc::new(PreparedBlock::new(params, block));
@@ -294,17 +294,18 @@ impl<'a> Connecting<'a> {
             if chain.hash(height) == Some(&hash) {
                 return Ok(());
             }
-            let raw = self.dir.block_by_hash(&hash)?;
-            let raw = raw.ok_or(SyncError::StaleBlock { height, hash })?;
             // It was checked when it was connected, and lock times against another chain's times.
             let context = apus_chain::BlockContext {
                 hash,
                 median_time_past: u32::MAX,
                 ..context(self.request.params, chain, self.request.verifier, height)
             };
-            let block = apus_chain::BlockChecker::new()
-                .check_owned(raw, &context)
-                .map_err(|(_, error)| SyncError::InvalidBlock { height, hash, error })?;
+            let (mut checker, mut block) = (apus_chain::BlockChecker::new(), None);
+            self.dir.block_by_hash(&hash, &mut |raw| {
+                block = checker.check_owned(raw.to_vec(), &context).ok();
+                block.is_some()
+            })?;
+            let block = block.ok_or(SyncError::StaleBlock { height, hash })?;
             self.state.disconnect(&block)?;
         }
     }
@@ -339,20 +340,14 @@ impl<'a> Connecting<'a> {
     }
 
     fn total(&self) -> Progress {
-        let heights = self.record.identity.from..=self.end;
-        let bytes = heights.clone().map(|height| self.dir.block_bytes(height)).sum();
-        Progress { blocks_total: heights.count() as u64, bytes_total: bytes, ..Progress::default() }
+        let bytes_total = (1..=self.end).map(|height| self.dir.block_bytes(height)).sum();
+        Progress { blocks_total: u64::from(self.end), bytes_total, ..Progress::default() }
     }
 
     fn tell(&self, total: Progress) {
         let totals = self.state.totals();
-        let below = u64::from(self.record.identity.from - 1);
-        let progress = Progress {
-            blocks: totals.blocks - below,
-            bytes: totals.bytes,
-            coins: totals.coins,
-            ..total
-        };
+        let (blocks, bytes, coins) = (totals.blocks, totals.bytes, totals.coins);
+        let progress = Progress { blocks, bytes, coins, ..total };
         self.request.observer.event(Event::Progress(Phase::Connect, progress));
     }
 }
