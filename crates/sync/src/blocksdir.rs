@@ -148,9 +148,13 @@ impl BlocksDir {
         places
     }
 
-    /// The bytes of a block that need not be on the chain, if it is in the files: all of them are
-    /// gone through.
-    pub(crate) fn block_by_hash(&self, hash: &BlockHash) -> Result<Option<Vec<u8>>, SourceError> {
+    /// Gives the copies of a block that need not be on the chain to `take`, until it takes one: all
+    /// files are gone through. Tells whether one was taken.
+    pub(crate) fn block_by_hash(
+        &self,
+        hash: &BlockHash,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<bool, SourceError> {
         let mut places = Vec::new();
         self.files.scan(&mut |header, place| {
             if apus_hash::sha256d(header) == hash.0 {
@@ -158,15 +162,13 @@ impl BlocksDir {
             }
             ControlFlow::Continue(())
         })?;
-        let mut found = None;
+        let mut taken = false;
         let mut reader = BlockReader::new(&self.files, self.buffer_bytes);
-        for place in places.into_iter().take(1) {
-            reader.read(&mut [place], &mut |_, _, raw| {
-                found = Some(raw.to_vec());
-                ControlFlow::Continue(())
-            })?;
-        }
-        Ok(found)
+        reader.read(&mut places, &mut |_, _, raw| {
+            taken = take(raw);
+            if taken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(taken)
     }
 
     /// Where the chain's blocks lie, by their headers in the files.
