@@ -1,5 +1,5 @@
 //! `apus submit` from outside: recorded streams through its standard input, a real node beside it,
-//! kills, and folders that cannot be.
+//! random blocks with one thing changed, kills, and folders that cannot be.
 //!
 //! Everything that judges blocks needs an interpreter for scripts, so it is tested where the build
 //! has one.
@@ -8,6 +8,8 @@
 
 mod usage;
 
+#[cfg(feature = "kernel")]
+mod differential;
 #[cfg(feature = "kernel")]
 mod kill;
 #[cfg(feature = "kernel")]

@@ -25,16 +25,16 @@ fn displayed(internal: &str) -> String {
     pairs.into_iter().rev().collect()
 }
 
-impl Node {
-    /// Core's word for a block, `accepted` where it has none.
-    fn submit(&self, block: &str) -> String {
-        match self.node.try_call("submitblock", &[json!(block)]) {
-            Ok(Value::Null) => "accepted".to_owned(),
-            Ok(reason) => reason.as_str().unwrap().to_owned(),
-            Err(error) => error.to_string(),
-        }
+/// A node's word for a block, `accepted` where it has none.
+pub(crate) fn submit(node: &Bitcoind, block: &str) -> String {
+    match node.try_call("submitblock", &[json!(block)]) {
+        Ok(Value::Null) => "accepted".to_owned(),
+        Ok(reason) => reason.as_str().unwrap().to_owned(),
+        Err(error) => error.to_string(),
     }
+}
 
+impl Node {
     fn give(&mut self, given: &Given, hash: Option<&str>) -> String {
         let Given::Block(block) = given else {
             let (method, parameter) = match given {
@@ -45,7 +45,7 @@ impl Node {
             self.node.call(method, &[parameter]);
             return String::new();
         };
-        let said = self.submit(block);
+        let said = submit(&self.node, block);
         if said == "prev-blk-not-found" {
             self.unkept.push(block.clone());
         } else if let Some(hash) = hash {
@@ -62,7 +62,7 @@ impl Node {
                 .partition(|block| displayed(prev(block)) == parent);
             self.unkept = others;
             for block in children {
-                let said = self.submit(&block);
+                let said = submit(&self.node, &block);
                 if said != "prev-blk-not-found" {
                     let header = bitcoin::consensus::encode::deserialize_hex(&block[..160]);
                     let header: bitcoin::block::Header = header.unwrap();
@@ -76,7 +76,7 @@ impl Node {
 }
 
 /// Whether a node's word and an answer say the same.
-fn agree(said: &str, answer: &Value) -> bool {
+pub(crate) fn agree(said: &str, answer: &Value) -> bool {
     let result = answer["result"].as_str().unwrap_or_default();
     let reason = answer["reason"].as_str().unwrap_or_default();
     match said {
@@ -85,9 +85,18 @@ fn agree(said: &str, answer: &Value) -> bool {
         "inconclusive" => result != "duplicate" && result != "orphan",
         "prev-blk-not-found" => result == "orphan",
         unread if unread.contains("Block decode failed") => result == "rejected",
+        // Told before anything else is looked at; here it is one of the rules.
+        headless if headless.contains("does not start with a coinbase") => {
+            result == "rejected" && ["bad-cb-missing", "bad-blk-length"].contains(&reason)
+        }
         refused => {
-            // Versions of Core differ in the first word of a script's failure.
+            // Versions of Core differ in the first word of a script's failure; Knots has a reason
+            // of its own for some versions that Core refuses as too old.
             let refused = refused.replace("mandatory-script", "block-script");
+            let refused = match refused.as_str() {
+                "bad-version-sha256d" if reason.starts_with("bad-version(") => reason.to_owned(),
+                _ => refused,
+            };
             result == "rejected" && reason.split(',').next() == Some(refused.as_str())
         }
     }

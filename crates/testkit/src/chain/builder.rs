@@ -61,7 +61,7 @@ pub struct ChainBuilder {
     pub(super) rng: Rng,
     pub(super) wallet: Wallet,
     entries: HashMap<BlockHash, Entry>,
-    outputs: HashMap<OutPoint, TxOut>,
+    pub(super) outputs: HashMap<OutPoint, TxOut>,
     coins: UtxoSet,
     tip: BlockHash,
     extra_nonce: u64,
@@ -102,6 +102,15 @@ impl ChainBuilder {
     /// A block built or added before.
     pub fn block(&self, hash: BlockHash) -> &Block {
         &self.entries[&hash].block
+    }
+
+    /// The median of the times of the tip and the ten blocks before it, and of any block likewise.
+    pub fn median_time_past(&self, tip: BlockHash) -> u32 {
+        let header = |hash: &BlockHash| self.entries.get(hash).map(|entry| entry.block.header);
+        let chain = std::iter::successors(header(&tip), |last| header(&last.prev_blockhash));
+        let mut times: Vec<u32> = chain.take(11).map(|header| header.time).collect();
+        times.sort_unstable();
+        times[times.len() / 2]
     }
 
     /// The chain from the genesis block to the tip, both included.
@@ -216,7 +225,7 @@ impl ChainBuilder {
             version: Version::from_consensus(plan.version.unwrap_or(0x2000_0000)),
             prev_blockhash: self.tip,
             merkle_root: TxMerkleNode::all_zeros(),
-            time: plan.time.unwrap_or(parent.time + SPACING_S),
+            time: plan.time.unwrap_or(parent.time.saturating_add(SPACING_S)),
             bits: CompactTarget::from_consensus(REGTEST_BITS),
             nonce: 0,
         };

@@ -30,12 +30,30 @@ impl Default for Shape {
 }
 
 /// A coin that may be spent, and its height.
-type Spendable = (OutPoint, TxOut, u32);
+pub(super) type Spendable = (OutPoint, TxOut, u32);
 
 impl ChainBuilder {
     /// Adds a random valid block on the tip, which must itself be valid. Coins can be spent only
     /// after 100 blocks, so the first blocks of a chain hold coinbases alone.
     pub fn random_block(&mut self, shape: Shape) -> Block {
+        let height = self.height() + 1;
+        let (transactions, fees) = self.random_transactions(shape);
+        // Some miners leave something behind.
+        let left = if self.rng.one_in(8) { self.rng.below(1_000) } else { 0 };
+        let reward = (Self::subsidy(height) + fees).saturating_sub(left);
+        let coinbase_outputs = Some(self.random_outputs(reward, 4));
+        let commitment =
+            if self.rng.one_in(3) { Commitment::Always } else { Commitment::WhenNeeded };
+        self.add_plan(BlockPlan {
+            transactions,
+            coinbase_outputs,
+            commitment,
+            ..BlockPlan::default()
+        })
+    }
+
+    /// Valid transactions for the next block, and what they pay in fees.
+    pub(super) fn random_transactions(&mut self, shape: Shape) -> (Vec<Transaction>, u64) {
         let height = self.height() + 1;
         let mut pool = self.spendable(height);
         let mut fresh = Vec::new();
@@ -52,18 +70,7 @@ impl ChainBuilder {
             fees += fee;
             transactions.push(tx);
         }
-        // Some miners leave something behind.
-        let left = if self.rng.one_in(8) { self.rng.below(1_000) } else { 0 };
-        let reward = (Self::subsidy(height) + fees).saturating_sub(left);
-        let coinbase_outputs = Some(self.random_outputs(reward, 4));
-        let commitment =
-            if self.rng.one_in(3) { Commitment::Always } else { Commitment::WhenNeeded };
-        self.add_plan(BlockPlan {
-            transactions,
-            coinbase_outputs,
-            commitment,
-            ..BlockPlan::default()
-        })
+        (transactions, fees)
     }
 
     /// Adds random valid blocks on the tip.
@@ -72,11 +79,13 @@ impl ChainBuilder {
     }
 
     /// Coins at the tip that a block at `height` may spend and this builder can.
-    fn spendable(&self, height: u32) -> Vec<Spendable> {
+    pub(super) fn spendable(&self, height: u32) -> Vec<Spendable> {
         self.utxo()
             .iter()
             .filter(|(_, coin)| !coin.coinbase || height - coin.height >= COINBASE_MATURITY)
             .filter(|(_, coin)| self.wallet.can_spend(&coin.output.script_pubkey))
+            // An invalid block can make more than there is.
+            .filter(|(_, coin)| coin.output.value <= Amount::MAX_MONEY)
             .map(|(outpoint, coin)| (*outpoint, coin.output.clone(), coin.height))
             .collect()
     }
@@ -138,7 +147,7 @@ impl ChainBuilder {
     }
 
     /// One to `count_max` outputs of any kind that add up to `total`.
-    fn random_outputs(&mut self, total: u64, count_max: usize) -> Vec<TxOut> {
+    pub(super) fn random_outputs(&mut self, total: u64, count_max: usize) -> Vec<TxOut> {
         let count = self.rng.between(1, count_max as u64);
         let mut left = total;
         let mut outputs = Vec::new();

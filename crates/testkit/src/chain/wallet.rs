@@ -111,17 +111,37 @@ pub struct Wallet {
     seed: u64,
     next_key: u64,
     recipes: HashMap<ScriptBuf, Recipe>,
+    kinds: HashMap<ScriptBuf, ScriptKind>,
 }
 
 impl Wallet {
     /// A wallet whose keys all come from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self { secp: Secp256k1::new(), seed, next_key: 0, recipes: HashMap::new() }
+        Self {
+            secp: Secp256k1::new(),
+            seed,
+            next_key: 0,
+            recipes: HashMap::new(),
+            kinds: HashMap::new(),
+        }
     }
 
     /// Whether [`sign`](Self::sign) can spend outputs with this script.
     pub fn can_spend(&self, script: &bitcoin::Script) -> bool {
         self.recipes.contains_key(script)
+    }
+
+    /// The kind of a script that was made here and can be spent.
+    pub(super) fn kind(&self, script: &bitcoin::Script) -> Option<ScriptKind> {
+        self.kinds.get(script).copied()
+    }
+
+    /// The key behind a script, where one key signs in the old way.
+    pub(super) fn legacy_key(&self, script: &bitcoin::Script) -> Option<SecretKey> {
+        match self.recipes.get(script) {
+            Some(Recipe::Legacy { key, .. }) => Some(*key),
+            _ => None,
+        }
     }
 
     /// Makes a script of a kind, with new keys where it has any.
@@ -151,6 +171,7 @@ impl Wallet {
             never_spent => return unspent_script(never_spent, rng),
         };
         self.recipes.insert(script.clone(), recipe);
+        self.kinds.insert(script.clone(), kind);
         script
     }
 
@@ -204,7 +225,7 @@ impl Wallet {
         }
     }
 
-    fn new_key(&mut self) -> SecretKey {
+    pub(super) fn new_key(&mut self) -> SecretKey {
         self.next_key += 1;
         let text = format!("apus testkit key {} {}", self.seed, self.next_key);
         let bytes = sha256::Hash::hash(text.as_bytes()).to_byte_array();

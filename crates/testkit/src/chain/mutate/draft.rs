@@ -1,0 +1,226 @@
+//! A block in the making, and what every change needs: coins to spend, scripts to pay to.
+
+use super::{Mutator, Named};
+use crate::chain::builder::{BlockPlan, ChainBuilder, Commitment, coins_of, commit_witness, seal};
+use crate::chain::random::Shape;
+use crate::chain::wallet::ScriptKind;
+use bitcoin::absolute::LockTime;
+use bitcoin::consensus::encode::serialize;
+use bitcoin::{Amount, Block, OutPoint, ScriptBuf, Transaction, TxIn, TxOut, Witness, transaction};
+use std::collections::{HashMap, HashSet};
+
+/// Small blocks, since there are thousands.
+const SHAPE: Shape = Shape { transactions_max: 4, inputs_max: 3, outputs_max: 4 };
+
+/// A block's parts before it is put together.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    /// All transactions but the coinbase.
+    pub(super) transactions: Vec<Transaction>,
+    /// What the coinbase pays above the subsidy and the fees.
+    pub(super) reward_more: i64,
+    /// The header's time, if not the usual.
+    pub(super) time: Option<u32>,
+    /// The header's version, if not the usual.
+    pub(super) version: Option<i32>,
+    /// Whether to commit to witnesses.
+    pub(super) commitment: Commitment,
+}
+
+/// A block's bytes.
+pub fn raw_of(block: &Block) -> Vec<u8> {
+    serialize(block)
+}
+
+/// Commits to the witnesses again where the block does, and mines.
+pub(super) fn recommit(block: &mut Block) {
+    let is_commitment = |out: &TxOut| out.script_pubkey.as_bytes().starts_with(&COMMITMENT);
+    let before = block.txdata[0].output.len();
+    block.txdata[0].output.retain(|output| !is_commitment(output));
+    let had = block.txdata[0].output.len() < before;
+    let witness = |tx: &Transaction| tx.input.iter().any(|input| !input.witness.is_empty());
+    if had || block.txdata[1..].iter().any(witness) {
+        block.txdata[0].input[0].witness = Witness::new();
+        commit_witness(block);
+    }
+    seal(block);
+}
+
+/// How a witness commitment's script begins (BIP-141).
+pub(super) const COMMITMENT: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
+
+/// Satoshi, as an output holds them.
+pub(super) fn sat(satoshi: u64) -> Amount {
+    Amount::from_sat(satoshi)
+}
+
+/// A script of these bytes.
+pub(super) fn script(bytes: impl Into<Vec<u8>>) -> ScriptBuf {
+    ScriptBuf::from_bytes(bytes.into())
+}
+
+impl Mutator {
+    /// Height of the block to be made.
+    pub(super) fn height(&self) -> u32 {
+        self.chain.height() + 1
+    }
+
+    /// Valid transactions for the next block.
+    pub(super) fn draft(&mut self) -> Draft {
+        let (transactions, _) = self.chain.random_transactions(SHAPE);
+        let commitment = match self.rng.one_in(3) {
+            true => Commitment::Always,
+            false => Commitment::WhenNeeded,
+        };
+        Draft { transactions, commitment, ..Draft::default() }
+    }
+
+    /// Puts the block together: its coinbase takes all that it may.
+    pub(super) fn finish(&mut self, draft: Draft) -> Block {
+        let outputs = self.reward_outputs(&draft);
+        self.finish_with(draft, outputs)
+    }
+
+    /// What the coinbase pays, in one or more outputs.
+    pub(super) fn reward_outputs(&mut self, draft: &Draft) -> Vec<TxOut> {
+        let reward = ChainBuilder::subsidy(self.height()) + self.fees(draft);
+        let reward = reward.checked_add_signed(draft.reward_more).unwrap_or_default();
+        self.chain.random_outputs(reward, 3)
+    }
+
+    /// Puts the block together with what the coinbase is to pay.
+    pub(super) fn finish_with(&mut self, draft: Draft, outputs: Vec<TxOut>) -> Block {
+        let parent = self.chain.block(self.chain.tip()).header.time;
+        let time =
+            draft.time.unwrap_or_else(|| parent.saturating_add(self.rng.between(1, 900) as u32));
+        self.chain.propose(BlockPlan {
+            transactions: draft.transactions,
+            coinbase_outputs: Some(outputs),
+            commitment: draft.commitment,
+            time: Some(time),
+            version: draft.version,
+            ..BlockPlan::default()
+        })
+    }
+
+    /// The draft's transactions pay this much more than they spend.
+    fn fees(&self, draft: &Draft) -> u64 {
+        let mut made = HashMap::new();
+        let mut fees = 0_i128;
+        for tx in &draft.transactions {
+            for input in &tx.input {
+                let outpoint = &input.previous_output;
+                let spent = made.get(outpoint).or_else(|| self.chain.outputs.get(outpoint));
+                fees += spent.map_or(0, |output| i128::from(output.value.to_sat()));
+            }
+            for output in &tx.output {
+                fees -= i128::from(output.value.to_sat());
+            }
+            made.extend(coins_of(tx));
+        }
+        u64::try_from(fees).unwrap_or_default()
+    }
+
+    /// The outputs that a transaction of the draft spends.
+    pub(super) fn spent_by(&self, draft: &Draft, index: usize) -> Vec<Named> {
+        let made: HashMap<OutPoint, TxOut> =
+            draft.transactions[..index].iter().flat_map(coins_of).collect();
+        let inputs = draft.transactions[index].input.iter().map(|input| input.previous_output);
+        inputs
+            .map(|outpoint| {
+                let output = made.get(&outpoint).or_else(|| self.chain.outputs.get(&outpoint));
+                (outpoint, output.cloned().unwrap_or(TxOut::NULL))
+            })
+            .collect()
+    }
+
+    /// Signs a transaction of the draft again.
+    pub(super) fn resign(&self, draft: &mut Draft, index: usize) {
+        let spent = self.spent_by(draft, index);
+        self.chain.sign(&mut draft.transactions[index], &spent);
+    }
+
+    /// Adds a plain transaction that nothing in the draft spends.
+    pub(super) fn leaf(&mut self, draft: &mut Draft) -> Option<usize> {
+        let coin = self.coin(draft, 10_000)?;
+        let tx = self.spend(&coin);
+        draft.transactions.push(tx);
+        Some(draft.transactions.len() - 1)
+    }
+
+    /// A coin of the tip with at least so much that may be spent and that the draft leaves alone.
+    pub(super) fn coin(&mut self, draft: &Draft, satoshi_min: u64) -> Option<Named> {
+        self.coin_where(draft, |_, output| output.value.to_sat() >= satoshi_min)
+    }
+
+    /// As [`coin`](Self::coin), one that `wanted` says yes to.
+    pub(super) fn coin_where(
+        &mut self,
+        draft: &Draft,
+        wanted: impl Fn(&Self, &TxOut) -> bool,
+    ) -> Option<Named> {
+        let used: HashSet<OutPoint> = draft
+            .transactions
+            .iter()
+            .flat_map(|tx| tx.input.iter().map(|input| input.previous_output))
+            .collect();
+        let mut coins = self.chain.spendable(self.height());
+        coins.retain(|(outpoint, output, _)| !used.contains(outpoint) && wanted(self, output));
+        let (outpoint, output, _) = (!coins.is_empty()).then(|| {
+            let index = self.rng.index(coins.len());
+            coins.swap_remove(index)
+        })?;
+        Some((outpoint, output))
+    }
+
+    /// Spends a coin to an output that anybody can spend, less a fee.
+    pub(super) fn spend(&mut self, coin: &Named) -> Transaction {
+        let value = coin.1.value.to_sat();
+        let fee = self.rng.below(value.min(1_000) + 1);
+        let output = TxOut { value: sat(value - fee), script_pubkey: script([0x51]) };
+        self.chain.spend_coins(std::slice::from_ref(coin), vec![output])
+    }
+
+    /// A transaction that spends a coin with the wallet not signing.
+    pub(super) fn bare_spend(&mut self, coin: &Named) -> Transaction {
+        let value = coin.1.value.to_sat();
+        Transaction {
+            version: transaction::Version::TWO,
+            lock_time: LockTime::ZERO,
+            input: vec![TxIn { previous_output: coin.0, ..TxIn::default() }],
+            output: vec![TxOut {
+                value: sat(value - self.rng.below(value.min(1_000) + 1)),
+                script_pubkey: script([0x51]),
+            }],
+        }
+    }
+
+    /// Makes a coin with this script in the draft.
+    pub(super) fn fund(&mut self, draft: &mut Draft, script_pubkey: ScriptBuf) -> Option<Named> {
+        let coin = self.coin(draft, 100_000)?;
+        let value = coin.1.value.to_sat();
+        let part = self.rng.between(10_000, value - 10_000);
+        let outputs = vec![
+            TxOut { value: sat(value - part - 1_000), script_pubkey: script([0x51]) },
+            TxOut { value: sat(part), script_pubkey },
+        ];
+        let tx = self.chain.spend_coins(&[coin], outputs);
+        let made = coins_of(&tx).swap_remove(1);
+        draft.transactions.push(tx);
+        Some(made)
+    }
+
+    /// A coin of a kind: of an earlier block if there is one and by turns, or made in the draft.
+    pub(super) fn coin_of(&mut self, draft: &mut Draft, kind: ScriptKind) -> Option<Named> {
+        if self.rng.one_in(2) {
+            let is_kind = |this: &Self, output: &TxOut| {
+                this.chain.wallet.kind(&output.script_pubkey) == Some(kind)
+            };
+            if let Some(coin) = self.coin_where(draft, is_kind) {
+                return Some(coin);
+            }
+        }
+        let script_pubkey = self.chain.script(kind);
+        self.fund(draft, script_pubkey)
+    }
+}
