@@ -103,8 +103,8 @@ pub enum SyncError {
     /// A block was connected, and the most-work chain has another one there now.
     #[error(
         "block {height} ({hash}) was connected by an earlier start, the chain has another block \
-         there now, and the old one is not in the block files any more: remove the work folder to \
-         start anew"
+         there now, and no sound copy of the old one is in the block files any more: remove the \
+         work folder to start anew"
     )]
     StaleBlock {
         /// Its height.

@@ -1,0 +1,251 @@
+//! Every way to a set: with hints, without, with hints for a part of it; on any number of threads,
+//! with any memory, flushing at any pace, in memory and on disk.
+
+use crate::harness::{Job, Place, World, assuming, hash_of, random_chain};
+use crate::world::{Files, Truth, display, files, hintsfile};
+use apus_chain::{HeightRange, Network, Params};
+use apus_engine::utxo::CoinsStore;
+use apus_engine::utxo::store::{DiskOptions, DiskStore, MemoryStore};
+use apus_sync::{BlockSource, BlocksDir, HintsInput, Silent, Stop, Taken, UseIndex};
+use apus_testkit::blkfile::BlockFiles;
+use apus_testkit::chain::{ChainBuilder, Shape, utxo_set};
+use apus_testkit::oracle;
+use apus_testkit::rng::Rng;
+use bitcoin::Block;
+use bitcoin::consensus::encode::deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Some runs have their coins in a folder.
+fn place(at: usize, folder: &Path) -> Place {
+    let store: Arc<dyn CoinsStore> = match at % 4 {
+        1..=3 => Arc::new(MemoryStore::new()),
+        _ => {
+            let (folder, options) = (folder.join(at.to_string()), DiskOptions::default());
+            Arc::new(DiskStore::open(&folder, Network::Regtest, options).unwrap())
+        }
+    };
+    Place::with(store)
+}
+
+/// Threads, threads for coins, memory for coins, pace of flushes.
+fn settings() -> Vec<(usize, usize, u64, Duration)> {
+    let mut all = Vec::new();
+    for threads in [1, 2, 4] {
+        for prevout_threads in [0, 2, 8] {
+            for (cache_bytes, seconds) in [(1, 0), (1 << 26, 0), (1, 3_600), (1 << 26, 3_600)] {
+                let interval = Duration::from_secs(seconds);
+                all.push((threads, prevout_threads, cache_bytes, interval));
+            }
+        }
+    }
+    all
+}
+
+/// Blocks of stale forks among those of the chain, out of order.
+fn muddled(seed: u64) -> World {
+    let mut builder = random_chain(seed);
+    let chain = builder.blocks();
+    let mut stale = Vec::new();
+    for height in [99, 110, 118] {
+        builder.set_tip(chain[height].block_hash());
+        stale.extend(builder.random_blocks(2, Shape::default()));
+    }
+    World::laid_out(&chain, |blocks| {
+        let mut all: Vec<&Block> = blocks[1..].iter().chain(&stale).collect();
+        Rng::new(seed).shuffle(&mut all);
+        let mut files = BlockFiles::regtest().key([9, 8, 7, 0, 1, 2, 3, 4]).file_bytes_max(30_000);
+        files.block(&blocks[0]);
+        files.blocks(all);
+        files
+    })
+}
+
+#[test]
+fn every_way_leads_to_the_same_set() {
+    let worlds = [muddled(700), muddled(701), World::small(702)];
+    let folder = tempfile::tempdir().unwrap();
+    for (at, (threads, prevout_threads, cache_bytes, interval)) in
+        settings().into_iter().enumerate()
+    {
+        // 36 settings; worlds, ways and stores go round beside them at paces of their own.
+        let world = &worlds[at % worlds.len()];
+        let stop = world.truth.stop;
+        let hints = match (at / 3 + at / 2) % 4 {
+            0 => Some(world.hints(stop)),
+            1 => Some(world.hints(50 + at as u32)),
+            _ => None,
+        };
+        let job = Job {
+            hints,
+            threads,
+            prevout_threads,
+            cache_bytes,
+            checkpoint_interval: interval,
+            ..world.job()
+        };
+        let place = place(at + at / 4, folder.path());
+        let outcome = job.expect(&world.truth, &place);
+        let counted = |count: fn(&Block) -> usize| -> u64 {
+            world.chain[1..].iter().map(|block| count(block) as u64).sum()
+        };
+        let counts = outcome.counts;
+        assert_eq!(counts.blocks, u64::from(stop));
+        assert_eq!(counts.bytes, counted(Block::total_size));
+        assert_eq!(counts.transactions, counted(|block| block.txdata.len()));
+        let inputs = |block: &Block| block.txdata[1..].iter().map(|tx| tx.input.len()).sum();
+        assert_eq!(counts.inputs, counted(inputs));
+        let outputs = |block: &Block| block.txdata.iter().map(|tx| tx.output.len()).sum();
+        assert_eq!(counts.outputs, counted(outputs));
+        assert_eq!(outcome.scripts.run, 0);
+    }
+}
+
+/// Two ways agree on all that an outcome tells of the set, whichever they are.
+#[test]
+fn totals_of_the_engines_agree() {
+    let world = muddled(703);
+    let ways = [None, Some(world.hints(world.truth.stop)), Some(world.hints(101))];
+    let outcomes =
+        ways.map(|hints| Job { hints, ..world.job() }.expect(&world.truth, &Place::new()));
+    for outcome in &outcomes[1..] {
+        assert_eq!(outcome.coins, outcomes[0].coins);
+        assert_eq!(outcome.counts, outcomes[0].counts);
+    }
+    assert_eq!(outcomes.map(|outcome| outcome.connected_from), [Some(1), None, Some(102)]);
+}
+
+/// By Core's own rule for regtest: two weeks are 2,016 blocks.
+#[test]
+fn two_weeks_above_the_assumed_valid_block() {
+    let mut builder = random_chain(704);
+    let chain = builder.blocks();
+    builder.empty_blocks(2_020);
+    let all = builder.blocks();
+    let world = crate::world::World::of(all);
+    let truth = Truth::of(&chain);
+    let job = Job {
+        params: Params::of(Network::Regtest),
+        blocksdir: world.blocksdir(),
+        checkpoint_interval: Duration::from_secs(3_600),
+        ..World::of(&chain).job()
+    };
+    job.expect(&truth, &Place::new());
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
+}
+
+/// All blocks of a folder's most-work chain.
+fn blocks_of(folder: &Path, params: &Params) -> Vec<Block> {
+    let flag = AtomicBool::new(false);
+    let now = crate::world::NOW;
+    let dir = BlocksDir::open(folder, params, now, UseIndex::Never, &Silent, &flag).unwrap();
+    let mut blocks = BTreeMap::new();
+    let range = HeightRange::new(1, dir.chain().tip_height() + 1);
+    dir.fetcher()
+        .fetch(range, &mut |height, raw| {
+            blocks.insert(height, deserialize(raw).unwrap());
+            Taken::Yes
+        })
+        .unwrap();
+    let genesis = bitcoin::constants::genesis_block(match params.network {
+        Network::Main => bitcoin::Network::Bitcoin,
+        _ => bitcoin::Network::Regtest,
+    });
+    std::iter::once(genesis).chain(blocks.into_values()).collect()
+}
+
+/// A real chain up to a few blocks below its end: without hints, then by the hints that came of it.
+fn check_fixture(blocks: PathBuf, network: Network) {
+    let params = assuming(network);
+    let all = blocks_of(&blocks, params);
+    let chain = &all[..all.len() - crate::harness::ABOVE];
+    let coins = utxo_set(chain);
+    let stop = chain.len() as u32 - 1;
+    let job = Job {
+        params,
+        blocksdir: blocks,
+        hints: None,
+        assume_valid: chain.last().map(hash_of),
+        stop: Stop::At(stop),
+        threads: 2,
+        prevout_threads: 2,
+        cache_bytes: 1 << 22,
+        checkpoint_interval: Duration::from_millis(5),
+    };
+    let first = Place::new();
+    let connected = job.run(&first).unwrap();
+    let tip = chain[chain.len() - 1].block_hash();
+    let snapshot = oracle::snapshot(network.magic(), tip, &coins);
+    let outputs: Files = files(&first.out);
+    assert!(outputs[crate::world::SET] == snapshot, "the snapshot differs");
+    assert_eq!(display(&connected.hash_serialized_3), oracle::hash_serialized_3(&coins));
+    assert_eq!(display(&connected.muhash), oracle::muhash(&coins));
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("set.hints");
+    std::fs::write(&path, &outputs[crate::world::HINTS]).unwrap();
+    let hints: Option<HintsInput> = Some(hintsfile(&path));
+    let second = Place::new();
+    let proven = Job { hints, ..job }.run(&second).unwrap();
+    assert!(files(&second.out) == outputs);
+    assert_eq!((proven.coins, proven.counts), (connected.coins, connected.counts));
+    assert_eq!(proven.muhash, connected.muhash);
+}
+
+#[test]
+fn the_first_blocks_of_the_main_chain() {
+    check_fixture(fixture("main-4521/blocks"), Network::Main);
+}
+
+#[test]
+fn regtest_as_a_node_left_it() {
+    check_fixture(fixture("regtest-315/regtest/blocks"), Network::Regtest);
+}
+
+/// With every script, up to the end, where the fixtures say what a node had.
+#[cfg(feature = "kernel")]
+#[test]
+fn with_scripts_to_the_tip() {
+    for (name, blocks, network) in [
+        ("main-4521", "blocks", Network::Main),
+        ("regtest-315", "regtest/blocks", Network::Regtest),
+    ] {
+        let job = Job {
+            params: Params::of(network),
+            blocksdir: fixture(name).join(blocks),
+            hints: None,
+            assume_valid: None,
+            stop: Stop::AtTip,
+            threads: 2,
+            prevout_threads: 2,
+            cache_bytes: 1 << 22,
+            checkpoint_interval: Duration::from_millis(5),
+        };
+        let place = Place::new();
+        let outcome = job.run(&place).unwrap();
+        assert_eq!(outcome.scripts.run, u64::from(outcome.stop_height));
+        let outputs = files(&place.out);
+        let read = |file: &str| std::fs::read(fixture(name).join(file)).unwrap();
+        assert!(outputs[crate::world::SET] == read("utxo.dat"), "{name}");
+        assert!(outputs[crate::world::HINTS] == read("utxo.bip456.hints"), "{name}");
+    }
+}
+
+/// A chain of nothing but coinbases, and one of a single block.
+#[test]
+fn chains_without_spends() {
+    for blocks in [1, 3] {
+        let mut builder = ChainBuilder::new(705);
+        builder.empty_blocks(blocks);
+        let world = World::of(&builder.blocks());
+        for hints in [None, Some(world.hints(1))] {
+            Job { hints, ..world.job() }.expect(&world.truth, &Place::new());
+        }
+    }
+}

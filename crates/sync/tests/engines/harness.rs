@@ -1,0 +1,286 @@
+//! Runs that connect blocks: where they work, what they start from, and what comes of them.
+
+use crate::world::{Files, HINTS, NOW, SET, Truth, files};
+use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
+use apus_engine::storage::Storage;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::utxo::store::{EachCoin, MemoryStore};
+use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
+use apus_sync::{
+    ConnectOptions, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Stop,
+    SyncError,
+};
+use apus_testkit::blkfile::BlockFiles;
+use apus_testkit::chain::{ChainBuilder, Shape};
+use apus_testkit::oracle::{self, BitOrder};
+use apus_testkit::storage::CrashStorage;
+use bitcoin::Block;
+use bitcoin::hashes::Hash;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Blocks above the end of a run: two weeks of work under [`assuming`].
+pub(crate) const ABOVE: usize = 4;
+
+/// A chain's rules, with blocks so far apart that few of them are two weeks: scripts of blocks that
+/// are assumed valid need not be run, which not every build can. Difficulty stays as it is.
+pub(crate) fn assuming(network: Network) -> &'static Params {
+    let week = NonZeroU32::new(60 * 60 * 24 * 7).unwrap();
+    Box::leak(Box::new(Params {
+        pow_target_spacing_seconds: week,
+        pow_target_timespan_seconds: week.checked_mul(NonZeroU32::new(2016).unwrap()).unwrap(),
+        pow_no_retargeting: true,
+        minimum_chain_work: 0,
+        ..Params::of(network).clone()
+    }))
+}
+
+pub(crate) fn hash_of(block: &Block) -> BlockHash {
+    BlockHash(block.block_hash().to_byte_array())
+}
+
+/// Block files in which a chain ends some blocks above the height that runs go to.
+pub(crate) struct World {
+    pub(crate) folder: tempfile::TempDir,
+    /// Up to where runs go.
+    pub(crate) chain: Vec<Block>,
+    pub(crate) truth: Truth,
+}
+
+impl World {
+    /// `chain` as `layout` lays it down, which gets the blocks above as well.
+    pub(crate) fn laid_out(chain: &[Block], layout: impl FnOnce(&[Block]) -> BlockFiles) -> Self {
+        let chain = chain.to_vec();
+        let (folder, truth) = (tempfile::tempdir().unwrap(), Truth::of(&chain));
+        let mut above = ChainBuilder::new(u64::from(truth.stop));
+        chain[1..].iter().for_each(|block| above.add(block.clone()));
+        above.empty_blocks(ABOVE);
+        layout(&above.blocks()).write(&folder.path().join("blocks"));
+        Self { folder, chain, truth }
+    }
+
+    pub(crate) fn of(chain: &[Block]) -> Self {
+        Self::laid_out(chain, |blocks| {
+            let mut files = BlockFiles::regtest().key([3, 1, 4, 1, 5, 9, 2, 6]);
+            files = files.file_bytes_max(20_000).preallocate(4_096);
+            files.blocks(blocks);
+            files
+        })
+    }
+
+    pub(crate) fn small(seed: u64) -> Self {
+        Self::of(&random_chain(seed).blocks())
+    }
+
+    pub(crate) fn blocksdir(&self) -> PathBuf {
+        self.folder.path().join("blocks")
+    }
+
+    pub(crate) fn job(&self) -> Job {
+        Job {
+            params: assuming(Network::Regtest),
+            blocksdir: self.blocksdir(),
+            hints: None,
+            assume_valid: self.chain.last().map(hash_of),
+            stop: Stop::At(self.truth.stop),
+            threads: 2,
+            prevout_threads: 2,
+            cache_bytes: 1 << 24,
+            checkpoint_interval: Duration::ZERO,
+        }
+    }
+
+    /// Hints for the chain up to `stop`.
+    pub(crate) fn hints(&self, stop: u32) -> HintsInput {
+        let part = &self.chain[..=stop as usize];
+        let hints = apus_testkit::chain::hints(part, &apus_testkit::chain::utxo_set(part));
+        let path = self.folder.path().join(format!("{stop}.hints"));
+        std::fs::write(&path, oracle::hints_file(&hints, BitOrder::Msb)).unwrap();
+        crate::world::hintsfile(&path)
+    }
+}
+
+/// Blocks that spend.
+pub(crate) fn random_chain(seed: u64) -> ChainBuilder {
+    let mut builder = ChainBuilder::new(seed);
+    builder.empty_blocks(98);
+    builder.random_blocks(22, Shape::default());
+    builder
+}
+
+/// What a run is asked for, without where it works.
+#[derive(Clone)]
+pub(crate) struct Job {
+    pub(crate) params: &'static Params,
+    pub(crate) blocksdir: PathBuf,
+    pub(crate) hints: Option<HintsInput>,
+    pub(crate) assume_valid: Option<BlockHash>,
+    pub(crate) stop: Stop,
+    pub(crate) threads: usize,
+    pub(crate) prevout_threads: usize,
+    pub(crate) cache_bytes: u64,
+    pub(crate) checkpoint_interval: Duration,
+}
+
+/// Where a run works and what it leaves.
+pub(crate) struct Place {
+    pub(crate) work: CrashStorage,
+    pub(crate) out: CrashStorage,
+    pub(crate) store: Arc<dyn CoinsStore>,
+    pub(crate) hints_folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self::with(Arc::new(MemoryStore::new()))
+    }
+
+    pub(crate) fn with(store: Arc<dyn CoinsStore>) -> Self {
+        let (work, out) = (CrashStorage::new(), CrashStorage::new());
+        Self { work, out, store, hints_folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// The height where the coins are.
+    pub(crate) fn height(&self) -> Option<u32> {
+        self.store.tip().unwrap().map(|tip| tip.height)
+    }
+
+    pub(crate) fn output_files(&self) -> Files {
+        files(&self.out)
+    }
+}
+
+impl Job {
+    pub(crate) fn run(&self, place: &Place) -> Result<Outcome, SyncError> {
+        self.run_watched(place, &Silent, &AtomicBool::new(false))
+    }
+
+    pub(crate) fn run_watched(
+        &self,
+        place: &Place,
+        observer: &dyn Observer,
+        interrupt: &AtomicBool,
+    ) -> Result<Outcome, SyncError> {
+        let open = || Ok(Arc::clone(&place.store));
+        self.run_in(&place.work, &place.out, &open, place.hints_folder.path(), observer, interrupt)
+    }
+
+    pub(crate) fn run_in(
+        &self,
+        work: &dyn Storage,
+        out: &CrashStorage,
+        open: &apus_sync::OpenStore<'_>,
+        hints_folder: &Path,
+        observer: &dyn Observer,
+        interrupt: &AtomicBool,
+    ) -> Result<Outcome, SyncError> {
+        let output = |kind, name: &str| Output {
+            kind,
+            storage: Arc::new(out.clone()),
+            name: name.to_owned(),
+        };
+        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        apus_sync::run(&Request {
+            params: self.params,
+            blocksdir: self.blocksdir.clone(),
+            hints: self.hints.clone(),
+            aggregate: AggregateKind::Sha256,
+            connect: Some(ConnectOptions {
+                assume_valid: self.assume_valid,
+                prevout_threads: self.prevout_threads,
+                cache_bytes: self.cache_bytes,
+                store: open,
+                hints_folder: hints_folder.to_owned(),
+            }),
+            stop: self.stop,
+            threads: self.threads,
+            memory_bytes: 16 << 20,
+            segment_bytes: Some(5_000),
+            checkpoint_interval: self.checkpoint_interval,
+            now: NOW,
+            verifier: None,
+            workdir: work,
+            outputs: &outputs,
+            observer,
+            interrupt,
+        })
+    }
+
+    /// A start that must lead to the right set.
+    pub(crate) fn expect(&self, truth: &Truth, place: &Place) -> Outcome {
+        let outcome = self.run(place).unwrap_or_else(|error| panic!("{error}"));
+        truth.check(&outcome, &place.out);
+        outcome
+    }
+
+    /// A start that must fail, and leave no output.
+    pub(crate) fn refused(&self, place: &Place) -> SyncError {
+        let error = self.run(place).unwrap_err();
+        assert!(place.output_files().is_empty(), "output in spite of: {error}");
+        error
+    }
+}
+
+/// A call of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    Get,
+    /// Before a write, and after it was done.
+    Write,
+    Written,
+    ForEach,
+}
+
+type Hook = dyn Fn(Call, u64) -> Result<(), StoreError> + Send + Sync;
+
+/// Another store, with somebody who sees each call and may let it fail.
+pub(crate) struct Hooked {
+    inner: Arc<dyn CoinsStore>,
+    counts: [AtomicU64; 4],
+    hook: Box<Hook>,
+}
+
+impl Hooked {
+    /// `hook` gets each call and how many of its kind came before.
+    pub(crate) fn over(
+        inner: &Arc<dyn CoinsStore>,
+        hook: impl Fn(Call, u64) -> Result<(), StoreError> + Send + Sync + 'static,
+    ) -> Arc<dyn CoinsStore> {
+        let (inner, hook) = (Arc::clone(inner), Box::new(hook));
+        Arc::new(Self { inner, counts: Default::default(), hook })
+    }
+
+    fn call(&self, call: Call) -> Result<(), StoreError> {
+        let before = self.counts[call as usize].fetch_add(1, Ordering::SeqCst);
+        (self.hook)(call, before)
+    }
+}
+
+pub(crate) fn store_error() -> StoreError {
+    StoreError::Io { place: "the store".to_owned(), error: "made to fail".to_owned() }
+}
+
+impl CoinsStore for Hooked {
+    fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
+        self.inner.tip()
+    }
+    fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        self.call(Call::Get)?;
+        self.inner.get(outpoint)
+    }
+    fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
+        self.call(Call::Write)?;
+        self.inner.write(flush)?;
+        self.call(Call::Written)
+    }
+    fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.undo(block)
+    }
+    fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
+        self.call(Call::ForEach)?;
+        self.inner.for_each(each)
+    }
+}

@@ -1,0 +1,113 @@
+//! Blocks that spend what they may not, with all their work done: the run ends, and keeps what came
+//! before.
+
+use crate::harness::{Job, Place, World, random_chain};
+use apus_chain::KnownBlock;
+use apus_engine::utxo::ChainstateError;
+use apus_sync::{ErrorKind, SyncError};
+use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, utxo_set};
+use bitcoin::{Amount, Block, OutPoint, Transaction, TxOut};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A mature coin that anybody can spend.
+fn coin(builder: &ChainBuilder) -> (OutPoint, TxOut) {
+    let height = builder.height() + 1;
+    let mut usable = builder.utxo().iter().filter(|(_, coin)| {
+        coin.output.value.to_sat() > 10_000
+            && (!coin.coinbase || coin.height + 100 <= height)
+            && coin.output.script_pubkey.as_bytes() == [0x51]
+    });
+    let (outpoint, coin) = usable.next().expect("an anyone-can-spend coin");
+    (*outpoint, coin.output.clone())
+}
+
+fn spend(builder: &mut ChainBuilder, satoshi: u64) -> Transaction {
+    let (outpoint, _) = coin(builder);
+    let output = builder.output(satoshi, ScriptKind::OpTrue);
+    builder.spend(&[outpoint], vec![output])
+}
+
+type Make = fn(&mut ChainBuilder) -> BlockPlan;
+
+fn bad_blocks() -> [(&'static str, Make); 5] {
+    [
+        ("bad-txns-inputs-missingorspent", |builder| {
+            let mut tx = spend(builder, 1_000);
+            tx.input[0].previous_output.vout += 77;
+            BlockPlan { transactions: vec![tx], ..BlockPlan::default() }
+        }),
+        ("bad-txns-inputs-missingorspent", |builder| {
+            let (one, other) = (spend(builder, 1_000), spend(builder, 2_000));
+            BlockPlan { transactions: vec![one, other], ..BlockPlan::default() }
+        }),
+        ("bad-txns-in-belowout", |builder| {
+            let more = coin(builder).1.value.to_sat() + 1;
+            BlockPlan { transactions: vec![spend(builder, more)], ..BlockPlan::default() }
+        }),
+        ("bad-cb-amount", |builder| {
+            let value = Amount::from_sat(ChainBuilder::subsidy(builder.height() + 1) + 1);
+            let script_pubkey = vec![0x51].into();
+            let outputs = vec![TxOut { value, script_pubkey }];
+            BlockPlan { coinbase_outputs: Some(outputs), ..BlockPlan::default() }
+        }),
+        ("bad-txns-premature-spend-of-coinbase", |builder| {
+            let last = builder.block(builder.tip()).txdata[0].compute_txid();
+            let outpoint = OutPoint { txid: last, vout: 0 };
+            let output = builder.output(1_000, ScriptKind::OpTrue);
+            let tx = builder.spend(&[outpoint], vec![output]);
+            BlockPlan { transactions: vec![tx], ..BlockPlan::default() }
+        }),
+    ]
+}
+
+fn expect_invalid(error: &SyncError, bad: &Block, height: u32, reason: &str) {
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let SyncError::Chainstate { error: inner } = error else { panic!("{error}") };
+    let ChainstateError::Invalid { block: KnownBlock { height: at, hash }, error: rule } = &**inner
+    else {
+        panic!("{error}")
+    };
+    assert_eq!((*at, hash.to_string()), (height, bad.block_hash().to_string()));
+    assert_eq!(rule.reject_reason(), reason);
+    assert!(error.to_string().contains("most-work chain"), "{error}");
+}
+
+#[test]
+fn a_block_that_breaks_a_rule_about_coins_ends_the_run() {
+    for (reason, make) in bad_blocks() {
+        let mut builder = random_chain(730);
+        builder.empty_blocks(1);
+        let good = builder.blocks();
+        let plan = make(&mut builder);
+        let bad = builder.add_plan(plan);
+        builder.empty_blocks(3);
+        let world = World::of(&builder.blocks());
+        let height = good.len() as u32;
+        let before: BTreeMap<_, _> = utxo_set(&good);
+        for (threads, prevout_threads, seconds, hints) in
+            [(1, 0, 3_600, None), (3, 2, 3_600, None), (2, 8, 0, None), (2, 2, 0, Some(105))]
+        {
+            let place = Place::new();
+            let job = Job {
+                threads,
+                prevout_threads,
+                checkpoint_interval: Duration::from_secs(seconds),
+                hints: hints.map(|stop| world.hints(stop)),
+                ..world.job()
+            };
+            // Once more from where it ended: the same.
+            for _ in 0..2 {
+                expect_invalid(&job.refused(&place), &bad, height, reason);
+                assert_eq!(place.height(), Some(height - 1));
+                let mut coins = 0;
+                let mut count = |_: &_, _: &_| {
+                    coins += 1;
+                    Ok(())
+                };
+                place.store.for_each(&mut count).unwrap();
+                assert_eq!(coins, before.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The same set by every way that leads to it, and connecting blocks in order under all that can
+//! happen to a run.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+#[path = "../pipeline/harness.rs"]
+#[allow(dead_code, reason = "the tests of the pipeline use all of it")]
+mod world;
+
+mod engine_conformance;
+mod harness;
+mod invalid;
+mod refusals;
+mod reorg;
+mod resume;

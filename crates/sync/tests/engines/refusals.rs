@@ -1,0 +1,121 @@
+//! Starts that do not fit what lies in the work folder.
+
+use crate::harness::{Job, Place, World};
+use crate::world::Truth;
+use apus_chain::BlockHash;
+use apus_engine::utxo::store::MemoryStore;
+use apus_sync::{ErrorKind, RECORD, Stop, SyncError};
+use apus_testkit::storage::CrashStorage;
+use std::sync::Arc;
+
+/// Ends a run at this height, its progress and all.
+fn done_to(world: &World, stop: u32, hints: Option<u32>) -> (Job, Place) {
+    let place = Place::new();
+    let hints = hints.map(|at| world.hints(at));
+    let job = Job { hints, stop: Stop::At(stop), ..world.job() };
+    job.expect(&Truth::of(&world.chain[..=stop as usize]), &place);
+    let job = Job { stop: Stop::At(world.truth.stop), ..job };
+    (job, Place { out: CrashStorage::new(), ..place })
+}
+
+fn expect_other(job: &Job, place: &Place, words: &str) {
+    let before = place.work.live_files();
+    let error = job.refused(place);
+    assert!(matches!(error, SyncError::OtherRun { .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    assert!(error.to_string().contains(words), "{words} is not in: {error}");
+    assert!(place.work.live_files() == before, "what is another run's was changed");
+}
+
+#[test]
+fn another_run() {
+    let world = World::small(740);
+    let (plain, place) = done_to(&world, 110, None);
+    expect_other(&Job { assume_valid: None, ..plain.clone() }, &place, "not no block");
+    let other = Some(BlockHash([7; 32]));
+    expect_other(&Job { assume_valid: other, ..plain.clone() }, &place, "0707");
+    let hints = Some(world.hints(105));
+    expect_other(&Job { hints, ..plain.clone() }, &place, "without hints");
+    expect_other(&Job { stop: Stop::At(109), ..plain.clone() }, &place, "at block 110 already");
+    plain.expect(&world.truth, &place);
+
+    let (hinted, place) = done_to(&world, 110, Some(105));
+    expect_other(&Job { hints: None, ..hinted.clone() }, &place, "with hints");
+    let hints = Some(world.hints(106));
+    expect_other(&Job { hints, ..hinted.clone() }, &place, "106");
+    expect_other(&Job { assume_valid: None, ..hinted.clone() }, &place, "not no block");
+    expect_other(&Job { stop: Stop::At(109), ..hinted.clone() }, &place, "at block 110 already");
+    hinted.expect(&world.truth, &place);
+}
+
+/// Where a run with hints ended with them, the same command goes on above them.
+#[test]
+fn above_hints_that_were_done() {
+    let world = World::small(741);
+    let (job, place) = done_to(&world, 105, Some(105));
+    assert_eq!(place.height(), None);
+    job.expect(&world.truth, &place);
+}
+
+#[test]
+fn a_record_that_is_not_as_it_was_written() {
+    let world = World::small(742);
+    for hints in [None, Some(105)] {
+        let (job, place) = done_to(&world, 110, hints);
+        let files = place.work.live_files();
+        for at in [0, 9, 20, 60, files[RECORD].len() - 1] {
+            let mut damaged = files.clone();
+            damaged.get_mut(RECORD).unwrap()[at] ^= 4;
+            let work = CrashStorage::holding(damaged);
+            let place = Place { work, ..Place::with(Arc::clone(&place.store)) };
+            let error = job.refused(&place);
+            assert!(matches!(error, SyncError::WorkdirDamaged { .. }), "{error}");
+            assert!(error.to_string().contains(RECORD), "{error}");
+        }
+        // Coins at a block that no record knows, and a record that knows of no such coins.
+        let mut without = files.clone();
+        without.remove(RECORD);
+        let work = CrashStorage::holding(without);
+        let lost = Place { work, ..Place::with(Arc::clone(&place.store)) };
+        let error = job.refused(&lost);
+        assert!(matches!(error, SyncError::WorkdirDamaged { .. }), "{error}");
+        let work = CrashStorage::holding(files);
+        let anew = Place { work, ..Place::with(Arc::new(MemoryStore::new())) };
+        job.expect(&world.truth, &anew);
+    }
+}
+
+#[test]
+fn heights_where_no_run_can_end() {
+    let world = World::small(743);
+    let place = Place::new();
+    let error = Job { stop: Stop::At(0), ..world.job() }.refused(&place);
+    assert!(matches!(error, SyncError::NothingToDo), "{error}");
+    let error = Job { stop: Stop::At(9_999), ..world.job() }.refused(&place);
+    assert!(matches!(error, SyncError::StopAboveTip { stop: 9_999, .. }), "{error}");
+    let hints = Some(world.hints(100));
+    let error = Job { stop: Stop::At(99), hints, ..world.job() }.refused(&place);
+    assert!(matches!(error, SyncError::StopHeight { wanted: 99, hints: 100 }), "{error}");
+    assert!(place.work.live_files().is_empty());
+    assert_eq!(place.height(), None);
+}
+
+/// A build that cannot run scripts says so before it leaves anything behind.
+#[cfg(not(feature = "kernel"))]
+#[test]
+fn scripts_that_cannot_be_run() {
+    use apus_sync::Silent;
+    use std::sync::atomic::AtomicBool;
+    let world = World::small(744);
+    let tip = Job { stop: Stop::AtTip, ..world.job() };
+    for job in [Job { assume_valid: None, ..world.job() }, tip] {
+        let place = Place::new();
+        let open = || panic!("no store is needed");
+        let (folder, flag) = (place.hints_folder.path(), AtomicBool::new(false));
+        let ended = job.run_in(&place.work, &place.out, &open, folder, &Silent, &flag);
+        let error = ended.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+        assert!(matches!(error, SyncError::Scripts(_)), "{error}");
+        assert!(place.work.live_files().is_empty() && place.output_files().is_empty());
+    }
+}

@@ -1,0 +1,254 @@
+//! Runs that stop somewhere: the next start goes on, and the set is the same.
+
+use crate::harness::{Call, Hooked, Job, Place, World, store_error};
+use crate::world::{Events, Truth};
+use apus_engine::utxo::CoinsStore;
+use apus_sync::{ErrorKind, Event, Observer, Outcome, Phase, Silent, Stop, SyncError};
+use apus_testkit::storage::{AfterCrash, CrashStorage};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A start on another store than the place's own.
+fn run_on(
+    job: &Job,
+    place: &Place,
+    store: &Arc<dyn CoinsStore>,
+    interrupt: &AtomicBool,
+) -> Result<Outcome, SyncError> {
+    let open = || Ok(Arc::clone(store));
+    job.run_in(&place.work, &place.out, &open, place.hints_folder.path(), &Silent, interrupt)
+}
+
+/// The place after the power went: what is durable of the work folder, and the store as it is.
+fn after_crash(place: Place, seed: Option<u64>) -> Place {
+    let image = |storage: &CrashStorage| match seed {
+        None => storage.durable_image(),
+        Some(seed) => storage.crash_image(seed),
+    };
+    Place { work: image(&place.work), out: image(&place.out), ..place }
+}
+
+/// Flushes after every block, and never before the end; with hints for a part, and without.
+fn jobs(world: &World) -> [Job; 3] {
+    let hour = Duration::from_secs(3_600);
+    let hints = Some(world.hints(108));
+    [
+        world.job(),
+        Job { checkpoint_interval: hour, ..world.job() },
+        Job { hints, threads: 1, ..world.job() },
+    ]
+}
+
+#[test]
+fn stopped_at_any_call_of_the_store() {
+    let world = World::small(710);
+    for job in jobs(&world) {
+        for (call, step, limit) in
+            [(Call::Get, 7, 60), (Call::Write, 9, 120), (Call::ForEach, 1, 2)]
+        {
+            for n in (0..limit).step_by(step) {
+                let (place, flag) = (Place::new(), Arc::new(AtomicBool::new(false)));
+                let set = Arc::clone(&flag);
+                let store = Hooked::over(&place.store, move |at, before| {
+                    if at == call && before >= n {
+                        set.store(true, Ordering::SeqCst);
+                    }
+                    Ok(())
+                });
+                match run_on(&job, &place, &store, &flag) {
+                    Ok(outcome) => world.truth.check(&outcome, &place.out),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}"),
+                }
+                drop(store);
+                job.expect(&world.truth, &place);
+            }
+        }
+    }
+}
+
+/// Sets the flag at the n-th event.
+struct StopAt<'a> {
+    flag: &'a AtomicBool,
+    seen: Events,
+    n: usize,
+}
+
+impl Observer for StopAt<'_> {
+    fn event(&self, event: Event) {
+        self.seen.event(event);
+        if self.seen.all().len() > self.n {
+            self.flag.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn stopped_at_any_event() {
+    let world = World::small(711);
+    let job = world.job();
+    let mut stopped = 0;
+    for n in 0..200 {
+        let (place, flag) = (Place::new(), AtomicBool::new(false));
+        let observer = StopAt { flag: &flag, seen: Events::default(), n };
+        match job.run_watched(&place, &observer, &flag) {
+            Ok(outcome) => world.truth.check(&outcome, &place.out),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+                stopped += 1;
+            }
+        }
+        job.expect(&world.truth, &place);
+        if !flag.load(Ordering::SeqCst) {
+            break;
+        }
+    }
+    assert!(stopped > 10, "{stopped}");
+}
+
+#[test]
+fn a_store_that_fails_at_a_write() {
+    let world = World::small(712);
+    for job in jobs(&world) {
+        for (call, once) in [(Call::Write, true), (Call::Write, false), (Call::Written, false)] {
+            for n in [0, 1, 2, 50, 110] {
+                let place = Place::new();
+                let store = Hooked::over(&place.store, move |at, before| {
+                    let fails = at == call && if once { before == n } else { before >= n };
+                    if fails { Err(store_error()) } else { Ok(()) }
+                });
+                match run_on(&job, &place, &store, &AtomicBool::new(false)) {
+                    // There were not that many.
+                    Ok(outcome) => world.truth.check(&outcome, &place.out),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+                        assert!(error.to_string().contains("made to fail"), "{error}");
+                        assert!(place.output_files().is_empty());
+                    }
+                }
+                drop(store);
+                job.expect(&world.truth, &place);
+            }
+        }
+    }
+}
+
+/// The power goes when the record is written and the coins are not, and right after they are.
+#[test]
+fn a_crash_at_either_side_of_a_flush() {
+    let world = World::small(713);
+    for job in jobs(&world) {
+        for call in [Call::Write, Call::Written] {
+            for n in [0, 1, 2, 3, 60, 119] {
+                let place = Place::new();
+                let (work, out) = (place.work.clone(), place.out.clone());
+                let store = Hooked::over(&place.store, move |at, before| {
+                    let dead = work.crashed();
+                    if at == call && before == n {
+                        work.crash_at(work.syncs(), AfterCrash::Fail);
+                        out.crash_at(out.syncs(), AfterCrash::Fail);
+                    }
+                    let stops = dead || (at == call && before == n);
+                    if stops { Err(store_error()) } else { Ok(()) }
+                });
+                let ended = run_on(&job, &place, &store, &AtomicBool::new(false));
+                drop(store);
+                if ended.is_ok() {
+                    continue;
+                }
+                let place = after_crash(place, (n % 2 == 0).then_some(n));
+                job.expect(&world.truth, &place);
+            }
+        }
+    }
+}
+
+/// A crash may come twice, the second time before the first flush that follows is done.
+#[test]
+fn a_second_crash_before_the_next_flush() {
+    let world = World::small(714);
+    let job = world.job();
+    let mut place = Place::new();
+    for n in [5, 0, 1, 0, 0, 30, 0] {
+        let work = place.work.clone();
+        let store = Hooked::over(&place.store, move |at, before| {
+            let dies = at == Call::Write && before >= n;
+            if dies && !work.crashed() {
+                work.crash_at(work.syncs(), AfterCrash::Fail);
+            }
+            if dies { Err(store_error()) } else { Ok(()) }
+        });
+        run_on(&job, &place, &store, &AtomicBool::new(false)).unwrap_err();
+        drop(store);
+        place = after_crash(place, None);
+    }
+    assert_eq!(place.height(), Some(36));
+    job.expect(&world.truth, &place);
+}
+
+fn crash_at_syncs(job: &Job, truth: &Truth, of: fn(&Place) -> &CrashStorage, step: usize) {
+    let whole = Place::new();
+    job.expect(truth, &whole);
+    for n in (0..of(&whole).syncs()).step_by(step) {
+        let place = Place::new();
+        of(&place).crash_at(n, AfterCrash::Fail);
+        job.run(&place).unwrap_err();
+        let place = after_crash(place, (n % 3 != 0).then_some(n));
+        job.expect(truth, &place);
+    }
+}
+
+#[test]
+fn a_crash_at_a_sync_point_of_the_work_folder() {
+    let world = World::small(715);
+    let [every, last, hinted] = jobs(&world);
+    crash_at_syncs(&every, &world.truth, |place| &place.work, 11);
+    crash_at_syncs(&last, &world.truth, |place| &place.work, 1);
+    crash_at_syncs(&hinted, &world.truth, |place| &place.work, 7);
+}
+
+#[test]
+fn a_crash_at_a_sync_point_of_the_outputs() {
+    let world = World::small(716);
+    let [_, last, _] = jobs(&world);
+    crash_at_syncs(&last, &world.truth, |place| &place.out, 1);
+}
+
+/// The run ends higher each time, as a node's does.
+#[test]
+fn a_chain_that_grew_between_two_starts() {
+    let world = World::small(717);
+    let place = Place::new();
+    for stop in [20, 99, 110, world.truth.stop] {
+        let truth = Truth::of(&world.chain[..=stop as usize]);
+        let place = Place {
+            out: CrashStorage::new(),
+            work: place.work.clone(),
+            ..Place::with(Arc::clone(&place.store))
+        };
+        Job { stop: Stop::At(stop), ..world.job() }.expect(&truth, &place);
+    }
+}
+
+/// Stopped while the hints are made, and then asked for a set further up.
+#[test]
+fn a_chain_that_grew_while_hints_were_made() {
+    let world = World::small(718);
+    let (place, flag) = (Place::new(), AtomicBool::new(false));
+    /// Blocks are taken in any order only where hints are made.
+    struct StopAtBlocks<'a>(&'a AtomicBool);
+    impl Observer for StopAtBlocks<'_> {
+        fn event(&self, event: Event) {
+            if event == Event::Started(Phase::Blocks) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+    let lower = Job { stop: Stop::At(110), ..world.job() };
+    let error = lower.run_watched(&place, &StopAtBlocks(&flag), &flag).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    assert_eq!(place.height(), Some(110));
+    // The lower set was done.
+    let place = Place { out: CrashStorage::new(), ..place };
+    world.job().expect(&world.truth, &place);
+}
