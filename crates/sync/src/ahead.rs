@@ -171,8 +171,8 @@ impl<T: Send> Ahead<T> {
     }
 }
 
-/// Should a worker panic, the one who waits must not wait for good.
-struct EndOnPanic<'a, T: Send>(&'a Ahead<T>);
+/// Should a thread panic, those who wait for it must not wait for good.
+pub(crate) struct EndOnPanic<'a, T: Send>(pub(crate) &'a Ahead<T>);
 
 impl<T: Send> Drop for EndOnPanic<'_, T> {
     fn drop(&mut self) {

@@ -13,7 +13,7 @@ mod record;
 pub use record::RECORD;
 pub(crate) use record::Record;
 
-use crate::ahead::{Ahead, Supply};
+use crate::ahead::{Ahead, EndOnPanic, Supply};
 use crate::blocksdir::BlocksDir;
 use crate::coins::{Sinks, merge_all, put_set};
 use crate::error::SyncError;
@@ -245,6 +245,7 @@ impl<'a> Connecting<'a> {
         let prepare = |block| Arc::new(PreparedBlock::new(params, block));
         let ahead = Ahead::new(HeightRange::new(self.state.tip().height + 1, self.end + 1));
         std::thread::scope(|scope| {
+            let _guard = EndOnPanic(&ahead);
             for index in 0..request.threads {
                 let spawned = std::thread::Builder::new()
                     .name(format!("check-{index}"))
@@ -263,7 +264,13 @@ impl<'a> Connecting<'a> {
     fn take_all(&mut self, ahead: &Ahead<Arc<PreparedBlock>>) -> Result<(), SyncError> {
         let total = self.total();
         let mut told_at = Instant::now();
-        while let Some((height, block)) = ahead.next()? {
+        loop {
+            let next = ahead.next();
+            if next.is_err() {
+                // A block below that proves invalid is the one to tell of.
+                self.state.settle()?;
+            }
+            let Some((height, block)) = next? else { break };
             if self.request.interrupt.load(Ordering::Relaxed) {
                 return Err(SyncError::Interrupted);
             }
