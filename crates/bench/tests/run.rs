@@ -4,7 +4,7 @@
 
 use apus_bench::maker::{self, Options};
 use apus_bench::manifest::Manifest;
-use apus_bench::run::matrix::{Grid, Subject, Threads, subjects};
+use apus_bench::run::matrix::{Grid, Subject, Threads, Validation, subjects};
 use apus_bench::run::node::Folder;
 use apus_bench::run::{Chain, Event, PageCache, Plan, Record, RunError, session};
 use apus_sync::ErrorKind;
@@ -55,7 +55,7 @@ fn a_node_skips_scripts_and_has_the_set_of_the_manifest() {
     assert!(node.version().contains("version"), "{}", node.version());
 
     // That it gets to the tip proves that it ran no script: these are wrong.
-    let timed = node.run(8, &GO_ON).unwrap();
+    let timed = node.run(Validation::Assumevalid, 8, &GO_ON).unwrap();
     let Manifest { height, assumevalid_height, assumevalid_hash, .. } = manifest(&chain);
     assert_eq!(timed.log.expect(*height, assumevalid_hash, *assumevalid_height), Ok(()));
     assert!(timed.usage.wall_seconds > timed.log.connect_seconds().unwrap());
@@ -65,6 +65,11 @@ fn a_node_skips_scripts_and_has_the_set_of_the_manifest() {
     assert_eq!((set.stop_height, &set.stop_hash), (*height, tip_hash));
     assert_eq!((set.coins, set.total_amount_sat), (*coins, *total_amount_sat));
     assert_eq!(state(&chain), before, "the chain's own files");
+
+    // Told to run them, it does not get there.
+    let error = node.run(Validation::Full, 8, &GO_ON).unwrap_err();
+    assert!(matches!(error, RunError::Different(_)), "{error}");
+    assert!(error.to_string().contains("connected blocks up to height"), "{error}");
 
     // A folder that is ready is used again; what stands in its place is not touched.
     let path = fs::read_dir(scratch.path()).unwrap().next().unwrap().unwrap().path();
@@ -121,7 +126,8 @@ fn program(folder: &Path, report: &str) -> PathBuf {
 fn report(chain: &Chain, hash: &str) -> String {
     let said = manifest(chain);
     serde_json::json!({
-        "version": 1, "aggregate": "KIND", "stop_height": said.height,
+        "version": 1, "engine": "swiftsync", "validation": "assumevalid", "aggregate": "KIND",
+        "script_blocks": 0, "stop_height": said.height,
         "stop_hash": said.tip_hash, "coins": said.coins,
         "total_amount_sat": said.total_amount_sat, "muhash": hash, "hash_serialized_3": "ab",
         "transactions": said.transactions, "inputs": said.inputs, "outputs": said.outputs,
@@ -136,6 +142,8 @@ fn bench(chain: &Chain, report: &str, told: &mut Vec<String>) -> Result<Record, 
     let scratch = tempfile::tempdir().unwrap();
     let program = program(scratch.path(), report);
     let grid = Grid {
+        engine: "swiftsync".to_owned(),
+        validations: vec![Validation::Assumevalid],
         aggregates: vec!["sha256".to_owned(), "muhash".to_owned()],
         par: vec![Threads::Count(1)],
         dbcache_mib: vec![450],
@@ -149,8 +157,8 @@ fn bench(chain: &Chain, report: &str, told: &mut Vec<String>) -> Result<Record, 
         command: Vec::new(),
         chains: vec![chain.clone()],
         subjects: subjects(&[grid], 2),
+        no_interpreter: None,
         bitcoind: None,
-        bitcoind_dbcache_mib: vec![450],
         rounds: 2,
         page_cache: PageCache::Warm,
         floor: false,
@@ -177,7 +185,7 @@ fn everybody_takes_turns_and_a_record_names_no_place() {
     assert_eq!(rounds, [1, 2]);
     assert!(measured[0].arguments.contains(&"CHAIN/blocks".to_owned()));
     assert!(
-        matches!(&measured[1].subject, Subject::Apus { aggregate, .. } if aggregate == "muhash")
+        matches!(&measured[1].subject, Subject::Apus { aggregate: Some(kind), .. } if kind == "muhash")
     );
     let text = serde_json::to_string(&record).unwrap();
     assert!(!text.contains(chain.folder.to_str().unwrap()), "{text}");
@@ -196,4 +204,9 @@ fn results_that_differ_end_a_benchmark_and_name_who() {
     let wrong = report(&chain, "same").replace("\"inputs\":", "\"inputs\":1");
     let error = bench(&chain, &wrong, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("the chain's manifest do not agree: inputs"), "{error}");
+    // The same set by other work is no comparison either.
+    let other = report(&chain, "same").replace("\"script_blocks\":0", "\"script_blocks\":7");
+    let error = bench(&chain, &other, &mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("script_blocks 7 and not 0"), "{error}");
 }

@@ -6,7 +6,9 @@ use crate::machine::cores;
 use crate::print;
 use crate::sync::{now, watch_signals};
 use apus_bench::maker::{self, Options};
-use apus_bench::run::matrix::{Grid, Profile, Threads, aggregates, subjects};
+use apus_bench::run::matrix::{
+    Grid, Profile, Threads, aggregates, first_of_each, has_aggregates, subjects,
+};
 use apus_bench::run::{Attachments, Chain, PageCache, Plan, Record};
 use apus_bench::run::{chart, markdown, node, session, tables, utc};
 use clap::{Args, ValueEnum};
@@ -24,6 +26,9 @@ Examples:
     apus bench chain make --blocks 620 --out chain
     apus bench run --profile full --against bitcoind --chain-dir chain --record record
 
+  The engine without hints, scripts skipped and run, each beside a node that does the same:
+    apus bench run --profile connect --against bitcoind --record record
+
   Whether speed depends on length:
     apus bench run --profile full --chain-dir short --chain-dir long --aggregate sha256
 
@@ -33,7 +38,8 @@ before times: a difference ends the command with exit code 2.";
 #[derive(Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// What to run: quick compares results on little work, full measures
+    /// What to run: quick compares results on little work; full measures what hints bring, connect
+    /// the engine that does without
     #[arg(long, value_enum, default_value_t = ProfileArg::Quick)]
     profile: ProfileArg,
 
@@ -97,8 +103,10 @@ pub(crate) struct RunArgs {
 enum ProfileArg {
     /// One round on a small chain; results only
     Quick,
-    /// Five rounds on 1 GB
+    /// Five rounds on 1 GB, with hints
     Full,
+    /// Three rounds on 200 MB, without hints: scripts skipped, and scripts run
+    Connect,
 }
 
 impl ProfileArg {
@@ -106,6 +114,7 @@ impl ProfileArg {
         match self {
             Self::Quick => "quick",
             Self::Full => "full",
+            Self::Connect => "connect",
         }
     }
 }
@@ -135,10 +144,10 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::usage(format!("cannot find this program itself: {error}")))?;
     let interrupt = watch_signals()?;
     let scratch = Scratch::open(args.dir.as_deref())?;
-    let dbcaches = |of_profile: &[u64]| match &args.dbcache[..] {
-        [] => of_profile.to_vec(),
-        given => given.to_vec(),
-    };
+    let mut subjects = subjects(&grids(args, profile), cores());
+    if bitcoind.is_some() {
+        subjects.extend(profile.nodes(&args.dbcache));
+    }
     let plan = Plan {
         profile: profile.name,
         timed: profile.timed,
@@ -146,9 +155,9 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         version: env!("CARGO_PKG_VERSION"),
         command: line(),
         chains: chains(args, profile, &scratch.folder, &interrupt)?,
-        subjects: subjects(&grids(args, profile), cores()),
+        subjects,
+        no_interpreter: no_interpreter(),
         bitcoind: bitcoind.as_deref(),
-        bitcoind_dbcache_mib: dbcaches(profile.node_dbcache_mib),
         rounds: args.runs.unwrap_or(profile.rounds),
         page_cache: if args.cold { PageCache::Dropped } else { PageCache::Warm },
         floor: profile.timed,
@@ -175,12 +184,22 @@ fn line() -> Vec<String> {
     env::args().map(short).collect()
 }
 
+/// Why runs of this program, which is the one that is measured, can run no scripts.
+fn no_interpreter() -> Option<String> {
+    let missing = apus_sync::script_verifier().is_err();
+    missing.then(|| "this build has no script interpreter (the feature kernel)".to_owned())
+}
+
 /// What of Apus is run: the profile's, unless the command line says otherwise.
 fn grids(args: &RunArgs, profile: &Profile) -> Vec<Grid> {
     let mut grids = profile.grids();
     if !(args.par.is_empty() && args.dbcache.is_empty() && args.aggregate.is_empty()) {
-        // What is asked for is all that is run, so only the first grid fills in what is not said.
-        grids.truncate(1);
+        // What is asked for is all that is run, so of each kind only the first grid fills in what is
+        // not said.
+        grids = first_of_each(grids);
+    }
+    if !args.aggregate.is_empty() {
+        grids.retain(|grid| has_aggregates(&grid.engine));
     }
     for grid in &mut grids {
         if !args.par.is_empty() {

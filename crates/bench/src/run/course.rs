@@ -5,11 +5,13 @@ use super::chain::{Chain, read_json};
 use super::derive;
 use super::equality::Agreed;
 use super::error::{At, RunError};
+use super::fitness::{self, LeftOut};
 use super::matrix::Subject;
 use super::node::Folder;
 use super::own::Apus;
 use super::process;
 use super::record::{ChainRecord, OneRun};
+use super::report::Report;
 use super::session::{Attachments, Event, Plan};
 use crate::floor::{Floor, Limits};
 use std::fs;
@@ -31,6 +33,8 @@ pub(super) struct Course<'a> {
     /// The chain's own, as they were before.
     before: Vec<(PathBuf, u64, SystemTime)>,
     lanes: Vec<Lane>,
+    /// What is not run, and why.
+    left_out: Vec<String>,
     agreed: Option<Agreed>,
 }
 
@@ -71,17 +75,22 @@ impl<'a> Course<'a> {
         };
         let apus = Apus { program: plan.program, scratch: plan.scratch };
         let mut lanes = Vec::new();
-        for subject in &plan.subjects {
-            let arguments = apus.arguments(chain, subject).unwrap_or_default();
-            lanes.push(Lane::new(subject.clone(), arguments));
+        let (chosen, left_out) =
+            fitness::choose(&plan.subjects, chain, plan.no_interpreter.as_deref());
+        for subject in chosen {
+            let arguments = match (&subject, &node) {
+                (Subject::Bitcoind { validation, dbcache_mib }, Some(node)) => {
+                    Some(node.arguments(*validation, *dbcache_mib))
+                }
+                _ => apus.arguments(chain, &subject),
+            };
+            lanes.extend(arguments.map(|arguments| Lane::new(subject, arguments)));
         }
-        for &dbcache_mib in plan.bitcoind_dbcache_mib.iter() {
-            if let Some(node) = &node {
-                let arguments = node.arguments(dbcache_mib);
-                lanes.push(Lane::new(Subject::Bitcoind { dbcache_mib }, arguments));
-            }
+        let left_out: Vec<String> = left_out.iter().map(LeftOut::text).collect();
+        for what in &left_out {
+            each(Event::LeftOut { chain: &chain.name, what });
         }
-        Ok(Self { chain, node, floor, files, before, lanes, agreed: None })
+        Ok(Self { chain, node, floor, files, before, lanes, left_out, agreed: None })
     }
 
     /// One run of one subject.
@@ -101,8 +110,8 @@ impl<'a> Course<'a> {
         }
         let lane = &mut self.lanes[lane];
         let run = match (&lane.subject, &self.node) {
-            (Subject::Bitcoind { dbcache_mib }, Some(node)) => {
-                let timed = node.run(*dbcache_mib, interrupt)?;
+            (Subject::Bitcoind { validation, dbcache_mib }, Some(node)) => {
+                let timed = node.run(*validation, *dbcache_mib, interrupt)?;
                 lane.papers.push(timed.log.extract.clone().into_bytes());
                 OneRun {
                     round,
@@ -118,6 +127,7 @@ impl<'a> Course<'a> {
                 let path = apus.report();
                 lane.papers.push(fs::read(&path).at(&path)?);
                 let who = format!("{subject} in round {round}");
+                expect_work(self.chain, &who, subject, &report)?;
                 match &self.agreed {
                     None => self.agreed = Some(Agreed::first(self.chain, &who, &report)?),
                     Some(agreed) => agreed.expect(self.chain, &who, &report.set)?,
@@ -132,9 +142,19 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
+    /// What the chain is called.
+    pub(super) fn name(&self) -> &str {
+        &self.chain.name
+    }
+
     /// How many subjects there are.
     pub(super) fn lanes(&self) -> usize {
         self.lanes.len()
+    }
+
+    /// What is not run, and why.
+    pub(super) fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// Block files that anybody reads.
@@ -218,6 +238,23 @@ impl Lane {
     }
 }
 
+/// A run must have done the work that it is timed for.
+fn expect_work(
+    chain: &Chain,
+    who: &str,
+    subject: &Subject,
+    report: &Report,
+) -> Result<(), RunError> {
+    let wrong = report.differences(subject, chain.manifest.as_ref());
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let (name, wrong) = (&chain.name, wrong.join(", "));
+    Err(RunError::Different(format!(
+        "{name}: {who} did other work than it was to, by its report: {wrong}: no time counts"
+    )))
+}
+
 /// Measures the machine on a chain, in a process of its own: that one takes memory for it, which
 /// this one must not, and has a kernel for each of its children.
 fn measure(plan: &Plan<'_>, chain: &Chain, interrupt: &AtomicBool) -> Result<Floor, RunError> {
@@ -260,6 +297,7 @@ fn file_name(chain: &str, subject: &Subject) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::matrix::Validation;
 
     #[test]
     fn a_record_names_no_folder_of_the_machine() {
@@ -270,7 +308,9 @@ mod tests {
 
     #[test]
     fn papers_have_plain_names() {
-        let node = Subject::Bitcoind { dbcache_mib: 450 };
-        assert_eq!(file_name("a b", &node), "a-b-bitcoind-dbcache-450.debug.log");
+        let node = |validation| Subject::Bitcoind { validation, dbcache_mib: 450 };
+        let name = |validation| file_name("a b", &node(validation));
+        assert_eq!(name(Validation::Assumevalid), "a-b-bitcoind-dbcache-450.debug.log");
+        assert_eq!(name(Validation::Full), "a-b-bitcoind-assumevalid-0-dbcache-450.debug.log");
     }
 }

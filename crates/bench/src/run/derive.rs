@@ -32,7 +32,7 @@ pub(super) fn measured(
 pub(super) fn over_floor(measured: &mut [Measured], floor: &ChainFloor, threads: usize) {
     for measured in measured {
         let Subject::Apus { aggregate, par, .. } = &measured.subject else { continue };
-        let Some(of) = floor.of(aggregate) else { continue };
+        let Some(of) = aggregate.as_deref().and_then(|kind| floor.of(kind)) else { continue };
         let floor_ms = match *par {
             1 => of.run.one_thread_ms,
             par if par == threads => of.run.all_threads_ms,
@@ -42,13 +42,13 @@ pub(super) fn over_floor(measured: &mut [Measured], floor: &ChainFloor, threads:
     }
 }
 
-/// Each subject of Apus against bitcoind with the same memory.
+/// Each subject of Apus against bitcoind with the same memory that skips or runs scripts like it.
 pub(super) fn ratios(measured: &[Measured]) -> Vec<Ratio> {
     let nodes = || measured.iter().filter(|it| matches!(it.subject, Subject::Bitcoind { .. }));
     let mut ratios = Vec::new();
     for apus in measured.iter().filter(|it| matches!(it.subject, Subject::Apus { .. })) {
-        let dbcache = apus.subject.dbcache_mib();
-        for node in nodes().filter(|node| node.subject.dbcache_mib() == dbcache) {
+        let alike = |subject: &Subject| (subject.dbcache_mib(), subject.validation());
+        for node in nodes().filter(|node| alike(&node.subject) == alike(&apus.subject)) {
             ratios.extend(ratio(apus, node));
         }
     }
@@ -98,6 +98,8 @@ fn with_one_thread(subject: &Subject) -> Option<Subject> {
 mod tests {
     use super::*;
     use crate::floor::{FloorOf, Times, Work};
+    use crate::run::matrix::Validation;
+    use crate::run::testing::utxo;
 
     const COUNTS: Counts =
         Counts { blocks: 10, transactions: 1_000, inputs: 1, outputs: 1, bytes: 1_000_000 };
@@ -105,8 +107,8 @@ mod tests {
     fn apus(aggregate: &str, par: usize) -> Subject {
         Subject::Apus {
             engine: "e".to_owned(),
-            validation: "v".to_owned(),
-            aggregate: aggregate.to_owned(),
+            validation: Validation::Assumevalid,
+            aggregate: Some(aggregate.to_owned()),
             par,
             dbcache_mib: 450,
             output: "null".to_owned(),
@@ -138,7 +140,8 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_memory_and_of_rounds_side_by_side() {
-        let node = |dbcache_mib| Subject::Bitcoind { dbcache_mib };
+        let node =
+            |dbcache_mib| Subject::Bitcoind { validation: Validation::Assumevalid, dbcache_mib };
         let all = [
             of(apus("a", 1), &[1.0, 2.0, 1.0]),
             of(node(450), &[20.0, 30.0, 40.0]),
@@ -148,6 +151,16 @@ mod tests {
         assert_eq!(ratios.len(), 1);
         assert_eq!(ratios[0].bitcoind, node(450));
         assert_eq!(ratios[0].times_faster, Spread { median: 30.0, min: 15.0, max: 40.0 });
+    }
+
+    #[test]
+    fn who_runs_scripts_is_compared_with_who_does() {
+        let both = [Validation::Assumevalid, Validation::Full];
+        let node = |validation| Subject::Bitcoind { validation, dbcache_mib: 450 };
+        let mut all: Vec<Measured> = both.map(|it| of(utxo(it), &[1.0])).into();
+        all.extend(both.map(|it| of(node(it), &[2.0])));
+        let found: Vec<_> = ratios(&all).into_iter().map(|it| (it.apus, it.bitcoind)).collect();
+        assert_eq!(found, both.map(|it| (utxo(it), node(it))));
     }
 
     #[test]
@@ -177,7 +190,7 @@ mod tests {
             of(apus("a", 2), &[0.10]),
             of(apus("a", 3), &[0.1]),
             of(apus("b", 1), &[0.1]),
-            of(Subject::Bitcoind { dbcache_mib: 450 }, &[3.0]),
+            of(utxo(Validation::Assumevalid), &[0.1]),
         ];
         over_floor(&mut all, &floor, 2);
         let found: Vec<Option<f64>> = all.iter().map(|it| it.over_floor).collect();

@@ -84,7 +84,8 @@ mod tests {
 
     fn report() -> Report {
         serde_json::from_value(serde_json::json!({
-            "version": 1, "aggregate": "sha256", "stop_height": 2_400, "stop_hash": "ab",
+            "version": 1, "engine": "swiftsync", "validation": "assumevalid", "aggregate": "sha256",
+            "script_blocks": 0, "stop_height": 2_400, "stop_hash": "ab",
             "coins": 2, "total_amount_sat": 3, "muhash": "c", "hash_serialized_3": "d",
             "transactions": 4, "inputs": 5, "outputs": 6, "bytes": 7, "cpu_seconds": null, "rss_peak_bytes": null,
             "phases": []

@@ -3,23 +3,39 @@
 //! A new engine is a row of `ENGINES`; a new kind of benchmark is a row of `PROFILES`. Nothing
 //! else in this crate names an engine or a profile.
 
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::fmt;
+pub use super::subject::{Names, Subject, Validation};
 
 /// An engine with what can be varied about it.
 struct Engine {
     engine: &'static str,
-    validation: &'static str,
+    validations: &'static [Validation],
+    /// Kinds of proof; none where it needs no proof.
     aggregates: &'static [&'static str],
+    /// Whether it connects blocks in order: it takes no hints, and it runs the scripts of every block
+    /// that is not below the assumed-valid one.
+    connects: bool,
 }
 
 /// All engines. `none` sums nothing: it proves nothing, and bounds what a proof can cost.
-const ENGINES: &[Engine] = &[Engine {
-    engine: "swiftsync",
-    validation: "assumevalid",
-    aggregates: &["none", "sha256", "muhash"],
-}];
+const ENGINES: &[Engine] = &[
+    Engine {
+        engine: "swiftsync",
+        validations: &[Validation::Assumevalid],
+        aggregates: &["none", "sha256", "muhash"],
+        connects: false,
+    },
+    Engine {
+        engine: "utxo",
+        validations: &[Validation::Assumevalid, Validation::Full],
+        aggregates: &[],
+        connects: true,
+    },
+];
+
+/// Whether blocks are connected in order by the engine of this name.
+pub fn connects(name: &str) -> bool {
+    ENGINES.iter().any(|engine| engine.engine == name && engine.connects)
+}
 
 /// How many threads, before the machine is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +49,11 @@ pub enum Threads {
 /// What is combined with what: every value with every other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grid {
-    /// Kinds of proof.
+    /// The engine.
+    pub engine: String,
+    /// What is checked of scripts.
+    pub validations: Vec<Validation>,
+    /// Kinds of proof; of no meaning to an engine without any.
     pub aggregates: Vec<String>,
     /// Worker threads.
     pub par: Vec<Threads>,
@@ -55,8 +75,8 @@ pub struct Profile {
     pub chain: ProfileChain,
     /// What is run of Apus.
     grids: &'static [ProfileGrid],
-    /// `-dbcache` of the node, in MiB.
-    pub node_dbcache_mib: &'static [u64],
+    /// What is run of the node.
+    nodes: &'static [ProfileNode],
 }
 
 /// A chain to make: see [`maker::Options`](crate::maker::Options).
@@ -69,10 +89,18 @@ pub struct ProfileChain {
 
 /// A [`Grid`] as data.
 struct ProfileGrid {
+    engine: &'static str,
+    validations: &'static [Validation],
     aggregates: &'static [&'static str],
     par: &'static [Threads],
     dbcache_mib: &'static [u64],
     outputs: &'static [&'static str],
+}
+
+/// Runs of the node, as data.
+struct ProfileNode {
+    validation: Validation,
+    dbcache_mib: &'static [u64],
 }
 
 /// All profiles.
@@ -82,13 +110,25 @@ pub const PROFILES: &[Profile] = &[
         rounds: 1,
         timed: false,
         chain: ProfileChain { blocks: 12, block_weight: 400_000 },
-        grids: &[ProfileGrid {
-            aggregates: &["none", "sha256", "muhash"],
-            par: &[Threads::Count(1), Threads::Cores],
-            dbcache_mib: &[450, DBCACHE_MIB_MIN],
-            outputs: &["null"],
-        }],
-        node_dbcache_mib: &[450],
+        grids: &[
+            ProfileGrid {
+                engine: "swiftsync",
+                validations: &[Validation::Assumevalid],
+                aggregates: &["none", "sha256", "muhash"],
+                par: &[Threads::Count(1), Threads::Cores],
+                dbcache_mib: &[450, DBCACHE_MIB_MIN],
+                outputs: &["null"],
+            },
+            ProfileGrid {
+                engine: "utxo",
+                validations: &[Validation::Assumevalid, Validation::Full],
+                aggregates: &[],
+                par: &[Threads::Cores],
+                dbcache_mib: &[450],
+                outputs: &["null"],
+            },
+        ],
+        nodes: &[ProfileNode { validation: Validation::Assumevalid, dbcache_mib: &[450] }],
     },
     Profile {
         name: "full",
@@ -98,6 +138,8 @@ pub const PROFILES: &[Profile] = &[
         chain: ProfileChain { blocks: 620, block_weight: 4_000_000 },
         grids: &[
             ProfileGrid {
+                engine: "swiftsync",
+                validations: &[Validation::Assumevalid],
                 aggregates: &["none", "sha256", "muhash"],
                 par: &[Threads::Count(1), Threads::Cores],
                 dbcache_mib: &[450],
@@ -105,111 +147,72 @@ pub const PROFILES: &[Profile] = &[
             },
             // What a snapshot costs, and how little memory will do.
             ProfileGrid {
+                engine: "swiftsync",
+                validations: &[Validation::Assumevalid],
                 aggregates: &["sha256"],
                 par: &[Threads::Cores],
                 dbcache_mib: &[450],
                 outputs: &["snapshot"],
             },
             ProfileGrid {
+                engine: "swiftsync",
+                validations: &[Validation::Assumevalid],
                 aggregates: &["sha256"],
                 par: &[Threads::Cores],
                 dbcache_mib: &[DBCACHE_MIB_MIN],
                 outputs: &["null"],
             },
         ],
-        node_dbcache_mib: &[450],
+        nodes: &[ProfileNode { validation: Validation::Assumevalid, dbcache_mib: &[450] }],
+    },
+    Profile {
+        name: "connect",
+        rounds: 3,
+        timed: true,
+        // Some 200 MB.
+        chain: ProfileChain { blocks: 120, block_weight: 4_000_000 },
+        grids: &[
+            // What hints make of it.
+            ProfileGrid {
+                engine: "swiftsync",
+                validations: &[Validation::Assumevalid],
+                aggregates: &["sha256"],
+                par: &[Threads::Cores],
+                dbcache_mib: &[450],
+                outputs: &["null"],
+            },
+            ProfileGrid {
+                engine: "utxo",
+                validations: &[Validation::Assumevalid],
+                aggregates: &[],
+                par: &[Threads::Cores],
+                dbcache_mib: &[450, DBCACHE_MIB_LARGE],
+                outputs: &["null"],
+            },
+            ProfileGrid {
+                engine: "utxo",
+                validations: &[Validation::Full],
+                aggregates: &[],
+                par: &[Threads::Cores],
+                dbcache_mib: &[450],
+                outputs: &["null"],
+            },
+        ],
+        nodes: &[
+            ProfileNode {
+                validation: Validation::Assumevalid,
+                dbcache_mib: &[450, DBCACHE_MIB_LARGE],
+            },
+            ProfileNode { validation: Validation::Full, dbcache_mib: &[450] },
+        ],
     },
 ];
 
 /// The least that `apus sync --dbcache` takes.
 const DBCACHE_MIB_MIN: u64 = 4;
 
-/// Something that is run again and again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "program", rename_all = "snake_case")]
-pub enum Subject {
-    /// `apus sync`.
-    Apus {
-        /// `--engine`.
-        engine: String,
-        /// `--validation`.
-        validation: String,
-        /// `--aggregate`.
-        aggregate: String,
-        /// `--par`.
-        par: usize,
-        /// `--dbcache`.
-        dbcache_mib: u64,
-        /// `null`, or `snapshot` for a UTXO snapshot.
-        output: String,
-    },
-    /// `bitcoind -reindex-chainstate`.
-    Bitcoind {
-        /// `-dbcache`.
-        dbcache_mib: u64,
-    },
-}
-
-impl Subject {
-    /// Memory that it was given, in MiB.
-    pub fn dbcache_mib(&self) -> u64 {
-        match self {
-            Self::Apus { dbcache_mib, .. } | Self::Bitcoind { dbcache_mib } => *dbcache_mib,
-        }
-    }
-}
-
-/// How subjects are called where room is short: engines and validations are named only if there is
-/// more than one of them.
-pub struct Names {
-    engines: bool,
-    validations: bool,
-}
-
-impl Names {
-    /// Names for these.
-    pub fn of<'a>(subjects: impl IntoIterator<Item = &'a Subject>) -> Self {
-        let (mut engines, mut validations) = (BTreeSet::new(), BTreeSet::new());
-        for subject in subjects {
-            if let Subject::Apus { engine, validation, .. } = subject {
-                engines.insert(engine);
-                validations.insert(validation);
-            }
-        }
-        Self { engines: engines.len() > 1, validations: validations.len() > 1 }
-    }
-
-    /// What one of them is called.
-    pub fn name(&self, subject: &Subject) -> String {
-        let Subject::Apus { engine, validation, aggregate, par, dbcache_mib, output } = subject
-        else {
-            return subject.to_string();
-        };
-        let mut words = vec!["apus"];
-        words.extend(self.engines.then_some(engine.as_str()));
-        words.extend(self.validations.then_some(validation.as_str()));
-        let (par, dbcache) = (format!("par={par}"), format!("dbcache={dbcache_mib}"));
-        words.extend([aggregate.as_str(), &par, &dbcache]);
-        words.extend((output != "null").then_some(output.as_str()));
-        words.join(" ")
-    }
-}
-
-impl fmt::Display for Subject {
-    /// In full.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Apus { engine, validation, aggregate, par, dbcache_mib, output } => {
-                write!(
-                    f,
-                    "apus {engine} {validation} {aggregate} par={par} dbcache={dbcache_mib}"
-                )?;
-                if output == "null" { Ok(()) } else { write!(f, " {output}") }
-            }
-            Self::Bitcoind { dbcache_mib } => write!(f, "bitcoind dbcache={dbcache_mib}"),
-        }
-    }
-}
+/// What people give a node that has a whole chain before it.
+const DBCACHE_MIB_LARGE: u64 = 4_500;
 
 impl Profile {
     /// The profile of this name.
@@ -221,6 +224,8 @@ impl Profile {
     pub fn grids(&self) -> Vec<Grid> {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let grid = |grid: &ProfileGrid| Grid {
+            engine: grid.engine.to_owned(),
+            validations: grid.validations.to_vec(),
             aggregates: words(grid.aggregates),
             par: grid.par.to_vec(),
             dbcache_mib: grid.dbcache_mib.to_vec(),
@@ -228,23 +233,50 @@ impl Profile {
         };
         self.grids.iter().map(grid).collect()
     }
+
+    /// Every run of the node, with other memory if some is given, in MiB.
+    pub fn nodes(&self, dbcache_mib: &[u64]) -> Vec<Subject> {
+        let of = |node: &ProfileNode| {
+            let validation = node.validation;
+            let sizes = if dbcache_mib.is_empty() { node.dbcache_mib } else { dbcache_mib };
+            let subject = move |&dbcache_mib| Subject::Bitcoind { validation, dbcache_mib };
+            sizes.iter().map(subject).collect::<Vec<_>>()
+        };
+        self.nodes.iter().flat_map(of).collect()
+    }
+}
+
+/// Of the grids those that come first for their engine and validation: what is filled in where
+/// somebody says what to run.
+pub fn first_of_each(grids: Vec<Grid>) -> Vec<Grid> {
+    let mut first: Vec<Grid> = Vec::new();
+    for grid in grids {
+        let same = |it: &Grid| it.engine == grid.engine && it.validations == grid.validations;
+        if !first.iter().any(same) {
+            first.push(grid);
+        }
+    }
+    first
 }
 
 /// Every run of Apus that the grids ask for, each once, on a machine of so many cores.
 pub fn subjects(grids: &[Grid], cores: usize) -> Vec<Subject> {
     let mut subjects = Vec::new();
     for grid in grids {
-        for engine in ENGINES {
-            let known = |aggregate: &&String| engine.aggregates.contains(&aggregate.as_str());
-            for aggregate in grid.aggregates.iter().filter(known) {
+        let Some(engine) = ENGINES.iter().find(|engine| engine.engine == grid.engine) else {
+            continue;
+        };
+        let known = |validation: &&Validation| engine.validations.contains(validation);
+        for &validation in grid.validations.iter().filter(known) {
+            for aggregate in engine.aggregates_of(grid) {
                 for (dbcache_mib, par, output) in places(grid) {
                     let par = match par {
                         Threads::Count(count) => count,
                         Threads::Cores => cores,
                     };
                     let subject = Subject::Apus {
-                        engine: engine.engine.to_owned(),
-                        validation: engine.validation.to_owned(),
+                        engine: grid.engine.clone(),
+                        validation,
                         aggregate: aggregate.clone(),
                         par,
                         dbcache_mib,
@@ -260,12 +292,28 @@ pub fn subjects(grids: &[Grid], cores: usize) -> Vec<Subject> {
     subjects
 }
 
+impl Engine {
+    /// Those kinds of proof of a grid that it has; a single "none" where it needs no proof.
+    fn aggregates_of(&self, grid: &Grid) -> Vec<Option<String>> {
+        if self.aggregates.is_empty() {
+            return vec![None];
+        }
+        let known = |aggregate: &&String| self.aggregates.contains(&aggregate.as_str());
+        grid.aggregates.iter().filter(known).cloned().map(Some).collect()
+    }
+}
+
 fn places(grid: &Grid) -> impl Iterator<Item = (u64, Threads, &String)> {
     grid.dbcache_mib.iter().flat_map(move |&dbcache_mib| {
         grid.par
             .iter()
             .flat_map(move |&par| grid.outputs.iter().map(move |output| (dbcache_mib, par, output)))
     })
+}
+
+/// Whether the engine of this name has kinds of proof to choose from.
+pub fn has_aggregates(name: &str) -> bool {
+    ENGINES.iter().any(|engine| engine.engine == name && !engine.aggregates.is_empty())
 }
 
 /// Words that `--aggregate` knows.
@@ -293,40 +341,63 @@ mod tests {
     }
 
     #[test]
-    fn names_say_what_differs() {
-        let all = subjects(&Profile::named("full").unwrap().grids(), 2);
-        let names = Names::of(&all);
-        assert_eq!(names.name(&all[0]), "apus none par=1 dbcache=450");
-        assert_eq!(names.name(&all[6]), "apus sha256 par=2 dbcache=450 snapshot");
-        let mut other = all[0].clone();
-        if let Subject::Apus { engine, .. } = &mut other {
-            *engine = "utxo".to_owned();
-        }
-        let names = Names::of([&all[0], &other]);
-        assert_eq!(names.name(&other), "apus utxo none par=1 dbcache=450");
-        assert_eq!(names.name(&Subject::Bitcoind { dbcache_mib: 4 }), "bitcoind dbcache=4");
+    fn connecting_is_compared_with_nodes_that_do_the_same() {
+        let connect = Profile::named("connect").unwrap();
+        let labels = |subjects: Vec<Subject>| -> Vec<String> {
+            subjects.iter().map(Subject::to_string).collect()
+        };
+        assert_eq!(
+            labels(subjects(&connect.grids(), 2)),
+            [
+                "apus swiftsync assumevalid sha256 par=2 dbcache=450",
+                "apus utxo assumevalid par=2 dbcache=450",
+                "apus utxo assumevalid par=2 dbcache=4500",
+                "apus utxo full par=2 dbcache=450",
+            ]
+        );
+        assert_eq!(
+            labels(connect.nodes(&[])),
+            ["bitcoind dbcache=450", "bitcoind dbcache=4500", "bitcoind assumevalid=0 dbcache=450"]
+        );
+        assert_eq!(
+            labels(connect.nodes(&[9])),
+            ["bitcoind dbcache=9", "bitcoind assumevalid=0 dbcache=9"]
+        );
+        let quick = labels(subjects(&Profile::named("quick").unwrap().grids(), 2));
+        assert_eq!(
+            quick[12..],
+            ["apus utxo assumevalid par=2 dbcache=450", "apus utxo full par=2 dbcache=450"]
+        );
+    }
+
+    #[test]
+    fn the_first_grid_of_each_kind_is_filled_in() {
+        let kinds = |name: &str| -> Vec<(String, usize)> {
+            let grids = first_of_each(Profile::named(name).unwrap().grids());
+            grids.into_iter().map(|grid| (grid.engine, grid.validations.len())).collect()
+        };
+        let of = |engine: &str, validations| (engine.to_owned(), validations);
+        assert_eq!(kinds("full"), [of("swiftsync", 1)]);
+        assert_eq!(kinds("quick"), [of("swiftsync", 1), of("utxo", 2)]);
+        assert_eq!(kinds("connect"), [of("swiftsync", 1), of("utxo", 1), of("utxo", 1)]);
     }
 
     #[test]
     fn what_no_engine_has_is_left_out() {
         let grid = Grid {
+            engine: "swiftsync".to_owned(),
+            validations: vec![Validation::Full, Validation::Assumevalid],
             aggregates: vec!["xor".to_owned(), "sha256".to_owned()],
             par: vec![Threads::Count(3)],
             dbcache_mib: vec![10, 20],
             outputs: vec!["null".to_owned()],
         };
-        let found = subjects(&[grid], 2);
+        let found = subjects(std::slice::from_ref(&grid), 2);
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].dbcache_mib(), 20);
+        assert!(subjects(&[Grid { engine: "lost".to_owned(), ..grid }], 2).is_empty());
         assert!(aggregates().eq(["none", "sha256", "muhash"]));
-    }
-
-    #[test]
-    fn subjects_are_told_apart_in_json() {
-        let node = Subject::Bitcoind { dbcache_mib: 450 };
-        let json = serde_json::to_value(&node).unwrap();
-        assert_eq!(json, serde_json::json!({"program": "bitcoind", "dbcache_mib": 450}));
-        assert_eq!(serde_json::from_value::<Subject>(json).unwrap(), node);
-        assert_eq!(node.to_string(), "bitcoind dbcache=450");
+        assert!(has_aggregates("swiftsync") && !has_aggregates("utxo"));
+        assert!(connects("utxo") && !connects("swiftsync"));
     }
 }

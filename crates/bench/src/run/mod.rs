@@ -19,6 +19,7 @@ mod date;
 mod derive;
 mod equality;
 mod error;
+mod fitness;
 mod machine;
 pub mod matrix;
 pub mod node;
@@ -28,6 +29,7 @@ mod record;
 mod report;
 mod session;
 mod stats;
+mod subject;
 mod table;
 mod tables;
 #[cfg(test)]

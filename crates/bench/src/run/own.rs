@@ -5,11 +5,12 @@
 
 use super::chain::Chain;
 use super::error::{At, RunError};
-use super::matrix::Subject;
+use super::matrix::{Subject, Validation, connects};
 use super::process;
 use super::record::OneRun;
 use super::report::Report;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -27,7 +28,8 @@ pub(super) struct Apus<'a> {
 }
 
 impl Apus<'_> {
-    /// The arguments of one subject, the same for each of its runs.
+    /// The arguments of one subject, the same for each of its runs. None for a subject of another
+    /// program, or where the chain tells too little.
     pub(super) fn arguments(&self, chain: &Chain, subject: &Subject) -> Option<Vec<String>> {
         let Subject::Apus { engine, validation, aggregate, par, dbcache_mib, output } = subject
         else {
@@ -38,20 +40,27 @@ impl Apus<'_> {
             "snapshot" => format!("snapshot:{}", shown(&self.scratch.join(SNAPSHOT))),
             other => other.to_owned(),
         };
-        let pairs = [
+        let mut pairs = vec![
             ("--chain", chain.network.name().to_owned()),
             ("--blocksdir", shown(&chain.blocksdir)),
-            ("--hints", shown(&chain.hints)),
-            ("--engine", engine.clone()),
-            ("--validation", validation.clone()),
-            ("--aggregate", aggregate.clone()),
+        ];
+        let in_order = connects(engine);
+        pairs.extend((!in_order).then(|| ("--hints", shown(&chain.hints))));
+        pairs.push(("--engine", engine.clone()));
+        pairs.push(("--validation", validation.word().to_owned()));
+        if in_order && *validation == Validation::Assumevalid {
+            let manifest = chain.manifest.as_ref()?;
+            pairs.push(("--assumevalid", manifest.assumevalid_hash.clone()));
+        }
+        pairs.extend(aggregate.as_ref().map(|aggregate| ("--aggregate", aggregate.clone())));
+        pairs.extend([
             ("--par", par.to_string()),
             ("--dbcache", dbcache_mib.to_string()),
             ("--out", output),
-            ("--workdir", shown(&self.scratch.join("apus.work"))),
+            ("--workdir", shown(&self.scratch.join(WORK))),
             ("--report", shown(&self.report())),
             ("--progress", "none".to_owned()),
-        ];
+        ]);
         let arguments = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
         Some(std::iter::once("sync".to_owned()).chain(arguments).collect())
     }
@@ -70,6 +79,8 @@ impl Apus<'_> {
     ) -> Result<(OneRun, Report), RunError> {
         remove_file(&self.report())?;
         remove_file(&self.scratch.join(SNAPSHOT))?;
+        // Of a run that was stopped: the next would go on from there.
+        remove_folder(&self.scratch.join(WORK))?;
         let mut command = Command::new(self.program);
         command.args(arguments);
         let usage = process::run(&mut command, &self.scratch.join("said"), LIMIT, interrupt)?;
@@ -89,10 +100,69 @@ impl Apus<'_> {
 /// Name of the snapshot that some subjects write.
 const SNAPSHOT: &str = "utxo.dat";
 
+/// Name of the folder for progress.
+const WORK: &str = "apus.work";
+
 /// Removes a file if it is there.
 fn remove_file(path: &Path) -> Result<(), RunError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).at(path),
-        _ => Ok(()),
+    unless_gone(fs::remove_file(path)).at(path)
+}
+
+/// Removes a folder if it is there.
+fn remove_folder(path: &Path) -> Result<(), RunError> {
+    unless_gone(fs::remove_dir_all(path)).at(path)
+}
+
+fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::testing::{apus, manifest, utxo};
+    use apus_chain::Network;
+
+    fn arguments(subject: &Subject) -> Option<String> {
+        let chain = Chain {
+            name: "small".to_owned(),
+            folder: PathBuf::new(),
+            network: Network::Regtest,
+            blocksdir: "blocks".into(),
+            hints: "chain.hints".into(),
+            manifest: Some(manifest()),
+        };
+        let apus = Apus { program: Path::new("apus"), scratch: Path::new("s") };
+        Some(apus.arguments(&chain, subject)?.join(" "))
+    }
+
+    #[test]
+    fn an_engine_is_given_what_it_takes() {
+        let around = |own: &str, par: u32| {
+            Some(format!(
+                "sync --chain regtest --blocksdir blocks {own} --par {par} --dbcache 450 --out null \
+                 --workdir s/apus.work --report s/report.json --progress none"
+            ))
+        };
+        assert_eq!(
+            arguments(&apus("sha256", 1)),
+            around(
+                "--hints chain.hints --engine swiftsync --validation assumevalid --aggregate sha256",
+                1
+            )
+        );
+        assert_eq!(
+            arguments(&utxo(Validation::Assumevalid)),
+            around("--engine utxo --validation assumevalid --assumevalid cd", 2)
+        );
+        assert_eq!(
+            arguments(&utxo(Validation::Full)),
+            around("--engine utxo --validation full", 2)
+        );
+        let node = Subject::Bitcoind { validation: Validation::Full, dbcache_mib: 450 };
+        assert_eq!(arguments(&node), None);
     }
 }

@@ -157,6 +157,7 @@ mod tests {
     use crate::run::testing::record;
     use serde_json::Value;
     use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
 
     fn keys(value: &Value, found: &mut BTreeSet<String>) {
         match value {
@@ -190,6 +191,29 @@ mod tests {
         assert!(found.len() > 90, "{found:?}");
         for key in found {
             assert!(page.contains(&format!("`{key}`")), "docs/formats/bench.md lacks `{key}`");
+        }
+    }
+
+    /// All files of that name below a folder.
+    fn files(folder: &Path, name: &str) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        entries
+            .flat_map(|path| match path.is_dir() {
+                true => files(&path, name),
+                false => Vec::from_iter(path.ends_with(name).then_some(path)),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn records_of_all_times_can_be_read() {
+        let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/runs");
+        let records = files(&runs, "run.json");
+        assert!(!records.is_empty(), "{}", runs.display());
+        for path in records {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let record: Record = serde_json::from_str(&text).unwrap();
+            assert!(!crate::run::tables(&record).is_empty(), "{}", path.display());
         }
     }
 

@@ -4,6 +4,8 @@
 
 use super::chain::read_json;
 use super::error::RunError;
+use super::matrix::{Subject, Validation, connects};
+use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -14,8 +16,14 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Report {
     version: u32,
-    /// Kind of the proof.
-    pub aggregate: String,
+    /// How the set was computed.
+    pub engine: String,
+    /// What was checked of scripts.
+    pub validation: Validation,
+    /// Kind of the proof; none where none is needed.
+    pub aggregate: Option<String>,
+    /// Blocks whose scripts were run.
+    pub script_blocks: u64,
     /// What was found.
     #[serde(flatten)]
     pub set: SetResult,
@@ -71,6 +79,34 @@ impl Report {
         let message = format!("a report of version {}, not {VERSION}", report.version);
         Err(RunError::Json { path: path.to_owned(), message })
     }
+
+    /// What it says otherwise than the run was told to do, with both values: a time counts for the
+    /// work that it was measured for. Scripts are to be run of every block, or of those above the
+    /// assumed-valid one alone.
+    pub fn differences(&self, subject: &Subject, manifest: Option<&Manifest>) -> Vec<String> {
+        let Subject::Apus { engine, validation, aggregate, .. } = subject else {
+            return vec!["a report of another program".to_owned()];
+        };
+        let script_blocks = match (validation, manifest) {
+            _ if !connects(engine) => 0,
+            (Validation::Full, _) => self.set.stop_height.into(),
+            (Validation::Assumevalid, Some(manifest)) => {
+                self.set.stop_height.saturating_sub(manifest.assumevalid_height).into()
+            }
+            (Validation::Assumevalid, None) => self.script_blocks,
+        };
+        let kind = |aggregate: &Option<String>| aggregate.clone().unwrap_or_else(|| "null".into());
+        [
+            ("engine", self.engine.clone(), engine.clone()),
+            ("validation", self.validation.word().into(), validation.word().into()),
+            ("aggregate", kind(&self.aggregate), kind(aggregate)),
+            ("script_blocks", self.script_blocks.to_string(), script_blocks.to_string()),
+        ]
+        .into_iter()
+        .filter(|(_, found, wanted)| found != wanted)
+        .map(|(name, found, wanted)| format!("{name} {found} and not {wanted}"))
+        .collect()
+    }
 }
 
 impl SetResult {
@@ -98,6 +134,7 @@ impl SetResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::testing::{apus, manifest, utxo};
     use std::fs;
 
     /// The example of the format's own page.
@@ -123,6 +160,40 @@ mod tests {
         assert!(error.to_string().contains("a report of version 2"), "{error}");
         fs::write(&path, "{}").unwrap();
         assert!(Report::read(&path).is_err());
+    }
+
+    #[test]
+    fn a_report_of_other_work_is_noticed() {
+        let known = Manifest { height: 4_521, assumevalid_height: 4_000, ..manifest() };
+        let said = |change: &dyn Fn(&mut Report), subject: &Subject| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("report.json");
+            fs::write(&path, example()).unwrap();
+            let mut report = Report::read(&path).unwrap();
+            change(&mut report);
+            report.differences(subject, Some(&known)).join(", ")
+        };
+        assert_eq!(said(&|_| (), &apus("sha256", 1)), "");
+        assert_eq!(said(&|_| (), &apus("muhash", 1)), "aggregate sha256 and not muhash");
+        let in_order = |validation, script_blocks| {
+            move |report: &mut Report| {
+                report.engine = "utxo".to_owned();
+                report.aggregate = None;
+                (report.validation, report.script_blocks) = (validation, script_blocks);
+            }
+        };
+        let [skips, runs] = [Validation::Assumevalid, Validation::Full];
+        assert_eq!(said(&in_order(skips, 521), &utxo(skips)), "");
+        assert_eq!(said(&in_order(runs, 4_521), &utxo(runs)), "");
+        assert_eq!(said(&in_order(skips, 522), &utxo(skips)), "script_blocks 522 and not 521");
+        assert_eq!(said(&in_order(runs, 4_520), &utxo(runs)), "script_blocks 4520 and not 4521");
+        assert_eq!(
+            said(&in_order(skips, 4_521), &utxo(runs)),
+            "validation assumevalid and not full"
+        );
+        assert_eq!(said(&in_order(skips, 0), &apus("sha256", 1)).matches(" and not ").count(), 2);
+        let node = Subject::Bitcoind { validation: skips, dbcache_mib: 450 };
+        assert_eq!(said(&|_| (), &node), "a report of another program");
     }
 
     #[test]

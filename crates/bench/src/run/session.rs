@@ -29,12 +29,12 @@ pub struct Plan<'a> {
     pub command: Vec<String>,
     /// On what.
     pub chains: Vec<Chain>,
-    /// What is run of Apus.
+    /// What is run; of the node only if it takes part. What does not fit a chain is left out.
     pub subjects: Vec<Subject>,
+    /// Why the program can run no scripts, if it cannot.
+    pub no_interpreter: Option<String>,
     /// The node's program, if it takes part.
     pub bitcoind: Option<&'a Path>,
-    /// `-dbcache` of the node, each.
-    pub bitcoind_dbcache_mib: Vec<u64>,
     /// How often each is run.
     pub rounds: u32,
     /// How block files should lie.
@@ -52,6 +52,13 @@ pub struct Plan<'a> {
 pub enum Event<'a> {
     /// A node reads the chain for the first time.
     Preparing(&'a str),
+    /// Some subjects are not run.
+    LeftOut {
+        /// On which chain.
+        chain: &'a str,
+        /// Which, and why.
+        what: &'a str,
+    },
     /// The machine is measured.
     Measuring(&'a str),
     /// A run ended.
@@ -75,6 +82,7 @@ impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Preparing(chain) => write!(f, "{chain}: bitcoind indexes the blocks"),
+            Self::LeftOut { chain, what } => write!(f, "{chain}: {what}"),
             Self::Measuring(chain) => write!(f, "{chain}: measuring the machine"),
             Self::Ran { round, of, chain, subject, wall_seconds } => {
                 write!(f, "{chain}, round {round} of {of}: {subject}: {wall_seconds:.3} s")
@@ -126,6 +134,12 @@ pub fn session(
     }
     let bitcoind = courses.iter().find_map(|course| course.bitcoind().map(str::to_owned));
     let limits = courses.iter().find_map(|course| course.limits().cloned());
+    let left_out: Vec<String> = courses
+        .iter()
+        .flat_map(|course| {
+            course.left_out().iter().map(|what| format!("{}: {what}.", course.name()))
+        })
+        .collect();
     let mut attachments = Attachments::new();
     let mut chains = Vec::new();
     for course in courses {
@@ -148,5 +162,6 @@ pub fn session(
         notes: Vec::new(),
     };
     record.notes = tables::notes(&record);
+    record.notes.extend(left_out);
     Ok((record, attachments))
 }

@@ -1,7 +1,7 @@
 //! A [`Record`] for people: [`tables`], [`notes`], and both as [`markdown`].
 
 use super::cache::PageCache;
-use super::matrix::{Names, Subject};
+use super::matrix::{Names, Subject, Validation};
 use super::record::{ChainRecord, Measured, Record};
 use super::stats::Spread;
 use super::table::{Table, bytes, grouped};
@@ -201,7 +201,7 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
         ));
     }
     if subjects(record)
-        .any(|it| matches!(it, Subject::Apus { aggregate, .. } if aggregate == "none"))
+        .any(|it| matches!(it, Subject::Apus { aggregate: Some(kind), .. } if kind == "none"))
     {
         notes.push(
             "Aggregate none sums nothing and so proves nothing: it is the bound for what a proof can \
@@ -211,6 +211,10 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
     }
     if subjects(record).any(|it| matches!(it, Subject::Bitcoind { .. })) {
         notes.extend(NODE_NOTES.iter().map(|note| (*note).to_owned()));
+    }
+    let full = |it: &Subject| matches!(it, Subject::Bitcoind { validation: Validation::Full, .. });
+    if subjects(record).any(full) {
+        notes.push(NODE_NOTE_FULL.to_owned());
     }
     notes
 }
@@ -225,9 +229,13 @@ const NODE_NOTES: &[&str] = &[
     "bitcoind ran without the checks of its own memory that are on by default on regtest alone \
      (-checkblockindex=0 -checkmempool=0). Beside -dbcache it uses what its mempool leaves free, up \
      to 286 MiB. Files of its database that are mapped into memory count in its peak.",
-    "That it ran no scripts was read from its log and follows from the blocks after the last with \
-     transactions, which are more than two weeks of work.",
+    "Where it has no assumevalid=0, that it ran no scripts was read from its log and follows from the \
+     blocks after the last with transactions, which are more than two weeks of work.",
 ];
+
+/// What the comparison is worth where scripts are run.
+const NODE_NOTE_FULL: &str = "bitcoind assumevalid=0 ran every script, as its log says, on a thread for \
+     each core. Who runs scripts is compared with who runs them.";
 
 /// The whole record as a page.
 pub fn markdown(record: &Record) -> String {

@@ -3,7 +3,7 @@
 use super::cache::PageCache;
 use super::derive;
 use super::machine::Machine;
-use super::matrix::Subject;
+use super::matrix::{Subject, Validation};
 use super::record::{ChainRecord, Counts, OneRun, Record, VERSION};
 use super::report::{PhaseTime, SetResult};
 use crate::floor::{ChainFloor, KernelRates, Limits, Rate, Work};
@@ -39,9 +39,21 @@ pub(super) fn manifest() -> Manifest {
 pub(super) fn apus(aggregate: &str, par: usize) -> Subject {
     Subject::Apus {
         engine: "swiftsync".to_owned(),
-        validation: "assumevalid".to_owned(),
-        aggregate: aggregate.to_owned(),
+        validation: Validation::Assumevalid,
+        aggregate: Some(aggregate.to_owned()),
         par,
+        dbcache_mib: 450,
+        output: "null".to_owned(),
+    }
+}
+
+/// A run of the engine that needs no proof, on two threads.
+pub(super) fn utxo(validation: Validation) -> Subject {
+    Subject::Apus {
+        engine: "utxo".to_owned(),
+        validation,
+        aggregate: None,
+        par: 2,
         dbcache_mib: 450,
         output: "null".to_owned(),
     }
@@ -94,7 +106,7 @@ pub(super) fn record(chains: &[&str]) -> Record {
         let subjects = [
             (apus("sha256", 1), 4.0),
             (apus("sha256", 2), 2.0),
-            (Subject::Bitcoind { dbcache_mib: 450 }, 80.0),
+            (Subject::Bitcoind { validation: Validation::Assumevalid, dbcache_mib: 450 }, 80.0),
         ];
         let mut measured: Vec<_> = subjects
             .iter()

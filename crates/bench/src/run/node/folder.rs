@@ -10,6 +10,7 @@ use super::rpc::Rpc;
 use crate::manifest::Manifest;
 use crate::run::chain::{Chain, read_json};
 use crate::run::error::{At, RunError};
+use crate::run::matrix::Validation;
 use crate::run::process::{self, Running, Usage};
 use crate::run::report::SetResult;
 use serde::{Deserialize, Serialize};
@@ -109,8 +110,9 @@ impl Folder {
         folder.clear()?;
         folder.fill(chain)?;
         let mut command = folder.command();
-        command.arg("-reindex").args(folder.until_tip());
-        folder.timed(&mut command, interrupt)?;
+        let validation = Validation::Assumevalid;
+        command.arg("-reindex").args(folder.until_tip(validation));
+        folder.timed(&mut command, validation, interrupt)?;
         let text = serde_json::to_string_pretty(&mark)
             .map_err(|error| RunError::Json { path: marked.clone(), message: error.to_string() })?;
         fs::write(&marked, text).at(&marked)?;
@@ -181,9 +183,13 @@ impl Folder {
     }
 
     /// Ends it at the tip; and after the last block in the files, should it not get there.
-    fn until_tip(&self) -> [String; 4] {
+    fn until_tip(&self, validation: Validation) -> [String; 4] {
+        let assumed = match validation {
+            Validation::Assumevalid => self.manifest.assumevalid_hash.as_str(),
+            Validation::Full => "0",
+        };
         [
-            format!("-assumevalid={}", self.manifest.assumevalid_hash),
+            format!("-assumevalid={assumed}"),
             format!("-stopatheight={}", self.manifest.height),
             "-stopafterblockimport=1".to_owned(),
             "-server=0".to_owned(),
@@ -191,22 +197,32 @@ impl Folder {
     }
 
     /// The arguments of a timed run, the folder left out.
-    pub fn arguments(&self, dbcache_mib: u64) -> Vec<String> {
+    pub fn arguments(&self, validation: Validation, dbcache_mib: u64) -> Vec<String> {
         let quiet = QUIET.iter().map(|&argument| argument.to_owned());
         let run = ["-reindex-chainstate".to_owned(), format!("-dbcache={dbcache_mib}")];
-        quiet.chain(run).chain(self.until_tip()).collect()
+        quiet.chain(run).chain(self.until_tip(validation)).collect()
     }
 
     /// Computes the set anew.
-    pub fn run(&self, dbcache_mib: u64, interrupt: &AtomicBool) -> Result<TimedRun, RunError> {
+    pub fn run(
+        &self,
+        validation: Validation,
+        dbcache_mib: u64,
+        interrupt: &AtomicBool,
+    ) -> Result<TimedRun, RunError> {
         let mut command = Command::new(&self.program);
         command.arg(format!("-datadir={}", self.path.display()));
-        command.args(self.arguments(dbcache_mib));
-        self.timed(&mut command, interrupt)
+        command.args(self.arguments(validation, dbcache_mib));
+        self.timed(&mut command, validation, interrupt)
     }
 
     /// Runs it with a log of its own, and sees that it did what it should.
-    fn timed(&self, command: &mut Command, interrupt: &AtomicBool) -> Result<TimedRun, RunError> {
+    fn timed(
+        &self,
+        command: &mut Command,
+        validation: Validation,
+        interrupt: &AtomicBool,
+    ) -> Result<TimedRun, RunError> {
         let log = self.log();
         if log.exists() {
             fs::remove_file(&log).at(&log)?;
@@ -214,8 +230,11 @@ impl Folder {
         let usage = process::run(command, &self.path.join("said"), LIMIT, interrupt)?;
         let log = Log::read(BufReader::new(File::open(&log).at(&log)?)).at(&log)?;
         let Manifest { height, assumevalid_hash, assumevalid_height, .. } = &self.manifest;
-        log.expect(*height, assumevalid_hash, *assumevalid_height)
-            .map_err(|error: LogError| RunError::Different(error.to_string()))?;
+        match validation {
+            Validation::Assumevalid => log.expect(*height, assumevalid_hash, *assumevalid_height),
+            Validation::Full => log.expect_scripts(*height),
+        }
+        .map_err(|error: LogError| RunError::Different(error.to_string()))?;
         Ok(TimedRun { usage, log })
     }
 

@@ -30,6 +30,8 @@ pub struct Log {
     pub last: Option<Tip>,
     /// The block whose ancestors are assumed valid.
     pub assumed: Option<String>,
+    /// Whether the node said that it takes no block for valid.
+    pub validates_all: bool,
     /// Where scripts began to be skipped, in versions that tell.
     pub scripts_off: Vec<u32>,
     /// Where they began to be run.
@@ -113,6 +115,15 @@ pub enum LogError {
         /// The last block whose scripts should be skipped.
         last: u32,
     },
+    /// It was not told to run all scripts.
+    #[error("bitcoind's log does not say that it validates the signatures of all blocks")]
+    NotValidating,
+    /// It skipped scripts that it should run.
+    #[error("bitcoind skipped scripts at block {height}, where it was to run all of them")]
+    ScriptsSkipped {
+        /// Where.
+        height: u32,
+    },
     /// It did not end in order.
     #[error("bitcoind's log does not end with its shutdown")]
     NotDone,
@@ -149,6 +160,7 @@ impl Log {
         if let Some(rest) = text.strip_prefix("Assuming ancestors of block ") {
             self.assumed = rest.split(' ').next().map(str::to_owned);
         }
+        self.validates_all |= text == "Validating signatures for all blocks.";
         self.scripts_off.extend(number_after(text, "Disabling script verification at block #"));
         self.scripts_on.extend(number_after(text, "Enabling script verification at block #"));
         self.done |= text == "Shutdown: done";
@@ -166,10 +178,7 @@ impl Log {
     /// Whether the run went to the block at `tip` and skipped all scripts up to `last`, the block
     /// `assumed` at that height.
     pub fn expect(&self, tip: u32, assumed: &str, last: u32) -> Result<(), LogError> {
-        let found = self.last.map_or(0, |tip| tip.height);
-        if found != tip {
-            return Err(LogError::Height { found, wanted: tip });
-        }
+        self.expect_tip(tip)?;
         if self.assumed.as_deref() != Some(assumed) {
             return Err(LogError::NotAssumed { wanted: assumed.to_owned() });
         }
@@ -181,6 +190,27 @@ impl Log {
         if told && self.scripts_off.first() != Some(&1) {
             return Err(LogError::ScriptsRun { height: 1, last });
         }
+        self.expect_done()
+    }
+
+    /// Whether the run went to the block at `tip` and ran all scripts.
+    pub fn expect_scripts(&self, tip: u32) -> Result<(), LogError> {
+        self.expect_tip(tip)?;
+        if !self.validates_all || self.assumed.is_some() {
+            return Err(LogError::NotValidating);
+        }
+        if let Some(&height) = self.scripts_off.first() {
+            return Err(LogError::ScriptsSkipped { height });
+        }
+        self.expect_done()
+    }
+
+    fn expect_tip(&self, wanted: u32) -> Result<(), LogError> {
+        let found = self.last.map_or(0, |tip| tip.height);
+        if found == wanted { Ok(()) } else { Err(LogError::Height { found, wanted }) }
+    }
+
+    fn expect_done(&self) -> Result<(), LogError> {
         if self.done { Ok(()) } else { Err(LogError::NotDone) }
     }
 }

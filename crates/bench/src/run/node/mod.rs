@@ -6,7 +6,7 @@
 //! - `rpc`: the few questions that are asked.
 //!
 //! The node computes the set with everything that makes it comparable: `-reindex-chainstate` on
-//! blocks that it has, scripts skipped by `-assumevalid`, no peers, no wallet, no RPC, and without
+//! blocks that it has, scripts skipped by `-assumevalid` or all of them run, no peers, no wallet, no RPC, and without
 //! the internal consistency checks that are on by default on regtest alone.
 
 mod find;

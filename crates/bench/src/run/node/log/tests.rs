@@ -77,6 +77,28 @@ fn a_run_that_did_other_work_does_not_count() {
 }
 
 #[test]
+fn a_run_of_all_scripts_says_so() {
+    let lines: String = VERSION_29
+        .lines()
+        .map(|line| match line.split_once("Assuming") {
+            Some((time, _)) => format!("{time}Validating signatures for all blocks.\n"),
+            None => format!("{line}\n"),
+        })
+        .collect();
+    assert_eq!(read(&lines).expect_scripts(300), Ok(()));
+    assert!(read(&lines).expect(300, ASSUMED, 299).is_err());
+    let told = lines.replace("2026-11-22T00:34:51.241282Z", &format!("{RUNS}2026-11-22T00:34:51Z"));
+    assert_eq!(read(&told).expect_scripts(300), Ok(()));
+    assert_eq!(read(&lines).expect_scripts(301), Err(LogError::Height { found: 300, wanted: 301 }));
+    assert_eq!(read(VERSION_29).expect_scripts(300), Err(LogError::NotValidating));
+    let skips =
+        lines.replace("2026-11-22T00:34:51.241282Z", &format!("{SKIPS}2026-11-22T00:34:51Z"));
+    assert_eq!(read(&skips).expect_scripts(300), Err(LogError::ScriptsSkipped { height: 1 }));
+    let killed = lines.replace("Shutdown: done\n", "");
+    assert_eq!(read(&killed).expect_scripts(300), Err(LogError::NotDone));
+}
+
+#[test]
 fn any_bytes_are_a_log() {
     let long = [&b"2026-11-22T00:34:51Z "[..], &vec![b'x'; 100_000], b"\xff\xfe\n"].concat();
     assert_eq!(Log::read(&long[..]).unwrap().last, None);
