@@ -1,10 +1,10 @@
 //! The witness commitment (BIP-141), and witnesses where none may be.
 //!
-//! Not here: a coinbase without a witness although the block commits to one. A node that is handed
-//! such a block by RPC mends it, so nothing can be compared.
+//! Apart from the list: a coinbase without a witness although the block commits to one. A node that
+//! is handed such a block by RPC mends it, so nothing can be compared there.
 
 use super::draft::{COMMITMENT, raw_of, script};
-use super::{Mutation, Mutator, mutation};
+use super::{Case, Mutation, Mutator, mutation};
 use crate::chain::ScriptKind;
 use crate::chain::builder::{Commitment, seal};
 use bitcoin::hashes::Hash;
@@ -140,6 +140,16 @@ impl Mutator {
         edit(self, &mut block);
         seal(&mut block);
         Some(raw_of(&block))
+    }
+
+    /// A block that commits to witnesses and whose coinbase has none. It is no case like the
+    /// others, since a node that is handed it by RPC mends it.
+    pub fn case_without_nonce(&mut self) -> Case {
+        let raw = self.committed(|_, block| block.txdata[0].input[0].witness.clear());
+        match raw {
+            Some(raw) => Case { mutation: "nonce missing", raw },
+            None => self.case(),
+        }
     }
 
     fn nonce(&mut self, items: &[&[u8]]) -> Option<Vec<u8>> {
