@@ -131,7 +131,7 @@ fn seeds() -> Range<u64> {
 }
 
 #[test]
-#[ignore = "takes many minutes"]
+#[ignore = "thousands of cases, for every change of a rule"]
 fn thousands_of_random_blocks_get_a_real_nodes_verdict() {
     let mut tally = Tally::new();
     let mut disagreements = Vec::new();

@@ -75,7 +75,7 @@ fn random_blocks_get_cores_verdict() {
 }
 
 #[test]
-#[ignore = "takes many minutes, and the log of another test's blocks must not be mixed in"]
+#[ignore = "thousands of cases, for every change of a rule"]
 fn thousands_of_random_blocks_get_cores_verdict() {
     let mut tally = Tally::default();
     (200..212).for_each(|seed| run(seed, 300, &mut tally));
