@@ -13,7 +13,11 @@ const VERSION: u64 = 1;
 #[derive(Deserialize)]
 struct Report {
     engine: String,
-    aggregate: String,
+    /// Reports of versions with one engine alone may lack it.
+    #[serde(default)]
+    validation: String,
+    /// None where the engine needs no proof.
+    aggregate: Option<String>,
     threads: u64,
     stop_height: u64,
     wall_seconds: f64,
@@ -77,7 +81,8 @@ fn course(report: &Report, options: &ReadOptions) -> Result<Run, String> {
         format!("{what} is {seconds}, which is no time: the report is damaged")
     };
     let mut began = 0.0;
-    for phase in report.phases.iter().take_while(|phase| phase.phase != "blocks") {
+    let before = |phase: &&Phase| !["blocks", "connect"].contains(&phase.phase.as_str());
+    for phase in report.phases.iter().take_while(before) {
         if !(phase.wall_seconds.is_finite() && phase.wall_seconds >= 0.0) {
             let field = format!("`wall_seconds` of phase {:?}", phase.phase);
             return Err(not_a_time(&field, phase.wall_seconds));
@@ -121,8 +126,9 @@ fn course(report: &Report, options: &ReadOptions) -> Result<Run, String> {
     }
     let threads = if report.threads == 1 { "thread" } else { "threads" };
     let mut run = Run::new(points, start_height);
-    run.detail =
-        format!("Apus {} {}, {} {threads}", report.engine, report.aggregate, report.threads);
+    // What tells runs of an engine apart: the proof, or what is checked of scripts.
+    let kind = report.aggregate.as_deref().unwrap_or(&report.validation);
+    run.detail = format!("Apus {} {kind}, {} {threads}", report.engine, report.threads);
     run.total_seconds = wall - origin;
     // What one block takes is far less; samples are further apart, but true.
     run.resolution_seconds = 1e-3;
@@ -171,6 +177,20 @@ mod tests {
         let run = parse_json(&report(), &options).unwrap();
         assert_eq!(points(&run), [(0.0, 0), (0.125, 1000), (0.5, 4521)]);
         assert_eq!(run.total_seconds, 0.625);
+    }
+
+    #[test]
+    fn a_run_without_a_proof_is_told_by_its_validation() {
+        let mut in_order = report();
+        in_order["engine"] = json!("utxo");
+        in_order["validation"] = json!("full");
+        in_order["aggregate"] = Value::Null;
+        in_order["phases"] = json!([
+            {"phase": "headers", "wall_seconds": 0.125}, {"phase": "connect", "wall_seconds": 0.5}
+        ]);
+        let run = parse_json(&in_order, &ReadOptions::default()).unwrap();
+        assert_eq!(run.detail, "Apus utxo full, 2 threads");
+        assert_eq!(points(&run), [(0.0, 0), (0.125, 0), (0.25, 1000), (0.625, 4521)]);
     }
 
     #[test]
