@@ -102,7 +102,7 @@ fn each_malformed_file_is_told_with_height_and_byte() {
         assert!(ended.stderr.len() < 600, "{case}: {ended}");
     }
     let nothing = [&hints[..5], &[0; 4]].concat();
-    run_with(&desk, &nothing).fails(1, &["stop at height 0"]);
+    run_with(&desk, &nothing).fails(1, &["end at height 0"]);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_snapshot_of_a_block_that_is_not_there_is_told() {
     // One of long ago is fine.
     let past = oracle::snapshot(REGTEST_MAGIC, short, &chain.utxo_at(short));
     desk.write("past.dat", &past);
-    desk.apus(&format!("{RUN} --hints snapshot:past.dat")).succeeds();
+    desk.apus(&format!("{RUN} --hints snapshot:past.dat --stopatheight 50")).succeeds();
     assert!(desk.read("utxo.dat") == past);
     // The same coins in the name of another block.
     let mut lie = desk.read("past.dat");

@@ -193,8 +193,9 @@ fn a_run_goes_on_although_the_chain_grew_meanwhile() {
     lived.dump("node.dat");
     let line = format!(
         "sync --chain regtest --blocksdir {} --hints snapshot:node.dat --segment-bytes 4000 --checkpoint-seconds 0 \
-         --out snapshot:utxo.dat --report report.json",
-        lived.node.blocks_dir().display()
+         --stopatheight {} --out snapshot:utxo.dat --report report.json",
+        lived.node.blocks_dir().display(),
+        lived.node.height()
     );
     fs::create_dir(lived.desk.path("utxo.dat.incomplete")).unwrap();
     lived.desk.apus(&line).fails(3, &["progress is kept in utxo.dat.work"]);

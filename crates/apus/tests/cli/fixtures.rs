@@ -180,7 +180,8 @@ fn hints_that_stop_earlier_give_the_set_of_that_block() {
     let desk = Desk::with(MAIN);
     let hints = fixtures().join("floresta/bitcoin-175.hints");
     desk.write("175.hints", &fs::read(hints).unwrap());
-    let line = sync(MAIN, "175.hints") + " --out snapshot:175.dat --out hints:again.hints";
+    let line = sync(MAIN, "175.hints")
+        + " --stopatheight 175 --out snapshot:175.dat --out hints:again.hints";
     desk.apus(&line).succeeds().says(&["175 00000000fd4afcc1"]);
     let genesis = bitcoin::constants::genesis_block(Network::Bitcoin).block_hash();
     let magic = Network::Bitcoin.magic().to_bytes();
@@ -189,6 +190,43 @@ fn hints_that_stop_earlier_give_the_set_of_that_block() {
     assert!(desk.read("175.dat") == oracle::snapshot(magic, blocks[175].block_hash(), &coins));
     assert_eq!(desk.read("again.hints"), desk.read("175.hints"));
     desk.apus(&(sync(MAIN, "snapshot:175.dat") + " --stopatheight 175")).succeeds();
+}
+
+/// Above the hints the blocks are connected in order, and the result is that of hints for all.
+#[test]
+#[cfg(feature = "kernel")]
+fn blocks_above_the_hints_are_connected_on_the_same_coins() {
+    let desk = Desk::with(MAIN);
+    let hints = fixtures().join("floresta/bitcoin-175.hints");
+    desk.write("175.hints", &fs::read(hints).unwrap());
+    let line =
+        sync(MAIN, "175.hints") + " --out snapshot:on.dat --out hints:on.hints --report r.json";
+    desk.apus(&line).succeeds().says(&["4521 "]);
+    assert!(desk.read("on.dat") == fs::read(fixtures().join("main-4521/utxo.dat")).unwrap());
+    let whole = fs::read(fixtures().join("main-4521/utxo.bip456.hints")).unwrap();
+    assert!(desk.read("on.hints") == whole);
+    let report = desk.json("r.json");
+    assert_eq!((&report["connected_from"], &report["script_blocks"]), (&176.into(), &4346.into()));
+    assert_eq!(report["verified"]["scripts"], false);
+}
+
+/// Without any hints: every rule, every script, the same files.
+#[test]
+#[cfg(feature = "kernel")]
+fn full_validation_needs_no_hints() {
+    let desk = Desk::with(MAIN);
+    let line = "sync --chain main --blocksdir blocks --validation full --out snapshot:full.dat \
+                --out hints:full.hints --report r.json --progress none";
+    desk.apus(line).succeeds().says(&["every script"]);
+    assert!(desk.read("full.dat") == fs::read(fixtures().join("main-4521/utxo.dat")).unwrap());
+    let whole = fs::read(fixtures().join("main-4521/utxo.bip456.hints")).unwrap();
+    assert!(desk.read("full.hints") == whole);
+    let report = desk.json("r.json");
+    for claim in ["blocks", "scripts", "amounts", "order", "supply", "bip30"] {
+        assert_eq!(report["verified"][claim], true, "{claim}");
+    }
+    assert_eq!((&report["engine"], &report["validation"]), (&"utxo".into(), &"full".into()));
+    assert!(!desk.path("full.dat.work").exists());
 }
 
 #[test]
