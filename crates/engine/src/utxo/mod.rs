@@ -1,6 +1,6 @@
 //! The classic engine: blocks in ascending height against a set of coins, every rule checked.
 //!
-//! Coins live in a [store](store) on disk with a cache in front. A block is connected on a view of
+//! Coins live in a [store] on disk with a cache in front. A block is connected on a view of
 //! both that changes nothing beneath it: its effect reaches the cache only once the block's verdict
 //! is known, and the store only in flushes that each leave it at a block. Where blocks come from
 //! and which chain is the best one is not decided here.
