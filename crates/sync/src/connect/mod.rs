@@ -2,7 +2,7 @@
 //!
 //! Worker threads read, check and prepare blocks [ahead](crate::ahead); the calling thread connects
 //! them. Coins become durable in flushes, each of which leaves the store at a block; the
-//! [record](record) beside it knows the totals there. A start goes on from the block where the
+//! [record] beside it knows the totals there. A start goes on from the block where the
 //! store is, and goes back first where the chain has changed since. Which chain is the best one is
 //! settled before: a block of it that proves invalid ends the run.
 
