@@ -2,6 +2,7 @@
 //!
 //! An engine learns neither where blocks come from nor where coins go.
 
+pub mod lock;
 pub mod script;
 pub mod storage;
 pub mod swiftsync;

@@ -15,6 +15,7 @@ mod merger;
 mod tree;
 
 use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord};
+use crate::lock::FolderLock;
 use crate::storage::{DirStorage, Storage};
 use crate::utxo::coin::CoinBytes;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
@@ -50,7 +51,7 @@ pub struct DiskStore {
     place: String,
     /// Held by the one writer; whether an earlier one failed half-way.
     halted: Mutex<bool>,
-    _lock: File,
+    _lock: FolderLock,
 }
 
 impl std::fmt::Debug for DiskStore {

@@ -4,10 +4,10 @@
 //! it and without a tree has lost something, and a folder without it holds no coins.
 
 use super::StoreError;
+use crate::lock::FolderLock;
 use crate::storage::{self, Storage};
 use apus_chain::Network;
 use apus_hash::sha256;
-use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
@@ -26,19 +26,12 @@ const DIGEST_BYTES: usize = 32;
 /// Later formats may say more.
 const HEADER_BYTES_MAX: u64 = 4096;
 
-/// Keeps other processes out for as long as the file is held.
-pub(super) fn lock(folder: &Path) -> Result<File, StoreError> {
+/// Keeps other processes out for as long as the lock is held.
+pub(super) fn lock(folder: &Path) -> Result<FolderLock, StoreError> {
     let path = folder.join(LOCK);
-    let failed = |error: io::Error| io_error(&path.display().to_string(), &error);
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(StoreError::InUse { place: folder.display().to_string() })
-        }
-        Err(TryLockError::Error(error)) => Err(failed(error)),
-    }
+    FolderLock::try_take(&path)
+        .map_err(|error| io_error(&path.display().to_string(), &error))?
+        .ok_or_else(|| StoreError::InUse { place: folder.display().to_string() })
 }
 
 /// Writes the file that says what the folder is.

@@ -1,0 +1,66 @@
+//! [`FolderLock`]: keeps other processes out of a folder of this program's own while one uses it.
+//!
+//! The lock (`flock`) belongs to the open file, and a process that is being started elsewhere in
+//! this one holds a copy of that until it has become its own program. So the lock is given up by
+//! saying so: closing the file alone would leave it to chance when the folder is free again.
+//! Folders of a node are locked in another way, by the crate that knows them.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+
+/// A lock on a file, held until it is dropped.
+#[derive(Debug)]
+pub struct FolderLock(File);
+
+impl FolderLock {
+    /// Locks the file at `path`, which is made if it is not there; `None` where somebody has it.
+    pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// The locked file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Where this fails, closing the file does it.
+        let _ = self.0.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = FolderLock::try_take(&path).unwrap().unwrap();
+        assert!(FolderLock::try_take(&path).unwrap().is_none());
+        drop(held);
+        assert!(FolderLock::try_take(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn dropped_is_free_though_a_copy_of_the_file_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = FolderLock::try_take(&path).unwrap().unwrap();
+        // What a process being started has until it is another program.
+        let copy = held.file().try_clone().unwrap();
+        drop(held);
+        assert!(FolderLock::try_take(&path).unwrap().is_some());
+        drop(copy);
+    }
+}
