@@ -190,11 +190,17 @@ fn read_size(reader: &mut Reader<'_>) -> Result<Size, CoinError> {
 
 /// Passes over a stored script without rebuilding it; one longer than can be run is refused.
 pub(crate) fn skip_script(reader: &mut Reader<'_>) -> Result<(), CoinError> {
+    pass_script(reader, MAX_SCRIPT_SIZE)
+}
+
+/// Passes over a stored script without rebuilding it; one that is stored whole and longer than
+/// `length_max` is refused.
+pub(crate) fn pass_script(reader: &mut Reader<'_>, length_max: usize) -> Result<(), CoinError> {
     let offset = reader.position();
     let length = match read_size(reader)? {
         Size::Special(0 | 1) => 20,
         Size::Special(_) => 32,
-        Size::Whole(length) if length > MAX_SCRIPT_SIZE => {
+        Size::Whole(length) if length > length_max => {
             return Err(CoinError::ScriptTooLong { offset, length });
         }
         Size::Whole(length) => length,

@@ -44,8 +44,8 @@ pub use check::{
     BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, LOCKTIME_THRESHOLD, TxError,
 };
 pub use coin::{
-    COIN_HEIGHT_MAX, Coin, CoinError, CoinRef, is_unspendable, read_coin, read_coin_strict,
-    skip_coin, write_coin,
+    COIN_HEIGHT_MAX, Coin, CoinError, CoinRef, check_coin, is_unspendable, read_coin,
+    read_coin_strict, skip_coin, write_coin,
 };
 pub use compress::{
     CompressedScript, MAX_SCRIPT_SIZE, StoredScript, compress_script, write_script,

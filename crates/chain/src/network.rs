@@ -39,6 +39,18 @@ impl Network {
         }
     }
 
+    /// The folder in a data directory that the chain has for itself, none for the main chain (Core
+    /// `chainparamsbase.cpp`).
+    pub const fn data_folder(self) -> Option<&'static str> {
+        match self {
+            Self::Main => None,
+            Self::Testnet3 => Some("testnet3"),
+            Self::Testnet4 => Some("testnet4"),
+            Self::Signet => Some("signet"),
+            Self::Regtest => Some("regtest"),
+        }
+    }
+
     /// The four bytes before each message and each block on disk (Core `kernel/chainparams.cpp`).
     pub const fn magic(self) -> [u8; 4] {
         match self {

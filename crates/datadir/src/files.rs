@@ -175,17 +175,17 @@ impl BlockFiles {
     }
 }
 
-fn file_name(number: u32) -> String {
+pub(crate) fn file_name(number: u32) -> String {
     format!("blk{number:05}.dat")
 }
 
 /// The number in a name that Core would give to a block file (Core `flatfile.cpp`).
-fn file_number(name: &str) -> Option<u32> {
+pub(crate) fn file_number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("blk")?.strip_suffix(".dat")?.parse().ok()?;
     (file_name(number) == name).then_some(number)
 }
 
-fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
+pub(crate) fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
     let length = match fs::metadata(path) {
         Ok(meta) => meta.len(),
         // Nodes before version 28 wrote plain files and no key.

@@ -6,6 +6,10 @@
 //! [`BlockFiles::locate`](crate::BlockFiles::locate). Nothing is written,
 //! no lock is taken.
 
+mod write;
+
+pub use write::{HeaderAt, IndexWriteError, Kept, write_block_index};
+
 use crate::index_error::IndexError;
 use crate::leveldb::Database;
 use apus_chain::{BlockHash, ReadError, Reader};
@@ -19,8 +23,21 @@ pub const STATUS_HAVE_UNDO: u32 = 16;
 /// The block, or one before it, was found invalid (Core `chain.h`, `BLOCK_FAILED_MASK`).
 pub const STATUS_FAILED: u32 = 32 | 64;
 
+/// The block was connected and its scripts were right, or assumed to be (Core `chain.h`,
+/// `BLOCK_VALID_SCRIPTS`).
+pub const VALID_SCRIPTS: u32 = 5;
+/// The bits of a status that say how far a block was validated (Core `chain.h`,
+/// `BLOCK_VALID_MASK`).
+const VALID_MASK: u32 = 7;
+
 /// The first byte of the keys of blocks (Core `node/blockstorage.cpp`, `DB_BLOCK_INDEX`).
 const KEY_BLOCK: u8 = b'b';
+/// The first byte of the keys of flags (`DB_FLAG`).
+const KEY_FLAG: u8 = b'F';
+/// The key that is there while the index is made anew (`DB_REINDEX_FLAG`).
+const KEY_REINDEXING: u8 = b'R';
+/// The name of the flag of a node that has removed block files, with its length before it.
+const PRUNED: &[u8] = b"\x10prunedblockfiles";
 
 /// What the index says about one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +56,13 @@ pub struct IndexEntry {
     pub data: Option<(u32, u64)>,
     /// File number and offset of its undo data, if they are stored.
     pub undo: Option<(u32, u64)>,
+}
+
+impl IndexEntry {
+    /// How far the block was validated, up to [`VALID_SCRIPTS`].
+    pub const fn validity(&self) -> u32 {
+        self.status & VALID_MASK
+    }
 }
 
 /// Reads the block index in the folder `index` of `blocksdir`, in the order of its keys: by hash,
@@ -63,6 +87,32 @@ pub fn read_index(
         })?;
         Ok(visit(entry))
     })
+}
+
+/// What an index says about the node as a whole (Core `node/blockstorage.cpp`, `BlockTreeDB`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IndexFlags {
+    /// The node has removed block files.
+    pub pruned: bool,
+    /// The node is in the middle of making the index anew.
+    pub reindexing: bool,
+}
+
+/// Reads the flags of the block index in the folder `index` of `blocksdir`.
+pub fn read_index_flags(blocksdir: &Path) -> Result<IndexFlags, IndexError> {
+    let dir = blocksdir.join("index");
+    let mut flags = IndexFlags::default();
+    Database::open(&dir)?.for_each(&mut |key, value| {
+        match key.split_first() {
+            Some((&KEY_FLAG, name)) if name == PRUNED => flags.pruned = value == b"1",
+            Some((&KEY_REINDEXING, _)) => flags.reindexing = true,
+            // All flags come before the blocks.
+            Some((&KEY_BLOCK, _)) => return Ok(ControlFlow::Break(())),
+            _ => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(flags)
 }
 
 /// Core `chain.h`, `CDiskBlockIndex`. The first number is the version of the node that wrote it,

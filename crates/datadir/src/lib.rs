@@ -1,18 +1,25 @@
-//! Bitcoin Core's files: block files, block index.
+//! Bitcoin Core's files: block files, block index, chainstate, snapshots.
 //!
-//! Everything here only reads what a node wrote, never trusts it, and never takes a lock, so that
-//! a folder on a read-only disk or under a running node is as good as any other.
+//! What a node wrote is only read, never trusted, and locked only by order, so that a folder on a
+//! read-only disk or under a running node is as good as any other. What is written here is new and
+//! goes through [`OutFolder`].
 
+pub mod chainstate;
 mod error;
 mod extent;
 mod files;
+mod folder;
 mod index;
 mod index_error;
 mod leveldb;
+mod lock;
 mod obfuscation;
 mod reader;
+mod rev;
 mod scan;
 pub mod snapshot;
+mod space;
+mod store;
 mod summary;
 #[cfg(test)]
 mod testing;
@@ -20,9 +27,18 @@ mod window;
 
 pub use error::{BlkError, ErrorKind};
 pub use files::{BlockFile, BlockFiles, BlockLocation};
-pub use index::{IndexEntry, STATUS_FAILED, STATUS_HAVE_DATA, STATUS_HAVE_UNDO, read_index};
+pub use folder::{OutDir, OutFile, OutFolder};
+pub use index::{
+    HeaderAt, IndexEntry, IndexFlags, IndexWriteError, Kept, STATUS_FAILED, STATUS_HAVE_DATA,
+    STATUS_HAVE_UNDO, VALID_SCRIPTS, read_index, read_index_flags, write_block_index,
+};
 pub use index_error::IndexError;
+pub use leveldb::DatabaseError;
+pub use lock::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, LockError};
 pub use obfuscation::Obfuscation;
 pub use reader::{BlockReader, Each};
+pub use rev::{RevError, UndoFiles};
 pub use scan::Visit;
+pub use space::free_bytes;
+pub use store::{BlockPositions, BlockStore, BlockStoreError, StoredBlock, UndoLocation};
 pub use summary::{ScanSummary, Stretch};

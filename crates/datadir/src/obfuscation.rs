@@ -22,6 +22,11 @@ impl Obfuscation {
         Self { key }
     }
 
+    /// The key as it stands in `xor.dat`.
+    pub const fn key(self) -> [u8; Self::KEY_SIZE] {
+        self.key
+    }
+
     /// Whether applying it changes nothing.
     pub fn is_none(self) -> bool {
         self == Self::NONE
@@ -39,7 +44,7 @@ impl Obfuscation {
         if self.is_none() {
             return;
         }
-        let key = self.aligned(file_offset);
+        let key = if file_offset == 0 { self.key } else { self.aligned(file_offset) };
         let mask = u64::from_le_bytes(key);
         // Whole words without carried state: the compiler turns this into vector instructions.
         let (words, rest) = bytes.as_chunks_mut::<{ Self::KEY_SIZE }>();

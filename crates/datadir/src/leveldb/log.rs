@@ -1,4 +1,5 @@
-//! [`LogReader`]: the records of a LevelDB log, the format of both `.log` files and manifests.
+//! [`LogReader`] and [`append_record`]: the records of a LevelDB log, the format of both `.log`
+//! files and manifests.
 //!
 //! A log is cut into blocks of 32 KiB; a record is one fragment or several, none across blocks,
 //! each with checksum, length and kind. An unfinished record at the end is what a crash, or a
@@ -94,5 +95,64 @@ impl LogReader {
 
     pub(super) fn corrupt(&self, at: u64, what: &'static str) -> IndexError {
         IndexError::corrupt(&self.path, at, what)
+    }
+}
+
+/// Appends a record to `log`, a log from its first byte on.
+pub(super) fn append_record(log: &mut Vec<u8>, mut record: &[u8]) {
+    let mut first = true;
+    loop {
+        let mut left = BLOCK - log.len() % BLOCK;
+        if left < HEAD {
+            log.resize(log.len() + left, 0);
+            left = BLOCK;
+        }
+        let (data, rest) = record.split_at(record.len().min(left - HEAD));
+        let kind = match (first, rest.is_empty()) {
+            (true, true) => FULL,
+            (true, false) => FIRST,
+            (false, false) => MIDDLE,
+            (false, true) => LAST,
+        };
+        log.extend_from_slice(&crc32c::masked(&[kind], data).to_le_bytes());
+        // At most a block, which fits.
+        log.extend_from_slice(&(data.len() as u16).to_le_bytes());
+        log.push(kind);
+        log.extend_from_slice(data);
+        if rest.is_empty() {
+            return;
+        }
+        (record, first) = (rest, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+
+    proptest! {
+        #[test]
+        fn records_of_any_length_come_back(
+            lengths in proptest::collection::vec(
+                prop_oneof![0usize..40, BLOCK - 20..BLOCK + 20, 2 * BLOCK..3 * BLOCK], 1..6,
+            ),
+        ) {
+            let mut log = Vec::new();
+            for (seed, length) in lengths.iter().enumerate() {
+                append_record(&mut log, &vec![seed as u8; *length]);
+            }
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("log");
+            fs::write(&path, &log).unwrap();
+            let mut reader = LogReader::open(&path, u64::MAX).unwrap();
+            let mut record = Vec::new();
+            for (seed, length) in lengths.iter().enumerate() {
+                prop_assert!(reader.next(&mut record).unwrap().is_some());
+                prop_assert_eq!(&record, &vec![seed as u8; *length]);
+            }
+            prop_assert!(reader.next(&mut record).unwrap().is_none());
+        }
     }
 }

@@ -1,14 +1,28 @@
 //! [`Manifest`]: which tables and logs make up the database, from `CURRENT` and the file that it
-//! names.
+//! names; and [`first_record`], which makes the one record of a new database's manifest.
 //!
 //! A manifest is a log of edits; only their sum matters here.
 
 use super::log::LogReader;
-use super::{prefixed, split_internal, varint};
+use super::table_writer::Made;
+use super::{prefixed, put_varint, split_internal, varint};
 use crate::index_error::IndexError;
 use apus_chain::Reader;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// The order of the keys.
+const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
+
+/// Fields of a record (LevelDB `db/version_edit.cc`).
+const FIELD_COMPARATOR: u64 = 1;
+const FIELD_LOG_NUMBER: u64 = 2;
+const FIELD_NEXT_FILE: u64 = 3;
+const FIELD_LAST_SEQUENCE: u64 = 4;
+const FIELD_COMPACT_POINTER: u64 = 5;
+const FIELD_DELETED_FILE: u64 = 6;
+const FIELD_NEW_FILE: u64 = 7;
+const FIELD_PREV_LOG_NUMBER: u64 = 9;
 
 /// More than this no manifest has: it starts anew whenever a node starts.
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
@@ -63,26 +77,26 @@ impl Manifest {
     /// `None` where the bytes run out.
     fn apply_field(&mut self, reader: &mut Reader<'_>) -> Option<Result<(), &'static str>> {
         match varint(reader)? {
-            1 => {
-                if prefixed(reader)? != b"leveldb.BytewiseComparator" {
+            FIELD_COMPARATOR => {
+                if prefixed(reader)? != COMPARATOR {
                     return Some(Err("the keys are in an order that this program does not know"));
                 }
             }
-            2 => self.log_number = varint(reader)?,
+            FIELD_LOG_NUMBER => self.log_number = varint(reader)?,
             // The next file's number and the last sequence number are for writers.
-            3 | 4 => {
+            FIELD_NEXT_FILE | FIELD_LAST_SEQUENCE => {
                 varint(reader)?;
             }
             // Where compaction goes on: a level and a key.
-            5 => {
+            FIELD_COMPACT_POINTER => {
                 varint(reader)?;
                 prefixed(reader)?;
             }
-            6 => {
+            FIELD_DELETED_FILE => {
                 let _level = varint(reader)?;
                 self.tables.remove(&varint(reader)?);
             }
-            7 => {
+            FIELD_NEW_FILE => {
                 let _level = varint(reader)?;
                 let (number, length) = (varint(reader)?, varint(reader)?);
                 let (smallest, _) = split_internal(prefixed(reader)?)?;
@@ -90,11 +104,49 @@ impl Manifest {
                 let table = LiveTable { number, length, smallest: smallest.to_vec() };
                 self.tables.insert(number, table);
             }
-            9 => self.prev_log_number = varint(reader)?,
+            FIELD_PREV_LOG_NUMBER => self.prev_log_number = varint(reader)?,
             _ => return Some(Err("a manifest record has an unknown field")),
         }
         Some(Ok(()))
     }
+}
+
+/// The whole content of a database: tables of one level under ascending numbers from
+/// `first_number` on, every entry with a sequence number of at most `last_sequence`.
+///
+/// `log_number` is of a log that does not exist: entries are in tables alone.
+pub(super) fn first_record(
+    tables: &[Made],
+    level: u32,
+    log_number: u64,
+    first_number: u64,
+    last_sequence: u64,
+) -> Vec<u8> {
+    let mut record = Vec::new();
+    put_varint(&mut record, FIELD_COMPARATOR);
+    put_prefixed(&mut record, COMPARATOR);
+    for (field, value) in [
+        (FIELD_LOG_NUMBER, log_number),
+        (FIELD_NEXT_FILE, first_number + tables.len() as u64),
+        (FIELD_LAST_SEQUENCE, last_sequence),
+    ] {
+        put_varint(&mut record, field);
+        put_varint(&mut record, value);
+    }
+    for (number, table) in (first_number..).zip(tables) {
+        put_varint(&mut record, FIELD_NEW_FILE);
+        put_varint(&mut record, u64::from(level));
+        put_varint(&mut record, number);
+        put_varint(&mut record, table.length);
+        put_prefixed(&mut record, &table.smallest);
+        put_prefixed(&mut record, &table.largest);
+    }
+    record
+}
+
+fn put_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
 }
 
 /// The manifest's name. Only a name of the right form is followed, so that a damaged `CURRENT`

@@ -1,4 +1,5 @@
-//! A LevelDB read without opening it as a database: [`Database`].
+//! A LevelDB read without opening it as a database: [`Database`]; and a new one written from
+//! entries in order, with nothing to merge later: [`DatabaseWriter`].
 //!
 //! Opening one the usual way takes its lock, replays its log into new tables and writes a new
 //! manifest. This reader opens files for reading, one block of a table at a time, and keeps in
@@ -6,20 +7,27 @@
 //! checked against its file before memory is taken for it, every checksum is verified, and damage
 //! ends in an error.
 //!
-//! It knows LevelDB's bytewise key order and uncompressed tables, which is what Bitcoin Core
-//! writes, and only goes from the first key to the last.
+//! Both know LevelDB's bytewise key order and uncompressed tables, which is what Bitcoin Core
+//! writes, and only go from the first key to the last. Neither changes a database that exists.
 //!
 //! A node at work may remove a table between the listing and the reading: that is reported as
 //! [`IndexError::Vanished`], and reading again from the start helps.
 
 mod block;
 mod crc32c;
+mod error;
+mod filter;
 mod log;
 mod manifest;
 mod memory;
+mod pipe;
 mod table;
+mod table_writer;
 #[cfg(test)]
 mod tests;
+mod writer;
+#[cfg(test)]
+mod writer_tests;
 
 use crate::index_error::IndexError;
 use apus_chain::Reader;
@@ -30,6 +38,10 @@ use memory::Memory;
 use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 use table::TableCursor;
+
+pub(crate) use crc32c::masked as masked_crc32c;
+pub use error::DatabaseError;
+pub(crate) use writer::{DatabaseWriter, WriterOptions};
 
 /// Called with every key and its value.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, IndexError> + 'a;
@@ -147,6 +159,15 @@ fn varint(reader: &mut Reader<'_>) -> Option<u64> {
         }
     }
     None
+}
+
+/// Appends a varint.
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
 }
 
 /// A length, then as many bytes.

@@ -10,8 +10,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Two handles, padding and the magic number at a table's end.
-const FOOTER: usize = 48;
-const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
+pub(super) const FOOTER: usize = 48;
+pub(super) const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 
 pub(super) struct TableCursor {
     path: PathBuf,

@@ -64,11 +64,15 @@ pub(crate) const MACHINE_PATHS: &[&str] =
 pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("bench.md", "crates/bench/src/run/record.rs"),
     ("blocks.md", "crates/datadir/src/files.rs"),
+    ("blocksdir.md", "crates/datadir/src/index/write.rs"),
+    ("blocksdir.md", "crates/datadir/src/store.rs"),
+    ("chainstate.md", "crates/datadir/src/chainstate/mod.rs"),
     ("coins-store.md", "crates/engine/src/utxo/store/disk/folder.rs"),
     ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
     ("report.md", "crates/apus/src/report.rs"),
     ("snapshot.md", "crates/datadir/src/snapshot.rs"),
     ("submit.md", "crates/sync/src/chainman/log.rs"),
+    ("workdir.md", "crates/datadir/src/store/positions.rs"),
     ("workdir.md", "crates/sync/src/connect/record.rs"),
     ("workdir.md", "crates/sync/src/workdir.rs"),
 ];

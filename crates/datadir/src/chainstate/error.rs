@@ -1,0 +1,119 @@
+//! [`ChainstateError`]: why a chainstate could not be written or read back.
+
+use crate::error::ErrorKind;
+use crate::leveldb::DatabaseError;
+use apus_chain::{CoinError, OutPoint, Txid};
+use std::path::PathBuf;
+
+/// Why a chainstate could not be written or read back.
+#[derive(Debug, thiserror::Error)]
+pub enum ChainstateError {
+    /// The database could not be written.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// Transactions do not ascend, or one comes twice.
+    #[error("the coins of transaction {txid} must not follow those of {previous}")]
+    TxidOrder {
+        /// The transaction.
+        txid: Txid,
+        /// The one before it.
+        previous: Txid,
+    },
+    /// Outputs of a transaction do not ascend, or one comes twice.
+    #[error("coin {outpoint} must not follow that of output {previous}")]
+    VoutOrder {
+        /// The coin's name.
+        outpoint: OutPoint,
+        /// Number of the output before it.
+        previous: u32,
+    },
+    /// A transaction without coins.
+    #[error("transaction {txid} comes without a coin")]
+    EmptyGroup {
+        /// The transaction.
+        txid: Txid,
+    },
+    /// The coins of a transaction cannot be read.
+    #[error("bad coins of transaction {txid}: {source} (counted from their count)")]
+    Group {
+        /// The transaction.
+        txid: Txid,
+        /// What is wrong.
+        source: CoinError,
+    },
+    /// A file of the database cannot be read or is not what it should be.
+    #[error("{path} cannot be read back at byte {offset}: {what}; write the chainstate anew")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// The other implementation does not accept the database.
+    #[error("the chainstate {path} is no database that can be opened: {what}")]
+    Open {
+        /// The folder.
+        path: PathBuf,
+        /// What the other implementation said.
+        what: String,
+    },
+    /// An entry of no kind that a chainstate has.
+    #[error(
+        "the chainstate {path} has an entry {key:02x?}, which is none of Bitcoin Core's; a node \
+         would refuse it or overlook it"
+    )]
+    Key {
+        /// The folder.
+        path: PathBuf,
+        /// The first bytes of the key.
+        key: Vec<u8>,
+    },
+    /// An entry about the whole set cannot be read.
+    #[error("in the chainstate {path} the entry of {entry} is not what Bitcoin Core writes")]
+    Entry {
+        /// The folder.
+        path: PathBuf,
+        /// What the entry is about.
+        entry: &'static str,
+    },
+    /// No block is stated, so a node would take the set for empty.
+    #[error(
+        "the chainstate {path} does not say at which block it is; a node would damage its index"
+    )]
+    NoBestBlock {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A node was stopped while it wrote.
+    #[error(
+        "the chainstate {path} is between two blocks: a node was stopped while it wrote; start and \
+         stop that node once"
+    )]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A coin that cannot be read.
+    #[error("in the chainstate {path} coin {outpoint} cannot be read: {source}")]
+    Coin {
+        /// The folder.
+        path: PathBuf,
+        /// The coin's name.
+        outpoint: OutPoint,
+        /// What is wrong.
+        source: CoinError,
+    },
+}
+
+impl ChainstateError {
+    /// What the error means for the run.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Database(error) => error.kind(),
+            Self::File { .. } | Self::Open { .. } => ErrorKind::Fatal,
+            _ => ErrorKind::Invalid,
+        }
+    }
+}

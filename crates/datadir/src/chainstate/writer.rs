@@ -1,0 +1,164 @@
+//! [`ChainstateWriter`]: a chainstate from all coins in the order of a snapshot.
+//!
+//! It writes three kinds of entries: the obfuscation key, the block that the coins are at, the
+//! coins. They come out in exactly this order, so everything is written once and nothing is held.
+//! Coins are read before they are written, and a chainstate with one that a node could not read
+//! never comes to be. Whether they are the right coins, and belong to that block, is not looked
+//! at.
+//!
+//! It makes a new database in an empty folder; it never changes one that exists.
+
+use super::{ChainstateError, KEY_BEST_BLOCK, KEY_COIN, KEY_OBFUSCATION};
+use crate::folder::OutFolder;
+use crate::leveldb::{DatabaseWriter, WriterOptions};
+use crate::obfuscation::Obfuscation;
+use apus_chain::{
+    BlockHash, CoinError, OutPoint, Reader, Txid, check_coin, vout_order, write_varint,
+};
+
+/// Writes a chainstate from start to end.
+pub struct ChainstateWriter<'f> {
+    database: DatabaseWriter<'f>,
+    obfuscation: Obfuscation,
+    last_txid: Option<Txid>,
+    coins: u64,
+    /// Whether something was refused, so that coins are missing.
+    failed: bool,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// What a chainstate takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// How many coins it has.
+    pub coins: u64,
+    /// Length of its files together, in bytes.
+    pub bytes: u64,
+    /// How many tables there are.
+    pub tables: u64,
+}
+
+impl<'f> ChainstateWriter<'f> {
+    /// Begins a chainstate at the block `best` in `folder`, which must be empty. `key` hides the
+    /// values from virus scanners; [`Obfuscation::NONE`] leaves them as they are.
+    pub fn new(
+        folder: &'f dyn OutFolder,
+        best: BlockHash,
+        key: Obfuscation,
+    ) -> Result<Self, ChainstateError> {
+        Self::with_options(folder, best, key, WriterOptions::default())
+    }
+
+    pub(super) fn with_options(
+        folder: &'f dyn OutFolder,
+        best: BlockHash,
+        obfuscation: Obfuscation,
+        options: WriterOptions,
+    ) -> Result<Self, ChainstateError> {
+        let mut database = DatabaseWriter::new(folder, options)?;
+        let mut value = vec![Obfuscation::KEY_SIZE as u8];
+        value.extend_from_slice(&obfuscation.key());
+        database.put(KEY_OBFUSCATION, &value)?;
+        value.clear();
+        value.extend_from_slice(best.as_bytes());
+        obfuscation.apply(&mut value, 0);
+        database.put(KEY_BEST_BLOCK, &value)?;
+        let (last_txid, coins, failed, key) = (None, 0, false, Vec::new());
+        Ok(Self { database, obfuscation, last_txid, coins, failed, key, value })
+    }
+
+    /// Adds all coins of one transaction, in the form of a snapshot without the txid: how many,
+    /// then for each the number of the output and the coin as it is stored. Transactions ascend by
+    /// txid, outputs as [`vout_order`] has it.
+    ///
+    /// After an error the chainstate cannot be finished.
+    pub fn put_group(&mut self, txid: &Txid, group: &[u8]) -> Result<(), ChainstateError> {
+        // Stays so where anything below fails.
+        if core::mem::replace(&mut self.failed, true) {
+            return Err(self.database.failed_before().into());
+        }
+        self.put_coins(txid, group)?;
+        self.failed = false;
+        Ok(())
+    }
+
+    fn put_coins(&mut self, txid: &Txid, group: &[u8]) -> Result<(), ChainstateError> {
+        if let Some(previous) = self.last_txid
+            && *txid <= previous
+        {
+            return Err(ChainstateError::TxidOrder { txid: *txid, previous });
+        }
+        self.last_txid = Some(*txid);
+        self.key.clear();
+        self.key.push(KEY_COIN);
+        self.key.extend_from_slice(txid.as_bytes());
+
+        let bad = |source: CoinError| ChainstateError::Group { txid: *txid, source };
+        let mut reader = Reader::new(group);
+        let count = reader.compact_u64().map_err(|error| bad(error.into()))?;
+        if count == 0 {
+            return Err(ChainstateError::EmptyGroup { txid: *txid });
+        }
+        let mut last_vout = None;
+        for _ in 0..count {
+            let vout = reader.compact_max(u64::from(u32::MAX));
+            let vout = vout.map_err(|error| bad(error.into()))? as u32;
+            if let Some(previous) = last_vout
+                && vout_order(previous, vout).is_ge()
+            {
+                let outpoint = OutPoint { txid: *txid, vout };
+                return Err(ChainstateError::VoutOrder { outpoint, previous });
+            }
+            last_vout = Some(vout);
+            let start = reader.position();
+            check_coin(&mut reader).map_err(bad)?;
+            self.put_coin(vout, &group[start..reader.position()])?;
+        }
+        reader.finish().map_err(|error| bad(error.into()))
+    }
+
+    /// Makes everything durable; after this it is a chainstate.
+    pub fn finish(self) -> Result<Written, ChainstateError> {
+        if self.failed {
+            return Err(self.database.failed_before().into());
+        }
+        let size = self.database.finish()?;
+        Ok(Written { coins: self.coins, bytes: size.bytes, tables: size.tables })
+    }
+
+    /// `self.key` begins with the transaction.
+    fn put_coin(&mut self, vout: u32, coin: &[u8]) -> Result<(), ChainstateError> {
+        self.key.truncate(1 + size_of::<Txid>());
+        write_varint(&mut self.key, u64::from(vout));
+        self.value.clear();
+        self.value.extend_from_slice(coin);
+        self.obfuscation.apply(&mut self.value, 0);
+        self.database.put(&self.key, &self.value)?;
+        self.coins += 1;
+        Ok(())
+    }
+}
+
+/// At most how many bytes a chainstate takes on disk, for a check of the free space: of so many
+/// coins, whose stored forms have `coin_bytes` together. Some percent more than it will be.
+pub fn size_bound(coins: u64, coin_bytes: u64) -> u64 {
+    // Three lengths of 1 + 1 + 2 bytes; prefix, txid, output number of at most 3 bytes, tag.
+    const ENTRY: u64 = 4 + 1 + 32 + 3 + 8;
+    // Its place in the index with key and handle; restarts and their count; checksums; what
+    // rounding up adds to its filter and the ends of that.
+    const BLOCK: u64 = 160;
+    const TABLE: u64 = 1 << 10;
+    const REST: u64 = 64 << 10;
+
+    let entries = coins.saturating_mul(ENTRY).saturating_add(coin_bytes);
+    // A restart for 16 entries, ten bits of a filter for each.
+    let per_coin = (coins / 4).saturating_add((coins / 4).saturating_mul(5)).saturating_add(8);
+    let blocks = (entries / (4 << 10)).saturating_add(1);
+    let tables = (entries / (32 << 20)).saturating_add(1);
+    entries
+        .saturating_add(per_coin)
+        .saturating_add(blocks.saturating_mul(BLOCK))
+        .saturating_add(tables.saturating_mul(TABLE))
+        .saturating_add(REST)
+}

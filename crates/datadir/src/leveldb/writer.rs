@@ -1,0 +1,227 @@
+//! [`DatabaseWriter`]: a new database from entries in ascending order of keys, at the speed of the
+//! disk.
+//!
+//! Each byte is written once. All tables lie side by side on one level, the lowest that may hold
+//! so much, so whoever opens the database has nothing to merge. The calling thread makes blocks,
+//! two others write and sync ([`Pipe`]); together they hold some 10 MB.
+//!
+//! `CURRENT` comes last, by a rename, when all that it leads to is durable: before that a reader
+//! finds no database. Tables of an attempt that ended early stay where they are, and are replaced
+//! or, once a database is there, removed by the LevelDB that opens it.
+//!
+//! It only makes new databases. Where one exists already it must not be used: the folder is the
+//! caller's to choose and to empty.
+
+use super::KIND_PUT;
+use super::error::DatabaseError;
+use super::log::append_record;
+use super::manifest::first_record;
+use super::pipe::{Pipe, io_error};
+use super::table_writer::{Made, TableWriter, user_key};
+use crate::folder::OutFolder;
+use core::fmt::Write as _;
+use std::io;
+
+/// Numbers of files, in the order in which they are given out: manifest, a log that is never
+/// written, tables.
+const MANIFEST_NUMBER: u64 = 1;
+const LOG_NUMBER: u64 = 2;
+const FIRST_TABLE_NUMBER: u64 = 3;
+
+/// All entries are as old as each other: no key comes twice.
+const SEQUENCE: u64 = 1;
+const TAG: u64 = SEQUENCE << 8 | KIND_PUT as u64;
+
+/// The database is past them all. Where it is not, `rusty-leveldb` looks for a key with exactly the
+/// number of its entry, and does not find a table's last one.
+const LAST_SEQUENCE: u64 = SEQUENCE + 1;
+
+/// How much is handed to the writing thread at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// More than any entry of Core's by far. The format has 32 bits for offsets within a block.
+const ENTRY_BYTES_MAX: usize = 1 << 28;
+
+/// What a reader does not care about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WriterOptions {
+    /// A table ends with the block that brings it to this length.
+    pub(crate) table_bytes: u64,
+    /// A block ends with the entry that brings it to this length.
+    pub(crate) block_bytes: usize,
+}
+
+impl Default for WriterOptions {
+    /// As Core has it (Core `dbwrapper.cpp`, `DBWRAPPER_MAX_FILE_SIZE`; LevelDB's blocks).
+    fn default() -> Self {
+        Self { table_bytes: 32 << 20, block_bytes: 4 << 10 }
+    }
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DatabaseSize {
+    /// Length of all files together.
+    pub(crate) bytes: u64,
+    /// How many tables there are.
+    pub(crate) tables: u64,
+}
+
+pub(crate) struct DatabaseWriter<'f> {
+    folder: &'f dyn OutFolder,
+    options: WriterOptions,
+    pipe: Pipe,
+    table: TableWriter,
+    /// Whether `table` has an entry, and so a file.
+    begun: bool,
+    made: Vec<Made>,
+    /// Whether something is missing, so that it must never be finished.
+    failed: bool,
+}
+
+impl<'f> DatabaseWriter<'f> {
+    /// Begins a database in `folder`, which holds none.
+    pub(crate) fn new(
+        folder: &'f dyn OutFolder,
+        options: WriterOptions,
+    ) -> Result<Self, DatabaseError> {
+        let pipe = Pipe::start(folder.describe(""))?;
+        let table = TableWriter::new(options.block_bytes, Vec::new());
+        let (begun, made, failed) = (false, Vec::new(), false);
+        Ok(Self { folder, options, pipe, table, begun, made, failed })
+    }
+
+    /// Adds an entry, whose key must be above those before it. After an error the database cannot
+    /// be finished.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
+        // Stays so where anything below fails.
+        if core::mem::replace(&mut self.failed, true) {
+            return Err(self.failed_before());
+        }
+        self.check(key, value)?;
+        if !self.begun {
+            self.begin_table()?;
+        }
+        if self.table.put(key, TAG, value) {
+            let whole = self.table.length() >= self.options.table_bytes;
+            if whole {
+                self.end_table()?;
+            } else if self.table.ready() >= PIECE_BYTES {
+                let piece = self.table.take(self.pipe.buffer());
+                self.pipe.write(piece)?;
+            }
+        }
+        self.failed = false;
+        Ok(())
+    }
+
+    /// Makes everything durable, then names it in `CURRENT`.
+    pub(crate) fn finish(mut self) -> Result<DatabaseSize, DatabaseError> {
+        if self.failed {
+            return Err(self.failed_before());
+        }
+        if self.begun {
+            self.end_table()?;
+        }
+        self.pipe.finish()?;
+
+        let tables: u64 = self.made.iter().map(|made| made.length).sum();
+        let level = level_of(tables);
+        let record = first_record(&self.made, level, LOG_NUMBER, FIRST_TABLE_NUMBER, LAST_SEQUENCE);
+        let mut manifest = Vec::new();
+        append_record(&mut manifest, &record);
+        let name = format!("MANIFEST-{MANIFEST_NUMBER:06}");
+        self.write_file(&name, &manifest)?;
+
+        // Under LevelDB's own name for it, so that one left by a crash is cleaned away.
+        let draft = format!("{MANIFEST_NUMBER:06}.dbtmp");
+        let current = format!("{name}\n");
+        self.write_file(&draft, current.as_bytes())?;
+        self.sync_names()?;
+        self.told("rename", &draft, self.folder.rename(&draft, "CURRENT"))?;
+        self.sync_names()?;
+        let bytes = tables + manifest.len() as u64 + current.len() as u64;
+        Ok(DatabaseSize { bytes, tables: self.made.len() as u64 })
+    }
+
+    /// Why a writer that failed does nothing more.
+    pub(crate) fn failed_before(&self) -> DatabaseError {
+        DatabaseError::Failed { folder: self.folder.describe("") }
+    }
+
+    fn check(&self, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
+        let last = self.last();
+        let what = if last.is_some_and(|last| key <= last) {
+            "keys must ascend"
+        } else if key.len().saturating_add(value.len()) > ENTRY_BYTES_MAX {
+            "it is far larger than any entry can be"
+        } else {
+            return Ok(());
+        };
+        let previous = hex(last.unwrap_or_default());
+        Err(DatabaseError::Entry { key: hex(key), previous, what })
+    }
+
+    /// The key of the entry before.
+    fn last(&self) -> Option<&[u8]> {
+        if self.begun {
+            return Some(self.table.last());
+        }
+        self.made.last().map(|made| user_key(&made.largest))
+    }
+
+    fn begin_table(&mut self) -> Result<(), DatabaseError> {
+        let number = FIRST_TABLE_NUMBER + self.made.len() as u64;
+        let name = format!("{number:06}.ldb");
+        let file = self.told("create", &name, self.folder.create(&name))?;
+        self.pipe.begin(file, self.folder.describe(&name))?;
+        self.begun = true;
+        Ok(())
+    }
+
+    fn end_table(&mut self) -> Result<(), DatabaseError> {
+        let (made, rest) = self.table.finish(self.pipe.buffer());
+        self.begun = false;
+        self.made.push(made);
+        self.pipe.write(rest)?;
+        self.pipe.end()
+    }
+
+    /// Writes a small file and makes it durable.
+    fn write_file(&self, name: &str, bytes: &[u8]) -> Result<(), DatabaseError> {
+        let mut file = self.told("create", name, self.folder.create(name))?;
+        self.told("write", name, file.write_all(bytes))?;
+        self.told("sync", name, file.sync())
+    }
+
+    fn sync_names(&self) -> Result<(), DatabaseError> {
+        self.told("sync", "", self.folder.sync_names())
+    }
+
+    fn told<T>(
+        &self,
+        doing: &'static str,
+        name: &str,
+        result: io::Result<T>,
+    ) -> Result<T, DatabaseError> {
+        result.map_err(|source| io_error(doing, &self.folder.describe(name), source))
+    }
+}
+
+/// The lowest level that may hold tables of so many bytes: 10 MiB on level 1, ten times as much on
+/// each further one (LevelDB `db/version_set.cc`, `MaxBytesForLevel`). A level that holds as much
+/// as it may is merged into the next as soon as the database is opened. The last, 6, has no limit;
+/// level 0 is counted in tables, which may overlap there.
+pub(crate) fn level_of(bytes: u64) -> u32 {
+    (1..6).find(|level| bytes < (10 << 20) * 10u64.pow(level - 1)).unwrap_or(6)
+}
+
+/// For messages: enough of a key to find it.
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes.iter().take(40) {
+        // A string takes everything.
+        let _ = write!(text, "{byte:02x}");
+    }
+    if text.is_empty() { "(none)".to_owned() } else { text }
+}

@@ -1,0 +1,239 @@
+//! What is written is read by our own reader and by another implementation; crashes; errors.
+
+use super::writer::{DatabaseSize, DatabaseWriter, WriterOptions, level_of};
+use super::{Database, DatabaseError};
+use crate::folder::{OutDir, OutFolder};
+use crate::testing::{CrashFolder, Names};
+use core::ops::ControlFlow;
+use proptest::prelude::*;
+use rusty_leveldb::{DB, LdbIterator, Options};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Few entries make many blocks and tables.
+const SMALL: WriterOptions = WriterOptions { table_bytes: 2000, block_bytes: 200 };
+
+fn write(
+    folder: &dyn OutFolder,
+    options: WriterOptions,
+    model: &Model,
+) -> Result<DatabaseSize, DatabaseError> {
+    let mut writer = DatabaseWriter::new(folder, options)?;
+    for (key, value) in model {
+        writer.put(key, value)?;
+    }
+    writer.finish()
+}
+
+fn read(dir: &Path) -> Model {
+    let mut all = Model::new();
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        all.insert(key.to_vec(), value.to_vec());
+        Ok(ControlFlow::Continue(()))
+    };
+    Database::open(dir).unwrap().for_each(visit).unwrap();
+    all
+}
+
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    entries
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
+        .collect()
+}
+
+fn other(dir: &Path) -> DB {
+    DB::open(dir, Options { create_if_missing: false, ..Options::default() }).unwrap()
+}
+
+fn read_by_other(db: &mut DB) -> Model {
+    let (mut all, mut iterator) = (Model::new(), db.new_iter().unwrap());
+    while iterator.advance() {
+        let (key, value) = iterator.current().unwrap();
+        all.insert(key.to_vec(), value.to_vec());
+    }
+    all
+}
+
+/// Writes, reads in all ways, and returns the size.
+fn round_trip(options: WriterOptions, model: &Model) -> DatabaseSize {
+    let dir = tempfile::tempdir().unwrap();
+    let size = write(&OutDir::new(dir.path()), options, model).unwrap();
+    let found = files(dir.path());
+    assert_eq!(size.bytes, found.values().map(|bytes| bytes.len() as u64).sum::<u64>());
+    assert_eq!(size.tables as usize + 2, found.len());
+    assert!(&read(dir.path()) == model);
+
+    let mut db = other(dir.path());
+    // It would have written other tables on opening if there were anything to merge.
+    let tables = |files: BTreeMap<String, Vec<u8>>| {
+        files.into_iter().filter(|(name, _)| name.ends_with(".ldb")).collect::<BTreeMap<_, _>>()
+    };
+    assert!(tables(files(dir.path())) == tables(found));
+    assert!(&read_by_other(&mut db) == model);
+    for (key, value) in model {
+        assert_eq!(db.get(key).as_deref(), Some(&value[..]), "{key:02x?}");
+        for absent in [[&key[..], &[0]].concat(), [&key[..], &[0xff, 7]].concat()] {
+            assert_eq!(db.get(&absent).as_deref(), model.get(&absent).map(|value| &value[..]));
+        }
+        let mut before = key.clone();
+        if before.pop().is_some() {
+            assert_eq!(db.get(&before).as_deref(), model.get(&before).map(|value| &value[..]));
+        }
+    }
+    size
+}
+
+fn byte_strings(length: usize) -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![Just(0u8), Just(1), Just(0x7f), Just(0xfe), Just(0xff), any::<u8>()];
+    proptest::collection::vec(byte, 0..length)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn what_was_written_is_read(
+        model in proptest::collection::btree_map(byte_strings(9), byte_strings(90), 0..200),
+    ) {
+        round_trip(SMALL, &model);
+    }
+
+    #[test]
+    fn options_do_not_matter(
+        model in proptest::collection::btree_map(byte_strings(40), byte_strings(500), 0..60),
+        table_bytes in 1u64..5000,
+        block_bytes in 1usize..6000,
+    ) {
+        round_trip(WriterOptions { table_bytes, block_bytes }, &model);
+    }
+}
+
+fn model(entries: &[(&[u8], usize)]) -> Model {
+    entries.iter().map(|(key, length)| (key.to_vec(), vec![7; *length])).collect()
+}
+
+#[test]
+fn sizes_at_the_edges() {
+    assert_eq!(round_trip(SMALL, &model(&[])).tables, 0);
+    assert_eq!(round_trip(SMALL, &model(&[(b"", 0)])).tables, 1);
+    assert_eq!(round_trip(WriterOptions::default(), &model(&[(b"k", 3_000_000)])).tables, 1);
+    // Lengths of values of one, two and three bytes; a value larger than a table.
+    round_trip(SMALL, &model(&[(b"a", 127), (b"b", 128), (b"c", 16_383), (b"d", 16_384)]));
+    // The block that fills a table ends with its last entry, and nothing is left for another one.
+    let full = model(&[(b"a", 2000), (b"b", 2000), (b"c", 1)]);
+    assert_eq!(round_trip(SMALL, &full).tables, 3);
+    assert_eq!(round_trip(SMALL, &model(&[(b"a", 2000), (b"b", 2000)])).tables, 2);
+    // Keys of 0xff have no short successor.
+    round_trip(SMALL, &model(&[(&[0xff], 300), (&[0xff; 2], 300), (&[0xff; 30], 3000)]));
+}
+
+/// More bytes than a piece of the pipe and than its backlog, in more than one table.
+#[test]
+fn many_pieces_arrive_in_order() {
+    let many: Model =
+        (0u32..60_000).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; 200])).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let options = WriterOptions { table_bytes: 5 << 20, ..WriterOptions::default() };
+    let size = write(&OutDir::new(dir.path()), options, &many).unwrap();
+    assert_eq!(size.tables, 3);
+    assert!(read(dir.path()) == many && read_by_other(&mut other(dir.path())) == many);
+}
+
+#[test]
+fn the_level_holds_all() {
+    const MIB: u64 = 1 << 20;
+    for (bytes, level) in [
+        (0, 1),
+        (10 * MIB - 1, 1),
+        (10 * MIB, 2),
+        (100 * MIB, 3),
+        (12_000 * MIB, 5),
+        (100_000 * MIB, 6),
+        (u64::MAX, 6),
+    ] {
+        assert_eq!(level_of(bytes), level, "{bytes}");
+    }
+}
+
+#[test]
+fn keys_must_ascend() {
+    for (first, second) in [(&b"b"[..], &b"b"[..]), (b"b", b"a"), (b"bb", b"b"), (b"", b"")] {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = OutDir::new(dir.path());
+        let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
+        writer.put(first, b"").unwrap();
+        let error = writer.put(second, b"").unwrap_err();
+        assert!(matches!(error, DatabaseError::Entry { .. }), "{error}");
+        // What comes after a refused entry would hide that it is missing.
+        assert!(matches!(writer.put(b"z", b"").unwrap_err(), DatabaseError::Failed { .. }));
+        assert!(matches!(writer.finish().unwrap_err(), DatabaseError::Failed { .. }));
+        assert!(!dir.path().join("CURRENT").exists());
+    }
+}
+
+fn thirty() -> Model {
+    (0u8..30).map(|n| (vec![n], vec![n; 300])).collect()
+}
+
+#[test]
+fn a_crash_leaves_the_whole_database_or_none() {
+    let whole = CrashFolder::default();
+    write(&whole, SMALL, &thirty()).unwrap();
+    let mut complete = 0;
+    for n in 0..=whole.operations() {
+        let folder = CrashFolder::failing_from(n);
+        let written = write(&folder, SMALL, &thirty());
+        assert_eq!(written.is_ok(), n == whole.operations());
+        for names in [Names::Synced, Names::All] {
+            let dir = tempfile::tempdir().unwrap();
+            folder.write_image(names, dir.path());
+            if dir.path().join("CURRENT").exists() {
+                assert!(read(dir.path()) == thirty(), "{n} {names:?}");
+                complete += 1;
+            } else {
+                assert!(written.is_err(), "{n} {names:?}");
+            }
+        }
+    }
+    // Both after the last operation, and after the rename where names were written early.
+    assert_eq!(complete, 3);
+}
+
+#[test]
+fn an_error_is_told_with_its_file() {
+    let whole = CrashFolder::default();
+    write(&whole, SMALL, &thirty()).unwrap();
+    for n in 0..whole.operations() {
+        let folder = CrashFolder::failing_from(n);
+        let error = write(&folder, SMALL, &thirty()).unwrap_err().to_string();
+        // Several threads may fail after the first one; each tells an operation that did.
+        assert!(error.starts_with("cannot ") && error.contains(" disk:"), "{error}");
+        assert!(error.contains("space"), "{error}");
+        let failed_at = folder.failed_at().unwrap();
+        if let Some((what, name)) = failed_at.split_once(' ')
+            && !name.ends_with(".ldb")
+        {
+            assert!(error.starts_with(&format!("cannot {what} disk:{name}: ")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_writer_that_is_dropped_leaves_no_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = OutDir::new(dir.path());
+    let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
+    for (key, value) in thirty() {
+        writer.put(&key, &value).unwrap();
+    }
+    drop(writer);
+    assert!(!dir.path().join("CURRENT").exists());
+    // What it left is in nobody's way.
+    write(&folder, SMALL, &model(&[(b"k", 9)])).unwrap();
+    assert!(read(dir.path()) == model(&[(b"k", 9)]));
+    assert!(read_by_other(&mut other(dir.path())) == model(&[(b"k", 9)]));
+}

@@ -1,0 +1,85 @@
+//! [`AppendFile`]: a file written at its end, through a buffer.
+//!
+//! Bytes go to the system at an offset of their own, so that a failed write can be tried again and
+//! leaves nothing twice. Nothing is durable before [`sync`](AppendFile::sync).
+
+use super::BlockStoreError;
+use crate::obfuscation::Obfuscation;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Written with one call. The buffer is this long and one record.
+pub(super) const BUFFER_BYTES: usize = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct AppendFile {
+    path: PathBuf,
+    file: File,
+    /// How much of the file the system has.
+    written: u64,
+    buffer: Vec<u8>,
+    /// Whether the system has bytes that need not be on the disk yet.
+    dirty: bool,
+}
+
+impl AppendFile {
+    /// Opens a file, makes it if it is not there, cuts it at `length` and goes on behind. The file
+    /// must be as long.
+    pub(super) fn open(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
+        let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = open.map_err(BlockStoreError::io("open", &path))?;
+        file.set_len(length).map_err(BlockStoreError::io("shorten", &path))?;
+        Ok(Self { path, file, written: length, buffer: Vec::new(), dirty: true })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Length of the file in bytes, what is in the buffer included.
+    pub(super) fn end(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.buffer.len() >= BUFFER_BYTES
+    }
+
+    /// Appends, obfuscated. Cannot fail: whoever appends makes room before, by
+    /// [`write`](Self::write) where the buffer [is full](Self::is_full).
+    pub(super) fn push(&mut self, parts: &[&[u8]], key: Obfuscation) {
+        let (at, from) = (self.end(), self.buffer.len());
+        parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
+        key.apply(&mut self.buffer[from..], at);
+    }
+
+    /// Hands the buffer to the system.
+    pub(super) fn write(&mut self) -> Result<(), BlockStoreError> {
+        if !self.buffer.is_empty() {
+            self.dirty = true;
+            let write = self.file.write_all_at(&self.buffer, self.written);
+            write.map_err(BlockStoreError::io("write", &self.path))?;
+            self.written = self.end();
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes all bytes durable, and the length.
+    pub(super) fn sync(&mut self) -> Result<(), BlockStoreError> {
+        self.write()?;
+        if self.dirty {
+            self.file.sync_data().map_err(BlockStoreError::io("sync", &self.path))?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the names in a folder durable.
+pub(super) fn sync_names(folder: &Path) -> Result<(), BlockStoreError> {
+    let sync = File::open(folder).and_then(|folder| folder.sync_all());
+    sync.map_err(BlockStoreError::io("sync", folder))
+}
