@@ -6,6 +6,8 @@
 
 mod finding;
 mod from_index;
+mod heads;
+mod undo;
 
 pub use finding::Gap;
 
@@ -16,7 +18,7 @@ use apus_chain::{
     BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
     HeightRange, Params, ReadError,
 };
-use apus_datadir::{BlkError, BlockFiles, BlockLocation, BlockReader, ScanSummary};
+use apus_datadir::{BlkError, BlockFiles, BlockLocation, BlockReader, Obfuscation, ScanSummary};
 use finding::{Finding, Settled};
 use from_index::{RECORD_HEAD, Unusable};
 use std::collections::HashMap;
@@ -24,6 +26,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+
+/// So many blocks a node may go back, whether to check itself or for a better chain (Core
+/// `validation.h`, `MIN_BLOCKS_TO_KEEP`).
+const BLOCKS_GONE_BACK: u32 = 288;
 
 /// Core's block files, and the chain found in them.
 #[derive(Debug)]
@@ -51,6 +57,9 @@ pub enum UseIndex {
     IfPresent,
     /// Go through all files.
     Never,
+    /// Only blocks that the node connected and can disconnect: with data, undo data and scripts
+    /// checked, as the index says. Without an index there are none.
+    Connected,
 }
 
 /// File and offset of a block, for people.
@@ -74,7 +83,17 @@ impl BlocksDir {
         let files = BlockFiles::open(dir, params.network.magic())?;
         let mut from_index = false;
         let mut settled = None;
-        if use_index == UseIndex::IfPresent && dir.join("index").join("CURRENT").is_file() {
+        if use_index == UseIndex::Connected {
+            let mut finding = Finding::new(&files, params, now);
+            from_index::find_connected(&files, &mut finding)?;
+            if let Some(number) = from_index::missing_file(&files)? {
+                let folder = dir.display().to_string();
+                return Err(SourceError::FileMissing { folder, number });
+            }
+            let none = || SourceError::NoneConnected { folder: dir.display().to_string() };
+            settled = Some(finding.settle().ok_or_else(none)?);
+            from_index = true;
+        } else if use_index == UseIndex::IfPresent && dir.join("index").join("CURRENT").is_file() {
             let mut finding = Finding::new(&files, params, now);
             match from_index::find(&files, &mut finding, observer, interrupt)? {
                 Ok(()) => settled = finding.settle(),
@@ -94,7 +113,7 @@ impl BlocksDir {
         }
         let none = SourceError::NoChain { chain: params.network.name() };
         let Settled { chain, places, copies, gap } = settled.ok_or(none)?;
-        Ok(Self {
+        let found = Self {
             files,
             chain,
             places,
@@ -103,12 +122,26 @@ impl BlocksDir {
             gap,
             buffer_bytes: 4 << 20,
             rescan: OnceLock::new(),
-        })
+        };
+        if use_index == UseIndex::Connected
+            && let Some(wrong) = found.look_at_undo(BLOCKS_GONE_BACK)?
+        {
+            observer.event(Event::Warning(format!(
+                "{wrong}; a node goes back some blocks when it starts, to check itself, and may \
+                 refuse to start: -checklevel=2 leaves that out, -reindex makes the data anew"
+            )));
+        }
+        Ok(found)
     }
 
     /// The most-work chain.
     pub fn chain(&self) -> &HeaderChain {
         &self.chain
+    }
+
+    /// The key that the block files are obfuscated with.
+    pub fn obfuscation(&self) -> Obfuscation {
+        self.files.obfuscation()
     }
 
     /// Length of all block files together.

@@ -5,14 +5,17 @@
 //! long chain of compressions, has a thread of its own, and so have the sinks; batches of records go
 //! to them through short queues. Nothing is published before all of them took everything.
 
+use crate::blocksdir::BlocksDir;
 use crate::error::SyncError;
 use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
-use crate::run::{OutputKind, Request, stop_if_interrupted};
+use crate::run::{OutputKind, Request, WrittenFolder, stop_if_interrupted};
 use crate::runs::{EachRecord, MergeBudget, RunInfo, merge_runs};
-use crate::sink::{CoinSink, HashSink, HintsSink, MuHashSink, SetInfo, SnapshotSink};
+use crate::sink::{
+    CoinSink, HashSink, HintsSink, MuHashSink, SetInfo, SnapshotSink, Whole, folders,
+};
 use crate::workdir::{Done, Workdir};
-use apus_chain::UtxoSetHash;
+use apus_chain::{UtxoSetHash, UtxoStats};
 use apus_engine::swiftsync::Verdict;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -25,21 +28,26 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Batches on the way to one thread.
 const QUEUE: usize = 16;
 
-/// Merges the runs and writes the outputs; returns `hash_serialized_3`.
+/// Merges the runs and writes the outputs.
 pub(crate) fn write_out(
     request: &Request<'_>,
+    dir: &BlocksDir,
     workdir: &Workdir<'_>,
     plan: &Plan,
     done: Vec<Done>,
     verdict: &Verdict,
-) -> Result<[u8; 32], SyncError> {
+) -> Result<Put, SyncError> {
     let stop = plan.identity.stop;
+    let bytes = done.iter().map(|done| done.run.bytes).sum();
     let set = SetInfo {
         network: request.params.network,
+        height: stop,
         base: plan.identity.stop_hash,
         coins: verdict.coins.coins,
+        coin_bytes: bytes,
     };
-    let mut sinks: Sinks<'_> = Vec::new();
+    let places = folders::places(request);
+    let mut sinks = folders::sinks(request, dir, set, &places)?;
     for output in request.outputs {
         let storage = &*output.storage;
         sinks.push(match output.kind {
@@ -51,15 +59,15 @@ pub(crate) fn write_out(
         });
     }
     let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
-    let bytes = runs.iter().map(|run| run.bytes).sum();
-    let found = put_set(request, set, sinks, None, bytes, |each| merge_all(request, runs, each))
-        .inspect_err(|error| {
+    let muhash = SetMuHash::Known(verdict.muhash);
+    put_set(request, set, sinks, muhash, bytes, |each| merge_all(request, runs, each)).inspect_err(
+        |error| {
             if let SyncError::RunDamaged { run, .. } = error {
                 // Whether or not this works, the error to tell is the damage.
                 let _ = workdir.forget(run);
             }
-        })?;
-    Ok(found)
+        },
+    )
 }
 
 /// Gives the records of all runs to `each`, in the order of a snapshot.
@@ -75,36 +83,86 @@ pub(crate) fn merge_all(
 
 pub(crate) type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
 
+/// The MuHash of a set that is handed out.
+#[derive(Clone, Copy)]
+pub(crate) enum SetMuHash {
+    /// Whoever counted the coins has it.
+    Known([u8; 32]),
+    /// To be computed on the way, with the totals.
+    Compute,
+}
+
+/// A set that was handed out.
+pub(crate) struct Put {
+    pub(crate) hash_serialized_3: [u8; 32],
+    pub(crate) muhash: [u8; 32],
+    /// The totals, where they were to be computed.
+    pub(crate) stats: Option<UtxoStats>,
+    pub(crate) folders: Vec<WrittenFolder>,
+}
+
 /// Hands a whole set to its hash and all sinks, and publishes these once it is the one that was
-/// announced; returns `hash_serialized_3`. `produce` gives the set's records in the order of a
-/// snapshot.
+/// announced. `produce` gives the set's records in the order of a snapshot.
 pub(crate) fn put_set(
     request: &Request<'_>,
     set: SetInfo,
     mut sinks: Sinks<'_>,
-    muhash: Option<&mut MuHashSink>,
+    muhash: SetMuHash,
     bytes: u64,
     produce: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
-) -> Result<[u8; 32], SyncError> {
+) -> Result<Put, SyncError> {
     request.observer.event(Event::Started(Phase::Coins));
     let mut hash = HashSink::default();
-    hand_out(request, bytes, &mut hash, &mut sinks, muhash, produce)?;
+    let mut computed = match muhash {
+        SetMuHash::Known(_) => None,
+        SetMuHash::Compute => Some(MuHashSink::default()),
+    };
+    hand_out(request, bytes, &mut hash, &mut sinks, computed.as_mut(), produce)?;
     if hash.coins() != set.coins {
         return Err(SyncError::CoinCount { written: hash.coins(), kept: set.coins });
     }
-    let found = hash.finish();
+    let hash_serialized_3 = hash.finish();
     match request.params.assumeutxo_for(&set.base) {
-        Some(known) if known.hash_serialized != found => {
-            let (found, known) = (UtxoSetHash(found), UtxoSetHash(known.hash_serialized));
+        Some(known) if known.hash_serialized != hash_serialized_3 => {
+            let found = UtxoSetHash(hash_serialized_3);
+            let known = UtxoSetHash(known.hash_serialized);
             return Err(SyncError::AssumeUtxo { stop_hash: set.base, found, known });
         }
         _ => {}
     }
-    for sink in sinks {
-        sink.finish()?;
+    let (muhash, stats) = match (muhash, computed.map(MuHashSink::finish)) {
+        (_, Some((muhash, stats))) => (muhash, Some(stats)),
+        (SetMuHash::Known(muhash), None) => (muhash, None),
+        (SetMuHash::Compute, None) => unreachable!("it was computed"),
+    };
+    let folders = publish(&Whole { request, set, muhash }, sinks, bytes)?;
+    Ok(Put { hash_serialized_3, muhash, stats, folders })
+}
+
+/// Seals all sinks, has those that want to read back what they wrote, and gives all their names.
+fn publish(
+    whole: &Whole<'_>,
+    mut sinks: Sinks<'_>,
+    bytes: u64,
+) -> Result<Vec<WrittenFolder>, SyncError> {
+    let observer = whole.request.observer;
+    sinks.iter_mut().try_for_each(|sink| sink.seal(whole))?;
+    let mut phase = Event::Ended { phase: Phase::Coins, bytes };
+    if sinks.iter().any(|sink| sink.checks()) {
+        observer.event(phase);
+        observer.event(Event::Started(Phase::Check));
+        sinks.iter_mut().try_for_each(|sink| sink.check(whole))?;
+        phase = Event::Ended {
+            phase: Phase::Check,
+            bytes: sinks.iter().map(|sink| sink.bytes()).sum(),
+        };
     }
-    request.observer.event(Event::Ended { phase: Phase::Coins, bytes });
-    Ok(found)
+    let mut folders = Vec::new();
+    for sink in sinks {
+        folders.extend(sink.publish(whole)?);
+    }
+    observer.event(phase);
+    Ok(folders)
 }
 
 /// Hands records to the hashes and all sinks, in batches.
@@ -147,7 +205,7 @@ fn hand_out(
 }
 
 /// One that takes batches, here or on a thread of its own.
-enum Taker<'scope> {
+pub(crate) enum Taker<'scope> {
     Here(Box<Take<'scope>>),
     Apart {
         send: SyncSender<Arc<Vec<u8>>>,
@@ -158,7 +216,7 @@ enum Taker<'scope> {
 }
 
 impl<'scope> Taker<'scope> {
-    fn new<'env>(
+    pub(crate) fn new<'env>(
         scope: &'scope Scope<'scope, 'env>,
         apart: bool,
         take: impl FnMut(&[u8]) -> Result<(), SyncError> + Send + 'scope,
@@ -175,7 +233,7 @@ impl<'scope> Taker<'scope> {
     }
 
     /// Gives it a batch. What it failed at, now or with an earlier batch, comes back.
-    fn take(&mut self, batch: &Arc<Vec<u8>>) -> Result<(), SyncError> {
+    pub(crate) fn take(&mut self, batch: &Arc<Vec<u8>>) -> Result<(), SyncError> {
         match self {
             Self::Here(take) => take(batch),
             Self::Apart { send, .. } => match send.send(Arc::clone(batch)) {
@@ -187,7 +245,7 @@ impl<'scope> Taker<'scope> {
     }
 
     /// Waits until it took everything.
-    fn end(self) -> Result<(), SyncError> {
+    pub(crate) fn end(self) -> Result<(), SyncError> {
         match self {
             Self::Apart { send, thread } => {
                 drop(send);
@@ -198,4 +256,4 @@ impl<'scope> Taker<'scope> {
     }
 }
 
-type Take<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + Send + 'a;
+pub(crate) type Take<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + Send + 'a;

@@ -231,6 +231,48 @@ pub enum SyncError {
         /// The file.
         file: String,
     },
+    /// A folder that is to be moved could not be locked first.
+    #[error(transparent)]
+    Lock(#[from] apus_datadir::LockError),
+    /// A chainstate could not be written, or not read back.
+    #[error(transparent)]
+    CoreChainstate(#[from] apus_datadir::chainstate::ChainstateError),
+    /// Blocks, undo data or their index could not be written.
+    #[error(transparent)]
+    BlockStore(#[from] apus_datadir::BlockStoreError),
+    /// The index of blocks could not be written.
+    #[error(transparent)]
+    BlockIndex(#[from] apus_datadir::IndexWriteError),
+    /// What was written is not what was to be written.
+    #[error(
+        "{folder} was read back, and {what}: the disk or its memory changed what was written, or \
+         this is a mistake in the program; the folder did not get its name"
+    )]
+    ReadBack {
+        /// The folder.
+        folder: String,
+        /// In what it differs.
+        what: String,
+    },
+    /// A disk is too small.
+    #[error(
+        "{folder} is on a disk with {free} bytes free, and up to {needed} are needed: free some \
+         space and start the same run again"
+    )]
+    NoRoom {
+        /// The folder.
+        folder: String,
+        /// Bytes needed at most.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
+    /// A data directory with blocks and undo data cannot come from hints.
+    #[error(
+        "undo data are the coins that each block spends, which a run with hints never sees: leave \
+         out the hints, or ask for a pruned data directory, which has none"
+    )]
+    NoUndo,
     /// A work folder that belongs to another run.
     #[error(
         "{folder} holds the progress of another run ({what}): finish that one, name another \
@@ -311,9 +353,11 @@ impl SyncError {
             Self::NothingToDo
             | Self::NothingToConnect
             | Self::Unproven
+            | Self::NoUndo
             | Self::StopHeight { .. }
             | Self::OtherRun { .. } => ErrorKind::Usage,
             Self::OutputExists { .. } | Self::NotAWorkFolder { .. } => ErrorKind::Usage,
+            Self::Lock(apus_datadir::LockError::InUse { .. }) => ErrorKind::Usage,
             Self::RunDamaged { .. }
             | Self::StaleBlock { .. }
             | Self::HintsOfSet { .. }
@@ -321,6 +365,12 @@ impl SyncError {
             | Self::CoinCount { .. }
             | Self::Group { .. }
             | Self::WorkdirDamaged { .. }
+            | Self::Lock(_)
+            | Self::CoreChainstate(_)
+            | Self::BlockStore(_)
+            | Self::BlockIndex(_)
+            | Self::ReadBack { .. }
+            | Self::NoRoom { .. }
             | Self::Storage { .. }
             | Self::Random(_)
             | Self::Threads { .. } => ErrorKind::Io,

@@ -65,11 +65,11 @@ fn chain_and_hints(
     request: &Request<'_>,
     input: &HintsInput,
 ) -> Result<(BlocksDir, Hints), SyncError> {
-    let dir = headers(request, UseIndex::IfPresent)?;
+    let dir = headers(request, request.use_index)?;
     match Hints::open(request, input, &dir) {
         Ok(hints) => Ok((dir, hints)),
         Err(SyncError::ChainTooShort { .. } | SyncError::BaseNotOnChain { .. })
-            if dir.from_index() =>
+            if dir.from_index() && request.use_index == UseIndex::IfPresent =>
         {
             let dir = headers(request, UseIndex::Never)?;
             let hints = Hints::open(request, input, &dir)?;

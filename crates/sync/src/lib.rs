@@ -9,6 +9,7 @@ pub mod chainman;
 mod coins;
 mod connect;
 mod error;
+mod folder;
 mod hinted;
 mod hints;
 mod outputs;
@@ -23,11 +24,16 @@ mod workdir;
 pub use blocksdir::{BlocksDir, Gap, UseIndex};
 pub use connect::{ConnectOptions, OpenStore, RECORD, Scripts};
 pub use error::{ErrorKind, SyncError};
+pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use outputs::{OutputsOfBlock, walk_outputs};
 pub use progress::{Event, Observer, Phase, Progress, Silent};
-pub use run::{HintsInput, Outcome, Output, OutputKind, Request, Stop, discard_progress, run};
+pub use run::{
+    FolderKind, FolderOutput, HintsInput, Kept, Outcome, Output, OutputKind, Request, Stop,
+    WrittenFolder, discard_progress, run,
+};
+pub use sink::ReadBack;
 pub use source::{BlockFetcher, BlockSource, SourceError, Taken};
-pub use workdir::{COINS, HINTS, LOCK};
+pub use workdir::{COINS, HINTS, LOCK, POSITIONS};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

@@ -16,6 +16,8 @@ pub enum Phase {
     Connect,
     /// Gathering the coins in order and writing them out.
     Coins,
+    /// Reading back what was written, where that is done.
+    Check,
 }
 
 impl Phase {
@@ -27,6 +29,7 @@ impl Phase {
             Self::Blocks => "blocks",
             Self::Connect => "connect",
             Self::Coins => "coins",
+            Self::Check => "check",
         }
     }
 }
@@ -42,7 +45,7 @@ pub struct Progress {
     pub bytes: u64,
     /// Bytes of blocks in all.
     pub bytes_total: u64,
-    /// Coins kept so far, or written in [`Phase::Coins`].
+    /// Coins kept so far; written in [`Phase::Coins`], read back in [`Phase::Check`].
     pub coins: u64,
 }
 

@@ -46,6 +46,50 @@ pub enum OutputKind {
     Hints,
 }
 
+/// A folder to write.
+#[derive(Debug, Clone)]
+pub struct FolderOutput {
+    /// What.
+    pub kind: FolderKind,
+    /// The folder, whose parent must exist.
+    pub path: PathBuf,
+    /// Whether a folder that is there already is moved aside at the end. Else the run fails.
+    pub replace: bool,
+}
+
+/// What a folder is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FolderKind {
+    /// Bitcoin Core's coins: a `chainstate` folder.
+    Chainstate,
+    /// A data directory of Bitcoin Core's.
+    Datadir(Kept),
+}
+
+/// What a data directory keeps of the blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// Blocks and undo data. For engines that know the coins that each block spends.
+    Blocks,
+    /// Neither, only the index of them: what a pruned node has.
+    Nothing,
+}
+
+/// A folder that was written.
+#[derive(Debug, Clone)]
+pub struct WrittenFolder {
+    /// What.
+    pub kind: FolderKind,
+    /// Where.
+    pub path: PathBuf,
+    /// Bytes of the chainstate's tables.
+    pub chainstate_bytes: u64,
+    /// Coins that were read back from it, whose count and MuHash are the set's.
+    pub coins_read_back: u64,
+    /// Where that went which was there before.
+    pub moved_to: Option<PathBuf>,
+}
+
 /// Where a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -63,6 +107,8 @@ pub struct Request<'a> {
     pub params: &'a Params,
     /// Core's folder of block files.
     pub blocksdir: PathBuf,
+    /// Whether Core's index of them is looked at.
+    pub use_index: UseIndex,
     /// Which coins survive: up to where these stop, blocks are processed in any order. Without
     /// them every block is connected in ascending height.
     pub hints: Option<HintsInput>,
@@ -89,6 +135,8 @@ pub struct Request<'a> {
     pub workdir: &'a dyn Storage,
     /// Files to write once the set is proven.
     pub outputs: &'a [Output],
+    /// Folders to write once the set is proven.
+    pub folders: &'a [FolderOutput],
     /// Told what happens.
     pub observer: &'a dyn Observer,
     /// Set from outside to stop the run.
@@ -127,17 +175,20 @@ pub struct Outcome {
     pub in_assumeutxo_table: bool,
     /// What the hints were, if they came from a hintsfile.
     pub hints: Option<HintsInfo>,
+    /// The folders that were written.
+    pub folders: Vec<WrittenFolder>,
 }
 
 /// Computes the UTXO set that `request` asks for.
 ///
 /// The progress stays in the work folder: once the outcome is told, call [`discard_progress`].
 pub fn run(request: &Request<'_>) -> Result<Outcome, SyncError> {
-    if request.aggregate == AggregateKind::None && !request.outputs.is_empty() {
+    let writes = !(request.outputs.is_empty() && request.folders.is_empty());
+    if request.aggregate == AggregateKind::None && writes {
         return Err(SyncError::Unproven);
     }
     let Some(hints) = &request.hints else {
-        let dir = headers(request, UseIndex::IfPresent)?;
+        let dir = headers(request, request.use_index)?;
         return connect::run(request, &dir, None);
     };
     let proven = prove(request, hints)?;
@@ -153,7 +204,7 @@ pub fn run(request: &Request<'_>) -> Result<Outcome, SyncError> {
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let Proven { dir, workdir, plan, done, verdict, hints } = proven;
-    let hash_serialized_3 = coins::write_out(request, &workdir, &plan, done, &verdict)?;
+    let put = coins::write_out(request, &dir, &workdir, &plan, done, &verdict)?;
     let identity = &plan.identity;
     Ok(Outcome {
         stop_height: identity.stop,
@@ -163,12 +214,13 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
         counts: verdict.counts,
         coins: verdict.coins,
         muhash: verdict.muhash,
-        hash_serialized_3,
+        hash_serialized_3: put.hash_serialized_3,
         aggregate: Some(verdict.aggregate),
         connected_from: None,
         scripts: Scripts::default(),
         in_assumeutxo_table: request.params.assumeutxo_for(&identity.stop_hash).is_some(),
         hints,
+        folders: put.folders,
     })
 }
 

@@ -1,10 +1,17 @@
 //! [`CoinSink`]: where the finished UTXO set goes, group by group in the order of a snapshot.
 //!
-//! A sink writes beside its final name and shows the file only in [`CoinSink::finish`], once it is
+//! A sink writes beside its final name and shows the file only in [`CoinSink::publish`], once it is
 //! complete and durable. A sink that is dropped before leaves nothing under that name; what it
 //! drafted is removed by the next attempt.
 
+mod chainstate;
+pub(crate) mod datadir;
+pub(crate) mod folders;
+
+pub use chainstate::ReadBack;
+
 use crate::error::{StorageResult, SyncError};
+use crate::run::{Request, WrittenFolder};
 use crate::runs::records;
 use apus_chain::{
     BlockHash, CoinError, CoinRef, HashSerialized3, Height, MuHashBatch, Network, OutPoint, Reader,
@@ -26,10 +33,14 @@ const BATCH_BYTES: usize = 1 << 20;
 pub(crate) struct SetInfo {
     /// The chain.
     pub network: Network,
-    /// The block after which this is the UTXO set.
+    /// Height of the block after which this is the UTXO set.
+    pub height: Height,
+    /// That block.
     pub base: BlockHash,
     /// How many coins.
     pub coins: u64,
+    /// Bytes of all coins in their stored form, or more.
+    pub coin_bytes: u64,
 }
 
 /// Takes a UTXO set.
@@ -43,8 +54,39 @@ pub(crate) trait CoinSink: Send {
     /// Transactions come by ascending bytes of their ids.
     fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError>;
 
-    /// Ends the set: after this the result is complete, durable and under its name.
-    fn finish(self: Box<Self>) -> Result<(), SyncError>;
+    /// Ends the set: what can be complete and durable without its name is, after this.
+    fn seal(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
+        Ok(())
+    }
+
+    /// Whether it wants to [`check`](Self::check) what it wrote.
+    fn checks(&self) -> bool {
+        false
+    }
+
+    /// Bytes that it checks.
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    /// Reads back what was sealed, and compares.
+    fn check(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
+        Ok(())
+    }
+
+    /// Gives the result its name: after this it is complete, durable and there. What it was, if it
+    /// is a folder.
+    fn publish(self: Box<Self>, whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError>;
+}
+
+/// What is known of the set after its last coin.
+pub(crate) struct Whole<'a> {
+    /// Whose threads and memory may be used.
+    pub request: &'a Request<'a>,
+    /// What was known before.
+    pub set: SetInfo,
+    /// Its MuHash, in internal order.
+    pub muhash: [u8; 32],
 }
 
 /// A file that has its name only once it is whole.
@@ -139,6 +181,14 @@ fn at_draft(draft: &Draft<'_>, error: SnapshotError) -> SyncError {
 }
 
 impl SnapshotSink<'_> {
+    /// Gives the file its name.
+    fn finish(mut self) -> Result<(), SyncError> {
+        self.write_batch()?;
+        let Self { draft, writer, .. } = self;
+        let file = writer.finish().map_err(|error| at_draft(&draft, error))?;
+        draft.publish(file)
+    }
+
     fn write_batch(&mut self) -> Result<(), SyncError> {
         self.writer.write_groups(&self.batch).map_err(|error| at_draft(&self.draft, error))?;
         self.batch.clear();
@@ -153,11 +203,8 @@ impl CoinSink for SnapshotSink<'_> {
         if self.batch.len() >= BATCH_BYTES { self.write_batch() } else { Ok(()) }
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(), SyncError> {
-        self.write_batch()?;
-        let Self { draft, writer, .. } = *self;
-        let file = writer.finish().map_err(|error| at_draft(&draft, error))?;
-        draft.publish(file)
+    fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
+        (*self).finish().map(|()| None)
     }
 }
 
@@ -193,8 +240,8 @@ impl CoinSink for HintsSink<'_> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<(), SyncError> {
-        self.draft.publish(self.file)
+    fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
+        self.draft.publish(self.file).map(|()| None)
     }
 }
 
@@ -393,13 +440,22 @@ mod tests {
         group
     }
 
+    fn set(coins: u64) -> SetInfo {
+        SetInfo {
+            network: Network::Regtest,
+            height: 1,
+            base: BlockHash([7; 32]),
+            coins,
+            coin_bytes: 0,
+        }
+    }
+
     #[test]
     fn a_snapshot_without_all_its_coins_gets_no_name() {
         for (stated, right) in [(1, false), (2, true), (3, false)] {
             let storage = CrashStorage::new();
-            let set =
-                SetInfo { network: Network::Regtest, base: BlockHash([7; 32]), coins: stated };
-            let mut sink = Box::new(SnapshotSink::create(&storage, "out", set).unwrap());
+            let set = set(stated);
+            let mut sink = SnapshotSink::create(&storage, "out", set).unwrap();
             sink.put_records(&record(&group())).unwrap();
             assert_eq!(sink.finish().is_ok(), right);
             assert_eq!(storage.names().unwrap() == ["out"], right);
@@ -410,8 +466,8 @@ mod tests {
     fn a_full_disk_is_told_with_its_remedy() {
         let storage = FaultStorage::new(CrashStorage::new());
         storage.fail_from(Operation::Write, 1, io::ErrorKind::StorageFull);
-        let set = SetInfo { network: Network::Regtest, base: BlockHash([7; 32]), coins: 2 };
-        let mut sink = Box::new(SnapshotSink::create(&storage, "out", set).unwrap());
+        let set = set(2);
+        let mut sink = SnapshotSink::create(&storage, "out", set).unwrap();
         sink.put(Txid([1; 32]), &group()).unwrap();
         let text = sink.finish().unwrap_err().to_string();
         assert!(text.starts_with("out.incomplete: ") && text.contains("free some space"), "{text}");

@@ -26,6 +26,9 @@ pub enum SourceError {
     /// Core's block files.
     #[error(transparent)]
     Files(#[from] apus_datadir::BlkError),
+    /// The index of the blocks, where nothing can take its place.
+    #[error("{0}")]
+    Index(#[from] apus_datadir::IndexError),
     /// No header of the chain has a block: only genesis is known.
     #[error(
         "no block that follows the genesis block of the {chain} chain was found: give the folder \
@@ -34,6 +37,27 @@ pub enum SourceError {
     NoChain {
         /// The chain's name.
         chain: &'static str,
+    },
+    /// The node whose index is followed has connected nothing.
+    #[error(
+        "by its block index the node of {folder} has connected no block whose undo data it kept: start \
+         it and let it connect some blocks first, or give its folder of blocks to `apus sync`, \
+         which goes by the blocks alone"
+    )]
+    NoneConnected {
+        /// The folder of its blocks.
+        folder: String,
+    },
+    /// A file with blocks that the node connected is gone.
+    #[error(
+        "{folder} has no blk{number:05}.dat, in which the node's block index has connected blocks: \
+         restore the file, or start the node with -reindex, which downloads what is missing"
+    )]
+    FileMissing {
+        /// The folder of the node's blocks.
+        folder: String,
+        /// The file's number.
+        number: u32,
     },
     /// Every copy of a block is damaged.
     #[error(
@@ -70,9 +94,12 @@ impl SourceError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Files(error) => files_error_kind(error),
-            Self::NoChain { .. } | Self::Damaged { .. } | Self::Incomplete { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::Index(_) => ErrorKind::Io,
+            Self::NoChain { .. }
+            | Self::NoneConnected { .. }
+            | Self::FileMissing { .. }
+            | Self::Damaged { .. }
+            | Self::Incomplete { .. } => ErrorKind::Invalid,
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }

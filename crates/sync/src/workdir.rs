@@ -84,11 +84,17 @@ fn is_ours(name: &str) -> bool {
         && [".run", ".part", ".part.tmp"].iter().any(|end| name.ends_with(end));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
     let record = name == RECORD || name.strip_suffix(".tmp") == Some(RECORD);
-    segment || scratch || record || [PLAN, "plan.tmp", LOCK, COINS, HINTS].contains(&name)
+    segment
+        || scratch
+        || record
+        || [PLAN, "plan.tmp", LOCK, COINS, HINTS, POSITIONS].contains(&name)
 }
 
 /// Name of the file by which a run keeps others out of its folder.
 pub const LOCK: &str = "lock";
+
+/// Name of the file in which a run notes where the blocks lie that it puts into a data directory.
+pub const POSITIONS: &str = "positions";
 
 /// Name of the folder in which a run that connects blocks has its coins.
 pub const COINS: &str = "coins";

@@ -9,12 +9,15 @@
 //! Which block comes next, and whether its scripts are to be run, is for the caller to say.
 
 mod layers;
+mod totals;
+
+pub use totals::Totals;
 
 use super::cache::{CoinChange, CoinsCache, CoinsDelta};
 use super::connect::{Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of};
 use super::error::{ChainstateError, ConnectError};
 use super::fetch::{Fetching, PrevoutFetcher};
-use super::prepared::{BlockCounts, PreparedBlock};
+use super::prepared::PreparedBlock;
 use super::store::{CoinsStore, UndoRecord};
 use super::undo::{block_undo, coins_added, undo_delta};
 use super::view::CoinsView;
@@ -54,25 +57,6 @@ pub struct ChainstateOptions {
     pub scripts: Option<ScriptPool>,
 }
 
-/// What was processed up to a block, as far as the caller told.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Blocks.
-    pub blocks: u64,
-    /// Bytes of blocks.
-    pub bytes: u64,
-    /// Transactions, coinbases included.
-    pub transactions: u64,
-    /// Inputs that spend a coin.
-    pub inputs: u64,
-    /// Outputs, unspendable ones included.
-    pub outputs: u64,
-    /// Blocks whose scripts were run.
-    pub scripts: u64,
-    /// Coins in the set.
-    pub coins: u64,
-}
-
 /// A block whose scripts are still running, or that waits behind one.
 struct Pending {
     layer: Layer,
@@ -82,6 +66,15 @@ struct Pending {
     verdict: Option<Verdict>,
     /// Coins more after it than before.
     coins: i64,
+}
+
+/// A block that was connected, with the coins that it spent.
+#[derive(Debug, Clone)]
+pub struct Connected {
+    /// The block.
+    pub block: Arc<PreparedBlock>,
+    /// Its undo data (Core `undo.h`, `CBlockUndo`).
+    pub undo: Vec<u8>,
 }
 
 /// A block's coins on their way, and the blocks that were known when that began.
@@ -109,6 +102,8 @@ pub struct Chainstate {
     undo: Vec<UndoRecord>,
     undo_bytes: usize,
     undo_from: Height,
+    /// Blocks connected and not taken yet, where somebody wants them.
+    connected: Option<Vec<Connected>>,
 }
 
 impl Chainstate {
@@ -137,6 +132,7 @@ impl Chainstate {
             undo: Vec::new(),
             undo_bytes: 0,
             undo_from: 0,
+            connected: None,
         })
     }
 
@@ -158,6 +154,18 @@ impl Chainstate {
     /// From which height on undo data is kept; before this is called, all is.
     pub fn set_undo_from(&mut self, height: Height) {
         self.undo_from = height;
+    }
+
+    /// From now on every connected block is kept for [`take_connected`](Self::take_connected),
+    /// which the caller asks often enough to bound what that holds.
+    pub fn keep_connected(&mut self) {
+        self.connected = Some(Vec::new());
+    }
+
+    /// The blocks connected since this was last asked, in their order. Those that are pending come
+    /// later, or never.
+    pub fn take_connected(&mut self) -> Vec<Connected> {
+        self.connected.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The cache, to look at.
@@ -242,7 +250,7 @@ impl Chainstate {
             self.look_for_bip30(&block, context)?;
             return Err(invalid(error));
         }
-        let undo = match id.height >= self.undo_from {
+        let undo = match id.height >= self.undo_from || self.connected.is_some() {
             true => block_undo(&block, &spent.coins),
             false => Vec::new(),
         };
@@ -359,6 +367,9 @@ impl Chainstate {
         }
         self.tip = id;
         self.totals.add(block.counts(), coins, run);
+        if let Some(connected) = &mut self.connected {
+            connected.push(Connected { block, undo: undo.clone() });
+        }
         if id.height >= self.undo_from {
             self.undo_bytes += undo.len();
             self.undo.push(UndoRecord { block: id, bytes: undo });
@@ -459,31 +470,4 @@ fn script_error(block: &PreparedBlock, failure: crate::script::ScriptFailure) ->
         reason,
     };
     ChainstateError::Invalid { block: id, error }
-}
-
-impl Totals {
-    fn add(&mut self, counts: BlockCounts, coins: i64, scripts: bool) {
-        self.blocks += 1;
-        self.bytes += counts.bytes;
-        self.transactions += counts.transactions;
-        self.inputs += counts.inputs;
-        self.outputs += counts.outputs;
-        self.scripts += u64::from(scripts);
-        self.coins = self.coins.wrapping_add_signed(coins);
-    }
-
-    /// Takes a block out again. Whether its scripts were run is not known; too few is on the safe
-    /// side.
-    fn take_back(&mut self, block: &CheckedBlock, coins: i64) {
-        let view = block.bytes().view();
-        let coinbase_inputs = 1;
-        self.blocks = self.blocks.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(view.raw().len() as u64);
-        self.transactions = self.transactions.saturating_sub(view.tx_count() as u64);
-        let inputs = view.input_count().saturating_sub(coinbase_inputs) as u64;
-        self.inputs = self.inputs.saturating_sub(inputs);
-        self.outputs = self.outputs.saturating_sub(view.output_count() as u64);
-        self.scripts = self.scripts.saturating_sub(1);
-        self.coins = self.coins.wrapping_add_signed(coins);
-    }
 }

@@ -17,7 +17,7 @@ mod undo;
 pub mod view;
 
 pub use cache::{CacheStats, CoinChange, CoinsCache, CoinsDelta};
-pub use chainstate::{Chainstate, ChainstateOptions, ConnectContext, Totals};
+pub use chainstate::{Chainstate, ChainstateOptions, ConnectContext, Connected, Totals};
 pub use coin::CoinBytes;
 pub use error::{ChainstateError, ConnectError};
 pub use prepared::{BlockCounts, PreparedBlock};

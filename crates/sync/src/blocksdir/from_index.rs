@@ -12,7 +12,10 @@
 use super::finding::Finding;
 use crate::progress::Observer;
 use crate::source::SourceError;
-use apus_datadir::{BlockFile, BlockFiles, BlockLocation, IndexError, read_index};
+use apus_datadir::{
+    BlockFile, BlockFiles, BlockLocation, IndexEntry, IndexError, STATUS_FAILED, VALID_SCRIPTS,
+    read_index,
+};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
@@ -44,7 +47,7 @@ pub(super) fn find(
         Ok(rooms) => rooms,
         Err(error) => return Ok(Err(Unusable::Index(error))),
     };
-    if let Err(error) = headers(files, &rooms, finding) {
+    if let Err(error) = headers(files, &rooms, &|_| true, finding) {
         return Ok(Err(Unusable::Index(error)));
     }
     let last = rooms.keys().max().copied().unwrap_or(0);
@@ -52,6 +55,37 @@ pub(super) fn find(
         files.files().iter().filter(|file| file.number >= last).cloned().collect();
     finding.scan(&newer, observer, interrupt)?;
     Ok(Ok(()))
+}
+
+/// Puts the headers and places of those blocks into `finding` that the node connected and has undo
+/// data of. All ancestors of such a block are such blocks.
+pub(super) fn find_connected(
+    files: &BlockFiles,
+    finding: &mut Finding<'_>,
+) -> Result<(), IndexError> {
+    let rooms = rooms(files)?;
+    headers(files, &rooms, &is_connected, finding)
+}
+
+/// The first block file of which the index says that connected blocks lie in it, and which is not
+/// there.
+pub(super) fn missing_file(files: &BlockFiles) -> Result<Option<u32>, IndexError> {
+    let mut missing: Option<u32> = None;
+    read_index(files.dir(), &mut |entry| {
+        if let Some((number, _)) = entry.data.filter(|_| is_connected(&entry))
+            && !files.files().iter().any(|file| file.number == number)
+        {
+            missing = Some(missing.map_or(number, |first| first.min(number)));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(missing)
+}
+
+fn is_connected(entry: &IndexEntry) -> bool {
+    entry.validity() >= VALID_SCRIPTS
+        && entry.status & STATUS_FAILED == 0
+        && (entry.height == 0 || entry.undo.is_some())
 }
 
 /// Where blocks begin, ascending, for each file.
@@ -76,6 +110,7 @@ fn rooms(files: &BlockFiles) -> Result<HashMap<u32, Vec<u32>>, IndexError> {
 fn headers(
     files: &BlockFiles,
     rooms: &HashMap<u32, Vec<u32>>,
+    wanted: &dyn Fn(&IndexEntry) -> bool,
     finding: &mut Finding<'_>,
 ) -> Result<(), IndexError> {
     // A chain of as many blocks as there are entries is the highest that there can be.
@@ -88,6 +123,7 @@ fn headers(
         read_index(files.dir(), &mut |entry| {
             if let Some((file, offset)) = entry.data
                 && (start..end).contains(&entry.height)
+                && wanted(&entry)
                 && let Some(place) = place(files, rooms, file, offset)
             {
                 found.push((entry.height, entry.header, place));

@@ -6,7 +6,7 @@
 
 use super::coins::store_records;
 use super::{ConnectOptions, write_draft_error};
-use crate::coins::{Sinks, put_set};
+use crate::coins::{Put, SetMuHash, Sinks, put_set};
 use crate::error::SyncError;
 use crate::progress::{Event, Observer};
 use crate::run::{HintsInput, Output, OutputKind, Request, Stop, discard_progress, run};
@@ -26,7 +26,7 @@ pub(super) fn write(
     options: &ConnectOptions<'_>,
     store: &dyn CoinsStore,
     set: SetInfo,
-    known: &[u8; 32],
+    known: &Put,
 ) -> Result<(), SyncError> {
     let outputs = request.outputs.iter().filter(|output| output.kind == OutputKind::Hints);
     let outputs: Vec<Output> = outputs.cloned().collect();
@@ -39,7 +39,8 @@ pub(super) fn write(
     // One of an earlier start may be whole or not; it is the same set in any case.
     folder.remove(SET).map_err(|error| write_draft_error(&options.hints_folder, error))?;
     let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, set)?)];
-    put_set(request, set, sinks, None, 0, |each| store_records(store, each))?;
+    let muhash = SetMuHash::Known(known.muhash);
+    put_set(request, set, sinks, muhash, 0, |each| store_records(store, each))?;
     let pass = Request {
         hints: Some(HintsInput::Snapshot(options.hints_folder.join(SET))),
         aggregate: AggregateKind::Sha256,
@@ -47,6 +48,7 @@ pub(super) fn write(
         stop: Stop::AtHints,
         workdir: &DirStorage::new(&work),
         outputs: &outputs,
+        folders: &[],
         blocksdir: request.blocksdir.clone(),
         observer: &OfSecondPass(request.observer),
         ..*request
@@ -59,8 +61,9 @@ pub(super) fn write(
         }
         done => done?,
     };
-    if outcome.hash_serialized_3 != *known {
-        let (found, known) = (UtxoSetHash(outcome.hash_serialized_3), UtxoSetHash(*known));
+    if outcome.hash_serialized_3 != known.hash_serialized_3 {
+        let found = UtxoSetHash(outcome.hash_serialized_3);
+        let known = UtxoSetHash(known.hash_serialized_3);
         return Err(SyncError::HintsOfSet { found, known });
     }
     Ok(())

@@ -8,6 +8,7 @@
 
 mod coins;
 mod hints;
+mod keeper;
 mod record;
 
 pub use record::RECORD;
@@ -15,14 +16,14 @@ pub(crate) use record::Record;
 
 use crate::ahead::{Ahead, EndOnPanic, Supply};
 use crate::blocksdir::BlocksDir;
-use crate::coins::{Sinks, merge_all, put_set};
+use crate::coins::{Put, SetMuHash, merge_all, put_set};
 use crate::error::SyncError;
 use crate::outputs::context;
 use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
 use crate::run::{Outcome, OutputKind, Request, Stop};
 use crate::runs::RunInfo;
-use crate::sink::{MuHashSink, SetInfo, SnapshotSink, each_coin};
+use crate::sink::{SetInfo, SnapshotSink, each_coin, folders};
 use crate::source::BlockSource;
 use crate::workdir::{Done, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, KnownBlock, ScriptChecks, Txid};
@@ -33,6 +34,7 @@ use apus_engine::utxo::{
     Chainstate, ChainstateError, ChainstateOptions, Changes, CoinBytes, CoinsStore, ConnectContext,
     Flush, PreparedBlock, StoreError, Totals,
 };
+use keeper::Keeper;
 use record::{At, Identity};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,6 +51,10 @@ const INTERVALS_BETWEEN_FLUSHES: u32 = 30;
 /// Undo data is kept for so many blocks below the end: a week's, and more than any reorganisation
 /// of the main chain took.
 const UNDO_BLOCKS: Height = 1008;
+
+/// More than a coin takes on average, to know whether a disk has room: most have a script of 20 to 34
+/// bytes, and some eight bytes beside.
+const COIN_BYTES: u64 = 64;
 
 /// Opens the coins of a run.
 pub type OpenStore<'a> = dyn Fn() -> Result<Arc<dyn CoinsStore>, StoreError> + Sync + 'a;
@@ -68,6 +74,9 @@ pub struct ConnectOptions<'a> {
     /// Where a second pass over the blocks works, which is there if hints are to be written. Goes
     /// with the progress, too.
     pub hints_folder: PathBuf,
+    /// The file that notes where blocks lie which go into a data directory. Goes with the progress,
+    /// too.
+    pub positions: PathBuf,
 }
 
 /// Which scripts of connected blocks were run.
@@ -95,6 +104,7 @@ struct Connecting<'a> {
     record: Record,
     state: Chainstate,
     flushed_at: Instant,
+    keeper: Option<Keeper>,
 }
 
 /// Connects the blocks above `base`, or all of them, and writes out the set.
@@ -118,10 +128,19 @@ pub(crate) fn run(
     request.observer.event(Event::Ended { phase: Phase::Connect, bytes: totals.bytes });
     let (end, from) = (connecting.end, connecting.record.identity.from);
     let stop_hash = connecting.state.tip().hash;
+    if let Some(keeper) = connecting.keeper {
+        keeper.end()?;
+    }
     let store = connecting.state.into_store();
-    let set = SetInfo { network: request.params.network, base: stop_hash, coins: totals.coins };
-    let (hash_serialized_3, muhash, coins) = write_set(request, &*store, set)?;
-    hints::write(request, options, &*store, set, &hash_serialized_3)?;
+    let set = SetInfo {
+        network: request.params.network,
+        height: end,
+        base: stop_hash,
+        coins: totals.coins,
+        coin_bytes: totals.coins.saturating_mul(COIN_BYTES),
+    };
+    let (put, coins) = write_set(request, dir, &*store, set)?;
+    hints::write(request, options, &*store, set, &put)?;
     Ok(Outcome {
         stop_height: end,
         stop_hash,
@@ -135,8 +154,8 @@ pub(crate) fn run(
             outputs: totals.outputs,
         },
         coins,
-        muhash,
-        hash_serialized_3,
+        muhash: put.muhash,
+        hash_serialized_3: put.hash_serialized_3,
         aggregate,
         connected_from: Some(from),
         scripts: Scripts {
@@ -145,6 +164,7 @@ pub(crate) fn run(
         },
         in_assumeutxo_table: request.params.assumeutxo_for(&stop_hash).is_some(),
         hints: None,
+        folders: put.folders,
     })
 }
 
@@ -225,8 +245,12 @@ impl<'a> Connecting<'a> {
             let segments = (tip.height + 1 - from) as usize;
             request.observer.event(Event::Resumed { segments, of });
         }
+        let keeper = Keeper::start(request, options, dir, from, tip, end)?;
+        if keeper.is_some() {
+            state.keep_connected();
+        }
         let flushed_at = Instant::now();
-        Ok(Self { request, dir, checks, end, record, state, flushed_at })
+        Ok(Self { request, dir, checks, end, record, state, flushed_at, keeper })
     }
 
     /// Connects everything up to the end.
@@ -282,6 +306,7 @@ impl<'a> Connecting<'a> {
                 check_scripts: self.checks.needed(height),
             };
             self.state.begin(block, &context)?;
+            self.keep()?;
             self.flush_if_due()?;
             if told_at.elapsed() >= PROGRESS_INTERVAL {
                 told_at = Instant::now();
@@ -295,11 +320,11 @@ impl<'a> Connecting<'a> {
 
     /// Disconnects blocks until the tip is one of the chain.
     fn go_back(&mut self) -> Result<(), SyncError> {
-        let chain = self.dir.chain();
+        let (chain, from) = (self.dir.chain(), *self.state.tip());
         loop {
             let KnownBlock { height, hash } = *self.state.tip();
             if chain.hash(height) == Some(&hash) {
-                return Ok(());
+                break;
             }
             // It was checked when it was connected, and lock times against another chain's times.
             let context = apus_chain::BlockContext {
@@ -314,6 +339,23 @@ impl<'a> Connecting<'a> {
             })?;
             let block = block.ok_or(SyncError::StaleBlock { height, hash })?;
             self.state.disconnect(&block)?;
+        }
+        let to = *self.state.tip();
+        if self.keeper.is_some() && to != from {
+            // The coins first: a start finds at least the blocks that they came of.
+            self.flush()?;
+            if let Some(keeper) = &mut self.keeper {
+                keeper.keep_only(to.height)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands the blocks that are connected to whoever keeps them.
+    fn keep(&mut self) -> Result<(), SyncError> {
+        match &mut self.keeper {
+            Some(keeper) => keeper.put(self.state.take_connected()),
+            None => Ok(()),
         }
     }
 
@@ -339,6 +381,10 @@ impl<'a> Connecting<'a> {
     /// Writes down where the store is and where it goes. What is under way must have arrived.
     fn note_flush(&mut self) -> Result<(), SyncError> {
         self.state.finish_flush()?;
+        self.keep()?;
+        if let Some(keeper) = &mut self.keeper {
+            keeper.sync()?;
+        }
         let at = At { block: *self.state.tip(), totals: *self.state.totals() };
         let last = self.record.at.pop();
         self.record.at = last.into_iter().filter(|last| last.block != at.block).collect();
@@ -442,25 +488,26 @@ fn put_group(
 /// Hands the coins of a store to the set's hashes and the sinks.
 fn write_set(
     request: &Request<'_>,
+    dir: &BlocksDir,
     store: &dyn CoinsStore,
     set: SetInfo,
-) -> Result<([u8; 32], [u8; 32], CoinTotals), SyncError> {
-    let mut sinks: Sinks<'_> = Vec::new();
+) -> Result<(Put, CoinTotals), SyncError> {
+    let places = folders::places(request);
+    let mut sinks = folders::sinks(request, dir, set, &places)?;
     for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
         sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, set)?));
     }
-    let mut muhash = MuHashSink::default();
-    let hash_serialized_3 = put_set(request, set, sinks, Some(&mut muhash), 0, |each| {
+    let put = put_set(request, set, sinks, SetMuHash::Compute, 0, |each| {
         coins::store_records(store, each)
     })?;
-    let (muhash, stats) = muhash.finish();
+    let stats = put.stats.unwrap_or_default();
     let coins = CoinTotals {
         coins: stats.coins,
         transactions: stats.transactions,
         amount: stats.total_amount,
         bogosize: stats.bogosize,
     };
-    Ok((hash_serialized_3, muhash, coins))
+    Ok((put, coins))
 }
 
 fn write_draft_error(path: &Path, error: std::io::Error) -> SyncError {

@@ -177,6 +177,7 @@ fn check_fixture(blocks: PathBuf, network: Network) {
         prevout_threads: 2,
         cache_bytes: 1 << 22,
         checkpoint_interval: Duration::from_millis(5),
+        folders: Vec::new(),
     };
     let first = Place::new();
     let connected = job.run(&first).unwrap();
@@ -221,6 +222,7 @@ fn with_scripts_to_the_tip() {
             blocksdir: fixture(name).join(blocks),
             hints: None,
             assume_valid: None,
+            folders: Vec::new(),
             stop: Stop::AtTip,
             threads: 2,
             prevout_threads: 2,

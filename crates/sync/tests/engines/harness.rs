@@ -7,8 +7,8 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_sync::{
-    ConnectOptions, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Stop,
-    SyncError,
+    ConnectOptions, FolderKind, FolderOutput, HintsInput, Kept, Observer, Outcome, Output,
+    OutputKind, Request, Silent, Stop, SyncError, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -90,6 +90,7 @@ impl World {
             prevout_threads: 2,
             cache_bytes: 1 << 24,
             checkpoint_interval: Duration::ZERO,
+            folders: Vec::new(),
         }
     }
 
@@ -123,6 +124,7 @@ pub(crate) struct Job {
     pub(crate) prevout_threads: usize,
     pub(crate) cache_bytes: u64,
     pub(crate) checkpoint_interval: Duration,
+    pub(crate) folders: Vec<FolderOutput>,
 }
 
 /// Where a run works and what it leaves.
@@ -154,6 +156,13 @@ impl Place {
 }
 
 impl Job {
+    /// Makes a data directory in `folder`, too.
+    pub(crate) fn keeping(self, folder: &Path) -> Self {
+        let kind = FolderKind::Datadir(Kept::Blocks);
+        let output = FolderOutput { kind, path: folder.join("node"), replace: false };
+        Self { folders: vec![output], ..self }
+    }
+
     pub(crate) fn run(&self, place: &Place) -> Result<Outcome, SyncError> {
         self.run_watched(place, &Silent, &AtomicBool::new(false))
     }
@@ -186,6 +195,7 @@ impl Job {
         apus_sync::run(&Request {
             params: self.params,
             blocksdir: self.blocksdir.clone(),
+            use_index: UseIndex::IfPresent,
             hints: self.hints.clone(),
             aggregate: AggregateKind::Sha256,
             connect: Some(ConnectOptions {
@@ -194,6 +204,7 @@ impl Job {
                 cache_bytes: self.cache_bytes,
                 store: open,
                 hints_folder: hints_folder.to_owned(),
+                positions: hints_folder.join("positions"),
             }),
             stop: self.stop,
             threads: self.threads,
@@ -204,6 +215,7 @@ impl Job {
             verifier: None,
             workdir: work,
             outputs: &outputs,
+            folders: &self.folders,
             observer,
             interrupt,
         })

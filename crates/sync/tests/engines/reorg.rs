@@ -1,6 +1,6 @@
 //! The most-work chain is another one at the next start: the run goes back and on.
 
-use crate::harness::{Call, Hooked, Job, Place, World, hash_of, random_chain};
+use crate::harness::{Call, Hooked, Job, Place, World, hash_of, random_chain, store_error};
 use apus_chain::BlockHash;
 use apus_hash::sha256;
 use apus_sync::{ErrorKind, RECORD, Silent, SyncError};
@@ -91,6 +91,27 @@ fn stopped_on_the_way_to_another_branch() {
             second.job().run_in(&place.work, &place.out, &open, hints_folder, &Silent, &flag);
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::Interrupted);
         second.job().expect(&second.truth, &place);
+    }
+}
+
+/// A data directory that is being made, ended when its coins were about to leave the old branch.
+#[test]
+fn blocks_of_the_old_branch_stay_until_the_coins_have_left_it() {
+    let one = random_chain(728).blocks();
+    let other = branch_of(&one, 728, 8);
+    let (first, second) = (world_with(&one, &[]), world_with(&other, &one[1..]));
+    for writes in 0..2 {
+        let (place, desk) = (Place::new(), tempfile::tempdir().unwrap());
+        first.job().keeping(desk.path()).expect(&first.truth, &place);
+        let place = assuming(place, second.job().assume_valid);
+        let failing = Hooked::over(&place.store, move |at, before| {
+            if at == Call::Write && before >= writes { Err(store_error()) } else { Ok(()) }
+        });
+        let open = || Ok(Arc::clone(&failing));
+        let (flag, hints_folder) = (AtomicBool::new(false), place.hints_folder.path());
+        let job = second.job().keeping(desk.path());
+        job.run_in(&place.work, &place.out, &open, hints_folder, &Silent, &flag).unwrap_err();
+        job.expect(&second.truth, &place);
     }
 }
 

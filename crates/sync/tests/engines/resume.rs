@@ -5,9 +5,11 @@ use crate::world::{Events, Truth};
 use apus_engine::utxo::CoinsStore;
 use apus_sync::{ErrorKind, Event, Observer, Outcome, Phase, Silent, Stop, SyncError};
 use apus_testkit::storage::{AfterCrash, CrashStorage};
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// A start on another store than the place's own.
 fn run_on(
@@ -251,4 +253,51 @@ fn a_chain_that_grew_while_hints_were_made() {
     // The lower set was done.
     let place = Place { out: CrashStorage::new(), ..place };
     world.job().expect(&world.truth, &place);
+}
+
+/// Blocks were connected meanwhile that nobody kept, or that were kept elsewhere.
+#[test]
+fn a_data_directory_needs_all_blocks_from_the_first() {
+    let world = World::small(719);
+    let (desk, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = |place: Place, stop: u32, folder: Option<&TempDir>| {
+        let job = Job { stop: Stop::At(stop), ..world.job() };
+        let job = match folder {
+            Some(folder) => job.keeping(folder.path()),
+            None => job,
+        };
+        let ended = job.run(&place).map(drop);
+        (Place { out: CrashStorage::new(), ..place }, ended)
+    };
+    let what = |ended: Result<(), SyncError>| match ended.unwrap_err() {
+        SyncError::OtherRun { what, .. } => what,
+        error => panic!("{error}"),
+    };
+    let (place, ended) = run(Place::new(), 105, Some(&desk));
+    ended.unwrap();
+    let (place, ended) = run(place, 110, Some(&elsewhere));
+    assert_eq!(what(ended), "with another data directory as output");
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "nothing was begun");
+    let (place, ended) = run(place, 110, Some(&desk));
+    ended.unwrap();
+    let (place, ended) = run(place, 112, None);
+    ended.unwrap();
+    let (_, ended) = run(place, 115, Some(&desk));
+    assert_eq!(what(ended), "some of it without the data directory as output");
+    let (place, ended) = run(Place::new(), 105, None);
+    ended.unwrap();
+    let (_, ended) = run(place, 110, Some(&elsewhere));
+    assert_eq!(what(ended), "without the data directory as output");
+}
+
+/// An earlier start for the same name gave up its progress, and was about another chain.
+#[test]
+fn a_data_directory_holds_nothing_of_an_earlier_draft() {
+    let (world, desk) = (World::small(718), tempfile::tempdir().unwrap());
+    let draft = desk.path().join("node.incomplete");
+    fs::create_dir_all(draft.join("testnet3")).unwrap();
+    fs::write(draft.join("apus.incomplete"), "").unwrap();
+    world.job().keeping(desk.path()).expect(&world.truth, &Place::new());
+    assert!(desk.path().join("node/regtest").is_dir());
+    assert!(!desk.path().join("node/testnet3").exists());
 }

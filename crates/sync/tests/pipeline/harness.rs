@@ -6,6 +6,7 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
 use apus_sync::{
     Event, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Stop, SyncError,
+    UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, UtxoSet, hints, utxo_set};
@@ -232,6 +233,7 @@ impl Job {
         apus_sync::run(&Request {
             params: self.params,
             blocksdir: self.blocksdir.clone(),
+            use_index: UseIndex::IfPresent,
             hints: Some(self.hints.clone()),
             aggregate: self.aggregate,
             connect: None,
@@ -244,6 +246,7 @@ impl Job {
             verifier: verifier.as_deref(),
             workdir: work,
             outputs: &outputs,
+            folders: &[],
             observer,
             interrupt,
         })

@@ -1,0 +1,385 @@
+//! [`FolderDraft`]: a folder that has its name only once it is whole.
+//!
+//! It is made beside its place, as `NAME.incomplete`, with a file in it that says so, and renamed at
+//! the end. A folder that was there before is not touched until then, and then only moved aside,
+//! and only by order. The file that marks it goes last of all, once the run has nothing more to do: a
+//! folder that has its name and the mark is one that a killed run would have finished, and the next
+//! start takes it back, unless somebody has used it meanwhile. What is in the folder is its
+//! writer's business.
+
+use crate::error::SyncError;
+use crate::run::FolderOutput;
+use apus_chain::Network;
+use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Says that the run that makes a folder has not ended. LevelDB and Bitcoin Core
+/// leave files alone whose names they don't know.
+const MARK: &str = "apus.incomplete";
+
+/// What [`MARK`] says to people.
+const MARK_TEXT: &str = "This folder is being written by apus, and not complete while this file is \
+                         here.\n";
+
+/// A folder on its way to its name.
+pub(crate) struct FolderDraft {
+    path: PathBuf,
+    draft: PathBuf,
+    replace: bool,
+}
+
+impl FolderDraft {
+    /// Begins a new folder; what an earlier start drafted goes.
+    pub(crate) fn begin(output: &FolderOutput) -> Result<Self, SyncError> {
+        let draft = Self::of(output);
+        if draft.is_begun()? {
+            remove_folder(&draft.draft)?;
+        }
+        draft.create()?;
+        Ok(draft)
+    }
+
+    /// Goes on with what an earlier start drafted, or begins.
+    pub(crate) fn resume(output: &FolderOutput) -> Result<Self, SyncError> {
+        let draft = Self::of(output);
+        if !draft.is_begun()? {
+            draft.create()?;
+        }
+        Ok(draft)
+    }
+
+    /// What an earlier start may have drafted; nothing is made yet.
+    pub(crate) fn of(output: &FolderOutput) -> Self {
+        Self { path: output.path.clone(), draft: draft_of(output), replace: output.replace }
+    }
+
+    /// Whether there is a draft, or a folder under its name that is still marked as one. A folder of
+    /// the draft's name that no run made is left alone.
+    pub(crate) fn is_begun(&self) -> Result<bool, SyncError> {
+        match self.draft.symlink_metadata() {
+            Ok(_) if self.draft.join(MARK).is_file() => Ok(true),
+            // A run was killed before it could mark it.
+            Ok(there) if there.is_dir() && is_empty(&self.draft)? => Ok(false),
+            Ok(_) => Err(SyncError::OutputExists { file: self.draft.display().to_string() }),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(at(&self.draft)(error)),
+            Err(_) if is_unfinished(&self.path) => {
+                let _locks = lock(&self.path)?;
+                fs::rename(&self.path, &self.draft).map_err(at(&self.path))?;
+                Ok(true)
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn create(&self) -> Result<(), SyncError> {
+        match fs::create_dir(&self.draft) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(at(&self.draft)(error));
+            }
+            // An empty one.
+            _ => {}
+        }
+        let mark = self.draft.join(MARK);
+        fs::write(&mark, MARK_TEXT).map_err(at(&mark))
+    }
+
+    /// Where it is while it is written.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.draft
+    }
+
+    /// Gives the folder its name, and says where that which was there went. Everything in it must
+    /// be durable. It keeps its mark until [`complete`].
+    pub(crate) fn publish(self) -> Result<Option<PathBuf>, SyncError> {
+        sync_folder(&self.draft)?;
+        let occupied = match self.path.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(at(&self.path)(error)),
+            Ok(there) => !there.is_dir() || !is_empty(&self.path)?,
+        };
+        let moved_to = match occupied {
+            false => None,
+            true if !self.replace => {
+                return Err(SyncError::OutputExists { file: self.path.display().to_string() });
+            }
+            true => Some(free_name(&self.path)?),
+        };
+        // A node that has the old database open would go on under its name, in the new one. None can
+        // open it until it is out of the way.
+        let _locks = match &moved_to {
+            Some(_) => lock(&self.path)?,
+            None => Vec::new(),
+        };
+        if let Some(aside) = &moved_to {
+            fs::rename(&self.path, aside).map_err(at(&self.path))?;
+        }
+        // An empty folder of the name is replaced.
+        fs::rename(&self.draft, &self.path).map_err(at(&self.path))?;
+        sync_folder(parent(&self.path))?;
+        Ok(moved_to)
+    }
+}
+
+/// Takes the marks from folders that have their names: the run that made them has ended.
+pub fn complete(outputs: &[FolderOutput]) -> Result<(), SyncError> {
+    for output in outputs {
+        let mark = output.path.join(MARK);
+        match fs::remove_file(&mark) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(&mark)(error)),
+            _ => sync_folder(&output.path)?,
+        }
+    }
+    Ok(())
+}
+
+/// Keeps nodes out of a folder that is to be moved, as a data directory or a database, or fails where
+/// one is in it.
+fn lock(folder: &Path) -> Result<Vec<DatadirLock>, SyncError> {
+    let chains = Network::ALL.into_iter().map(|network| {
+        let chain = network.data_folder();
+        (chain.map_or_else(|| folder.to_owned(), |name| folder.join(name)), DATADIR_LOCK)
+    });
+    let mut locks = Vec::new();
+    for (folder, name) in chains.chain([(folder.to_owned(), LEVELDB_LOCK)]) {
+        if folder.join(name).exists() {
+            locks.push(DatadirLock::take(&folder, name)?);
+        }
+    }
+    Ok(locks)
+}
+
+/// Whether the folder of this name is one that a run made and did not end, and nobody has used since:
+/// the next start may take it back, and remove it.
+pub fn is_unfinished(path: &Path) -> bool {
+    // Where it cannot be told, somebody has.
+    path.join(MARK).is_file() && is_unused(path).unwrap_or(false)
+}
+
+/// Whether there is nothing in a folder but what runs write. A node that was started on it leaves
+/// its locks at least, and in a data directory its wallets.
+fn is_unused(folder: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let (name, kind) = (entry.file_name(), entry.file_type()?);
+        let Some(name) = name.to_str() else { return Ok(false) };
+        let ours = match kind.is_dir() {
+            true => is_folder_of_ours(name) && is_unused(&entry.path())?,
+            false => kind.is_file() && is_file_of_ours(name),
+        };
+        if !ours {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_folder_of_ours(name: &str) -> bool {
+    ["blocks", "chainstate", "index"].contains(&name)
+        || Network::ALL.iter().any(|network| network.data_folder() == Some(name))
+}
+
+/// The names in a database and in a folder of blocks.
+fn is_file_of_ours(name: &str) -> bool {
+    [MARK, "CURRENT", "xor.dat"].contains(&name)
+        || name.starts_with("MANIFEST-")
+        || [".ldb", ".dbtmp"].iter().any(|end| name.ends_with(end))
+        || (name.ends_with(".dat") && (name.starts_with("blk") || name.starts_with("rev")))
+}
+
+/// Where a folder is while it is written.
+pub(crate) fn draft_of(output: &FolderOutput) -> PathBuf {
+    let mut draft = output.path.as_os_str().to_owned();
+    draft.push(".incomplete");
+    draft.into()
+}
+
+/// The first free one of `NAME.old`, `NAME.old-2` and so on.
+fn free_name(path: &Path) -> Result<PathBuf, SyncError> {
+    let mut number = 1u32;
+    loop {
+        let mut name: OsString = path.as_os_str().to_owned();
+        name.push(if number == 1 { ".old".to_owned() } else { format!(".old-{number}") });
+        let name = PathBuf::from(name);
+        match name.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(name),
+            Err(error) => return Err(at(&name)(error)),
+            Ok(_) => number += 1,
+        }
+    }
+}
+
+fn remove_folder(path: &Path) -> Result<(), SyncError> {
+    fs::remove_dir_all(path).map_err(at(path))
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(path: &Path) -> Result<(), SyncError> {
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(at(path))
+}
+
+/// The folder that a path lies in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+fn is_empty(path: &Path) -> Result<bool, SyncError> {
+    Ok(fs::read_dir(path).map_err(at(path))?.next().is_none())
+}
+
+/// Puts a path to an error of the system.
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> SyncError + use<> {
+    let file = path.display().to_string();
+    move |error| SyncError::Storage { file, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::FolderKind;
+    use tempfile::TempDir;
+
+    /// A name that a run gives to a file.
+    const FILE: &str = "000003.ldb";
+
+    fn output(desk: &TempDir, replace: bool) -> FolderOutput {
+        FolderOutput { kind: FolderKind::Chainstate, path: desk.path().join("out"), replace }
+    }
+
+    fn draft(desk: &TempDir, replace: bool, content: &str) -> FolderDraft {
+        let draft = FolderDraft::begin(&output(desk, replace)).unwrap();
+        fs::write(draft.folder().join(FILE), content).unwrap();
+        draft
+    }
+
+    fn names(desk: &TempDir) -> Vec<String> {
+        let entries = fs::read_dir(desk.path()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn read(desk: &TempDir, folder: &str) -> String {
+        fs::read_to_string(desk.path().join(folder).join(FILE)).unwrap()
+    }
+
+    #[test]
+    fn a_folder_appears_whole() {
+        let desk = tempfile::tempdir().unwrap();
+        let draft = draft(&desk, false, "new");
+        assert_eq!(names(&desk), ["out.incomplete"]);
+        assert_eq!(draft.publish().unwrap(), None);
+        complete(&[output(&desk, false)]).unwrap();
+        assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".to_owned()], "new".into()));
+        assert_eq!(fs::read_dir(desk.path().join("out")).unwrap().count(), 1, "the mark is gone");
+    }
+
+    #[test]
+    fn what_is_there_is_moved_aside_by_order_only() {
+        let desk = tempfile::tempdir().unwrap();
+        let old = desk.path().join("out");
+        fs::create_dir(&old).unwrap();
+        fs::write(old.join(FILE), "old").unwrap();
+        fs::create_dir(desk.path().join("out.old")).unwrap();
+        let error = draft(&desk, false, "new").publish().unwrap_err();
+        assert!(matches!(error, SyncError::OutputExists { .. }), "{error}");
+        assert_eq!(read(&desk, "out"), "old");
+        let aside = draft(&desk, true, "newer").publish().unwrap();
+        assert_eq!(aside, Some(desk.path().join("out.old-2")));
+        assert_eq!((read(&desk, "out"), read(&desk, "out.old-2")), ("newer".into(), "old".into()));
+    }
+
+    #[test]
+    fn an_empty_folder_is_in_nobodys_way() {
+        let desk = tempfile::tempdir().unwrap();
+        fs::create_dir(desk.path().join("out")).unwrap();
+        assert_eq!(draft(&desk, false, "new").publish().unwrap(), None);
+        assert_eq!(read(&desk, "out"), "new");
+    }
+
+    /// An earlier start was ended at any step.
+    #[test]
+    fn what_an_earlier_start_left() {
+        let desk = tempfile::tempdir().unwrap();
+        drop(draft(&desk, false, "half"));
+        let again = FolderDraft::resume(&output(&desk, false)).unwrap();
+        assert_eq!(read(&desk, "out.incomplete"), "half");
+        // It had its name, and the run was not over.
+        again.publish().unwrap();
+        let again = FolderDraft::resume(&output(&desk, false)).unwrap();
+        assert_eq!(
+            (names(&desk), read(&desk, "out.incomplete")),
+            (vec!["out.incomplete".to_owned()], "half".into())
+        );
+        again.publish().unwrap();
+        draft(&desk, false, "whole").publish().unwrap();
+        complete(&[output(&desk, false)]).unwrap();
+        assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".to_owned()], "whole".into()));
+    }
+
+    #[test]
+    fn a_folder_that_no_run_made_is_left_alone() {
+        let desk = tempfile::tempdir().unwrap();
+        let theirs = desk.path().join("out.incomplete");
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join(FILE), "theirs").unwrap();
+        for begin in [FolderDraft::begin, FolderDraft::resume] {
+            let error = begin(&output(&desk, true)).err().unwrap();
+            assert!(matches!(error, SyncError::OutputExists { .. }), "{error}");
+        }
+        assert_eq!(read(&desk, "out.incomplete"), "theirs");
+    }
+
+    /// A run was killed between making the folder and marking it.
+    #[test]
+    fn an_empty_draft_is_in_nobodys_way() {
+        for begin in [FolderDraft::begin, FolderDraft::resume] {
+            let desk = tempfile::tempdir().unwrap();
+            fs::create_dir(desk.path().join("out.incomplete")).unwrap();
+            let draft = begin(&output(&desk, false)).unwrap();
+            assert!(draft.is_begun().unwrap());
+        }
+    }
+
+    /// A run was killed before it ended, and a node started on what it had made.
+    #[test]
+    fn a_folder_that_somebody_used_is_not_taken_back() {
+        for used in ["LOCK", "wallets/", "blocks/.lock", "regtest/wallet.dat", "bitcoin.conf"] {
+            let desk = tempfile::tempdir().unwrap();
+            draft(&desk, false, "used").publish().unwrap();
+            assert!(is_unfinished(&desk.path().join("out")));
+            let theirs = desk.path().join("out").join(used);
+            fs::create_dir_all(theirs.parent().unwrap()).unwrap();
+            match used.ends_with('/') {
+                true => fs::create_dir(&theirs).unwrap(),
+                false => fs::write(&theirs, "").unwrap(),
+            }
+            assert!(!is_unfinished(&desk.path().join("out")));
+            for replace in [false, true] {
+                let again = draft(&desk, replace, "again").publish();
+                let place = if replace { "out.old" } else { "out" };
+                assert_eq!(again.is_ok(), replace);
+                assert_eq!(read(&desk, place), "used");
+                assert!(desk.path().join(place).join(used).exists(), "{used}");
+            }
+        }
+    }
+
+    /// The lock cannot be had, as when a node has it: nothing is moved.
+    #[test]
+    fn a_database_that_cannot_be_locked_stays() {
+        let desk = tempfile::tempdir().unwrap();
+        let old = desk.path().join("out");
+        fs::create_dir_all(old.join(LEVELDB_LOCK)).unwrap();
+        let error = draft(&desk, true, "new").publish().unwrap_err();
+        assert!(matches!(error, SyncError::Lock(_)), "{error}");
+        assert_eq!(names(&desk), ["out", "out.incomplete"]);
+        assert!(old.join(LEVELDB_LOCK).is_dir());
+    }
+}

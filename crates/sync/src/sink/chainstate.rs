@@ -1,0 +1,346 @@
+//! `chainstate:DIR`: the set as the folder in which Bitcoin Core keeps its coins.
+//!
+//! Sorted tables are written straight from the merge, in a draft beside the folder's place. Then all
+//! of it is read back through another implementation of LevelDB, and the coins' number and MuHash
+//! compared with the set's: only after that the folder gets its name.
+
+use super::{CoinSink, MuHashSink, SetInfo, Whole};
+use crate::coins::Taker;
+use crate::error::SyncError;
+use crate::folder::{FolderDraft, at};
+use crate::progress::{Event, Observer, Phase, Progress};
+use crate::run::{FolderOutput, Request, WrittenFolder, stop_if_interrupted};
+use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
+use apus_datadir::chainstate::{ChainstateWriter, read_back, size_bound};
+use apus_datadir::{Obfuscation, OutDir, free_bytes};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Coins read back that are handed to the hash together.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// A set on its way into a folder of LevelDB's.
+pub(super) struct Tables<'a> {
+    folder: &'a Path,
+    writer: Option<ChainstateWriter<'a>>,
+    bytes: u64,
+    coins_read_back: u64,
+}
+
+impl<'a> Tables<'a> {
+    /// Begins the database in the folder `place`, which is empty, if the disk has room for it.
+    pub(super) fn create(place: &'a OutDir, set: SetInfo) -> Result<Self, SyncError> {
+        let folder = place.path();
+        let needed = size_bound(set.coins, set.coin_bytes);
+        let free = free_bytes(folder).map_err(at(folder))?;
+        if free < needed {
+            let folder = folder.display().to_string();
+            return Err(SyncError::NoRoom { folder, needed, free });
+        }
+        let mut key = [0; Obfuscation::KEY_SIZE];
+        getrandom::fill(&mut key).map_err(|error| SyncError::Random(error.to_string()))?;
+        let writer = ChainstateWriter::new(place, set.base, Obfuscation::new(key))?;
+        Ok(Self { folder, writer: Some(writer), bytes: 0, coins_read_back: 0 })
+    }
+
+    pub(super) fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
+        match &mut self.writer {
+            Some(writer) => Ok(writer.put_group(&txid, group)?),
+            None => unreachable!("no coin comes after the last one"),
+        }
+    }
+
+    /// Ends the database and makes it durable.
+    pub(super) fn seal(&mut self) -> Result<(), SyncError> {
+        if let Some(writer) = self.writer.take() {
+            self.bytes = writer.finish()?.bytes;
+        }
+        Ok(())
+    }
+
+    /// Bytes of all tables.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Coins that were found when it was read back.
+    pub(super) fn coins_read_back(&self) -> u64 {
+        self.coins_read_back
+    }
+
+    /// Reads all of it back and compares.
+    pub(super) fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
+        let Request { threads, observer, interrupt, .. } = *whole.request;
+        let found = ReadBack::of(self.folder, threads, observer, interrupt)?;
+        found.expect(self.folder, whole)?;
+        self.coins_read_back = found.coins;
+        Ok(())
+    }
+}
+
+/// What a chainstate turned out to hold, read through another implementation of LevelDB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadBack {
+    /// The block that it is at.
+    pub best: BlockHash,
+    /// How many coins it has.
+    pub coins: u64,
+    /// Their MuHash, in internal order.
+    pub muhash: [u8; 32],
+}
+
+impl ReadBack {
+    /// Reads all of the chainstate in `folder`. With more `threads` than one the MuHash has a
+    /// thread of its own.
+    pub fn of(
+        folder: &Path,
+        threads: usize,
+        observer: &dyn Observer,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, SyncError> {
+        let mut muhash = MuHashSink::default();
+        let (mut progress, mut failure) = (Progress::default(), None);
+        let read = std::thread::scope(|scope| {
+            let apart = threads > 1;
+            let mut hash = Taker::new(scope, apart, |batch| muhash.put_records(batch))?;
+            let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);
+            let mut hand_on = |batch: &mut Vec<u8>, progress| {
+                let whole = std::mem::replace(batch, Vec::with_capacity(batch.capacity()));
+                hash.take(&Arc::new(whole))?;
+                observer.event(Event::Progress(Phase::Check, progress));
+                stop_if_interrupted(interrupt)
+            };
+            let read = read_back(folder, &mut |outpoint, coin| {
+                put_record(&mut batch, outpoint, coin);
+                progress.coins += 1;
+                progress.bytes += coin.len() as u64;
+                if batch.len() < BATCH_BYTES {
+                    return ControlFlow::Continue(());
+                }
+                failure = hand_on(&mut batch, progress).err();
+                if failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            if let Some(failure) = failure.take() {
+                return Err(failure);
+            }
+            let read = read?;
+            hand_on(&mut batch, progress)?;
+            hash.end()?;
+            Ok(read)
+        })?;
+        let (muhash, _) = muhash.finish();
+        Ok(Self { best: read.best, coins: read.coins, muhash })
+    }
+
+    fn expect(&self, folder: &Path, whole: &Whole<'_>) -> Result<(), SyncError> {
+        let what = if self.best != whole.set.base {
+            format!("it is at block {}, not {}", self.best, whole.set.base)
+        } else if self.coins != whole.set.coins {
+            format!("it has {} coins, not {}", self.coins, whole.set.coins)
+        } else if self.muhash != whole.muhash {
+            "its coins are others: the MuHash differs".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(SyncError::ReadBack { folder: folder.display().to_string(), what })
+    }
+}
+
+/// One coin as the record of its transaction.
+fn put_record(batch: &mut Vec<u8>, outpoint: OutPoint, coin: &[u8]) {
+    batch.extend_from_slice(&outpoint.txid.0);
+    let at = batch.len();
+    batch.extend_from_slice(&[0; 4]);
+    write_compact_size(batch, 1);
+    write_compact_size(batch, u64::from(outpoint.vout));
+    batch.extend_from_slice(coin);
+    let length = (batch.len() - at - 4) as u32;
+    batch[at..at + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// The folder by itself.
+pub(crate) struct ChainstateSink<'a> {
+    output: &'a FolderOutput,
+    draft: FolderDraft,
+    tables: Tables<'a>,
+}
+
+impl<'a> ChainstateSink<'a> {
+    /// Begins the folder.
+    pub(crate) fn create(
+        output: &'a FolderOutput,
+        place: &'a OutDir,
+        set: SetInfo,
+    ) -> Result<Self, SyncError> {
+        let draft = FolderDraft::begin(output)?;
+        let tables = Tables::create(place, set)?;
+        Ok(Self { output, draft, tables })
+    }
+}
+
+impl CoinSink for ChainstateSink<'_> {
+    fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
+        self.tables.put(txid, group)
+    }
+
+    fn seal(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
+        self.tables.seal()
+    }
+
+    fn checks(&self) -> bool {
+        true
+    }
+
+    fn bytes(&self) -> u64 {
+        self.tables.bytes()
+    }
+
+    fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
+        self.tables.check(whole)
+    }
+
+    fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
+        let Self { output, draft, tables } = *self;
+        Ok(Some(WrittenFolder {
+            kind: output.kind,
+            path: output.path.clone(),
+            chainstate_bytes: tables.bytes(),
+            coins_read_back: tables.coins_read_back(),
+            moved_to: draft.publish()?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocksdir::UseIndex;
+    use crate::progress::Silent;
+    use crate::run::Stop;
+    use apus_chain::{BlockHash, Network, Params};
+    use apus_engine::swiftsync::aggregate::AggregateKind;
+    use apus_testkit::storage::CrashStorage;
+    use std::fs;
+    use std::path::PathBuf;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+    use tempfile::TempDir;
+
+    /// Byte of the txid; number of the output, below 253; height; compressed amount, below 128. The
+    /// script is OP_TRUE.
+    type Coin = (u8, u8, u8, u8);
+
+    const COINS: [Coin; 4] = [(1, 0, 10, 50), (1, 3, 10, 50), (2, 0, 11, 60), (9, 7, 12, 70)];
+    const BASE: BlockHash = BlockHash([7; 32]);
+
+    fn set(base: BlockHash, coins: &[Coin]) -> SetInfo {
+        let coins = coins.len() as u64;
+        SetInfo { network: Network::Regtest, height: 20, base, coins, coin_bytes: 1000 }
+    }
+
+    fn groups(coins: &[Coin]) -> Vec<(Txid, Vec<u8>)> {
+        let of_tx = |coins: &[Coin]| {
+            let mut group = vec![coins.len() as u8];
+            for (_, vout, height, amount) in coins {
+                group.extend([*vout, height * 2, *amount, 7, 0x51]);
+            }
+            (Txid([coins[0].0; 32]), group)
+        };
+        coins.chunk_by(|a, b| a.0 == b.0).map(of_tx).collect()
+    }
+
+    /// Writes some coins and lets somebody `harm` the folder; the result of reading back and
+    /// comparing with [`COINS`] at [`BASE`].
+    fn check(base: BlockHash, coins: &[Coin], harm: impl FnOnce(&Path)) -> Result<(), SyncError> {
+        let desk: TempDir = tempfile::tempdir().unwrap();
+        let place = OutDir::new(desk.path());
+        let mut tables = Tables::create(&place, set(base, coins)).unwrap();
+        for (txid, group) in groups(coins) {
+            tables.put(txid, &group).unwrap();
+        }
+        tables.seal().unwrap();
+        harm(desk.path());
+        let (mut muhash, mut records) = (MuHashSink::default(), Vec::new());
+        for (txid, vout, height, amount) in COINS {
+            let outpoint = OutPoint { txid: Txid([txid; 32]), vout: vout.into() };
+            put_record(&mut records, outpoint, &[height * 2, amount, 7, 0x51]);
+        }
+        muhash.put_records(&records).unwrap();
+        let (muhash, _) = muhash.finish();
+        let (storage, interrupt) = (CrashStorage::new(), AtomicBool::new(false));
+        let request = Request {
+            params: Params::of(Network::Regtest),
+            blocksdir: PathBuf::new(),
+            use_index: UseIndex::IfPresent,
+            hints: None,
+            aggregate: AggregateKind::Sha256,
+            connect: None,
+            stop: Stop::AtTip,
+            threads: 1,
+            memory_bytes: 4 << 20,
+            segment_bytes: None,
+            checkpoint_interval: Duration::ZERO,
+            now: 0,
+            verifier: None,
+            workdir: &storage,
+            outputs: &[],
+            folders: &[],
+            observer: &Silent,
+            interrupt: &interrupt,
+        };
+        let checked = tables.check(&Whole { request: &request, set: set(BASE, &COINS), muhash });
+        assert_eq!(tables.coins_read_back(), if checked.is_ok() { 4 } else { 0 });
+        checked
+    }
+
+    /// A node would notice hardly any of these.
+    #[test]
+    fn what_differs_is_noticed() {
+        check(BASE, &COINS, |_| {}).unwrap();
+        let with = |place: usize, coin: Coin| {
+            let mut coins = COINS;
+            coins[place] = coin;
+            coins.to_vec()
+        };
+        let more = [&COINS[..], &[(9, 8, 12, 70)]].concat();
+        for (coins, said) in [
+            (COINS[1..].to_vec(), "3 coins, not 4"),
+            (COINS[..3].to_vec(), "3 coins, not 4"),
+            (Vec::new(), "0 coins, not 4"),
+            (more, "5 coins, not 4"),
+            (with(2, (3, 0, 11, 60)), "the MuHash differs"),
+            (with(2, (2, 1, 11, 60)), "the MuHash differs"),
+            (with(2, (2, 0, 12, 60)), "the MuHash differs"),
+            (with(2, (2, 0, 11, 61)), "the MuHash differs"),
+        ] {
+            let error = check(BASE, &coins, |_| {}).unwrap_err();
+            assert!(matches!(error, SyncError::ReadBack { .. }), "{coins:?}: {error}");
+            assert!(error.to_string().contains(said), "{coins:?}: {error}");
+        }
+        let error = check(BlockHash([8; 32]), &COINS, |_| {}).unwrap_err();
+        assert!(matches!(error, SyncError::ReadBack { .. }), "{error}");
+        assert!(error.to_string().contains("it is at block 0808"), "{error}");
+    }
+
+    #[test]
+    fn a_flipped_bit_of_any_table_is_noticed() {
+        let table = |folder: &Path| {
+            let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            let mut tables =
+                paths.filter(|path| path.extension().is_some_and(|extension| extension == "ldb"));
+            tables.next().unwrap()
+        };
+        // The first block, which has all entries.
+        for at in [0, 1, 20, 40, 60, 100] {
+            let harm = |folder: &Path| {
+                let path = table(folder);
+                let mut bytes = fs::read(&path).unwrap();
+                bytes[at] ^= 1;
+                fs::write(path, bytes).unwrap();
+            };
+            assert!(check(BASE, &COINS, harm).is_err(), "byte {at}");
+        }
+    }
+}

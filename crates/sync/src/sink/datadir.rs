@@ -1,0 +1,144 @@
+//! `datadir:DIR`: a data directory for Bitcoin Core to start on.
+//!
+//! Blocks and undo data are there already where they are kept: whoever connects the blocks
+//! [writes](crate::connect) them into the same draft. Here the coins come beside them, and the index
+//! that knows all of it. Without blocks, the index says that they were pruned.
+
+use super::chainstate::Tables;
+use super::{CoinSink, SetInfo, Whole};
+use crate::blocksdir::BlocksDir;
+use crate::error::SyncError;
+use crate::folder::{FolderDraft, at, sync_folder};
+use crate::run::{FolderOutput, Kept, Request, WrittenFolder};
+use apus_chain::{Height, Network, Txid};
+use apus_datadir::{BlockPositions, Kept as IndexKept, OutDir, write_block_index};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The folder of a chain in a data directory.
+fn chain_folder(datadir: &Path, network: Network) -> PathBuf {
+    match network.data_folder() {
+        Some(name) => datadir.join(name),
+        None => datadir.to_owned(),
+    }
+}
+
+/// Where the blocks and their undo data go.
+pub(crate) fn blocks_folder(datadir: &Path, network: Network) -> PathBuf {
+    chain_folder(datadir, network).join("blocks")
+}
+
+/// Where the coins go.
+pub(crate) fn chainstate_folder(datadir: &Path, network: Network) -> PathBuf {
+    chain_folder(datadir, network).join("chainstate")
+}
+
+/// A data directory.
+pub(crate) struct DatadirSink<'a> {
+    request: &'a Request<'a>,
+    dir: &'a BlocksDir,
+    output: &'a FolderOutput,
+    kept: Kept,
+    draft: FolderDraft,
+    tables: Tables<'a>,
+}
+
+impl<'a> DatadirSink<'a> {
+    /// Begins the directory, or goes on with the one that holds the blocks. Its coins go to `place`.
+    pub(crate) fn create(
+        request: &'a Request<'_>,
+        dir: &'a BlocksDir,
+        output: &'a FolderOutput,
+        kept: Kept,
+        place: &'a OutDir,
+        set: SetInfo,
+    ) -> Result<Self, SyncError> {
+        let draft = match kept {
+            Kept::Blocks => FolderDraft::resume(output)?,
+            Kept::Nothing => FolderDraft::begin(output)?,
+        };
+        let index = index_folder(draft.folder(), request.params.network);
+        for folder in [&index, place.path()] {
+            // What an earlier start came to is of no use.
+            match fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(folder)(error)),
+                _ => fs::create_dir_all(folder).map_err(at(folder))?,
+            }
+        }
+        let tables = Tables::create(place, set)?;
+        Ok(Self { request, dir, output, kept, draft, tables })
+    }
+
+    fn write_index(&self, set: SetInfo) -> Result<(), SyncError> {
+        let params = self.request.params;
+        let folder = OutDir::new(index_folder(self.draft.folder(), params.network));
+        let blocks = set.height + 1;
+        match (self.kept, &self.request.connect) {
+            (Kept::Blocks, Some(connect)) => {
+                let positions = BlockPositions::open(&connect.positions)?;
+                let found = positions.read(set.height)?.hash();
+                if found != set.base {
+                    let folder = self.draft.folder().display().to_string();
+                    let what = format!("its last block is {found}, not {}", set.base);
+                    return Err(SyncError::ReadBack { folder, what });
+                }
+                write_block_index(&folder, blocks, IndexKept::All(&positions))?;
+            }
+            (Kept::Blocks, None) => return Err(SyncError::NoUndo),
+            (Kept::Nothing, _) => {
+                let genesis = (params.genesis_header.to_bytes(), 1);
+                let heads = self.dir.heads(set.height)?;
+                let mut head_at = |height: Height| match height.checked_sub(1) {
+                    None => genesis,
+                    Some(before) => {
+                        let head = &heads[before as usize];
+                        (head.header, head.tx_count)
+                    }
+                };
+                write_block_index(&folder, blocks, IndexKept::Nothing(&mut head_at))?;
+            }
+        }
+        // All the way up to the draft, which is synced when it gets its name.
+        sync_folder(&blocks_folder(self.draft.folder(), params.network))?;
+        sync_folder(&chain_folder(self.draft.folder(), params.network))
+    }
+}
+
+fn index_folder(datadir: &Path, network: Network) -> PathBuf {
+    blocks_folder(datadir, network).join("index")
+}
+
+impl CoinSink for DatadirSink<'_> {
+    fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
+        self.tables.put(txid, group)
+    }
+
+    fn seal(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
+        self.tables.seal()?;
+        self.write_index(whole.set)
+    }
+
+    fn checks(&self) -> bool {
+        true
+    }
+
+    fn bytes(&self) -> u64 {
+        self.tables.bytes()
+    }
+
+    fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
+        self.tables.check(whole)
+    }
+
+    fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
+        let Self { output, draft, tables, .. } = *self;
+        Ok(Some(WrittenFolder {
+            kind: output.kind,
+            path: output.path.clone(),
+            chainstate_bytes: tables.bytes(),
+            coins_read_back: tables.coins_read_back(),
+            moved_to: draft.publish()?,
+        }))
+    }
+}

@@ -1,0 +1,44 @@
+//! The sinks of a run that are folders.
+
+use super::chainstate::ChainstateSink;
+use super::datadir::{DatadirSink, chainstate_folder};
+use super::{CoinSink, SetInfo};
+use crate::blocksdir::BlocksDir;
+use crate::coins::Sinks;
+use crate::error::SyncError;
+use crate::folder::draft_of;
+use crate::run::{FolderKind, FolderOutput, Request};
+use apus_datadir::OutDir;
+
+/// Where the coins of each folder go while they are written.
+pub(crate) fn places(request: &Request<'_>) -> Vec<OutDir> {
+    let place = |output: &FolderOutput| {
+        let draft = draft_of(output);
+        OutDir::new(match output.kind {
+            FolderKind::Chainstate => draft,
+            FolderKind::Datadir(_) => chainstate_folder(&draft, request.params.network),
+        })
+    };
+    request.folders.iter().map(place).collect()
+}
+
+/// Begins all folders that `request` asks for, whose coins go to `places`. Data directories that
+/// keep blocks have had theirs written while these were connected.
+pub(crate) fn sinks<'a>(
+    request: &'a Request<'_>,
+    dir: &'a BlocksDir,
+    set: SetInfo,
+    places: &'a [OutDir],
+) -> Result<Sinks<'a>, SyncError> {
+    let sink = |(output, place): (&'a FolderOutput, &'a OutDir)| {
+        Ok(match output.kind {
+            FolderKind::Chainstate => {
+                Box::new(ChainstateSink::create(output, place, set)?) as Box<dyn CoinSink + 'a>
+            }
+            FolderKind::Datadir(kept) => {
+                Box::new(DatadirSink::create(request, dir, output, kept, place, set)?)
+            }
+        })
+    };
+    request.folders.iter().zip(places).map(sink).collect()
+}
