@@ -25,6 +25,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Compute the UTXO set from blocks
     Sync(SyncArgs),
+    /// Rebuild the chainstate of a stopped Bitcoin Core node
+    Reindex(ReindexArgs),
     /// Look at, check and convert hints for SwiftSync
     Hints(HintsArgs),
     /// Look at and verify UTXO snapshots
@@ -50,6 +52,9 @@ Examples:
   The same on regtest, with a report for other programs:
     apus sync --chain regtest --blocksdir ~/.bitcoin/regtest/blocks \\
          --hints regtest.hints --out snapshot:utxo.dat --report run.json
+
+  A data directory for Bitcoin Core, with blocks, undo data, index and coins:
+    apus sync --blocksdir /mnt/disk/blocks --out datadir:node
 
   Hints for others, from a snapshot of your own node:
     bitcoin-cli dumptxoutset utxo.dat latest
@@ -82,13 +87,68 @@ pub(crate) struct SyncArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
 
-    /// What to write: `snapshot:FILE`, `hints:FILE` or `null`; may be given more than once
+    /// What to write: `snapshot:FILE`, `hints:FILE`, `chainstate:DIR` (Bitcoin Core's coins),
+    /// `datadir:DIR` (blocks, undo data, index and coins, for Bitcoin Core to start on) or `null`;
+    /// may be given more than once
     #[arg(long, value_name = "SINK", default_value = "null")]
     pub(crate) out: Vec<SinkArg>,
+
+    /// If the folder of `chainstate:DIR` is there already, move it aside, to DIR.old
+    #[arg(long)]
+    pub(crate) replace: bool,
+
+    /// Leave blocks and undo data out of `datadir:DIR`: for a node that runs with -prune
+    #[arg(long)]
+    pub(crate) prune: bool,
 
     /// The height whose set is wanted, not below that of the hints; the tip if not given
     #[arg(long, value_name = "HEIGHT")]
     pub(crate) stopatheight: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+const REINDEX_EXAMPLES: &str = "\
+Examples:
+  A node's coins, anew from its blocks; what `bitcoind -reindex-chainstate` does:
+    bitcoin-cli stop
+    apus reindex --datadir ~/.bitcoin --replace
+    bitcoind
+
+  In minutes, with hints for a block that the node has:
+    apus reindex --datadir ~/.bitcoin --replace --hints main.hints
+
+The node must be stopped, and cannot start meanwhile. The new chainstate is at the best block that
+the node's index has as valid and has undo data of; the node goes on from there. It is written beside
+the old one and takes its place at the end; the old one is kept as chainstate.old until you remove
+it. With hints, scripts up to where these stop are assumed valid, as the node itself did; see `apus
+sync --help` for what else is. Blocks, undo data and indexes are not touched.
+
+A run that was interrupted or killed goes on where it stopped when the same command is given again.";
+
+#[derive(Args)]
+#[command(after_help = REINDEX_EXAMPLES)]
+pub(crate) struct ReindexArgs {
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "main")]
+    pub(crate) chain: Network,
+
+    /// The node's data directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) datadir: PathBuf,
+
+    /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot. Without any,
+    /// blocks are connected in order
+    #[arg(long, value_name = "FILE|snapshot:FILE")]
+    pub(crate) hints: Option<HintsArg>,
+
+    /// If there is a chainstate already, move it aside, to chainstate.old
+    #[arg(long)]
+    pub(crate) replace: bool,
+
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
 
     #[command(flatten)]
     pub(crate) run: RunArgs,
@@ -246,12 +306,27 @@ impl FromStr for HintsArg {
     }
 }
 
-/// `snapshot:FILE`, `hints:FILE` or `null`.
+/// `snapshot:FILE`, `hints:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
 #[derive(Clone)]
 pub(crate) enum SinkArg {
     Snapshot(PathBuf),
     Hints(PathBuf),
+    Chainstate(PathBuf),
+    Datadir(PathBuf),
     Null,
+}
+
+impl SinkArg {
+    /// The file or folder.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Snapshot(path)
+            | Self::Hints(path)
+            | Self::Chainstate(path)
+            | Self::Datadir(path) => Some(path),
+            Self::Null => None,
+        }
+    }
 }
 
 impl FromStr for SinkArg {
@@ -260,8 +335,12 @@ impl FromStr for SinkArg {
         match text.split_once(':') {
             Some(("snapshot", path)) if !path.is_empty() => Ok(Self::Snapshot(path.into())),
             Some(("hints", path)) if !path.is_empty() => Ok(Self::Hints(path.into())),
+            Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
+            Some(("datadir", path)) if !path.is_empty() => Ok(Self::Datadir(path.into())),
             None if text == "null" => Ok(Self::Null),
-            _ => Err("use snapshot:FILE, hints:FILE or null".to_owned()),
+            _ => {
+                Err("use snapshot:FILE, hints:FILE, chainstate:DIR, datadir:DIR or null".to_owned())
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
-//! `apus bench`: a chain to measure with, the machine's floor, fetching, and runs side by side.
+//! `apus bench`: a chain to measure with, the machine's floor, fetching, writing a
+//! chainstate, and runs side by side.
 
 mod chain;
+mod chainstate;
 mod common;
 mod floor;
 mod prevouts;
@@ -19,6 +21,8 @@ pub(crate) struct BenchArgs {
 enum BenchCommand {
     /// Make a chain to measure with
     Chain(chain::ChainArgs),
+    /// Measure writing a chainstate, beside copying its bytes
+    Chainstate(chainstate::ChainstateArgs),
     /// Measure the limits of this machine, and the least time a chain can take on it
     Floor(floor::FloorArgs),
     /// Measure what fetching the coins of a block on several threads gains
@@ -30,6 +34,7 @@ enum BenchCommand {
 pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
     match &args.command {
         BenchCommand::Chain(args) => chain::command(args),
+        BenchCommand::Chainstate(args) => chainstate::command(args),
         BenchCommand::Floor(args) => floor::command(args),
         BenchCommand::Prevouts(args) => prevouts::command(args),
         BenchCommand::Run(args) => run::command(args),

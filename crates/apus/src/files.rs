@@ -5,11 +5,14 @@
 
 use crate::args::HintsArg;
 use crate::failure::Failure;
+use apus_datadir::{DatadirLock, LEVELDB_LOCK};
 use apus_engine::swiftsync::hints::{Detected, Format, detect_format};
+use apus_sync::{FolderKind, FolderOutput, is_unfinished_folder};
 use std::fs::{self, File};
 use std::io::Read;
 #[cfg(feature = "bench")]
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// First bytes of every UTXO snapshot.
@@ -91,6 +94,54 @@ pub(crate) fn expect_writable(
     Ok(())
 }
 
+/// A folder to be written needs a folder to be in, a name, and to be new, unless it replaces one, or
+/// an earlier start of the same run made it.
+pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result<(), Failure> {
+    let (path, name) = (&output.path, output.path.display());
+    if path.file_name().is_none_or(|name| name.to_str().is_none()) {
+        return Err(Failure::usage(format!("{name} is no name for a folder")));
+    }
+    if !parent(path).is_dir() {
+        return Err(Failure::io(parent(path), "no such folder: make it first"));
+    }
+    let Ok(there) = path.symlink_metadata() else { return Ok(()) };
+    if there.is_symlink() {
+        return Err(Failure::usage(format!(
+            "{name} is a link: name the folder that it leads to, or another one"
+        )));
+    }
+    if !there.is_dir() {
+        return Err(Failure::usage(format!("{name} is a file: name a folder")));
+    }
+    if fs::metadata(parent(path)).is_ok_and(|around| around.dev() != there.dev()) {
+        return Err(Failure::usage(format!(
+            "{name} is where a disk is mounted, and a new folder cannot take its place: name a \
+             folder on that disk"
+        )));
+    }
+    let empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    match output.kind {
+        _ if empty => Ok(()),
+        FolderKind::Chainstate if output.replace => expect_unused(path),
+        // Without the mark it is another's, or done: then only the end of a clean-up is left.
+        _ if resuming && is_unfinished_folder(path) => Ok(()),
+        FolderKind::Chainstate => Err(Failure::usage(format!(
+            "{name} exists already: give --replace to have it moved aside, or name another folder"
+        ))),
+        FolderKind::Datadir(_) => {
+            Err(Failure::usage(format!("{name} exists already: remove it, or name another folder")))
+        }
+    }
+}
+
+/// A database that a node has open cannot be moved aside.
+fn expect_unused(chainstate: &Path) -> Result<(), Failure> {
+    if chainstate.join(LEVELDB_LOCK).exists() {
+        DatadirLock::take(chainstate, LEVELDB_LOCK)?;
+    }
+    Ok(())
+}
+
 /// Files and folders to be made must not get in each other's way, whichever way their names are
 /// written.
 pub(crate) fn expect_apart(paths: &[&Path]) -> Result<(), Failure> {
@@ -99,14 +150,31 @@ pub(crate) fn expect_apart(paths: &[&Path]) -> Result<(), Failure> {
         for other in &places[..index] {
             if place == other || *place == draft_of(other) || draft_of(place) == *other {
                 return Err(Failure::usage(format!(
-                    "{} is named twice: outputs, the report and the work folder need names of \
-                     their own",
+                    "{} is named twice: outputs, the report, the work folder and the blocks need \
+                     names of their own",
                     paths[index].display()
                 )));
             }
         }
     }
     Ok(())
+}
+
+/// A folder that is made, or moved aside, must have nothing in it that the run uses or makes.
+pub(crate) fn expect_outside(folder: &Path, others: &[&Path]) -> Result<(), Failure> {
+    let folders = [place(folder), place(&draft_of(folder))];
+    let within = |other: &&&Path| {
+        let place = place(other);
+        folders.iter().any(|folder| place != *folder && place.starts_with(folder))
+    };
+    match others.iter().find(within) {
+        None => Ok(()),
+        Some(other) => Err(Failure::usage(format!(
+            "{} is in {}, which is written whole, and must have nothing else in it",
+            other.display(),
+            folder.display()
+        ))),
+    }
 }
 
 /// The folder that a file is in.
@@ -141,6 +209,7 @@ pub(crate) fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 fn place(path: &Path) -> PathBuf {
     match (fs::canonicalize(parent(path)), path.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name),
+        (Err(_), Some(name)) if parent(path) != path => place(parent(path)).join(name),
         _ => path.to_owned(),
     }
 }
@@ -148,6 +217,7 @@ fn place(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apus_sync::Kept;
 
     #[test]
     fn names_of_one_file_are_seen_through() {
@@ -169,6 +239,43 @@ mod tests {
             ("nowhere/a", "nowhere/a"),
         ] {
             assert!(!apart(a, b), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_there_is_only_taken_back_with_its_mark() {
+        let desk = tempfile::tempdir().unwrap();
+        let path = desk.path().join("out");
+        fs::create_dir(&path).unwrap();
+        let output = |kind, replace| FolderOutput { kind, path: path.clone(), replace };
+        let datadir = output(FolderKind::Datadir(Kept::Blocks), false);
+        let code = |output: &FolderOutput, resuming: bool| {
+            expect_new_folder(output, resuming).err().map(|failure| failure.code)
+        };
+        assert_eq!(code(&datadir, false), None);
+        fs::write(path.join("000003.ldb"), "").unwrap();
+        for output in [&datadir, &output(FolderKind::Chainstate, false)] {
+            assert_eq!((code(output, false), code(output, true)), (Some(1), Some(1)));
+        }
+        assert_eq!(code(&output(FolderKind::Chainstate, true), false), None);
+        fs::write(path.join("apus.incomplete"), "").unwrap();
+        assert_eq!((code(&datadir, false), code(&datadir, true)), (Some(1), None));
+    }
+
+    #[test]
+    fn what_lies_in_a_folder_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir_all(path("sub/cs")).unwrap();
+        std::os::unix::fs::symlink("sub", path("link")).unwrap();
+        let outside = |a: &str, b: &str| expect_outside(&path(a), &[&path("c"), &path(b)]).is_ok();
+        for (a, b) in [("a", "b"), ("a", "ab/c"), ("sub/cs", "sub"), ("a", "a")] {
+            assert!(outside(a, b), "{a} {b}");
+        }
+        for (a, b) in
+            [("a", "a/b"), ("a", "a/new/newer"), ("a", "a.incomplete/b"), ("sub/cs", "link/cs/b")]
+        {
+            assert!(!outside(a, b), "{a} {b}");
         }
     }
 

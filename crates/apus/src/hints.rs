@@ -157,14 +157,7 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
 }
 
 fn check(args: &HintsCheckArgs) -> Result<(), Failure> {
-    let report = prove(&Job {
-        source: &args.source,
-        hints: Some(&args.hints),
-        run: &args.run,
-        connect: None,
-        outputs: &[],
-        stop: apus_sync::Stop::AtHints,
-    })?;
+    let report = prove(&Job::proof(&args.source, &args.hints, &args.run))?;
     print::result(&report)?;
     print::result("")?;
     print::result(format_args!(

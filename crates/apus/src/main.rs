@@ -16,6 +16,7 @@ mod plot;
 mod print;
 #[cfg(all(feature = "kernel", target_os = "linux"))]
 mod random_init;
+mod reindex;
 mod render;
 mod report;
 mod snapshot;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Sync(args) => sync::command(&args),
+        Command::Reindex(args) => reindex::command(&args),
         Command::Hints(args) => hints::command(&args),
         Command::Snapshot(args) => snapshot::command(&args),
         Command::Submit(args) => submit::command(&args),

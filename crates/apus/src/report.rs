@@ -5,7 +5,7 @@
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use apus_chain::Network;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_sync::Outcome;
+use apus_sync::{FolderKind, Kept, Outcome, WrittenFolder};
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
@@ -56,6 +56,8 @@ pub(crate) struct Report {
     /// Bytes of blocks.
     pub(crate) bytes: u64,
     pub(crate) hints: Option<Hints>,
+    /// Folders that were written for Bitcoin Core.
+    pub(crate) folders: Vec<Folder>,
     pub(crate) wall_seconds: f64,
     pub(crate) cpu_seconds: Option<f64>,
     pub(crate) rss_peak_bytes: Option<u64>,
@@ -98,6 +100,56 @@ pub(crate) struct Hints {
     pub(crate) start_height: u32,
     pub(crate) bits_per_output: Option<f64>,
     pub(crate) sha256: String,
+}
+
+/// A folder for Bitcoin Core.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Folder {
+    /// `chainstate` or `datadir`.
+    pub(crate) kind: &'static str,
+    pub(crate) path: String,
+    /// Of a data directory, whether it is without blocks and undo data.
+    pub(crate) pruned: bool,
+    /// Of the tables of the chainstate.
+    pub(crate) chainstate_bytes: u64,
+    /// Coins that another implementation read back before the folder got its name; their number
+    /// and MuHash are the set's.
+    pub(crate) coins_read_back: u64,
+    /// Where the folder went that was there before.
+    pub(crate) moved_to: Option<String>,
+}
+
+impl Folder {
+    fn of(written: &WrittenFolder) -> Self {
+        let (kind, pruned) = match written.kind {
+            FolderKind::Chainstate => ("chainstate", false),
+            FolderKind::Datadir(kept) => ("datadir", kept == Kept::Nothing),
+        };
+        Self {
+            kind,
+            path: written.path.display().to_string(),
+            pruned,
+            chainstate_bytes: written.chainstate_bytes,
+            coins_read_back: written.coins_read_back,
+            moved_to: written.moved_to.as_ref().map(|path| path.display().to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Written: {} ({}); all {} coins read back by another implementation, same MuHash.",
+            self.path,
+            bytes(self.chainstate_bytes),
+            grouped(self.coins_read_back)
+        )?;
+        match &self.moved_to {
+            Some(path) => write!(f, " What was there before is in {path}."),
+            None => Ok(()),
+        }
+    }
 }
 
 /// One phase of a run.
@@ -188,6 +240,7 @@ impl Report {
                 bits_per_output: info.bits_per_output(counts.outputs),
                 sha256: hex(&info.sha256),
             }),
+            folders: outcome.folders.iter().map(Folder::of).collect(),
             wall_seconds: around.wall_seconds,
             cpu_seconds: cpu_seconds(),
             rss_peak_bytes: rss_peak_bytes(),
@@ -350,6 +403,9 @@ impl fmt::Display for Report {
         }
         if self.in_assumeutxo_table {
             write!(f, "\nBitcoin Core's own table of snapshots has this very set.")?;
+        }
+        for folder in &self.folders {
+            write!(f, "\n{folder}")?;
         }
         Ok(())
     }

@@ -90,14 +90,8 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
 /// is computed from the blocks alone, and its hash must be the snapshot's.
 fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
     let claimed = read(&args.file, Some(args.source.chain), false)?;
-    let report = prove(&Job {
-        source: &args.source,
-        hints: Some(&HintsArg::Snapshot(args.file.clone())),
-        run: &args.run,
-        connect: None,
-        outputs: &[],
-        stop: apus_sync::Stop::AtHints,
-    })?;
+    let hints = HintsArg::Snapshot(args.file.clone());
+    let report = prove(&Job::proof(&args.source, &hints, &args.run))?;
     print::result(&report)?;
     print::result("")?;
     let hash = display_hash(&claimed.hash_serialized_3.0);

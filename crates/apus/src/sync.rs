@@ -5,20 +5,25 @@ use crate::args::{
     SyncArgs, Validation,
 };
 use crate::failure::Failure;
-use crate::files::{draft_of, expect_apart, expect_hints, expect_writable, parent};
+use crate::files::{
+    draft_of, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
+    parent,
+};
 use crate::machine::cores;
 use crate::print;
+use crate::reindex::start_command;
 use crate::render::Renderer;
 use crate::report::{Circumstances, Report, is_report};
 use crate::workdir::{WorkFolder, default_path};
-use apus_chain::{BlockHash, Params, ScriptVerifier};
+use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_sync::{
-    COINS, ConnectOptions, HINTS, HintsInput, Output, OutputKind, Request, Stop, SyncError,
+    COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintsInput, Kept, Output, OutputKind,
+    POSITIONS, Request, Stop, SyncError, UseIndex,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
@@ -30,7 +35,39 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Runs `apus sync`.
 pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
-    let hints = match (args.engine, &args.hints) {
+    let hints = args.hints.as_ref();
+    expect_engine(args.engine, hints, args.connect.validation)?;
+    expect_folder_options(args, hints.is_some())?;
+    let report = run(&Job {
+        chain: args.source.chain,
+        blocksdir: &args.source.blocksdir,
+        use_index: UseIndex::IfPresent,
+        hints,
+        run: &args.run,
+        connect: Some(&args.connect),
+        outputs: &args.out,
+        replace: args.replace,
+        kept: if args.prune { Kept::Nothing } else { Kept::Blocks },
+        stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
+    })?;
+    let written = args.out.iter().find_map(|sink| match sink {
+        SinkArg::Datadir(path) => Some(start_command(path, args.source.chain, args.prune)),
+        _ => None,
+    });
+    print::result(&report)?;
+    match written {
+        Some(command) => print::result(format_args!("\nNext: start a node on it:\n  {command}")),
+        None => Ok(()),
+    }
+}
+
+/// Engine, hints and validation must fit together.
+pub(crate) fn expect_engine(
+    engine: Option<Engine>,
+    hints: Option<&HintsArg>,
+    validation: Validation,
+) -> Result<(), Failure> {
+    match (engine, hints) {
         (Some(Engine::Swiftsync), None) => {
             return Err(Failure::usage(
                 "the engine swiftsync needs --hints; without any, use --engine utxo",
@@ -41,35 +78,74 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
                 "the engine utxo has no use for hints: leave out --hints, or use --engine swiftsync",
             ));
         }
-        (_, hints) => hints.as_ref(),
-    };
-    if args.connect.validation == Validation::Full && hints.is_some() {
+        _ => {}
+    }
+    if validation == Validation::Full && hints.is_some() {
         return Err(Failure::usage(
             "--validation full runs every script, and with hints none are run up to where these \
              stop: leave out --hints",
         ));
     }
-    let report = run(&Job {
-        source: &args.source,
-        hints,
-        run: &args.run,
-        connect: Some(&args.connect),
-        outputs: &args.out,
-        stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
-    })?;
-    print::result(report)
+    Ok(())
+}
+
+/// What a data directory can come from, and options that would do nothing.
+fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
+    let has = |kind: fn(&SinkArg) -> bool| args.out.iter().filter(|sink| kind(sink)).count();
+    let chainstates = has(|sink| matches!(sink, SinkArg::Chainstate(_)));
+    let datadirs = has(|sink| matches!(sink, SinkArg::Datadir(_)));
+    if datadirs > 1 {
+        return Err(Failure::usage("one data directory at a time: name one --out datadir:DIR"));
+    }
+    if args.prune && datadirs == 0 {
+        return Err(Failure::usage("--prune is about --out datadir:DIR, which is not given"));
+    }
+    if args.replace && chainstates == 0 {
+        return Err(Failure::usage("--replace is about --out chainstate:DIR, which is not given"));
+    }
+    if datadirs == 1 && hints && !args.prune {
+        return Err(Failure::usage(
+            "with hints nobody sees the coins that blocks spend, which undo data consist of: leave \
+             out --hints, or give --prune for a data directory without blocks and undo data",
+        ));
+    }
+    Ok(())
 }
 
 /// A run, whichever command asks for it.
 pub(crate) struct Job<'a> {
-    pub(crate) source: &'a SourceArgs,
+    pub(crate) chain: Network,
+    pub(crate) blocksdir: &'a Path,
+    pub(crate) use_index: UseIndex,
     /// None where every block is connected in order.
     pub(crate) hints: Option<&'a HintsArg>,
     pub(crate) run: &'a RunArgs,
     /// None where the run ends with the hints.
     pub(crate) connect: Option<&'a ConnectArgs>,
     pub(crate) outputs: &'a [SinkArg],
+    /// Whether a chainstate that is there is moved aside.
+    pub(crate) replace: bool,
+    /// What a data directory keeps of the blocks.
+    pub(crate) kept: Kept,
     pub(crate) stop: Stop,
+}
+
+impl<'a> Job<'a> {
+    /// A run under hints that writes nothing.
+    pub(crate) fn proof(source: &'a SourceArgs, hints: &'a HintsArg, run: &'a RunArgs) -> Self {
+        Self {
+            chain: source.chain,
+            blocksdir: &source.blocksdir,
+            use_index: UseIndex::IfPresent,
+            hints: Some(hints),
+            run,
+            connect: None,
+            outputs: &[],
+            replace: false,
+            kept: Kept::Blocks,
+            stop: Stop::AtHints,
+        }
+    }
 }
 
 /// A run whose whole purpose is the proof.
@@ -82,18 +158,20 @@ pub(crate) fn prove(job: &Job<'_>) -> Result<Report, Failure> {
 
 /// Does a run from start to end, report and clean-up included.
 pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
-    let params = Params::of(job.source.chain);
+    let params = Params::of(job.chain);
     let verifier = verifier(params)?;
     let paths = output_paths(job.outputs);
     let work_path = job.run.workdir.clone().unwrap_or_else(|| {
         let hints = job.hints.map(HintsArg::path);
-        default_path(job.source.chain, hints, paths.first().map(|(_, path)| path.as_path()))
+        let first = job.outputs.iter().find_map(SinkArg::path);
+        default_path(job.chain, hints, first)
     });
     expect_sensible(job, &paths, &work_path)?;
     let interrupt = watch_signals()?;
     let folder = WorkFolder::open(&work_path)?;
     folder.remove_remains()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
+    let folders = folder_outputs(job);
     let renderer = Renderer::new(job.run.progress);
     let aggregate = match job.run.aggregate {
         AggregateArg::Sha256 => AggregateKind::Sha256,
@@ -108,7 +186,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let coins_path = work_path.join(COINS);
     let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {
         let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
-        Ok(Arc::new(DiskStore::open(&coins_path, job.source.chain, options)?))
+        Ok(Arc::new(DiskStore::open(&coins_path, job.chain, options)?))
     };
     let connect = match job.connect {
         None => None,
@@ -118,11 +196,13 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
             cache_bytes: memory.cache_bytes,
             store: &open_store,
             hints_folder: work_path.join(HINTS),
+            positions: work_path.join(POSITIONS),
         }),
     };
     let outcome = apus_sync::run(&Request {
         params,
-        blocksdir: job.source.blocksdir.clone(),
+        blocksdir: job.blocksdir.to_owned(),
+        use_index: job.use_index,
         hints: job.hints.map(|hints| hints_input(hints, job.run)),
         aggregate,
         connect,
@@ -135,6 +215,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         verifier: verifier.as_deref(),
         workdir: folder.storage(),
         outputs: &outputs,
+        folders: &folders,
         observer: &renderer,
         interrupt: &interrupt,
     });
@@ -153,7 +234,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let report = Report::new(
         &outcome,
         Circumstances {
-            network: job.source.chain,
+            network: job.chain,
             threads,
             dbcache_mib: job.run.dbcache,
             wall_seconds: record.wall_seconds,
@@ -166,6 +247,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     if let Some(path) = &job.run.report {
         write_report(path, &report).map_err(|failure| folder.keep(failure))?;
     }
+    apus_sync::complete_folders(&folders)?;
     folder.discard()?;
     Ok(report)
 }
@@ -226,9 +308,21 @@ fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
         .filter_map(|sink| match sink {
             SinkArg::Snapshot(path) => Some((OutputKind::Snapshot, path.clone())),
             SinkArg::Hints(path) => Some((OutputKind::Hints, path.clone())),
-            SinkArg::Null => None,
+            SinkArg::Chainstate(_) | SinkArg::Datadir(_) | SinkArg::Null => None,
         })
         .collect()
+}
+
+fn folder_outputs(job: &Job<'_>) -> Vec<FolderOutput> {
+    let output = |sink: &SinkArg| {
+        let (kind, path, replace) = match sink {
+            SinkArg::Chainstate(path) => (FolderKind::Chainstate, path, job.replace),
+            SinkArg::Datadir(path) => (FolderKind::Datadir(job.kept), path, false),
+            SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Null => return None,
+        };
+        Some(FolderOutput { kind, path: path.clone(), replace })
+    };
+    job.outputs.iter().filter_map(output).collect()
 }
 
 /// Says at once what would otherwise fail hours later.
@@ -239,12 +333,19 @@ fn expect_sensible(
 ) -> Result<(), Failure> {
     job.hints.map_or(Ok(()), expect_hints)?;
     let report = job.run.report.as_deref();
-    let mut paths: Vec<&Path> = outputs.iter().map(|(_, path)| path.as_path()).collect();
+    let mut paths: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
     paths.extend(report);
     paths.push(work_path);
     expect_apart(&paths)?;
     // Files that an earlier start finished before it was killed are in nobody's way.
     let resuming = WorkFolder::has_plan(work_path);
+    paths.extend(job.hints.map(HintsArg::path));
+    paths.push(job.blocksdir);
+    for folder in folder_outputs(job) {
+        expect_apart(&[&folder.path, job.blocksdir])?;
+        expect_outside(&folder.path, &paths)?;
+        expect_new_folder(&folder, resuming)?;
+    }
     for (_, path) in outputs {
         expect_writable(path, |_| resuming)?;
     }

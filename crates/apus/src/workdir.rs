@@ -2,9 +2,10 @@
 
 use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
 use apus_chain::Network;
+use apus_engine::lock::FolderLock;
 use apus_engine::storage::DirStorage;
-use apus_sync::{COINS, HINTS, LOCK, RECORD, SyncError};
-use std::fs::{self, File, TryLockError};
+use apus_sync::{COINS, HINTS, LOCK, POSITIONS, RECORD, SyncError};
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ const GONE: &str = "discarded.incomplete";
 pub(crate) struct WorkFolder {
     storage: DirStorage,
     /// Held while the folder is used.
-    _lock: File,
+    _lock: FolderLock,
 }
 
 impl WorkFolder {
@@ -29,21 +30,15 @@ impl WorkFolder {
         }
         fs::create_dir_all(path).map_err(|error| Failure::io(path, error))?;
         let lock_path = path.join(LOCK);
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&lock_path)
-            .map_err(|error| Failure::io(&lock_path, error))?;
-        match lock.try_lock() {
+        let lock = FolderLock::try_take(&lock_path);
+        match lock.map_err(|error| Failure::io(&lock_path, error))? {
             // A run that ended in between took the name away: what is locked is another's past.
-            Ok(()) if !is_at(&lock, &lock_path) => Self::open(path),
-            Ok(()) => Ok(Self { storage: DirStorage::new(path), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
+            Some(lock) if !is_at(lock.file(), &lock_path) => Self::open(path),
+            Some(lock) => Ok(Self { storage: DirStorage::new(path), _lock: lock }),
+            None => Err(Failure::usage(format!(
                 "{} is in use by another run: wait for it, or name another --workdir",
                 path.display()
             ))),
-            Err(TryLockError::Error(error)) => Err(Failure::io(&lock_path, error)),
         }
     }
 
@@ -120,6 +115,13 @@ impl WorkFolder {
                 Err(error) => return Err(Failure::io(&path, error)),
                 Ok(()) => self.remove_remains()?,
             }
+        }
+        let positions = folder.join(POSITIONS);
+        match fs::remove_file(&positions) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Failure::io(&positions, error));
+            }
+            _ => {}
         }
         Ok(apus_sync::discard_progress(&self.storage)?)
     }

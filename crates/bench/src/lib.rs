@@ -1,5 +1,6 @@
 //! Measuring Apus: everything that a stranger needs to get the numbers that are claimed.
 //!
+//! - [`chainstate`]: writing a chainstate, beside copying its bytes.
 //! - [`maker`]: a regtest chain shaped after the real one, valid under every rule, from a seed.
 //! - [`manifest`]: what such a chain is, in a file beside its blocks.
 //! - [`floor`]: the limits of the machine at hand, and from them the least time a chain can take.
@@ -9,6 +10,7 @@
 //!
 //! Nothing here prints; the program does. Nothing here is needed to validate blocks.
 
+pub mod chainstate;
 pub mod floor;
 pub mod maker;
 pub mod manifest;

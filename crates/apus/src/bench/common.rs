@@ -4,18 +4,23 @@ use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE};
 use apus_bench::run::RunError;
 use apus_sync::ErrorKind;
 use serde::Serialize;
+use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
-        let code = match error.kind() {
-            ErrorKind::Usage => USAGE,
-            ErrorKind::Invalid => INVALID,
-            ErrorKind::Io => IO,
-            ErrorKind::Interrupted => INTERRUPTED,
-        };
-        Self { code, message: error.to_string() }
+        Self { code: kind_code(error.kind()), message: error.to_string() }
+    }
+}
+
+/// The exit code of an error.
+pub(super) fn kind_code(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Usage => USAGE,
+        ErrorKind::Invalid => INVALID,
+        ErrorKind::Io => IO,
+        ErrorKind::Interrupted => INTERRUPTED,
     }
 }
 
@@ -23,4 +28,36 @@ impl From<RunError> for Failure {
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::io(path, error))?;
     fs::write(path, text + "\n").map_err(|error| Failure::io(path, error))
+}
+
+/// Where everything is made: a folder of the user's, or one that goes away.
+pub(super) struct Scratch {
+    pub(super) folder: PathBuf,
+    temporary: bool,
+}
+
+impl Scratch {
+    /// The folder `given`, made if it is not there, or one of its own that is called `name`.
+    pub(super) fn open(given: Option<&Path>, name: &str) -> Result<Self, Failure> {
+        let (folder, temporary) = match given {
+            Some(folder) => (folder.to_owned(), false),
+            None => {
+                let name = format!("{name}-{}", std::process::id());
+                (env::temp_dir().join(name), true)
+            }
+        };
+        fs::create_dir_all(&folder).map_err(|error| Failure::io(&folder, error))?;
+        // A node wants its folder by its full name.
+        let folder = fs::canonicalize(&folder).map_err(|error| Failure::io(&folder, error))?;
+        Ok(Self { folder, temporary })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.temporary {
+            // At worst a folder among the temporary files stays.
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `apus bench run`: Apus and Bitcoin Core on the same blocks, side by side.
 
-use super::common::write_json;
+use super::common::{Scratch, write_json};
 use crate::failure::Failure;
 use crate::machine::cores;
 use crate::print;
@@ -143,7 +143,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     let program = env::current_exe()
         .map_err(|error| Failure::usage(format!("cannot find this program itself: {error}")))?;
     let interrupt = watch_signals()?;
-    let scratch = Scratch::open(args.dir.as_deref())?;
+    let scratch = Scratch::open(args.dir.as_deref(), "apus-bench-run")?;
     let mut subjects = subjects(&grids(args, profile), cores());
     if bitcoind.is_some() {
         subjects.extend(profile.nodes(&args.dbcache));
@@ -300,35 +300,4 @@ fn expect_new(folder: &Path) -> Result<(), Failure> {
          bench/runs/{day}-HOST",
         folder.display()
     )))
-}
-
-/// Where everything is made: a folder of the user's, or one that goes away.
-struct Scratch {
-    folder: PathBuf,
-    temporary: bool,
-}
-
-impl Scratch {
-    fn open(given: Option<&Path>) -> Result<Self, Failure> {
-        let (folder, temporary) = match given {
-            Some(folder) => (folder.to_owned(), false),
-            None => {
-                let name = format!("apus-bench-run-{}", std::process::id());
-                (env::temp_dir().join(name), true)
-            }
-        };
-        fs::create_dir_all(&folder).map_err(|error| Failure::io(&folder, error))?;
-        // A node wants its folder by its full name.
-        let folder = fs::canonicalize(&folder).map_err(|error| Failure::io(&folder, error))?;
-        Ok(Self { folder, temporary })
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if self.temporary {
-            // At worst a folder among the temporary files stays.
-            let _ = fs::remove_dir_all(&self.folder);
-        }
-    }
 }

@@ -2,9 +2,10 @@
 
 use crate::desk::Desk;
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "",
     "sync",
+    "reindex",
     "hints",
     "hints info",
     "hints check",
@@ -69,9 +70,18 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("sync --hints x.hints", &["--blocksdir <DIR>"]),
         (&format!("{run} --outt null"), &["'--outt'", "'--out'"]),
         (&format!("{run} --chain mainnet"), &["mainnet", "main, test, testnet4, signet"]),
-        (&format!("{run} --out utxo.dat"), &["use snapshot:FILE, hints:FILE or null"]),
-        (&format!("{run} --out snapshot:"), &["use snapshot:FILE, hints:FILE or null"]),
-        (&format!("{run} --out chainstate:x"), &["use snapshot:FILE, hints:FILE or null"]),
+        (
+            &format!("{run} --out utxo.dat"),
+            &["use snapshot:FILE, hints:FILE, chainstate:DIR, datadir:DIR or null"],
+        ),
+        (
+            &format!("{run} --out snapshot:"),
+            &["use snapshot:FILE, hints:FILE, chainstate:DIR, datadir:DIR or null"],
+        ),
+        (
+            &format!("{run} --out blocks:x"),
+            &["use snapshot:FILE, hints:FILE, chainstate:DIR, datadir:DIR or null"],
+        ),
         (&format!("{run} --par many"), &["--par"]),
         (&format!("{run} --par 5000"), &["1024"]),
         (&format!("{run} --dbcache 1"), &["4..=1048576"]),

@@ -13,6 +13,7 @@ mod bitcoind;
 mod convert;
 mod desk;
 mod fixtures;
+mod folders;
 mod full_disk;
 mod help;
 #[cfg(feature = "bench")]

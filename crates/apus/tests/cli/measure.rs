@@ -8,7 +8,7 @@ use std::fs;
 #[test]
 fn commands_that_measure_show_examples() {
     let desk = Desk::empty();
-    for command in ["bench floor", "bench prevouts", "bench run"] {
+    for command in ["bench chainstate", "bench floor", "bench prevouts", "bench run"] {
         let example = format!("apus {command} ");
         let ended = desk.apus(&format!("{command} --help")).succeeds();
         ended.says(&["Examples:\n", &example]);
@@ -116,6 +116,22 @@ fn fetching_is_measured_with_and_without_threads() {
 }
 
 #[test]
+fn a_chainstate_is_written_beside_its_copy() {
+    let desk = Desk::empty();
+    let line = "bench chainstate --coins 5000 --rounds 2 --dir scratch --json chainstate.json";
+    desk.apus(line).succeeds().says(&["5,000 coins", "copy, durable", "read back, MuHash"]);
+    let found = desk.json("chainstate.json");
+    assert_eq!((&found["coins"], &found["rounds"]), (&5000.into(), &2.into()));
+    let parts = found["parts"].as_array().unwrap();
+    let names: Vec<_> = parts.iter().map(|part| part["part"].as_str().unwrap()).collect();
+    assert_eq!(names, ["write", "copy", "check"]);
+    for part in parts {
+        assert!(part["wall_seconds"]["min"].as_f64().unwrap() > 0.0, "{part}");
+    }
+    assert!(desk.names("scratch").is_empty(), "{:?}", desk.names("scratch"));
+}
+
+#[test]
 fn mistakes_are_told_before_anything_is_made() {
     let desk = Desk::empty();
     desk.write("file", b"");
@@ -135,6 +151,8 @@ fn mistakes_are_told_before_anything_is_made() {
         ("bench prevouts --latency 5", &["us, ms or s"]),
         ("bench prevouts --latency 11s", &["up to 10s"]),
         ("bench prevouts --threads 1025", &["--threads"]),
+        ("bench chainstate --coins 0", &["--coins"]),
+        ("bench chainstate --part write", &["--dir"]),
         ("bench floor --blocksdir .", &["--hints"]),
         ("bench floor --chain-dir gone", &["gone holds no generated chain"]),
         ("bench floor --chain-dir . --blocksdir . --hints file", &["--chain-dir"]),

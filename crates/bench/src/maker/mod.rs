@@ -14,7 +14,7 @@ mod files;
 mod keys;
 mod law;
 mod plan;
-mod rng;
+pub(crate) mod rng;
 mod shape;
 mod tally;
 mod tx;

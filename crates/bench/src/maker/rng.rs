@@ -5,17 +5,17 @@
 
 /// A stream of numbers that its seed decides.
 #[derive(Debug, Clone)]
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
     /// The stream that belongs to a seed and a place in the chain.
-    pub(super) fn new(seed: u64, place: u64) -> Self {
+    pub(crate) fn new(seed: u64, place: u64) -> Self {
         let mut rng = Self(seed);
         Self(rng.next() ^ place.wrapping_mul(0xd6e8_feb8_6659_fd93))
     }
 
     /// 64 random bits.
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,27 +24,27 @@ impl Rng {
     }
 
     /// A number below `bound`; 0 if that is 0.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// An index into something with `len` elements.
-    pub(super) fn index(&mut self, len: usize) -> usize {
+    pub(crate) fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
     /// A number from `low` to `high`, both included.
-    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
     /// True in `part` of 1,000 times.
-    pub(super) fn per_mille(&mut self, part: u64) -> bool {
+    pub(crate) fn per_mille(&mut self, part: u64) -> bool {
         self.below(1_000) < part
     }
 
     /// Appends `len` random bytes.
-    pub(super) fn fill(&mut self, out: &mut Vec<u8>, len: usize) {
+    pub(crate) fn fill(&mut self, out: &mut Vec<u8>, len: usize) {
         let end = out.len() + len;
         while out.len() < end {
             let bytes = self.next().to_le_bytes();
@@ -53,7 +53,7 @@ impl Rng {
     }
 
     /// Puts a slice into random order.
-    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.index(last + 1);
             items.swap(last, other);

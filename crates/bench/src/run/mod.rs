@@ -24,7 +24,7 @@ mod machine;
 pub mod matrix;
 pub mod node;
 mod own;
-mod process;
+pub(crate) mod process;
 mod record;
 mod report;
 mod session;

@@ -153,8 +153,8 @@ pub struct Scaling {
 mod tests {
     use super::*;
     use crate::floor::Floor;
-    use crate::prevouts;
     use crate::run::testing::record;
+    use crate::{chainstate, prevouts};
     use serde_json::Value;
     use std::collections::BTreeSet;
     use std::path::{Path, PathBuf};
@@ -188,6 +188,7 @@ mod tests {
         keys(&serde_json::to_value(&record).unwrap(), &mut found);
         keys(&serde_json::to_value(&floor).unwrap(), &mut found);
         keys(&serde_json::to_value(prevouts::small()).unwrap(), &mut found);
+        keys(&serde_json::to_value(chainstate::small()).unwrap(), &mut found);
         assert!(found.len() > 90, "{found:?}");
         for key in found {
             assert!(page.contains(&format!("`{key}`")), "docs/formats/bench.md lacks `{key}`");

@@ -6,7 +6,7 @@ use apus_chain::{Network, Params};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
-use apus_sync::{HintsInput, Outcome, Request, Silent, Stop};
+use apus_sync::{HintsInput, Outcome, Request, Silent, Stop, UseIndex};
 use apus_testkit::bitcoind::Bitcoind;
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -62,6 +62,7 @@ fn outcome(chain: &Chain) -> Outcome {
     apus_sync::run(&Request {
         params: Params::of(Network::Regtest),
         blocksdir: chain.path().join("blocks"),
+        use_index: UseIndex::IfPresent,
         hints: Some(HintsInput::File(hints, HintsOptions::default())),
         aggregate: AggregateKind::Sha256,
         connect: None,
@@ -74,6 +75,7 @@ fn outcome(chain: &Chain) -> Outcome {
         verifier: None,
         workdir: &DirStorage::new(work.path()),
         outputs: &[],
+        folders: &[],
         observer: &Silent,
         interrupt: &AtomicBool::new(false),
     })

@@ -1,0 +1,138 @@
+//! `apus reindex`: a stopped node's chainstate, anew from its own blocks.
+//!
+//! A run like that of `apus sync`, which knows where everything is, goes by what the node's index
+//! has as valid, and keeps the node out while it lasts.
+
+use crate::args::{ReindexArgs, SinkArg};
+use crate::failure::Failure;
+use crate::print;
+use crate::sync::{Job, expect_engine, run};
+use apus_chain::Network;
+use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, read_index_flags};
+use apus_sync::{Kept, Stop, UseIndex};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Core's second set of coins, while a node goes on from a snapshot (Core `node/utxo_snapshot.h`,
+/// `SNAPSHOT_CHAINSTATE_SUFFIX`).
+const SNAPSHOT_CHAINSTATE: &str = "chainstate_snapshot";
+
+/// Runs `apus reindex`.
+pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
+    expect_engine(None, args.hints.as_ref(), args.connect.validation)?;
+    let folder = chain_folder(&args.datadir, args.chain);
+    let blocksdir = folder.join("blocks");
+    expect_folders(args, &blocksdir)?;
+    let _locks =
+        [DatadirLock::take(&folder, DATADIR_LOCK)?, DatadirLock::take(&blocksdir, DATADIR_LOCK)?];
+    expect_whole(&folder, &blocksdir)?;
+    let target = folder.join("chainstate");
+    // Coins are often on a faster disk, by a link: the new ones go there, too.
+    let target = if target.is_symlink() {
+        fs::canonicalize(&target).map_err(|error| Failure::io(&target, error))?
+    } else {
+        target
+    };
+    let report = run(&Job {
+        chain: args.chain,
+        blocksdir: &blocksdir,
+        use_index: UseIndex::Connected,
+        hints: args.hints.as_ref(),
+        run: &args.run,
+        connect: Some(&args.connect),
+        outputs: &[SinkArg::Chainstate(target)],
+        replace: args.replace,
+        kept: Kept::Blocks,
+        stop: Stop::AtTip,
+    })?;
+    print::result(&report)?;
+    print::result(format_args!(
+        "\nNext: start the node, which goes on from block {}:\n  {}",
+        report.stop_height,
+        start_command(&args.datadir, args.chain, false)
+    ))
+}
+
+/// How a node is started on a data directory.
+pub(crate) fn start_command(datadir: &Path, chain: Network, pruned: bool) -> String {
+    let mut command = format!("bitcoind -datadir={}", datadir.display());
+    if chain != Network::Main {
+        command.push_str(&format!(" -chain={chain}"));
+    }
+    if pruned {
+        command.push_str(" -prune=550");
+    }
+    command
+}
+
+/// Core's folder for a chain in a data directory (Core `chainparamsbase.cpp`).
+fn chain_folder(datadir: &Path, chain: Network) -> PathBuf {
+    match chain.data_folder() {
+        Some(name) => datadir.join(name),
+        None => datadir.to_owned(),
+    }
+}
+
+/// The folder must be a node's, with what is needed in it.
+fn expect_folders(args: &ReindexArgs, blocksdir: &Path) -> Result<(), Failure> {
+    if !blocksdir.is_dir() {
+        return Err(Failure::usage(format!(
+            "{} is no data directory of a node on the chain {}: there is no folder {}",
+            args.datadir.display(),
+            args.chain,
+            blocksdir.display()
+        )));
+    }
+    let index = blocksdir.join("index");
+    if !index.join("CURRENT").is_file() {
+        return Err(Failure::usage(format!(
+            "there is no block index in {}, which a node needs beside its coins: `apus sync \
+             --blocksdir {} --out datadir:DIR` makes a data directory with all of it, and `bitcoind \
+             -reindex` makes it here",
+            index.display(),
+            blocksdir.display()
+        )));
+    }
+    Ok(())
+}
+
+/// The node must have all blocks, and not be in the middle of something.
+fn expect_whole(folder: &Path, blocksdir: &Path) -> Result<(), Failure> {
+    let index = blocksdir.join("index");
+    let flags = read_index_flags(blocksdir).map_err(|error| Failure::io(&index, error))?;
+    if flags.reindexing {
+        return Err(Failure::usage(format!(
+            "the node was stopped in the middle of -reindex, and its block index in {} is not whole: \
+             start the node and let it finish that first",
+            index.display()
+        )));
+    }
+    if flags.pruned {
+        return Err(Failure::usage(format!(
+            "the node has pruned its blocks, and coins come from all blocks since the first: {} has \
+             only the last ones. `apus sync --out datadir:DIR --prune` makes a pruned node anew from \
+             another folder of blocks",
+            blocksdir.display()
+        )));
+    }
+    let snapshot = folder.join(SNAPSHOT_CHAINSTATE);
+    if snapshot.exists() {
+        return Err(Failure::usage(format!(
+            "the node is going on from a snapshot, and has its coins in {}: let it finish, or \
+             remove that folder first",
+            snapshot.display()
+        )));
+    }
+    Ok(())
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        match &error {
+            LockError::InUse { .. } => Self::usage(error),
+            LockError::System { .. } => {
+                Self { code: crate::failure::IO, message: error.to_string() }
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The hand-over to a real node: whatever folder the program makes, bitcoind starts on it, finds the
+//! same coins, and lives on; and what would ruin a node is never in one.
+//!
+//! Which folders a node takes, which it refuses and which quietly ruin it was found out by
+//! experiments with one. Each finding is a test here: [`written`] and [`reindex`] are those that must
+//! work, [`absent`] looks for those that must not be with readers of its own, [`refusals`] holds that
+//! nobody's coins are touched unasked, and [`kills`] ends runs at any moment.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
+
+mod absent;
+mod database;
+#[allow(dead_code, reason = "other tests of the program use the rest")]
+#[path = "../cli/desk.rs"]
+mod desk;
+mod judge;
+mod kills;
+mod lived;
+mod refusals;
+mod reindex;
+mod written;
