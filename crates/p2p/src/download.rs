@@ -1,0 +1,1 @@
+//! Which peer is asked for which block.

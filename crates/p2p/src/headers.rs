@@ -1,0 +1,1 @@
+//! Headers from peers.
