@@ -2,6 +2,18 @@
 //!
 //! Hashes are in internal order. Blocks and headers are bytes: whoever checks them parses them.
 
+mod addresses;
+mod codec;
+mod command;
+#[cfg(test)]
+mod tests;
+
+pub use codec::{
+    ADDRESSES_MAX, HEADERS_MAX, INVENTORY_MAX, LOCATOR_MAX, MessageError, PAYLOAD_BYTES_MAX,
+    PROTOCOL_VERSION, USER_AGENT_BYTES_MAX, decode, encode,
+};
+pub use command::{COMMAND_BYTES, Command};
+
 use apus_chain::BlockHash;
 
 /// What a peer offers (BIP-144, BIP-159, BIP-324 and Core `protocol.h`, `ServiceFlags`).

@@ -1,0 +1,274 @@
+//! [`decode`] and [`encode`]: messages from and to their payloads.
+//!
+//! No count takes memory before it was held against the protocol's limit and against the bytes that
+//! are there. As in Core, bytes after the last field of a message mean nothing: they are how the
+//! protocol grows. A message that ends early or passes a limit is an error, where Core drops some
+//! such messages and goes on.
+
+use super::addresses::{read_addr, read_addrv2, write_addr, write_addrv2};
+use super::{Command, Inventory, InventoryKind, Message, Services, Version};
+use apus_chain::{BlockHash, HEADER_SIZE, ReadError, Reader, write_compact_size};
+use std::borrow::Cow;
+
+/// Greatest payload of a message, in bytes (Core `net.h`, `MAX_PROTOCOL_MESSAGE_LENGTH`).
+pub const PAYLOAD_BYTES_MAX: usize = 4_000_000;
+/// Most headers in a message (Core `net_processing.h`, `MAX_HEADERS_RESULTS`).
+pub const HEADERS_MAX: usize = 2_000;
+/// Most entries of an inventory (Core `net_processing.cpp`, `MAX_INV_SZ`).
+pub const INVENTORY_MAX: usize = 50_000;
+/// Most addresses in a message (Core `net_processing.cpp`, `MAX_ADDR_TO_SEND`).
+pub const ADDRESSES_MAX: usize = 1_000;
+/// Most hashes in a locator (Core `net_processing.cpp`, `MAX_LOCATOR_SZ`).
+pub const LOCATOR_MAX: usize = 101;
+/// Most bytes in a user agent (Core `net.h`, `MAX_SUBVERSION_LENGTH`).
+pub const USER_AGENT_BYTES_MAX: usize = 256;
+/// The protocol version of this program: the first with `addrv2` (Core `node/protocol_version.h`).
+pub const PROTOCOL_VERSION: u32 = 70_016;
+
+/// Types of things in an inventory (Core `protocol.h`, `GetDataMsg`).
+const MSG_BLOCK: u32 = 2;
+const MSG_WITNESS_BLOCK: u32 = MSG_BLOCK | 1 << 30;
+/// Bytes of an entry: its type and its hash.
+const INVENTORY_BYTES: usize = 36;
+/// Bytes of a node's address within `version`: services, IPv6 address, port.
+const VERSION_ADDRESS_BYTES: usize = 26;
+
+/// A payload that the protocol does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// It ends within a field, or a count in it is above its limit.
+    #[error("payload of `{command}`: {source}")]
+    Malformed {
+        /// The message's name.
+        command: &'static str,
+        /// What is wrong, and at which byte of the payload.
+        source: ReadError,
+    },
+    /// A header is said to be followed by transactions.
+    #[error("payload of `headers`: header {index} claims to have transactions")]
+    HeaderWithTransactions {
+        /// Place of the header in the message, from 0.
+        index: usize,
+    },
+    /// An address whose length is not the one of its network (BIP-155).
+    #[error("payload of `addrv2`: {found} bytes of address in network {network}, not {needed}")]
+    AddressLength {
+        /// BIP-155's number of the network.
+        network: u8,
+        /// Bytes found.
+        found: usize,
+        /// Bytes that an address of that network has.
+        needed: usize,
+    },
+}
+
+/// Reads the payload of a message. A block keeps the memory it came in.
+///
+/// # Errors
+/// When the payload is not what the command's name promises.
+pub fn decode(command: Command, payload: Vec<u8>) -> Result<Message, MessageError> {
+    let reader = &mut Reader::new(&payload);
+    Ok(match command.name() {
+        Some("version") => Message::Version(malformed("version", read_version(reader))?),
+        Some("verack") => Message::Verack,
+        Some("sendaddrv2") => Message::SendAddrV2,
+        Some("wtxidrelay") => Message::WtxidRelay,
+        Some("sendheaders") => Message::SendHeaders,
+        // Before BIP-31 a ping had no number and wanted no answer.
+        Some("ping") if !payload.is_empty() => Message::Ping(malformed("ping", reader.u64())?),
+        Some("pong") => Message::Pong(malformed("pong", reader.u64())?),
+        Some("getaddr") => Message::GetAddr,
+        Some("addr") => Message::Addresses(malformed("addr", read_addr(reader))?),
+        Some("addrv2") => Message::Addresses(read_addrv2(reader)?),
+        Some("getheaders") => malformed("getheaders", read_getheaders(reader))?,
+        Some("headers") => Message::Headers(read_headers(reader)?),
+        Some("inv") => Message::Inv(malformed("inv", read_inventory(reader))?),
+        Some("getdata") => Message::GetData(malformed("getdata", read_inventory(reader))?),
+        Some("notfound") => Message::NotFound(malformed("notfound", read_inventory(reader))?),
+        Some("block") => Message::Block(payload),
+        _ => Message::Other(command.to_string()),
+    })
+}
+
+/// Name and payload of a message. Addresses are written as `addrv2` if so asked, else as `addr`,
+/// which leaves out those that it cannot hold. A message without meaning here has no payload.
+///
+/// Limits are the caller's to keep: nobody takes a message that passes them.
+#[must_use]
+pub fn encode(message: &Message, addrv2: bool) -> (Command, Cow<'_, [u8]>) {
+    let mut out = Vec::new();
+    let name = match message {
+        Message::Block(block) => return (Command::new("block"), Cow::Borrowed(block)),
+        Message::Other(name) => name,
+        Message::Version(version) => {
+            write_version(version, &mut out);
+            "version"
+        }
+        Message::Verack => "verack",
+        Message::SendAddrV2 => "sendaddrv2",
+        Message::WtxidRelay => "wtxidrelay",
+        Message::SendHeaders => "sendheaders",
+        Message::Ping(number) => {
+            out.extend(number.to_le_bytes());
+            "ping"
+        }
+        Message::Pong(number) => {
+            out.extend(number.to_le_bytes());
+            "pong"
+        }
+        Message::GetAddr => "getaddr",
+        Message::Addresses(addresses) if addrv2 => {
+            write_addrv2(addresses, &mut out);
+            "addrv2"
+        }
+        Message::Addresses(addresses) => {
+            write_addr(addresses, &mut out);
+            "addr"
+        }
+        Message::GetHeaders { locator, stop } => {
+            write_getheaders(locator, *stop, &mut out);
+            "getheaders"
+        }
+        Message::Headers(headers) => {
+            write_headers(headers, &mut out);
+            "headers"
+        }
+        Message::Inv(inventory) => {
+            write_inventory(inventory, &mut out);
+            "inv"
+        }
+        Message::GetData(inventory) => {
+            write_inventory(inventory, &mut out);
+            "getdata"
+        }
+        Message::NotFound(inventory) => {
+            write_inventory(inventory, &mut out);
+            "notfound"
+        }
+    };
+    (Command::new(name), Cow::Owned(out))
+}
+
+pub(super) fn malformed<T>(
+    command: &'static str,
+    read: Result<T, ReadError>,
+) -> Result<T, MessageError> {
+    read.map_err(|source| MessageError::Malformed { command, source })
+}
+
+/// Fields after the two addresses may be missing, from the end (Core `net_processing.cpp`,
+/// `ProcessMessage`, on `version`).
+fn read_version(reader: &mut Reader<'_>) -> Result<Version, ReadError> {
+    let mut version = Version {
+        protocol: reader.u32()?,
+        services: Services(reader.u64()?),
+        time: reader.u64()?.cast_signed(),
+        nonce: 0,
+        user_agent: String::new(),
+        start_height: -1,
+        relay: true,
+    };
+    reader.take(VERSION_ADDRESS_BYTES)?;
+    if reader.remaining() > 0 {
+        reader.take(VERSION_ADDRESS_BYTES)?;
+        version.nonce = reader.u64()?;
+    }
+    if reader.remaining() > 0 {
+        let len = reader.compact_max(USER_AGENT_BYTES_MAX as u64)? as usize;
+        version.user_agent = harmless(reader.take(len)?);
+    }
+    if reader.remaining() > 0 {
+        version.start_height = reader.u32()?.cast_signed();
+    }
+    if reader.remaining() > 0 {
+        version.relay = reader.u8()? != 0;
+    }
+    Ok(version)
+}
+
+/// Neither address is told: ours is nobody's business, and the peer knows its own.
+fn write_version(version: &Version, out: &mut Vec<u8>) {
+    out.extend(version.protocol.to_le_bytes());
+    out.extend(version.services.0.to_le_bytes());
+    out.extend(version.time.to_le_bytes());
+    out.extend([0; 2 * VERSION_ADDRESS_BYTES]);
+    out.extend(version.nonce.to_le_bytes());
+    write_compact_size(out, version.user_agent.len() as u64);
+    out.extend(version.user_agent.as_bytes());
+    out.extend(version.start_height.to_le_bytes());
+    out.push(u8::from(version.relay));
+}
+
+/// What of a peer's text may reach a terminal or a log (Core `util/strencodings.cpp`,
+/// `SAFE_CHARS_DEFAULT`).
+fn harmless(text: &[u8]) -> String {
+    let safe = |c: &char| c.is_ascii_alphanumeric() || " .,;-_/:?@()".contains(*c);
+    text.iter().map(|&byte| char::from(byte)).filter(safe).collect()
+}
+
+fn read_getheaders(reader: &mut Reader<'_>) -> Result<Message, ReadError> {
+    reader.u32()?;
+    let count = reader.compact_max(LOCATOR_MAX as u64)?;
+    let locator =
+        (0..count).map(|_| Ok(BlockHash(*reader.array()?))).collect::<Result<_, ReadError>>()?;
+    Ok(Message::GetHeaders { locator, stop: BlockHash(*reader.array()?) })
+}
+
+fn write_getheaders(locator: &[BlockHash], stop: BlockHash, out: &mut Vec<u8>) {
+    debug_assert!(locator.len() <= LOCATOR_MAX, "a locator of {} hashes", locator.len());
+    out.extend(PROTOCOL_VERSION.to_le_bytes());
+    write_compact_size(out, locator.len() as u64);
+    out.extend(locator.iter().flat_map(|hash| hash.0));
+    out.extend(stop.0);
+}
+
+fn read_headers(reader: &mut Reader<'_>) -> Result<Vec<[u8; HEADER_SIZE]>, MessageError> {
+    let count = malformed("headers", reader.compact_max(HEADERS_MAX as u64))? as usize;
+    let mut headers = Vec::with_capacity(count.min(reader.remaining() / (HEADER_SIZE + 1)));
+    for index in 0..count {
+        headers.push(*malformed("headers", reader.array())?);
+        if malformed("headers", reader.compact_u64())? != 0 {
+            return Err(MessageError::HeaderWithTransactions { index });
+        }
+    }
+    Ok(headers)
+}
+
+fn write_headers(headers: &[[u8; HEADER_SIZE]], out: &mut Vec<u8>) {
+    debug_assert!(headers.len() <= HEADERS_MAX, "{} headers in a message", headers.len());
+    out.reserve(headers.len() * (HEADER_SIZE + 1) + 3);
+    write_compact_size(out, headers.len() as u64);
+    for header in headers {
+        out.extend(header);
+        out.push(0);
+    }
+}
+
+fn read_inventory(reader: &mut Reader<'_>) -> Result<Vec<Inventory>, ReadError> {
+    let count = reader.compact_max(INVENTORY_MAX as u64)? as usize;
+    let mut inventory = Vec::with_capacity(count.min(reader.remaining() / INVENTORY_BYTES));
+    for _ in 0..count {
+        let kind = match reader.u32()? {
+            MSG_BLOCK => InventoryKind::Block,
+            MSG_WITNESS_BLOCK => InventoryKind::WitnessBlock,
+            other => InventoryKind::Other(other),
+        };
+        inventory.push(Inventory { kind, hash: *reader.array()? });
+    }
+    Ok(inventory)
+}
+
+fn write_inventory(inventory: &[Inventory], out: &mut Vec<u8>) {
+    debug_assert!(inventory.len() <= INVENTORY_MAX, "{} entries in a message", inventory.len());
+    out.reserve(inventory.len() * INVENTORY_BYTES + 3);
+    write_compact_size(out, inventory.len() as u64);
+    for entry in inventory {
+        let kind = match entry.kind {
+            InventoryKind::Block => MSG_BLOCK,
+            InventoryKind::WitnessBlock => MSG_WITNESS_BLOCK,
+            InventoryKind::Other(other) => other,
+        };
+        out.extend(kind.to_le_bytes());
+        out.extend(entry.hash);
+    }
+}
