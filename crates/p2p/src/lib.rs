@@ -7,8 +7,10 @@
 
 pub mod addresses;
 pub mod download;
+mod handshake;
 pub mod headers;
 pub mod message;
+pub mod proxy;
 pub mod transport;
 
 /// A peer of this run: given out once, never again.

@@ -1,0 +1,227 @@
+//! An open socket to an address: directly, or through a SOCKS5 proxy (RFC 1928).
+//!
+//! A proxy gets names as they are, so that nobody else is asked for them; Tor services are reached
+//! in no other way. All that it takes to get there ends by one deadline.
+
+mod onion;
+
+pub use onion::onion_name;
+
+use crate::addresses::{Host, NodeAddress};
+use crate::transport::{Deadline, PeerError, is_timeout, send};
+use std::io::{self, IoSlice, Read};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// Most addresses of a name that are tried.
+const RESOLVED_MAX: usize = 4;
+/// Most bytes of a name that a proxy can be told.
+const NAME_BYTES_MAX: usize = 255;
+
+/// RFC 1928's numbers.
+const SOCKS_VERSION: u8 = 5;
+const NO_AUTHENTICATION: u8 = 0;
+const CONNECT: u8 = 1;
+const IPV4: u8 = 1;
+const DOMAIN_NAME: u8 = 3;
+const IPV6: u8 = 4;
+
+/// An address as the user would write it.
+#[must_use]
+pub fn address_text(address: &NodeAddress) -> String {
+    match &address.host {
+        Host::Ip(ip) => SocketAddr::new(*ip, address.port).to_string(),
+        Host::TorV3(key) => format!("{}:{}", onion_name(key), address.port),
+        Host::Name(name) => format!("{name}:{}", address.port),
+    }
+}
+
+/// Connects to an address within `timeout`.
+pub(crate) fn open(
+    address: &NodeAddress,
+    proxy: Option<SocketAddr>,
+    timeout: Duration,
+) -> Result<TcpStream, PeerError> {
+    let deadline = Deadline::new(timeout, "connecting");
+    let unreachable =
+        |reason: String| PeerError::Connect { address: address_text(address), reason };
+    let result = match (proxy, &address.host) {
+        (Some(proxy), _) => return through(proxy, address, &deadline),
+        (None, Host::Ip(ip)) => direct(SocketAddr::new(*ip, address.port), &deadline),
+        (None, Host::Name(name)) if !is_onion(name) => by_name(name, address.port, &deadline),
+        (None, Host::Name(_) | Host::TorV3(_)) => {
+            return Err(unreachable("a Tor service is reached through a proxy only".to_owned()));
+        }
+    };
+    result.map_err(|error| match error {
+        PeerError::Io(error) => unreachable(error.to_string()),
+        other => unreachable(other.to_string()),
+    })
+}
+
+/// Whether a name is one of Tor's, for which nobody else may be asked (RFC 7686).
+fn is_onion(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name.len() >= 6 && name.as_bytes()[name.len() - 6..].eq_ignore_ascii_case(b".onion")
+}
+
+fn direct(address: SocketAddr, deadline: &Deadline) -> Result<TcpStream, PeerError> {
+    // Not by way of `From`: that nobody listens is no closed connection.
+    TcpStream::connect_timeout(&address, deadline.remaining()?).map_err(PeerError::Io)
+}
+
+/// The first address of a name that answers.
+fn by_name(name: &str, port: u16, deadline: &Deadline) -> Result<TcpStream, PeerError> {
+    let mut last = PeerError::Io(io::Error::other("the name has no address"));
+    for address in resolve(name, port, deadline)?.into_iter().take(RESOLVED_MAX) {
+        match direct(address, deadline) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Asks the system, which has no limit of its own: a thread waits for it, if need be for longer
+/// than anybody cares.
+fn resolve(name: &str, port: u16, deadline: &Deadline) -> Result<Vec<SocketAddr>, PeerError> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let host = name.to_owned();
+    thread::Builder::new()
+        .name("resolve".to_owned())
+        .spawn(move || {
+            let found = (host.as_str(), port).to_socket_addrs();
+            // Nobody waits any more: then nobody needs it.
+            let _ = sender.send(found.map(|found| found.take(RESOLVED_MAX).collect()));
+        })
+        .map_err(PeerError::Io)?;
+    match receiver.recv_timeout(deadline.remaining()?) {
+        Ok(found) => found.map_err(PeerError::Io),
+        Err(_) => Err(PeerError::Io(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "nobody said in time which address the name has",
+        ))),
+    }
+}
+
+/// Connects by way of a proxy.
+fn through(
+    proxy: SocketAddr,
+    address: &NodeAddress,
+    deadline: &Deadline,
+) -> Result<TcpStream, PeerError> {
+    let attempt = || {
+        let request = request(address)?;
+        let stream = direct(proxy, deadline)?;
+        send(&stream, &mut [IoSlice::new(&[SOCKS_VERSION, 1, NO_AUTHENTICATION])], deadline)?;
+        match read_exact::<2>(&stream, deadline)? {
+            [SOCKS_VERSION, NO_AUTHENTICATION] => {}
+            [SOCKS_VERSION, _] => return Err(odd("it wants a user's name and password")),
+            _ => return Err(odd("it is no SOCKS5 proxy")),
+        }
+        send(&stream, &mut [IoSlice::new(&request)], deadline)?;
+        read_reply(&stream, deadline)?;
+        Ok(stream)
+    };
+    attempt().map_err(|error: PeerError| {
+        let reason = match error {
+            PeerError::Io(error) => error.to_string(),
+            PeerError::Closed => "it closed the connection".to_owned(),
+            other => other.to_string(),
+        };
+        PeerError::Proxy { proxy, address: address_text(address), reason }
+    })
+}
+
+fn odd(what: &str) -> PeerError {
+    PeerError::Io(io::Error::other(what))
+}
+
+/// The request to connect to an address.
+fn request(address: &NodeAddress) -> Result<Vec<u8>, PeerError> {
+    let mut request = vec![SOCKS_VERSION, CONNECT, 0];
+    let name = match &address.host {
+        Host::Ip(IpAddr::V4(ip)) => {
+            request.push(IPV4);
+            request.extend(ip.octets());
+            None
+        }
+        Host::Ip(IpAddr::V6(ip)) => {
+            request.push(IPV6);
+            request.extend(ip.octets());
+            None
+        }
+        Host::TorV3(key) => Some(onion_name(key)),
+        Host::Name(name) => Some(name.clone()),
+    };
+    if let Some(name) = name {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(odd("the name has no bytes or more than 255"));
+        }
+        request.extend([DOMAIN_NAME, name.len() as u8]);
+        request.extend(name.as_bytes());
+    }
+    request.extend(address.port.to_be_bytes());
+    Ok(request)
+}
+
+/// The answer, and not a byte of what comes after it.
+fn read_reply(stream: &TcpStream, deadline: &Deadline) -> Result<(), PeerError> {
+    let [version, reply, _, kind] = read_exact(stream, deadline)?;
+    if version != SOCKS_VERSION {
+        return Err(odd("its answer is not SOCKS5"));
+    }
+    if reply != 0 {
+        return Err(odd(refusal(reply)));
+    }
+    // The address that it connects from, of no use here.
+    let len = match kind {
+        IPV4 => 4,
+        IPV6 => 16,
+        DOMAIN_NAME => usize::from(read_exact::<1>(stream, deadline)?[0]),
+        _ => return Err(odd("its answer holds an address of unknown kind")),
+    };
+    for _ in 0..len + 2 {
+        read_exact::<1>(stream, deadline)?;
+    }
+    Ok(())
+}
+
+/// What a refusal means (RFC 1928, section 6).
+const fn refusal(reply: u8) -> &'static str {
+    match reply {
+        1 => "it failed",
+        2 => "its rules forbid the connection",
+        3 => "the network is unreachable",
+        4 => "the host is unreachable",
+        5 => "the connection is refused",
+        6 => "the connection took too long",
+        7 => "it cannot connect",
+        8 => "it does not know this kind of address",
+        _ => "it refuses with an unknown code",
+    }
+}
+
+fn read_exact<const N: usize>(
+    mut stream: &TcpStream,
+    deadline: &Deadline,
+) -> Result<[u8; N], PeerError> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        stream.set_read_timeout(Some(deadline.remaining()?))?;
+        match stream.read(&mut bytes[filled..]) {
+            Ok(0) => return Err(PeerError::Closed),
+            Ok(count) => filled += count,
+            // The deadline says when it was too long.
+            Err(error) if is_timeout(&error) || error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Proxies of one connection each, honest and not.
+
+use super::*;
+use crate::message::Services;
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn address(host: Host) -> NodeAddress {
+    NodeAddress { host, port: 8333, services: Services::default(), time: 0 }
+}
+
+fn read(mut stream: &TcpStream, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// A proxy that answers the greeting and the request with these bytes, one by one, then `rest`. It
+/// returns the request, without the greeting.
+fn proxy(
+    greeting: &'static [u8],
+    answer: Vec<u8>,
+    request_bytes: usize,
+) -> (SocketAddr, JoinHandle<Vec<u8>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let proxy = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        assert_eq!(read(&stream, 3), [5, 1, 0]);
+        stream.write_all(greeting).unwrap();
+        let request = read(&stream, request_bytes);
+        for byte in answer {
+            stream.write_all(&[byte]).unwrap();
+        }
+        request
+    });
+    (address, proxy)
+}
+
+#[test]
+fn a_proxy_is_told_where_to_go() {
+    let key = [3; 32];
+    let onion = onion_name(&key);
+    let name = |name: &str| [&[3, name.len() as u8], name.as_bytes()].concat();
+    for (host, told) in [
+        (Host::Ip(Ipv4Addr::new(1, 2, 3, 4).into()), vec![1, 1, 2, 3, 4]),
+        (Host::Ip(Ipv6Addr::LOCALHOST.into()), {
+            let mut told = vec![4];
+            told.extend(Ipv6Addr::LOCALHOST.octets());
+            told
+        }),
+        (Host::Name("seed.example".to_owned()), name("seed.example")),
+        (Host::TorV3(key), name(&onion)),
+    ] {
+        let expected = [&[5, 1, 0][..], &told, &8333u16.to_be_bytes()].concat();
+        for bound in [&[1, 9, 9, 9, 9][..], &[4; 17], b"\x03\x05proxy"] {
+            // What follows belongs to the peer, and nothing of it is lost.
+            let answer = [&[5, 0, 0], bound, &[0, 80], b"hello"].concat();
+            let (socket, proxy) = proxy(&[5, 0], answer, expected.len());
+            let stream = open(&address(host.clone()), Some(socket), PATIENCE).unwrap();
+            assert_eq!(proxy.join().unwrap(), expected);
+            assert_eq!(read(&stream, 5), b"hello");
+        }
+    }
+}
+
+#[test]
+fn refusals_are_told() {
+    let host = || address(Host::Ip(Ipv4Addr::new(1, 2, 3, 4).into()));
+    for (greeting, answer, says) in [
+        (&[5, 0][..], vec![5, 5, 0, 1, 0, 0, 0, 0, 0, 0], "refused"),
+        (&[5, 0], vec![5, 4, 0, 1, 0, 0, 0, 0, 0, 0], "host is unreachable"),
+        (&[5, 0], vec![5, 0xf0, 0, 1], "unknown code"),
+        (&[5, 0], vec![4, 0, 0, 1], "not SOCKS5"),
+        (&[5, 0], vec![5, 0, 0, 9], "unknown kind"),
+        (&[5, 0], vec![5, 0, 0, 1, 0], "closed the connection"),
+    ] {
+        let (socket, proxy) = proxy(greeting, answer, 10);
+        let error = open(&host(), Some(socket), PATIENCE).unwrap_err();
+        assert!(matches!(error, PeerError::Proxy { .. }), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains("1.2.3.4:8333"), "{error}");
+        proxy.join().unwrap();
+    }
+    for (greeting, says) in [(&[5, 0xff][..], "password"), (b"HT", "no SOCKS5 proxy")] {
+        let (socket, proxy) = proxy(greeting, vec![], 0);
+        let error = open(&host(), Some(socket), PATIENCE).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+        proxy.join().unwrap();
+    }
+}
+
+#[test]
+fn a_silent_proxy_does_not_hold_us() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let socket = listener.local_addr().unwrap();
+    let start = Instant::now();
+    let wait = Duration::from_millis(100);
+    let error = open(&address(Host::TorV3([0; 32])), Some(socket), wait).unwrap_err();
+    assert!(error.to_string().contains("took longer than 100ms"), "{error}");
+    assert!(start.elapsed() < PATIENCE);
+    drop(listener);
+    let error = open(&address(Host::TorV3([0; 32])), Some(socket), PATIENCE).unwrap_err();
+    assert!(matches!(error, PeerError::Proxy { .. }), "{error}");
+}
+
+#[test]
+fn names_that_fit_nobody() {
+    let socket = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    for name in [String::new(), "a".repeat(256)] {
+        let error = open(&address(Host::Name(name)), Some(socket), PATIENCE).unwrap_err();
+        assert!(error.to_string().contains("255"), "{error}");
+    }
+}
+
+#[test]
+fn tor_is_not_looked_for_elsewhere() {
+    for host in [
+        Host::TorV3([1; 32]),
+        Host::Name("abc.onion".to_owned()),
+        Host::Name("abc.ONION.".to_owned()),
+    ] {
+        let error = open(&address(host), None, PATIENCE).unwrap_err();
+        assert!(error.to_string().contains("through a proxy only"), "{error}");
+    }
+}
+
+#[test]
+fn names_are_looked_up_without_a_proxy() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let by_name = NodeAddress { port, ..address(Host::Name("localhost".to_owned())) };
+    open(&by_name, None, PATIENCE).unwrap();
+    let nobody = Host::Name("no such name".to_owned());
+    let error = open(&address(nobody), None, PATIENCE).unwrap_err();
+    assert!(matches!(error, PeerError::Connect { .. }), "{error}");
+    assert!(error.to_string().contains("no such name:8333"), "{error}");
+}
+
+#[test]
+fn addresses_read_as_users_write_them() {
+    let text = |host| address_text(&address(host));
+    assert_eq!(text(Host::Ip(Ipv4Addr::LOCALHOST.into())), "127.0.0.1:8333");
+    assert_eq!(text(Host::Ip(Ipv6Addr::LOCALHOST.into())), "[::1]:8333");
+    assert_eq!(text(Host::Name("a.b".to_owned())), "a.b:8333");
+    assert!(text(Host::TorV3([0; 32])).ends_with(".onion:8333"));
+}

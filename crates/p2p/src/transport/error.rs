@@ -1,0 +1,129 @@
+//! [`PeerError`]: why a connection did not come about or ended, and whose fault that is.
+
+use crate::message::{MessageError, Services};
+use apus_chain::Network;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What a failed connection says about the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It broke the protocol: nothing is to be had there.
+    Misbehaved,
+    /// No connection of use came about: nobody is there, or somebody who lacks what we need.
+    Unreachable,
+    /// It was there and is no more; it may well come back.
+    Gone,
+}
+
+/// Why a connection did not come about or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// No connection to the address.
+    #[error("cannot connect to {address}: {reason}")]
+    Connect {
+        /// The address as the user would write it.
+        address: String,
+        /// Why not, and what would help where something would.
+        reason: String,
+    },
+    /// The proxy does not connect us.
+    #[error("the proxy {proxy} does not connect us to {address}: {reason}")]
+    Proxy {
+        /// The proxy.
+        proxy: SocketAddr,
+        /// Where we wanted to go.
+        address: String,
+        /// What it answered, or what is wrong with the answer.
+        reason: String,
+    },
+    /// The system reports a failure of the connection.
+    #[error("the connection broke: {0}")]
+    Io(#[source] io::Error),
+    /// The peer took too long.
+    #[error("{during} took longer than {after:?}")]
+    Timeout {
+        /// What was waited for.
+        during: &'static str,
+        /// How long.
+        after: Duration,
+    },
+    /// The peer, or a [`Closer`](super::Closer), closed the connection.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// Who was to answer the encrypted transport's handshake hung up without a word, as those do
+    /// who don't know it. They may answer in plaintext.
+    #[error("the peer closed during the v2 handshake: it may know the v1 transport only")]
+    ClosedDuringV2Handshake,
+    /// Bytes that the protocol does not allow.
+    #[error("the peer broke the protocol: {what}")]
+    Protocol {
+        /// What is wrong with them.
+        what: String,
+    },
+    /// A handshake that leads to no connection.
+    #[error("no agreement with the peer: {what}")]
+    Handshake {
+        /// What stands against it.
+        what: String,
+    },
+    /// The peer is in another network.
+    #[error("the peer speaks for the network {found}, not for {wanted}")]
+    WrongNetwork {
+        /// Its network.
+        found: Network,
+        /// Ours.
+        wanted: Network,
+    },
+    /// The address leads back to this program.
+    #[error("the address leads back to ourselves")]
+    ConnectedToSelf,
+    /// The peer does not offer what is needed.
+    #[error("the peer offers services {offered:#x} and lacks some of {wanted:#x}", offered = .offered.0, wanted = .wanted.0)]
+    MissingServices {
+        /// What it offers.
+        offered: Services,
+        /// What is needed.
+        wanted: Services,
+    },
+}
+
+impl PeerError {
+    /// What this says about the peer.
+    #[must_use]
+    pub const fn kind(&self) -> Fault {
+        match self {
+            Self::Protocol { .. } | Self::Handshake { .. } | Self::WrongNetwork { .. } => {
+                Fault::Misbehaved
+            }
+            Self::Connect { .. }
+            | Self::Proxy { .. }
+            | Self::ClosedDuringV2Handshake
+            | Self::ConnectedToSelf
+            | Self::MissingServices { .. } => Fault::Unreachable,
+            Self::Io(_) | Self::Timeout { .. } | Self::Closed => Fault::Gone,
+        }
+    }
+
+    pub(crate) fn protocol(what: impl Into<String>) -> Self {
+        Self::Protocol { what: what.into() }
+    }
+}
+
+impl From<MessageError> for PeerError {
+    fn from(error: MessageError) -> Self {
+        Self::Protocol { what: error.to_string() }
+    }
+}
+
+impl From<io::Error> for PeerError {
+    /// That the peer is gone has several names.
+    fn from(error: io::Error) -> Self {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+        match error.kind() {
+            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
+}

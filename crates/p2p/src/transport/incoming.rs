@@ -1,0 +1,226 @@
+//! [`Incoming`]: bytes from a socket, for readers that never wait long.
+//!
+//! One system call takes what is there, up to 64 KiB. What is larger than that goes straight into
+//! memory of its own ([`Body`]), which grows with what arrived and not with what was announced.
+//! Each call waits for a *tick* at most and then says so, whatever the peer does.
+
+use super::PeerError;
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes taken by one call where no large message is under way.
+const BUFFER_BYTES: usize = 64 << 10;
+/// Memory for a message of which nothing arrived yet, in bytes.
+const BODY_BYTES_FIRST: usize = 256 << 10;
+/// A wait that a socket can still express; zero would be no limit at all.
+const TICK_LEAST: Duration = Duration::from_millis(1);
+/// Nobody waits longer than this; so points in time are never out of range.
+const WAIT_MAX: Duration = Duration::from_secs(86_400);
+
+/// A point in time by which something has to be done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    at: Instant,
+    after: Duration,
+    during: &'static str,
+}
+
+impl Deadline {
+    /// `after` from now; `during` is what takes too long if it passes.
+    pub(crate) fn new(after: Duration, during: &'static str) -> Self {
+        let after = after.min(WAIT_MAX);
+        Self { at: Instant::now() + after, after, during }
+    }
+
+    /// The time left, which is never zero.
+    pub(crate) fn remaining(&self) -> Result<Duration, PeerError> {
+        let left = self.at.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(PeerError::Timeout { during: self.during, after: self.after });
+        }
+        Ok(left.max(TICK_LEAST))
+    }
+}
+
+/// Whether an error of the socket only means that its time to wait is over.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Bytes from a peer that nobody has taken yet.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    stream: Arc<TcpStream>,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    received: Arc<AtomicU64>,
+}
+
+impl Incoming {
+    pub(crate) fn new(stream: Arc<TcpStream>, tick: Duration) -> Result<Self, PeerError> {
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        let incoming = Self { stream, buffer, start: 0, end: 0, received: Arc::default() };
+        incoming.set_tick(tick)?;
+        Ok(incoming)
+    }
+
+    /// How long a call waits for the first byte.
+    pub(crate) fn set_tick(&self, tick: Duration) -> Result<(), PeerError> {
+        Ok(self.stream.set_read_timeout(Some(tick.clamp(TICK_LEAST, WAIT_MAX)))?)
+    }
+
+    /// All bytes that ever came.
+    pub(crate) fn received(&self) -> &Arc<AtomicU64> {
+        &self.received
+    }
+
+    /// Whether nothing ever came.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.received.load(Ordering::Relaxed) == 0
+    }
+
+    /// What is here and not yet taken.
+    pub(crate) fn available(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Takes `count` of the bytes that are here.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start += count;
+        debug_assert!(self.start <= self.end, "more was taken than there was");
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Takes the first `N` bytes if as many are here.
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let bytes = *self.available().first_chunk()?;
+        self.consume(N);
+        Some(bytes)
+    }
+
+    /// Waits for more bytes; false if none came within the tick.
+    pub(crate) fn wait(&mut self) -> Result<bool, PeerError> {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let count = receive(&self.stream, &self.received, &mut self.buffer[self.end..])?;
+        self.end += count;
+        Ok(count > 0)
+    }
+
+    /// Waits for more bytes until the deadline.
+    pub(crate) fn wait_until(&mut self, deadline: &Deadline) -> Result<(), PeerError> {
+        loop {
+            deadline.remaining()?;
+            if self.wait()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes `N` bytes as soon as they are here.
+    pub(crate) fn take_until<const N: usize>(
+        &mut self,
+        deadline: &Deadline,
+    ) -> Result<[u8; N], PeerError> {
+        const { assert!(N <= BUFFER_BYTES) };
+        loop {
+            if let Some(bytes) = self.take() {
+                return Ok(bytes);
+            }
+            self.wait_until(deadline)?;
+        }
+    }
+}
+
+/// One system call; 0 if nothing came within the tick.
+fn receive(stream: &TcpStream, received: &AtomicU64, into: &mut [u8]) -> Result<usize, PeerError> {
+    debug_assert!(!into.is_empty(), "no room to read into");
+    match (&*stream).read(into) {
+        Ok(0) => Err(PeerError::Closed),
+        Ok(count) => {
+            received.fetch_add(count as u64, Ordering::Relaxed);
+            Ok(count)
+        }
+        Err(error) if is_timeout(&error) || error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A run of bytes of known length on its way.
+#[derive(Debug)]
+pub(crate) struct Body {
+    /// What arrived, then zeros.
+    bytes: Vec<u8>,
+    arrived: usize,
+    total: usize,
+}
+
+impl Body {
+    pub(crate) const fn new(total: usize) -> Self {
+        Self { bytes: Vec::new(), arrived: 0, total }
+    }
+
+    /// Takes what is here; true when that was all.
+    pub(crate) fn take_from(&mut self, incoming: &mut Incoming) -> bool {
+        let here = incoming.available();
+        let here = &here[..here.len().min(self.total - self.arrived)];
+        while self.bytes.len() < self.arrived + here.len() {
+            self.grow();
+        }
+        self.bytes[self.arrived..][..here.len()].copy_from_slice(here);
+        self.arrived += here.len();
+        let count = here.len();
+        incoming.consume(count);
+        self.arrived == self.total
+    }
+
+    /// Waits for more; false if nothing came within the tick.
+    pub(crate) fn wait(&mut self, incoming: &mut Incoming) -> Result<bool, PeerError> {
+        if self.total - self.arrived < BUFFER_BYTES || !incoming.available().is_empty() {
+            return incoming.wait();
+        }
+        if self.bytes.len() == self.arrived {
+            self.grow();
+        }
+        let room = &mut self.bytes[self.arrived..];
+        let count = receive(&incoming.stream, &incoming.received, room)?;
+        self.arrived += count;
+        Ok(count > 0)
+    }
+
+    /// Room for three times what arrived already, so that what is taken on a mere promise is
+    /// bounded.
+    fn grow(&mut self) {
+        let more = (3 * self.bytes.len()).max(BODY_BYTES_FIRST);
+        let more = more.min(self.total - self.bytes.len());
+        self.bytes.reserve_exact(more);
+        self.bytes.resize(self.bytes.len() + more, 0);
+    }
+
+    /// The bytes, of which there are `total` by now.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        debug_assert_eq!(self.bytes.len(), self.total);
+        self.bytes
+    }
+
+    /// All of it, as soon as it is here.
+    pub(crate) fn read_until(
+        mut self,
+        incoming: &mut Incoming,
+        deadline: &Deadline,
+    ) -> Result<Vec<u8>, PeerError> {
+        while !self.take_from(incoming) {
+            deadline.remaining()?;
+            self.wait(incoming)?;
+        }
+        Ok(self.into_bytes())
+    }
+}

@@ -1,0 +1,99 @@
+//! [`RawPeer`]: a peer in plaintext that sends whatever a test wants.
+
+use super::super::incoming::Deadline;
+use super::super::v1::{self, HEADER_BYTES, V1Reader};
+use super::{NETWORK, PATIENCE};
+use crate::addresses::NodeAddress;
+use crate::message::{Message, Services, Version, decode, encode};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+/// An address on this machine.
+pub(super) fn local(port: u16) -> NodeAddress {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()
+}
+
+/// Who listens, and where.
+pub(super) fn listener() -> (TcpListener, NodeAddress) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap().into();
+    (listener, address)
+}
+
+/// A `version` that nobody minds.
+pub(super) fn version() -> Version {
+    Version {
+        protocol: 70_015,
+        services: Services(0),
+        time: 0,
+        nonce: 1,
+        user_agent: "/raw/".to_owned(),
+        start_height: 3,
+        relay: true,
+    }
+}
+
+/// A message in plaintext.
+pub(super) fn framed(message: &Message) -> Vec<u8> {
+    let (command, payload) = encode(message, true);
+    [&v1::header(NETWORK, command, &payload), &payload[..]].concat()
+}
+
+pub(super) struct RawPeer(pub(super) TcpStream);
+
+impl RawPeer {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self(stream)
+    }
+
+    pub(super) fn accept(listener: &TcpListener) -> Self {
+        Self::new(listener.accept().unwrap().0)
+    }
+
+    pub(super) fn send_bytes(&mut self, bytes: &[u8]) {
+        // Whoever has seen enough closes; that is the test's to find.
+        let _ = self.0.write_all(bytes);
+    }
+
+    pub(super) fn send(&mut self, message: &Message) {
+        self.send_bytes(&framed(message));
+    }
+
+    pub(super) fn read_bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// The next message.
+    pub(super) fn next(&mut self) -> Message {
+        let mut reader = V1Reader::new(NETWORK);
+        let header = self.read_bytes(HEADER_BYTES);
+        let len = reader.header(header.first_chunk().unwrap()).unwrap();
+        let (command, payload) = reader.payload(self.read_bytes(len)).unwrap();
+        decode(command, payload).unwrap()
+    }
+
+    /// Shakes hands as one who was connected to.
+    pub(super) fn shake_as_responder(&mut self) {
+        assert!(matches!(self.next(), Message::Version(_)));
+        self.send(&Message::Version(version()));
+        self.send(&Message::Verack);
+        assert_eq!(self.next(), Message::Verack);
+    }
+
+    /// Whether the other side hung up.
+    pub(super) fn is_closed(&mut self) -> bool {
+        let deadline = Deadline::new(PATIENCE, "closing");
+        while deadline.remaining().is_ok() {
+            match self.0.read(&mut [0; 4096]) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return !super::super::incoming::is_timeout(&error),
+            }
+        }
+        false
+    }
+}

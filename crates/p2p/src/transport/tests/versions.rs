@@ -1,0 +1,126 @@
+//! Peers that shake hands in their own way.
+
+use super::raw::version;
+use super::*;
+use crate::message::Version;
+
+/// What comes of connecting to a peer that answers our `version` with these.
+fn answered(dial: &Dial, answers: Vec<Message>) -> Made {
+    let (listener, address) = listener();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut raw = RawPeer::accept(&listener);
+            answers.iter().for_each(|answer| raw.send(answer));
+            raw.is_closed();
+        });
+        let made = connect(&address, dial);
+        // Who closes lets the other thread end.
+        if let Ok(made) = &made {
+            made.closer().close();
+        }
+        made
+    })
+}
+
+fn v1() -> Dial {
+    dial(TransportChoice::V1)
+}
+
+fn says(version: Version) -> Message {
+    Message::Version(version)
+}
+
+#[test]
+fn what_does_not_belong_is_ignored() {
+    let ping = || Message::Ping(1);
+    let other = Version { start_height: 99, ..version() };
+    let made = answered(
+        &v1(),
+        vec![
+            ping(),
+            Message::Verack,
+            Message::SendAddrV2,
+            says(version()),
+            Message::WtxidRelay,
+            says(other),
+            Message::Block(vec![1; 1_000]),
+            Message::Verack,
+        ],
+    );
+    let peer = made.unwrap().peer;
+    // The first `version` counts, and `sendaddrv2` only after it.
+    assert_eq!(peer.version, version());
+    assert!(!peer.wants_addrv2);
+    let made = answered(&v1(), vec![says(version()), Message::SendAddrV2, Message::Verack]);
+    assert!(made.unwrap().peer.wants_addrv2);
+}
+
+#[test]
+fn too_much_that_does_not_belong_is_too_much() {
+    let flood = |count| {
+        let mut messages = vec![Message::Ping(1); count];
+        messages.extend([says(version()), Message::Verack]);
+        messages
+    };
+    assert!(answered(&v1(), flood(100)).is_ok());
+    let error = answered(&v1(), flood(101)).unwrap_err();
+    assert!(matches!(error, PeerError::Handshake { .. }), "{error}");
+}
+
+#[test]
+fn half_a_handshake_is_none() {
+    let hasty = hasty(TransportChoice::V1);
+    for answers in [
+        vec![],
+        vec![Message::Verack],
+        vec![says(version())],
+        vec![Message::Verack, says(version())],
+        vec![says(version()), says(version())],
+    ] {
+        let error = answered(&hasty, answers).unwrap_err();
+        assert!(matches!(error, PeerError::Timeout { .. }), "{error}");
+    }
+}
+
+#[test]
+fn peers_older_than_core_takes_are_refused() {
+    let with =
+        |protocol| answered(&v1(), vec![says(Version { protocol, ..version() }), Message::Verack]);
+    assert!(with(31_800).is_ok());
+    assert!(with(70_017).is_ok());
+    for protocol in [0, 31_799, u32::MAX] {
+        let error = with(protocol).unwrap_err();
+        assert!(matches!(error, PeerError::Handshake { .. }), "{error}");
+        assert_eq!(error.kind(), Fault::Misbehaved);
+    }
+}
+
+#[test]
+fn we_know_ourselves() {
+    let ourselves = dial(TransportChoice::Auto);
+    let (left, right) = meet(&ourselves, &ourselves);
+    let error = right.unwrap_err();
+    assert!(matches!(error, PeerError::ConnectedToSelf), "{error}");
+    assert_eq!(error.kind(), Fault::Unreachable);
+    assert!(left.is_err());
+    let mirror = Version { nonce: ourselves.our_nonce, ..version() };
+    let plain = Dial { transport: TransportChoice::V1, ..ourselves };
+    assert!(matches!(answered(&plain, vec![says(mirror)]), Err(PeerError::ConnectedToSelf)));
+}
+
+#[test]
+fn who_lacks_what_we_need_is_of_no_use() {
+    let full = Services::NETWORK.with(Services::WITNESS);
+    let with = |services, required_services| {
+        let dial = Dial { required_services, ..v1() };
+        answered(&dial, vec![says(Version { services, ..version() }), Message::Verack])
+    };
+    assert!(with(full, full).is_ok());
+    assert!(with(full.with(Services::P2P_V2), full).is_ok());
+    let error = with(Services::NETWORK.with(Services::NETWORK_LIMITED), full).unwrap_err();
+    assert!(matches!(error, PeerError::MissingServices { .. }), "{error}");
+    assert_eq!(error.kind(), Fault::Unreachable);
+    // Who comes to us need not offer anything.
+    let picky = Dial { required_services: full, ..v1() };
+    assert!(meet(&v1(), &picky).1.is_ok());
+}
