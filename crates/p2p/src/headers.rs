@@ -17,8 +17,8 @@
 //! was recent from the start, all others are asked for what they have beyond it, so that of all
 //! their chains the one with the most work wins. A peer that has a lot more gets the run.
 //!
-//! What it does not do: talk to peers, keep headers on a disk, or
-//! know which blocks are valid.
+//! What it does not do: talk to peers, keep headers on a disk ([`store`] has the format for that),
+//! or know which blocks are valid.
 
 mod answer;
 mod best_chain;
@@ -26,6 +26,7 @@ mod candidate;
 mod difficulty;
 mod error;
 mod schedule;
+pub mod store;
 mod stretch;
 
 pub use error::{DisconnectReason, Misbehaviour};

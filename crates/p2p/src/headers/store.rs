@@ -1,0 +1,270 @@
+//! Headers on a disk: frames of raw headers, each with its checksum, in one file.
+//!
+//! The format is in `docs/formats/headers.md`. This encodes and decodes it, nothing more: files are
+//! somebody else's, and so is the check of what the headers say. A frame that is cut short or
+//! rotten, and all that follows it, counts as absent; what came before is given.
+
+use apus_chain::{Header, Network};
+use apus_hash::sha256;
+use std::io::{self, Read, Write};
+
+/// First bytes of the file.
+const MAGIC: [u8; 8] = *b"APUSHDRS";
+
+/// The only version there is.
+const VERSION: u32 = 1;
+
+/// Bytes before the first frame.
+pub const HEAD_BYTES: usize = 16;
+
+/// Most headers of a frame: 160 KB.
+pub const FRAME_HEADERS_MAX: usize = 2000;
+
+/// Bytes of a checksum.
+const CHECKSUM_BYTES: usize = 32;
+
+/// Why a file of headers cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It does not begin as such a file does.
+    #[error(
+        "the file of headers begins with none of its kind's first bytes; remove it, and the \
+         headers are downloaded again"
+    )]
+    NotHeaders,
+    /// Another version.
+    #[error(
+        "the file of headers has version {found}, this program reads version {VERSION}; remove it, \
+         and the headers are downloaded again"
+    )]
+    Version {
+        /// The version.
+        found: u32,
+    },
+    /// Another network.
+    #[error(
+        "the file of headers belongs to the chain with the magic {}, not to {network}; use another \
+         folder for each chain", hex(.found)
+    )]
+    OtherNetwork {
+        /// Its magic.
+        found: [u8; 4],
+        /// The network that was asked for.
+        network: Network,
+    },
+    /// It could not be read.
+    #[error("cannot read the file of headers: {0}")]
+    Read(#[from] io::Error),
+}
+
+fn hex(bytes: &[u8; 4]) -> String {
+    format!("{:08x}", u32::from_be_bytes(*bytes))
+}
+
+/// Writes what stands before the first frame.
+pub fn write_head(out: &mut dyn Write, network: Network) -> io::Result<()> {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    head[12..].copy_from_slice(&network.magic());
+    out.write_all(&head)
+}
+
+/// Writes headers as frames: one write each. Writes nothing where there are none.
+pub fn write_frames(out: &mut dyn Write, headers: &[[u8; Header::SIZE]]) -> io::Result<()> {
+    for headers in headers.chunks(FRAME_HEADERS_MAX) {
+        let bytes = headers.as_flattened();
+        let mut frame = Vec::with_capacity(4 + bytes.len() + CHECKSUM_BYTES);
+        frame.extend_from_slice(&(headers.len() as u32).to_le_bytes());
+        frame.extend_from_slice(bytes);
+        frame.extend_from_slice(&sha256(&frame));
+        out.write_all(&frame)?;
+    }
+    Ok(())
+}
+
+/// Reads frames one after the other, up to the first that is not whole.
+pub struct Reader<'a> {
+    input: &'a mut dyn Read,
+    good_bytes: u64,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Reader<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("good_bytes", &self.good_bytes).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// Reads what stands before the first frame; none where even that is cut short, as after a crash
+    /// while the file was begun.
+    pub fn open(input: &'a mut dyn Read, network: Network) -> Result<Option<Self>, StoreError> {
+        let mut head = [0; HEAD_BYTES];
+        let count = read_up_to(input, &mut head)?;
+        let prefix = count.min(MAGIC.len());
+        if head[..prefix] != MAGIC[..prefix] {
+            return Err(StoreError::NotHeaders);
+        }
+        if count < HEAD_BYTES {
+            return Ok(None);
+        }
+        let [.., v0, v1, v2, v3, m0, m1, m2, m3] = head;
+        let (version, magic) = (u32::from_le_bytes([v0, v1, v2, v3]), [m0, m1, m2, m3]);
+        if version != VERSION {
+            return Err(StoreError::Version { found: version });
+        }
+        if magic != network.magic() {
+            return Err(StoreError::OtherNetwork { found: magic, network });
+        }
+        Ok(Some(Self { input, good_bytes: HEAD_BYTES as u64, ended: false }))
+    }
+
+    /// The headers of the next frame; none at the end of the file or of what is good of it.
+    pub fn next_frame(&mut self) -> Result<Option<Vec<[u8; Header::SIZE]>>, StoreError> {
+        if self.ended {
+            return Ok(None);
+        }
+        self.ended = true;
+        let mut count = [0; 4];
+        if read_up_to(self.input, &mut count)? < count.len() {
+            return Ok(None);
+        }
+        let headers = u32::from_le_bytes(count) as usize;
+        if !(1..=FRAME_HEADERS_MAX).contains(&headers) {
+            return Ok(None);
+        }
+        let mut frame = vec![0; count.len() + headers * Header::SIZE + CHECKSUM_BYTES];
+        frame[..count.len()].copy_from_slice(&count);
+        let rest = frame.len() - count.len();
+        if read_up_to(self.input, &mut frame[count.len()..])? < rest {
+            return Ok(None);
+        }
+        let (body, checksum) = frame.split_at(frame.len() - CHECKSUM_BYTES);
+        if sha256(body) != *checksum {
+            return Ok(None);
+        }
+        self.good_bytes += frame.len() as u64;
+        self.ended = false;
+        let (headers, _) = body[count.len()..].as_chunks();
+        Ok(Some(headers.to_vec()))
+    }
+
+    /// Length of the file up to the end of the last whole frame: where to cut it before more are
+    /// appended.
+    pub const fn good_bytes(&self) -> u64 {
+        self.good_bytes
+    }
+}
+
+/// Fills `buffer` as far as the input goes: how many bytes it had.
+fn read_up_to(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while count < buffer.len() {
+        match input.read(&mut buffer[count..]) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(bytes: &[u8], network: Network) -> Result<(Vec<[u8; 80]>, u64), StoreError> {
+        let mut input = bytes;
+        let Some(mut reader) = Reader::open(&mut input, network)? else {
+            return Ok((vec![], 0));
+        };
+        let mut headers = Vec::new();
+        while let Some(frame) = reader.next_frame()? {
+            headers.extend(frame);
+        }
+        assert!(reader.next_frame()?.is_none(), "the end stays the end");
+        Ok((headers, reader.good_bytes()))
+    }
+
+    fn file(frames: &[usize]) -> (Vec<u8>, Vec<[u8; 80]>) {
+        let (mut bytes, mut all) = (Vec::new(), Vec::new());
+        write_head(&mut bytes, Network::Main).unwrap();
+        for (number, &count) in frames.iter().enumerate() {
+            let headers: Vec<_> = (0..count).map(|i| [(7 * i + number) as u8; 80]).collect();
+            write_frames(&mut bytes, &headers).unwrap();
+            all.extend(headers);
+        }
+        (bytes, all)
+    }
+
+    #[test]
+    fn the_first_bytes_are_as_the_page_says() {
+        let (bytes, _) = file(&[1]);
+        assert_eq!(bytes[..20], *b"APUSHDRS\x01\0\0\0\xf9\xbe\xb4\xd9\x01\0\0\0");
+        assert_eq!(bytes.len(), 16 + 4 + 80 + 32);
+        assert_eq!(bytes[100..], sha256(&bytes[16..100]));
+    }
+
+    #[test]
+    fn another_kind_of_file_is_refused() {
+        let (bytes, headers) = file(&[3, 2500]);
+        assert_eq!(read(&bytes, Network::Main).unwrap(), (headers, bytes.len() as u64));
+        let error = read(&bytes, Network::Signet).unwrap_err();
+        assert!(error.to_string().contains("f9beb4d9, not to signet"), "{error}");
+        let mut newer = bytes.clone();
+        newer[8] = 2;
+        let error = read(&newer, Network::Main).unwrap_err();
+        assert!(matches!(error, StoreError::Version { found: 2 }), "{error}");
+        let error = read(b"APUSPLAN", Network::Main).unwrap_err();
+        assert!(matches!(error, StoreError::NotHeaders), "{error}");
+        assert_eq!(read(&bytes[..9], Network::Main).unwrap(), (vec![], 0));
+    }
+
+    #[test]
+    fn a_count_that_cannot_be_takes_no_memory() {
+        for count in [0, FRAME_HEADERS_MAX as u32 + 1, u32::MAX] {
+            let (mut bytes, headers) = file(&[5]);
+            let good = bytes.len() as u64;
+            bytes.extend(count.to_le_bytes());
+            bytes.extend([0; 200]);
+            assert_eq!(read(&bytes, Network::Main).unwrap(), (headers, good));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(frames in proptest::collection::vec(0usize..2100, 0..4)) {
+            let (bytes, headers) = file(&frames);
+            prop_assert_eq!(read(&bytes, Network::Main).unwrap(), (headers, bytes.len() as u64));
+        }
+
+        /// Cut or altered anywhere, the whole frames before that are read, and no others.
+        #[test]
+        fn a_damaged_tail_costs_itself_only(at in 16usize..1600, flip in 0u8..=255) {
+            let (mut bytes, headers) = file(&[2, 7, 1, 4]);
+            let at = at.min(bytes.len() - 1);
+            let ends = [16, 212, 808, 924, 1280];
+            prop_assert_eq!(bytes.len(), ends[4]);
+            let whole = ends.iter().take_while(|&&end| end <= at).count() - 1;
+            let count = [0, 2, 9, 10, 14][whole];
+            if flip == 0 {
+                bytes.truncate(at);
+            } else {
+                bytes[at] ^= flip;
+            }
+            let expected = (headers[..count].to_vec(), ends[whole] as u64);
+            prop_assert_eq!(read(&bytes, Network::Main).unwrap(), expected);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _ = read(&bytes, Network::Main);
+            let (mut file, _) = file(&[1]);
+            file.extend(bytes);
+            read(&file, Network::Main).unwrap();
+        }
+    }
+}
