@@ -1,6 +1,15 @@
 //! Addresses of nodes: where they come from, which to try next, and what is remembered of them.
+//!
+//! Without sockets and clock, but for [`resolve_seeds`], which asks the resolver of the system.
+
+mod parse;
+mod seeds;
+
+pub use parse::{ParseAddressError, parse_address};
+pub use seeds::{default_port, dns_seeds, resolve_seeds, seeds_by_name};
 
 use crate::message::Services;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 /// Where a node is.
@@ -35,5 +44,26 @@ impl From<SocketAddr> for NodeAddress {
             services: Services::default(),
             time: 0,
         }
+    }
+}
+
+impl fmt::Display for Host {
+    /// IPv6 in brackets, a Tor service by its key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(IpAddr::V4(ip)) => ip.fmt(f),
+            Self::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
+            Self::TorV3(key) => {
+                f.write_str("tor:")?;
+                key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Display for NodeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
     }
 }
