@@ -2,9 +2,14 @@
 //!
 //! Without sockets and clock, but for [`resolve_seeds`], which asks the resolver of the system.
 
+mod book;
+mod file;
+mod group;
 mod parse;
 mod seeds;
 
+pub use book::{AddressBook, Reach};
+pub use file::{AddressFileError, FILE_BYTES_MAX, Restored};
 pub use parse::{ParseAddressError, parse_address};
 pub use seeds::{default_port, dns_seeds, resolve_seeds, seeds_by_name};
 
