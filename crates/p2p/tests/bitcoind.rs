@@ -76,6 +76,8 @@ fn headers_and_blocks(node: &Bitcoind, connection: &mut Connection) {
 fn a_node_that_knows_encryption() {
     let node = Bitcoind::start(&["-v2transport=1"]);
     node.mine(BLOCKS);
+    // The part of the node that talks to peers hears of a new tip a little later.
+    node.call("syncwithvalidationinterfacequeue", &[]);
     for (choice, transport) in [
         (TransportChoice::Auto, Transport::V2),
         (TransportChoice::V2, Transport::V2),
@@ -124,7 +126,7 @@ fn a_node_of_another_network_is_no_peer() {
     let node = Bitcoind::start(&[]);
     let other = |choice| Dial {
         network: Network::Signet,
-        handshake_timeout: Duration::from_secs(5),
+        handshake_timeout: Duration::from_secs(2),
         ..dial(choice)
     };
     // It hangs up on another magic, and as it waits for the end of garbage under other keys.

@@ -184,6 +184,7 @@ impl Body {
 
     /// Waits for more; false if nothing came within the tick.
     pub(crate) fn wait(&mut self, incoming: &mut Incoming) -> Result<bool, PeerError> {
+        // What is in the buffer stands before what the socket has.
         if self.total - self.arrived < BUFFER_BYTES || !incoming.available().is_empty() {
             return incoming.wait();
         }
@@ -222,5 +223,62 @@ impl Body {
             self.wait(incoming)?;
         }
         Ok(self.into_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Both ends of a connection.
+    fn ends() -> (TcpStream, Incoming) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let receiver = Arc::new(listener.accept().unwrap().0);
+        (sender, Incoming::new(receiver, Duration::from_millis(20)).unwrap())
+    }
+
+    #[test]
+    fn memory_grows_with_what_arrived() {
+        const TOTAL: usize = 4_000_000;
+        let (mut sender, mut incoming) = ends();
+        let mut body = Body::new(TOTAL);
+        assert!(!body.take_from(&mut incoming));
+        assert!(!body.wait(&mut incoming).unwrap());
+        assert!(body.bytes.capacity() <= BODY_BYTES_FIRST, "{} bytes", body.bytes.capacity());
+        let mut sent = 0;
+        for step in [1, 100_000, 200_000, 1_000_000, TOTAL - 1_300_001] {
+            let bytes: Vec<u8> = (sent..sent + step).map(|at| (at % 251) as u8).collect();
+            let sending = std::thread::spawn(move || {
+                sender.write_all(&bytes).unwrap();
+                sender
+            });
+            sent += step;
+            let deadline = Deadline::new(PATIENCE, "the test");
+            while body.arrived < sent {
+                deadline.remaining().unwrap();
+                body.wait(&mut incoming).unwrap();
+                body.take_from(&mut incoming);
+                let most = BODY_BYTES_FIRST.max(4 * body.arrived).min(TOTAL);
+                assert!(body.bytes.capacity() <= most, "after {} bytes", body.arrived);
+            }
+            sender = sending.join().unwrap();
+        }
+        assert!(body.take_from(&mut incoming));
+        let expected: Vec<u8> = (0..TOTAL).map(|at| (at % 251) as u8).collect();
+        assert!(body.into_bytes() == expected);
+        assert_eq!(incoming.received().load(Ordering::Relaxed), TOTAL as u64);
+    }
+
+    #[test]
+    fn a_deadline_passes_and_none_is_too_far() {
+        let deadline = Deadline::new(Duration::ZERO, "nothing");
+        let error = deadline.remaining().unwrap_err();
+        assert_eq!(error.to_string(), "nothing took longer than 0ns");
+        assert!(Deadline::new(Duration::MAX, "everything").remaining().is_ok());
     }
 }

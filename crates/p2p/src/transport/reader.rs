@@ -28,11 +28,13 @@ pub struct MessageReader {
     /// The message under way, once its length is known.
     body: Option<Body>,
     tick: Duration,
+    /// Whether an error was told: nothing that comes after it can be trusted.
+    over: bool,
 }
 
 impl MessageReader {
     pub(crate) const fn new(incoming: Incoming, decoder: Decoder, tick: Duration) -> Self {
-        Self { incoming, decoder, body: None, tick }
+        Self { incoming, decoder, body: None, tick, over: false }
     }
 
     /// Sets how long [`MessageReader::read`] waits, from a millisecond to a day.
@@ -62,13 +64,22 @@ impl MessageReader {
     /// # Errors
     /// When the connection is over or the peer broke the protocol. Nothing can be read after that.
     pub fn read(&mut self) -> Result<Option<Message>, PeerError> {
+        if self.over {
+            return Err(PeerError::Closed);
+        }
+        let result = self.read_for_a_tick();
+        self.over = result.is_err();
+        result
+    }
+
+    fn read_for_a_tick(&mut self) -> Result<Option<Message>, PeerError> {
         let start = Instant::now();
-        let mut over = false;
+        let mut late = false;
         loop {
             if let Some((command, payload)) = self.take_message()? {
                 return Ok(Some(decode(command, payload)?));
             }
-            if over {
+            if late {
                 return Ok(None);
             }
             let more = match &mut self.body {
@@ -76,7 +87,7 @@ impl MessageReader {
                 None => self.incoming.wait()?,
             };
             // A peer that sends a byte now and then must not hold us here.
-            over = !more || start.elapsed() >= self.tick;
+            late = !more || start.elapsed() >= self.tick;
         }
     }
 

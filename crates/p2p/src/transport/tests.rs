@@ -24,7 +24,7 @@ fn dial(transport: TransportChoice) -> Dial {
 
 /// A dialler that loses patience soon.
 fn hasty(transport: TransportChoice) -> Dial {
-    Dial { handshake_timeout: Duration::from_millis(300), ..dial(transport) }
+    Dial { handshake_timeout: Duration::from_millis(150), ..dial(transport) }
 }
 
 type Made = Result<Connection, PeerError>;
@@ -35,6 +35,15 @@ fn meet(left: &Dial, right: &Dial) -> (Made, Made) {
     thread::scope(|scope| {
         let accepted = scope.spawn(move || accept(listener.accept().unwrap().0, right));
         (connect(&address, left), accepted.join().unwrap())
+    })
+}
+
+/// What comes of accepting a peer that does this, and what that leaves.
+fn accepting<T: Send>(dial: &Dial, act: impl FnOnce(RawPeer) -> T + Send) -> (Made, T) {
+    let (listener, address) = listener();
+    thread::scope(|scope| {
+        let peer = scope.spawn(move || act(RawPeer::connect(&address)));
+        (accept(listener.accept().unwrap().0, dial), peer.join().unwrap())
     })
 }
 

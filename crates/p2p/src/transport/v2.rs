@@ -61,6 +61,9 @@ impl V2Reader {
     }
 }
 
+/// Memory that is kept from message to message, in bytes.
+const SCRATCH_BYTES_MAX: usize = 256 << 10;
+
 /// Turns messages into packets.
 pub(crate) struct V2Writer {
     cipher: OutboundCipher,
@@ -79,6 +82,14 @@ impl V2Writer {
             .encrypt(&self.contents, &mut self.packet, PacketType::Genuine, None)
             .map_err(broken)?;
         Ok(&self.packet)
+    }
+
+    /// Gives back the memory of a large packet: many peers may ask for a block now and then.
+    pub(crate) fn sent(&mut self) {
+        for scratch in [&mut self.contents, &mut self.packet] {
+            scratch.truncate(SCRATCH_BYTES_MAX);
+            scratch.shrink_to(SCRATCH_BYTES_MAX);
+        }
     }
 }
 

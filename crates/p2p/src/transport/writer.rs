@@ -89,7 +89,9 @@ impl MessageWriter {
             }
             Encoder::V2(encoder) => {
                 let packet = encoder.packet(command, payload)?;
-                send(&self.stream, &mut [IoSlice::new(packet)], &deadline)
+                send(&self.stream, &mut [IoSlice::new(packet)], &deadline)?;
+                encoder.sent();
+                Ok(())
             }
         }
     }

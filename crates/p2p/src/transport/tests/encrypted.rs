@@ -63,26 +63,13 @@ impl Encrypted {
     }
 }
 
-/// What comes of accepting an encrypted peer that does this, and what that leaves.
-fn accepting<T: Send>(dial: &Dial, act: impl FnOnce(RawPeer) -> T + Send) -> (Made, T) {
-    let (listener, address) = listener();
-    let crate::addresses::Host::Ip(ip) = address.host else { panic!() };
-    thread::scope(|scope| {
-        let peer =
-            scope.spawn(move || act(RawPeer::new(TcpStream::connect((ip, address.port)).unwrap())));
-        (accept(listener.accept().unwrap().0, dial), peer.join().unwrap())
-    })
-}
-
 /// A connection to an encrypted peer that goes on to do this, and its next message.
 fn after_handshake(
     act: impl FnOnce(&mut Encrypted) + Send + 'static,
 ) -> Result<Message, PeerError> {
     let (listener, address) = listener();
-    let crate::addresses::Host::Ip(ip) = address.host else { panic!() };
     let peer = thread::spawn(move || {
-        let raw = RawPeer::new(TcpStream::connect((ip, address.port)).unwrap());
-        let mut peer = Encrypted::connect(raw, b"", &[]);
+        let mut peer = Encrypted::connect(RawPeer::connect(&address), b"", &[]);
         peer.shake();
         act(&mut peer);
         peer

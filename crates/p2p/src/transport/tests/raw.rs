@@ -3,7 +3,7 @@
 use super::super::incoming::Deadline;
 use super::super::v1::{self, HEADER_BYTES, V1Reader};
 use super::{NETWORK, PATIENCE};
-use crate::addresses::NodeAddress;
+use crate::addresses::{Host, NodeAddress};
 use crate::message::{Message, Services, Version, decode, encode};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -42,10 +42,15 @@ pub(super) fn framed(message: &Message) -> Vec<u8> {
 pub(super) struct RawPeer(pub(super) TcpStream);
 
 impl RawPeer {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    fn new(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(stream)
+    }
+
+    pub(super) fn connect(address: &NodeAddress) -> Self {
+        let Host::Ip(ip) = address.host else { panic!("{address:?}") };
+        Self::new(TcpStream::connect((ip, address.port)).unwrap())
     }
 
     pub(super) fn accept(listener: &TcpListener) -> Self {
