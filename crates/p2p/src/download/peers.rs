@@ -141,7 +141,7 @@ impl Peer {
         if self.services.has(Services::NETWORK) {
             return Some((0, common));
         }
-        let low = (best + 1).saturating_sub(LIMITED_BLOCKS);
+        let low = best.saturating_add(1).saturating_sub(LIMITED_BLOCKS);
         (self.services.has(Services::NETWORK_LIMITED) && low <= common).then_some((low, common))
     }
 

@@ -64,6 +64,21 @@ fn far_peers_are_used_in_full() {
 }
 
 #[test]
+fn a_consumer_that_needs_order_hardly_waits_for_slow_peers() {
+    let mut nodes = vec![Node::steady(20.0, 25); 8];
+    nodes.extend([Node::steady(0.5, 25), Node::steady(2.0, 100)]);
+    let options = Options::default();
+    let consumer = Consumer { in_order: true, segment: 64, segments: 4, rate: f64::INFINITY };
+    let rate: f64 = nodes.iter().map(|node| node.rate).sum();
+    let sizes = sizes(7, 1_500, 500_000, 1_500_000);
+    let mut simulation = Simulation::new(1, options, sizes, f64::INFINITY, nodes, consumer);
+    let ideal = simulation.bytes() as f64 / rate;
+    let took = simulation.run(1_000_000) as f64;
+    println!("{:.4} {:?}", ideal / took, simulation.download.totals);
+    assert!(ideal / took > 0.9, "{took} ms of {ideal} ms");
+}
+
+#[test]
 fn a_drip_holds_nothing_up() {
     let honest = vec![Node::steady(20.0, 25); 6];
     let mut nodes = vec![Node::steady(0.02, 25); 2];
@@ -130,14 +145,149 @@ fn world(seed: u64) -> (Simulation, u64) {
     (simulation, most as u64)
 }
 
+/// Runs seed after seed; a failure names its own, which the variable then picks.
+fn seeds(count: u64, run: impl Fn(u64)) {
+    let only = std::env::var("DOWNLOAD_SEED").ok().map(|seed| seed.parse().unwrap());
+    for seed in only.map_or(0..count, |seed: u64| seed..seed + 1) {
+        println!("DOWNLOAD_SEED={seed}");
+        run(seed);
+    }
+}
+
 #[test]
 fn every_wanted_block_is_consumed_once_in_any_world_with_an_honest_peer() {
-    let only = std::env::var("DOWNLOAD_SEED").ok().map(|seed| seed.parse().unwrap());
-    for seed in only.map_or(0..400, |seed: u64| seed..seed + 1) {
-        println!("seed {seed}");
+    seeds(400, |seed| {
         let (mut simulation, most) = world(seed);
         simulation.run(most);
         let status = simulation.download.status(simulation.now);
         assert_eq!((status.awaited, status.unconsumed, status.unconsumed_bytes), (0, 0, 0));
+    });
+}
+
+#[test]
+fn honest_peers_are_used_in_full_whatever_the_others_do() {
+    seeds(40, |seed| {
+        let mut rng = Rng::new(seed);
+        let mbit = |rng: &mut Rng| [8.0, 20.0, 100.0][rng.index(3)];
+        let honest: Vec<_> = (0..rng.between(2, 6))
+            .map(|_| Node::steady(mbit(&mut rng), rng.between(1, 150)))
+            .collect();
+        let mut nodes = honest.clone();
+        nodes.extend((0..rng.below(4)).map(|_| random_node(&mut rng, 1_000)));
+        let options = Options { bytes_max: 1 << 30, ..Options::default() };
+        let rate: f64 = honest.iter().map(|node| node.rate).sum();
+        let (low, high) = [(20_000, 60_000), (500_000, 1_500_000)][rng.index(2)];
+        // A minute's worth.
+        let count = (60_000.0 * rate / (low + high) as f64 * 2.0) as usize;
+        let sizes = sizes(seed, count, low, high);
+        let mut simulation =
+            Simulation::new(seed, options, sizes, f64::INFINITY, nodes, EVERYTHING);
+        let ideal = simulation.bytes() as f64 / rate;
+        let took = simulation.run(10 * ideal as u64) as f64;
+        println!("{:.3} {:?}", ideal / took, simulation.dropped);
+        let is_honest = |(peer, _): &(PeerId, Blame)| (peer.0 as usize) < honest.len();
+        assert!(!simulation.dropped.iter().any(is_honest), "{:?}", simulation.dropped);
+        assert!(took < 1.05 * ideal + 3_000.0, "{took} ms of {ideal} ms");
+    });
+}
+
+#[test]
+fn what_limits_is_told() {
+    let run = |rate| {
+        let nodes = vec![Node::steady(20.0, 25); 4];
+        let options = Options { bytes_max: 20_000_000, ..Options::default() };
+        let consumer = Consumer { rate, ..EVERYTHING };
+        let sizes = sizes(3, 300, 500_000, 1_500_000);
+        let mut simulation = Simulation::new(3, options, sizes, f64::INFINITY, nodes, consumer);
+        simulation.run(600_000);
+        assert_eq!(simulation.dropped, []);
+        let part = |limit| {
+            let count = simulation.limits.iter().filter(|other| **other == limit).count();
+            count as f64 / simulation.limits.len() as f64
+        };
+        (part(Limit::Line), part(Limit::Consumer))
+    };
+    assert!(run(f64::INFINITY).0 > 0.95);
+    let (_, consumer) = run(2_000.0);
+    assert!(consumer > 0.8, "{consumer}");
+}
+
+/// What the window knows of peers is what peers know of the window.
+fn check(download: &Download) {
+    let mut owned = BTreeMap::new();
+    for (id, peer) in &download.peers {
+        for owed in peer.counted_on() {
+            assert!(!peer.stalled);
+            owned.entry(owed.key).or_insert_with(Vec::new).push(*id);
+        }
     }
+    let free: Vec<_> = download.window.all_free().collect();
+    assert!(free.iter().all(|key| !owned.contains_key(key)));
+    for (key, ids) in owned {
+        // Who is counted on for a block that is there already may still bring a copy.
+        if let Some(owners) = download.window.owners(key) {
+            let mut owners = owners.to_vec();
+            owners.sort_unstable();
+            assert_eq!(owners, ids, "{key:?}");
+        }
+    }
+    let known = free.len() + download.window.in_flight() + download.window.handed_out();
+    assert_eq!(known, download.window.len());
+}
+
+/// One random thing happens.
+fn happen(download: &mut Download, rng: &mut Rng, now: u64, owed: &[(PeerId, BlockHash)]) {
+    let height = rng.below(40) as u32;
+    let peer = PeerId(rng.below(6) as u32);
+    let hash = |fork: u64, height: Height| BlockHash([(height as u8) ^ ((fork as u8) << 6); 32]);
+    let any = hash(rng.below(3), height);
+    let fork = rng.below(3);
+    let chain = |at: Height| Some(hash(if at < 20 { 0 } else { fork }, at));
+    let range = HeightRange::new(height, height + rng.below(10) as u32);
+    let (asked, block) = match owed.len() {
+        0 => (peer, any),
+        len => owed[rng.index(len)],
+    };
+    match rng.below(18) {
+        0 | 1 => drop(download.want(range, &chain)),
+        2 => download.unwant(range),
+        3 => download.want_hash(height, any),
+        4 => download.unwant_hash(&any),
+        5 => download.chain_changed(19, &chain),
+        6 => drop(download.consumed(&any)),
+        7 if rng.one_in(4) => drop(download.damaged(&any)),
+        8 => download.peer_added(peer, Services(rng.next_u64()), now),
+        9 => download.peer_added(peer, Services::NETWORK.with(Services::WITNESS), now),
+        10 => download.peer_has(peer, height, height + rng.below(300) as u32),
+        11 => download.peer_has_hash(peer, any),
+        12 if rng.one_in(4) => download.peer_gone(peer),
+        13 => download.progress(peer, rng.below(2_000_000), now),
+        14 => download.not_found(asked, &block, now),
+        15 => drop(download.block(peer, &any, rng.below(2_000_000), now)),
+        _ => drop(download.block(asked, &block, rng.below(2_000_000), now)),
+    }
+}
+
+#[test]
+fn whatever_happens_window_and_peers_agree() {
+    seeds(300, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut download = Download::new(Options { bytes_max: 6_000_000, ..Options::default() });
+        let (mut now, mut owed) = (0, Vec::new());
+        for _ in 0..400 {
+            now += [0, 1, 50, 700][rng.index(4)];
+            happen(&mut download, &mut rng, now, &owed);
+            check(&download);
+            download.replacements(rng.index(3));
+            for action in download.tick(now) {
+                if let Action::Request { peer, blocks } = action {
+                    owed.extend(blocks.into_iter().map(|block| (peer, block.1)));
+                }
+            }
+            check(&download);
+            assert!(download.window.handed_out_bytes() < 6_000_000 + 2_000_000);
+            let status = download.status(now);
+            assert_eq!(status.awaited, download.window.all_free().count() + status.in_flight);
+        }
+    });
 }

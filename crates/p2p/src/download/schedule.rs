@@ -32,6 +32,9 @@ type Requests = BTreeMap<PeerId, Vec<Key>>;
 impl Download {
     /// Asks peers for blocks that nobody owes, as far as peers and memory have room.
     pub(super) fn fill(&mut self, now: u64) {
+        if !self.window.any_free() {
+            return;
+        }
         let mut order: BinaryHeap<_> = BinaryHeap::new();
         for (id, peer) in &self.peers {
             let few = peer.may_take_batch(BATCH_PART, self.options.in_flight_max);

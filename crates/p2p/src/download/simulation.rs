@@ -94,6 +94,7 @@ pub(super) struct Simulation {
     pub(super) now: u64,
     rng: Rng,
     sizes: Vec<u64>,
+    size_max: u64,
     line: f64,
     connections: BTreeMap<PeerId, Connection>,
     /// Nodes that are connected to when others are gone.
@@ -106,12 +107,14 @@ pub(super) struct Simulation {
     open: Vec<(HeightRange, u32)>,
     /// Handed to the consumer in this order: height and whether it is damaged.
     handed_out: BTreeMap<Height, bool>,
+    held: u64,
     arrived: VecDeque<Height>,
     consumed: BTreeSet<Height>,
     appetite: f64,
-    /// Whom each block was handed out from.
-    pub(super) dropped: Vec<Blame>,
-    pub(super) log: Vec<(u64, Limit)>,
+    /// Why peers were dropped.
+    pub(super) dropped: Vec<(PeerId, Blame)>,
+    /// What was waited for, looked at ten times a second.
+    pub(super) limits: Vec<Limit>,
 }
 
 pub(super) fn hash(height: Height) -> BlockHash {
@@ -142,6 +145,7 @@ impl Simulation {
             download: Download::new(options),
             now: 0,
             rng: Rng::new(seed),
+            size_max: sizes.iter().copied().max().unwrap(),
             sizes,
             line,
             connections: BTreeMap::new(),
@@ -152,11 +156,12 @@ impl Simulation {
             ranges: ends.map(range).collect(),
             open: Vec::new(),
             handed_out: BTreeMap::new(),
+            held: 0,
             arrived: VecDeque::new(),
             consumed: BTreeSet::new(),
             appetite: 0.0,
             dropped: Vec::new(),
-            log: Vec::new(),
+            limits: Vec::new(),
         }
     }
 
@@ -187,8 +192,8 @@ impl Simulation {
         self.transmit();
         self.arrive();
         self.consume();
-        if self.now % 100 == 0 {
-            self.log.push((self.now, self.download.limited_by()));
+        if self.now.is_multiple_of(100) {
+            self.limits.push(self.download.limited_by());
         }
         if self.download.next_tick_at().is_some_and(|at| at <= self.now) {
             for action in self.download.tick(self.now) {
@@ -296,9 +301,9 @@ impl Simulation {
                 assert!(!self.consumed.contains(&at), "{at} after it was consumed");
                 assert!(self.handed_out.insert(at, damaged).is_none(), "{at} twice");
                 self.arrived.push_back(at);
-                let held: u64 = self.handed_out.keys().map(|h| self.sizes[*h as usize]).sum();
-                let bound = self.download.options.bytes_max.max(rates::SIZE_MAX)
-                    + self.sizes.iter().max().unwrap();
+                self.held += size;
+                let held = self.held;
+                let bound = self.download.options.bytes_max.max(rates::SIZE_MAX) + self.size_max;
                 assert!(held <= bound, "{held} bytes held of {bound}");
             }
             Received::Unrequested => {
@@ -315,11 +320,9 @@ impl Simulation {
     fn consume(&mut self) {
         self.appetite = (self.appetite + self.consumer.rate).min(self.consumer.rate.max(8e6));
         loop {
+            // In order, as many are consumed as are below the next.
             let next = match self.consumer.in_order {
-                true => {
-                    let next = (0..).find(|h| !self.consumed.contains(h)).unwrap();
-                    self.arrived.iter().position(|h| *h == next)
-                }
+                true => self.arrived.iter().position(|h| *h as usize == self.consumed.len()),
                 false => (!self.arrived.is_empty()).then_some(0),
             };
             let Some(place) = next else { return };
@@ -329,6 +332,7 @@ impl Simulation {
             }
             self.appetite -= size;
             let at = self.arrived.remove(place).unwrap();
+            self.held -= self.sizes[at as usize];
             if self.handed_out.remove(&at).unwrap() {
                 assert!(self.download.damaged(&hash(at)).is_some());
                 continue;
@@ -355,7 +359,7 @@ impl Simulation {
             }
             Action::Disconnect { peer, why } => {
                 self.connections.remove(&peer).expect("it is connected");
-                self.dropped.push(why);
+                self.dropped.push((peer, why));
             }
         }
     }
