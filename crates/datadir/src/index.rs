@@ -8,7 +8,7 @@
 
 mod write;
 
-pub use write::{HeaderAt, IndexWriteError, Kept, write_block_index};
+pub use write::{FileLengths, HeaderAt, IndexWriteError, Kept, StoredAt, write_block_index};
 
 use crate::index_error::IndexError;
 use crate::leveldb::Database;

@@ -29,8 +29,9 @@ pub use error::{BlkError, ErrorKind};
 pub use files::{BlockFile, BlockFiles, BlockLocation};
 pub use folder::{OutDir, OutFile, OutFolder};
 pub use index::{
-    HeaderAt, IndexEntry, IndexFlags, IndexWriteError, Kept, STATUS_FAILED, STATUS_HAVE_DATA,
-    STATUS_HAVE_UNDO, VALID_SCRIPTS, read_index, read_index_flags, write_block_index,
+    FileLengths, HeaderAt, IndexEntry, IndexFlags, IndexWriteError, Kept, STATUS_FAILED,
+    STATUS_HAVE_DATA, STATUS_HAVE_UNDO, StoredAt, VALID_SCRIPTS, read_index, read_index_flags,
+    write_block_index,
 };
 pub use index_error::IndexError;
 pub use leveldb::DatabaseError;

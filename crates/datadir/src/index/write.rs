@@ -1,8 +1,8 @@
 //! [`write_block_index`]: Core's block index, for one chain of blocks and nothing beside it.
 //!
-//! Every block is written as fully validated: whoever writes an index has connected the chain. Two
-//! kinds can be had, with all blocks kept and with none, as a node has that prunes. Keys and values
-//! are those of Core (`node/blockstorage.cpp`, `kernel::BlockTreeDB`; `chain.h`,
+//! Every block is written as fully validated: whoever writes an index has the chain validated. Three
+//! kinds can be had: with all blocks kept in order, kept in any order, and with none, as a node has
+//! that prunes. Keys and values are those of Core (`node/blockstorage.cpp`, `kernel::BlockTreeDB`; `chain.h`,
 //! `CDiskBlockIndex`); `docs/formats/blocksdir.md` has them.
 //!
 //! The folder must be empty. The database counts once all of it is on the disk.
@@ -38,10 +38,30 @@ const PRUNED: &[u8] = b"prunedblockfiles";
 /// Header and number of transactions of the block at a height.
 pub type HeaderAt<'a> = dyn FnMut(u32) -> ([u8; Header::SIZE], u32) + 'a;
 
+/// What is stored of the block at a height.
+pub type StoredAt<'a> = dyn FnMut(u32) -> Result<StoredBlock, BlockStoreError> + 'a;
+
+/// Lengths in bytes of a block file and the undo file of the same number.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct FileLengths {
+    /// Of the block file.
+    pub blocks: u64,
+    /// Of the undo file; 0 where there is none.
+    pub undo: u64,
+}
+
 /// Which blocks are in the `blocks` folder that the index is for.
 pub enum Kept<'a> {
     /// All, with undo data.
     All(&'a BlockPositions),
+    /// All, in whatever order they lie in the files; undo data of some. The files may hold more than
+    /// the chain.
+    InAnyOrder {
+        /// The caller's word for each block, asked twice.
+        stored_at: &'a mut StoredAt<'a>,
+        /// The files by their numbers, from 0 on without gaps.
+        files: &'a [FileLengths],
+    },
     /// None: there are no block files, and the node has to run with `-prune`. Headers and numbers
     /// of transactions come from the caller, each asked for twice.
     Nothing(&'a mut HeaderAt<'a>),
@@ -65,6 +85,17 @@ pub enum IndexWriteError {
         /// The height.
         height: u32,
     },
+    /// A block is said to be in a file that there is not.
+    #[error(
+        "the block index was not written: the block of height {height} is said to be in file \
+         {file}, and there are not so many; begin anew"
+    )]
+    File {
+        /// The height.
+        height: u32,
+        /// The number of the file.
+        file: u32,
+    },
     /// A block is said to have no transactions, as one that never arrived.
     #[error("the block index was not written: no number of transactions for height {height}")]
     Transactions {
@@ -79,7 +110,9 @@ impl IndexWriteError {
         match self {
             Self::Database(error) => error.kind(),
             Self::Positions(error) => error.kind(),
-            Self::Chain { .. } | Self::Transactions { .. } => ErrorKind::Invalid,
+            Self::Chain { .. } | Self::File { .. } | Self::Transactions { .. } => {
+                ErrorKind::Invalid
+            }
         }
     }
 }
@@ -114,6 +147,9 @@ fn entries(blocks: u32, mut kept: Kept<'_>, put: &mut Put<'_>) -> Result<(), Ind
         value.clear();
         match &mut kept {
             Kept::All(positions) => write_stored(&mut value, height, &positions.read(height)?),
+            Kept::InAnyOrder { stored_at, .. } => {
+                write_stored(&mut value, height, &stored_at(height)?);
+            }
             Kept::Nothing(header_at) => write_pruned(&mut value, height, header_at(height)),
         }
         let mut key = [KEY_BLOCK; 33];
@@ -185,11 +221,21 @@ impl Chain {
         match kept {
             Kept::All(positions) => positions.for_each(blocks, &mut |height, stored| {
                 if failed.is_none() {
-                    failed = chain.add(height, &stored.header, stored.tx_count).err();
-                    chain.add_place(height, &stored);
+                    failed = chain.add_stored(height, &stored).err();
                 }
                 Ok(())
             })?,
+            Kept::InAnyOrder { stored_at, files } => {
+                let sized = |file: &FileLengths| FileInfo {
+                    size: file.blocks,
+                    undo_size: file.undo,
+                    ..FileInfo::default()
+                };
+                chain.files = files.iter().map(sized).collect();
+                for height in 0..blocks {
+                    chain.add_stored(height, &stored_at(height)?)?;
+                }
+            }
             Kept::Nothing(header_at) => {
                 for height in 0..blocks {
                     let (header, tx_count) = header_at(height);
@@ -225,14 +271,18 @@ impl Chain {
         Ok(())
     }
 
-    fn add_place(&mut self, height: u32, stored: &StoredBlock) {
-        // The store counts its files up one by one.
-        if stored.block.file as usize >= self.files.len() {
+    fn add_stored(&mut self, height: u32, stored: &StoredBlock) -> Result<(), IndexWriteError> {
+        self.add(height, &stored.header, stored.tx_count)?;
+        let (file, number) = (stored.block.file, stored.block.file as usize);
+        // Files that are not known before are counted up one by one.
+        if number == self.files.len() {
             self.files.push(FileInfo::default());
         }
-        if let Some(info) = self.files.last_mut() {
-            info.add(height, stored);
-        }
+        let Some(info) = self.files.get_mut(number) else {
+            return Err(IndexWriteError::File { height, file });
+        };
+        info.add(height, stored);
+        Ok(())
     }
 }
 
@@ -251,15 +301,17 @@ struct FileInfo {
 }
 
 impl FileInfo {
+    /// Adds a block above those added before.
     fn add(&mut self, height: u32, stored: &StoredBlock) {
         let time = Header::parse(&stored.header).time;
         if self.blocks == 0 {
             (self.height_first, self.time_first) = (height, time);
         }
         self.blocks += 1;
-        self.size = stored.block.end();
+        self.size = self.size.max(stored.block.end());
         if let Some(undo) = stored.undo {
-            self.undo_size = undo.offset + u64::from(undo.size) + rev::CHECKSUM;
+            let end = undo.offset + u64::from(undo.size) + rev::CHECKSUM;
+            self.undo_size = self.undo_size.max(end);
         }
         self.height_last = height;
         self.time_first = self.time_first.min(time);
