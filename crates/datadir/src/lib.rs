@@ -11,6 +11,7 @@ mod files;
 mod folder;
 mod index;
 mod index_error;
+mod kept;
 mod leveldb;
 mod lock;
 mod obfuscation;
@@ -34,6 +35,7 @@ pub use index::{
     write_block_index,
 };
 pub use index_error::IndexError;
+pub use kept::{KeptBlocks, KeptBlocksError};
 pub use leveldb::DatabaseError;
 pub use lock::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, LockError};
 pub use obfuscation::Obfuscation;

@@ -20,14 +20,15 @@ pub use positions::{BlockPositions, StoredBlock, UndoLocation};
 use crate::files::{self, BLOCK_SIZES, BlockLocation, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
 use crate::rev;
-use append::{AppendFile, sync_names};
+pub(crate) use append::{AppendFile, sync_names};
 use apus_chain::{BlockHash, Header, undo_checksum};
 use layout::Layout;
+pub(crate) use layout::{expect_key, expect_length};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A block file is shorter than this (Core `node/blockstorage.h`, `MAX_BLOCKFILE_SIZE`).
-const FILE_BYTES_MAX: u64 = 128 << 20;
+pub(crate) const FILE_BYTES_MAX: u64 = 128 << 20;
 
 /// See the module. After an error it holds what it held before, or the disk has failed: drop it,
 /// and open the folder anew.
@@ -238,7 +239,7 @@ fn open_positions(
 }
 
 /// Writes `xor.dat`, eight zeros for plain files as Core does.
-fn write_key(dir: &Path, key: Obfuscation) -> Result<(), BlockStoreError> {
+pub(crate) fn write_key(dir: &Path, key: Obfuscation) -> Result<(), BlockStoreError> {
     let mut file = AppendFile::open(dir.join(KEY_FILE), 0)?;
     file.push(&[&key.key()], Obfuscation::NONE);
     file.sync()?;
@@ -248,7 +249,7 @@ fn write_key(dir: &Path, key: Obfuscation) -> Result<(), BlockStoreError> {
 const KEY_FILE: &str = "xor.dat";
 
 /// Removes the block and undo files with higher numbers than `last`.
-fn remove_above(dir: &Path, last: u32) -> Result<(), BlockStoreError> {
+pub(crate) fn remove_above(dir: &Path, last: u32) -> Result<(), BlockStoreError> {
     for entry in fs::read_dir(dir).map_err(BlockStoreError::io("list", dir))? {
         let entry = entry.map_err(BlockStoreError::io("list", dir))?;
         let name = entry.file_name();

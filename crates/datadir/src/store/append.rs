@@ -8,15 +8,16 @@ use crate::obfuscation::Obfuscation;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Written with one call. The buffer is this long and one record.
-pub(super) const BUFFER_BYTES: usize = 1 << 20;
+pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct AppendFile {
+pub(crate) struct AppendFile {
     path: PathBuf,
-    file: File,
+    file: Arc<File>,
     /// How much of the file the system has.
     written: u64,
     buffer: Vec<u8>,
@@ -27,36 +28,54 @@ pub(super) struct AppendFile {
 impl AppendFile {
     /// Opens a file, makes it if it is not there, cuts it at `length` and goes on behind. The file
     /// must be as long.
-    pub(super) fn open(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
-        let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    pub(crate) fn open(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
+        let mut options = OpenOptions::new();
+        let open = options.read(true).write(true).create(true).truncate(false).open(&path);
         let file = open.map_err(BlockStoreError::io("open", &path))?;
         file.set_len(length).map_err(BlockStoreError::io("shorten", &path))?;
-        Ok(Self { path, file, written: length, buffer: Vec::new(), dirty: true })
+        Ok(Self { path, file: Arc::new(file), written: length, buffer: Vec::new(), dirty: true })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Length of the file in bytes, what is in the buffer included.
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    /// The file, for readers: what is in the buffer is not in it.
+    pub(crate) fn handle(&self) -> Arc<File> {
+        Arc::clone(&self.file)
+    }
+
+    /// `length` bytes from `offset` on as they will lie in the file, if all are in the buffer.
+    pub(crate) fn buffered(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let from = usize::try_from(offset.checked_sub(self.written)?).ok()?;
+        self.buffer.get(from..from.checked_add(length)?)
+    }
+
+    /// The file, if bytes that the system has need not be on the disk yet. The caller syncs it: it
+    /// counts as done.
+    pub(crate) fn take_dirty(&mut self) -> Option<Arc<File>> {
+        std::mem::take(&mut self.dirty).then(|| self.handle())
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
         self.buffer.len() >= BUFFER_BYTES
     }
 
     /// Appends, obfuscated. Cannot fail: whoever appends makes room before, by
     /// [`write`](Self::write) where the buffer [is full](Self::is_full).
-    pub(super) fn push(&mut self, parts: &[&[u8]], key: Obfuscation) {
+    pub(crate) fn push(&mut self, parts: &[&[u8]], key: Obfuscation) {
         let (at, from) = (self.end(), self.buffer.len());
         parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
         key.apply(&mut self.buffer[from..], at);
     }
 
     /// Hands the buffer to the system.
-    pub(super) fn write(&mut self) -> Result<(), BlockStoreError> {
+    pub(crate) fn write(&mut self) -> Result<(), BlockStoreError> {
         if !self.buffer.is_empty() {
             self.dirty = true;
             let write = self.file.write_all_at(&self.buffer, self.written);
@@ -68,7 +87,7 @@ impl AppendFile {
     }
 
     /// Makes all bytes durable, and the length.
-    pub(super) fn sync(&mut self) -> Result<(), BlockStoreError> {
+    pub(crate) fn sync(&mut self) -> Result<(), BlockStoreError> {
         self.write()?;
         if self.dirty {
             self.file.sync_data().map_err(BlockStoreError::io("sync", &self.path))?;
@@ -79,7 +98,7 @@ impl AppendFile {
 }
 
 /// Makes the names in a folder durable.
-pub(super) fn sync_names(folder: &Path) -> Result<(), BlockStoreError> {
+pub(crate) fn sync_names(folder: &Path) -> Result<(), BlockStoreError> {
     let sync = File::open(folder).and_then(|folder| folder.sync_all());
     sync.map_err(BlockStoreError::io("sync", folder))
 }

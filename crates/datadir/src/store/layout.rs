@@ -1,7 +1,6 @@
 //! [`Layout`]: how long the files of a folder are, as far as its blocks are to be kept.
 
-use super::append::AppendFile;
-use super::{BlockPositions, BlockStoreError, KEY_FILE, StoredBlock};
+use super::{AppendFile, BlockPositions, BlockStoreError, KEY_FILE, StoredBlock};
 use crate::files::{self, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
 use crate::rev;
@@ -102,7 +101,8 @@ impl Layout {
     }
 }
 
-fn expect_key(dir: &Path, key: Obfuscation) -> Result<(), BlockStoreError> {
+/// Fails unless the folder has this key.
+pub(crate) fn expect_key(dir: &Path, key: Obfuscation) -> Result<(), BlockStoreError> {
     let path = dir.join(KEY_FILE);
     expect_length(&path, Obfuscation::KEY_SIZE as u64)?;
     let found = files::read_key(&path).ok();
@@ -112,7 +112,8 @@ fn expect_key(dir: &Path, key: Obfuscation) -> Result<(), BlockStoreError> {
     Ok(())
 }
 
-fn expect_length(path: &Path, length: u64) -> Result<(), BlockStoreError> {
+/// Fails unless the file is there and has at least `length` bytes.
+pub(crate) fn expect_length(path: &Path, length: u64) -> Result<(), BlockStoreError> {
     let found = match fs::metadata(path) {
         Ok(meta) if meta.is_file() => meta.len(),
         Ok(_) => return Err(BlockStoreError::damaged(path, "it is no file")),

@@ -1,0 +1,241 @@
+//! The log: which blocks and undo data a folder holds and where, in the order in which they came.
+//!
+//! A head, then records, each with a check over itself and its offset: one torn by a crash, moved,
+//! or of a flipped bit is none. A crash can tear only what was written last, so damage further from
+//! the end is told instead of being cut off. Format: `docs/formats/workdir.md`.
+
+use super::KeptBlocksError;
+use super::places::{Entry, Places};
+use crate::files::{BLOCK_SIZES, BlockLocation, RECORD_HEAD};
+use crate::obfuscation::Obfuscation;
+use crate::store::{BlockStoreError, StoredBlock, UndoLocation};
+use apus_chain::{BlockHash, Header, ReadError, Reader};
+use apus_hash::sha256;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"APUSKEPT";
+
+const VERSION: u32 = 1;
+
+/// Length of the head in bytes.
+pub(super) const HEAD: u64 = 24;
+
+/// As much is written before the next is: a crash leaves no more than this behind the last intact
+/// record.
+pub(super) const PIECE_BYTES: usize = 1 << 20;
+
+const CHECK: usize = 8;
+
+/// Lengths of the records by their first byte, which and the check included.
+const BLOCK: (u8, usize) = (b'b', 1 + Header::SIZE + 16 + CHECK);
+const UNDO: (u8, usize) = (b'u', 1 + 32 + 8 + CHECK);
+
+/// What is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Record {
+    /// A block: header, number of transactions, place.
+    Block([u8; Header::SIZE], u32, BlockLocation),
+    /// The undo data of a block that was told of before; they lie in the file of its number.
+    Undo(BlockHash, UndoLocation),
+}
+
+impl Record {
+    /// Appends the record, which will begin at byte `at` of the log.
+    pub(super) fn push(&self, out: &mut Vec<u8>, at: u64) {
+        let from = out.len();
+        let number = |out: &mut Vec<u8>, number: u32| out.extend_from_slice(&number.to_le_bytes());
+        match self {
+            Self::Block(header, tx_count, place) => {
+                out.push(BLOCK.0);
+                out.extend_from_slice(header);
+                // Offsets fit: `Places` has taken them.
+                for field in [*tx_count, place.file, place.offset as u32, place.size] {
+                    number(out, field);
+                }
+            }
+            Self::Undo(hash, place) => {
+                out.push(UNDO.0);
+                out.extend_from_slice(&hash.0);
+                for field in [place.offset as u32, place.size] {
+                    number(out, field);
+                }
+            }
+        }
+        let check = check(at, &out[from..]);
+        out.extend_from_slice(&check);
+    }
+
+    /// `None` unless it is a whole record that was written at `at`.
+    fn parse(bytes: &[u8], at: u64) -> Option<Self> {
+        let (body, found) = bytes.split_last_chunk::<CHECK>()?;
+        if check(at, body) != *found {
+            return None;
+        }
+        let record = Self::parse_body(body).ok()?;
+        let sound = match record {
+            Self::Block(_, tx_count, place) => BLOCK_SIZES.contains(&place.size) && tx_count > 0,
+            Self::Undo(_, place) => place.offset >= RECORD_HEAD,
+        };
+        sound.then_some(record)
+    }
+
+    fn parse_body(body: &[u8]) -> Result<Self, ReadError> {
+        let mut reader = Reader::new(body);
+        let is_block = reader.u8()? == BLOCK.0;
+        let record = if is_block {
+            let (header, tx_count) = (*reader.array()?, reader.u32()?);
+            let (file, offset, size) = (reader.u32()?, u64::from(reader.u32()?), reader.u32()?);
+            Self::Block(header, tx_count, BlockLocation { file, offset, size })
+        } else {
+            let hash = BlockHash(*reader.array()?);
+            let place = UndoLocation { offset: u64::from(reader.u32()?), size: reader.u32()? };
+            Self::Undo(hash, place)
+        };
+        reader.finish()?;
+        Ok(record)
+    }
+}
+
+fn check(at: u64, body: &[u8]) -> [u8; CHECK] {
+    let mut whole = at.to_le_bytes().to_vec();
+    whole.extend_from_slice(body);
+    let [a, b, c, d, e, f, g, h, ..] = sha256(&whole);
+    [a, b, c, d, e, f, g, h]
+}
+
+fn record_len(first: u8) -> Option<usize> {
+    [BLOCK, UNDO].into_iter().find(|(kind, _)| *kind == first).map(|(_, length)| length)
+}
+
+/// The first bytes of the file.
+pub(super) fn head(magic: [u8; 4], key: Obfuscation) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&magic);
+    out.extend_from_slice(&key.key());
+    out
+}
+
+/// What a log says.
+#[derive(Debug)]
+pub(super) struct Contents {
+    /// The key of the files.
+    pub(super) key: Obfuscation,
+    pub(super) places: Places,
+    /// Where its intact records end.
+    pub(super) end: u64,
+}
+
+/// Reads the log of a folder of this network. `None` if there is none, or no more than a head that
+/// a crash cut short.
+pub(super) fn read(path: &Path, magic: [u8; 4]) -> Result<Option<Contents>, KeptBlocksError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(BlockStoreError::io("open", path)(error).into()),
+    };
+    let length = file.metadata().map_err(BlockStoreError::io("read", path))?.len();
+    let mut input = BufReader::with_capacity(PIECE_BYTES, file).take(length);
+    let mut found = [0; HEAD as usize];
+    if length < HEAD {
+        return Ok(None);
+    }
+    input.read_exact(&mut found).map_err(BlockStoreError::io("read", path))?;
+    let Some(key) = found.last_chunk().map(|key| Obfuscation::new(*key)) else { return Ok(None) };
+    if found[..] != head(magic, key) {
+        if length == HEAD {
+            return Ok(None);
+        }
+        let what = "it does not begin as one of this version and chain";
+        return Err(BlockStoreError::damaged(path, what).into());
+    }
+    let mut contents = Contents { key, places: Places::default(), end: HEAD };
+    while let Some((record, bytes)) = next(&mut input, path, contents.end)? {
+        let (places, at) = (&mut contents.places, contents.end);
+        let taken = match record {
+            Record::Block(header, _, place) => {
+                places.add_block(Header::parse(&header).hash(), place, at)
+            }
+            Record::Undo(hash, place) => places.add_undo(&hash, place, at),
+        };
+        taken.ok_or_else(|| {
+            let what = format!("the record at byte {at} does not follow those before it");
+            BlockStoreError::damaged(path, what)
+        })?;
+        contents.end += bytes as u64;
+    }
+    if length - contents.end > PIECE_BYTES as u64 {
+        let what = format!("the record at byte {} of {length} is not intact", contents.end);
+        return Err(BlockStoreError::damaged(path, what).into());
+    }
+    Ok(Some(contents))
+}
+
+/// The next record and its length, if it is intact.
+fn next(
+    input: &mut impl Read,
+    path: &Path,
+    at: u64,
+) -> Result<Option<(Record, usize)>, BlockStoreError> {
+    let mut bytes = [0; BLOCK.1];
+    let mut fill = |bytes: &mut [u8]| match input.read_exact(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(BlockStoreError::io("read", path)(error)),
+    };
+    if !fill(&mut bytes[..1])? {
+        return Ok(None);
+    }
+    let Some(length) = record_len(bytes[0]) else { return Ok(None) };
+    if !fill(&mut bytes[1..length])? {
+        return Ok(None);
+    }
+    Ok(Record::parse(&bytes[..length], at).map(|record| (record, length)))
+}
+
+/// Looks single records up.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lookup {
+    pub(super) fn open(path: &Path) -> Result<Self, BlockStoreError> {
+        let file = File::open(path).map_err(BlockStoreError::io("open", path))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// All that is told of a block.
+    pub(super) fn stored(&self, entry: &Entry) -> Result<StoredBlock, BlockStoreError> {
+        let wrong = |at: u32| {
+            let what = format!("the record at byte {at} is not that of block {}", entry.hash);
+            BlockStoreError::damaged(&self.path, what)
+        };
+        let (header, tx_count) = match self.record(entry.record, BLOCK.1)? {
+            Some(Record::Block(header, tx_count, place)) if place == entry.place() => {
+                (header, tx_count)
+            }
+            _ => return Err(wrong(entry.record)),
+        };
+        let undo = match entry.undo_record() {
+            None => None,
+            Some(at) => match self.record(at, UNDO.1)? {
+                Some(Record::Undo(hash, place)) if hash == entry.hash => Some(place),
+                _ => return Err(wrong(at)),
+            },
+        };
+        Ok(StoredBlock { header, tx_count, block: entry.place(), undo })
+    }
+
+    fn record(&self, at: u32, length: usize) -> Result<Option<Record>, BlockStoreError> {
+        let mut bytes = [0; BLOCK.1];
+        let bytes = &mut bytes[..length];
+        let read = self.file.read_exact_at(bytes, u64::from(at));
+        read.map_err(BlockStoreError::io("read", &self.path))?;
+        Ok(Record::parse(bytes, u64::from(at)))
+    }
+}
