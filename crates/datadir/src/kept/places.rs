@@ -2,7 +2,7 @@
 //!
 //! The state that the log's records lead to: a record is taken only where the one before it leaves
 //! room for it, so what is read from a log can be relied on to be as it was written. Memory is some
-//! 60 bytes a block.
+//! 70 bytes a block.
 
 use crate::files::{BlockLocation, RECORD_HEAD};
 use crate::index::FileLengths;
