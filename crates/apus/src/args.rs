@@ -4,6 +4,7 @@ use apus_chain::{BlockHash, Network};
 use apus_engine::swiftsync::hints::{BitOrder, Format};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -53,6 +54,12 @@ Examples:
     apus sync --chain regtest --blocksdir ~/.bitcoin/regtest/blocks \\
          --hints regtest.hints --out snapshot:utxo.dat --report run.json
 
+  The same without any node, blocks from peers as fast as the line gives them:
+    apus sync --hints main.hints --out chainstate:node/chainstate
+
+  From one node of yours, and on with it from block to block until Ctrl-C:
+    apus sync --connect 192.168.1.10 --hints main.hints --follow --out snapshot:utxo.dat
+
   A data directory for Bitcoin Core, with blocks, undo data, index and coins:
     apus sync --blocksdir /mnt/disk/blocks --out datadir:node
 
@@ -72,8 +79,17 @@ A run that was interrupted or killed goes on where it stopped when the same comm
 #[derive(Args)]
 #[command(after_help = SYNC_EXAMPLES)]
 pub(crate) struct SyncArgs {
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "main")]
+    pub(crate) chain: Network,
+
+    /// Folder with Bitcoin Core's blk*.dat files, opened for reading only; without it, blocks come
+    /// from peers
+    #[arg(long, value_name = "DIR")]
+    pub(crate) blocksdir: Option<PathBuf>,
+
     #[command(flatten)]
-    pub(crate) source: SourceArgs,
+    pub(crate) peers: PeerArgs,
 
     /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot. Needed by
     /// the engine swiftsync
@@ -107,6 +123,41 @@ pub(crate) struct SyncArgs {
 
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+/// How blocks are had from peers.
+#[derive(Args)]
+#[command(next_help_heading = "Peers")]
+pub(crate) struct PeerArgs {
+    /// Connect to this node alone: HOST, HOST:PORT or [IPV6]:PORT; may be given more than once.
+    /// Without any, peers are found
+    #[arg(long, value_name = "NODE", conflicts_with = "blocksdir")]
+    pub(crate) connect: Vec<String>,
+
+    /// Go through this SOCKS5 proxy, as of Tor, for everything: names are not looked up here
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir")]
+    pub(crate) proxy: Option<SocketAddr>,
+
+    /// Connections to make, where peers are found
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) maxconnections: u16,
+
+    /// Use the encrypted transport (BIP-324) with peers that have it: 1 or 0
+    #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub(crate) v2transport: u8,
+
+    /// Hand headers and blocks to others who connect here
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Stay at the tip, through new blocks and reorganisations; what --out names is written when it is
+    /// interrupted
+    #[arg(long, conflicts_with_all = ["blocksdir", "stopatheight"])]
+    pub(crate) follow: bool,
+
+    /// Give up after so many seconds in which no peer sent anything useful
+    #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) patience: u16,
 }
 
 const REINDEX_EXAMPLES: &str = "\

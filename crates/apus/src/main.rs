@@ -11,6 +11,7 @@ mod failure;
 mod files;
 mod hints;
 mod machine;
+mod peers;
 #[cfg(feature = "bench")]
 mod plot;
 mod print;

@@ -6,7 +6,7 @@
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
 use crate::print;
-use crate::sync::{Job, expect_engine, run};
+use crate::sync::{Job, JobSource, expect_engine, run};
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, read_index_flags};
 use apus_sync::{Kept, Stop, UseIndex};
@@ -35,8 +35,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     };
     let report = run(&Job {
         chain: args.chain,
-        blocksdir: &blocksdir,
-        use_index: UseIndex::Connected,
+        source: JobSource::Files { blocksdir: &blocksdir, use_index: UseIndex::Connected },
         hints: args.hints.as_ref(),
         run: &args.run,
         connect: Some(&args.connect),

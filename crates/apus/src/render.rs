@@ -2,9 +2,13 @@
 
 use crate::args::ProgressArg;
 use crate::machine::{cpu_seconds, rss_bytes};
+use crate::peers;
 use crate::print::aside;
 use crate::report::{PhaseReport, Sample, bytes, grouped};
-use apus_sync::{Event, Observer, Phase, Progress};
+use apus_chain::{BlockHash, Height};
+use apus_sync::peers::Peers;
+use apus_sync::peers::network::NetworkStatus;
+use apus_sync::{ChainBy, Event, Observer, Phase, Progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +33,9 @@ enum Style {
 }
 
 /// Shows events and remembers what the report needs.
-pub(crate) struct Renderer {
+pub(crate) struct Renderer<'a> {
+    /// Where blocks come from peers.
+    peers: Option<&'a Peers<'a>>,
     style: Style,
     start: Instant,
     state: Mutex<State>,
@@ -64,8 +70,8 @@ pub(crate) struct Record {
     pub(crate) segments_resumed: usize,
 }
 
-impl Renderer {
-    pub(crate) fn new(progress: ProgressArg) -> Self {
+impl<'a> Renderer<'a> {
+    pub(crate) fn new(progress: ProgressArg, peers: Option<&'a Peers<'a>>) -> Self {
         let style = match progress {
             ProgressArg::Auto if std::io::stderr().is_terminal() => Style::Bar,
             ProgressArg::Auto | ProgressArg::Plain => Style::Lines,
@@ -84,7 +90,7 @@ impl Renderer {
             warnings: Vec::new(),
             segments_resumed: 0,
         };
-        Self { style, start: now, state: Mutex::new(state) }
+        Self { peers, style, start: now, state: Mutex::new(state) }
     }
 
     /// Ends the rendering.
@@ -117,6 +123,20 @@ impl Renderer {
             Style::Lines => aside(text),
             Style::Json | Style::None => {}
         }
+    }
+
+    fn chain_found(&self, state: &State, tip: BlockHash, height: Height, by: ChainBy) {
+        let (files, how) = match by {
+            ChainBy::Files { files: 1, index } => (1, in_files("in 1 file", index)),
+            ChainBy::Files { files, index } => {
+                (files, in_files(&format!("in {files} files"), index))
+            }
+            ChainBy::Peers => (0, "by headers from peers".to_owned()),
+        };
+        self.say(state, &format!("chain of {height} blocks {how}: {tip}"));
+        self.json(serde_json::json!({
+            "event": "chain", "height": height, "tip": tip.to_string(), "files": files
+        }));
     }
 
     fn json(&self, object: serde_json::Value) {
@@ -167,7 +187,7 @@ impl Renderer {
         let elapsed = running.start.elapsed().as_secs_f64();
         match self.style {
             Style::Bar => {
-                let text = line(phase, progress, first, elapsed);
+                let text = self.line(phase, progress, first, elapsed);
                 if let Some(bar) = &state.bar {
                     bar.set_message(text);
                     bar.tick();
@@ -175,8 +195,9 @@ impl Renderer {
             }
             Style::Lines | Style::Json if state.last_line.elapsed() >= LINE_INTERVAL => {
                 state.last_line = Instant::now();
-                self.say(state, &line(phase, progress, first, elapsed));
+                self.say(state, &self.line(phase, progress, first, elapsed));
                 self.json(serde_json::json!({
+                    "peers": self.peers.map(|peers| peers_json(&peers.status())),
                     "event": "progress", "phase": phase.name(),
                     "seconds": self.start.elapsed().as_secs_f64(),
                     "blocks": progress.blocks, "blocks_total": progress.blocks_total,
@@ -185,6 +206,16 @@ impl Renderer {
                 }));
             }
             _ => {}
+        }
+    }
+
+    fn line(&self, phase: Phase, progress: Progress, first: Progress, elapsed: f64) -> String {
+        let line = line(phase, progress, first, elapsed);
+        match self.peers {
+            Some(peers) if phase != Phase::Coins && phase != Phase::Check => {
+                format!("{line}; {}", peers::line(&peers.status()))
+            }
+            _ => line,
         }
     }
 
@@ -211,21 +242,23 @@ impl Renderer {
     }
 }
 
-impl Observer for Renderer {
+fn in_files(files: &str, index: bool) -> String {
+    let how = if index { "by Core's block index" } else { "by their headers" };
+    format!("{files}, found {how}")
+}
+
+impl Observer for Renderer<'_> {
     fn event(&self, event: Event) {
         let mut state = self.lock();
         match event {
             Event::Started(phase) => self.started(&mut state, phase),
             Event::Ended { phase, bytes } => self.ended(&mut state, phase, bytes),
             Event::Progress(phase, progress) => self.progress(&mut state, phase, progress),
-            Event::ChainFound { tip, height, files, from_index } => {
-                let how = if from_index { "by Core's block index" } else { "by their headers" };
-                let plural = if files == 1 { "" } else { "s" };
-                let text =
-                    format!("chain of {height} blocks in {files} file{plural}, found {how}: {tip}");
-                self.say(&state, &text);
+            Event::ChainFound { tip, height, by } => self.chain_found(&state, tip, height, by),
+            Event::Tip { height, tip } => {
+                self.say(&state, &format!("new tip at height {height}: {tip}"));
                 self.json(serde_json::json!({
-                    "event": "chain", "height": height, "tip": tip.to_string(), "files": files
+                    "event": "tip", "height": height, "tip": tip.to_string()
                 }));
             }
             Event::Resumed { segments, of } => {
@@ -246,11 +279,26 @@ impl Observer for Renderer {
     }
 }
 
+fn peers_json(status: &NetworkStatus) -> serde_json::Value {
+    let peers = status.peers.iter().map(|peer| {
+        serde_json::json!({
+            "address": peer.address, "user_agent": peer.user_agent, "inbound": peer.inbound,
+            "encrypted": peer.encrypted, "rate": peer.rate, "bytes": peer.bytes,
+            "in_flight": peer.in_flight, "stalled": peer.stalled
+        })
+    });
+    peers.collect()
+}
+
 /// One line: height, percent, rates, coins, memory, time left. `first` is where this start began.
 fn line(phase: Phase, progress: Progress, first: Progress, elapsed: f64) -> String {
     let mut parts = vec![phase.name().to_owned()];
-    let fraction =
-        (progress.bytes_total > 0).then(|| progress.bytes as f64 / progress.bytes_total as f64);
+    let fraction = match (progress.bytes_total, progress.blocks_total) {
+        // Nobody knows how many bytes blocks have that are still to come from peers.
+        (0, 0) => None,
+        (0, blocks) => Some(progress.blocks as f64 / blocks as f64),
+        (bytes, _) => Some(progress.bytes as f64 / bytes as f64),
+    };
     if let Some(fraction) = fraction {
         parts.push(format!("{:.1} %", 100.0 * fraction.min(1.0)));
     }
@@ -271,8 +319,11 @@ fn line(phase: Phase, progress: Progress, first: Progress, elapsed: f64) -> Stri
     if let Some(rss) = rss_bytes() {
         parts.push(format!("{} memory", bytes(rss)));
     }
-    if fraction.is_some() && bytes_rate > 0.0 {
-        let left = progress.bytes_total.saturating_sub(progress.bytes) as f64 / bytes_rate;
+    let left = match progress.bytes_total {
+        0 => progress.blocks_total.saturating_sub(progress.blocks) as f64 / blocks_rate,
+        all => all.saturating_sub(progress.bytes) as f64 / bytes_rate,
+    };
+    if fraction.is_some() && left.is_finite() {
         parts.push(format!("{} left", duration(left)));
     }
     parts.join(", ")

@@ -1,8 +1,8 @@
 //! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
 
 use crate::args::{
-    AggregateArg, AssumeValidArg, ConnectArgs, Engine, HintsArg, RunArgs, SinkArg, SourceArgs,
-    SyncArgs, Validation,
+    AggregateArg, AssumeValidArg, ConnectArgs, Engine, HintsArg, PeerArgs, RunArgs, SinkArg,
+    SourceArgs, SyncArgs, Validation,
 };
 use crate::failure::Failure;
 use crate::files::{
@@ -10,6 +10,7 @@ use crate::files::{
     parent,
 };
 use crate::machine::cores;
+use crate::peers;
 use crate::print;
 use crate::reindex::start_command;
 use crate::render::Renderer;
@@ -23,7 +24,7 @@ use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_sync::{
     COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintsInput, Kept, Output, OutputKind,
-    POSITIONS, Request, Stop, SyncError, UseIndex,
+    POSITIONS, Request, Source, Stop, SyncError, UseIndex,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
@@ -39,9 +40,11 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
     expect_engine(args.engine, hints, args.connect.validation)?;
     expect_folder_options(args, hints.is_some())?;
     let report = run(&Job {
-        chain: args.source.chain,
-        blocksdir: &args.source.blocksdir,
-        use_index: UseIndex::IfPresent,
+        chain: args.chain,
+        source: match &args.blocksdir {
+            Some(blocksdir) => JobSource::Files { blocksdir, use_index: UseIndex::IfPresent },
+            None => JobSource::Peers(&args.peers),
+        },
         hints,
         run: &args.run,
         connect: Some(&args.connect),
@@ -51,7 +54,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
     })?;
     let written = args.out.iter().find_map(|sink| match sink {
-        SinkArg::Datadir(path) => Some(start_command(path, args.source.chain, args.prune)),
+        SinkArg::Datadir(path) => Some(start_command(path, args.chain, args.prune)),
         _ => None,
     });
     print::result(&report)?;
@@ -112,11 +115,18 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Where a run's blocks come from.
+pub(crate) enum JobSource<'a> {
+    /// Core's block files.
+    Files { blocksdir: &'a Path, use_index: UseIndex },
+    /// Peers.
+    Peers(&'a PeerArgs),
+}
+
 /// A run, whichever command asks for it.
 pub(crate) struct Job<'a> {
     pub(crate) chain: Network,
-    pub(crate) blocksdir: &'a Path,
-    pub(crate) use_index: UseIndex,
+    pub(crate) source: JobSource<'a>,
     /// None where every block is connected in order.
     pub(crate) hints: Option<&'a HintsArg>,
     pub(crate) run: &'a RunArgs,
@@ -135,8 +145,10 @@ impl<'a> Job<'a> {
     pub(crate) fn proof(source: &'a SourceArgs, hints: &'a HintsArg, run: &'a RunArgs) -> Self {
         Self {
             chain: source.chain,
-            blocksdir: &source.blocksdir,
-            use_index: UseIndex::IfPresent,
+            source: JobSource::Files {
+                blocksdir: &source.blocksdir,
+                use_index: UseIndex::IfPresent,
+            },
             hints: Some(hints),
             run,
             connect: None,
@@ -172,7 +184,11 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     folder.remove_remains()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
     let folders = folder_outputs(job);
-    let renderer = Renderer::new(job.run.progress);
+    let peers = match &job.source {
+        JobSource::Peers(args) => Some(peers::start(args, params, job.run, folder.storage())?),
+        JobSource::Files { .. } => None,
+    };
+    let renderer = Renderer::new(job.run.progress, peers.as_ref());
     let aggregate = match job.run.aggregate {
         AggregateArg::Sha256 => AggregateKind::Sha256,
         AggregateArg::Muhash => AggregateKind::MuHash,
@@ -201,12 +217,18 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     };
     let outcome = apus_sync::run(&Request {
         params,
-        blocksdir: job.blocksdir.to_owned(),
-        use_index: job.use_index,
+        source: match (&job.source, &peers) {
+            (_, Some(peers)) => Source::Peers(peers),
+            (JobSource::Files { blocksdir, use_index }, _) => {
+                Source::Files { blocksdir: (*blocksdir).to_owned(), use_index: *use_index }
+            }
+            (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
+        },
         hints: job.hints.map(|hints| hints_input(hints, job.run)),
         aggregate,
         connect,
         stop: job.stop,
+        follow: matches!(&job.source, JobSource::Peers(args) if args.follow),
         threads,
         memory_bytes: job.run.dbcache << 20,
         segment_bytes: job.run.segment_bytes,
@@ -340,9 +362,15 @@ fn expect_sensible(
     // Files that an earlier start finished before it was killed are in nobody's way.
     let resuming = WorkFolder::has_plan(work_path);
     paths.extend(job.hints.map(HintsArg::path));
-    paths.push(job.blocksdir);
+    let blocksdir = match job.source {
+        JobSource::Files { blocksdir, .. } => Some(blocksdir),
+        JobSource::Peers(_) => None,
+    };
+    paths.extend(blocksdir);
     for folder in folder_outputs(job) {
-        expect_apart(&[&folder.path, job.blocksdir])?;
+        if let Some(blocksdir) = blocksdir {
+            expect_apart(&[&folder.path, blocksdir])?;
+        }
         expect_outside(&folder.path, &paths)?;
         expect_new_folder(&folder, resuming)?;
     }

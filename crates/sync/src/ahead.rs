@@ -40,6 +40,8 @@ pub(crate) struct Ahead<T> {
     ready: Condvar,
     /// A block was given out.
     taken: Condvar,
+    /// Nobody takes blocks any more.
+    halt: AtomicBool,
 }
 
 struct State<T> {
@@ -71,7 +73,12 @@ impl<T: Send> Ahead<T> {
             failure: None,
             ended: false,
         };
-        Self { state: Mutex::new(state), ready: Condvar::new(), taken: Condvar::new() }
+        Self {
+            state: Mutex::new(state),
+            ready: Condvar::new(),
+            taken: Condvar::new(),
+            halt: AtomicBool::new(false),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -113,6 +120,7 @@ impl<T: Send> Ahead<T> {
     /// Sends the workers home.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
+        self.halt.store(true, Ordering::Relaxed);
         self.taken.notify_all();
         self.ready.notify_all();
     }
@@ -121,7 +129,7 @@ impl<T: Send> Ahead<T> {
     pub(crate) fn work(&self, supply: &Supply<'_>, prepare: &(dyn Fn(CheckedBlock) -> T + Sync)) {
         let _guard = EndOnPanic(self);
         let mut checker = BlockChecker::new();
-        let mut fetcher = supply.source.fetcher();
+        let mut fetcher = supply.source.fetcher(&self.halt);
         while let Some((range, bytes)) = self.claim(supply) {
             let mut blocks = Vec::with_capacity(range.count() as usize);
             let fetched = fetch(supply, range, &mut checker, &mut *fetcher, prepare, &mut blocks);

@@ -108,7 +108,7 @@ impl Blocks<'_> {
         let halt = AtomicBool::new(false);
         let mut results = Results::new(workdir, done);
         let total = self.total(segments);
-        let workers = self.threads.min(todo.len());
+        let workers = self.source.fetchers(self.threads).min(todo.len());
         let failure = std::thread::scope(|scope| {
             let mut failure: Option<(HeightRange, SyncError)> = None;
             let (send, receive) = sync_channel::<Outcome>(self.threads);
@@ -180,9 +180,10 @@ impl Blocks<'_> {
 
     fn total(&self, segments: &[HeightRange]) -> Progress {
         let heights = || segments.iter().flat_map(|segment| segment.heights());
+        let sizes = heights().filter(|_| self.source.knows_sizes());
         Progress {
             blocks_total: heights().count() as u64,
-            bytes_total: heights().map(|height| self.source.block_bytes(height)).sum(),
+            bytes_total: sizes.map(|height| self.source.block_bytes(height)).sum(),
             ..Progress::default()
         }
     }
@@ -197,7 +198,7 @@ impl Blocks<'_> {
         send: &SyncSender<Outcome>,
     ) {
         let mut checker = BlockChecker::new();
-        let mut fetcher = self.source.fetcher();
+        let mut fetcher = self.source.fetcher(halt);
         while !halt.load(Ordering::Relaxed) {
             let Some(&range) = todo.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
             let take = |finished| {
@@ -252,6 +253,10 @@ impl Blocks<'_> {
         fetched.map_err(|error| failed(error.into()))?;
         if let Some(failure) = failure {
             return Err(failure);
+        }
+        if halt.load(Ordering::Relaxed) {
+            // The blocks need not be whole.
+            return Err(Halt::Stopped);
         }
         let finished = self.engine.finish(segment).map_err(|error| failed(error.into()))?;
         counters.coins.fetch_add(finished.partial.survivors.coins, Ordering::Relaxed);

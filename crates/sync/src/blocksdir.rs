@@ -10,10 +10,11 @@ mod heads;
 mod undo;
 
 pub use finding::Gap;
+pub use heads::BlockHead;
 
 use crate::error::ErrorKind;
 use crate::progress::{Event, Observer};
-use crate::source::{BlockFetcher, BlockSource, SourceError, Taken};
+use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
 use apus_chain::{
     BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
     HeightRange, Params, ReadError,
@@ -134,16 +135,6 @@ impl BlocksDir {
         Ok(found)
     }
 
-    /// The most-work chain.
-    pub fn chain(&self) -> &HeaderChain {
-        &self.chain
-    }
-
-    /// The key that the block files are obfuscated with.
-    pub fn obfuscation(&self) -> Obfuscation {
-        self.files.obfuscation()
-    }
-
     /// Length of all block files together.
     pub fn bytes_total(&self) -> u64 {
         self.files.bytes_total()
@@ -152,16 +143,6 @@ impl BlocksDir {
     /// How many block files there are.
     pub fn file_count(&self) -> usize {
         self.files.files().len()
-    }
-
-    /// What lies beyond the chain's end.
-    pub fn gap(&self) -> &Gap {
-        &self.gap
-    }
-
-    /// Whether Core's index gave the places.
-    pub fn from_index(&self) -> bool {
-        self.from_index
     }
 
     /// Sets the read buffer of each fetcher, in bytes.
@@ -179,29 +160,6 @@ impl BlocksDir {
         }
         places.retain(|place| *place != tried);
         places
-    }
-
-    /// Gives the copies of a block that need not be on the chain to `take`, until it takes one: all
-    /// files are gone through. Tells whether one was taken.
-    pub(crate) fn block_by_hash(
-        &self,
-        hash: &BlockHash,
-        take: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<bool, SourceError> {
-        let mut places = Vec::new();
-        self.files.scan(&mut |header, place| {
-            if apus_hash::sha256d(header) == hash.0 {
-                places.push((0, place));
-            }
-            ControlFlow::Continue(())
-        })?;
-        let mut taken = false;
-        let mut reader = BlockReader::new(&self.files, self.buffer_bytes);
-        reader.read(&mut places, &mut |_, _, raw| {
-            taken = take(raw);
-            if taken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        Ok(taken)
     }
 
     /// Where the chain's blocks lie, by their headers in the files.
@@ -239,7 +197,7 @@ fn warn(files: &BlockFiles, summary: &ScanSummary, observer: &dyn Observer) {
 }
 
 impl BlockSource for BlocksDir {
-    fn fetcher(&self) -> Box<dyn BlockFetcher + '_> {
+    fn fetcher<'a>(&'a self, _halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a> {
         let reader = BlockReader::new(&self.files, self.buffer_bytes);
         Box::new(FilesFetcher { dir: self, reader })
     }
@@ -247,6 +205,51 @@ impl BlockSource for BlocksDir {
     fn block_bytes(&self, height: Height) -> u64 {
         let room = self.places.get(height as usize).map_or(0, |place| u64::from(place.size));
         room.min(BLOCK_SIZE_MAX as u64)
+    }
+}
+
+impl ChainSource for BlocksDir {
+    fn chain(&self) -> &HeaderChain {
+        &self.chain
+    }
+
+    fn is_by_index(&self) -> bool {
+        self.from_index
+    }
+
+    fn gap(&self) -> &Gap {
+        &self.gap
+    }
+
+    fn obfuscation(&self) -> Obfuscation {
+        self.files.obfuscation()
+    }
+
+    /// All files are gone through.
+    fn block_by_hash(
+        &self,
+        hash: &BlockHash,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<bool, SourceError> {
+        let mut places = Vec::new();
+        self.files.scan(&mut |header, place| {
+            if apus_hash::sha256d(header) == hash.0 {
+                places.push((0, place));
+            }
+            ControlFlow::Continue(())
+        })?;
+        let mut taken = false;
+        let mut reader = BlockReader::new(&self.files, self.buffer_bytes);
+        reader.read(&mut places, &mut |_, _, raw| {
+            taken = take(raw);
+            if taken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(taken)
+    }
+
+    /// Only headers are compared with the chain's.
+    fn heads(&self, last: Height) -> Result<Vec<BlockHead>, SourceError> {
+        self.read_heads(last)
     }
 }
 

@@ -5,7 +5,6 @@
 //! long chain of compressions, has a thread of its own, and so have the sinks; batches of records go
 //! to them through short queues. Nothing is published before all of them took everything.
 
-use crate::blocksdir::BlocksDir;
 use crate::error::SyncError;
 use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
@@ -14,6 +13,7 @@ use crate::runs::{EachRecord, MergeBudget, RunInfo, merge_runs};
 use crate::sink::{
     CoinSink, HashSink, HintsSink, MuHashSink, SetInfo, SnapshotSink, Whole, folders,
 };
+use crate::source::ChainSource;
 use crate::workdir::{Done, Workdir};
 use apus_chain::{UtxoSetHash, UtxoStats};
 use apus_engine::swiftsync::Verdict;
@@ -31,7 +31,7 @@ const QUEUE: usize = 16;
 /// Merges the runs and writes the outputs.
 pub(crate) fn write_out(
     request: &Request<'_>,
-    dir: &BlocksDir,
+    dir: &dyn ChainSource,
     workdir: &Workdir<'_>,
     plan: &Plan,
     done: Vec<Done>,

@@ -29,6 +29,9 @@ pub enum SyncError {
     /// The blocks or their headers.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// The network.
+    #[error(transparent)]
+    Network(#[from] apus_p2p::network::NetworkError),
     /// The hints as a file.
     #[error("{file}: {error}")]
     Hints {
@@ -325,6 +328,8 @@ impl SyncError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Source(error) => error.kind(),
+            Self::Network(apus_p2p::network::NetworkError::Listen { .. }) => ErrorKind::Usage,
+            Self::Network(_) => ErrorKind::Io,
             Self::Hints { error, .. } => {
                 if error.kind() == HintsErrorKind::Io {
                     ErrorKind::Io

@@ -1,24 +1,25 @@
 //! A run of SwiftSync: the set at the height where the hints stop, proven.
 
 use crate::blocks::Blocks;
-use crate::blocksdir::{BlocksDir, UseIndex};
+use crate::blocksdir::UseIndex;
 use crate::connect::Record;
 use crate::error::SyncError;
 use crate::hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
 use crate::plan::{Plan, RunIdentity, divide};
 use crate::progress::{Event, Phase, Progress};
-use crate::run::{HintsInput, Request, Stop, headers, stop_if_interrupted};
-use crate::source::BlockSource;
+use crate::run::{HintsInput, Request, Stop, headers, longer_chain, stop_if_interrupted};
+use crate::source::ChainSource;
 use crate::workdir::{Done, Workdir};
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange};
 use apus_engine::swiftsync::aggregate::{Aggregator, Secret};
 use apus_engine::swiftsync::hints::HintsInfo;
 use apus_engine::swiftsync::{SwiftSync, SwiftSyncError, Verdict};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What SwiftSync proved: everything that is needed to write the set out.
 pub(crate) struct Proven<'a> {
-    pub(crate) dir: BlocksDir,
+    pub(crate) dir: Arc<dyn ChainSource + 'a>,
     pub(crate) workdir: Workdir<'a>,
     pub(crate) plan: Plan,
     pub(crate) done: Vec<Done>,
@@ -32,7 +33,7 @@ pub(crate) fn prove<'a>(
     input: &HintsInput,
 ) -> Result<Proven<'a>, SyncError> {
     let (dir, hints) = chain_and_hints(request, input)?;
-    let (workdir, plan, done, provider) = hints.plan(request, &dir)?;
+    let (workdir, plan, done, provider) = hints.plan(request, &*dir)?;
     let identity = &plan.identity;
     let aggregator =
         Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
@@ -41,7 +42,7 @@ pub(crate) fn prove<'a>(
         params: request.params,
         chain: dir.chain(),
         verifier: request.verifier,
-        source: &dir,
+        source: &*dir,
         hints: &*provider,
         engine: &engine,
         observer: request.observer,
@@ -61,19 +62,31 @@ pub(crate) fn prove<'a>(
 
 /// Finds the chain, and opens the hints for it. If the chain of Core's index does not reach as far
 /// as the hints do, the index may be older than the files: then these are gone through.
-fn chain_and_hints(
-    request: &Request<'_>,
+fn chain_and_hints<'a>(
+    request: &'a Request<'_>,
     input: &HintsInput,
-) -> Result<(BlocksDir, Hints), SyncError> {
-    let dir = headers(request, request.use_index)?;
-    match Hints::open(request, input, &dir) {
+) -> Result<(Arc<dyn ChainSource + 'a>, Hints), SyncError> {
+    let dir = headers(request, None)?;
+    match Hints::open(request, input, &*dir) {
         Ok(hints) => Ok((dir, hints)),
         Err(SyncError::ChainTooShort { .. } | SyncError::BaseNotOnChain { .. })
-            if dir.from_index() && request.use_index == UseIndex::IfPresent =>
+            if dir.is_by_index() && request.source.may_leave_index() =>
         {
-            let dir = headers(request, UseIndex::Never)?;
-            let hints = Hints::open(request, input, &dir)?;
+            let dir = headers(request, Some(UseIndex::Never))?;
+            let hints = Hints::open(request, input, &*dir)?;
             Ok((dir, hints))
+        }
+        Err(mut error @ (SyncError::ChainTooShort { .. } | SyncError::BaseNotOnChain { .. })) => {
+            // Some other peer may know more.
+            let mut dir = dir;
+            while let Some(longer) = longer_chain(request, dir.chain())? {
+                dir = longer;
+                match Hints::open(request, input, &*dir) {
+                    Ok(hints) => return Ok((dir, hints)),
+                    Err(other) => error = other,
+                }
+            }
+            Err(error)
         }
         Err(error) => Err(error),
     }
@@ -102,7 +115,11 @@ struct HintsEnd {
 type Planned<'a, 'r> = (Workdir<'r>, Plan, Vec<Done>, Box<dyn HintsProvider + 'a>);
 
 impl Hints {
-    fn open(request: &Request<'_>, input: &HintsInput, dir: &BlocksDir) -> Result<Self, SyncError> {
+    fn open(
+        request: &Request<'_>,
+        input: &HintsInput,
+        dir: &dyn ChainSource,
+    ) -> Result<Self, SyncError> {
         request.observer.event(Event::Started(Phase::Hints));
         match input {
             HintsInput::File(path, options) => {
@@ -140,7 +157,7 @@ impl Hints {
     fn plan<'a, 'r: 'a>(
         &'a self,
         request: &'r Request<'_>,
-        dir: &BlocksDir,
+        dir: &dyn ChainSource,
     ) -> Result<Planned<'a, 'r>, SyncError> {
         let stop = self.stop();
         let earlier = Workdir::read_plan(request.workdir)?;
@@ -225,7 +242,7 @@ fn expect_same(
     }
 }
 
-fn stop_at(height: Height, dir: &BlocksDir, wanted: Stop) -> Result<HintsEnd, SyncError> {
+fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<HintsEnd, SyncError> {
     let chain: &HeaderChain = dir.chain();
     match wanted {
         Stop::At(wanted) if wanted < height => {

@@ -13,6 +13,7 @@ mod folder;
 mod hinted;
 mod hints;
 mod outputs;
+pub mod peers;
 mod plan;
 mod progress;
 mod run;
@@ -21,18 +22,18 @@ mod sink;
 mod source;
 mod workdir;
 
-pub use blocksdir::{BlocksDir, Gap, UseIndex};
+pub use blocksdir::{BlockHead, BlocksDir, Gap, UseIndex};
 pub use connect::{ConnectOptions, OpenStore, RECORD, Scripts};
 pub use error::{ErrorKind, SyncError};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use outputs::{OutputsOfBlock, walk_outputs};
-pub use progress::{Event, Observer, Phase, Progress, Silent};
+pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
 pub use run::{
-    FolderKind, FolderOutput, HintsInput, Kept, Outcome, Output, OutputKind, Request, Stop,
+    FolderKind, FolderOutput, HintsInput, Kept, Outcome, Output, OutputKind, Request, Source, Stop,
     WrittenFolder, discard_progress, run,
 };
 pub use sink::ReadBack;
-pub use source::{BlockFetcher, BlockSource, SourceError, Taken};
+pub use source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
 pub use workdir::{COINS, HINTS, LOCK, POSITIONS};
 
 /// The interpreter of scripts that this build has.

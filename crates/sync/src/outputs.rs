@@ -8,6 +8,7 @@ use apus_chain::{
     ScriptVerifier, is_unspendable,
 };
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 /// Blocks looked at before they are put in order.
 const BATCH: u32 = 256;
@@ -33,7 +34,8 @@ pub fn walk_outputs(
     heights: HeightRange,
     each: &mut dyn FnMut(OutputsOfBlock) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
-    let mut fetcher = source.fetcher();
+    let never = AtomicBool::new(false);
+    let mut fetcher = source.fetcher(&never);
     let mut checker = BlockChecker::new();
     let mut start = heights.start;
     while start < heights.end {

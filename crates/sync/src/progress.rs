@@ -49,6 +49,20 @@ pub struct Progress {
     pub coins: u64,
 }
 
+/// What a chain was found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChainBy {
+    /// Block files.
+    Files {
+        /// How many were looked at.
+        files: usize,
+        /// Whether Core's block index gave the places.
+        index: bool,
+    },
+    /// Headers from peers.
+    Peers,
+}
+
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -67,10 +81,15 @@ pub enum Event {
         tip: BlockHash,
         /// That block's height.
         height: Height,
-        /// Block files looked at.
-        files: usize,
-        /// Whether Core's block index gave the places.
-        from_index: bool,
+        /// What it was found by.
+        by: ChainBy,
+    },
+    /// A run that follows the tip goes to another one.
+    Tip {
+        /// Its height.
+        height: Height,
+        /// Its hash.
+        tip: BlockHash,
     },
     /// An earlier start's work goes on.
     Resumed {

@@ -5,14 +5,16 @@ use crate::coins;
 use crate::connect::{self, ConnectOptions, Scripts};
 use crate::error::SyncError;
 use crate::hinted::{Proven, prove};
-use crate::progress::{Event, Observer, Phase};
+use crate::peers::Peers;
+use crate::progress::{ChainBy, Event, Observer, Phase};
+use crate::source::ChainSource;
 use crate::workdir::Workdir;
-use apus_chain::{BlockHash, Height, Params, ScriptVerifier};
+use apus_chain::{BlockHash, HeaderChain, Height, Params, ScriptVerifier};
 use apus_engine::storage::Storage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::{HintsInfo, HintsOptions};
 use apus_engine::swiftsync::{CoinTotals, Counts};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -90,6 +92,27 @@ pub struct WrittenFolder {
     pub moved_to: Option<PathBuf>,
 }
 
+/// Where blocks come from.
+#[derive(Debug, Clone)]
+pub enum Source<'a> {
+    /// Core's block files.
+    Files {
+        /// Their folder.
+        blocksdir: PathBuf,
+        /// Whether Core's index of them is looked at.
+        use_index: UseIndex,
+    },
+    /// Peers.
+    Peers(&'a Peers<'a>),
+}
+
+impl Source<'_> {
+    /// Whether going through all files is another way to find the chain.
+    pub(crate) fn may_leave_index(&self) -> bool {
+        matches!(self, Self::Files { use_index: UseIndex::IfPresent, .. })
+    }
+}
+
 /// Where a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -105,10 +128,8 @@ pub enum Stop {
 pub struct Request<'a> {
     /// The chain's rules.
     pub params: &'a Params,
-    /// Core's folder of block files.
-    pub blocksdir: PathBuf,
-    /// Whether Core's index of them is looked at.
-    pub use_index: UseIndex,
+    /// Where blocks come from.
+    pub source: Source<'a>,
     /// Which coins survive: up to where these stop, blocks are processed in any order. Without
     /// them every block is connected in ascending height.
     pub hints: Option<HintsInput>,
@@ -118,6 +139,8 @@ pub struct Request<'a> {
     pub connect: Option<ConnectOptions<'a>>,
     /// Where to stop.
     pub stop: Stop,
+    /// Whether to stay at the tip until it is interrupted, with peers as the source.
+    pub follow: bool,
     /// Worker threads, at least one.
     pub threads: usize,
     /// Memory for buffers, in bytes.
@@ -182,14 +205,14 @@ pub struct Outcome {
 /// Computes the UTXO set that `request` asks for.
 ///
 /// The progress stays in the work folder: once the outcome is told, call [`discard_progress`].
-pub fn run(request: &Request<'_>) -> Result<Outcome, SyncError> {
+pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     let writes = !(request.outputs.is_empty() && request.folders.is_empty());
     if request.aggregate == AggregateKind::None && writes {
         return Err(SyncError::Unproven);
     }
     let Some(hints) = &request.hints else {
-        let dir = headers(request, request.use_index)?;
-        return connect::run(request, &dir, None);
+        let dir = headers(request, None)?;
+        return connect::run(request, dir, None);
     };
     let proven = prove(request, hints)?;
     let stop = proven.plan.identity.stop;
@@ -198,13 +221,17 @@ pub fn run(request: &Request<'_>) -> Result<Outcome, SyncError> {
         Stop::At(height) => height,
         Stop::AtTip => proven.dir.chain().tip_height(),
     };
-    if end == stop { write_proven(request, proven) } else { connect_on(request, proven) }
+    if end == stop && !request.follow {
+        write_proven(request, proven)
+    } else {
+        connect_on(request, proven)
+    }
 }
 
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let Proven { dir, workdir, plan, done, verdict, hints } = proven;
-    let put = coins::write_out(request, &dir, &workdir, &plan, done, &verdict)?;
+    let put = coins::write_out(request, &*dir, &workdir, &plan, done, &verdict)?;
     let identity = &plan.identity;
     Ok(Outcome {
         stop_height: identity.stop,
@@ -225,13 +252,13 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
 }
 
 /// Connects the blocks above the hints on the coins that were proven.
-fn connect_on(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
+fn connect_on<'a>(request: &'a Request<'a>, proven: Proven<'a>) -> Result<Outcome, SyncError> {
     let Proven { dir, plan, done, verdict, hints, .. } = proven;
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Unproven);
     }
     let base = connect::Base { plan: &plan, done, verdict };
-    Ok(Outcome { hints, ..connect::run(request, &dir, Some(base))? })
+    Ok(Outcome { hints, ..connect::run(request, dir, Some(base))? })
 }
 
 /// Gives up the progress of a finished run. The plan goes last: killed in the middle, the same
@@ -240,11 +267,64 @@ pub fn discard_progress(workdir: &dyn Storage) -> Result<(), SyncError> {
     Workdir::discard(workdir)
 }
 
-/// Finds the chain.
-pub(crate) fn headers(request: &Request<'_>, use_index: UseIndex) -> Result<BlocksDir, SyncError> {
+/// Finds the chain. Block files may be looked at in another way than asked for.
+pub(crate) fn headers<'a>(
+    request: &'a Request<'_>,
+    use_index: Option<UseIndex>,
+) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
     request.observer.event(Event::Started(Phase::Headers));
+    match &request.source {
+        Source::Files { blocksdir, use_index: asked } => {
+            Ok(Arc::new(files(request, blocksdir, use_index.unwrap_or(*asked))?))
+        }
+        Source::Peers(peers) => {
+            let found = peers.settle(request.observer, request.interrupt)?;
+            let chain = found.chain();
+            let (bytes, height) = (found.headers_bytes(), chain.tip_height());
+            request.observer.event(Event::Ended { phase: Phase::Headers, bytes });
+            let tip = *chain.tip_hash();
+            request.observer.event(Event::ChainFound { tip, height, by: ChainBy::Peers });
+            Ok(Arc::new(found))
+        }
+    }
+}
+
+/// A chain that has more work than the one that was connected, if the run is to go on with one.
+pub(crate) fn better_chain<'a>(
+    request: &'a Request<'_>,
+    than: &HeaderChain,
+) -> Result<Option<Arc<dyn ChainSource + 'a>>, SyncError> {
+    match (&request.source, request.stop) {
+        (Source::Peers(peers), Stop::AtTip) => {
+            let found = peers.better_chain(than, request.follow, request.interrupt)?;
+            Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A chain of more work than one that is too short, where the source may yet learn of one.
+pub(crate) fn longer_chain<'a>(
+    request: &'a Request<'_>,
+    than: &HeaderChain,
+) -> Result<Option<Arc<dyn ChainSource + 'a>>, SyncError> {
+    match &request.source {
+        Source::Peers(peers) => {
+            let found = peers.longer_chain(than, request.interrupt)?;
+            Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
+        }
+        Source::Files { .. } => Ok(None),
+    }
+}
+
+/// The chain of Core's block files.
+fn files(
+    request: &Request<'_>,
+    blocksdir: &Path,
+    use_index: UseIndex,
+) -> Result<BlocksDir, SyncError> {
     let mut dir = BlocksDir::open(
-        &request.blocksdir,
+        blocksdir,
         request.params,
         request.now,
         use_index,
@@ -258,8 +338,7 @@ pub(crate) fn headers(request: &Request<'_>, use_index: UseIndex) -> Result<Bloc
     request.observer.event(Event::ChainFound {
         tip: *chain.tip_hash(),
         height: chain.tip_height(),
-        files: dir.file_count(),
-        from_index: dir.from_index(),
+        by: ChainBy::Files { files: dir.file_count(), index: dir.is_by_index() },
     });
     Ok(dir)
 }

@@ -5,9 +5,11 @@
 //! receiver checks each and may turn down a copy that is damaged, whereupon the source looks for
 //! another one.
 
-use crate::blocksdir::files_error_kind;
+use crate::blocksdir::{BlockHead, Gap, files_error_kind};
 use crate::error::ErrorKind;
-use apus_chain::{BlockError, BlockHash, Height, HeightRange};
+use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
+use apus_datadir::Obfuscation;
+use std::sync::atomic::AtomicBool;
 
 /// What a receiver made of a raw block.
 #[derive(Debug)]
@@ -38,6 +40,18 @@ pub enum SourceError {
         /// The chain's name.
         chain: &'static str,
     },
+    /// Peers know of nothing but the genesis block.
+    #[error(
+        "no peer knows a block that follows the genesis block of the {chain} chain: see that they are \
+         of that chain"
+    )]
+    NoHeaders {
+        /// The chain's name.
+        chain: &'static str,
+    },
+    /// Nothing comes from peers.
+    #[error(transparent)]
+    Network(#[from] apus_p2p::network::NetworkError),
     /// The node whose index is followed has connected nothing.
     #[error(
         "by its block index the node of {folder} has connected no block whose undo data it kept: start \
@@ -94,8 +108,9 @@ impl SourceError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Files(error) => files_error_kind(error),
-            Self::Index(_) => ErrorKind::Io,
+            Self::Index(_) | Self::Network(_) => ErrorKind::Io,
             Self::NoChain { .. }
+            | Self::NoHeaders { .. }
             | Self::NoneConnected { .. }
             | Self::FileMissing { .. }
             | Self::Damaged { .. }
@@ -107,11 +122,55 @@ impl SourceError {
 
 /// A place that blocks come from.
 pub trait BlockSource: Sync {
-    /// A fetcher for one thread.
-    fn fetcher(&self) -> Box<dyn BlockFetcher + '_>;
+    /// A fetcher for one thread. Once `halt` is set nobody waits for its blocks any more: one that
+    /// itself waits for blocks then returns early, without an error.
+    fn fetcher<'a>(&'a self, halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a>;
+
+    /// Whether [`block_bytes`](Self::block_bytes) is good enough to tell how far a run is.
+    fn knows_sizes(&self) -> bool {
+        true
+    }
+
+    /// How many fetchers keep this source busy, where `threads` are to work on what they give.
+    fn fetchers(&self, threads: usize) -> usize {
+        threads
+    }
 
     /// About how many bytes the block at `height` has, for dividing work.
     fn block_bytes(&self, height: Height) -> u64;
+}
+
+/// A source that has settled on a chain.
+pub trait ChainSource: BlockSource {
+    /// The most-work chain whose blocks can be had.
+    fn chain(&self) -> &HeaderChain;
+
+    /// Whether the chain is one that an index of blocks told of, which may be older than the blocks.
+    fn is_by_index(&self) -> bool {
+        false
+    }
+
+    /// What lies beyond the chain's end.
+    fn gap(&self) -> &Gap;
+
+    /// The key for block files that are written from this source.
+    fn obfuscation(&self) -> Obfuscation {
+        Obfuscation::NONE
+    }
+
+    /// All its blocks were connected: others may have them.
+    fn reached_tip(&self) {}
+
+    /// Gives the copies of a block that need not be on the chain to `take`, until it takes one.
+    /// Tells whether one was taken.
+    fn block_by_hash(
+        &self,
+        hash: &BlockHash,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<bool, SourceError>;
+
+    /// The heads of the blocks of heights 1 to `last`, ascending.
+    fn heads(&self, last: Height) -> Result<Vec<BlockHead>, SourceError>;
 }
 
 /// Gets blocks for one thread.

@@ -7,6 +7,7 @@
 
 use crate::connect::RECORD;
 use crate::error::{StorageResult, SyncError};
+use crate::peers::HEADERS;
 use crate::plan::{Plan, VERSION};
 use crate::runs::RunInfo;
 use apus_chain::{HeightRange, Reader};
@@ -85,9 +86,15 @@ fn is_ours(name: &str) -> bool {
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
     let record = name == RECORD || name.strip_suffix(".tmp") == Some(RECORD);
     segment
+        || name.starts_with(HEADERS)
         || scratch
         || record
         || [PLAN, "plan.tmp", LOCK, COINS, HINTS, POSITIONS].contains(&name)
+}
+
+/// Whether a file is there before the plan is: what the run needs of its hints, or of peers.
+fn is_input(name: &str) -> bool {
+    name.starts_with(SPILL) || name.starts_with(HEADERS)
 }
 
 /// Name of the file by which a run keeps others out of its folder.
@@ -142,7 +149,7 @@ impl<'a> Workdir<'a> {
     pub(crate) fn start(storage: &'a dyn Storage, plan: &Plan) -> Result<Self, SyncError> {
         let bytes = plan.to_bytes();
         let workdir = Self { storage, plan_id: sha256(&bytes) };
-        workdir.remove(|name| name != LOCK && !name.starts_with(SPILL))?;
+        workdir.remove(|name| name != LOCK && !is_input(name))?;
         write_atomically(storage, PLAN, &bytes).at(storage, PLAN)?;
         Ok(workdir)
     }
@@ -162,7 +169,7 @@ impl<'a> Workdir<'a> {
             .into_iter()
             .chain(done.iter().flat_map(|done| [done.run.name.clone(), partial_name(done.range)]))
             .collect();
-        workdir.remove(|name| !keep.contains(name) && !name.starts_with(SPILL))?;
+        workdir.remove(|name| !keep.contains(name) && !is_input(name))?;
         Ok((workdir, done))
     }
 

@@ -10,6 +10,7 @@
 //! - [`blkfile`]: lays blocks down in block files as Bitcoin Core does, and damages them.
 //! - [`storage`]: a disk that loses what was not synced, and a disk that fails on demand.
 //! - [`bitcoind`]: starts and talks to a real node.
+//! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`rng`]: the one source of randomness, the same everywhere for a seed.
 
@@ -19,6 +20,7 @@ pub mod bitcoind;
 pub mod blkfile;
 pub mod chain;
 pub mod oracle;
+pub mod peer;
 pub mod rng;
 pub mod storage;
 pub mod streams;

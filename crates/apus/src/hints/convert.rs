@@ -16,7 +16,9 @@ use apus_engine::swiftsync::hints::offsets::OffsetsEncoder;
 use apus_engine::swiftsync::hints::{
     Format, HintsDecoder, HintsEncoder, HintsError, HintsWriter, IndexSpace, Layout,
 };
-use apus_sync::{BlocksDir, OutputsOfBlock, Silent, SyncError, UseIndex, walk_outputs};
+use apus_sync::{
+    BlocksDir, ChainSource, OutputsOfBlock, Silent, SyncError, UseIndex, walk_outputs,
+};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};

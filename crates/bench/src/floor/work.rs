@@ -10,7 +10,9 @@ use apus_datadir::{BlkError, BlockFiles};
 use apus_engine::swiftsync::hints::{
     HintsError, HintsErrorKind, HintsFile, HintsOptions, RangeHints,
 };
-use apus_sync::{BlockSource, BlocksDir, ErrorKind, Silent, SourceError, Taken, UseIndex};
+use apus_sync::{
+    BlockSource, BlocksDir, ChainSource, ErrorKind, Silent, SourceError, Taken, UseIndex,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -157,7 +159,8 @@ pub fn count(
     }
     let bytes = (1..=stop).map(|height| dir.block_bytes(height)).sum();
     let mut counter = Counter::new(params, hints, bytes);
-    let mut fetcher = dir.fetcher();
+    let never = AtomicBool::new(false);
+    let mut fetcher = dir.fetcher(&never);
     let mut start = 1;
     while start <= stop {
         if interrupt.load(Ordering::Relaxed) {

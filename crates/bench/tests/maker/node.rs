@@ -6,7 +6,7 @@ use apus_chain::{Network, Params};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
-use apus_sync::{HintsInput, Outcome, Request, Silent, Stop, UseIndex};
+use apus_sync::{HintsInput, Outcome, Request, Silent, Source, Stop, UseIndex};
 use apus_testkit::bitcoind::Bitcoind;
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -61,12 +61,15 @@ fn outcome(chain: &Chain) -> Outcome {
     let hints = chain.path().join("chain.hints");
     apus_sync::run(&Request {
         params: Params::of(Network::Regtest),
-        blocksdir: chain.path().join("blocks"),
-        use_index: UseIndex::IfPresent,
+        source: Source::Files {
+            blocksdir: chain.path().join("blocks"),
+            use_index: UseIndex::IfPresent,
+        },
         hints: Some(HintsInput::File(hints, HintsOptions::default())),
         aggregate: AggregateKind::Sha256,
         connect: None,
         stop: Stop::At(chain.manifest.height),
+        follow: false,
         threads: 2,
         memory_bytes: 64 << 20,
         segment_bytes: None,

@@ -151,6 +151,16 @@ impl Chainstate {
         self.totals = totals;
     }
 
+    /// Whether there is a pool that runs scripts.
+    pub fn has_scripts(&self) -> bool {
+        self.scripts.is_some()
+    }
+
+    /// Sets the pool that runs scripts, where blocks to come need one.
+    pub fn set_scripts(&mut self, pool: ScriptPool) {
+        self.scripts = Some(pool);
+    }
+
     /// From which height on undo data is kept; before this is called, all is.
     pub fn set_undo_from(&mut self, height: Height) {
         self.undo_from = height;

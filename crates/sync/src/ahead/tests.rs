@@ -62,7 +62,7 @@ impl Fake {
 }
 
 impl BlockSource for Fake {
-    fn fetcher(&self) -> Box<dyn BlockFetcher + '_> {
+    fn fetcher<'a>(&'a self, _halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a> {
         Box::new(FakeFetcher(self))
     }
 

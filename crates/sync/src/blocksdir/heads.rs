@@ -5,6 +5,7 @@ use crate::source::{BlockSource, SourceError, Taken};
 use apus_chain::{BlockHash, HEADER_SIZE, Height, HeightRange, Reader};
 use apus_datadir::{BlockLocation, BlockReader};
 use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
 
 /// A header, and the longest form of a count.
 const HEAD_BYTES: u32 = HEADER_SIZE as u32 + 9;
@@ -14,11 +15,11 @@ const BATCH: u32 = 4096;
 
 /// What an index needs of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BlockHead {
+pub struct BlockHead {
     /// Its header.
-    pub(crate) header: [u8; HEADER_SIZE],
+    pub header: [u8; HEADER_SIZE],
     /// How many transactions it has.
-    pub(crate) tx_count: u32,
+    pub tx_count: u32,
 }
 
 impl BlockHead {
@@ -30,7 +31,7 @@ impl BlockHead {
     }
 
     /// The block's hash.
-    pub(crate) fn hash(&self) -> BlockHash {
+    pub fn hash(&self) -> BlockHash {
         BlockHash(apus_hash::sha256d(&self.header))
     }
 }
@@ -38,7 +39,7 @@ impl BlockHead {
 impl BlocksDir {
     /// The heads of the blocks of heights 1 to `last`, ascending. Only their headers are compared
     /// with the chain's.
-    pub(crate) fn heads(&self, last: Height) -> Result<Vec<BlockHead>, SourceError> {
+    pub(super) fn read_heads(&self, last: Height) -> Result<Vec<BlockHead>, SourceError> {
         let mut all = Vec::with_capacity(last as usize);
         let mut reader = BlockReader::new(&self.files, self.buffer_bytes);
         let mut start = 1;
@@ -76,7 +77,7 @@ impl BlocksDir {
     /// Looks at all copies of a block.
     fn head_of_block(&self, height: Height) -> Result<BlockHead, SourceError> {
         let (range, mut found) = (HeightRange::new(height, height + 1), None);
-        self.fetcher().fetch(range, &mut |height, raw| {
+        self.fetcher(&AtomicBool::new(false)).fetch(range, &mut |height, raw| {
             found = self.head_of(height, raw);
             match found {
                 Some(_) => Taken::Yes,

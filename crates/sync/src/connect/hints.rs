@@ -46,10 +46,11 @@ pub(super) fn write(
         aggregate: AggregateKind::Sha256,
         connect: None,
         stop: Stop::AtHints,
+        follow: false,
         workdir: &DirStorage::new(&work),
         outputs: &outputs,
         folders: &[],
-        blocksdir: request.blocksdir.clone(),
+        source: request.source.clone(),
         observer: &OfSecondPass(request.observer),
         ..*request
     };

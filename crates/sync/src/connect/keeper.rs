@@ -6,12 +6,11 @@
 //! are disconnected, the coins go first.
 
 use super::ConnectOptions;
-use crate::blocksdir::BlocksDir;
 use crate::error::SyncError;
 use crate::folder::{FolderDraft, at};
 use crate::run::{FolderKind, FolderOutput, Kept, Request};
 use crate::sink::datadir::blocks_folder;
-use crate::source::BlockSource;
+use crate::source::ChainSource;
 use apus_chain::{Height, KnownBlock};
 use apus_datadir::{BlockPositions, BlockStore, BlockStoreError, free_bytes};
 use apus_engine::utxo::Connected;
@@ -45,7 +44,7 @@ impl Keeper {
     pub(super) fn start(
         request: &Request<'_>,
         options: &ConnectOptions<'_>,
-        dir: &BlocksDir,
+        dir: &dyn ChainSource,
         from: Height,
         tip: KnownBlock,
         end: Height,

@@ -15,16 +15,15 @@ pub use record::RECORD;
 pub(crate) use record::Record;
 
 use crate::ahead::{Ahead, EndOnPanic, Supply};
-use crate::blocksdir::BlocksDir;
 use crate::coins::{Put, SetMuHash, merge_all, put_set};
-use crate::error::SyncError;
+use crate::error::{ErrorKind, SyncError};
 use crate::outputs::context;
 use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
-use crate::run::{Outcome, OutputKind, Request, Stop};
+use crate::run::{Outcome, OutputKind, Request, Stop, better_chain};
 use crate::runs::RunInfo;
 use crate::sink::{SetInfo, SnapshotSink, each_coin, folders};
-use crate::source::BlockSource;
+use crate::source::ChainSource;
 use crate::workdir::{Done, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, KnownBlock, ScriptChecks, Txid};
 use apus_engine::script::ScriptPool;
@@ -98,7 +97,7 @@ pub(crate) struct Base<'a> {
 /// A run that connects blocks.
 struct Connecting<'a> {
     request: &'a Request<'a>,
-    dir: &'a BlocksDir,
+    dir: Arc<dyn ChainSource + 'a>,
     checks: ScriptChecks,
     end: Height,
     record: Record,
@@ -108,22 +107,16 @@ struct Connecting<'a> {
 }
 
 /// Connects the blocks above `base`, or all of them, and writes out the set.
-pub(crate) fn run(
-    request: &Request<'_>,
-    dir: &BlocksDir,
+pub(crate) fn run<'a>(
+    request: &'a Request<'a>,
+    dir: Arc<dyn ChainSource + 'a>,
     base: Option<Base<'_>>,
 ) -> Result<Outcome, SyncError> {
     let options = request.connect.as_ref().ok_or(SyncError::NothingToConnect)?;
-    let chain = dir.chain();
     let aggregate = base.as_ref().map(|base| base.verdict.aggregate);
     let mut connecting = Connecting::open(request, options, dir, base)?;
     request.observer.event(Event::Started(Phase::Connect));
-    let connected = connecting.connect();
-    // Also what came before an invalid block or an interruption is worth keeping; the error to
-    // tell is the first.
-    let kept = connecting.flush();
-    connected?;
-    kept?;
+    connecting.connect_all()?;
     let totals = *connecting.state.totals();
     request.observer.event(Event::Ended { phase: Phase::Connect, bytes: totals.bytes });
     let (end, from) = (connecting.end, connecting.record.identity.from);
@@ -131,7 +124,7 @@ pub(crate) fn run(
     if let Some(keeper) = connecting.keeper {
         keeper.end()?;
     }
-    let store = connecting.state.into_store();
+    let (store, dir) = (connecting.state.into_store(), connecting.dir);
     let set = SetInfo {
         network: request.params.network,
         height: end,
@@ -139,13 +132,13 @@ pub(crate) fn run(
         coins: totals.coins,
         coin_bytes: totals.coins.saturating_mul(COIN_BYTES),
     };
-    let (put, coins) = write_set(request, dir, &*store, set)?;
+    let (put, coins) = write_set(request, &*dir, &*store, set)?;
     hints::write(request, options, &*store, set, &put)?;
     Ok(Outcome {
         stop_height: end,
         stop_hash,
-        tip_height: chain.tip_height(),
-        enough_work: chain.chain_work() >= request.params.minimum_chain_work,
+        tip_height: dir.chain().tip_height(),
+        enough_work: dir.chain().chain_work() >= request.params.minimum_chain_work,
         counts: Counts {
             blocks: totals.blocks,
             bytes: totals.bytes,
@@ -173,7 +166,7 @@ impl<'a> Connecting<'a> {
     fn open(
         request: &'a Request<'a>,
         options: &'a ConnectOptions<'a>,
-        dir: &'a BlocksDir,
+        dir: Arc<dyn ChainSource + 'a>,
         base: Option<Base<'_>>,
     ) -> Result<Self, SyncError> {
         let chain = dir.chain();
@@ -245,7 +238,7 @@ impl<'a> Connecting<'a> {
             let segments = (tip.height + 1 - from) as usize;
             request.observer.event(Event::Resumed { segments, of });
         }
-        let keeper = Keeper::start(request, options, dir, from, tip, end)?;
+        let keeper = Keeper::start(request, options, &*dir, from, tip, end)?;
         if keeper.is_some() {
             state.keep_connected();
         }
@@ -253,15 +246,60 @@ impl<'a> Connecting<'a> {
         Ok(Self { request, dir, checks, end, record, state, flushed_at, keeper })
     }
 
+    /// Connects everything up to the end, and goes on where the source has learnt of more.
+    fn connect_all(&mut self) -> Result<(), SyncError> {
+        let mut reached = false;
+        loop {
+            let connected = self.connect();
+            // Also what came before an invalid block or an interruption is worth keeping; the error
+            // to tell is the first.
+            let kept = self.flush();
+            match connected {
+                // Who follows the tip ends where he is.
+                Err(error)
+                    if error.kind() == ErrorKind::Interrupted && reached && self.request.follow =>
+                {
+                    self.request.interrupt.store(false, Ordering::Relaxed);
+                    self.end = self.state.tip().height;
+                    return kept;
+                }
+                other => other.and(kept)?,
+            }
+            reached = true;
+            self.dir.reached_tip();
+            match better_chain(self.request, self.dir.chain())? {
+                Some(dir) => self.go_on(dir)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Goes on with another chain that has more work.
+    fn go_on(&mut self, dir: Arc<dyn ChainSource + 'a>) -> Result<(), SyncError> {
+        let (chain, request) = (dir.chain(), self.request);
+        self.end = chain.tip_height();
+        self.checks = ScriptChecks::new(request.params, chain, self.record.identity.assume_valid);
+        let first = self.record.identity.from;
+        if !self.state.has_scripts() && (first..=self.end).any(|height| self.checks.needed(height))
+        {
+            self.state.set_scripts(ScriptPool::new(request.threads)?);
+        }
+        self.state.set_undo_from(self.end.saturating_sub(UNDO_BLOCKS));
+        let tip = *chain.tip_hash();
+        request.observer.event(Event::Tip { height: self.end, tip });
+        self.dir = dir;
+        Ok(())
+    }
+
     /// Connects everything up to the end.
     fn connect(&mut self) -> Result<(), SyncError> {
         self.go_back()?;
-        let request = self.request;
+        let (request, dir) = (self.request, Arc::clone(&self.dir));
         let supply = Supply {
             params: request.params,
-            chain: self.dir.chain(),
+            chain: dir.chain(),
             verifier: request.verifier,
-            source: self.dir,
+            source: &*dir,
             interrupt: request.interrupt,
             bytes_max: (request.memory_bytes / 16).clamp(4 << 20, 24 << 20),
         };
@@ -270,13 +308,14 @@ impl<'a> Connecting<'a> {
         let ahead = Ahead::new(HeightRange::new(self.state.tip().height + 1, self.end + 1));
         std::thread::scope(|scope| {
             let _guard = EndOnPanic(&ahead);
-            for index in 0..request.threads {
+            let fetchers = self.dir.fetchers(request.threads);
+            for index in 0..fetchers {
                 let spawned = std::thread::Builder::new()
                     .name(format!("check-{index}"))
                     .spawn_scoped(scope, || ahead.work(&supply, &prepare));
                 if let Err(error) = spawned {
                     ahead.end();
-                    return Err(SyncError::Threads { wanted: request.threads, error });
+                    return Err(SyncError::Threads { wanted: fetchers, error });
                 }
             }
             let connected = self.take_all(&ahead);
@@ -320,7 +359,8 @@ impl<'a> Connecting<'a> {
 
     /// Disconnects blocks until the tip is one of the chain.
     fn go_back(&mut self) -> Result<(), SyncError> {
-        let (chain, from) = (self.dir.chain(), *self.state.tip());
+        let (dir, from) = (Arc::clone(&self.dir), *self.state.tip());
+        let chain = dir.chain();
         loop {
             let KnownBlock { height, hash } = *self.state.tip();
             if chain.hash(height) == Some(&hash) {
@@ -393,7 +433,8 @@ impl<'a> Connecting<'a> {
     }
 
     fn total(&self) -> Progress {
-        let bytes_total = (1..=self.end).map(|height| self.dir.block_bytes(height)).sum();
+        let heights = (1..=self.end).filter(|_| self.dir.knows_sizes());
+        let bytes_total = heights.map(|height| self.dir.block_bytes(height)).sum();
         Progress { blocks_total: u64::from(self.end), bytes_total, ..Progress::default() }
     }
 
@@ -488,7 +529,7 @@ fn put_group(
 /// Hands the coins of a store to the set's hashes and the sinks.
 fn write_set(
     request: &Request<'_>,
-    dir: &BlocksDir,
+    dir: &dyn ChainSource,
     store: &dyn CoinsStore,
     set: SetInfo,
 ) -> Result<(Put, CoinTotals), SyncError> {

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::blocksdir::UseIndex;
     use crate::progress::Silent;
-    use crate::run::Stop;
+    use crate::run::{Source, Stop};
     use apus_chain::{BlockHash, Network, Params};
     use apus_engine::swiftsync::aggregate::AggregateKind;
     use apus_testkit::storage::CrashStorage;
@@ -272,12 +272,12 @@ mod tests {
         let (storage, interrupt) = (CrashStorage::new(), AtomicBool::new(false));
         let request = Request {
             params: Params::of(Network::Regtest),
-            blocksdir: PathBuf::new(),
-            use_index: UseIndex::IfPresent,
+            source: Source::Files { blocksdir: PathBuf::new(), use_index: UseIndex::IfPresent },
             hints: None,
             aggregate: AggregateKind::Sha256,
             connect: None,
             stop: Stop::AtTip,
+            follow: false,
             threads: 1,
             memory_bytes: 4 << 20,
             segment_bytes: None,

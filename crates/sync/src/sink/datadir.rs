@@ -6,10 +6,10 @@
 
 use super::chainstate::Tables;
 use super::{CoinSink, SetInfo, Whole};
-use crate::blocksdir::BlocksDir;
 use crate::error::SyncError;
 use crate::folder::{FolderDraft, at, sync_folder};
 use crate::run::{FolderOutput, Kept, Request, WrittenFolder};
+use crate::source::ChainSource;
 use apus_chain::{Height, Network, Txid};
 use apus_datadir::{BlockPositions, Kept as IndexKept, OutDir, write_block_index};
 use std::fs;
@@ -37,7 +37,7 @@ pub(crate) fn chainstate_folder(datadir: &Path, network: Network) -> PathBuf {
 /// A data directory.
 pub(crate) struct DatadirSink<'a> {
     request: &'a Request<'a>,
-    dir: &'a BlocksDir,
+    dir: &'a dyn ChainSource,
     output: &'a FolderOutput,
     kept: Kept,
     draft: FolderDraft,
@@ -48,7 +48,7 @@ impl<'a> DatadirSink<'a> {
     /// Begins the directory, or goes on with the one that holds the blocks. Its coins go to `place`.
     pub(crate) fn create(
         request: &'a Request<'_>,
-        dir: &'a BlocksDir,
+        dir: &'a dyn ChainSource,
         output: &'a FolderOutput,
         kept: Kept,
         place: &'a OutDir,

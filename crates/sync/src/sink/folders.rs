@@ -3,11 +3,11 @@
 use super::chainstate::ChainstateSink;
 use super::datadir::{DatadirSink, chainstate_folder};
 use super::{CoinSink, SetInfo};
-use crate::blocksdir::BlocksDir;
 use crate::coins::Sinks;
 use crate::error::SyncError;
 use crate::folder::draft_of;
 use crate::run::{FolderKind, FolderOutput, Request};
+use crate::source::ChainSource;
 use apus_datadir::OutDir;
 
 /// Where the coins of each folder go while they are written.
@@ -26,7 +26,7 @@ pub(crate) fn places(request: &Request<'_>) -> Vec<OutDir> {
 /// keep blocks have had theirs written while these were connected.
 pub(crate) fn sinks<'a>(
     request: &'a Request<'_>,
-    dir: &'a BlocksDir,
+    dir: &'a dyn ChainSource,
     set: SetInfo,
     places: &'a [OutDir],
 ) -> Result<Sinks<'a>, SyncError> {

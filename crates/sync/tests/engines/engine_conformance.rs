@@ -6,7 +6,7 @@ use crate::world::{Files, Truth, display, files, hintsfile};
 use apus_chain::{HeightRange, Network, Params};
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::{DiskOptions, DiskStore, MemoryStore};
-use apus_sync::{BlockSource, BlocksDir, HintsInput, Silent, Stop, Taken, UseIndex};
+use apus_sync::{BlockSource, BlocksDir, ChainSource, HintsInput, Silent, Stop, Taken, UseIndex};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, utxo_set};
 use apus_testkit::oracle;
@@ -147,7 +147,7 @@ fn blocks_of(folder: &Path, params: &Params) -> Vec<Block> {
     let dir = BlocksDir::open(folder, params, now, UseIndex::Never, &Silent, &flag).unwrap();
     let mut blocks = BTreeMap::new();
     let range = HeightRange::new(1, dir.chain().tip_height() + 1);
-    dir.fetcher()
+    dir.fetcher(&AtomicBool::new(false))
         .fetch(range, &mut |height, raw| {
             blocks.insert(height, deserialize(raw).unwrap());
             Taken::Yes

@@ -8,7 +8,7 @@ use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_sync::{
     ConnectOptions, FolderKind, FolderOutput, HintsInput, Kept, Observer, Outcome, Output,
-    OutputKind, Request, Silent, Stop, SyncError, UseIndex,
+    OutputKind, Request, Silent, Source, Stop, SyncError, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -194,8 +194,10 @@ impl Job {
         let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
         apus_sync::run(&Request {
             params: self.params,
-            blocksdir: self.blocksdir.clone(),
-            use_index: UseIndex::IfPresent,
+            source: Source::Files {
+                blocksdir: self.blocksdir.clone(),
+                use_index: UseIndex::IfPresent,
+            },
             hints: self.hints.clone(),
             aggregate: AggregateKind::Sha256,
             connect: Some(ConnectOptions {
@@ -207,6 +209,7 @@ impl Job {
                 positions: hints_folder.join("positions"),
             }),
             stop: self.stop,
+            follow: false,
             threads: self.threads,
             memory_bytes: 16 << 20,
             segment_bytes: Some(5_000),

@@ -3,7 +3,7 @@
 use crate::harness::{HINTS, Job, SET, display, files, hintsfile};
 use apus_chain::{Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_sync::{Event, HintsInput};
+use apus_sync::{ChainBy, Event, HintsInput};
 use apus_testkit::storage::CrashStorage;
 use serde_json::Value;
 use std::fs;
@@ -51,7 +51,7 @@ fn check(name: &str, blocks: &str, network: Network, from_index: bool) {
         assert!(files(&out)[SET] == read("utxo.dat"), "the snapshot of {name} differs");
         assert!(files(&out)[HINTS] == read("utxo.bip456.hints"), "the hints of {name} differ");
         let found = events.all().into_iter().find_map(|event| match event {
-            Event::ChainFound { from_index, .. } => Some(from_index),
+            Event::ChainFound { by: ChainBy::Files { index, .. }, .. } => Some(index),
             _ => None,
         });
         assert_eq!(found, Some(from_index));

@@ -5,8 +5,8 @@ use apus_engine::storage::{Storage, StorageFile};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
 use apus_sync::{
-    Event, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Stop, SyncError,
-    UseIndex,
+    Event, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop,
+    SyncError, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, UtxoSet, hints, utxo_set};
@@ -232,12 +232,15 @@ impl Job {
         let verifier = signed.then(apus_sync::script_verifier).and_then(Result::ok);
         apus_sync::run(&Request {
             params: self.params,
-            blocksdir: self.blocksdir.clone(),
-            use_index: UseIndex::IfPresent,
+            source: Source::Files {
+                blocksdir: self.blocksdir.clone(),
+                use_index: UseIndex::IfPresent,
+            },
             hints: Some(self.hints.clone()),
             aggregate: self.aggregate,
             connect: None,
             stop: self.stop_height.map_or(Stop::AtHints, Stop::At),
+            follow: false,
             threads: self.threads,
             memory_bytes: self.memory_bytes,
             segment_bytes: self.segment_bytes,

@@ -4,7 +4,7 @@
 use crate::harness::{Events, Job, Truth, files, hintsfile};
 use apus_chain::{Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_sync::{ErrorKind, Event};
+use apus_sync::{ChainBy, ErrorKind, Event};
 use apus_testkit::blkfile::{self, BlockFiles};
 use apus_testkit::chain::{ChainBuilder, utxo_set};
 use apus_testkit::oracle;
@@ -98,7 +98,7 @@ impl Node {
         let outcome = self.job(truth).run_watched(&work, &out, &events, &never);
         truth.check(&outcome.unwrap_or_else(|error| panic!("{error}")), &out);
         let found = events.all().into_iter().rev().find_map(|event| match event {
-            Event::ChainFound { from_index, .. } => Some(from_index),
+            Event::ChainFound { by: ChainBy::Files { index, .. }, .. } => Some(index),
             _ => None,
         });
         found.unwrap()

@@ -4,7 +4,9 @@ use crate::harness::{Events, HINTS, Job, SET, Truth, World, display, files, smal
 use apus_chain::{AssumeUtxo, HeightRange, Network, Params};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_sync::{BlocksDir, ErrorKind, Event, Phase, Silent, SyncError, UseIndex, walk_outputs};
+use apus_sync::{
+    BlocksDir, ChainSource, ErrorKind, Event, Phase, Silent, SyncError, UseIndex, walk_outputs,
+};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, coins_of, is_unspendable};
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::CrashStorage;

@@ -1,0 +1,80 @@
+//! Peers, as the command line speaks of them.
+
+use crate::args::{PeerArgs, RunArgs};
+use crate::failure::Failure;
+use crate::report::bytes;
+use apus_chain::Params;
+use apus_engine::storage::Storage;
+use apus_p2p::addresses::parse_address;
+use apus_p2p::download::Limit;
+use apus_p2p::network::{NetworkOptions, NetworkStatus};
+use apus_p2p::transport::TransportChoice;
+use apus_sync::peers::Peers;
+use std::time::Duration;
+
+/// Peers that a line names.
+const NAMED: usize = 3;
+
+/// Begins to look for peers.
+pub(crate) fn start<'a>(
+    args: &PeerArgs,
+    params: &Params,
+    run: &RunArgs,
+    workdir: &'a dyn Storage,
+) -> Result<Peers<'a>, Failure> {
+    let connect = args
+        .connect
+        .iter()
+        .map(|node| {
+            parse_address(node, params.network)
+                .map_err(|error| Failure::usage(format!("--connect {node}: {error}")))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let memory = run.dbcache << 20;
+    let options = NetworkOptions {
+        params: params.clone(),
+        connect,
+        addresses: Vec::new(),
+        proxy: args.proxy,
+        listen: args.listen,
+        outbound: args.maxconnections.into(),
+        transport: match args.v2transport {
+            0 => TransportChoice::V1,
+            _ => TransportChoice::Auto,
+        },
+        user_agent: concat!("/apus:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
+        bytes_max: (memory / 8).clamp(8 << 20, 128 << 20),
+        patience: Duration::from_secs(args.patience.into()),
+        headers: Vec::new(),
+        blocks: None,
+    };
+    Ok(Peers::start(options, workdir)?)
+}
+
+/// A few words about who is there, who gives how much, and what holds the run up.
+pub(crate) fn line(status: &NetworkStatus) -> String {
+    let connected = status.peers.iter().filter(|peer| !peer.inbound).count();
+    let mut parts = vec![format!("{connected} peer{}", if connected == 1 { "" } else { "s" })];
+    let mut fastest: Vec<_> = status.peers.iter().filter(|peer| peer.rate > 0).collect();
+    fastest.sort_by_key(|peer| std::cmp::Reverse(peer.rate));
+    if !fastest.is_empty() {
+        let total = status.rate.max(1);
+        let of = |peer: &&apus_p2p::network::PeerStatus| {
+            format!("{} {}/s {} %", peer.address, bytes(peer.rate), 100 * peer.rate / total)
+        };
+        let named: Vec<String> = fastest.iter().take(NAMED).map(of).collect();
+        let more = if fastest.len() > NAMED { ", ..." } else { "" };
+        parts.push(format!("({}{more})", named.join(", ")));
+    }
+    parts.push(
+        match status.limited_by {
+            Some(Limit::Line) => "limited by the download",
+            Some(Limit::Consumer) => "limited by this machine",
+            Some(Limit::Peers) => "waiting for a peer that has the blocks",
+            None => "",
+        }
+        .to_owned(),
+    );
+    parts.retain(|part| !part.is_empty());
+    parts.join(" ")
+}

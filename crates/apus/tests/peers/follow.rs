@@ -1,0 +1,49 @@
+//! Staying at the tip.
+
+use crate::connect;
+use crate::desk::Running;
+use crate::lived::{Lived, grow};
+use apus_testkit::bitcoind::Bitcoind;
+use std::time::Duration;
+
+/// Waits until the run has told of a tip at the node's height.
+fn settle(run: &mut Running, lived: &Lived, node: &Bitcoind) {
+    let tip = node.best_block_hash().to_string();
+    let log = || String::from_utf8_lossy(&lived.desk.read("log")).into_owned();
+    for _ in 0..600 {
+        if log().contains(&tip) {
+            break;
+        }
+        assert!(!run.has_ended(), "it ended: {}", log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(log().contains(&tip), "it never came to {tip}: {}", log());
+    // The tip is told of when the run goes there.
+    std::thread::sleep(Duration::from_millis(500));
+}
+
+/// New blocks, a reorganisation, a clean end: the set is the node's.
+#[test]
+fn new_blocks_and_reorganisations() {
+    let (mut lived, node) = Lived::running(1, &["-maxtipage=2000000000"]);
+    let line = format!(
+        "sync --chain regtest --workdir w.work {} --follow --progress json --out snapshot:set.dat",
+        connect(&node)
+    );
+    let mut run = lived.desk.start_in_shell("exec \"$0\" \"$@\" 2> log", &line);
+    settle(&mut run, &lived, &node);
+    for _ in 0..3 {
+        grow(&mut lived.chain, &node, 1);
+        settle(&mut run, &lived, &node);
+    }
+    // Three blocks back, and five others.
+    let fork = lived.below_tip(3);
+    lived.chain.set_tip(fork);
+    grow(&mut lived.chain, &node, 5);
+    assert_eq!(node.best_block_hash(), lived.chain.tip());
+    settle(&mut run, &lived, &node);
+    run.signal(&["INT"]);
+    run.wait().succeeds();
+    lived.desk.write_results(&lived.chain);
+    assert!(lived.desk.read("set.dat") == lived.desk.read("node.dat"), "another set");
+}

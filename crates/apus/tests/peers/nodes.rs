@@ -1,0 +1,161 @@
+//! The set from one node, from several, and from some that come and go.
+
+use crate::connect;
+use crate::desk::Desk;
+use crate::lived::Lived;
+use apus_testkit::bitcoind::Bitcoind;
+use serde_json::json;
+use std::time::Duration;
+
+const SYNC: &str = "sync --chain regtest --workdir w.work";
+
+fn expect_set(lived: &Lived) {
+    assert!(lived.desk.read("set.dat") == lived.desk.read("node.dat"), "another set");
+}
+
+/// Waits until a node has a block.
+pub(crate) fn wait_for(node: &Bitcoind, height: u32) {
+    for _ in 0..1200 {
+        if node.height() == height {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the node is at {} and not at {height}", node.height());
+}
+
+/// A node with the blocks of another, which it gets by itself.
+fn twin(of: &Bitcoind) -> Bitcoind {
+    let node = Bitcoind::start(&[]);
+    node.call("addnode", &[json!(format!("127.0.0.1:{}", of.p2p_port())), json!("onetry")]);
+    wait_for(&node, of.height());
+    node
+}
+
+#[test]
+fn by_hints_in_plaintext() {
+    let (lived, node) = Lived::running(1, &["-v2transport=0"]);
+    let line = format!("{SYNC} {} --hints msb.hints --out snapshot:set.dat", connect(&node));
+    lived.desk.apus(&line).succeeds();
+    expect_set(&lived);
+}
+
+#[test]
+fn by_hints_encrypted() {
+    let (lived, node) = Lived::running(2, &["-v2transport=1"]);
+    let line = format!("{SYNC} {} --hints msb.hints --out snapshot:set.dat", connect(&node));
+    lived.desk.apus(&line).succeeds();
+    expect_set(&lived);
+    let peers = node.call("getnetworkinfo", &[]);
+    assert!(peers.is_object());
+}
+
+/// A node that wants plaintext alone, asked for the encrypted transport first.
+#[test]
+fn the_plaintext_that_is_fallen_back_to() {
+    let (lived, node) = Lived::running(3, &["-v2transport=0"]);
+    let line = format!("{SYNC} {} --hints msb.hints --out snapshot:set.dat", connect(&node));
+    lived.desk.apus(&format!("{line} --v2transport 1")).succeeds();
+    expect_set(&lived);
+}
+
+#[test]
+fn every_rule_and_script_in_order() {
+    let (lived, node) = Lived::running(4, &[]);
+    let line = format!("{SYNC} {} --validation full --out snapshot:set.dat", connect(&node));
+    lived.desk.apus(&line).succeeds();
+    expect_set(&lived);
+}
+
+/// Hints for a height below the tip: up to there in any order, above it in order, to the tip.
+#[test]
+fn past_the_hints_to_the_tip() {
+    let (mut lived, node) = Lived::running(5, &[]);
+    let height = lived.chain.height() - 7;
+    let set = lived.desk.read("node.dat");
+    lived.write_results_at(height);
+    lived.desk.write("node.dat", &set);
+    let line = format!("{SYNC} {} --hints msb.hints --out snapshot:set.dat", connect(&node));
+    lived.desk.apus(&line).succeeds();
+    expect_set(&lived);
+}
+
+/// A chainstate without any blocks, for a node with its own.
+#[test]
+fn a_data_directory_from_nothing() {
+    let (lived, node) = Lived::running(6, &[]);
+    let line = format!("{SYNC} {} --out datadir:copy", connect(&node));
+    lived.desk.apus(&line).succeeds();
+    let copy = Bitcoind::start_in(&lived.desk.path("copy"), "regtest", &[]).unwrap();
+    assert_eq!(copy.best_block_hash(), node.best_block_hash());
+    assert_eq!(copy.txoutset_info(), lived.set);
+    copy.mine(1);
+}
+
+/// A pruned one, by hints.
+#[test]
+fn a_pruned_data_directory_from_nothing() {
+    let (lived, node) = Lived::running(7, &[]);
+    let line = format!("{SYNC} {} --hints msb.hints --prune --out datadir:copy", connect(&node));
+    lived.desk.apus(&line).succeeds();
+    let copy = Bitcoind::start_in(&lived.desk.path("copy"), "regtest", &["-prune=550"]).unwrap();
+    assert_eq!(copy.best_block_hash(), node.best_block_hash());
+    assert_eq!(copy.txoutset_info(), lived.set);
+    copy.mine(1);
+}
+
+/// Eight nodes; some are killed on the way and come back.
+#[test]
+fn from_eight_of_which_some_come_and_go() {
+    let (lived, first) = Lived::running(8, &[]);
+    let mut nodes = vec![first];
+    while nodes.len() < 8 {
+        let next = twin(&nodes[0]);
+        nodes.push(next);
+    }
+    let all: Vec<String> = nodes.iter().map(connect).collect();
+    let line = format!(
+        "{SYNC} {} --hints msb.hints --segment-bytes 500000 --out snapshot:set.dat",
+        all.join(" ")
+    );
+    let mut run = lived.desk.start(&line);
+    run.until(|| lived.desk.has("w.work/plan"));
+    for node in nodes.drain(..3) {
+        drop(node.kill());
+    }
+    run.wait().succeeds();
+    expect_set(&lived);
+}
+
+/// Ended in the middle, it goes on; with nobody there it says so.
+#[test]
+fn killed_and_started_again() {
+    let (lived, node) = Lived::running(9, &[]);
+    let line = format!("{SYNC} {} --hints msb.hints --out snapshot:set.dat", connect(&node));
+    for wait in [5, 30, 80] {
+        let run = lived.desk.start(&line);
+        std::thread::sleep(Duration::from_millis(wait));
+        run.signal(&["KILL"]);
+        run.wait();
+    }
+    if !lived.desk.has("set.dat") {
+        lived.desk.start(&line).wait().succeeds();
+    }
+    expect_set(&lived);
+}
+
+#[test]
+fn nobody_there() {
+    let desk = Desk::empty();
+    let line = format!("{SYNC} --connect 127.0.0.1:1 --patience 1 --out snapshot:set.dat");
+    desk.start(&line).wait().fails(3, &["nothing useful came from any peer", "127.0.0.1:1"]);
+}
+
+/// A node of another chain.
+#[test]
+fn another_network() {
+    let node = Bitcoind::start(&[]);
+    let desk = Desk::empty();
+    let line = format!("sync --chain signet {} --patience 1 --out null", connect(&node));
+    desk.start(&line).wait().fails(3, &["nothing useful came from any peer"]);
+}

@@ -1,0 +1,52 @@
+//! Others who get their blocks from the program.
+
+use crate::connect;
+use crate::lived::{Lived, grow};
+use crate::nodes::wait_for;
+use apus_testkit::bitcoind::Bitcoind;
+use serde_json::json;
+use std::net::TcpListener;
+use std::time::Duration;
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A node, the program that follows it, and behind that another node and another program.
+#[test]
+fn a_node_and_another_of_its_kind() {
+    let (mut lived, node) = Lived::running(1, &["-maxtipage=2000000000"]);
+    let port = free_port();
+    let line = format!(
+        "sync --chain regtest --workdir w.work {} --follow --listen 127.0.0.1:{port} --out null",
+        connect(&node)
+    );
+    let run = lived.desk.start(&line);
+    for transport in ["-v2transport=0", "-v2transport=1"] {
+        let behind = Bitcoind::start(&[transport]);
+        for _ in 0..100 {
+            behind.call("addnode", &[json!(format!("127.0.0.1:{port}")), json!("onetry")]);
+            std::thread::sleep(Duration::from_millis(300));
+            if behind.height() > 0 {
+                break;
+            }
+        }
+        wait_for(&behind, node.height());
+        assert_eq!(behind.best_block_hash(), node.best_block_hash());
+        assert_eq!(behind.txoutset_info(), lived.set);
+    }
+    let again = format!(
+        "sync --chain regtest --workdir x.work --connect 127.0.0.1:{port} --hints msb.hints \
+         --out snapshot:set.dat"
+    );
+    lived.desk.start(&again).wait().succeeds();
+    assert!(lived.desk.read("set.dat") == lived.desk.read("node.dat"), "another set");
+    // New blocks are announced to those behind.
+    let behind = Bitcoind::start(&["-maxtipage=2000000000"]);
+    behind.call("addnode", &[json!(format!("127.0.0.1:{port}")), json!("onetry")]);
+    wait_for(&behind, node.height());
+    grow(&mut lived.chain, &node, 2);
+    wait_for(&behind, node.height());
+    run.signal(&["INT"]);
+    run.wait().succeeds();
+}

@@ -1,0 +1,348 @@
+//! [`Network`]: peers on real sockets, and the threads that serve them.
+//!
+//! Every peer has a thread that reads and one that writes; one more, the driver, watches the clock
+//! and finds peers. What is decided is decided in [`headers`](crate::headers) and
+//! [`download`](crate::download), under one lock that no thread holds while it waits for a socket.
+//! Blocks go from the thread that read them straight to the one who [asked](Network::want).
+//!
+//! Nothing here is durable: what is worth keeping (headers, addresses) is handed out.
+
+mod driver;
+mod mailbox;
+mod peer;
+mod serve;
+mod state;
+mod status;
+
+pub use serve::BlockProvider;
+pub use status::{NetworkStatus, PeerStatus};
+
+use crate::addresses::NodeAddress;
+use crate::transport::TransportChoice;
+use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Params};
+use mailbox::{Mail, Mailbox};
+use state::State;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How to be on the network.
+#[derive(Clone)]
+pub struct NetworkOptions {
+    /// The chain's rules.
+    pub params: Params,
+    /// The only peers to connect to; where there are none, peers are found.
+    pub connect: Vec<NodeAddress>,
+    /// What an earlier run remembered of addresses.
+    pub addresses: Vec<u8>,
+    /// A SOCKS5 proxy that all connections go through.
+    pub proxy: Option<SocketAddr>,
+    /// Where to accept connections.
+    pub listen: Option<SocketAddr>,
+    /// Connections to make, where peers are found.
+    pub outbound: usize,
+    /// Which transport to use.
+    pub transport: TransportChoice,
+    /// This program's name.
+    pub user_agent: String,
+    /// Bytes of blocks that may be on their way, or wait to be taken.
+    pub bytes_max: u64,
+    /// After so long without a header or block that was asked for, the network is given up.
+    pub patience: Duration,
+    /// Headers of an earlier run, each after its parent.
+    pub headers: Vec<[u8; HEADER_SIZE]>,
+    /// Blocks for those who ask.
+    pub blocks: Option<Arc<dyn BlockProvider>>,
+}
+
+/// Why nothing comes from the network.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NetworkError {
+    /// No peer had what was wanted.
+    #[error(
+        "nothing useful came from any peer for {seconds} seconds ({peers} connected{}): see that \
+         the line is up and the peers are right; what was done so far is kept",
+        .last.as_ref().map(|last| format!("; the last one lost: {last}")).unwrap_or_default()
+    )]
+    Quiet {
+        /// How long.
+        seconds: u64,
+        /// How many are connected.
+        peers: usize,
+        /// What was last heard of one that is not.
+        last: Option<String>,
+    },
+    /// The address to listen on.
+    #[error("cannot listen on {address}: {error}; name another address, or leave out --listen")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// The system's answer.
+        error: String,
+    },
+    /// The system refused a thread.
+    #[error("cannot start a thread for the network: {0}")]
+    Thread(String),
+}
+
+/// A running network; it ends when it is dropped.
+pub struct Network {
+    shared: Arc<Shared>,
+    driver: Option<JoinHandle<()>>,
+    listener: Option<(SocketAddr, JoinHandle<()>)>,
+}
+
+/// What all threads share.
+struct Shared {
+    state: Mutex<State>,
+    /// The driver has something to do.
+    wake: Condvar,
+    /// Headers, peers or failures changed.
+    changed: Condvar,
+    ended: AtomicBool,
+    started: Instant,
+    options: NetworkOptions,
+    /// To know oneself by.
+    nonce: u64,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Milliseconds since the network began.
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+/// Seconds since 1970.
+fn unix_time() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs().try_into().unwrap_or(i64::MAX)
+}
+
+impl Network {
+    /// Begins to look for peers.
+    pub fn start(options: NetworkOptions) -> Result<Self, NetworkError> {
+        let mut nonce = [0; 8];
+        // A nonce of zeros still tells oneself from others that have one.
+        let _ = getrandom::fill(&mut nonce);
+        let nonce = u64::from_le_bytes(nonce);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::new(&options, nonce)),
+            wake: Condvar::new(),
+            changed: Condvar::new(),
+            ended: AtomicBool::new(false),
+            started: Instant::now(),
+            options,
+            nonce,
+        });
+        let mut network = Self { shared: Arc::clone(&shared), driver: None, listener: None };
+        let failed = |error: io::Error| NetworkError::Thread(error.to_string());
+        if let Some(address) = shared.options.listen {
+            network.listener = Some(serve::listen(&shared, address)?);
+        }
+        let driver = std::thread::Builder::new().name("peers".to_owned());
+        network.driver = Some(driver.spawn(move || driver::drive(&shared)).map_err(failed)?);
+        Ok(network)
+    }
+
+    /// Where connections are accepted.
+    pub fn listening(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().map(|(address, _)| *address)
+    }
+
+    /// Whether the peers that answer have told all headers they have.
+    ///
+    /// # Errors
+    /// [`NetworkError::Quiet`] where none does.
+    pub fn has_headers(&self) -> Result<bool, NetworkError> {
+        let state = self.shared.lock();
+        if state.has_headers(self.shared.now()) {
+            return Ok(true);
+        }
+        match &state.failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(false),
+        }
+    }
+
+    /// The most-work chain of all headers so far.
+    pub fn best_chain(&self) -> HeaderChain {
+        HeaderChain::best_of(self.shared.lock().headers.tree())
+    }
+
+    /// Height and hash of the last header of the most-work chain so far.
+    pub fn best(&self) -> (Height, BlockHash) {
+        self.shared.lock().best()
+    }
+
+    /// Waits until something about headers or peers has changed, so long at most.
+    pub fn wait(&self, patience: Duration) {
+        let state = self.shared.lock();
+        drop(self.shared.changed.wait_timeout(state, patience));
+    }
+
+    /// After so long without anything useful it is given up.
+    pub fn patience(&self) -> Duration {
+        self.shared.options.patience
+    }
+
+    /// The headers that were not handed out yet, each after its parent.
+    pub fn take_new_headers(&self) -> Vec<[u8; HEADER_SIZE]> {
+        self.shared.lock().take_new_headers()
+    }
+
+    /// The headers of heights 1 to `last` of `chain`, as far as they are known.
+    pub fn raw_headers(&self, chain: &HeaderChain, last: Height) -> Vec<[u8; HEADER_SIZE]> {
+        let state = self.shared.lock();
+        (1..=last).map_while(|height| state.raw_header(chain.hash(height)?)).collect()
+    }
+
+    /// Sets the chain whose blocks are asked for by height.
+    pub fn set_chain(&self, chain: Arc<HeaderChain>) {
+        let now = self.shared.now();
+        self.shared.lock().set_chain(chain, now);
+        self.shared.wake.notify_all();
+    }
+
+    /// Hands the headers of `chain` to others from now on, whose blocks are all here.
+    pub fn serve(&self, chain: Arc<HeaderChain>) {
+        self.shared.lock().serve(chain);
+    }
+
+    /// Asks all peers for headers that they did not tell of by themselves.
+    pub fn refresh(&self) {
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        state.headers.refresh(now);
+        state.act(now);
+    }
+
+    /// Asks for all blocks of `range`, which nobody else asks for at this time.
+    pub fn want(&self, range: HeightRange) -> Want<'_> {
+        let mut state = self.shared.lock();
+        let mailbox = state.want(range, self.shared.now());
+        drop(state);
+        self.shared.wake.notify_all();
+        Want { shared: &self.shared, range, mailbox, left: range.count(), given: None }
+    }
+
+    /// Gets a block that need not be on the chain, from whoever has it, within `patience`.
+    pub fn block_by_hash(&self, hash: BlockHash, patience: Duration) -> Option<Vec<u8>> {
+        let now = self.shared.now();
+        let mailbox = self.shared.lock().want_hash(hash, now)?;
+        self.shared.wake.notify_all();
+        let mail = mailbox.take(patience);
+        self.shared.lock().unwant_hash(&hash);
+        match mail {
+            Mail::Block(_, _, raw) => Some(raw),
+            Mail::Nothing | Mail::Closed => None,
+        }
+    }
+
+    /// Who is there and how fast.
+    pub fn status(&self) -> NetworkStatus {
+        self.shared.lock().status(self.shared.now())
+    }
+
+    /// What is remembered of addresses, for the next run.
+    pub fn addresses(&self) -> Vec<u8> {
+        self.shared.lock().book.encode().into_bytes()
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+        self.shared.lock().end();
+        self.shared.wake.notify_all();
+        self.shared.changed.notify_all();
+        if let Some((address, thread)) = self.listener.take() {
+            serve::stop_listening(address);
+            let _ = thread.join();
+        }
+        let _ = self.driver.take().map(JoinHandle::join);
+        // Threads of peers end by themselves: their sockets are closed.
+    }
+}
+
+/// Blocks of a range, in the order in which they come. What is not taken when this is dropped is
+/// not asked for any more.
+pub struct Want<'a> {
+    shared: &'a Shared,
+    range: HeightRange,
+    mailbox: Arc<Mailbox>,
+    /// Blocks that were not accepted yet.
+    left: u32,
+    /// The block that was given last, until it is judged.
+    given: Option<BlockHash>,
+}
+
+/// What [`Want::next`] came to.
+#[derive(Debug)]
+pub enum Next {
+    /// A block: say [`Want::accepted`] or [`Want::damaged`].
+    Block(Height, Vec<u8>),
+    /// All were accepted.
+    Done,
+    /// Nothing came in time.
+    Nothing,
+    /// Nothing will come.
+    Failed(NetworkError),
+}
+
+impl Want<'_> {
+    /// The next block, for which it waits so long at most.
+    pub fn next(&mut self, patience: Duration) -> Next {
+        if self.left == 0 {
+            return Next::Done;
+        }
+        match self.mailbox.take(patience) {
+            Mail::Block(height, hash, raw) => {
+                self.given = Some(hash);
+                Next::Block(height, raw)
+            }
+            Mail::Nothing => Next::Nothing,
+            Mail::Closed => match self.shared.lock().failure.clone() {
+                Some(error) => Next::Failed(error),
+                None => Next::Nothing,
+            },
+        }
+    }
+
+    /// The block that was given last was taken.
+    pub fn accepted(&mut self) {
+        let Some(hash) = self.given.take() else { return };
+        self.left -= 1;
+        let now = self.shared.now();
+        self.shared.lock().accepted(&hash, now);
+    }
+
+    /// The copy of the block that was given last is damaged: another one is wanted.
+    pub fn damaged(&mut self) {
+        let Some(hash) = self.given.take() else { return };
+        let now = self.shared.now();
+        self.shared.lock().damaged(&hash, now);
+    }
+}
+
+impl Drop for Want<'_> {
+    fn drop(&mut self) {
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        state.unwant(self.range, now);
+        if let Some(hash) = self.given.take() {
+            state.accepted(&hash, now);
+        }
+    }
+}

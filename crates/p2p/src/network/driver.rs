@@ -1,0 +1,188 @@
+//! The thread that watches the clock: looks for peers, and for those that went silent.
+
+use super::peer::{Origin, Outgoing, spawn};
+use super::state::State;
+use super::{NetworkError, Shared, unix_time};
+use crate::PeerId;
+use crate::addresses::{NodeAddress, resolve_seeds, seeds_by_name};
+use crate::message::Message;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// How often the clock is looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How often peers are looked for.
+const DIAL_MS: u64 = 250;
+
+/// A peer that is named by the user is tried again after so long at first, in milliseconds.
+const RETRY_MS: u64 = 500;
+
+/// And after so long at most.
+const RETRY_MS_MAX: u64 = 30_000;
+
+/// How often a peer is asked whether it is there (Core `net_processing.cpp`, `PING_INTERVAL`).
+const PING_MS: u64 = 120_000;
+
+/// How long seeds may take to answer.
+const SEEDS_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A peer of the user's.
+struct Named {
+    address: NodeAddress,
+    id: Option<PeerId>,
+    wait_ms: u64,
+    next_at: u64,
+}
+
+/// Runs until the network ends.
+pub(super) fn drive(shared: &Arc<Shared>) {
+    let options = &shared.options;
+    let named = |address: &NodeAddress| Named {
+        address: address.clone(),
+        id: None,
+        wait_ms: RETRY_MS,
+        next_at: 0,
+    };
+    let mut named: Vec<Named> = options.connect.iter().map(named).collect();
+    let seeds = named.is_empty().then(|| look_up_seeds(shared));
+    let mut dial_at = 0;
+    while !shared.has_ended() {
+        let now = shared.now();
+        let mut state = shared.lock();
+        watch(&mut state, shared, now);
+        drop(state);
+        if now >= dial_at {
+            dial_at = now + DIAL_MS;
+            match &seeds {
+                None => {
+                    dial_named(shared, &mut named, now);
+                    let first = || named.iter().filter_map(|peer| peer.id).collect();
+                    shared.lock().first_attempts.get_or_insert_with(first);
+                }
+                Some(seeds) => {
+                    take_seeds(shared, seeds);
+                    dial_found(shared, now);
+                    shared.lock().first_attempts.get_or_insert_default();
+                }
+            }
+        }
+        let state = shared.lock();
+        drop(shared.wake.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// What happens because time passes.
+fn watch(state: &mut State, shared: &Shared, now: u64) {
+    let received: Vec<(PeerId, u64)> = state
+        .peers
+        .iter()
+        .filter_map(|(&id, peer)| Some((id, peer.handle.as_ref()?.partial_bytes())))
+        .collect();
+    for (id, bytes) in received {
+        state.download.progress(id, bytes, now);
+    }
+    state.headers.tick(now);
+    state.act(now);
+    ping(state, now);
+    let quiet_ms = now.saturating_sub(state.useful_at);
+    let patience = shared.options.patience;
+    if state.is_awaited(now) && quiet_ms > patience.as_millis() as u64 && state.failure.is_none() {
+        let peers = state.peers.values().filter(|peer| peer.handle.is_some()).count();
+        let (seconds, last) = (patience.as_secs(), state.last_lost.clone());
+        state.fail(NetworkError::Quiet { seconds, peers, last });
+        shared.changed.notify_all();
+    }
+}
+
+fn ping(state: &mut State, now: u64) {
+    let due: Vec<PeerId> = state
+        .peers
+        .iter_mut()
+        .filter(|(_, peer)| peer.handle.is_some() && now.saturating_sub(peer.pinged_at) > PING_MS)
+        .map(|(&id, peer)| {
+            peer.pinged_at = now;
+            id
+        })
+        .collect();
+    for id in due {
+        state.send(id, Outgoing::Message(Message::Ping(now | 1)));
+    }
+}
+
+/// Keeps a connection to each peer that the user named.
+fn dial_named(shared: &Arc<Shared>, named: &mut [Named], now: u64) {
+    {
+        // In the place of the only peer there is, itself: a new connection may go better.
+        let mut state = shared.lock();
+        let connected = state.peers.values().filter(|peer| peer.handle.is_some()).count();
+        state.download.replacements(usize::from(connected == 1));
+    }
+    for peer in named {
+        let mut state = shared.lock();
+        let there = peer.id.and_then(|id| state.peers.get(&id));
+        if let Some(there) = there {
+            if there.handle.is_some() {
+                peer.wait_ms = RETRY_MS;
+            }
+            continue;
+        }
+        if peer.id.take().is_some() {
+            peer.next_at = now + peer.wait_ms;
+            peer.wait_ms = (peer.wait_ms * 2).min(RETRY_MS_MAX);
+        }
+        if now < peer.next_at {
+            continue;
+        }
+        let id = state.new_peer(Some(peer.address.clone()), now);
+        drop(state);
+        peer.id = Some(id);
+        spawn(shared, id, Origin::Dialled(peer.address.clone()));
+    }
+}
+
+/// Keeps as many connections as are wanted to peers of the address book.
+fn dial_found(shared: &Arc<Shared>, now: u64) {
+    loop {
+        let mut state = shared.lock();
+        let outbound = state.peers.values().filter(|peer| peer.address.is_some()).count();
+        let ready = state.book.ready_count(unix_time());
+        state.download.replacements(ready);
+        if outbound >= shared.options.outbound {
+            return;
+        }
+        let Some(address) = state.book.pick(unix_time()) else { return };
+        let id = state.new_peer(Some(address.clone()), now);
+        drop(state);
+        spawn(shared, id, Origin::Dialled(address));
+    }
+}
+
+/// Asks the network's seeds for addresses, on a thread of its own: names may take long.
+fn look_up_seeds(shared: &Arc<Shared>) -> Receiver<Vec<SocketAddr>> {
+    let (send, receive) = channel();
+    let network = shared.options.params.network;
+    if shared.options.proxy.is_some() {
+        // Names go to the proxy: the seeds are nodes as well, and know others.
+        let mut state = shared.lock();
+        for seed in seeds_by_name(network) {
+            state.book.add_user(seed, unix_time());
+        }
+        return receive;
+    }
+    // Without it, what is remembered of addresses has to do.
+    let _ = std::thread::Builder::new().name("seeds".to_owned()).spawn(move || {
+        let (found, _) = resolve_seeds(network, SEEDS_PATIENCE);
+        // Nobody may wait for it any more.
+        let _ = send.send(found);
+    });
+    receive
+}
+
+fn take_seeds(shared: &Shared, seeds: &Receiver<Vec<SocketAddr>>) {
+    while let Ok(found) = seeds.try_recv() {
+        shared.lock().book.add_from_dns(&found, unix_time());
+    }
+}

@@ -1,0 +1,181 @@
+//! One peer: the thread that connects and reads, and the one that writes.
+
+use super::state::Handle;
+use super::{Shared, serve};
+use crate::PeerId;
+use crate::addresses::NodeAddress;
+use crate::message::{Inventory, Message, Services};
+use crate::transport::{
+    Connection, Dial, MessageReader, MessageWriter, PeerError, accept, connect,
+};
+use apus_chain::BlockHash;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+/// A peer that does not reach us within this time is none (Core `DEFAULT_CONNECT_TIMEOUT`: 5 s; Tor
+/// needs longer).
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// As long as Core waits for a handshake (`DEFAULT_PEER_CONNECT_TIMEOUT`), which is a minute, would
+/// keep a place from others.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Messages that wait to be sent. A peer that lets more come together does not read.
+const QUEUE: usize = 4096;
+
+/// What the thread that writes is told.
+pub(super) enum Outgoing {
+    Message(Message),
+    /// Blocks that the peer asked for.
+    Blocks(Vec<Inventory>),
+}
+
+/// How a peer came to be one.
+pub(super) enum Origin {
+    /// We connect to it.
+    Dialled(NodeAddress),
+    /// It connected to us.
+    Accepted(TcpStream),
+}
+
+/// Starts the threads of a peer. Where the system refuses, the peer is gone at once.
+pub(super) fn spawn(shared: &Arc<Shared>, id: PeerId, origin: Origin) {
+    let of_thread = Arc::clone(shared);
+    let spawned = std::thread::Builder::new()
+        .name(format!("peer-{}", id.0))
+        .spawn(move || live(&of_thread, id, origin));
+    if let Err(error) = spawned {
+        let reason = PeerError::Io(error);
+        shared.lock().gone(id, &reason, shared.now());
+    }
+}
+
+/// A peer's life.
+fn live(shared: &Arc<Shared>, id: PeerId, origin: Origin) {
+    let ended = match dial(shared, origin) {
+        Ok(connection) => talk(shared, id, connection),
+        Err(error) => Err(error),
+    };
+    let reason = ended.err().unwrap_or(PeerError::Closed);
+    let now = shared.now();
+    shared.lock().gone(id, &reason, now);
+    shared.changed.notify_all();
+    shared.wake.notify_all();
+}
+
+fn dial(shared: &Shared, origin: Origin) -> Result<Connection, PeerError> {
+    let options = &shared.options;
+    let (start_height, serves) = (shared.lock().best().0, options.blocks.is_some());
+    let mut services = Services::WITNESS.with(Services::P2P_V2);
+    if serves {
+        services = services.with(Services::NETWORK);
+    }
+    let dial = Dial {
+        network: options.params.network,
+        services,
+        required_services: Services::WITNESS,
+        start_height: i32::try_from(start_height).unwrap_or(i32::MAX),
+        user_agent: options.user_agent.clone(),
+        proxy: options.proxy,
+        transport: options.transport,
+        connect_timeout: CONNECT_TIMEOUT,
+        handshake_timeout: HANDSHAKE_TIMEOUT,
+        our_nonce: shared.nonce,
+    };
+    match origin {
+        Origin::Dialled(address) => connect(&address, &dial),
+        Origin::Accepted(stream) => accept(stream, &dial),
+    }
+}
+
+/// From the end of the handshake to that of the connection.
+fn talk(shared: &Arc<Shared>, id: PeerId, connection: Connection) -> Result<(), PeerError> {
+    let closer = connection.closer();
+    let Connection { mut reader, writer, peer, .. } = connection;
+    let (outgoing, orders) = sync_channel(QUEUE);
+    let of_writer = Arc::clone(shared);
+    let closer_of_writer = closer.clone();
+    let spawned = std::thread::Builder::new().name(format!("peer-{}-out", id.0)).spawn(move || {
+        // The thread that reads tells why the connection is gone.
+        let _ = write(&of_writer, writer, &orders);
+        closer_of_writer.close();
+    });
+    spawned.map_err(PeerError::Io)?;
+    let (received, at_message) = (reader.bytes_received_counter(), Arc::<AtomicU64>::default());
+    let of_reader = Arc::clone(&at_message);
+    let handle = Handle { outgoing, closer, received, at_message, info: peer };
+    shared.lock().connected(id, handle, shared.now())?;
+    shared.changed.notify_all();
+    shared.wake.notify_all();
+    read(shared, id, &mut reader, &of_reader)
+}
+
+fn read(
+    shared: &Arc<Shared>,
+    id: PeerId,
+    reader: &mut MessageReader,
+    at_message: &AtomicU64,
+) -> Result<(), PeerError> {
+    while !shared.has_ended() {
+        let Some(message) = reader.read()? else { continue };
+        at_message.store(reader.bytes_received(), Ordering::Relaxed);
+        match message {
+            Message::Block(raw) => block(shared, id, raw)?,
+            Message::GetHeaders { locator, stop } => serve::headers(shared, id, &locator, &stop)?,
+            Message::GetData(items) => shared.lock().send(id, Outgoing::Blocks(items)),
+            other => {
+                let now = shared.now();
+                let mut state = shared.lock();
+                let matters = state.message(id, other, now)?;
+                state.act(now);
+                drop(state);
+                if matters {
+                    shared.changed.notify_all();
+                    shared.wake.notify_all();
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Hashes the block's header outside of the lock.
+fn block(shared: &Arc<Shared>, id: PeerId, raw: Vec<u8>) -> Result<(), PeerError> {
+    let Some(header) = raw.first_chunk::<{ apus_chain::HEADER_SIZE }>() else {
+        return Err(PeerError::Protocol { what: "a block shorter than its header".to_owned() });
+    };
+    let hash = BlockHash(apus_hash::sha256d(header));
+    let now = shared.now();
+    let mut state = shared.lock();
+    state.block(id, hash, raw, now);
+    state.act(now);
+    Ok(())
+}
+
+fn write(
+    shared: &Shared,
+    mut writer: MessageWriter,
+    orders: &Receiver<Outgoing>,
+) -> Result<(), PeerError> {
+    for order in orders {
+        match order {
+            Outgoing::Message(message) => writer.write(&message)?,
+            Outgoing::Blocks(items) => serve::blocks(shared, &mut writer, items)?,
+        }
+        if shared.has_ended() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Handle {
+    /// Bytes that came of the message that is on its way.
+    pub(super) fn partial_bytes(&self) -> u64 {
+        let whole = self.at_message.load(Ordering::Relaxed);
+        self.received.load(Ordering::Relaxed).saturating_sub(whole)
+    }
+}

@@ -1,0 +1,498 @@
+//! What the network knows, under one lock.
+
+use super::mailbox::{Mailbox, Mailboxes};
+use super::peer::Outgoing;
+use super::status::{NetworkStatus, PeerStatus};
+use super::{NetworkError, NetworkOptions};
+use crate::PeerId;
+use crate::addresses::{AddressBook, NodeAddress, Reach};
+use crate::download::{self, Download, Received};
+use crate::headers::{self, HeaderSync};
+use crate::message::{Inventory, InventoryKind, Message};
+use crate::transport::{Closer, PeerError, PeerInfo, Transport};
+use apus_chain::{
+    BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, HeaderId, HeaderStatus, HeaderTree, Height,
+    HeightRange,
+};
+use std::collections::HashMap;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{SyncSender, TrySendError};
+
+/// Peers that were found, and whose headers are good enough to begin with: the most-work chain of
+/// several is hardly ever behind, and the run ends at the tip of all of them in any case.
+const ENOUGH_PEERS: usize = 4;
+
+/// So long others are waited for who may have more headers, in milliseconds.
+const ATTEMPTS_MS: u64 = 8_000;
+
+/// A connected peer, as other threads see it.
+pub(super) struct Handle {
+    pub(super) outgoing: SyncSender<Outgoing>,
+    pub(super) closer: Closer,
+    pub(super) received: Arc<AtomicU64>,
+    /// What was received when the last whole message had come.
+    pub(super) at_message: Arc<AtomicU64>,
+    pub(super) info: PeerInfo,
+}
+
+/// A peer, from the moment that somebody dials.
+pub(super) struct Peer {
+    /// Its address; none where it connected to us.
+    pub(super) address: Option<NodeAddress>,
+    /// There once the handshake is done.
+    pub(super) handle: Option<Handle>,
+    pub(super) since: u64,
+    pub(super) pinged_at: u64,
+}
+
+pub(super) struct State {
+    pub(super) headers: HeaderSync,
+    pub(super) download: Download,
+    pub(super) book: AddressBook,
+    pub(super) peers: HashMap<PeerId, Peer>,
+    next_peer: u32,
+    /// The chain whose blocks are asked for.
+    pub(super) chain: Option<Arc<HeaderChain>>,
+    /// The chain that others are told of: one whose blocks are here.
+    pub(super) served: Option<Arc<HeaderChain>>,
+    /// The attempts to connect that were made first; none before they are.
+    pub(super) first_attempts: Option<Vec<PeerId>>,
+    /// With so many one need not wait for more.
+    enough_peers: usize,
+    mailboxes: Mailboxes,
+    by_hash: HashMap<BlockHash, Arc<Mailbox>>,
+    raw: RawHeaders,
+    /// Headers that were not handed out yet.
+    new: Vec<[u8; HEADER_SIZE]>,
+    /// When something useful came last.
+    pub(super) useful_at: u64,
+    /// Why the last peer that went did.
+    pub(super) last_lost: Option<String>,
+    pub(super) failure: Option<NetworkError>,
+    ended: bool,
+}
+
+impl Peer {
+    fn is_connected(&self) -> bool {
+        self.handle.is_some()
+    }
+}
+
+/// The headers of the tree as they came, by their place in it; those of genesis are in the rules.
+#[derive(Default)]
+struct RawHeaders(Vec<[u8; HEADER_SIZE]>);
+
+impl RawHeaders {
+    fn add(&mut self, tree: &HeaderTree, headers: &[[u8; HEADER_SIZE]]) {
+        self.0.resize(tree.len(), [0; HEADER_SIZE]);
+        for raw in headers {
+            if let Some(id) = tree.find(&BlockHash(apus_hash::sha256d(raw))) {
+                self.0[id.index()] = *raw;
+            }
+        }
+    }
+
+    fn get(&self, id: HeaderId) -> Option<[u8; HEADER_SIZE]> {
+        self.0.get(id.index()).copied()
+    }
+}
+
+impl State {
+    pub(super) fn new(options: &NetworkOptions, seed: u64) -> Self {
+        let mut book = AddressBook::new(options.params.network, seed);
+        book.set_reach(Reach { onion: options.proxy.is_some(), ..Reach::default() });
+        // What does not read well is found again.
+        let _ = book.restore(&options.addresses, super::unix_time());
+        let mut headers = HeaderSync::new(&options.params, super::unix_time());
+        // What does not fit is downloaded again.
+        headers.restore(options.headers.iter().copied());
+        let mut raw = RawHeaders::default();
+        raw.add(headers.tree(), &options.headers);
+        Self {
+            headers,
+            raw,
+            new: Vec::new(),
+            download: Download::new(download::Options {
+                bytes_max: options.bytes_max,
+                ..download::Options::default()
+            }),
+            book,
+            peers: HashMap::new(),
+            next_peer: 0,
+            chain: None,
+            served: None,
+            first_attempts: None,
+            enough_peers: if options.connect.is_empty() { ENOUGH_PEERS } else { 1 },
+            mailboxes: Mailboxes::default(),
+            by_hash: HashMap::new(),
+            useful_at: 0,
+            last_lost: None,
+            failure: None,
+            ended: false,
+        }
+    }
+
+    /// Height and hash of the best header.
+    pub(super) fn best(&self) -> (Height, BlockHash) {
+        let height = (self.headers.best_chain().len() - 1) as Height;
+        (height, *self.headers.tree().hash(self.headers.best()))
+    }
+
+    /// Whether those who answer have told all headers they have, and enough were asked.
+    pub(super) fn has_headers(&self, now: u64) -> bool {
+        let connected = self.peers.values().filter(|peer| peer.is_connected()).count();
+        let asked = self.first_attempts.as_ref().is_some_and(|first| {
+            let pending = |id| self.peers.get(id).is_some_and(|peer| !peer.is_connected());
+            !first.iter().any(pending) && connected >= self.enough_peers
+        });
+        let late = now >= ATTEMPTS_MS;
+        (asked || late) && (self.best().0 > 0 || late) && self.headers.is_synced(now)
+    }
+
+    pub(super) fn take_new_headers(&mut self) -> Vec<[u8; HEADER_SIZE]> {
+        std::mem::take(&mut self.new)
+    }
+
+    pub(super) fn raw_header(&self, hash: &BlockHash) -> Option<[u8; HEADER_SIZE]> {
+        self.raw.get(self.headers.tree().find(hash)?)
+    }
+
+    /// A place for a peer that we connect to.
+    pub(super) fn new_peer(&mut self, address: Option<NodeAddress>, now: u64) -> PeerId {
+        let id = PeerId(self.next_peer);
+        self.next_peer += 1;
+        self.peers.insert(id, Peer { address, handle: None, since: now, pinged_at: now });
+        id
+    }
+
+    /// A place for one that connected to us, if there is one.
+    pub(super) fn new_inbound(&mut self, _stream: &TcpStream, max: usize) -> Option<PeerId> {
+        let inbound = self.peers.values().filter(|peer| peer.address.is_none()).count();
+        (inbound < max && !self.ended).then(|| self.new_peer(None, 0))
+    }
+
+    /// The handshake is done.
+    pub(super) fn connected(
+        &mut self,
+        id: PeerId,
+        handle: Handle,
+        now: u64,
+    ) -> Result<(), PeerError> {
+        let Some(peer) = self.peers.get_mut(&id).filter(|_| !self.ended) else {
+            handle.closer.close();
+            return Err(PeerError::Closed);
+        };
+        peer.since = now;
+        let version = &handle.info.version;
+        let services = version.services;
+        if let Some(address) = &peer.address {
+            self.book.connected(address, services, super::unix_time());
+        }
+        let outbound = peer.address.is_some();
+        peer.handle = Some(handle);
+        self.send(id, Outgoing::Message(Message::SendHeaders));
+        if outbound {
+            self.send(id, Outgoing::Message(Message::GetAddr));
+            self.headers.peer_connected(id, now);
+            self.download.peer_added(id, services, now);
+            self.note_chain_of(id);
+        }
+        self.act(now);
+        Ok(())
+    }
+
+    /// A peer's thread has ended.
+    pub(super) fn gone(&mut self, id: PeerId, reason: &PeerError, now: u64) {
+        let Some(peer) = self.peers.remove(&id) else { return };
+        if let Some(handle) = &peer.handle {
+            handle.closer.close();
+        }
+        self.headers.peer_gone(id, now);
+        self.download.peer_gone(id);
+        self.book.peer_gone(id);
+        if let Some(address) = &peer.address {
+            let unix = super::unix_time();
+            self.last_lost = Some(format!("{address}: {reason}"));
+            match reason.kind() {
+                crate::transport::Fault::Misbehaved => self.book.misbehaved(address, unix),
+                _ if peer.handle.is_none() => self.book.failed(address, unix),
+                _ => self.book.disconnected(address, unix),
+            }
+        }
+        self.act(now);
+    }
+
+    /// Queues a message. A peer that does not read is hung up on.
+    pub(super) fn send(&mut self, id: PeerId, outgoing: Outgoing) {
+        let Some(handle) = self.peers.get(&id).and_then(|peer| peer.handle.as_ref()) else {
+            return;
+        };
+        match handle.outgoing.try_send(outgoing) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => handle.closer.close(),
+        }
+    }
+
+    /// Takes a message of any kind but blocks and requests. Tells whether somebody may wait for it.
+    pub(super) fn message(
+        &mut self,
+        id: PeerId,
+        message: Message,
+        now: u64,
+    ) -> Result<bool, PeerError> {
+        match message {
+            Message::Ping(nonce) => self.send(id, Outgoing::Message(Message::Pong(nonce))),
+            Message::Headers(raw) => return self.take_headers(id, raw, now),
+            Message::Inv(items) => {
+                for item in items.iter().filter(|item| item.kind == InventoryKind::Block) {
+                    self.headers.announced(id, &BlockHash(item.hash), now);
+                    self.note_chain_of(id);
+                }
+            }
+            Message::NotFound(items) => {
+                for item in items {
+                    self.download.not_found(id, &BlockHash(item.hash), now);
+                }
+            }
+            Message::Addresses(addresses) => {
+                if let Some(from) = self.peers.get(&id).and_then(|peer| peer.address.clone()) {
+                    self.book.add_from_peer(id, &from, &addresses, super::unix_time());
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn take_headers(
+        &mut self,
+        id: PeerId,
+        raw: Vec<[u8; HEADER_SIZE]>,
+        now: u64,
+    ) -> Result<bool, PeerError> {
+        let learned = self.headers.headers(id, &raw, now);
+        let new = self.headers.take_new();
+        self.raw.add(self.headers.tree(), &new);
+        self.new.extend(new);
+        let learned = learned.map_err(|error| PeerError::Protocol { what: error.to_string() })?;
+        if learned.new_headers > 0 || self.headers.candidate_height().is_some() {
+            self.useful_at = now;
+        }
+        self.note_chain_of(id);
+        Ok(true)
+    }
+
+    /// Tells the download how far the peer shares the chain that is asked for.
+    fn note_chain_of(&mut self, id: PeerId) {
+        let Some(chain) = &self.chain else { return };
+        let Some(best) = self.headers.peer_best(id) else { return };
+        let tree = self.headers.tree();
+        let HeaderStatus::Connected(header) = tree.status(best) else { return };
+        let common = match tree.place_of(chain, tree.hash(best)) {
+            BlockPlace::Active(height) => height,
+            BlockPlace::Above(_) => chain.tip_height(),
+            BlockPlace::Stale { fork_height, .. } => fork_height,
+            BlockPlace::Orphan | BlockPlace::Rejected | BlockPlace::Unknown => return,
+        };
+        self.download.peer_has(id, common, header.height);
+    }
+
+    pub(super) fn set_chain(&mut self, chain: Arc<HeaderChain>, now: u64) {
+        let fork = match &self.chain {
+            Some(before) => (0..=before.tip_height().min(chain.tip_height()))
+                .rev()
+                .find(|height| before.hash(*height) == chain.hash(*height))
+                .unwrap_or(0),
+            None => 0,
+        };
+        self.download.chain_changed(fork, &|height| chain.hash(height).copied());
+        self.chain = Some(chain);
+        let ids: Vec<PeerId> = self.peers.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.note_chain_of(id));
+        self.act(now);
+    }
+
+    /// Others may have the blocks of `chain`: those who connected to us are told of its tip.
+    pub(super) fn serve(&mut self, chain: Arc<HeaderChain>) {
+        let tip = *chain.tip_hash();
+        let known = self.served.replace(chain);
+        if known.is_some_and(|known| *known.tip_hash() == tip) {
+            return;
+        }
+        let inbound = self.peers.iter().filter(|(_, peer)| peer.address.is_none());
+        let inbound: Vec<PeerId> = inbound.map(|(&id, _)| id).collect();
+        for id in inbound {
+            let item = Inventory { kind: InventoryKind::Block, hash: tip.0 };
+            self.send(id, Outgoing::Message(Message::Inv(vec![item])));
+        }
+    }
+
+    pub(super) fn want(&mut self, range: HeightRange, now: u64) -> Arc<Mailbox> {
+        if self.mailboxes.is_empty() {
+            // Whoever asks after a while must not be told that it is quiet.
+            self.useful_at = now;
+        }
+        let mailbox = self.mailboxes.open(range);
+        if self.failure.is_some() || self.ended {
+            mailbox.close();
+        }
+        if let Some(chain) = &self.chain {
+            self.download.want(range, &|height| chain.hash(height).copied());
+        }
+        self.act(now);
+        mailbox
+    }
+
+    pub(super) fn unwant(&mut self, range: HeightRange, now: u64) {
+        self.download.unwant(range);
+        for hash in self.mailboxes.remove(range) {
+            self.download.consumed(&hash);
+        }
+        self.act(now);
+    }
+
+    /// Asks everybody for a block whose header is known.
+    pub(super) fn want_hash(&mut self, hash: BlockHash, now: u64) -> Option<Arc<Mailbox>> {
+        let tree = self.headers.tree();
+        let HeaderStatus::Connected(header) = tree.status(tree.find(&hash)?) else { return None };
+        let mailbox = Arc::new(Mailbox::default());
+        if self.failure.is_some() || self.ended {
+            mailbox.close();
+        }
+        self.by_hash.insert(hash, Arc::clone(&mailbox));
+        self.download.want_hash(header.height, hash);
+        for id in self.peers.keys() {
+            self.download.peer_has_hash(*id, hash);
+        }
+        self.act(now);
+        Some(mailbox)
+    }
+
+    pub(super) fn unwant_hash(&mut self, hash: &BlockHash) {
+        self.by_hash.remove(hash);
+        self.download.unwant_hash(hash);
+    }
+
+    pub(super) fn block(&mut self, id: PeerId, hash: BlockHash, raw: Vec<u8>, now: u64) {
+        match self.download.block(id, &hash, raw.len() as u64, now) {
+            Received::Wanted(height) => {
+                self.useful_at = now;
+                if let Some(mailbox) = self.by_hash.get(&hash) {
+                    mailbox.put(height, hash, raw);
+                    self.download.consumed(&hash);
+                } else if let Some(mailbox) = self.mailboxes.of(height) {
+                    mailbox.put(height, hash, raw);
+                } else {
+                    self.download.consumed(&hash);
+                }
+            }
+            Received::Duplicate(_) | Received::NoRoom(_) | Received::Unrequested => {}
+        }
+    }
+
+    /// A block was good.
+    pub(super) fn accepted(&mut self, hash: &BlockHash, now: u64) {
+        self.useful_at = now;
+        self.download.consumed(hash);
+        self.act(now);
+    }
+
+    pub(super) fn damaged(&mut self, hash: &BlockHash, now: u64) {
+        self.download.damaged(hash);
+        self.act(now);
+    }
+
+    /// Does what headers and download want done.
+    pub(super) fn act(&mut self, now: u64) {
+        for action in self.headers.actions() {
+            match action {
+                headers::Action::GetHeaders { peer, locator, stop } => {
+                    self.send(peer, Outgoing::Message(Message::GetHeaders { locator, stop }));
+                }
+                headers::Action::Disconnect { peer, why } => self.hang_up(peer, &why.to_string()),
+            }
+        }
+        for action in self.download.tick(now) {
+            match action {
+                download::Action::Request { peer, blocks } => {
+                    let items = blocks.iter().map(|(_, hash)| Inventory::witness_block(*hash));
+                    self.send(peer, Outgoing::Message(Message::GetData(items.collect())));
+                }
+                download::Action::Disconnect { peer, why } => self.hang_up(peer, &why.to_string()),
+            }
+        }
+    }
+
+    /// Ends a connection; the peer's thread will tell that it is gone.
+    fn hang_up(&mut self, id: PeerId, why: &str) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        if let Some(address) = &peer.address {
+            self.last_lost = Some(format!("{address}: {why}"));
+        }
+        if let Some(handle) = &peer.handle {
+            handle.closer.close();
+        }
+    }
+
+    /// Nothing will come any more.
+    pub(super) fn fail(&mut self, error: NetworkError) {
+        self.failure = Some(error);
+        self.close_mailboxes();
+    }
+
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+        self.close_mailboxes();
+        for peer in self.peers.values() {
+            if let Some(handle) = &peer.handle {
+                handle.closer.close();
+            }
+        }
+    }
+
+    fn close_mailboxes(&self) {
+        self.mailboxes.close_all();
+        self.by_hash.values().for_each(|mailbox| mailbox.close());
+    }
+
+    /// Whether somebody waits for something.
+    pub(super) fn is_awaited(&self, now: u64) -> bool {
+        !self.mailboxes.is_empty() || !self.by_hash.is_empty() || !self.has_headers(now)
+    }
+
+    /// The height that peers say they are at.
+    fn claimed(&self) -> Height {
+        let handles = self.peers.values().filter_map(|peer| peer.handle.as_ref());
+        let heights = handles.map(|handle| handle.info.version.start_height);
+        heights.filter_map(|height| Height::try_from(height).ok()).max().unwrap_or(0)
+    }
+
+    pub(super) fn status(&self, now: u64) -> NetworkStatus {
+        let status = self.download.status(now);
+        let peers = self.peers.iter().filter_map(|(&id, peer)| {
+            let handle = peer.handle.as_ref()?;
+            let of = status.peers.iter().find(|status| status.peer == id);
+            Some(PeerStatus {
+                id,
+                address: handle.info.address.to_string(),
+                user_agent: handle.info.version.user_agent.clone(),
+                encrypted: handle.info.transport == Transport::V2,
+                inbound: peer.address.is_none(),
+                rate: of.map_or(0, |of| of.rate),
+                bytes: of.map_or(0, |of| of.bytes),
+                in_flight: of.map_or(0, |of| of.in_flight),
+                stalled: of.is_some_and(|of| of.stalled),
+            })
+        });
+        NetworkStatus {
+            peers: peers.collect(),
+            headers: self.best().0,
+            headers_claimed: self.claimed(),
+            rate: status.rate,
+            bytes: status.totals.bytes,
+            limited_by: (!self.mailboxes.is_empty()).then_some(status.limited_by),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Peers as a source of blocks: the network of [`apus_p2p`] behind the pipeline's seams.
+//!
+//! [`Peers`] is a running network and the headers that it leaves in the work folder. [`PeersChain`]
+//! is one chain of those headers, with its blocks to be had from whoever has them, in whatever
+//! order they come.
+
+mod chain;
+mod recent;
+mod stored;
+mod weights;
+
+pub use chain::PeersChain;
+pub use recent::RecentBlocks;
+pub(crate) use stored::HEADERS;
+
+use crate::error::SyncError;
+use crate::progress::{Event, Observer, Phase, Progress};
+use crate::run::stop_if_interrupted;
+use apus_chain::{BlockHash, HeaderChain, Params};
+use apus_engine::storage::Storage;
+use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use apus_p2p::network;
+
+/// How long one waits for the network before looking whether somebody wants to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Nodes that are behind don't announce blocks, so at the tip peers are asked now and then.
+const REFRESH: Duration = Duration::from_secs(20);
+
+/// New headers are made durable when there are so many.
+const HEADERS_STORED: usize = 50_000;
+
+/// A running network.
+pub struct Peers<'a> {
+    network: Network,
+    params: Params,
+    workdir: &'a dyn Storage,
+    recent: Arc<RecentBlocks>,
+    /// Number of the next file of headers.
+    next_file: AtomicU32,
+    /// Headers that are not durable yet.
+    unsaved: Mutex<Vec<[u8; 80]>>,
+}
+
+impl std::fmt::Debug for Peers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peers").field("network", &self.params.network).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Peers<'a> {
+    /// Begins to look for peers, with the headers that an earlier start left in `workdir`. The
+    /// headers and blocks of `options` are set here.
+    pub fn start(options: NetworkOptions, workdir: &'a dyn Storage) -> Result<Self, SyncError> {
+        let params = options.params.clone();
+        let stored = stored::read(workdir, params.network)?;
+        let recent = Arc::new(RecentBlocks::default());
+        let blocks = options.listen.map(|_| Arc::clone(&recent) as Arc<dyn network::BlockProvider>);
+        let blocks = options.blocks.clone().or(blocks);
+        let network =
+            Network::start(NetworkOptions { headers: stored.headers, blocks, ..options })?;
+        Ok(Self {
+            network,
+            params,
+            workdir,
+            recent,
+            next_file: AtomicU32::new(stored.next_file),
+            unsaved: Mutex::default(),
+        })
+    }
+
+    /// Who is there and how fast.
+    pub fn status(&self) -> NetworkStatus {
+        self.network.status()
+    }
+
+    /// The network itself.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Waits until the peers have told all headers they have.
+    pub(crate) fn settle<'p>(
+        &'p self,
+        observer: &dyn Observer,
+        interrupt: &'p AtomicBool,
+    ) -> Result<PeersChain<'p>, SyncError> {
+        while !self.network.has_headers()? {
+            self.network.wait(LOOK);
+            self.store_headers(HEADERS_STORED)?;
+            let progress = Progress {
+                blocks: self.network.best().0.into(),
+                blocks_total: self.network.status().headers_claimed.into(),
+                ..Progress::default()
+            };
+            observer.event(Event::Progress(Phase::Headers, progress));
+            if let Err(interrupted) = stop_if_interrupted(interrupt) {
+                self.store_headers(1)?;
+                return Err(interrupted);
+            }
+        }
+        self.store_headers(1)?;
+        self.chain(interrupt)
+    }
+
+    fn chain<'p>(&'p self, interrupt: &'p AtomicBool) -> Result<PeersChain<'p>, SyncError> {
+        let chain = Arc::new(self.network.best_chain());
+        self.network.set_chain(Arc::clone(&chain));
+        PeersChain::new(self, chain, interrupt)
+    }
+
+    /// All blocks of `chain` were connected: others may have them.
+    pub(crate) fn serve(&self, chain: &Arc<HeaderChain>) {
+        self.network.serve(Arc::clone(chain));
+    }
+
+    /// A chain that has more work than `than`. Without one: none at once, or the first to come where
+    /// the run is to `follow` until it is interrupted.
+    pub(crate) fn better_chain<'p>(
+        &'p self,
+        than: &HeaderChain,
+        follow: bool,
+        interrupt: &'p AtomicBool,
+    ) -> Result<Option<PeersChain<'p>>, SyncError> {
+        let mut known: BlockHash = *than.tip_hash();
+        let mut refreshed = Instant::now();
+        loop {
+            if refreshed.elapsed() >= REFRESH {
+                refreshed = Instant::now();
+                self.network.refresh();
+            }
+            let (_, best) = self.network.best();
+            if best != known && self.network.has_headers().unwrap_or(true) {
+                known = best;
+                self.store_headers(1)?;
+                let chain = self.network.best_chain();
+                if chain.chain_work() > than.chain_work() {
+                    return self.chain(interrupt).map(Some);
+                }
+            }
+            // The next interruption is one of what comes after.
+            if !follow || interrupt.swap(false, Ordering::Relaxed) {
+                return Ok(None);
+            }
+            self.network.wait(LOOK);
+        }
+    }
+
+    /// A chain that has more work than `than`, if somebody has one within the network's patience.
+    pub(crate) fn longer_chain<'p>(
+        &'p self,
+        than: &HeaderChain,
+        interrupt: &'p AtomicBool,
+    ) -> Result<Option<PeersChain<'p>>, SyncError> {
+        let deadline = Instant::now() + self.network.patience();
+        while Instant::now() < deadline {
+            stop_if_interrupted(interrupt)?;
+            if let Some(chain) = self.better_chain(than, false, interrupt)? {
+                return Ok(Some(chain));
+            }
+            self.network.wait(LOOK);
+        }
+        Ok(None)
+    }
+
+    /// Makes headers durable if there are `count` new ones.
+    fn store_headers(&self, count: usize) -> Result<(), SyncError> {
+        let mut unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
+        unsaved.extend(self.network.take_new_headers());
+        if unsaved.is_empty() || unsaved.len() < count {
+            return Ok(());
+        }
+        let file = self.next_file.fetch_add(1, Ordering::Relaxed);
+        stored::write(self.workdir, file, self.params.network, &unsaved)?;
+        unsaved.clear();
+        Ok(())
+    }
+
+    /// The deadline of something that is not worth a failed run.
+    fn patience() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+}

@@ -1,0 +1,171 @@
+//! [`PeersChain`]: a chain of headers whose blocks come from peers.
+
+use super::{LOOK, Peers, weights};
+use crate::blocksdir::{BlockHead, Gap};
+use crate::error::SyncError;
+use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
+use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
+use apus_p2p::network::{BlockProvider, Next};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
+
+/// Fetchers beside the threads that work: so many more ranges are asked for, and the blocks of all of
+/// them are on their way at once.
+const FETCHERS_MORE: usize = 14;
+
+/// See the module.
+pub struct PeersChain<'p> {
+    peers: &'p Peers<'p>,
+    chain: Arc<HeaderChain>,
+    gap: Gap,
+    interrupt: &'p AtomicBool,
+    /// Numbers of transactions by height, as far as blocks were seen; else 0.
+    tx_counts: Vec<AtomicU32>,
+}
+
+impl<'p> PeersChain<'p> {
+    pub(super) fn new(
+        peers: &'p Peers<'p>,
+        chain: Arc<HeaderChain>,
+        interrupt: &'p AtomicBool,
+    ) -> Result<Self, SyncError> {
+        if chain.tip_height() == 0 {
+            let chain = peers.params.network.name();
+            return Err(SourceError::NoHeaders { chain }.into());
+        }
+        let tx_counts = (0..=chain.tip_height()).map(|_| AtomicU32::new(0)).collect();
+        Ok(Self { peers, chain, gap: Gap::default(), interrupt, tx_counts })
+    }
+
+    /// Bytes of the chain's headers.
+    pub(crate) fn headers_bytes(&self) -> u64 {
+        u64::from(self.chain.tip_height()) * HEADER_SIZE as u64
+    }
+
+    fn note(&self, height: Height, raw: &[u8]) {
+        if let Some(hash) = self.chain.hash(height) {
+            self.peers.recent.put(*hash, raw);
+        }
+        let mut reader = Reader::new(raw.get(HEADER_SIZE..).unwrap_or_default());
+        let count = reader.compact_size().ok().and_then(|count| u32::try_from(count).ok());
+        if let (Some(place), Some(count)) = (self.tx_counts.get(height as usize), count) {
+            place.store(count, Ordering::Relaxed);
+        }
+    }
+}
+
+impl BlockSource for PeersChain<'_> {
+    fn fetcher<'a>(&'a self, halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a> {
+        Box::new(PeersFetcher { source: self, halt })
+    }
+
+    fn fetchers(&self, threads: usize) -> usize {
+        threads + FETCHERS_MORE
+    }
+
+    fn knows_sizes(&self) -> bool {
+        weights::are_known(self.peers.params.network)
+    }
+
+    fn block_bytes(&self, height: Height) -> u64 {
+        weights::block_bytes(self.peers.params.network, height)
+    }
+}
+
+impl ChainSource for PeersChain<'_> {
+    fn chain(&self) -> &HeaderChain {
+        &self.chain
+    }
+
+    fn gap(&self) -> &Gap {
+        &self.gap
+    }
+
+    fn reached_tip(&self) {
+        self.peers.serve(&self.chain);
+    }
+
+    /// One that came lately is at hand; peers are asked for others.
+    fn block_by_hash(
+        &self,
+        hash: &BlockHash,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<bool, SourceError> {
+        if let Some(raw) = self.peers.recent.block(hash) {
+            return Ok(take(&raw));
+        }
+        let deadline = Peers::patience();
+        while Instant::now() < deadline {
+            if let Some(raw) = self.peers.network.block_by_hash(*hash, LOOK)
+                && take(&raw)
+            {
+                return Ok(true);
+            }
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(SourceError::Interrupted);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Blocks of which nobody remembers how many transactions they have are asked for again.
+    fn heads(&self, last: Height) -> Result<Vec<BlockHead>, SourceError> {
+        let never = AtomicBool::new(false);
+        let missing = |height: Height| self.tx_counts[height as usize].load(Ordering::Relaxed) == 0;
+        let mut height = 1;
+        while height <= last {
+            if !missing(height) {
+                height += 1;
+                continue;
+            }
+            let end = (height..=last).take(64).take_while(|height| missing(*height)).last();
+            let range = HeightRange::new(height, end.unwrap_or(height) + 1);
+            self.fetcher(&never).fetch(range, &mut |height, raw| {
+                self.note(height, raw);
+                Taken::Yes
+            })?;
+            height = range.end;
+        }
+        let headers = self.peers.network.raw_headers(&self.chain, last);
+        let counts = self.tx_counts.iter().skip(1).map(|count| count.load(Ordering::Relaxed));
+        let heads = headers.into_iter().zip(counts);
+        Ok(heads.map(|(header, tx_count)| BlockHead { header, tx_count }).collect())
+    }
+}
+
+struct PeersFetcher<'a> {
+    source: &'a PeersChain<'a>,
+    halt: &'a AtomicBool,
+}
+
+impl BlockFetcher for PeersFetcher<'_> {
+    fn fetch(
+        &mut self,
+        want: HeightRange,
+        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+    ) -> Result<(), SourceError> {
+        let mut wanted = self.source.peers.network.want(want);
+        loop {
+            if self.source.interrupt.load(Ordering::Relaxed) {
+                return Err(SourceError::Interrupted);
+            }
+            if self.halt.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            match wanted.next(LOOK) {
+                Next::Block(height, raw) => match each(height, &raw) {
+                    Taken::Yes => {
+                        self.source.note(height, &raw);
+                        wanted.accepted();
+                    }
+                    Taken::Damaged(_) => wanted.damaged(),
+                    Taken::Stop => return Ok(()),
+                },
+                Next::Done => return Ok(()),
+                Next::Nothing => {}
+                Next::Failed(error) => return Err(error.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A chain, its hints, and runs over peers that have it.
+
+use crate::world::{HINTS, NOW, SET, Truth, hintsfile, small_chain};
+use apus_chain::{Network, Params};
+use apus_engine::storage::Storage;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_p2p::addresses::NodeAddress;
+use apus_p2p::network::NetworkOptions;
+use apus_p2p::transport::TransportChoice;
+use apus_sync::peers::Peers;
+use apus_sync::{
+    HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop, SyncError,
+};
+use apus_testkit::chain::{hints, utxo_set};
+use apus_testkit::oracle::{self, BitOrder};
+use apus_testkit::peer::FakePeer;
+use apus_testkit::storage::CrashStorage;
+use bitcoin::Block;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// No run of a test takes longer.
+pub(crate) const BOUND: Duration = Duration::from_secs(120);
+
+/// A chain and what is true of it.
+pub(crate) struct World {
+    folder: tempfile::TempDir,
+    pub(crate) chain: Vec<Block>,
+    pub(crate) truth: Truth,
+}
+
+impl World {
+    pub(crate) fn small(seed: u64) -> Self {
+        Self::of(small_chain(seed).blocks())
+    }
+
+    pub(crate) fn of(chain: Vec<Block>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = oracle::hints_file(&hints(&chain, &utxo_set(&chain)), BitOrder::Msb);
+        std::fs::write(folder.path().join("hints"), bytes).unwrap();
+        let truth = Truth::of(&chain);
+        Self { folder, chain, truth }
+    }
+
+    fn hints(&self) -> HintsInput {
+        hintsfile(&self.folder.path().join("hints"))
+    }
+
+    pub(crate) fn job(&self) -> Job<'_> {
+        Job {
+            world: self,
+            patience: Duration::from_secs(30),
+            bytes_max: 1 << 20,
+            interrupt: AtomicBool::new(false),
+        }
+    }
+}
+
+/// How a run is done.
+pub(crate) struct Job<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) patience: Duration,
+    pub(crate) bytes_max: u64,
+    pub(crate) interrupt: AtomicBool,
+}
+
+impl Job<'_> {
+    /// A start in folders of its own.
+    pub(crate) fn run(&self, peers: &[&FakePeer]) -> Result<Outcome, SyncError> {
+        self.run_in(peers, &CrashStorage::new(), &CrashStorage::new(), &Silent)
+    }
+
+    pub(crate) fn run_in(
+        &self,
+        peers: &[&FakePeer],
+        work: &dyn Storage,
+        out: &CrashStorage,
+        observer: &dyn Observer,
+    ) -> Result<Outcome, SyncError> {
+        let params = Params::of(Network::Regtest);
+        let options = NetworkOptions {
+            params: params.clone(),
+            connect: peers.iter().map(|peer| NodeAddress::from(peer.address())).collect(),
+            addresses: Vec::new(),
+            proxy: None,
+            listen: None,
+            outbound: 0,
+            transport: TransportChoice::V1,
+            user_agent: "/apus-test:1/".to_owned(),
+            bytes_max: self.bytes_max,
+            patience: self.patience,
+            headers: Vec::new(),
+            blocks: None,
+        };
+        let network = Peers::start(options, work)?;
+        let output = |kind, name: &str| Output {
+            kind,
+            storage: Arc::new(out.clone()),
+            name: name.to_owned(),
+        };
+        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        let began = Instant::now();
+        let outcome = apus_sync::run(&Request {
+            params,
+            source: Source::Peers(&network),
+            hints: Some(self.world.hints()),
+            aggregate: AggregateKind::Sha256,
+            connect: None,
+            stop: Stop::AtHints,
+            follow: false,
+            threads: 1,
+            memory_bytes: 16 << 20,
+            segment_bytes: Some(1 << 20),
+            checkpoint_interval: Duration::ZERO,
+            now: NOW,
+            verifier: None,
+            workdir: work,
+            outputs: &outputs,
+            folders: &[],
+            observer,
+            interrupt: &self.interrupt,
+        });
+        assert!(began.elapsed() < BOUND, "a run that takes {:?}", began.elapsed());
+        outcome
+    }
+
+    /// A start that must lead to the right set.
+    pub(crate) fn expect(&self, peers: &[&FakePeer]) {
+        let out = CrashStorage::new();
+        let outcome = self.run_in(peers, &CrashStorage::new(), &out, &Silent);
+        self.world.truth.check(&outcome.unwrap_or_else(|error| panic!("{error}")), &out);
+    }
+}

@@ -1,0 +1,56 @@
+//! Peers as they should be.
+
+use crate::harness::World;
+use apus_testkit::peer::{Behaviour, FakePeer};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+#[test]
+fn from_one() {
+    let world = World::small(1);
+    world.job().expect(&[&FakePeer::start(&world.chain, &[Behaviour::Honest])]);
+}
+
+#[test]
+fn from_eight_each_has_its_share() {
+    let world = World::small(2);
+    let delay = Duration::from_millis(5);
+    let peer = || FakePeer::slow(&world.chain, &[Behaviour::Honest], delay);
+    let peers: Vec<FakePeer> = (0..8).map(|_| peer()).collect();
+    world.job().expect(&peers.iter().collect::<Vec<_>>());
+    for peer in &peers {
+        let blocks = peer.seen.blocks.load(Ordering::Relaxed);
+        assert!((5..=40).contains(&blocks), "{blocks} of 120 blocks");
+    }
+}
+
+#[test]
+fn memory_for_one_block_is_enough() {
+    let world = World::small(3);
+    let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let mut job = world.job();
+    job.bytes_max = 1;
+    job.expect(&[&peer]);
+}
+
+/// A peer of which half the chain is known, and one that has it all.
+#[test]
+fn those_who_lack_blocks_are_asked_for_the_others() {
+    let world = World::small(4);
+    let behind = FakePeer::start(&world.chain[..60], &[Behaviour::Honest]);
+    let ahead = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    world.job().expect(&[&behind, &ahead]);
+}
+
+/// A peer on a branch of less work has the blocks below it.
+#[test]
+fn the_chain_of_most_work_wins() {
+    let world = World::small(5);
+    let mut branch = apus_testkit::chain::ChainBuilder::new(77);
+    world.chain[1..100].iter().for_each(|block| branch.add(block.clone()));
+    branch.empty_blocks(3);
+    let stale = FakePeer::start(&branch.blocks(), &[Behaviour::Honest]);
+    let best = FakePeer::slow(&world.chain, &[Behaviour::Honest], Duration::from_millis(3));
+    world.job().expect(&[&stale, &best]);
+    assert!(stale.seen.blocks.load(Ordering::Relaxed) > 0, "it has 99 of the blocks");
+}

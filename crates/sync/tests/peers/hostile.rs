@@ -1,0 +1,120 @@
+//! Peers as they should not be.
+
+use crate::harness::World;
+use apus_p2p::network::NetworkError;
+use apus_sync::{ErrorKind, SourceError, SyncError};
+use apus_testkit::peer::{Behaviour, FakePeer};
+use std::time::Duration;
+
+/// One bad peer among good ones must not matter.
+#[test]
+fn each_beside_an_honest_one() {
+    let world = World::small(11);
+    std::thread::scope(|scope| {
+        for behaviour in Behaviour::BAD {
+            let world = &world;
+            scope.spawn(move || {
+                let bad = FakePeer::start(&world.chain, &[behaviour]);
+                let good =
+                    FakePeer::slow(&world.chain, &[Behaviour::Honest], Duration::from_millis(2));
+                println!("{behaviour:?}");
+                world.job().expect(&[&bad, &good]);
+            });
+        }
+    });
+}
+
+/// A bad peer alone: the right set if it is only strange, else an error of the network. Never
+/// something else, and never for good.
+#[test]
+fn each_alone() {
+    let world = World::small(12);
+    std::thread::scope(|scope| {
+        // By the drip a chain comes, in an hour.
+        let slow = [Behaviour::Drip, Behaviour::DripBlocks];
+        for behaviour in Behaviour::BAD.into_iter().filter(|it| !slow.contains(it)) {
+            let world = &world;
+            scope.spawn(move || {
+                let bad = FakePeer::start(&world.chain, &[behaviour]);
+                let mut job = world.job();
+                job.patience = Duration::from_secs(4);
+                let strange = [
+                    Behaviour::GoneAfter(2),
+                    Behaviour::GoneAfter(9),
+                    Behaviour::GarbageAfter(4),
+                    Behaviour::SilentAfter(3),
+                    Behaviour::Unrequested,
+                    Behaviour::Repeats,
+                    Behaviour::PingFlood,
+                    Behaviour::AddressFlood,
+                    Behaviour::OutOfOrder,
+                    Behaviour::TwoVersions,
+                ];
+                match job.run(&[&bad]) {
+                    Ok(outcome) => {
+                        assert!(strange.contains(&behaviour), "{behaviour:?} led to a set");
+                        assert_eq!(outcome.stop_hash.to_string(), world.truth.stop_hash);
+                        assert_eq!(outcome.coins.coins, world.truth.coins);
+                    }
+                    Err(error) => {
+                        assert!(is_of_network(&error), "{behaviour:?}: {error}");
+                        assert_eq!(error.kind(), expected_kind(&error), "{behaviour:?}: {error}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn is_of_network(error: &SyncError) -> bool {
+    matches!(
+        error,
+        SyncError::Network(NetworkError::Quiet { .. })
+            | SyncError::Source(
+                SourceError::Network(NetworkError::Quiet { .. }) | SourceError::NoHeaders { .. }
+            )
+            | SyncError::ChainTooShort { .. }
+    )
+}
+
+fn expected_kind(error: &SyncError) -> ErrorKind {
+    match error {
+        SyncError::Network(_) | SyncError::Source(SourceError::Network(_)) => ErrorKind::Io,
+        _ => ErrorKind::Invalid,
+    }
+}
+
+/// Nobody is there at all.
+#[test]
+fn nobody() {
+    let world = World::small(13);
+    let gone = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let address = gone.address();
+    drop(gone);
+    let listener = std::net::TcpListener::bind(address);
+    drop(listener);
+    let silent = FakePeer::start(&world.chain, &[Behaviour::SilentAtOnce]);
+    let mut job = world.job();
+    job.patience = Duration::from_secs(1);
+    let error = job.run(&[&silent]).unwrap_err();
+    assert!(is_of_network(&error), "{error}");
+    assert!(error.to_string().contains("no"), "{error}");
+}
+
+/// A block that its header commits to and that breaks a rule is nobody's fault but the chain's.
+#[test]
+fn an_invalid_chain_is_refused() {
+    use apus_testkit::chain::{BlockPlan, ChainBuilder};
+    let world = World::small(14);
+    let mut builder = ChainBuilder::new(5);
+    world.chain[1..].iter().for_each(|block| builder.add(block.clone()));
+    let empty = builder.coinbase(121, Vec::new());
+    let invalid = builder.propose(BlockPlan { coinbase: Some(empty), ..BlockPlan::default() });
+    let mut chain = world.chain.clone();
+    chain.push(invalid);
+    let world = World::of(chain);
+    let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let error = world.job().run(&[&peer]).unwrap_err();
+    assert!(matches!(error, SyncError::InvalidBlock { .. }), "{error}");
+    assert!(error.to_string().contains("bad-txns-vout-empty"), "{error}");
+}

@@ -1,0 +1,13 @@
+//! Runs whose blocks come from peers that behave as they like. One rule stands above all tests: a run
+//! ends, with the right set or with an error that says why not.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+#[path = "../pipeline/harness.rs"]
+#[allow(dead_code, reason = "the tests of the pipeline use all of it")]
+mod world;
+
+mod harness;
+mod honest;
+mod hostile;
+mod resume;
+mod schedules;

@@ -1,0 +1,76 @@
+//! Runs that are stopped and started again.
+
+use crate::harness::World;
+use apus_engine::storage::Storage;
+use apus_sync::{ErrorKind, Event, Observer, Phase};
+use apus_testkit::peer::{Behaviour, FakePeer};
+use apus_testkit::storage::CrashStorage;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Interrupts the run when so many blocks are done.
+struct StopAt<'a> {
+    blocks: u64,
+    interrupt: &'a AtomicBool,
+    resumed: Mutex<Option<(usize, usize)>>,
+}
+
+impl Observer for StopAt<'_> {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Progress(Phase::Blocks, progress) if progress.blocks >= self.blocks => {
+                self.interrupt.store(true, Ordering::Relaxed);
+            }
+            Event::Resumed { segments, of } => {
+                *self.resumed.lock().unwrap() = Some((segments, of));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What is finished is not downloaded again.
+#[test]
+fn interrupted_and_resumed() {
+    let world = World::small(21);
+    let slow = Duration::from_millis(25);
+    let peer = FakePeer::slow(&world.chain, &[Behaviour::Honest], slow);
+    let (work, out) = (CrashStorage::new(), CrashStorage::new());
+    let job = world.job();
+    let observer = StopAt { blocks: 60, interrupt: &job.interrupt, resumed: Mutex::new(None) };
+    let error = job.run_in(&[&peer], &work, &out, &observer).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    drop(peer);
+    let again = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    job.interrupt.store(false, Ordering::Relaxed);
+    let observer =
+        StopAt { blocks: u64::MAX, interrupt: &job.interrupt, resumed: Mutex::new(None) };
+    let outcome = job.run_in(&[&again], &work, &out, &observer).unwrap();
+    world.truth.check(&outcome, &out);
+    let (done, of) = observer.resumed.lock().unwrap().expect("it goes on");
+    assert!(done > 0 && done < of, "{done} of {of}");
+    let blocks = again.seen.blocks.load(Ordering::Relaxed);
+    assert!(blocks < 110, "{blocks} of 120 blocks were downloaded again");
+}
+
+/// Headers outlive a crash, rot among them is noticed.
+#[test]
+fn headers_are_kept_and_checked() {
+    let world = World::small(22);
+    let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let (work, out) = (CrashStorage::new(), CrashStorage::new());
+    let job = world.job();
+    job.run_in(&[&peer], &work, &out, &apus_sync::Silent).unwrap();
+    let names = work.names().unwrap();
+    let file = names.iter().find(|name| name.starts_with("headers-")).expect("headers are kept");
+    let mut files = work.live_files();
+    let bytes = files.get_mut(file).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    let rotten = CrashStorage::holding(files);
+    let out = CrashStorage::new();
+    // The plan of the first run and its progress are there too: it has all it needs but headers.
+    let outcome = job.run_in(&[&peer], &rotten, &out, &apus_sync::Silent).unwrap();
+    world.truth.check(&outcome, &out);
+}

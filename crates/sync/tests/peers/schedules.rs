@@ -1,0 +1,78 @@
+//! Peers at random, behaving at random, changing from one connection to the next.
+
+use crate::harness::World;
+use apus_testkit::peer::{Behaviour, FakePeer};
+use apus_testkit::rng::Rng;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Schedules that are tried.
+const SEEDS: u64 = 240;
+
+/// Runs at the same time: most of the time they wait.
+const THREADS: usize = 16;
+
+/// At most so many peers.
+const PEERS: u64 = 5;
+
+/// One schedule: where some peer is honest in the end, the right set.
+fn run(world: &World, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let count = rng.between(1, PEERS);
+    let honest = rng.below(count);
+    let peers: Vec<FakePeer> = (0..count)
+        .map(|number| {
+            let mut behaviours: Vec<Behaviour> = (0..rng.between(0, 2))
+                .map(|_| Behaviour::BAD[rng.index(Behaviour::BAD.len())])
+                // Those would take a run past its patience before the next behaviour's turn.
+                .filter(|behaviour| number != honest || !is_slow(*behaviour))
+                .collect();
+            let last = if number == honest || rng.one_in(2) {
+                Behaviour::Honest
+            } else {
+                Behaviour::BAD[rng.index(Behaviour::BAD.len())]
+            };
+            behaviours.push(last);
+            FakePeer::slow(&world.chain, &behaviours, Duration::from_micros(rng.below(2000)))
+        })
+        .collect();
+    let mut job = world.job();
+    job.patience = Duration::from_secs(60);
+    job.bytes_max = 1 << rng.between(10, 20);
+    job.expect(&peers.iter().collect::<Vec<_>>());
+}
+
+/// A connection that is kept for longer than a run may be quiet.
+fn is_slow(behaviour: Behaviour) -> bool {
+    matches!(
+        behaviour,
+        Behaviour::Drip
+            | Behaviour::DripBlocks
+            | Behaviour::SilentAtOnce
+            | Behaviour::SilentAfterHandshake
+            | Behaviour::NoHeaders
+            | Behaviour::SameHeaders
+            | Behaviour::NoVerack
+            | Behaviour::NotFound
+    )
+}
+
+#[test]
+fn the_right_set_comes_of_each() {
+    let world = World::small(31);
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= SEEDS {
+                        return;
+                    }
+                    println!("seed {seed}");
+                    run(&world, seed);
+                }
+            });
+        }
+    });
+}
