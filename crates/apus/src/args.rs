@@ -57,6 +57,9 @@ Examples:
   The same without any node, blocks from peers as fast as the line gives them:
     apus sync --hints main.hints --out chainstate:node/chainstate
 
+  The same with all blocks, for a node that starts on it (its data directory is `node`):
+    apus sync --hints main.hints --blocks keep --out chainstate:node/chainstate
+
   From one node of yours, and on with it from block to block until Ctrl-C:
     apus sync --connect 192.168.1.10 --hints main.hints --follow --out snapshot:utxo.dat
 
@@ -149,6 +152,11 @@ pub(crate) struct PeerArgs {
     /// Hand headers and blocks to others who connect here
     #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir")]
     pub(crate) listen: Option<SocketAddr>,
+
+    /// What becomes of the blocks: `keep` leaves them, with an index, in `blocks` beside the folder of
+    /// --out chainstate:DIR, so that a node can start there
+    #[arg(long, value_enum, default_value_t = BlocksArg::Discard)]
+    pub(crate) blocks: BlocksArg,
 
     /// Stay at the tip, through new blocks and reorganisations; what --out names is written when it is
     /// interrupted
@@ -327,6 +335,12 @@ pub(crate) enum ProgressArg {
     /// One JSON object a line
     Json,
     None,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BlocksArg {
+    Keep,
+    Discard,
 }
 
 /// `FILE` or `snapshot:FILE`.

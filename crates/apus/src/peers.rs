@@ -9,7 +9,7 @@ use apus_p2p::addresses::parse_address;
 use apus_p2p::download::Limit;
 use apus_p2p::network::{NetworkOptions, NetworkStatus};
 use apus_p2p::transport::TransportChoice;
-use apus_sync::peers::Peers;
+use apus_sync::peers::{KeptFolder, Peers};
 use std::time::Duration;
 
 /// Peers that a line names.
@@ -21,6 +21,7 @@ pub(crate) fn start<'a>(
     params: &Params,
     run: &RunArgs,
     workdir: &'a dyn Storage,
+    keep: Option<&KeptFolder>,
 ) -> Result<Peers<'a>, Failure> {
     let connect = args
         .connect
@@ -48,7 +49,7 @@ pub(crate) fn start<'a>(
         headers: Vec::new(),
         blocks: None,
     };
-    Ok(Peers::start(options, workdir)?)
+    Ok(Peers::start(options, workdir, keep)?)
 }
 
 /// A few words about who is there, who gives how much, and what holds the run up.

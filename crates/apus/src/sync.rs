@@ -1,8 +1,8 @@
 //! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
 
 use crate::args::{
-    AggregateArg, AssumeValidArg, ConnectArgs, Engine, HintsArg, PeerArgs, RunArgs, SinkArg,
-    SourceArgs, SyncArgs, Validation,
+    AggregateArg, AssumeValidArg, BlocksArg, ConnectArgs, Engine, HintsArg, PeerArgs, RunArgs,
+    SinkArg, SourceArgs, SyncArgs, Validation,
 };
 use crate::failure::Failure;
 use crate::files::{
@@ -22,9 +22,10 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
+use apus_sync::peers::KeptFolder;
 use apus_sync::{
-    COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintsInput, Kept, Output, OutputKind,
-    POSITIONS, Request, Source, Stop, SyncError, UseIndex,
+    COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintsInput, KEPT, Kept, Output,
+    OutputKind, POSITIONS, Request, Source, Stop, SyncError, UseIndex,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
@@ -106,6 +107,12 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
     if args.replace && chainstates == 0 {
         return Err(Failure::usage("--replace is about --out chainstate:DIR, which is not given"));
     }
+    if args.peers.blocks == BlocksArg::Keep && chainstates == 0 {
+        return Err(Failure::usage(
+            "--blocks keep puts the blocks beside the folder of --out chainstate:DIR, which is not \
+             given",
+        ));
+    }
     if datadirs == 1 && hints && !args.prune {
         return Err(Failure::usage(
             "with hints nobody sees the coins that blocks spend, which undo data consist of: leave \
@@ -185,7 +192,10 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
     let folders = folder_outputs(job);
     let peers = match &job.source {
-        JobSource::Peers(args) => Some(peers::start(args, params, job.run, folder.storage())?),
+        JobSource::Peers(args) => {
+            let keep = kept_folder(job, &work_path);
+            Some(peers::start(args, params, job.run, folder.storage(), keep.as_ref())?)
+        }
         JobSource::Files { .. } => None,
     };
     let renderer = Renderer::new(job.run.progress, peers.as_ref());
@@ -272,6 +282,18 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     apus_sync::complete_folders(&folders)?;
     folder.discard()?;
     Ok(report)
+}
+
+/// Where blocks are kept: beside the chainstate, as in a node's folder.
+fn kept_folder(job: &Job<'_>, work_path: &Path) -> Option<KeptFolder> {
+    let keeps = matches!(&job.source, JobSource::Peers(args) if args.blocks == BlocksArg::Keep);
+    let chainstate = job.outputs.iter().find_map(|sink| match sink {
+        SinkArg::Chainstate(path) => Some(path),
+        _ => None,
+    });
+    chainstate
+        .filter(|_| keeps)
+        .map(|path| KeptFolder { folder: parent(path).join("blocks"), log: work_path.join(KEPT) })
 }
 
 /// Scripts are run for signet's block solutions alone; without an interpreter signet cannot be.

@@ -151,11 +151,11 @@ impl Blocks<'_> {
         match failure {
             Some((_, error)) => {
                 // Kept if that is possible; the error to tell is the one that ended the run.
-                let _ = results.store();
+                let _ = self.store(&mut results);
                 Err(error)
             }
             None if interrupted => {
-                results.store()?;
+                self.store(&mut results)?;
                 Err(SyncError::Interrupted)
             }
             None => {
@@ -175,7 +175,13 @@ impl Blocks<'_> {
     fn checkpoint(&self, results: &mut Results<'_>) -> Result<(), SyncError> {
         let due = results.stored_at.elapsed() >= self.checkpoint_interval
             || results.held_bytes > self.held_bytes_max;
-        if due { results.store() } else { Ok(()) }
+        if due { self.store(results) } else { Ok(()) }
+    }
+
+    /// Makes all finished segments durable, after what the source keeps of their blocks.
+    fn store(&self, results: &mut Results<'_>) -> Result<(), SyncError> {
+        self.source.sync()?;
+        results.store()
     }
 
     fn total(&self, segments: &[HeightRange]) -> Progress {

@@ -32,6 +32,9 @@ pub enum SyncError {
     /// The network.
     #[error(transparent)]
     Network(#[from] apus_p2p::network::NetworkError),
+    /// The blocks that are kept.
+    #[error(transparent)]
+    Kept(#[from] apus_datadir::KeptBlocksError),
     /// The hints as a file.
     #[error("{file}: {error}")]
     Hints {
@@ -330,6 +333,11 @@ impl SyncError {
             Self::Source(error) => error.kind(),
             Self::Network(apus_p2p::network::NetworkError::Listen { .. }) => ErrorKind::Usage,
             Self::Network(_) => ErrorKind::Io,
+            Self::Kept(apus_datadir::KeptBlocksError::Foreign { .. }) => ErrorKind::Usage,
+            Self::Kept(error) => match error.kind() {
+                apus_datadir::ErrorKind::Invalid => ErrorKind::Invalid,
+                _ => ErrorKind::Io,
+            },
             Self::Hints { error, .. } => {
                 if error.kind() == HintsErrorKind::Io {
                     ErrorKind::Io

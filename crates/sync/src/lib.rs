@@ -34,7 +34,7 @@ pub use run::{
 };
 pub use sink::ReadBack;
 pub use source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
-pub use workdir::{COINS, HINTS, LOCK, POSITIONS};
+pub use workdir::{COINS, HINTS, KEPT, LOCK, POSITIONS};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

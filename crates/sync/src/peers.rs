@@ -5,11 +5,13 @@
 //! order they come.
 
 mod chain;
+mod kept;
 mod recent;
 mod stored;
 mod weights;
 
 pub use chain::PeersChain;
+pub use kept::KeptFolder;
 pub use recent::RecentBlocks;
 pub(crate) use stored::HEADERS;
 
@@ -19,6 +21,7 @@ use crate::run::stop_if_interrupted;
 use apus_chain::{BlockHash, HeaderChain, Params};
 use apus_engine::storage::Storage;
 use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
+use kept::Keeping;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,6 +43,7 @@ pub struct Peers<'a> {
     params: Params,
     workdir: &'a dyn Storage,
     recent: Arc<RecentBlocks>,
+    kept: Option<Arc<Keeping>>,
     /// Number of the next file of headers.
     next_file: AtomicU32,
     /// Headers that are not durable yet.
@@ -55,12 +59,20 @@ impl std::fmt::Debug for Peers<'_> {
 impl<'a> Peers<'a> {
     /// Begins to look for peers, with the headers that an earlier start left in `workdir`. The
     /// headers and blocks of `options` are set here.
-    pub fn start(options: NetworkOptions, workdir: &'a dyn Storage) -> Result<Self, SyncError> {
+    pub fn start(
+        options: NetworkOptions,
+        workdir: &'a dyn Storage,
+        keep: Option<&KeptFolder>,
+    ) -> Result<Self, SyncError> {
         let params = options.params.clone();
         let stored = stored::read(workdir, params.network)?;
         let recent = Arc::new(RecentBlocks::default());
-        let blocks = options.listen.map(|_| Arc::clone(&recent) as Arc<dyn network::BlockProvider>);
-        let blocks = options.blocks.clone().or(blocks);
+        let kept = keep.map(|place| Keeping::open(place, &params)).transpose()?;
+        let blocks: Option<Arc<dyn network::BlockProvider>> = match (options.listen, &kept) {
+            (None, _) => None,
+            (Some(_), Some(kept)) => Some(Arc::clone(kept) as _),
+            (Some(_), None) => Some(Arc::clone(&recent) as _),
+        };
         let network =
             Network::start(NetworkOptions { headers: stored.headers, blocks, ..options })?;
         Ok(Self {
@@ -68,6 +80,7 @@ impl<'a> Peers<'a> {
             params,
             workdir,
             recent,
+            kept,
             next_file: AtomicU32::new(stored.next_file),
             unsaved: Mutex::default(),
         })

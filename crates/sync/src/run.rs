@@ -233,6 +233,7 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let Proven { dir, workdir, plan, done, verdict, hints } = proven;
     let put = coins::write_out(request, &*dir, &workdir, &plan, done, &verdict)?;
     let identity = &plan.identity;
+    dir.complete(identity.stop)?;
     Ok(Outcome {
         stop_height: identity.stop,
         stop_hash: identity.stop_hash,

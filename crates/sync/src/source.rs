@@ -6,7 +6,7 @@
 //! another one.
 
 use crate::blocksdir::{BlockHead, Gap, files_error_kind};
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, SyncError};
 use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
 use apus_datadir::Obfuscation;
 use std::sync::atomic::AtomicBool;
@@ -49,6 +49,9 @@ pub enum SourceError {
         /// The chain's name.
         chain: &'static str,
     },
+    /// A block that was kept cannot be had, or not kept.
+    #[error(transparent)]
+    Kept(#[from] Box<SyncError>),
     /// Nothing comes from peers.
     #[error(transparent)]
     Network(#[from] apus_p2p::network::NetworkError),
@@ -109,6 +112,7 @@ impl SourceError {
         match self {
             Self::Files(error) => files_error_kind(error),
             Self::Index(_) | Self::Network(_) => ErrorKind::Io,
+            Self::Kept(error) => error.kind(),
             Self::NoChain { .. }
             | Self::NoHeaders { .. }
             | Self::NoneConnected { .. }
@@ -125,6 +129,11 @@ pub trait BlockSource: Sync {
     /// A fetcher for one thread. Once `halt` is set nobody waits for its blocks any more: one that
     /// itself waits for blocks then returns early, without an error.
     fn fetcher<'a>(&'a self, halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a>;
+
+    /// Makes durable what it keeps of the blocks that were given.
+    fn sync(&self) -> Result<(), SyncError> {
+        Ok(())
+    }
 
     /// Whether [`block_bytes`](Self::block_bytes) is good enough to tell how far a run is.
     fn knows_sizes(&self) -> bool {
@@ -160,6 +169,21 @@ pub trait ChainSource: BlockSource {
 
     /// All its blocks were connected: others may have them.
     fn reached_tip(&self) {}
+
+    /// Whether it keeps blocks, and wants the undo data of those that are connected.
+    fn keeps_undo(&self) -> bool {
+        false
+    }
+
+    /// Keeps the undo data of a connected block.
+    fn put_undo(&self, _: &BlockHash, _: &BlockHash, _: &[u8]) -> Result<(), SyncError> {
+        Ok(())
+    }
+
+    /// All that is to be kept of the blocks up to `last` was given: makes it whole.
+    fn complete(&self, _last: Height) -> Result<(), SyncError> {
+        Ok(())
+    }
 
     /// Gives the copies of a block that need not be on the chain to `take`, until it takes one.
     /// Tells whether one was taken.

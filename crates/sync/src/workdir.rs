@@ -89,12 +89,12 @@ fn is_ours(name: &str) -> bool {
         || name.starts_with(HEADERS)
         || scratch
         || record
-        || [PLAN, "plan.tmp", LOCK, COINS, HINTS, POSITIONS].contains(&name)
+        || [PLAN, "plan.tmp", LOCK, COINS, HINTS, POSITIONS, KEPT].contains(&name)
 }
 
 /// Whether a file is there before the plan is: what the run needs of its hints, or of peers.
 fn is_input(name: &str) -> bool {
-    name.starts_with(SPILL) || name.starts_with(HEADERS)
+    name.starts_with(SPILL) || name.starts_with(HEADERS) || name == KEPT
 }
 
 /// Name of the file by which a run keeps others out of its folder.
@@ -102,6 +102,9 @@ pub const LOCK: &str = "lock";
 
 /// Name of the file in which a run notes where the blocks lie that it puts into a data directory.
 pub const POSITIONS: &str = "positions";
+
+/// Name of the file that says where the blocks lie that a run with peers keeps.
+pub const KEPT: &str = "kept";
 
 /// Name of the folder in which a run that connects blocks has its coins.
 pub const COINS: &str = "coins";

@@ -159,3 +159,45 @@ fn another_network() {
     let line = format!("sync --chain signet {} --patience 1 --out null", connect(&node));
     desk.start(&line).wait().fails(3, &["nothing useful came from any peer"]);
 }
+
+/// By hints, blocks in any order, all of them kept: a node that has everything but the undo data of
+/// what the hints were for.
+#[test]
+fn a_whole_node_from_nothing() {
+    let (mut lived, node) = Lived::running(10, &[]);
+    let height = lived.chain.height() - 9;
+    lived.write_results_at(height);
+    std::fs::create_dir_all(lived.desk.path("copy/regtest")).unwrap();
+    let line = format!(
+        "{SYNC} {} --hints msb.hints --blocks keep --out chainstate:copy/regtest/chainstate",
+        connect(&node)
+    );
+    for wait in [20, 60] {
+        let run = lived.desk.start(&line);
+        std::thread::sleep(Duration::from_millis(wait));
+        run.signal(&["KILL"]);
+        run.wait();
+    }
+    if !lived.desk.has("copy/regtest/chainstate/CURRENT") || lived.desk.has("w.work/lock") {
+        lived.desk.start(&line).wait();
+    }
+    let copy = lived.desk.path("copy");
+    let copy = Bitcoind::start_in(&copy, "regtest", &[]).unwrap();
+    assert_eq!(copy.best_block_hash(), node.best_block_hash());
+    assert_eq!(copy.txoutset_info(), lived.set);
+    for height in 0..=node.height() {
+        assert_eq!(copy.block_at(height), node.block_at(height));
+    }
+    copy.invalidate_block(lived.below_tip(3));
+    copy.reconsider_block(lived.below_tip(3));
+    assert_eq!(copy.best_block_hash(), node.best_block_hash());
+    copy.mine(1);
+}
+
+#[test]
+fn kept_blocks_need_a_place() {
+    let desk = Desk::empty();
+    desk.start(&format!("{SYNC} --blocks keep --out snapshot:set.dat"))
+        .wait()
+        .fails(1, &["--blocks keep", "--out chainstate:DIR"]);
+}

@@ -23,6 +23,12 @@ const RETRY_MS: u64 = 500;
 /// And after so long at most.
 const RETRY_MS_MAX: u64 = 30_000;
 
+/// How often it is asked whether the peers there are of use, in milliseconds.
+const USEFUL_EVERY_MS: u64 = 1_000;
+
+/// Peers who are of none are parted with after so long.
+const USELESS_MS: u64 = 4_000;
+
 /// How often a peer is asked whether it is there (Core `net_processing.cpp`, `PING_INTERVAL`).
 const PING_MS: u64 = 120_000;
 
@@ -86,6 +92,7 @@ fn watch(state: &mut State, shared: &Shared, now: u64) {
     }
     state.headers.tick(now);
     state.act(now);
+    part_with_useless(state, now);
     ping(state, now);
     let quiet_ms = now.saturating_sub(state.useful_at);
     let patience = shared.options.patience;
@@ -94,6 +101,24 @@ fn watch(state: &mut State, shared: &Shared, now: u64) {
         let (seconds, last) = (patience.as_secs(), state.last_lost.clone());
         state.fail(NetworkError::Quiet { seconds, peers, last });
         shared.changed.notify_all();
+    }
+}
+
+/// Blocks are wanted that no peer has, or that each refused once: after a while those who are there
+/// make room for others, or for themselves, who may do better on another connection.
+fn part_with_useless(state: &mut State, now: u64) {
+    if now < state.usefulness_at {
+        return;
+    }
+    state.usefulness_at = now + USEFUL_EVERY_MS;
+    if !state.is_stuck(now) {
+        state.stuck_since = None;
+        return;
+    }
+    let since = *state.stuck_since.get_or_insert(now);
+    if now - since >= USELESS_MS {
+        state.stuck_since = None;
+        state.part_with_all("has none of the blocks that are wanted");
     }
 }
 

@@ -68,11 +68,13 @@ fn live(shared: &Arc<Shared>, id: PeerId, origin: Origin) {
 
 fn dial(shared: &Shared, origin: Origin) -> Result<Connection, PeerError> {
     let options = &shared.options;
-    let (start_height, serves) = (shared.lock().best().0, options.blocks.is_some());
-    let mut services = Services::WITNESS.with(Services::P2P_V2);
-    if serves {
-        services = services.with(Services::NETWORK);
-    }
+    let start_height = shared.lock().best().0;
+    let offered = match &options.blocks {
+        Some(blocks) if blocks.has_all() => Services::NETWORK.with(Services::NETWORK_LIMITED),
+        Some(_) => Services::NETWORK_LIMITED,
+        None => Services::default(),
+    };
+    let services = Services::WITNESS.with(Services::P2P_V2).with(offered);
     let dial = Dial {
         network: options.params.network,
         services,

@@ -27,8 +27,8 @@ pub trait BlockProvider: Send + Sync {
     /// there.
     fn block(&self, hash: &BlockHash) -> Option<Vec<u8>>;
 
-    /// Whether it is there.
-    fn has(&self, hash: &BlockHash) -> bool;
+    /// Whether all blocks of the chain are there, and not just the last ones.
+    fn has_all(&self) -> bool;
 }
 
 /// Accepts connections until [`stop_listening`].

@@ -6,7 +6,7 @@ use super::status::{NetworkStatus, PeerStatus};
 use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
 use crate::addresses::{AddressBook, NodeAddress, Reach};
-use crate::download::{self, Download, Received};
+use crate::download::{self, Download, Limit, Received};
 use crate::headers::{self, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
 use crate::transport::{Closer, PeerError, PeerInfo, Transport};
@@ -66,6 +66,10 @@ pub(super) struct State {
     raw: RawHeaders,
     /// Headers that were not handed out yet.
     new: Vec<[u8; HEADER_SIZE]>,
+    /// Since when no peer has what is wanted.
+    pub(super) stuck_since: Option<u64>,
+    /// When that is asked next.
+    pub(super) usefulness_at: u64,
     /// When something useful came last.
     pub(super) useful_at: u64,
     /// Why the last peer that went did.
@@ -127,6 +131,8 @@ impl State {
             enough_peers: if options.connect.is_empty() { ENOUGH_PEERS } else { 1 },
             mailboxes: Mailboxes::default(),
             by_hash: HashMap::new(),
+            stuck_since: None,
+            usefulness_at: 0,
             useful_at: 0,
             last_lost: None,
             failure: None,
@@ -434,6 +440,22 @@ impl State {
         if let Some(handle) = &peer.handle {
             handle.closer.close();
         }
+    }
+
+    /// Whether blocks are wanted, and nobody is there who could be asked for one.
+    pub(super) fn is_stuck(&self, now: u64) -> bool {
+        let wanted = !self.mailboxes.is_empty() || !self.by_hash.is_empty();
+        wanted && {
+            let status = self.download.status(now);
+            status.limited_by == Limit::Peers && status.in_flight == 0
+        }
+    }
+
+    /// Ends all connections that we made.
+    pub(super) fn part_with_all(&mut self, why: &str) {
+        let outbound = self.peers.iter().filter(|(_, peer)| peer.address.is_some());
+        let outbound: Vec<PeerId> = outbound.map(|(&id, _)| id).collect();
+        outbound.into_iter().for_each(|id| self.hang_up(id, why));
     }
 
     /// Nothing will come any more.

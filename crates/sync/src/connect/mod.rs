@@ -31,7 +31,7 @@ use apus_engine::swiftsync::{CoinTotals, Counts, Verdict};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{
     Chainstate, ChainstateError, ChainstateOptions, Changes, CoinBytes, CoinsStore, ConnectContext,
-    Flush, PreparedBlock, StoreError, Totals,
+    Connected, Flush, PreparedBlock, StoreError, Totals,
 };
 use keeper::Keeper;
 use record::{At, Identity};
@@ -134,6 +134,7 @@ pub(crate) fn run<'a>(
     };
     let (put, coins) = write_set(request, &*dir, &*store, set)?;
     hints::write(request, options, &*store, set, &put)?;
+    dir.complete(end)?;
     Ok(Outcome {
         stop_height: end,
         stop_hash,
@@ -239,7 +240,7 @@ impl<'a> Connecting<'a> {
             request.observer.event(Event::Resumed { segments, of });
         }
         let keeper = Keeper::start(request, options, &*dir, from, tip, end)?;
-        if keeper.is_some() {
+        if keeper.is_some() || dir.keeps_undo() {
             state.keep_connected();
         }
         let flushed_at = Instant::now();
@@ -395,6 +396,13 @@ impl<'a> Connecting<'a> {
     fn keep(&mut self) -> Result<(), SyncError> {
         match &mut self.keeper {
             Some(keeper) => keeper.put(self.state.take_connected()),
+            None if self.dir.keeps_undo() => {
+                self.state.take_connected().iter().try_for_each(|Connected { block, undo }| {
+                    let view = block.block().bytes();
+                    let header = apus_chain::Header::parse(view.view().header());
+                    self.dir.put_undo(&block.id().hash, &header.prev, undo)
+                })
+            }
             None => Ok(()),
         }
     }
@@ -425,6 +433,7 @@ impl<'a> Connecting<'a> {
         if let Some(keeper) = &mut self.keeper {
             keeper.sync()?;
         }
+        self.dir.sync()?;
         let at = At { block: *self.state.tip(), totals: *self.state.totals() };
         let last = self.record.at.pop();
         self.record.at = last.into_iter().filter(|last| last.block != at.block).collect();

@@ -1,5 +1,6 @@
 //! [`PeersChain`]: a chain of headers whose blocks come from peers.
 
+use super::kept::Keeping;
 use super::{LOOK, Peers, weights};
 use crate::blocksdir::{BlockHead, Gap};
 use crate::error::SyncError;
@@ -43,6 +44,15 @@ impl<'p> PeersChain<'p> {
         u64::from(self.chain.tip_height()) * HEADER_SIZE as u64
     }
 
+    /// A block from a peer is good.
+    fn keep(&self, height: Height, raw: &[u8]) -> Result<(), SourceError> {
+        self.note(height, raw);
+        match (&self.peers.kept, self.chain.hash(height)) {
+            (Some(kept), Some(hash)) => Ok(kept.put(hash, raw).map_err(Box::new)?),
+            _ => Ok(()),
+        }
+    }
+
     fn note(&self, height: Height, raw: &[u8]) {
         if let Some(hash) = self.chain.hash(height) {
             self.peers.recent.put(*hash, raw);
@@ -62,6 +72,10 @@ impl BlockSource for PeersChain<'_> {
 
     fn fetchers(&self, threads: usize) -> usize {
         threads + FETCHERS_MORE
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.sync())
     }
 
     fn knows_sizes(&self) -> bool {
@@ -86,6 +100,18 @@ impl ChainSource for PeersChain<'_> {
         self.peers.serve(&self.chain);
     }
 
+    fn keeps_undo(&self) -> bool {
+        self.peers.kept.is_some()
+    }
+
+    fn put_undo(&self, hash: &BlockHash, prev: &BlockHash, undo: &[u8]) -> Result<(), SyncError> {
+        self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.put_undo(hash, prev, undo))
+    }
+
+    fn complete(&self, last: Height) -> Result<(), SyncError> {
+        self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.write_index(&self.chain, last))
+    }
+
     /// One that came lately is at hand; peers are asked for others.
     fn block_by_hash(
         &self,
@@ -94,6 +120,12 @@ impl ChainSource for PeersChain<'_> {
     ) -> Result<bool, SourceError> {
         if let Some(raw) = self.peers.recent.block(hash) {
             return Ok(take(&raw));
+        }
+        if let Some(kept) = &self.peers.kept
+            && let Some(raw) = kept.read(hash).map_err(Box::new)?
+            && take(&raw)
+        {
+            return Ok(true);
         }
         let deadline = Peers::patience();
         while Instant::now() < deadline {
@@ -139,33 +171,86 @@ struct PeersFetcher<'a> {
     halt: &'a AtomicBool,
 }
 
-impl BlockFetcher for PeersFetcher<'_> {
-    fn fetch(
-        &mut self,
+/// How asking for a range went.
+#[derive(PartialEq)]
+enum Went {
+    On,
+    Stopped,
+}
+
+impl PeersFetcher<'_> {
+    /// Gives the blocks that are kept, and tells which are not.
+    fn kept(
+        &self,
+        kept: &Keeping,
         want: HeightRange,
         each: &mut dyn FnMut(Height, &[u8]) -> Taken,
-    ) -> Result<(), SourceError> {
+    ) -> Result<Option<Vec<HeightRange>>, SourceError> {
+        let mut missing: Vec<HeightRange> = Vec::new();
+        for height in want.heights() {
+            let hash = self.source.chain.hash(height);
+            let raw = match hash.filter(|hash| kept.has(hash)) {
+                Some(hash) => kept.read(hash).map_err(Box::new)?,
+                None => None,
+            };
+            match raw.map(|raw| (each(height, &raw), raw)) {
+                Some((Taken::Yes, raw)) => self.source.note(height, &raw),
+                Some((Taken::Stop, _)) => return Ok(None),
+                // It is asked for; the copy on the disk stays what it is.
+                Some((Taken::Damaged(_), _)) | None => match missing.last_mut() {
+                    Some(last) if last.end == height => last.end += 1,
+                    _ => missing.push(HeightRange::new(height, height + 1)),
+                },
+            }
+        }
+        Ok(Some(missing))
+    }
+
+    fn ask(
+        &self,
+        want: HeightRange,
+        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+    ) -> Result<Went, SourceError> {
         let mut wanted = self.source.peers.network.want(want);
         loop {
             if self.source.interrupt.load(Ordering::Relaxed) {
                 return Err(SourceError::Interrupted);
             }
             if self.halt.load(Ordering::Relaxed) {
-                return Ok(());
+                return Ok(Went::Stopped);
             }
             match wanted.next(LOOK) {
                 Next::Block(height, raw) => match each(height, &raw) {
                     Taken::Yes => {
-                        self.source.note(height, &raw);
+                        self.source.keep(height, &raw)?;
                         wanted.accepted();
                     }
                     Taken::Damaged(_) => wanted.damaged(),
-                    Taken::Stop => return Ok(()),
+                    Taken::Stop => return Ok(Went::Stopped),
                 },
-                Next::Done => return Ok(()),
+                Next::Done => return Ok(Went::On),
                 Next::Nothing => {}
                 Next::Failed(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+impl BlockFetcher for PeersFetcher<'_> {
+    fn fetch(
+        &mut self,
+        want: HeightRange,
+        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+    ) -> Result<(), SourceError> {
+        let missing = match &self.source.peers.kept {
+            Some(kept) => self.kept(kept, want, each)?,
+            None => Some(vec![want]),
+        };
+        for range in missing.unwrap_or_default() {
+            if self.ask(range, each)? == Went::Stopped {
+                break;
+            }
+        }
+        Ok(())
     }
 }

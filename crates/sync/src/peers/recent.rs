@@ -44,8 +44,7 @@ impl BlockProvider for RecentBlocks {
         inner.blocks.get(hash).cloned()
     }
 
-    fn has(&self, hash: &BlockHash) -> bool {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.blocks.contains_key(hash)
+    fn has_all(&self) -> bool {
+        false
     }
 }

@@ -93,7 +93,7 @@ impl Job<'_> {
             headers: Vec::new(),
             blocks: None,
         };
-        let network = Peers::start(options, work)?;
+        let network = Peers::start(options, work, None)?;
         let output = |kind, name: &str| Output {
             kind,
             storage: Arc::new(out.clone()),
@@ -127,8 +127,14 @@ impl Job<'_> {
 
     /// A start that must lead to the right set.
     pub(crate) fn expect(&self, peers: &[&FakePeer]) {
+        self.try_expect(peers).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// The same for who has more to say about an error.
+    pub(crate) fn try_expect(&self, peers: &[&FakePeer]) -> Result<(), SyncError> {
         let out = CrashStorage::new();
-        let outcome = self.run_in(peers, &CrashStorage::new(), &out, &Silent);
-        self.world.truth.check(&outcome.unwrap_or_else(|error| panic!("{error}")), &out);
+        let outcome = self.run_in(peers, &CrashStorage::new(), &out, &Silent)?;
+        self.world.truth.check(&outcome, &out);
+        Ok(())
     }
 }

@@ -20,6 +20,7 @@ fn run(world: &World, seed: u64) {
     let mut rng = Rng::new(seed);
     let count = rng.between(1, PEERS);
     let honest = rng.below(count);
+    let mut said = Vec::new();
     let peers: Vec<FakePeer> = (0..count)
         .map(|number| {
             let mut behaviours: Vec<Behaviour> = (0..rng.between(0, 2))
@@ -33,13 +34,16 @@ fn run(world: &World, seed: u64) {
                 Behaviour::BAD[rng.index(Behaviour::BAD.len())]
             };
             behaviours.push(last);
+            said.push(behaviours.clone());
             FakePeer::slow(&world.chain, &behaviours, Duration::from_micros(rng.below(2000)))
         })
         .collect();
     let mut job = world.job();
     job.patience = Duration::from_secs(60);
     job.bytes_max = 1 << rng.between(10, 20);
-    job.expect(&peers.iter().collect::<Vec<_>>());
+    if let Err(error) = job.try_expect(&peers.iter().collect::<Vec<_>>()) {
+        panic!("seed {seed}, {said:?}: {error}");
+    }
 }
 
 /// A connection that is kept for longer than a run may be quiet.
@@ -69,7 +73,6 @@ fn the_right_set_comes_of_each() {
                     if seed >= SEEDS {
                         return;
                     }
-                    println!("seed {seed}");
                     run(&world, seed);
                 }
             });

@@ -1,0 +1,92 @@
+//! Blocks that a run with peers keeps, for a node that is to go on from its coins.
+
+use crate::error::SyncError;
+use crate::folder::at;
+use apus_chain::{BlockHash, HeaderChain, Height, Params};
+use apus_datadir::{KeptBlocks, Obfuscation, OutDir};
+use apus_p2p::network::BlockProvider;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where blocks are kept.
+#[derive(Debug, Clone)]
+pub struct KeptFolder {
+    /// The folder, made if it is not there: `blocks` beside the node's `chainstate`.
+    pub folder: PathBuf,
+    /// The file that says what is where in it, which goes with the run's progress.
+    pub log: PathBuf,
+}
+
+/// An open [`KeptFolder`].
+#[derive(Debug)]
+pub(super) struct Keeping {
+    blocks: KeptBlocks,
+    index: PathBuf,
+}
+
+impl Keeping {
+    pub(super) fn open(place: &KeptFolder, params: &Params) -> Result<Arc<Self>, SyncError> {
+        let index = place.folder.join("index");
+        if place.log.exists() {
+            // Made by an earlier start of this run, whose chain may have been another one.
+            remove(&index)?;
+        }
+        let (magic, genesis) = (params.network.magic(), params.genesis_block());
+        let blocks =
+            KeptBlocks::open(&place.folder, &place.log, magic, Obfuscation::NONE, &genesis)?;
+        Ok(Arc::new(Self { blocks, index }))
+    }
+
+    pub(super) fn put(&self, hash: &BlockHash, raw: &[u8]) -> Result<(), SyncError> {
+        Ok(self.blocks.put(hash, raw)?)
+    }
+
+    pub(super) fn has(&self, hash: &BlockHash) -> bool {
+        self.blocks.has(hash)
+    }
+
+    pub(super) fn read(&self, hash: &BlockHash) -> Result<Option<Vec<u8>>, SyncError> {
+        Ok(self.blocks.read(hash)?)
+    }
+
+    pub(super) fn sync(&self) -> Result<(), SyncError> {
+        Ok(self.blocks.sync()?)
+    }
+
+    pub(super) fn put_undo(
+        &self,
+        hash: &BlockHash,
+        prev: &BlockHash,
+        undo: &[u8],
+    ) -> Result<(), SyncError> {
+        Ok(self.blocks.put_undo(hash, prev, undo)?)
+    }
+
+    /// Writes the index of the chain up to a height, with which a node finds all of it.
+    pub(super) fn write_index(&self, chain: &HeaderChain, last: Height) -> Result<(), SyncError> {
+        self.blocks.sync()?;
+        remove(&self.index)?;
+        fs::create_dir_all(&self.index).map_err(at(&self.index))?;
+        let mut hashes = (0..=last).map_while(|height| chain.hash(height).copied());
+        Ok(self.blocks.write_index(&OutDir::new(&self.index), &mut hashes)?)
+    }
+}
+
+fn remove(folder: &PathBuf) -> Result<(), SyncError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(at(folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+impl BlockProvider for Keeping {
+    fn block(&self, hash: &BlockHash) -> Option<Vec<u8>> {
+        self.blocks.read(hash).ok().flatten()
+    }
+
+    fn has_all(&self) -> bool {
+        true
+    }
+}
