@@ -154,7 +154,7 @@ impl State {
             !first.iter().any(pending) && connected >= self.enough_peers
         });
         let late = now >= ATTEMPTS_MS;
-        (asked || late) && (self.best().0 > 0 || late) && self.headers.is_synced(now)
+        (late || asked && self.best().0 > 0) && self.headers.is_synced(now)
     }
 
     pub(super) fn take_new_headers(&mut self) -> Vec<[u8; HEADER_SIZE]> {

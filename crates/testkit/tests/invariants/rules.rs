@@ -34,6 +34,7 @@ pub(crate) const RANKS: &[(&str, u32)] = &[
     ("apus-chain", 1),
     ("apus-datadir", 2),
     ("apus-engine", 2),
+    ("apus-p2p", 2),
     ("apus-sync", 3),
     ("apus-bench", 4),
     ("apus", 5),
@@ -62,6 +63,7 @@ pub(crate) const MACHINE_PATHS: &[&str] =
 
 /// A page of `docs/formats` for each format, and the sources that write or read it.
 pub(crate) const FORMATS: &[(&str, &str)] = &[
+    ("addresses.md", "crates/p2p/src/addresses/file.rs"),
     ("bench.md", "crates/bench/src/run/record.rs"),
     ("blocks.md", "crates/datadir/src/files.rs"),
     ("blocksdir.md", "crates/datadir/src/index/write.rs"),
@@ -69,6 +71,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("blocksdir.md", "crates/datadir/src/store.rs"),
     ("chainstate.md", "crates/datadir/src/chainstate/mod.rs"),
     ("coins-store.md", "crates/engine/src/utxo/store/disk/folder.rs"),
+    ("headers.md", "crates/p2p/src/headers/store.rs"),
     ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
     ("report.md", "crates/apus/src/report.rs"),
     ("snapshot.md", "crates/datadir/src/snapshot.rs"),

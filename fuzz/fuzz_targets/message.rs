@@ -1,0 +1,42 @@
+//! Payloads of messages from peers: never a panic, never more memory than a few times their bytes, and
+//! what was read is written so that it reads the same.
+//!
+//! Input: which command, then the payload.
+
+#![no_main]
+
+use apus_fuzz::Input;
+use apus_p2p::message::{Command, decode, encode};
+use libfuzzer_sys::fuzz_target;
+
+const COMMANDS: [&str; 20] = [
+    "version",
+    "verack",
+    "sendaddrv2",
+    "wtxidrelay",
+    "sendheaders",
+    "ping",
+    "pong",
+    "getaddr",
+    "addr",
+    "addrv2",
+    "getheaders",
+    "headers",
+    "inv",
+    "getdata",
+    "notfound",
+    "block",
+    "tx",
+    "feefilter",
+    "sendcmpct",
+    "cmpctblock",
+];
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input::new(data);
+    let command = COMMANDS[usize::from(input.u8()) % COMMANDS.len()];
+    let Ok(message) = decode(Command::new(command), input.rest().to_vec()) else { return };
+    let (command, payload) = encode(&message, true);
+    let again = decode(command, payload.into_owned()).expect("what was written is read");
+    assert_eq!(again, message);
+});
