@@ -132,8 +132,8 @@ pub(crate) struct SyncArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Peers")]
 pub(crate) struct PeerArgs {
-    /// Connect to this node alone: HOST, HOST:PORT or [IPV6]:PORT; may be given more than once.
-    /// Without any, peers are found
+    /// Connect to this node alone, by name or address, and `:PORT` if it is not the usual one; may be
+    /// given more than once. Without any, peers are found
     #[arg(long, value_name = "NODE", conflicts_with = "blocksdir")]
     pub(crate) connect: Vec<String>,
 
