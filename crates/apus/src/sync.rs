@@ -38,6 +38,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Runs `apus sync`.
 pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
     let hints = args.hints.as_ref();
+    expect_purpose(args)?;
     expect_engine(args.engine, hints, args.connect.validation)?;
     expect_folder_options(args, hints.is_some())?;
     let report = run(&Job {
@@ -63,6 +64,18 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         Some(command) => print::result(format_args!("\nNext: start a node on it:\n  {command}")),
         None => Ok(()),
     }
+}
+
+/// Nobody looks for peers and downloads a chain because of a line that was sent too early.
+fn expect_purpose(args: &SyncArgs) -> Result<(), Failure> {
+    let writes = args.out.iter().any(|sink| sink.path().is_some());
+    if args.blocksdir.is_some() || !args.peers.connect.is_empty() || writes {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "say where blocks come from, by --blocksdir DIR or --connect NODE; or what to write, by --out: \
+         then peers are found (see `apus sync --help`)",
+    ))
 }
 
 /// Engine, hints and validation must fit together.

@@ -64,10 +64,10 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("snapshot", &["info", "verify"]),
         ("snyc", &["unrecognized subcommand 'snyc'", "'sync'"]),
         ("hints chekc", &["'check'"]),
-        ("sync", &["--blocksdir <DIR>"]),
+        ("sync", &["--blocksdir DIR", "--connect NODE"]),
         ("sync --blocksdir blocks --engine swiftsync", &["needs --hints"]),
         (&format!("{run} --engine utxo"), &["no use for hints"]),
-        ("sync --hints x.hints", &["--blocksdir <DIR>"]),
+        ("sync --hints x.hints", &["--blocksdir DIR"]),
         (&format!("{run} --outt null"), &["'--outt'", "'--out'"]),
         (&format!("{run} --chain mainnet"), &["mainnet", "main, test, testnet4, signet"]),
         (
