@@ -120,6 +120,11 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
     if args.replace && chainstates == 0 {
         return Err(Failure::usage("--replace is about --out chainstate:DIR, which is not given"));
     }
+    if args.peers.blocks == BlocksArg::Keep && args.blocksdir.is_some() {
+        return Err(Failure::usage(
+            "--blocks keep is about blocks from peers: those of --blocksdir stay where they are",
+        ));
+    }
     if args.peers.blocks == BlocksArg::Keep && chainstates == 0 {
         return Err(Failure::usage(
             "--blocks keep puts the blocks beside the folder of --out chainstate:DIR, which is not \

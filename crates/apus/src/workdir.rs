@@ -62,10 +62,10 @@ impl WorkFolder {
                 | SyncError::DuplicateTransaction { .. }
                 | SyncError::AssumeUtxo { .. }
         );
-        let kept = Self::has_plan(folder) && !proven_wrong;
+        let mut kept = Self::has_plan(folder) && !proven_wrong;
         if !kept {
             // The failure to tell is the first one.
-            let _ = self.discard_progress();
+            kept = self.give_up_progress().unwrap_or(false);
         }
         self.remove_lock();
         let about_itself =
@@ -104,9 +104,20 @@ impl WorkFolder {
         Ok(())
     }
 
-    /// What says that there is progress goes last. A folder goes by another name first: a crash
-    /// leaves the whole of it or nothing.
     fn discard_progress(&self) -> Result<(), Failure> {
+        self.discard_folders()?;
+        Ok(apus_sync::discard_progress(&self.storage)?)
+    }
+
+    /// Gives up all but what was downloaded; tells whether there is any of that.
+    fn give_up_progress(&self) -> Result<bool, Failure> {
+        self.discard_folders()?;
+        Ok(apus_sync::give_up_progress(&self.storage)?)
+    }
+
+    /// What says that there is progress goes after these. A folder goes by another name first: a crash
+    /// leaves the whole of it or nothing.
+    fn discard_folders(&self) -> Result<(), Failure> {
         let folder = self.storage.folder();
         for name in [COINS, HINTS] {
             let (path, gone) = (folder.join(name), folder.join(GONE));
@@ -119,11 +130,10 @@ impl WorkFolder {
         let positions = folder.join(POSITIONS);
         match fs::remove_file(&positions) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Failure::io(&positions, error));
+                Err(Failure::io(&positions, error))
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(apus_sync::discard_progress(&self.storage)?)
     }
 
     /// Removes what a crash left of a folder that was on its way out.

@@ -166,14 +166,23 @@ impl Network {
     /// # Errors
     /// [`NetworkError::Quiet`] where none does.
     pub fn has_headers(&self) -> Result<bool, NetworkError> {
-        let state = self.shared.lock();
-        if state.has_headers(self.shared.now()) {
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        if state.has_headers(now) {
+            state.settling = false;
             return Ok(true);
         }
+        state.begin_to_wait(now);
+        state.settling = true;
         match &state.failure {
             Some(failure) => Err(failure.clone()),
             None => Ok(false),
         }
+    }
+
+    /// The same for those who do not wait for it.
+    pub fn has_headers_now(&self) -> bool {
+        self.shared.lock().has_headers(self.shared.now())
     }
 
     /// The most-work chain of all headers so far.
@@ -268,8 +277,10 @@ impl Drop for Network {
         self.shared.wake.notify_all();
         self.shared.changed.notify_all();
         if let Some((address, thread)) = self.listener.take() {
-            serve::stop_listening(address);
-            let _ = thread.join();
+            // If it cannot be reached any more it waits for good, and does no harm.
+            if serve::stop_listening(address) {
+                let _ = thread.join();
+            }
         }
         let _ = self.driver.take().map(JoinHandle::join);
         // Threads of peers end by themselves: their sockets are closed.

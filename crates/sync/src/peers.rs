@@ -147,7 +147,7 @@ impl<'a> Peers<'a> {
                 self.network.refresh();
             }
             let (_, best) = self.network.best();
-            if best != known && self.network.has_headers().unwrap_or(true) {
+            if best != known && self.network.has_headers_now() {
                 known = best;
                 self.store_headers(1)?;
                 let chain = self.network.best_chain();

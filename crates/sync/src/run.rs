@@ -268,6 +268,12 @@ pub fn discard_progress(workdir: &dyn Storage) -> Result<(), SyncError> {
     Workdir::discard(workdir)
 }
 
+/// Gives up the progress of a run that failed, but for what was downloaded; tells whether there is
+/// any of that.
+pub fn give_up_progress(workdir: &dyn Storage) -> Result<bool, SyncError> {
+    Workdir::give_up(workdir)
+}
+
 /// Finds the chain. Block files may be looked at in another way than asked for.
 pub(crate) fn headers<'a>(
     request: &'a Request<'_>,

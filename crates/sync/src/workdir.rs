@@ -94,7 +94,12 @@ fn is_ours(name: &str) -> bool {
 
 /// Whether a file is there before the plan is: what the run needs of its hints, or of peers.
 fn is_input(name: &str) -> bool {
-    name.starts_with(SPILL) || name.starts_with(HEADERS) || name == KEPT
+    name.starts_with(SPILL) || is_download(name)
+}
+
+/// Whether a file is about what came from peers, whatever becomes of it.
+fn is_download(name: &str) -> bool {
+    name.starts_with(HEADERS) || name == KEPT
 }
 
 /// Name of the file by which a run keeps others out of its folder.
@@ -211,7 +216,16 @@ impl<'a> Workdir<'a> {
     pub(crate) fn wipe(&self) -> Result<(), SyncError> {
         self.storage.remove(PLAN).at(self.storage, PLAN)?;
         self.storage.sync_names().at(self.storage, "")?;
-        self.remove(|name| name != LOCK)
+        self.remove(|name| name != LOCK && !is_download(name))
+    }
+
+    /// Removes what a run made that failed, but for what was downloaded: that is good for the next
+    /// one. Tells whether there was such.
+    pub(crate) fn give_up(storage: &'a dyn Storage) -> Result<bool, SyncError> {
+        let workdir = Self { storage, plan_id: [0; 32] };
+        workdir.remove(|name| name != LOCK && name != PLAN && !is_download(name))?;
+        workdir.remove(|name| name == PLAN)?;
+        Ok(storage.names().at(storage, "")?.iter().any(|name| is_download(name)))
     }
 
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {

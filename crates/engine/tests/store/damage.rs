@@ -156,6 +156,10 @@ fn flips(bytes: &[u8], at: impl Iterator<Item = usize>) -> Vec<Option<Vec<u8>>> 
 #[test]
 fn a_file_cut_short_or_lost_is_seen() {
     let (seen, tried) = damage_each(|_, bytes| {
+        if bytes.is_empty() {
+            // One that a merge was about to write when the store was closed: it holds nothing.
+            return Vec::new();
+        }
         let half = bytes[..bytes.len() / 2].to_vec();
         vec![None, Some(Vec::new()), Some(half), Some(bytes[..bytes.len() - 1].to_vec())]
     });

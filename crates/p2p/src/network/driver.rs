@@ -90,13 +90,15 @@ fn watch(state: &mut State, shared: &Shared, now: u64) {
     for (id, bytes) in received {
         state.download.progress(id, bytes, now);
     }
+    // The machine may have slept.
+    state.headers.set_clock(unix_time(), now);
     state.headers.tick(now);
     state.act(now);
     part_with_useless(state, now);
     ping(state, now);
     let quiet_ms = now.saturating_sub(state.useful_at);
     let patience = shared.options.patience;
-    if state.is_awaited(now) && quiet_ms > patience.as_millis() as u64 && state.failure.is_none() {
+    if state.is_awaited() && quiet_ms > patience.as_millis() as u64 && state.failure.is_none() {
         let peers = state.peers.values().filter(|peer| peer.handle.is_some()).count();
         let (seconds, last) = (patience.as_secs(), state.last_lost.clone());
         state.fail(NetworkError::Quiet { seconds, peers, last });

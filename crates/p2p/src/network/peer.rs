@@ -11,7 +11,7 @@ use crate::transport::{
 use apus_chain::BlockHash;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
@@ -23,12 +23,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
 /// keep a place from others.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Requests of a peer's that may wait for their answers.
+const REQUESTS_MAX: usize = 4;
+
 /// Messages that wait to be sent. A peer that lets more come together does not read.
 const QUEUE: usize = 4096;
 
 /// What the thread that writes is told.
 pub(super) enum Outgoing {
     Message(Message),
+    /// Headers that the peer asked for.
+    Headers(Vec<[u8; apus_chain::HEADER_SIZE]>),
     /// Blocks that the peer asked for.
     Blocks(Vec<Inventory>),
 }
@@ -100,10 +105,13 @@ fn talk(shared: &Arc<Shared>, id: PeerId, connection: Connection) -> Result<(), 
     let (outgoing, orders) = sync_channel(QUEUE);
     let of_writer = Arc::clone(shared);
     let closer_of_writer = closer.clone();
+    let pending: Arc<AtomicUsize> = Arc::default();
+    let to_count = Arc::clone(&pending);
     let spawned = std::thread::Builder::new().name(format!("peer-{}-out", id.0)).spawn(move || {
         // The thread that reads tells why the connection is gone.
-        let _ = write(&of_writer, writer, &orders);
+        let _ = write(&of_writer, writer, &orders, &to_count);
         closer_of_writer.close();
+        to_count.store(0, Ordering::Relaxed);
     });
     spawned.map_err(PeerError::Io)?;
     let (received, at_message) = (reader.bytes_received_counter(), Arc::<AtomicU64>::default());
@@ -112,7 +120,7 @@ fn talk(shared: &Arc<Shared>, id: PeerId, connection: Connection) -> Result<(), 
     shared.lock().connected(id, handle, shared.now())?;
     shared.changed.notify_all();
     shared.wake.notify_all();
-    read(shared, id, &mut reader, &of_reader)
+    read(shared, id, &mut reader, &of_reader, &pending)
 }
 
 fn read(
@@ -120,14 +128,24 @@ fn read(
     id: PeerId,
     reader: &mut MessageReader,
     at_message: &AtomicU64,
+    pending: &AtomicUsize,
 ) -> Result<(), PeerError> {
     while !shared.has_ended() {
         let Some(message) = reader.read()? else { continue };
         at_message.store(reader.bytes_received(), Ordering::Relaxed);
         match message {
             Message::Block(raw) => block(shared, id, raw)?,
-            Message::GetHeaders { locator, stop } => serve::headers(shared, id, &locator, &stop)?,
-            Message::GetData(items) => shared.lock().send(id, Outgoing::Blocks(items)),
+            // Nothing is here for anybody.
+            Message::GetHeaders { .. } | Message::GetData(_) if shared.options.blocks.is_none() => {
+            }
+            Message::GetHeaders { locator, stop } => {
+                take_turn(shared, pending);
+                serve::headers(shared, id, &locator, &stop)?;
+            }
+            Message::GetData(items) => {
+                take_turn(shared, pending);
+                shared.lock().send(id, Outgoing::Blocks(items));
+            }
             other => {
                 let now = shared.now();
                 let mut state = shared.lock();
@@ -142,6 +160,15 @@ fn read(
         }
     }
     Ok(())
+}
+
+/// Waits until the peer has taken the answers to its requests but for a few: nothing more is read from
+/// it before, so its requests are never many.
+fn take_turn(shared: &Shared, pending: &AtomicUsize) {
+    while pending.load(Ordering::Relaxed) >= REQUESTS_MAX && !shared.has_ended() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    pending.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Hashes the block's header outside of the lock.
@@ -161,11 +188,19 @@ fn write(
     shared: &Shared,
     mut writer: MessageWriter,
     orders: &Receiver<Outgoing>,
+    pending: &AtomicUsize,
 ) -> Result<(), PeerError> {
     for order in orders {
         match order {
             Outgoing::Message(message) => writer.write(&message)?,
-            Outgoing::Blocks(items) => serve::blocks(shared, &mut writer, items)?,
+            Outgoing::Headers(headers) => {
+                writer.write(&Message::Headers(headers))?;
+                pending.fetch_sub(1, Ordering::Relaxed);
+            }
+            Outgoing::Blocks(items) => {
+                serve::blocks(shared, &mut writer, items)?;
+                pending.fetch_sub(1, Ordering::Relaxed);
+            }
         }
         if shared.has_ended() {
             break;

@@ -52,7 +52,8 @@ fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
         }
         match stream {
             Ok(stream) => {
-                if let Some(id) = shared.lock().new_inbound(&stream, INBOUND_MAX) {
+                let id = shared.lock().new_inbound(INBOUND_MAX);
+                if let Some(id) = id {
                     spawn(shared, id, Origin::Accepted(stream));
                 }
             }
@@ -62,9 +63,9 @@ fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
     }
 }
 
-/// Makes the thread that listens look up: the network has ended.
-pub(super) fn stop_listening(address: SocketAddr) {
-    let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
+/// Makes the thread that listens look up: the network has ended. Tells whether it was reached.
+pub(super) fn stop_listening(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 
 /// Answers `getheaders` (Core `net_processing.cpp`).
@@ -79,7 +80,7 @@ pub(super) fn headers(
         Some(chain) => following(&chain, locator, stop, &|hash| state.raw_header(hash)),
         None => Vec::new(),
     };
-    state.send(id, Outgoing::Message(Message::Headers(answer)));
+    state.send(id, Outgoing::Headers(answer));
     Ok(())
 }
 

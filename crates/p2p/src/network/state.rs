@@ -15,7 +15,6 @@ use apus_chain::{
     HeightRange,
 };
 use std::collections::HashMap;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -43,7 +42,8 @@ pub(super) struct Peer {
     pub(super) address: Option<NodeAddress>,
     /// There once the handshake is done.
     pub(super) handle: Option<Handle>,
-    pub(super) since: u64,
+    /// Why we hung up, if we did.
+    why: Option<String>,
     pub(super) pinged_at: u64,
 }
 
@@ -70,6 +70,8 @@ pub(super) struct State {
     pub(super) stuck_since: Option<u64>,
     /// When that is asked next.
     pub(super) usefulness_at: u64,
+    /// Whether somebody waits for headers.
+    pub(super) settling: bool,
     /// When something useful came last.
     pub(super) useful_at: u64,
     /// Why the last peer that went did.
@@ -114,6 +116,7 @@ impl State {
         headers.restore(options.headers.iter().copied());
         let mut raw = RawHeaders::default();
         raw.add(headers.tree(), &options.headers);
+        raw.0[0] = options.params.genesis_header.to_bytes();
         Self {
             headers,
             raw,
@@ -133,6 +136,7 @@ impl State {
             by_hash: HashMap::new(),
             stuck_since: None,
             usefulness_at: 0,
+            settling: false,
             useful_at: 0,
             last_lost: None,
             failure: None,
@@ -169,12 +173,12 @@ impl State {
     pub(super) fn new_peer(&mut self, address: Option<NodeAddress>, now: u64) -> PeerId {
         let id = PeerId(self.next_peer);
         self.next_peer += 1;
-        self.peers.insert(id, Peer { address, handle: None, since: now, pinged_at: now });
+        self.peers.insert(id, Peer { address, handle: None, why: None, pinged_at: now });
         id
     }
 
     /// A place for one that connected to us, if there is one.
-    pub(super) fn new_inbound(&mut self, _stream: &TcpStream, max: usize) -> Option<PeerId> {
+    pub(super) fn new_inbound(&mut self, max: usize) -> Option<PeerId> {
         let inbound = self.peers.values().filter(|peer| peer.address.is_none()).count();
         (inbound < max && !self.ended).then(|| self.new_peer(None, 0))
     }
@@ -190,7 +194,6 @@ impl State {
             handle.closer.close();
             return Err(PeerError::Closed);
         };
-        peer.since = now;
         let version = &handle.info.version;
         let services = version.services;
         if let Some(address) = &peer.address {
@@ -220,7 +223,8 @@ impl State {
         self.book.peer_gone(id);
         if let Some(address) = &peer.address {
             let unix = super::unix_time();
-            self.last_lost = Some(format!("{address}: {reason}"));
+            let why = peer.why.clone().unwrap_or_else(|| reason.to_string());
+            self.last_lost = Some(format!("{address}: {why}"));
             match reason.kind() {
                 crate::transport::Fault::Misbehaved => self.book.misbehaved(address, unix),
                 _ if peer.handle.is_none() => self.book.failed(address, unix),
@@ -252,7 +256,9 @@ impl State {
             Message::Ping(nonce) => self.send(id, Outgoing::Message(Message::Pong(nonce))),
             Message::Headers(raw) => return self.take_headers(id, raw, now),
             Message::Inv(items) => {
-                for item in items.iter().filter(|item| item.kind == InventoryKind::Block) {
+                // The last one leads to those before it.
+                let block = items.iter().rfind(|item| item.kind == InventoryKind::Block);
+                if let Some(item) = block {
                     self.headers.announced(id, &BlockHash(item.hash), now);
                     self.note_chain_of(id);
                 }
@@ -278,12 +284,13 @@ impl State {
         raw: Vec<[u8; HEADER_SIZE]>,
         now: u64,
     ) -> Result<bool, PeerError> {
+        let before = self.headers.candidate_height();
         let learned = self.headers.headers(id, &raw, now);
         let new = self.headers.take_new();
         self.raw.add(self.headers.tree(), &new);
         self.new.extend(new);
         let learned = learned.map_err(|error| PeerError::Protocol { what: error.to_string() })?;
-        if learned.new_headers > 0 || self.headers.candidate_height().is_some() {
+        if learned.new_headers > 0 || self.headers.candidate_height() > before {
             self.useful_at = now;
         }
         self.note_chain_of(id);
@@ -336,10 +343,7 @@ impl State {
     }
 
     pub(super) fn want(&mut self, range: HeightRange, now: u64) -> Arc<Mailbox> {
-        if self.mailboxes.is_empty() {
-            // Whoever asks after a while must not be told that it is quiet.
-            self.useful_at = now;
-        }
+        self.begin_to_wait(now);
         let mailbox = self.mailboxes.open(range);
         if self.failure.is_some() || self.ended {
             mailbox.close();
@@ -363,6 +367,7 @@ impl State {
     pub(super) fn want_hash(&mut self, hash: BlockHash, now: u64) -> Option<Arc<Mailbox>> {
         let tree = self.headers.tree();
         let HeaderStatus::Connected(header) = tree.status(tree.find(&hash)?) else { return None };
+        self.begin_to_wait(now);
         let mailbox = Arc::new(Mailbox::default());
         if self.failure.is_some() || self.ended {
             mailbox.close();
@@ -383,9 +388,10 @@ impl State {
 
     pub(super) fn block(&mut self, id: PeerId, hash: BlockHash, raw: Vec<u8>, now: u64) {
         match self.download.block(id, &hash, raw.len() as u64, now) {
+            // Whether it was useful is known when it is judged.
             Received::Wanted(height) => {
-                self.useful_at = now;
                 if let Some(mailbox) = self.by_hash.get(&hash) {
+                    self.useful_at = now;
                     mailbox.put(height, hash, raw);
                     self.download.consumed(&hash);
                 } else if let Some(mailbox) = self.mailboxes.of(height) {
@@ -433,11 +439,9 @@ impl State {
 
     /// Ends a connection; the peer's thread will tell that it is gone.
     fn hang_up(&mut self, id: PeerId, why: &str) {
-        let Some(peer) = self.peers.get(&id) else { return };
-        if let Some(address) = &peer.address {
-            self.last_lost = Some(format!("{address}: {why}"));
-        }
+        let Some(peer) = self.peers.get_mut(&id) else { return };
         if let Some(handle) = &peer.handle {
+            peer.why = Some(why.to_owned());
             handle.closer.close();
         }
     }
@@ -480,8 +484,16 @@ impl State {
     }
 
     /// Whether somebody waits for something.
-    pub(super) fn is_awaited(&self, now: u64) -> bool {
-        !self.mailboxes.is_empty() || !self.by_hash.is_empty() || !self.has_headers(now)
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.mailboxes.is_empty() || !self.by_hash.is_empty() || self.settling
+    }
+
+    /// Somebody begins to wait: patience begins anew.
+    pub(super) fn begin_to_wait(&mut self, now: u64) {
+        if !self.is_awaited() {
+            self.useful_at = now;
+            self.failure = None;
+        }
     }
 
     /// The height that peers say they are at.

@@ -258,7 +258,7 @@ impl<'a> Connecting<'a> {
             match connected {
                 // Who follows the tip ends where he is.
                 Err(error)
-                    if error.kind() == ErrorKind::Interrupted && reached && self.request.follow =>
+                    if error.kind() == ErrorKind::Interrupted && reached && self.is_on_chain() =>
                 {
                     self.request.interrupt.store(false, Ordering::Relaxed);
                     self.end = self.state.tip().height;
@@ -273,6 +273,12 @@ impl<'a> Connecting<'a> {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Whether a run that follows the tip may end where it is.
+    fn is_on_chain(&self) -> bool {
+        let tip = self.state.tip();
+        self.request.follow && self.dir.chain().hash(tip.height) == Some(&tip.hash)
     }
 
     /// Goes on with another chain that has more work.

@@ -196,8 +196,12 @@ impl PeersFetcher<'_> {
             match raw.map(|raw| (each(height, &raw), raw)) {
                 Some((Taken::Yes, raw)) => self.source.note(height, &raw),
                 Some((Taken::Stop, _)) => return Ok(None),
-                // It is asked for; the copy on the disk stays what it is.
-                Some((Taken::Damaged(_), _)) | None => match missing.last_mut() {
+                Some((Taken::Damaged(error), _)) => {
+                    let place = "the folder of blocks that are kept".to_owned();
+                    let hash = hash.copied().unwrap_or_default();
+                    return Err(SourceError::Damaged { height, hash, place, error });
+                }
+                None => match missing.last_mut() {
                     Some(last) if last.end == height => last.end += 1,
                     _ => missing.push(HeightRange::new(height, height + 1)),
                 },

@@ -3,7 +3,7 @@
 use crate::error::SyncError;
 use crate::folder::at;
 use apus_chain::{BlockHash, HeaderChain, Height, Params};
-use apus_datadir::{KeptBlocks, Obfuscation, OutDir};
+use apus_datadir::{KeptBlocks, LEVELDB_LOCK, Obfuscation, OutDir};
 use apus_p2p::network::BlockProvider;
 use std::fs;
 use std::io::ErrorKind;
@@ -29,8 +29,9 @@ pub(super) struct Keeping {
 impl Keeping {
     pub(super) fn open(place: &KeptFolder, params: &Params) -> Result<Arc<Self>, SyncError> {
         let index = place.folder.join("index");
-        if place.log.exists() {
-            // Made by an earlier start of this run, whose chain may have been another one.
+        if place.log.exists() && !index.join(LEVELDB_LOCK).exists() {
+            // Made by an earlier start of this run, whose chain may have been another one. One that a
+            // database opened is somebody's, and refused below.
             remove(&index)?;
         }
         let (magic, genesis) = (params.network.magic(), params.genesis_block());
