@@ -27,17 +27,17 @@ fn settle(run: &mut Running, lived: &Lived, node: &Bitcoind) {
 fn new_blocks_and_reorganisations() {
     let (mut lived, node) = Lived::running(1, &["-maxtipage=2000000000"]);
     let line = format!(
-        "sync --chain regtest --workdir w.work {} --follow --patience 2 --progress json --out snapshot:set.dat",
+        "sync --chain regtest --workdir w.work {} --follow --patience 10 --progress json --out snapshot:set.dat",
         connect(&node)
     );
     let mut run = lived.desk.start_in_shell("exec \"$0\" \"$@\" 2> log", &line);
     settle(&mut run, &lived, &node);
     for _ in 0..3 {
-        // Nothing new is no reason to give up.
-        std::thread::sleep(Duration::from_secs(3));
         grow(&mut lived.chain, &node, 1);
         settle(&mut run, &lived, &node);
     }
+    // Nothing new is no reason to give up.
+    std::thread::sleep(Duration::from_secs(12));
     // Three blocks back, and five others.
     let fork = lived.below_tip(3);
     lived.chain.set_tip(fork);
