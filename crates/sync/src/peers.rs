@@ -12,7 +12,6 @@ mod weights;
 
 pub use chain::PeersChain;
 pub use kept::KeptFolder;
-pub use recent::RecentBlocks;
 pub(crate) use stored::HEADERS;
 
 use crate::error::SyncError;
@@ -22,6 +21,7 @@ use apus_chain::{BlockHash, HeaderChain, Params};
 use apus_engine::storage::Storage;
 use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
 use kept::Keeping;
+use recent::RecentBlocks;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -91,11 +91,6 @@ impl<'a> Peers<'a> {
         self.network.status()
     }
 
-    /// The network itself.
-    pub fn network(&self) -> &Network {
-        &self.network
-    }
-
     /// Waits until the peers have told all headers they have.
     pub(crate) fn settle<'p>(
         &'p self,
@@ -117,11 +112,15 @@ impl<'a> Peers<'a> {
             }
         }
         self.store_headers(1)?;
-        self.chain(interrupt)
+        self.settled_on(self.network.best_chain(), interrupt)
     }
 
-    fn chain<'p>(&'p self, interrupt: &'p AtomicBool) -> Result<PeersChain<'p>, SyncError> {
-        let chain = Arc::new(self.network.best_chain());
+    fn settled_on<'p>(
+        &'p self,
+        chain: HeaderChain,
+        interrupt: &'p AtomicBool,
+    ) -> Result<PeersChain<'p>, SyncError> {
+        let chain = Arc::new(chain);
         self.network.set_chain(Arc::clone(&chain));
         PeersChain::new(self, chain, interrupt)
     }
@@ -152,7 +151,7 @@ impl<'a> Peers<'a> {
                 self.store_headers(1)?;
                 let chain = self.network.best_chain();
                 if chain.chain_work() > than.chain_work() {
-                    return self.chain(interrupt).map(Some);
+                    return self.settled_on(chain, interrupt).map(Some);
                 }
             }
             // The next interruption is one of what comes after.
@@ -191,10 +190,5 @@ impl<'a> Peers<'a> {
         stored::write(self.workdir, file, self.params.network, &unsaved)?;
         unsaved.clear();
         Ok(())
-    }
-
-    /// The deadline of something that is not worth a failed run.
-    fn patience() -> Instant {
-        Instant::now() + Duration::from_secs(60)
     }
 }

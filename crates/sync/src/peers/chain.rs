@@ -9,11 +9,18 @@ use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Reade
 use apus_p2p::network::{BlockProvider, Next};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Fetchers beside the threads that work: so many more ranges are asked for, and the blocks of all of
 /// them are on their way at once.
 const FETCHERS_MORE: usize = 14;
+
+/// As long a block beside the chain is asked for.
+const STALE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Blocks below the tip that somebody may ask for, or that a way back may need (Core `validation.h`,
+/// `MIN_BLOCKS_TO_KEEP`). A copy of each of the others would be work for nothing.
+const RECENT_BLOCKS: Height = 288;
 
 /// See the module.
 pub struct PeersChain<'p> {
@@ -54,7 +61,8 @@ impl<'p> PeersChain<'p> {
     }
 
     fn note(&self, height: Height, raw: &[u8]) {
-        if let Some(hash) = self.chain.hash(height) {
+        let is_recent = height.saturating_add(RECENT_BLOCKS) > self.chain.tip_height();
+        if let Some(hash) = self.chain.hash(height).filter(|_| is_recent) {
             self.peers.recent.put(*hash, raw);
         }
         let mut reader = Reader::new(raw.get(HEADER_SIZE..).unwrap_or_default());
@@ -127,7 +135,7 @@ impl ChainSource for PeersChain<'_> {
         {
             return Ok(true);
         }
-        let deadline = Peers::patience();
+        let deadline = Instant::now() + STALE_PATIENCE;
         while Instant::now() < deadline {
             if let Some(raw) = self.peers.network.block_by_hash(*hash, LOOK)
                 && take(&raw)

@@ -10,7 +10,7 @@ const BYTES_MAX: usize = 32 << 20;
 
 /// Blocks in memory, the last to come.
 #[derive(Debug, Default)]
-pub struct RecentBlocks {
+pub(super) struct RecentBlocks {
     inner: Mutex<Inner>,
 }
 
