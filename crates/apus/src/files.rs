@@ -7,7 +7,7 @@ use crate::args::HintsArg;
 use crate::failure::Failure;
 use apus_datadir::{DatadirLock, LEVELDB_LOCK};
 use apus_engine::swiftsync::hints::{Detected, Format, detect_format};
-use apus_sync::{FolderKind, FolderOutput, is_unfinished_folder};
+use apus_sync::{FolderKind, FolderOutput, draft_of, is_unfinished_folder, parent};
 use std::fs::{self, File};
 use std::io::Read;
 #[cfg(feature = "bench")]
@@ -175,21 +175,6 @@ pub(crate) fn expect_outside(folder: &Path, others: &[&Path]) -> Result<(), Fail
             folder.display()
         ))),
     }
-}
-
-/// The folder that a file is in.
-pub(crate) fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
-/// Where a file is while it is not whole.
-pub(crate) fn draft_of(path: &Path) -> PathBuf {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".incomplete");
-    draft.into()
 }
 
 /// Writes a file so that it is never seen in part.

@@ -8,10 +8,10 @@ use crate::failure::Failure;
 use crate::print;
 use crate::sync::{Job, JobSource, expect_engine, run};
 use apus_chain::Network;
-use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, read_index_flags};
+use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, chain_folder, read_index_flags};
 use apus_sync::{Kept, Stop, UseIndex};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Core's second set of coins, while a node goes on from a snapshot (Core `node/utxo_snapshot.h`,
 /// `SNAPSHOT_CHAINSTATE_SUFFIX`).
@@ -62,14 +62,6 @@ pub(crate) fn start_command(datadir: &Path, chain: Network, pruned: bool) -> Str
         command.push_str(" -prune=550");
     }
     command
-}
-
-/// Core's folder for a chain in a data directory (Core `chainparamsbase.cpp`).
-fn chain_folder(datadir: &Path, chain: Network) -> PathBuf {
-    match chain.data_folder() {
-        Some(name) => datadir.join(name),
-        None => datadir.to_owned(),
-    }
 }
 
 /// The folder must be a node's, with what is needed in it.

@@ -6,8 +6,7 @@ use crate::args::{
 };
 use crate::failure::Failure;
 use crate::files::{
-    draft_of, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
-    parent,
+    expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
 };
 use crate::machine::cores;
 use crate::peers;
@@ -25,7 +24,7 @@ use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
     COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintsInput, KEPT, Kept, Output,
-    OutputKind, POSITIONS, Request, Source, Stop, SyncError, UseIndex,
+    OutputKind, POSITIONS, Request, Source, Stop, SyncError, UseIndex, draft_of, parent,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};

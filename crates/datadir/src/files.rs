@@ -7,6 +7,7 @@
 
 use crate::error::BlkError;
 use crate::obfuscation::Obfuscation;
+use apus_chain::Network;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -200,6 +201,14 @@ pub(crate) fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
     file.read_exact_at(&mut key, 0)
         .map_err(|source| BlkError::reading(path, 0, Obfuscation::KEY_SIZE as u64, source))?;
     Ok(Obfuscation::new(key))
+}
+
+/// The folder of a chain in a data directory (Core `chainparamsbase.cpp`).
+pub fn chain_folder(datadir: &Path, network: Network) -> PathBuf {
+    match network.data_folder() {
+        Some(name) => datadir.join(name),
+        None => datadir.to_owned(),
+    }
 }
 
 #[cfg(test)]

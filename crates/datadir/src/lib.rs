@@ -27,7 +27,7 @@ mod testing;
 mod window;
 
 pub use error::{BlkError, ErrorKind};
-pub use files::{BlockFile, BlockFiles, BlockLocation};
+pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder};
 pub use folder::{OutDir, OutFile, OutFolder};
 pub use index::{
     FileLengths, HeaderAt, IndexEntry, IndexFlags, IndexWriteError, Kept, STATUS_FAILED,

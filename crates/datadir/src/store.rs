@@ -218,6 +218,16 @@ impl BlockStore {
     }
 }
 
+/// The first bytes of a file that says what lies where in a folder of blocks: what it is, its version,
+/// the network's magic, the folder's key.
+pub(crate) fn log_head(kind: &[u8; 8], version: u32, magic: [u8; 4], key: Obfuscation) -> Vec<u8> {
+    let mut out = kind.to_vec();
+    out.extend_from_slice(&version.to_le_bytes());
+    out.extend_from_slice(&magic);
+    out.extend_from_slice(&key.key());
+    out
+}
+
 /// The hash of the block before, out of a header.
 fn prev(header: &[u8; Header::SIZE]) -> BlockHash {
     Header::parse(header).prev

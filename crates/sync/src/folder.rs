@@ -53,7 +53,7 @@ impl FolderDraft {
 
     /// What an earlier start may have drafted; nothing is made yet.
     pub(crate) fn of(output: &FolderOutput) -> Self {
-        Self { path: output.path.clone(), draft: draft_of(output), replace: output.replace }
+        Self { path: output.path.clone(), draft: draft_of(&output.path), replace: output.replace }
     }
 
     /// Whether there is a draft, or a folder under its name that is still marked as one. A folder of
@@ -189,9 +189,9 @@ fn is_file_of_ours(name: &str) -> bool {
         || (name.ends_with(".dat") && (name.starts_with("blk") || name.starts_with("rev")))
 }
 
-/// Where a folder is while it is written.
-pub(crate) fn draft_of(output: &FolderOutput) -> PathBuf {
-    let mut draft = output.path.as_os_str().to_owned();
+/// Where a file or folder is while it is not whole.
+pub fn draft_of(path: &Path) -> PathBuf {
+    let mut draft = path.as_os_str().to_owned();
     draft.push(".incomplete");
     draft.into()
 }
@@ -221,7 +221,7 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), SyncError> {
 }
 
 /// The folder that a path lies in.
-pub(crate) fn parent(path: &Path) -> &Path {
+pub fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

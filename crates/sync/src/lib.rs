@@ -26,6 +26,7 @@ pub use blocksdir::{BlockHead, BlocksDir, Gap, UseIndex};
 pub use connect::{ConnectOptions, OpenStore, RECORD, Scripts};
 pub use error::{ErrorKind, SyncError};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
+pub use folder::{draft_of, parent};
 pub use outputs::{OutputsOfBlock, walk_outputs};
 pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
 pub use run::{

@@ -4,7 +4,7 @@
 use super::{about, census, decoder, format_of};
 use crate::args::{HintsConvertArgs, TargetFormat};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::files::{draft_of, expect_writable};
+use crate::files::expect_writable;
 use crate::print;
 use crate::report::grouped;
 use crate::sync::{now, verifier, watch_signals};
@@ -17,7 +17,7 @@ use apus_engine::swiftsync::hints::{
     Format, HintsDecoder, HintsEncoder, HintsError, HintsWriter, IndexSpace, Layout,
 };
 use apus_sync::{
-    BlocksDir, ChainSource, OutputsOfBlock, Silent, SyncError, UseIndex, walk_outputs,
+    BlocksDir, ChainSource, OutputsOfBlock, Silent, SyncError, UseIndex, draft_of, walk_outputs,
 };
 use std::fs::{self, File};
 use std::io::BufWriter;

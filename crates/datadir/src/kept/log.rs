@@ -8,7 +8,7 @@ use super::KeptBlocksError;
 use super::places::{Entry, Places};
 use crate::files::{BLOCK_SIZES, BlockLocation, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
-use crate::store::{BlockStoreError, StoredBlock, UndoLocation};
+use crate::store::{BlockStoreError, StoredBlock, UndoLocation, log_head};
 use apus_chain::{BlockHash, Header, ReadError, Reader};
 use apus_hash::sha256;
 use std::fs::File;
@@ -112,11 +112,7 @@ fn record_len(first: u8) -> Option<usize> {
 
 /// The first bytes of the file.
 pub(super) fn head(magic: [u8; 4], key: Obfuscation) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    out.extend_from_slice(&VERSION.to_le_bytes());
-    out.extend_from_slice(&magic);
-    out.extend_from_slice(&key.key());
-    out
+    log_head(MAGIC, VERSION, magic, key)
 }
 
 /// What a log says.

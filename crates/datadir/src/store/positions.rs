@@ -118,11 +118,7 @@ fn check(height: u32, body: &[u8]) -> [u8; CHECK] {
 
 /// The first bytes of the file.
 pub(super) fn head(magic: [u8; 4], key: Obfuscation) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    out.extend_from_slice(&VERSION.to_le_bytes());
-    out.extend_from_slice(&magic);
-    out.extend_from_slice(&key.key());
-    out
+    super::log_head(MAGIC, VERSION, magic, key)
 }
 
 /// What a block store holds, by height. It sees what the file holds when it is opened.

@@ -203,14 +203,23 @@ impl CoinSink for ChainstateSink<'_> {
 
     fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
         let Self { output, draft, tables } = *self;
-        Ok(Some(WrittenFolder {
-            kind: output.kind,
-            path: output.path.clone(),
-            chainstate_bytes: tables.bytes(),
-            coins_read_back: tables.coins_read_back(),
-            moved_to: draft.publish()?,
-        }))
+        publish(output, draft, &tables).map(Some)
     }
+}
+
+/// Gives a folder with checked coins its name.
+pub(super) fn publish(
+    output: &FolderOutput,
+    draft: FolderDraft,
+    tables: &Tables<'_>,
+) -> Result<WrittenFolder, SyncError> {
+    Ok(WrittenFolder {
+        kind: output.kind,
+        path: output.path.clone(),
+        chainstate_bytes: tables.bytes(),
+        coins_read_back: tables.coins_read_back(),
+        moved_to: draft.publish()?,
+    })
 }
 
 #[cfg(test)]

@@ -4,25 +4,17 @@
 //! [writes](crate::connect) them into the same draft. Here the coins come beside them, and the index
 //! that knows all of it. Without blocks, the index says that they were pruned.
 
-use super::chainstate::Tables;
+use super::chainstate::{Tables, publish};
 use super::{CoinSink, SetInfo, Whole};
 use crate::error::SyncError;
 use crate::folder::{FolderDraft, at, sync_folder};
 use crate::run::{FolderOutput, Kept, Request, WrittenFolder};
 use crate::source::ChainSource;
 use apus_chain::{Height, Network, Txid};
-use apus_datadir::{BlockPositions, Kept as IndexKept, OutDir, write_block_index};
+use apus_datadir::{BlockPositions, Kept as IndexKept, OutDir, chain_folder, write_block_index};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-
-/// The folder of a chain in a data directory.
-fn chain_folder(datadir: &Path, network: Network) -> PathBuf {
-    match network.data_folder() {
-        Some(name) => datadir.join(name),
-        None => datadir.to_owned(),
-    }
-}
 
 /// Where the blocks and their undo data go.
 pub(crate) fn blocks_folder(datadir: &Path, network: Network) -> PathBuf {
@@ -133,12 +125,6 @@ impl CoinSink for DatadirSink<'_> {
 
     fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
         let Self { output, draft, tables, .. } = *self;
-        Ok(Some(WrittenFolder {
-            kind: output.kind,
-            path: output.path.clone(),
-            chainstate_bytes: tables.bytes(),
-            coins_read_back: tables.coins_read_back(),
-            moved_to: draft.publish()?,
-        }))
+        publish(output, draft, &tables).map(Some)
     }
 }

@@ -13,7 +13,7 @@ use apus_datadir::OutDir;
 /// Where the coins of each folder go while they are written.
 pub(crate) fn places(request: &Request<'_>) -> Vec<OutDir> {
     let place = |output: &FolderOutput| {
-        let draft = draft_of(output);
+        let draft = draft_of(&output.path);
         OutDir::new(match output.kind {
             FolderKind::Chainstate => draft,
             FolderKind::Datadir(_) => chainstate_folder(&draft, request.params.network),
