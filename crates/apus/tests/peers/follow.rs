@@ -9,7 +9,8 @@ use std::time::Duration;
 /// Waits until the run has told of a tip at the node's height.
 fn settle(run: &mut Running, lived: &Lived, node: &Bitcoind) {
     let tip = node.best_block_hash().to_string();
-    let log = || String::from_utf8_lossy(&lived.desk.read("log")).into_owned();
+    // The shell makes the file, some time after it has been started.
+    let log = || std::fs::read_to_string(lived.desk.path("log")).unwrap_or_default();
     for _ in 0..600 {
         if log().contains(&tip) {
             break;
