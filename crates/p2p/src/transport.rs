@@ -25,13 +25,13 @@ use crate::handshake::{Side, shake};
 use crate::message::{Services, Version};
 use crate::proxy;
 use apus_chain::Network;
-use bip324::Role;
 use incoming::Incoming;
 use reader::{Decoder, TICK};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 use v1::V1Reader;
+use v2::Role;
 use writer::Encoder;
 
 /// A transport that messages are sent in.

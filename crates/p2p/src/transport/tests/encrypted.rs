@@ -15,7 +15,7 @@ impl Encrypted {
     /// Connects with this garbage and these decoys.
     fn connect(mut raw: RawPeer, garbage: &[u8], decoys: &[&[u8]]) -> Self {
         let mut out = vec![0; Handshake::send_key_len(Some(garbage))];
-        let handshake = Handshake::new(NETWORK.magic(), Role::Initiator).unwrap();
+        let handshake = Handshake::new(NETWORK.magic(), bip324::Role::Initiator).unwrap();
         let handshake = handshake.send_key(Some(garbage), &mut out).unwrap();
         raw.send_bytes(&out);
         let key = raw.read_bytes(64);
