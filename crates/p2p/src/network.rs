@@ -14,11 +14,12 @@ mod serve;
 mod state;
 mod status;
 
+pub use crate::transport::BlockBytes;
 pub use serve::BlockProvider;
 pub use status::{NetworkStatus, PeerStatus};
 
 use crate::addresses::NodeAddress;
-use crate::transport::TransportChoice;
+use crate::transport::{Buffers, TransportChoice};
 use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Params};
 use mailbox::{Mail, Mailbox};
 use state::State;
@@ -105,6 +106,8 @@ struct Shared {
     ended: AtomicBool,
     started: Instant,
     options: NetworkOptions,
+    /// Memory for blocks.
+    buffers: Arc<Buffers>,
     /// To know oneself by.
     nonce: u64,
 }
@@ -144,6 +147,7 @@ impl Network {
             ended: AtomicBool::new(false),
             started: Instant::now(),
             options,
+            buffers: Arc::default(),
             nonce,
         });
         let mut network = Self { shared: Arc::clone(&shared), driver: None, listener: None };
@@ -247,7 +251,7 @@ impl Network {
     }
 
     /// Gets a block that need not be on the chain, from whoever has it, within `patience`.
-    pub fn block_by_hash(&self, hash: BlockHash, patience: Duration) -> Option<Vec<u8>> {
+    pub fn block_by_hash(&self, hash: BlockHash, patience: Duration) -> Option<BlockBytes> {
         let now = self.shared.now();
         let mailbox = self.shared.lock().want_hash(hash, now)?;
         self.shared.wake.notify_all();
@@ -303,7 +307,7 @@ pub struct Want<'a> {
 #[derive(Debug)]
 pub enum Next {
     /// A block: say [`Want::accepted`] or [`Want::damaged`].
-    Block(Height, Vec<u8>),
+    Block(Height, BlockBytes),
     /// All were accepted.
     Done,
     /// Nothing came in time.

@@ -4,6 +4,7 @@
 //! of BIP-324 or in plaintext, directly or through a proxy. Its halves may live on two threads;
 //! neither waits without a limit. Who is connected to, and what is said then, is others' concern.
 
+mod buffers;
 mod error;
 mod incoming;
 mod reader;
@@ -14,6 +15,7 @@ mod v1;
 mod v2;
 mod writer;
 
+pub use buffers::{BlockBytes, Buffers};
 pub use error::{Fault, PeerError};
 pub(crate) use incoming::{Deadline, is_timeout};
 pub use reader::MessageReader;

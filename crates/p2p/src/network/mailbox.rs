@@ -1,5 +1,6 @@
 //! Where the blocks of a range wait for the one who asked for them.
 
+use crate::transport::BlockBytes;
 use apus_chain::{BlockHash, Height, HeightRange};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) enum Mail {
     /// A block, as it came.
-    Block(Height, BlockHash, Vec<u8>),
+    Block(Height, BlockHash, BlockBytes),
     /// Nothing came in time.
     Nothing,
     /// Nothing will come any more.
@@ -25,7 +26,7 @@ pub(super) struct Mailbox {
 
 #[derive(Debug, Default)]
 struct Inner {
-    blocks: VecDeque<(Height, BlockHash, Vec<u8>)>,
+    blocks: VecDeque<(Height, BlockHash, BlockBytes)>,
     closed: bool,
 }
 
@@ -34,7 +35,7 @@ impl Mailbox {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn put(&self, height: Height, hash: BlockHash, raw: Vec<u8>) {
+    pub(super) fn put(&self, height: Height, hash: BlockHash, raw: BlockBytes) {
         self.lock().blocks.push_back((height, hash, raw));
         self.came.notify_one();
     }
@@ -110,14 +111,15 @@ mod tests {
         let low = all.open(HeightRange::new(1, 5));
         let high = all.open(HeightRange::new(5, 9));
         assert!(all.of(0).is_none() && all.of(9).is_none());
-        all.of(4).unwrap().put(4, BlockHash::ZERO, vec![4]);
-        all.of(5).unwrap().put(5, BlockHash::ZERO, vec![5]);
-        assert!(matches!(low.take(Duration::ZERO), Mail::Block(4, _, raw) if raw == [4]));
+        let bytes = |byte| BlockBytes::new(vec![byte], &Arc::default());
+        all.of(4).unwrap().put(4, BlockHash::ZERO, bytes(4));
+        all.of(5).unwrap().put(5, BlockHash::ZERO, bytes(5));
+        assert!(matches!(low.take(Duration::ZERO), Mail::Block(4, _, raw) if raw[..] == [4]));
         assert!(matches!(low.take(Duration::ZERO), Mail::Nothing));
-        assert!(matches!(high.take(Duration::ZERO), Mail::Block(5, _, raw) if raw == [5]));
+        assert!(matches!(high.take(Duration::ZERO), Mail::Block(5, _, raw) if raw[..] == [5]));
         all.remove(HeightRange::new(1, 5));
         assert!(all.of(4).is_none() && !all.is_empty());
-        all.of(6).unwrap().put(6, BlockHash::ZERO, vec![6]);
+        all.of(6).unwrap().put(6, BlockHash::ZERO, bytes(6));
         all.close_all();
         assert!(matches!(high.take(Duration::ZERO), Mail::Block(6, ..)));
         assert!(matches!(high.take(Duration::MAX), Mail::Closed));

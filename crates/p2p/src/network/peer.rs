@@ -6,7 +6,7 @@ use crate::PeerId;
 use crate::addresses::NodeAddress;
 use crate::message::{Inventory, Message, Services};
 use crate::transport::{
-    Connection, Dial, MessageReader, MessageWriter, PeerError, accept, connect,
+    BlockBytes, Connection, Dial, MessageReader, MessageWriter, PeerError, accept, connect,
 };
 use apus_chain::BlockHash;
 use std::net::TcpStream;
@@ -120,6 +120,7 @@ fn talk(shared: &Arc<Shared>, id: PeerId, connection: Connection) -> Result<(), 
     shared.lock().connected(id, handle, shared.now())?;
     shared.changed.notify_all();
     shared.wake.notify_all();
+    reader.use_buffers(&shared.buffers);
     read(shared, id, &mut reader, &of_reader, &pending)
 }
 
@@ -179,7 +180,7 @@ fn block(shared: &Arc<Shared>, id: PeerId, raw: Vec<u8>) -> Result<(), PeerError
     let hash = BlockHash(apus_hash::sha256d(header));
     let now = shared.now();
     let mut state = shared.lock();
-    state.block(id, hash, raw, now);
+    state.block(id, hash, BlockBytes::new(raw, &shared.buffers), now);
     state.act(now);
     Ok(())
 }

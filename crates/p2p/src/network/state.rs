@@ -9,7 +9,7 @@ use crate::addresses::{AddressBook, NodeAddress, Reach};
 use crate::download::{self, Download, Limit, Received};
 use crate::headers::{self, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
-use crate::transport::{Closer, PeerError, PeerInfo, Transport};
+use crate::transport::{BlockBytes, Closer, PeerError, PeerInfo, Transport};
 use apus_chain::{
     BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, HeaderId, HeaderStatus, HeaderTree, Height,
     HeightRange,
@@ -386,7 +386,7 @@ impl State {
         self.download.unwant_hash(hash);
     }
 
-    pub(super) fn block(&mut self, id: PeerId, hash: BlockHash, raw: Vec<u8>, now: u64) {
+    pub(super) fn block(&mut self, id: PeerId, hash: BlockHash, raw: BlockBytes, now: u64) {
         match self.download.block(id, &hash, raw.len() as u64, now) {
             // Whether it was useful is known when it is judged.
             Received::Wanted(height) => {

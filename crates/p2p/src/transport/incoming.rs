@@ -5,6 +5,7 @@
 //! Each call waits for a *tick* at most and then says so, whatever the peer does.
 
 use super::PeerError;
+use super::buffers::Buffers;
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -58,12 +59,15 @@ pub(crate) struct Incoming {
     start: usize,
     end: usize,
     received: Arc<AtomicU64>,
+    /// Where memory for large messages is.
+    buffers: Arc<Buffers>,
 }
 
 impl Incoming {
     pub(crate) fn new(stream: Arc<TcpStream>, tick: Duration) -> Result<Self, PeerError> {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let incoming = Self { stream, buffer, start: 0, end: 0, received: Arc::default() };
+        let (received, buffers) = Default::default();
+        let incoming = Self { stream, buffer, start: 0, end: 0, received, buffers };
         incoming.set_tick(tick)?;
         Ok(incoming)
     }
@@ -71,6 +75,11 @@ impl Incoming {
     /// How long a call waits for the first byte.
     pub(crate) fn set_tick(&self, tick: Duration) -> Result<(), PeerError> {
         Ok(self.stream.set_read_timeout(Some(tick.clamp(TICK_LEAST, WAIT_MAX)))?)
+    }
+
+    /// Takes memory for large messages from there.
+    pub(crate) fn use_buffers(&mut self, buffers: &Arc<Buffers>) {
+        self.buffers = Arc::clone(buffers);
     }
 
     /// All bytes that ever came.
@@ -154,10 +163,25 @@ fn receive(stream: &TcpStream, received: &AtomicU64, into: &mut [u8]) -> Result<
     }
 }
 
+/// Room for three times what arrived already, so that what is taken on a mere promise is bounded;
+/// or for all, where there is memory that was used before.
+fn grow(bytes: &mut Vec<u8>, total: usize, buffers: &Buffers) {
+    if bytes.is_empty()
+        && let Some(used) = buffers.take(total)
+    {
+        *bytes = used;
+        bytes.resize(total, 0);
+        return;
+    }
+    let more = (3 * bytes.len()).max(BODY_BYTES_FIRST).min(total - bytes.len());
+    bytes.reserve_exact(more);
+    bytes.resize(bytes.len() + more, 0);
+}
+
 /// A run of bytes of known length on its way.
 #[derive(Debug)]
 pub(crate) struct Body {
-    /// What arrived, then zeros.
+    /// What arrived, then anything.
     bytes: Vec<u8>,
     arrived: usize,
     total: usize,
@@ -173,7 +197,7 @@ impl Body {
         let here = incoming.available();
         let here = &here[..here.len().min(self.total - self.arrived)];
         while self.bytes.len() < self.arrived + here.len() {
-            self.grow();
+            grow(&mut self.bytes, self.total, &incoming.buffers);
         }
         self.bytes[self.arrived..][..here.len()].copy_from_slice(here);
         self.arrived += here.len();
@@ -189,21 +213,12 @@ impl Body {
             return incoming.wait();
         }
         if self.bytes.len() == self.arrived {
-            self.grow();
+            grow(&mut self.bytes, self.total, &incoming.buffers);
         }
         let room = &mut self.bytes[self.arrived..];
         let count = receive(&incoming.stream, &incoming.received, room)?;
         self.arrived += count;
         Ok(count > 0)
-    }
-
-    /// Room for three times what arrived already, so that what is taken on a mere promise is
-    /// bounded.
-    fn grow(&mut self) {
-        let more = (3 * self.bytes.len()).max(BODY_BYTES_FIRST);
-        let more = more.min(self.total - self.bytes.len());
-        self.bytes.reserve_exact(more);
-        self.bytes.resize(self.bytes.len() + more, 0);
     }
 
     /// The bytes, of which there are `total` by now.

@@ -1,6 +1,7 @@
 //! [`MessageReader`]: messages from a peer, in either transport.
 
 use super::PeerError;
+use super::buffers::Buffers;
 use super::incoming::{Body, Incoming};
 use super::v1::{HEADER_BYTES, V1Reader};
 use super::v2::{LENGTH_BYTES, V2Reader};
@@ -44,6 +45,11 @@ impl MessageReader {
     pub fn set_tick(&mut self, tick: Duration) -> Result<(), PeerError> {
         self.tick = tick;
         self.incoming.set_tick(tick)
+    }
+
+    /// Takes memory for blocks from there, where [`BlockBytes`](super::BlockBytes) leave theirs.
+    pub fn use_buffers(&mut self, buffers: &Arc<Buffers>) {
+        self.incoming.use_buffers(buffers);
     }
 
     /// All bytes received so far, those of an unfinished message among them.
