@@ -115,6 +115,8 @@ struct Peer {
     caught_up: bool,
     /// It answered at least once.
     has_answered: bool,
+    /// Height of the highest block of ours that the last request to it named.
+    asked_from: Height,
     /// Messages since the last one whose headers connected.
     unconnecting: u32,
 }
@@ -205,6 +207,7 @@ impl HeaderSync {
             want: Want::News,
             caught_up: false,
             has_answered: false,
+            asked_from: 0,
             unconnecting: 0,
         };
         self.peers.insert(peer, state);
@@ -342,6 +345,6 @@ fn seconds(ms: u64) -> i64 {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -28,6 +28,7 @@ impl HeaderSync {
         learned.best_changed = self.best.follow(&self.tree);
         match verdict {
             Ok(Went::On(from)) => self.go_on(peer, from, now_ms),
+            Ok(Went::Among(asked_from)) => self.ask_lower(peer, asked_from, now_ms),
             Ok(Went::Ended) => self.ended(peer, learned.too_new),
             Ok(Went::Nowhere) => {}
             Err(_) => self.remove(peer),
@@ -46,7 +47,11 @@ impl HeaderSync {
         let Some(state) = self.peers.get_mut(&peer) else { return Ok(Went::Nowhere) };
         let Some(stretch) = Stretch::check(self.tree.params(), raw)? else {
             let answered = state.asked_ms.take().is_some();
-            return Ok(if answered { Went::Ended } else { Went::Nowhere });
+            let (best, asked_from) = (state.best, state.asked_from);
+            return Ok(match answered {
+                true => self.nothing_more(best, asked_from),
+                false => Went::Nowhere,
+            });
         };
         let has_run = self.run.is_some_and(|run| run.peer == peer);
         let candidate = self.candidate.as_ref().map(Candidate::last);
@@ -60,6 +65,20 @@ impl HeaderSync {
                 self.connecting(peer, &stretch, parent, now_ms, learned)
             }
             None => self.unconnecting(peer, now_ms),
+        }
+    }
+
+    /// An answer without headers: the last block of the peer's chain is one that our request named
+    /// (Core `net_processing.cpp`, `NetMsgType::GETHEADERS`), or the peer's chain is so short that it
+    /// keeps it to itself. Which of them it is matters only if nothing better is known of the peer;
+    /// then a request that starts below it tells.
+    fn nothing_more(&self, best: HeaderId, asked_from: Height) -> Went {
+        let nothing_known = best == self.best.ids()[0];
+        // What is on trial is no chain of ours to go down.
+        if nothing_known && asked_from > 0 && self.candidate.is_none() {
+            Went::Among(asked_from)
+        } else {
+            Went::Ended
         }
     }
 
@@ -222,6 +241,8 @@ impl HeaderSync {
 enum Went {
     /// There is more to be had from it, above this header or above the candidate.
     On(HeaderId),
+    /// Its last block is one that the request named, of which this height is the highest.
+    Among(Height),
     /// It has no more.
     Ended,
     /// The message says nothing about that.

@@ -120,11 +120,21 @@ impl HeaderSync {
         self.run = Some(Run { peer, started_ms: now_ms, allowance_ms });
     }
 
+    /// Asks from further down, twice as far below our tip as before.
+    pub(super) fn ask_lower(&mut self, peer: PeerId, asked_from: Height, now_ms: u64) {
+        let ids = self.best.ids();
+        let tip_height = height_of(&self.tree, self.tree.tip());
+        let below = tip_height.saturating_sub(asked_from).max(LOCATOR_OVERLAP);
+        let from = ids[asked_from.saturating_sub(below) as usize];
+        self.ask(peer, from, now_ms);
+    }
+
     /// Sends a request for what follows `from`, or the candidate if the peer has the run.
     pub(super) fn ask(&mut self, peer: PeerId, from: HeaderId, now_ms: u64) {
         let Some(state) = self.peers.get_mut(&peer) else { return };
         state.asked_ms = Some(now_ms);
         state.want = Want::Nothing;
+        state.asked_from = height_of(&self.tree, from);
         let has_run = self.run.is_some_and(|run| run.peer == peer);
         let mut locator = Vec::new();
         if let Some(candidate) = self.candidate.as_ref().filter(|_| has_run) {

@@ -142,6 +142,48 @@ fn the_most_work_among_all_peers_wins_whoever_came_first() {
     }
 }
 
+/// Nodes with our very tip, or behind it by any number of blocks, or on a branch that left our chain
+/// there: all of them answer without headers where their last block is one that we named.
+#[test]
+fn what_a_node_shares_is_found_however_far_behind_it_is() {
+    let params = regtest(0);
+    let chain = mined(None, 3000, 1);
+    let behind = (0..40).chain([63, 64, 100, 500, 999, 1000, 1500, 2000, 2900, 2999]);
+    for behind in behind {
+        let common = 3000 - behind;
+        let mut branch = chain[..common].to_vec();
+        branch.extend(mined(branch.last(), 1, 2));
+        for (node, is_branch) in [(&chain[..common], false), (&branch[..], true)] {
+            let node = Node::new(&params, node);
+            let mut sync = HeaderSync::new(&params, clock(&chain, true));
+            sync.restore(chain.iter().copied());
+            sync.peer_connected(A, 0);
+            assert_eq!(settle(&mut sync, &[(A, &node)], 0), []);
+            assert!(sync.is_synced(0));
+            let found = sync.peer_height(A);
+            // One block more than ours is a better chain.
+            let expected = common + usize::from(is_branch && behind == 0);
+            assert_eq!(found, Some(expected as Height), "{behind} behind, branch: {is_branch}");
+        }
+    }
+}
+
+#[test]
+fn who_has_no_headers_is_asked_a_few_times_and_no_more() {
+    let params = regtest(0);
+    let chain = mined(None, 3000, 1);
+    let mut sync = HeaderSync::new(&params, clock(&chain, true));
+    sync.restore(chain.iter().copied());
+    sync.peer_connected(A, 0);
+    let mut requests = 0;
+    while let [(A, _)] = asked(&mut sync)[..] {
+        sync.headers(A, &[], 0).unwrap();
+        requests += 1;
+    }
+    assert_eq!((requests, sync.peer_height(A)), (10, Some(0)));
+    assert!(sync.is_synced(0));
+}
+
 #[test]
 fn announcements_lead_to_headers() {
     let params = regtest(0);
