@@ -10,6 +10,7 @@
 mod driver;
 mod mailbox;
 mod peer;
+mod raw_headers;
 mod serve;
 mod state;
 mod status;
@@ -135,13 +136,16 @@ fn unix_time() -> i64 {
 
 impl Network {
     /// Begins to look for peers.
-    pub fn start(options: NetworkOptions) -> Result<Self, NetworkError> {
+    pub fn start(mut options: NetworkOptions) -> Result<Self, NetworkError> {
         let mut nonce = [0; 8];
         // A nonce of zeros still tells oneself from others that have one.
         let _ = getrandom::fill(&mut nonce);
         let nonce = u64::from_le_bytes(nonce);
+        let state = Mutex::new(State::new(&options, nonce));
+        // They are in the state now.
+        (options.headers, options.addresses) = (Vec::new(), Vec::new());
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(&options, nonce)),
+            state,
             wake: Condvar::new(),
             changed: Condvar::new(),
             ended: AtomicBool::new(false),

@@ -2,6 +2,7 @@
 
 use super::mailbox::{Mailbox, Mailboxes};
 use super::peer::Outgoing;
+use super::raw_headers::RawHeaders;
 use super::status::{NetworkStatus, PeerStatus};
 use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
@@ -11,8 +12,7 @@ use crate::headers::{self, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
 use crate::transport::{BlockBytes, Closer, PeerError, PeerInfo, Transport};
 use apus_chain::{
-    BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, HeaderId, HeaderStatus, HeaderTree, Height,
-    HeightRange,
+    BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, HeaderStatus, Height, HeightRange,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -86,25 +86,6 @@ impl Peer {
     }
 }
 
-/// The headers of the tree as they came, by their place in it; those of genesis are in the rules.
-#[derive(Default)]
-struct RawHeaders(Vec<[u8; HEADER_SIZE]>);
-
-impl RawHeaders {
-    fn add(&mut self, tree: &HeaderTree, headers: &[[u8; HEADER_SIZE]]) {
-        self.0.resize(tree.len(), [0; HEADER_SIZE]);
-        for raw in headers {
-            if let Some(id) = tree.find(&BlockHash(apus_hash::sha256d(raw))) {
-                self.0[id.index()] = *raw;
-            }
-        }
-    }
-
-    fn get(&self, id: HeaderId) -> Option<[u8; HEADER_SIZE]> {
-        self.0.get(id.index()).copied()
-    }
-}
-
 impl State {
     pub(super) fn new(options: &NetworkOptions, seed: u64) -> Self {
         let mut book = AddressBook::new(options.params.network, seed);
@@ -114,9 +95,8 @@ impl State {
         let mut headers = HeaderSync::new(&options.params, super::unix_time());
         // What does not fit is downloaded again.
         headers.restore(options.headers.iter().copied());
-        let mut raw = RawHeaders::default();
+        let mut raw = RawHeaders::new(&options.params.genesis_header);
         raw.add(headers.tree(), &options.headers);
-        raw.0[0] = options.params.genesis_header.to_bytes();
         Self {
             headers,
             raw,
@@ -166,7 +146,8 @@ impl State {
     }
 
     pub(super) fn raw_header(&self, hash: &BlockHash) -> Option<[u8; HEADER_SIZE]> {
-        self.raw.get(self.headers.tree().find(hash)?)
+        let tree = self.headers.tree();
+        self.raw.get(tree, tree.find(hash)?)
     }
 
     /// A place for a peer that we connect to.
