@@ -9,6 +9,7 @@
 
 mod driver;
 mod mailbox;
+mod offer;
 mod peer;
 mod raw_headers;
 mod serve;
@@ -20,9 +21,11 @@ pub use serve::BlockProvider;
 pub use status::{NetworkStatus, PeerStatus};
 
 use crate::addresses::NodeAddress;
+use crate::message::Services;
 use crate::transport::{Buffers, TransportChoice};
 use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Params};
 use mailbox::{Mail, Mailbox};
+use offer::Offer;
 use state::State;
 use std::io;
 use std::net::SocketAddr;
@@ -109,6 +112,8 @@ struct Shared {
     options: NetworkOptions,
     /// Memory for blocks.
     buffers: Arc<Buffers>,
+    /// What others are told that they can have.
+    offer: Mutex<Offer>,
     /// To know oneself by.
     nonce: u64,
 }
@@ -125,6 +130,16 @@ impl Shared {
 
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
+    }
+
+    /// What others can have at this moment.
+    fn offered(&self) -> Services {
+        let served = self.lock().served.clone();
+        let (Some(chain), Some(blocks)) = (served, &self.options.blocks) else {
+            return Services::default();
+        };
+        let mut offer = self.offer.lock().unwrap_or_else(PoisonError::into_inner);
+        offer.services(&chain, blocks.as_ref())
     }
 }
 
@@ -152,6 +167,7 @@ impl Network {
             started: Instant::now(),
             options,
             buffers: Arc::default(),
+            offer: Mutex::default(),
             nonce,
         });
         let mut network = Self { shared: Arc::clone(&shared), driver: None, listener: None };

@@ -74,12 +74,7 @@ fn live(shared: &Arc<Shared>, id: PeerId, origin: Origin) {
 fn dial(shared: &Shared, origin: Origin) -> Result<Connection, PeerError> {
     let options = &shared.options;
     let start_height = shared.lock().best().0;
-    let offered = match &options.blocks {
-        Some(blocks) if blocks.has_all() => Services::NETWORK.with(Services::NETWORK_LIMITED),
-        Some(_) => Services::NETWORK_LIMITED,
-        None => Services::default(),
-    };
-    let services = Services::WITNESS.with(Services::P2P_V2).with(offered);
+    let services = Services::WITNESS.with(Services::P2P_V2).with(shared.offered());
     let dial = Dial {
         network: options.params.network,
         services,

@@ -27,8 +27,11 @@ pub trait BlockProvider: Send + Sync {
     /// there.
     fn block(&self, hash: &BlockHash) -> Option<Vec<u8>>;
 
-    /// Whether all blocks of the chain are there, and not just the last ones.
-    fn has_all(&self) -> bool;
+    /// Whether the block is there.
+    fn has(&self, hash: &BlockHash) -> bool;
+
+    /// Whether a block that is there once is there from then on.
+    fn keeps_all(&self) -> bool;
 }
 
 /// Accepts connections until [`stop_listening`].
@@ -51,6 +54,9 @@ fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
             return;
         }
         match stream {
+            // There is nothing to be had yet, and who is told so in the handshake goes on to believe
+            // it: better they come again.
+            Ok(_) if shared.lock().served.is_none() => {}
             Ok(stream) => {
                 let id = shared.lock().new_inbound(INBOUND_MAX);
                 if let Some(id) = id {

@@ -87,7 +87,11 @@ impl BlockProvider for Keeping {
         self.blocks.read(hash).ok().flatten()
     }
 
-    fn has_all(&self) -> bool {
+    fn has(&self, hash: &BlockHash) -> bool {
+        self.blocks.has(hash)
+    }
+
+    fn keeps_all(&self) -> bool {
         true
     }
 }

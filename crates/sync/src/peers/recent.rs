@@ -44,7 +44,12 @@ impl BlockProvider for RecentBlocks {
         inner.blocks.get(hash).cloned()
     }
 
-    fn has_all(&self) -> bool {
+    fn has(&self, hash: &BlockHash) -> bool {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.blocks.contains_key(hash)
+    }
+
+    fn keeps_all(&self) -> bool {
         false
     }
 }
