@@ -12,6 +12,7 @@ mod mailbox;
 mod offer;
 mod peer;
 mod raw_headers;
+mod seeds;
 mod serve;
 mod state;
 mod status;
@@ -79,6 +80,18 @@ pub enum NetworkError {
         peers: usize,
         /// What was last heard of one that is not.
         last: Option<String>,
+    },
+    /// No address of a node is known: neither an earlier run nor the seeds gave one.
+    #[error(
+        "no node's address could be found within {seconds} seconds: the DNS seeds of {network} gave \
+         none; see that the line is up and that names can be looked up here, or name a node with \
+         --connect; what was done so far is kept"
+    )]
+    NoAddresses {
+        /// How long.
+        seconds: u64,
+        /// The network whose seeds were asked.
+        network: apus_chain::Network,
     },
     /// The address to listen on.
     #[error("cannot listen on {address}: {error}; name another address, or leave out --listen")]
@@ -288,9 +301,10 @@ impl Network {
         self.shared.lock().status(self.shared.now())
     }
 
-    /// What is remembered of addresses, for the next run.
-    pub fn addresses(&self) -> Vec<u8> {
-        self.shared.lock().book.encode().into_bytes()
+    /// What is remembered of addresses, for the next run; none where the user named the peers.
+    pub fn addresses(&self) -> Option<Vec<u8>> {
+        let finds_peers = self.shared.options.connect.is_empty();
+        finds_peers.then(|| self.shared.lock().book.encode().into_bytes())
     }
 }
 

@@ -5,12 +5,14 @@
 //! order they come.
 
 mod chain;
+mod found;
 mod kept;
 mod recent;
 mod stored;
 mod weights;
 
 pub use chain::PeersChain;
+pub(crate) use found::ADDRESSES;
 pub use kept::KeptFolder;
 pub(crate) use stored::HEADERS;
 
@@ -37,6 +39,9 @@ const REFRESH: Duration = Duration::from_secs(20);
 /// New headers are made durable when there are so many.
 const HEADERS_STORED: usize = 50_000;
 
+/// How often addresses are made durable.
+const ADDRESSES_EVERY: Duration = Duration::from_secs(180);
+
 /// A running network.
 pub struct Peers<'a> {
     network: Network,
@@ -48,6 +53,8 @@ pub struct Peers<'a> {
     next_file: AtomicU32,
     /// Headers that are not durable yet.
     unsaved: Mutex<Vec<[u8; 80]>>,
+    /// When addresses were made durable.
+    addresses_at: Mutex<Option<Instant>>,
 }
 
 impl std::fmt::Debug for Peers<'_> {
@@ -58,7 +65,7 @@ impl std::fmt::Debug for Peers<'_> {
 
 impl<'a> Peers<'a> {
     /// Begins to look for peers, with the headers that an earlier start left in `workdir`. The
-    /// headers and blocks of `options` are set here.
+    /// headers and blocks of `options` are set here, and the addresses where it names no peers.
     pub fn start(
         options: NetworkOptions,
         workdir: &'a dyn Storage,
@@ -66,6 +73,7 @@ impl<'a> Peers<'a> {
     ) -> Result<Self, SyncError> {
         let params = options.params.clone();
         let stored = stored::read(workdir, params.network)?;
+        let addresses = if options.connect.is_empty() { found::read(workdir) } else { Vec::new() };
         let recent = Arc::new(RecentBlocks::default());
         let kept = keep.map(|place| Keeping::open(place, &params)).transpose()?;
         let blocks: Option<Arc<dyn network::BlockProvider>> = match (options.listen, &kept) {
@@ -73,8 +81,12 @@ impl<'a> Peers<'a> {
             (Some(_), Some(kept)) => Some(Arc::clone(kept) as _),
             (Some(_), None) => Some(Arc::clone(&recent) as _),
         };
-        let network =
-            Network::start(NetworkOptions { headers: stored.headers, blocks, ..options })?;
+        let network = Network::start(NetworkOptions {
+            headers: stored.headers,
+            addresses,
+            blocks,
+            ..options
+        })?;
         Ok(Self {
             network,
             params,
@@ -83,6 +95,7 @@ impl<'a> Peers<'a> {
             kept,
             next_file: AtomicU32::new(stored.next_file),
             unsaved: Mutex::default(),
+            addresses_at: Mutex::default(),
         })
     }
 
@@ -112,6 +125,7 @@ impl<'a> Peers<'a> {
             }
         }
         self.store_headers(1)?;
+        self.store_addresses();
         self.settled_on(self.network.best_chain(), interrupt)
     }
 
@@ -141,6 +155,7 @@ impl<'a> Peers<'a> {
         let mut known: BlockHash = *than.tip_hash();
         let mut refreshed = Instant::now();
         loop {
+            self.store_addresses();
             if refreshed.elapsed() >= REFRESH {
                 refreshed = Instant::now();
                 self.network.refresh();
@@ -177,6 +192,19 @@ impl<'a> Peers<'a> {
             self.network.wait(LOOK);
         }
         Ok(None)
+    }
+
+    /// Makes the addresses of peers that were found durable, at most every few minutes. If that fails
+    /// the next start finds others.
+    pub(crate) fn store_addresses(&self) {
+        let mut stored_at = self.addresses_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if stored_at.is_some_and(|at| at.elapsed() < ADDRESSES_EVERY) {
+            return;
+        }
+        *stored_at = Some(Instant::now());
+        if let Some(addresses) = self.network.addresses() {
+            found::write(self.workdir, &addresses);
+        }
     }
 
     /// Makes headers durable if there are `count` new ones.

@@ -7,7 +7,7 @@
 
 use crate::connect::RECORD;
 use crate::error::{StorageResult, SyncError};
-use crate::peers::HEADERS;
+use crate::peers::{ADDRESSES, HEADERS};
 use crate::plan::{Plan, VERSION};
 use crate::runs::RunInfo;
 use apus_chain::{HeightRange, Reader};
@@ -84,11 +84,13 @@ fn is_ours(name: &str) -> bool {
     let segment = name.starts_with("segment-")
         && [".run", ".part", ".part.tmp"].iter().any(|end| name.ends_with(end));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
+    let addresses = name.strip_suffix(".tmp").unwrap_or(name) == ADDRESSES;
     let record = name == RECORD || name.strip_suffix(".tmp") == Some(RECORD);
     segment
         || name.starts_with(HEADERS)
         || scratch
         || record
+        || addresses
         || [PLAN, "plan.tmp", LOCK, COINS, HINTS, POSITIONS, KEPT].contains(&name)
 }
 
@@ -99,7 +101,7 @@ fn is_input(name: &str) -> bool {
 
 /// Whether a file is about what came from peers, whatever becomes of it.
 fn is_download(name: &str) -> bool {
-    name.starts_with(HEADERS) || name == KEPT
+    name.starts_with(HEADERS) || [KEPT, ADDRESSES].contains(&name)
 }
 
 /// Name of the file by which a run keeps others out of its folder.
@@ -516,6 +518,8 @@ mod tests {
             "segment-00000001-00000005.part.tmp",
             "merge-12.run",
             "spill-0.run",
+            "addresses",
+            "addresses.tmp",
         ] {
             assert!(is_ours(name), "{name}");
         }

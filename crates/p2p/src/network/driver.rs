@@ -1,13 +1,12 @@
 //! The thread that watches the clock: looks for peers, and for those that went silent.
 
 use super::peer::{Origin, Outgoing, spawn};
+use super::seeds::Seeds;
 use super::state::State;
 use super::{NetworkError, Shared, unix_time};
 use crate::PeerId;
-use crate::addresses::{NodeAddress, resolve_seeds, seeds_by_name};
+use crate::addresses::NodeAddress;
 use crate::message::Message;
-use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -32,9 +31,6 @@ const USELESS_MS: u64 = 4_000;
 /// How often a peer is asked whether it is there (Core `net_processing.cpp`, `PING_INTERVAL`).
 const PING_MS: u64 = 120_000;
 
-/// How long seeds may take to answer.
-const SEEDS_PATIENCE: Duration = Duration::from_secs(30);
-
 /// A peer of the user's.
 struct Named {
     address: NodeAddress,
@@ -53,7 +49,7 @@ pub(super) fn drive(shared: &Arc<Shared>) {
         next_at: 0,
     };
     let mut named: Vec<Named> = options.connect.iter().map(named).collect();
-    let seeds = named.is_empty().then(|| look_up_seeds(shared));
+    let mut seeds = named.is_empty().then(Seeds::new);
     let mut dial_at = 0;
     while !shared.has_ended() {
         let now = shared.now();
@@ -62,14 +58,14 @@ pub(super) fn drive(shared: &Arc<Shared>) {
         drop(state);
         if now >= dial_at {
             dial_at = now + DIAL_MS;
-            match &seeds {
+            match &mut seeds {
                 None => {
                     dial_named(shared, &mut named, now);
                     let first = || named.iter().filter_map(|peer| peer.id).collect();
                     shared.lock().first_attempts.get_or_insert_with(first);
                 }
                 Some(seeds) => {
-                    take_seeds(shared, seeds);
+                    seeds.step(shared, now);
                     dial_found(shared, now);
                     shared.lock().first_attempts.get_or_insert_default();
                 }
@@ -101,7 +97,11 @@ fn watch(state: &mut State, shared: &Shared, now: u64) {
     if state.is_awaited() && quiet_ms > patience.as_millis() as u64 && state.failure.is_none() {
         let peers = state.peers.values().filter(|peer| peer.handle.is_some()).count();
         let (seconds, last) = (patience.as_secs(), state.last_lost.clone());
-        state.fail(NetworkError::Quiet { seconds, peers, last });
+        let nobody_known = shared.options.connect.is_empty() && state.book.is_empty();
+        state.fail(match nobody_known && peers == 0 {
+            true => NetworkError::NoAddresses { seconds, network: shared.options.params.network },
+            false => NetworkError::Quiet { seconds, peers, last },
+        });
         shared.changed.notify_all();
     }
 }
@@ -184,32 +184,5 @@ fn dial_found(shared: &Arc<Shared>, now: u64) {
         let id = state.new_peer(Some(address.clone()), now);
         drop(state);
         spawn(shared, id, Origin::Dialled(address));
-    }
-}
-
-/// Asks the network's seeds for addresses, on a thread of its own: names may take long.
-fn look_up_seeds(shared: &Arc<Shared>) -> Receiver<Vec<SocketAddr>> {
-    let (send, receive) = channel();
-    let network = shared.options.params.network;
-    if shared.options.proxy.is_some() {
-        // Names go to the proxy: the seeds are nodes as well, and know others.
-        let mut state = shared.lock();
-        for seed in seeds_by_name(network) {
-            state.book.add_user(seed, unix_time());
-        }
-        return receive;
-    }
-    // Without it, what is remembered of addresses has to do.
-    let _ = std::thread::Builder::new().name("seeds".to_owned()).spawn(move || {
-        let (found, _) = resolve_seeds(network, SEEDS_PATIENCE);
-        // Nobody may wait for it any more.
-        let _ = send.send(found);
-    });
-    receive
-}
-
-fn take_seeds(shared: &Shared, seeds: &Receiver<Vec<SocketAddr>>) {
-    while let Ok(found) = seeds.try_recv() {
-        shared.lock().book.add_from_dns(&found, unix_time());
     }
 }

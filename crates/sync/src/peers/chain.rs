@@ -83,6 +83,7 @@ impl BlockSource for PeersChain<'_> {
     }
 
     fn sync(&self) -> Result<(), SyncError> {
+        self.peers.store_addresses();
         self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.sync())
     }
 

@@ -53,6 +53,7 @@ impl World {
             patience: Duration::from_secs(30),
             bytes_max: 1 << 20,
             interrupt: AtomicBool::new(false),
+            finds_peers: false,
         }
     }
 }
@@ -63,6 +64,8 @@ pub(crate) struct Job<'a> {
     pub(crate) patience: Duration,
     pub(crate) bytes_max: u64,
     pub(crate) interrupt: AtomicBool,
+    /// The peers are not named: addresses are in the work folder, or nowhere.
+    pub(crate) finds_peers: bool,
 }
 
 impl Job<'_> {
@@ -79,13 +82,14 @@ impl Job<'_> {
         observer: &dyn Observer,
     ) -> Result<Outcome, SyncError> {
         let params = Params::of(Network::Regtest);
+        let named = peers.iter().map(|peer| NodeAddress::from(peer.address()));
         let options = NetworkOptions {
             params: params.clone(),
-            connect: peers.iter().map(|peer| NodeAddress::from(peer.address())).collect(),
+            connect: if self.finds_peers { Vec::new() } else { named.collect() },
             addresses: Vec::new(),
             proxy: None,
             listen: None,
-            outbound: 0,
+            outbound: peers.len(),
             transport: TransportChoice::V1,
             user_agent: "/apus-test:1/".to_owned(),
             bytes_max: self.bytes_max,

@@ -1,8 +1,9 @@
 //! Runs that are stopped and started again.
 
-use crate::harness::World;
+use crate::harness::{Job, World};
 use apus_engine::storage::Storage;
-use apus_sync::{ErrorKind, Event, Observer, Phase};
+use apus_p2p::network::NetworkError;
+use apus_sync::{ErrorKind, Event, Observer, Phase, SyncError};
 use apus_testkit::peer::{Behaviour, FakePeer};
 use apus_testkit::storage::CrashStorage;
 use std::sync::Mutex;
@@ -73,4 +74,41 @@ fn headers_are_kept_and_checked() {
     // The plan of the first run and its progress are there too: it has all it needs but headers.
     let outcome = job.run_in(&[&peer], &rotten, &out, &apus_sync::Silent).unwrap();
     world.truth.check(&outcome, &out);
+}
+
+/// Addresses outlive a start as well, but nobody believes them.
+#[test]
+fn addresses_are_kept() {
+    let world = World::small(23);
+    let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let (named, found) = (world.job(), Job { finds_peers: true, ..world.job() });
+    let (work, out) = (CrashStorage::new(), CrashStorage::new());
+    named.run_in(&[&peer], &work, &out, &apus_sync::Silent).unwrap();
+    assert!(!work.live_files().contains_key("addresses"), "they are the user's");
+
+    let file = format!(
+        "apus-addresses 1 regtest\n127.0.0.1 {} 9 4000000000 0 0\nnonsense\n",
+        peer.address().port()
+    );
+    let work = CrashStorage::holding([("addresses".to_owned(), file.into_bytes())].into());
+    let out = CrashStorage::new();
+    let outcome = found.run_in(&[&peer], &work, &out, &apus_sync::Silent).unwrap();
+    world.truth.check(&outcome, &out);
+    let text = String::from_utf8(work.live_files()["addresses"].clone()).unwrap();
+    let words: Vec<&str> = text.lines().nth(1).unwrap().split(' ').collect();
+    assert_ne!(words[4], "0", "it answered: {text}");
+    assert_eq!(text.lines().count(), 2);
+}
+
+#[test]
+fn damaged_addresses_are_no_addresses() {
+    let world = World::small(24);
+    let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let patience = Duration::from_secs(1);
+    let job = Job { finds_peers: true, patience, ..world.job() };
+    let file =
+        format!("apus-addresses 1 main\n127.0.0.1 {} 9 4000000000 0 0\n", peer.address().port());
+    let work = CrashStorage::holding([("addresses".to_owned(), file.into_bytes())].into());
+    let error = job.run_in(&[&peer], &work, &CrashStorage::new(), &apus_sync::Silent).unwrap_err();
+    assert!(matches!(error, SyncError::Network(NetworkError::NoAddresses { .. })), "{error}");
 }
