@@ -230,6 +230,12 @@ impl Download {
         }
     }
 
+    /// Whether a block is wanted, or handed out, as one of our chain: by its height.
+    #[must_use]
+    pub fn is_on_chain(&self, hash: &BlockHash) -> bool {
+        self.window.key(hash).is_some_and(|key| self.window.is_on_chain(key))
+    }
+
     /// Our chain has other blocks above the height `fork`, or none. What is wanted there is wanted
     /// of the new chain; what peers have is known up to `fork` until they are reported again.
     pub fn chain_changed(&mut self, fork: Height, chain: &impl Chain) {
@@ -278,7 +284,8 @@ impl Download {
         }
     }
 
-    /// A peer has a block off our chain that is wanted by hash; without effect if it is not.
+    /// A peer has, or may have, a block off our chain that is wanted by hash, whatever it said before;
+    /// without effect if it is not wanted.
     pub fn peer_has_hash(&mut self, peer: PeerId, hash: BlockHash) {
         if self.window.key(&hash).is_none() {
             return;
@@ -287,6 +294,7 @@ impl Download {
         let bound = self.marks_max();
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.extras.insert(hash);
+            peer.refused.remove(&hash);
             if peer.extras.len() > bound {
                 peer.extras.retain(|hash| self.window.key(hash).is_some());
             }
@@ -299,6 +307,12 @@ impl Download {
         if let Some(gone) = self.peers.remove(&peer) {
             gone.counted_on().for_each(|owed| self.window.release(owed.key, peer));
         }
+    }
+
+    /// Whether a peer was asked for blocks that have not come.
+    #[must_use]
+    pub fn is_owing(&self, peer: PeerId) -> bool {
+        self.peers.get(&peer).is_some_and(Peer::is_owing)
     }
 
     /// A ping or the handshake took so many milliseconds. Optional: deliveries tell less exactly.
@@ -436,6 +450,10 @@ impl Download {
         peer.refused.insert(*hash);
         if peer.refused.len() > bound {
             peer.refused.retain(|hash| self.window.key(hash).is_some());
+        }
+        if peer.extras.contains(hash) {
+            // Nobody said that it has it for sure.
+            return true;
         }
         peer.refusals += 1;
         let count = peer.refusals;

@@ -7,10 +7,13 @@
 //!
 //! Nothing here is durable: what is worth keeping (headers, addresses) is handed out.
 
+mod by_hash;
 mod driver;
+mod liveness;
 mod mailbox;
 mod offer;
 mod peer;
+mod presence;
 mod raw_headers;
 mod seeds;
 mod serve;
@@ -18,6 +21,7 @@ mod state;
 mod status;
 
 pub use crate::transport::BlockBytes;
+pub use by_hash::WantBlock;
 pub use serve::BlockProvider;
 pub use status::{NetworkStatus, PeerStatus};
 
@@ -154,6 +158,11 @@ impl Shared {
         let mut offer = self.offer.lock().unwrap_or_else(PoisonError::into_inner);
         offer.services(&chain, blocks.as_ref())
     }
+
+    /// Why nothing comes into a mailbox any more.
+    fn why_closed(&self) -> Next {
+        self.lock().failure.clone().map_or(Next::Nothing, Next::Failed)
+    }
 }
 
 /// Seconds since 1970.
@@ -283,19 +292,6 @@ impl Network {
         Want { shared: &self.shared, range, mailbox, left: range.count(), given: None }
     }
 
-    /// Gets a block that need not be on the chain, from whoever has it, within `patience`.
-    pub fn block_by_hash(&self, hash: BlockHash, patience: Duration) -> Option<BlockBytes> {
-        let now = self.shared.now();
-        let mailbox = self.shared.lock().want_hash(hash, now)?;
-        self.shared.wake.notify_all();
-        let mail = mailbox.take(patience);
-        self.shared.lock().unwant_hash(&hash);
-        match mail {
-            Mail::Block(_, _, raw) => Some(raw),
-            Mail::Nothing | Mail::Closed => None,
-        }
-    }
-
     /// Who is there and how fast.
     pub fn status(&self) -> NetworkStatus {
         self.shared.lock().status(self.shared.now())
@@ -362,10 +358,7 @@ impl Want<'_> {
                 Next::Block(height, raw)
             }
             Mail::Nothing => Next::Nothing,
-            Mail::Closed => match self.shared.lock().failure.clone() {
-                Some(error) => Next::Failed(error),
-                None => Next::Nothing,
-            },
+            Mail::Closed => self.shared.why_closed(),
         }
     }
 
@@ -391,7 +384,10 @@ impl Drop for Want<'_> {
         let mut state = self.shared.lock();
         state.unwant(self.range, now);
         if let Some(hash) = self.given.take() {
-            state.accepted(&hash, now);
+            state.returned(&hash, now);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -88,6 +88,8 @@ pub enum Behaviour {
     PingFlood,
     /// Addresses without end.
     AddressFlood,
+    /// All but the answers to pings.
+    NoPong,
 }
 
 impl Behaviour {
@@ -264,6 +266,7 @@ impl Talk<'_> {
         match message {
             NetworkMessage::Version(version) => self.shake_hands(&version),
             NetworkMessage::Verack => self.after_handshake(),
+            NetworkMessage::Ping(_) if self.behaviour == Behaviour::NoPong => Ok(()),
             NetworkMessage::Ping(nonce) => self.send(NetworkMessage::Pong(nonce)),
             NetworkMessage::GetHeaders(wanted) => self.headers(&wanted),
             NetworkMessage::GetData(wanted) => self.data(&wanted),

@@ -1,12 +1,11 @@
 //! The thread that watches the clock: looks for peers, and for those that went silent.
 
-use super::peer::{Origin, Outgoing, spawn};
+use super::peer::{Origin, spawn};
 use super::seeds::Seeds;
 use super::state::State;
 use super::{NetworkError, Shared, unix_time};
 use crate::PeerId;
 use crate::addresses::NodeAddress;
-use crate::message::Message;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -28,14 +27,13 @@ const USEFUL_EVERY_MS: u64 = 1_000;
 /// Peers who are of none are parted with after so long.
 const USELESS_MS: u64 = 4_000;
 
-/// How often a peer is asked whether it is there (Core `net_processing.cpp`, `PING_INTERVAL`).
-const PING_MS: u64 = 120_000;
-
 /// A peer of the user's.
 struct Named {
     address: NodeAddress,
     id: Option<PeerId>,
     wait_ms: u64,
+    /// The same for one that misbehaved.
+    blamed_ms: u64,
     next_at: u64,
 }
 
@@ -46,6 +44,7 @@ pub(super) fn drive(shared: &Arc<Shared>) {
         address: address.clone(),
         id: None,
         wait_ms: RETRY_MS,
+        blamed_ms: RETRY_MS,
         next_at: 0,
     };
     let mut named: Vec<Named> = options.connect.iter().map(named).collect();
@@ -89,9 +88,10 @@ fn watch(state: &mut State, shared: &Shared, now: u64) {
     // The machine may have slept.
     state.headers.set_clock(unix_time(), now);
     state.headers.tick(now);
+    state.wish_again(now);
     state.act(now);
     part_with_useless(state, now);
-    ping(state, now);
+    state.look_after_peers(now);
     let quiet_ms = now.saturating_sub(state.useful_at);
     let patience = shared.options.patience;
     if state.is_awaited() && quiet_ms > patience.as_millis() as u64 && state.failure.is_none() {
@@ -124,21 +124,6 @@ fn part_with_useless(state: &mut State, now: u64) {
     }
 }
 
-fn ping(state: &mut State, now: u64) {
-    let due: Vec<PeerId> = state
-        .peers
-        .iter_mut()
-        .filter(|(_, peer)| peer.handle.is_some() && now.saturating_sub(peer.pinged_at) > PING_MS)
-        .map(|(&id, peer)| {
-            peer.pinged_at = now;
-            id
-        })
-        .collect();
-    for id in due {
-        state.send(id, Outgoing::Message(Message::Ping(now | 1)));
-    }
-}
-
 /// Keeps a connection to each peer that the user named.
 fn dial_named(shared: &Arc<Shared>, named: &mut [Named], now: u64) {
     {
@@ -156,9 +141,11 @@ fn dial_named(shared: &Arc<Shared>, named: &mut [Named], now: u64) {
             }
             continue;
         }
-        if peer.id.take().is_some() {
-            peer.next_at = now + peer.wait_ms;
-            peer.wait_ms = (peer.wait_ms * 2).min(RETRY_MS_MAX);
+        if let Some(id) = peer.id.take() {
+            let blamed = state.misbehaved.remove(&id);
+            let wait_ms = if blamed { &mut peer.blamed_ms } else { &mut peer.wait_ms };
+            peer.next_at = now + *wait_ms;
+            *wait_ms = (*wait_ms * 2).min(RETRY_MS_MAX);
         }
         if now < peer.next_at {
             continue;

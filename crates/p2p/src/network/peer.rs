@@ -111,7 +111,8 @@ fn talk(shared: &Arc<Shared>, id: PeerId, connection: Connection) -> Result<(), 
     spawned.map_err(PeerError::Io)?;
     let (received, at_message) = (reader.bytes_received_counter(), Arc::<AtomicU64>::default());
     let of_reader = Arc::clone(&at_message);
-    let handle = Handle { outgoing, closer, received, at_message, info: peer };
+    let of_state = Arc::clone(&pending);
+    let handle = Handle { outgoing, closer, received, at_message, pending: of_state, info: peer };
     shared.lock().connected(id, handle, shared.now())?;
     shared.changed.notify_all();
     shared.wake.notify_all();
@@ -140,7 +141,10 @@ fn read(
             }
             Message::GetData(items) => {
                 take_turn(shared, pending);
-                shared.lock().send(id, Outgoing::Blocks(items));
+                let now = shared.now();
+                let mut state = shared.lock();
+                state.was_asked(id, now);
+                state.send(id, Outgoing::Blocks(items));
             }
             other => {
                 let now = shared.now();
@@ -206,6 +210,16 @@ fn write(
 }
 
 impl Handle {
+    /// All bytes that came.
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Whether an answer to a request of its is on its way.
+    pub(super) fn is_answering(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > 0
+    }
+
     /// Bytes that came of the message that is on its way.
     pub(super) fn partial_bytes(&self) -> u64 {
         let whole = self.at_message.load(Ordering::Relaxed);

@@ -69,7 +69,7 @@ impl Seeds {
         while let Ok(found) = self.answers.try_recv() {
             state.book.add_from_dns(&found, unix_time());
         }
-        let outbound = state.peers.values().filter(|peer| peer.address.is_some());
+        let outbound = state.peers.values().filter(|peer| !peer.is_inbound());
         let connected = outbound.filter(|peer| peer.handle.is_some()).count();
         let is_dry = connected < ENOUGH_PEERS.min(shared.options.outbound)
             && state.book.ready_count(unix_time()) == 0;

@@ -58,7 +58,8 @@ fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
             // it: better they come again.
             Ok(_) if shared.lock().served.is_none() => {}
             Ok(stream) => {
-                let id = shared.lock().new_inbound(INBOUND_MAX);
+                let now = shared.now();
+                let id = shared.lock().new_inbound(INBOUND_MAX, now);
                 if let Some(id) = id {
                     spawn(shared, id, Origin::Accepted(stream));
                 }

@@ -1,22 +1,24 @@
 //! What the network knows, under one lock.
 
+use super::by_hash::{Fences, Wishes};
+use super::liveness::Liveness;
 use super::mailbox::{Mailbox, Mailboxes};
 use super::peer::Outgoing;
+use super::presence::Verdict;
 use super::raw_headers::RawHeaders;
-use super::status::{NetworkStatus, PeerStatus};
 use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
 use crate::addresses::{AddressBook, NodeAddress, Reach};
 use crate::download::{self, Download, Limit, Received};
 use crate::headers::{self, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
-use crate::transport::{BlockBytes, Closer, PeerError, PeerInfo, Transport};
+use crate::transport::{BlockBytes, Closer, Fault, PeerError, PeerInfo};
 use apus_chain::{
     BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, HeaderStatus, Height, HeightRange,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 /// Peers that were found, and whose headers are good enough to begin with: the most-work chain of
@@ -26,6 +28,9 @@ const ENOUGH_PEERS: usize = 4;
 /// So long others are waited for who may have more headers, in milliseconds.
 const ATTEMPTS_MS: u64 = 8_000;
 
+/// Peers that are gone and still remembered.
+const LOST_MAX: usize = 64;
+
 /// A connected peer, as other threads see it.
 pub(super) struct Handle {
     pub(super) outgoing: SyncSender<Outgoing>,
@@ -33,6 +38,8 @@ pub(super) struct Handle {
     pub(super) received: Arc<AtomicU64>,
     /// What was received when the last whole message had come.
     pub(super) at_message: Arc<AtomicU64>,
+    /// Requests of its that are being answered.
+    pub(super) pending: Arc<AtomicUsize>,
     pub(super) info: PeerInfo,
 }
 
@@ -42,9 +49,12 @@ pub(super) struct Peer {
     pub(super) address: Option<NodeAddress>,
     /// There once the handshake is done.
     pub(super) handle: Option<Handle>,
-    /// Why we hung up, if we did.
-    why: Option<String>,
-    pub(super) pinged_at: u64,
+    /// Why we hung up, if we did, and what that says about it.
+    why: Option<(String, Verdict)>,
+    pub(super) liveness: Liveness,
+    pub(super) fences: Fences,
+    /// When it last asked for blocks; before that, when it came.
+    pub(super) asked_at: u64,
 }
 
 pub(super) struct State {
@@ -53,6 +63,7 @@ pub(super) struct State {
     pub(super) book: AddressBook,
     pub(super) peers: HashMap<PeerId, Peer>,
     next_peer: u32,
+    pings: u64,
     /// The chain whose blocks are asked for.
     pub(super) chain: Option<Arc<HeaderChain>>,
     /// The chain that others are told of: one whose blocks are here.
@@ -61,8 +72,8 @@ pub(super) struct State {
     pub(super) first_attempts: Option<Vec<PeerId>>,
     /// With so many one need not wait for more.
     enough_peers: usize,
-    mailboxes: Mailboxes,
-    by_hash: HashMap<BlockHash, Arc<Mailbox>>,
+    pub(super) mailboxes: Mailboxes,
+    pub(super) wishes: Wishes,
     raw: RawHeaders,
     /// Headers that were not handed out yet.
     new: Vec<[u8; HEADER_SIZE]>,
@@ -77,12 +88,28 @@ pub(super) struct State {
     /// Why the last peer that went did.
     pub(super) last_lost: Option<String>,
     pub(super) failure: Option<NetworkError>,
-    ended: bool,
+    /// Whether the user named the peers to connect to.
+    keeps_named: bool,
+    /// The peers that were lost last, while blocks of theirs may await judgement.
+    lost: VecDeque<(PeerId, NodeAddress)>,
+    /// Those of the user's that misbehaved, until they are dialled again.
+    pub(super) misbehaved: HashSet<PeerId>,
+    pub(super) ended: bool,
 }
 
 impl Peer {
     fn is_connected(&self) -> bool {
         self.handle.is_some()
+    }
+
+    /// Whether it connected to us.
+    pub(super) fn is_inbound(&self) -> bool {
+        self.address.is_none()
+    }
+
+    /// Whether we hung up on it.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.why.is_some()
     }
 }
 
@@ -108,18 +135,22 @@ impl State {
             book,
             peers: HashMap::new(),
             next_peer: 0,
+            pings: 0,
             chain: None,
             served: None,
             first_attempts: None,
             enough_peers: if options.connect.is_empty() { ENOUGH_PEERS } else { 1 },
             mailboxes: Mailboxes::default(),
-            by_hash: HashMap::new(),
+            wishes: Wishes::default(),
             stuck_since: None,
             usefulness_at: 0,
             settling: false,
             useful_at: 0,
             last_lost: None,
             failure: None,
+            keeps_named: !options.connect.is_empty(),
+            lost: VecDeque::new(),
+            misbehaved: HashSet::new(),
             ended: false,
         }
     }
@@ -150,18 +181,26 @@ impl State {
         self.raw.get(tree, tree.find(hash)?)
     }
 
+    /// A number that no ping had before.
+    pub(super) fn next_nonce(&mut self) -> u64 {
+        self.pings += 1;
+        self.pings
+    }
+
     /// A place for a peer that we connect to.
     pub(super) fn new_peer(&mut self, address: Option<NodeAddress>, now: u64) -> PeerId {
         let id = PeerId(self.next_peer);
         self.next_peer += 1;
-        self.peers.insert(id, Peer { address, handle: None, why: None, pinged_at: now });
+        let peer = Peer {
+            address,
+            handle: None,
+            why: None,
+            liveness: Liveness::new(now),
+            fences: Fences::default(),
+            asked_at: now,
+        };
+        self.peers.insert(id, peer);
         id
-    }
-
-    /// A place for one that connected to us, if there is one.
-    pub(super) fn new_inbound(&mut self, max: usize) -> Option<PeerId> {
-        let inbound = self.peers.values().filter(|peer| peer.address.is_none()).count();
-        (inbound < max && !self.ended).then(|| self.new_peer(None, 0))
     }
 
     /// The handshake is done.
@@ -183,11 +222,13 @@ impl State {
         let outbound = peer.address.is_some();
         peer.handle = Some(handle);
         self.send(id, Outgoing::Message(Message::SendHeaders));
+        self.ping(id, now);
         if outbound {
             self.send(id, Outgoing::Message(Message::GetAddr));
             self.headers.peer_connected(id, now);
             self.download.peer_added(id, services, now);
             self.note_chain_of(id);
+            self.ask_for_wishes(id);
         }
         self.act(now);
         Ok(())
@@ -204,12 +245,26 @@ impl State {
         self.book.peer_gone(id);
         if let Some(address) = &peer.address {
             let unix = super::unix_time();
-            let why = peer.why.clone().unwrap_or_else(|| reason.to_string());
+            let (why, verdict) = match &peer.why {
+                Some((why, verdict)) => (why.clone(), *verdict),
+                None if reason.kind() == Fault::Misbehaved => {
+                    (reason.to_string(), Verdict::Misbehaved)
+                }
+                None if peer.handle.is_none() => (reason.to_string(), Verdict::Useless),
+                None => (reason.to_string(), Verdict::Blameless),
+            };
             self.last_lost = Some(format!("{address}: {why}"));
-            match reason.kind() {
-                crate::transport::Fault::Misbehaved => self.book.misbehaved(address, unix),
-                _ if peer.handle.is_none() => self.book.failed(address, unix),
-                _ => self.book.disconnected(address, unix),
+            match verdict {
+                Verdict::Misbehaved => self.book.misbehaved(address, unix),
+                Verdict::Useless => self.book.failed(address, unix),
+                Verdict::Blameless => self.book.disconnected(address, unix),
+            }
+            if verdict == Verdict::Misbehaved && self.keeps_named {
+                self.misbehaved.insert(id);
+            }
+            self.lost.push_back((id, address.clone()));
+            if self.lost.len() > LOST_MAX {
+                self.lost.pop_front();
             }
         }
         self.act(now);
@@ -235,6 +290,10 @@ impl State {
     ) -> Result<bool, PeerError> {
         match message {
             Message::Ping(nonce) => self.send(id, Outgoing::Message(Message::Pong(nonce))),
+            Message::Pong(nonce) => {
+                self.pong(id, nonce, now);
+                self.fence_passed(id, nonce, now);
+            }
             Message::Headers(raw) => return self.take_headers(id, raw, now),
             Message::Inv(items) => {
                 // The last one leads to those before it.
@@ -303,6 +362,7 @@ impl State {
         };
         self.download.chain_changed(fork, &|height| chain.hash(height).copied());
         self.chain = Some(chain);
+        self.renew_wishes();
         let ids: Vec<PeerId> = self.peers.keys().copied().collect();
         ids.into_iter().for_each(|id| self.note_chain_of(id));
         self.act(now);
@@ -341,47 +401,31 @@ impl State {
         for hash in self.mailboxes.remove(range) {
             self.download.consumed(&hash);
         }
+        self.renew_wishes();
         self.act(now);
-    }
-
-    /// Asks everybody for a block whose header is known.
-    pub(super) fn want_hash(&mut self, hash: BlockHash, now: u64) -> Option<Arc<Mailbox>> {
-        let tree = self.headers.tree();
-        let HeaderStatus::Connected(header) = tree.status(tree.find(&hash)?) else { return None };
-        self.begin_to_wait(now);
-        let mailbox = Arc::new(Mailbox::default());
-        if self.failure.is_some() || self.ended {
-            mailbox.close();
-        }
-        self.by_hash.insert(hash, Arc::clone(&mailbox));
-        self.download.want_hash(header.height, hash);
-        for id in self.peers.keys() {
-            self.download.peer_has_hash(*id, hash);
-        }
-        self.act(now);
-        Some(mailbox)
-    }
-
-    pub(super) fn unwant_hash(&mut self, hash: &BlockHash) {
-        self.by_hash.remove(hash);
-        self.download.unwant_hash(hash);
     }
 
     pub(super) fn block(&mut self, id: PeerId, hash: BlockHash, raw: BlockBytes, now: u64) {
         match self.download.block(id, &hash, raw.len() as u64, now) {
             // Whether it was useful is known when it is judged.
-            Received::Wanted(height) => {
-                if let Some(mailbox) = self.by_hash.get(&hash) {
-                    self.useful_at = now;
-                    mailbox.put(height, hash, raw);
-                    self.download.consumed(&hash);
-                } else if let Some(mailbox) = self.mailboxes.of(height) {
-                    mailbox.put(height, hash, raw);
-                } else {
-                    self.download.consumed(&hash);
-                }
-            }
+            Received::Wanted(height) => self.hand_out(height, hash, raw),
             Received::Duplicate(_) | Received::NoRoom(_) | Received::Unrequested => {}
+        }
+    }
+
+    /// Hands a block to who asked for it by its hash, to who asked for its height, or to both.
+    fn hand_out(&mut self, height: Height, hash: BlockHash, raw: BlockBytes) {
+        let of_chain = self.mailboxes.of(height).filter(|_| self.download.is_on_chain(&hash));
+        let of_chain = of_chain.map(|mailbox| &**mailbox);
+        match (self.wishes.mailbox(&hash, of_chain.is_some()), of_chain) {
+            (Some(wish), Some(of_chain)) => {
+                wish.put(height, hash, raw.clone());
+                of_chain.put(height, hash, raw);
+            }
+            (Some(mailbox), None) | (None, Some(mailbox)) => mailbox.put(height, hash, raw),
+            (None, None) => {
+                self.download.consumed(&hash);
+            }
         }
     }
 
@@ -392,8 +436,18 @@ impl State {
         self.act(now);
     }
 
+    /// A block was given back by one who did not look at it.
+    pub(super) fn returned(&mut self, hash: &BlockHash, now: u64) {
+        self.download.consumed(hash);
+        self.act(now);
+    }
+
+    /// A block was damaged. Its sender may be gone already.
     pub(super) fn damaged(&mut self, hash: &BlockHash, now: u64) {
-        self.download.damaged(hash);
+        let sender = self.download.damaged(hash);
+        if let Some((_, address)) = self.lost.iter().find(|(id, _)| Some(*id) == sender) {
+            self.book.misbehaved(address, super::unix_time());
+        }
         self.act(now);
     }
 
@@ -404,7 +458,9 @@ impl State {
                 headers::Action::GetHeaders { peer, locator, stop } => {
                     self.send(peer, Outgoing::Message(Message::GetHeaders { locator, stop }));
                 }
-                headers::Action::Disconnect { peer, why } => self.hang_up(peer, &why.to_string()),
+                headers::Action::Disconnect { peer, why } => {
+                    self.hang_up(peer, &why.to_string(), why.into());
+                }
             }
         }
         for action in self.download.tick(now) {
@@ -412,27 +468,32 @@ impl State {
                 download::Action::Request { peer, blocks } => {
                     let items = blocks.iter().map(|(_, hash)| Inventory::witness_block(*hash));
                     self.send(peer, Outgoing::Message(Message::GetData(items.collect())));
+                    self.fence(peer, &blocks);
                 }
-                download::Action::Disconnect { peer, why } => self.hang_up(peer, &why.to_string()),
+                download::Action::Disconnect { peer, why } => {
+                    self.hang_up(peer, &why.to_string(), why.into());
+                }
             }
         }
     }
 
     /// Ends a connection; the peer's thread will tell that it is gone.
-    fn hang_up(&mut self, id: PeerId, why: &str) {
+    pub(super) fn hang_up(&mut self, id: PeerId, why: &str, verdict: Verdict) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         if let Some(handle) = &peer.handle {
-            peer.why = Some(why.to_owned());
+            // The first reason is the one.
+            peer.why.get_or_insert_with(|| (why.to_owned(), verdict));
             handle.closer.close();
         }
     }
 
-    /// Whether blocks are wanted, and nobody is there who could be asked for one.
+    /// Whether blocks of the chain are wanted, and nobody is there who could be asked for one. That
+    /// nobody has a block beside the chain says nothing about anybody.
     pub(super) fn is_stuck(&self, now: u64) -> bool {
-        let wanted = !self.mailboxes.is_empty() || !self.by_hash.is_empty();
-        wanted && {
+        !self.mailboxes.is_empty() && {
             let status = self.download.status(now);
-            status.limited_by == Limit::Peers && status.in_flight == 0
+            let unavailable = status.unavailable > self.wishes.len();
+            unavailable && status.limited_by == Limit::Peers && status.in_flight == 0
         }
     }
 
@@ -440,7 +501,7 @@ impl State {
     pub(super) fn part_with_all(&mut self, why: &str) {
         let outbound = self.peers.iter().filter(|(_, peer)| peer.address.is_some());
         let outbound: Vec<PeerId> = outbound.map(|(&id, _)| id).collect();
-        outbound.into_iter().for_each(|id| self.hang_up(id, why));
+        outbound.into_iter().for_each(|id| self.hang_up(id, why, Verdict::Blameless));
     }
 
     /// Nothing will come any more.
@@ -461,12 +522,12 @@ impl State {
 
     fn close_mailboxes(&self) {
         self.mailboxes.close_all();
-        self.by_hash.values().for_each(|mailbox| mailbox.close());
+        self.wishes.close_all();
     }
 
     /// Whether somebody waits for something.
     pub(super) fn is_awaited(&self) -> bool {
-        !self.mailboxes.is_empty() || !self.by_hash.is_empty() || self.settling
+        !self.mailboxes.is_empty() || !self.wishes.is_empty() || self.settling
     }
 
     /// Somebody begins to wait: patience begins anew.
@@ -474,40 +535,6 @@ impl State {
         if !self.is_awaited() {
             self.useful_at = now;
             self.failure = None;
-        }
-    }
-
-    /// The height that peers say they are at.
-    fn claimed(&self) -> Height {
-        let handles = self.peers.values().filter_map(|peer| peer.handle.as_ref());
-        let heights = handles.map(|handle| handle.info.version.start_height);
-        heights.filter_map(|height| Height::try_from(height).ok()).max().unwrap_or(0)
-    }
-
-    pub(super) fn status(&self, now: u64) -> NetworkStatus {
-        let status = self.download.status(now);
-        let peers = self.peers.iter().filter_map(|(&id, peer)| {
-            let handle = peer.handle.as_ref()?;
-            let of = status.peers.iter().find(|status| status.peer == id);
-            Some(PeerStatus {
-                id,
-                address: handle.info.address.to_string(),
-                user_agent: handle.info.version.user_agent.clone(),
-                encrypted: handle.info.transport == Transport::V2,
-                inbound: peer.address.is_none(),
-                rate: of.map_or(0, |of| of.rate),
-                bytes: of.map_or(0, |of| of.bytes),
-                in_flight: of.map_or(0, |of| of.in_flight),
-                stalled: of.is_some_and(|of| of.stalled),
-            })
-        });
-        NetworkStatus {
-            peers: peers.collect(),
-            headers: self.best().0,
-            headers_claimed: self.claimed(),
-            rate: status.rate,
-            bytes: status.totals.bytes,
-            limited_by: (!self.mailboxes.is_empty()).then_some(status.limited_by),
         }
     }
 }

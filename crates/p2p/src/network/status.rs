@@ -1,7 +1,10 @@
 //! What people want to know of a network.
 
+use super::state::State;
 use crate::PeerId;
 use crate::download::Limit;
+use crate::transport::Transport;
+use apus_chain::Height;
 
 /// A peer, for people.
 #[derive(Debug, Clone)]
@@ -41,4 +44,40 @@ pub struct NetworkStatus {
     pub bytes: u64,
     /// What holds the download up; none where nothing is asked for.
     pub limited_by: Option<Limit>,
+}
+
+impl State {
+    /// The height that peers say they are at.
+    fn claimed(&self) -> Height {
+        let handles = self.peers.values().filter_map(|peer| peer.handle.as_ref());
+        let heights = handles.map(|handle| handle.info.version.start_height);
+        heights.filter_map(|height| Height::try_from(height).ok()).max().unwrap_or(0)
+    }
+
+    pub(super) fn status(&self, now: u64) -> NetworkStatus {
+        let status = self.download.status(now);
+        let peers = self.peers.iter().filter_map(|(&id, peer)| {
+            let handle = peer.handle.as_ref()?;
+            let of = status.peers.iter().find(|status| status.peer == id);
+            Some(PeerStatus {
+                id,
+                address: handle.info.address.to_string(),
+                user_agent: handle.info.version.user_agent.clone(),
+                encrypted: handle.info.transport == Transport::V2,
+                inbound: peer.address.is_none(),
+                rate: of.map_or(0, |of| of.rate),
+                bytes: of.map_or(0, |of| of.bytes),
+                in_flight: of.map_or(0, |of| of.in_flight),
+                stalled: of.is_some_and(|of| of.stalled),
+            })
+        });
+        NetworkStatus {
+            peers: peers.collect(),
+            headers: self.best().0,
+            headers_claimed: self.claimed(),
+            rate: status.rate,
+            bytes: status.totals.bytes,
+            limited_by: (!self.mailboxes.is_empty()).then_some(status.limited_by),
+        }
+    }
 }

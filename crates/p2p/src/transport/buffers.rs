@@ -64,6 +64,12 @@ impl BlockBytes {
     }
 }
 
+impl Clone for BlockBytes {
+    fn clone(&self) -> Self {
+        Self::new(self.bytes.clone(), &self.home)
+    }
+}
+
 impl Deref for BlockBytes {
     type Target = [u8];
 

@@ -136,12 +136,17 @@ impl ChainSource for PeersChain<'_> {
         {
             return Ok(true);
         }
+        let Some(mut wanted) = self.peers.network.want_block(*hash) else { return Ok(false) };
         let deadline = Instant::now() + STALE_PATIENCE;
         while Instant::now() < deadline {
-            if let Some(raw) = self.peers.network.block_by_hash(*hash, LOOK)
-                && take(&raw)
-            {
-                return Ok(true);
+            match wanted.next(LOOK) {
+                Next::Block(_, raw) if take(&raw) => {
+                    wanted.accepted();
+                    return Ok(true);
+                }
+                Next::Block(..) => wanted.damaged(),
+                Next::Failed(error) => return Err(error.into()),
+                Next::Done | Next::Nothing => {}
             }
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(SourceError::Interrupted);

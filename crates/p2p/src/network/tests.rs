@@ -1,0 +1,307 @@
+//! Networks with peers on real sockets that behave as told.
+
+use super::*;
+use apus_testkit::chain::ChainBuilder;
+use apus_testkit::peer::{Behaviour, FakePeer};
+use bitcoin::Block;
+use bitcoin::consensus::serialize;
+use bitcoin::hashes::Hash;
+
+/// What is waited for comes much sooner, but on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn chain(blocks: usize) -> Vec<Block> {
+    let mut builder = ChainBuilder::new(3);
+    builder.empty_blocks(blocks);
+    builder.blocks()
+}
+
+fn options(peers: &[&FakePeer]) -> NetworkOptions {
+    NetworkOptions {
+        params: Params::of(apus_chain::Network::Regtest).clone(),
+        connect: peers.iter().map(|peer| NodeAddress::from(peer.address())).collect(),
+        addresses: Vec::new(),
+        proxy: None,
+        listen: None,
+        outbound: 0,
+        transport: TransportChoice::V1,
+        user_agent: "/apus-test:1/".to_owned(),
+        bytes_max: 1 << 20,
+        patience: PATIENCE,
+        headers: Vec::new(),
+        blocks: None,
+    }
+}
+
+/// A network that knows all headers of its peers, so many of them connected.
+fn settled(peers: &[&FakePeer]) -> Network {
+    let network = Network::start(options(peers)).unwrap();
+    until("headers", || network.has_headers().unwrap());
+    until("all peers", || network.status().peers.len() == peers.len());
+    network
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn hash_of(block: &Block) -> BlockHash {
+    BlockHash(block.block_hash().to_byte_array())
+}
+
+fn asked(peer: &FakePeer) -> u64 {
+    peer.seen.asked.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_wish_asks_each_peer_once_until_one_has_the_block() {
+    let chain = chain(20);
+    let without = [Behaviour::NotFound, Behaviour::SilentAfter(0), Behaviour::NotFound]
+        .map(|behaviour| FakePeer::start(&chain, &[behaviour]));
+    let network = settled(&without.iter().collect::<Vec<_>>());
+    let mut wanted = network.want_block(hash_of(&chain[7])).unwrap();
+    until("all to be asked", || without.iter().all(|peer| asked(peer) > 0));
+    until("all to answer", || network.status().peers.iter().all(|peer| peer.in_flight == 0));
+    for _ in 0..20 {
+        assert!(matches!(wanted.next(Duration::from_millis(100)), Next::Nothing));
+    }
+    let status = network.status();
+    assert!(!status.peers.iter().any(|peer| peer.stalled), "{status:?}");
+    assert_eq!(status.peers.len(), 3, "nobody is parted with for it");
+    assert!(without.iter().all(|peer| asked(peer) == 1));
+    drop(wanted);
+    assert!(network.shared.lock().wishes.is_empty());
+    assert!(network.want_block(BlockHash([7; 32])).is_none(), "a header that nobody knows");
+}
+
+#[test]
+fn a_wish_stands_until_a_copy_is_good() {
+    let chain = chain(20);
+    let bad = FakePeer::start(&chain, &[Behaviour::MutatedTransactions]);
+    let network = settled(&[&bad]);
+    let mut wanted = network.want_block(hash_of(&chain[20])).unwrap();
+    let mut copies = 0;
+    until("copies", || match wanted.next(Duration::from_millis(100)) {
+        Next::Block(20, raw) => {
+            assert_ne!(*raw, serialize(&chain[20])[..]);
+            wanted.damaged();
+            copies += 1;
+            copies == 3
+        }
+        _ => false,
+    });
+    // The peer is parted with each time, and asked again when it is back.
+    assert!(bad.seen.connections.load(Ordering::Relaxed) >= 3);
+    drop(wanted);
+
+    let good = FakePeer::start(&chain, &[Behaviour::Honest]);
+    let network = settled(&[&good]);
+    let mut first = network.want_block(hash_of(&chain[5])).unwrap();
+    let mut second = network.want_block(hash_of(&chain[5])).unwrap();
+    let come = |wanted: &mut WantBlock<'_>| {
+        until("the block", || match wanted.next(Duration::from_millis(100)) {
+            Next::Block(5, raw) => *raw == serialize(&chain[5])[..],
+            _ => false,
+        });
+        wanted.accepted();
+        assert!(matches!(wanted.next(PATIENCE), Next::Done));
+    };
+    come(&mut first);
+    drop(first);
+    come(&mut second);
+    drop(second);
+    assert_eq!(asked(&good), 2);
+}
+
+#[test]
+fn a_block_that_is_wanted_by_height_too_comes_to_both() {
+    let chain = chain(20);
+    let good = FakePeer::start(&chain, &[Behaviour::Honest]);
+    let network = settled(&[&good]);
+    network.set_chain(Arc::new(network.best_chain()));
+    let mut wish = network.want_block(hash_of(&chain[9])).unwrap();
+    let mut range = network.want(HeightRange::new(8, 11));
+    let (mut heights, mut wished) = (Vec::new(), 0);
+    until("both", || {
+        match range.next(Duration::from_millis(100)) {
+            Next::Block(height, raw) => {
+                assert_eq!(*raw, serialize(&chain[height as usize])[..]);
+                heights.push(height);
+                range.accepted();
+            }
+            Next::Done if wished > 0 => return true,
+            _ => {}
+        }
+        if let Next::Block(height, _) = wish.next(Duration::ZERO) {
+            assert_eq!(height, 9);
+            wish.accepted();
+            wished += 1;
+        }
+        false
+    });
+    assert_eq!(wished, 1);
+    heights.sort_unstable();
+    assert_eq!(heights, [8, 9, 10]);
+    drop((wish, range));
+    assert_eq!(network.shared.lock().download.status(0).unconsumed, 0);
+}
+
+/// As one that finds its peers by itself.
+fn with_book(peers: &[&FakePeer]) -> NetworkOptions {
+    let time = unix_time();
+    let line = |peer: &&FakePeer| format!("127.0.0.1 {} 9 {time} 0 0\n", peer.address().port());
+    let lines: String = peers.iter().map(line).collect();
+    let addresses = format!("apus-addresses 1 regtest\n{lines}").into_bytes();
+    NetworkOptions { connect: Vec::new(), addresses, outbound: peers.len(), ..options(&[]) }
+}
+
+#[test]
+fn who_sent_a_damaged_block_is_left_alone_for_a_day() {
+    let chain = chain(20);
+    let bad = FakePeer::start(&chain, &[Behaviour::MutatedTransactions]);
+    let network = Network::start(with_book(&[&bad])).unwrap();
+    until("headers", || network.has_headers().unwrap());
+    network.set_chain(Arc::new(network.best_chain()));
+    let mut range = network.want(HeightRange::new(1, 5));
+    until("a block", || match range.next(Duration::from_millis(100)) {
+        Next::Block(..) => {
+            range.damaged();
+            true
+        }
+        _ => false,
+    });
+    until("the end", || network.status().peers.is_empty());
+    let ready = |after: i64| network.shared.lock().book.ready_count(unix_time() + after);
+    until("the book to know", || ready(25 * 60 * 60) == 1);
+    assert_eq!(ready(12 * 60 * 60), 0);
+    assert_eq!(bad.seen.connections.load(Ordering::Relaxed), 1);
+}
+
+/// One that hangs up before the block is looked at has sent it all the same.
+#[test]
+fn who_is_gone_is_blamed_too() {
+    let chain = chain(20);
+    let bad = FakePeer::start(&chain, &[Behaviour::MutatedTransactions]);
+    let network = Network::start(with_book(&[&bad])).unwrap();
+    until("headers", || network.has_headers().unwrap());
+    network.set_chain(Arc::new(network.best_chain()));
+    let mut range = network.want(HeightRange::new(1, 5));
+    until("a block", || matches!(range.next(Duration::from_millis(100)), Next::Block(..)));
+    drop(bad);
+    until("the end", || network.status().peers.is_empty());
+    let ready = |after: i64| network.shared.lock().book.ready_count(unix_time() + after);
+    assert_eq!(ready(12 * 60 * 60), 1);
+    range.damaged();
+    assert_eq!((ready(12 * 60 * 60), ready(25 * 60 * 60)), (0, 1));
+}
+
+#[test]
+fn a_block_that_nobody_judged_is_neither_good_nor_bad() {
+    let chain = chain(20);
+    let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
+    let network = settled(&[&peer]);
+    network.set_chain(Arc::new(network.best_chain()));
+    let mut range = network.want(HeightRange::new(1, 2));
+    let useful_at = network.shared.lock().useful_at;
+    until("a block", || matches!(range.next(Duration::from_millis(100)), Next::Block(..)));
+    // The clock shows another time.
+    until("time to go by", || network.shared.now() > useful_at);
+    drop(range);
+    let state = network.shared.lock();
+    assert_eq!(state.useful_at, useful_at);
+    assert_eq!((state.download.status(0).unconsumed, state.download.status(0).awaited), (0, 0));
+    assert_eq!(peer.seen.connections.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn who_does_not_answer_a_ping_makes_room() {
+    let chain = chain(20);
+    for (behaviour, stays) in [(Behaviour::NoPong, false), (Behaviour::Honest, true)] {
+        let peer = FakePeer::start(&chain, &[behaviour]);
+        let network = settled(&[&peer]);
+        let round_trip = || network.shared.lock().download.status(0).peers[0].round_trip_ms;
+        if stays {
+            until("a pong", || round_trip() != 200);
+        }
+        // As if so much time had gone by; what is still to come was said before that.
+        let now = network.shared.now();
+        for later in [61_000, 122_000, 183_000] {
+            network.shared.lock().look_after_peers(now + later);
+            if stays {
+                let awaits = || network.shared.lock().peers.values().any(|p| p.liveness.awaits());
+                until("the pong", || !awaits());
+            }
+        }
+        let is_leaving = || network.shared.lock().peers.values().any(|peer| peer.is_leaving());
+        let parted = || is_leaving() || peer.seen.connections.load(Ordering::Relaxed) > 1;
+        if stays {
+            assert!(!parted());
+        } else {
+            until("the end", parted);
+        }
+    }
+}
+
+#[test]
+fn whoever_asks_for_nothing_makes_room_for_others() {
+    use crate::transport::{Dial, connect};
+    let dial = |nonce| Dial {
+        transport: TransportChoice::V1,
+        ..Dial::new(apus_chain::Network::Regtest, nonce)
+    };
+    let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let network = Network::start(NetworkOptions { listen, ..options(&[]) }).unwrap();
+    let address = NodeAddress::from(network.listening().unwrap());
+    assert!(connect(&address, &dial(9)).is_err(), "there is nothing to be had yet");
+    network.serve(Arc::new(network.best_chain()));
+    let _connections = [1, 2, 3].map(|nonce| connect(&address, &dial(nonce)).unwrap());
+    until("three", || network.status().peers.len() == 3);
+    let mut state = network.shared.lock();
+    let (now, mut ids) = (network.shared.now(), state.peers.keys().copied().collect::<Vec<_>>());
+    ids.sort_unstable();
+    assert_eq!(state.new_inbound(3, now + 1_000), None, "all came just now");
+    let later = now + 70_000;
+    state.was_asked(ids[0], later - 30_000);
+    state.was_asked(ids[1], later - 65_000);
+    assert!(state.new_inbound(3, later).is_some());
+    let leaving =
+        |state: &State| ids.iter().map(|id| state.peers[id].is_leaving()).collect::<Vec<_>>();
+    assert_eq!(leaving(&state), [false, false, true]);
+    assert!(state.new_inbound(3, later).is_some());
+    assert_eq!(leaving(&state), [false, true, true]);
+    assert_eq!(state.new_inbound(3, later), None, "one asked for blocks, two are new");
+}
+
+#[test]
+fn where_no_address_is_known_the_error_says_what_to_do() {
+    let patience = Duration::from_secs(1);
+    let network = Network::start(NetworkOptions { patience, ..with_book(&[]) }).unwrap();
+    let mut error = None;
+    until("the error", || {
+        error = network.has_headers().err();
+        error.is_some()
+    });
+    let error = error.unwrap();
+    assert!(matches!(error, NetworkError::NoAddresses { seconds: 1, .. }), "{error}");
+    assert!(error.to_string().contains("--connect"), "{error}");
+    assert!(error.to_string().contains("the DNS seeds of regtest"), "{error}");
+}
+
+#[test]
+fn addresses_are_for_the_next_run() {
+    let chain = chain(20);
+    let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
+    let network = Network::start(with_book(&[&peer])).unwrap();
+    until("the peer", || network.status().peers.len() == 1);
+    let text = String::from_utf8(network.addresses().unwrap()).unwrap();
+    let (_, line) = text.trim_end().split_once('\n').unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!(words[..3], ["127.0.0.1", &peer.address().port().to_string(), "9"]);
+    assert_ne!(words[4], "0", "it answered: {text}");
+    assert_eq!(words[5], "0");
+    assert!(settled(&[&peer]).addresses().is_none(), "the user's are the user's");
+}
