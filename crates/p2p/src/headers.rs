@@ -277,6 +277,11 @@ impl HeaderSync {
         self.peers.get(&peer).map(|peer| peer.best)
     }
 
+    /// Whether a peer has told all headers that it had, since it connected or was to be asked again.
+    pub fn has_told_all(&self, peer: PeerId) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| peer.caught_up)
+    }
+
     /// Height up to which a peer is known to have the blocks of [`best_chain`](Self::best_chain).
     pub fn peer_height(&self, peer: PeerId) -> Option<Height> {
         Some(self.best.fork_height(&self.tree, self.peer_best(peer)?))

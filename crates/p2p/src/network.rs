@@ -8,6 +8,7 @@
 //! Nothing here is durable: what is worth keeping (headers, addresses) is handed out.
 
 mod by_hash;
+mod choice;
 mod driver;
 mod liveness;
 mod mailbox;
@@ -22,6 +23,7 @@ mod status;
 
 pub use crate::transport::BlockBytes;
 pub use by_hash::WantBlock;
+pub use choice::BestHeader;
 pub use serve::BlockProvider;
 pub use status::{NetworkStatus, PeerStatus};
 
@@ -370,11 +372,12 @@ impl Want<'_> {
         self.shared.lock().accepted(&hash, now);
     }
 
-    /// The copy of the block that was given last is damaged: another one is wanted.
-    pub fn damaged(&mut self) {
-        let Some(hash) = self.given.take() else { return };
+    /// The copy of the block that was given last is damaged: another one is wanted. The address of
+    /// the peer that sent it, if it is still there.
+    pub fn damaged(&mut self) -> Option<String> {
+        let hash = self.given.take()?;
         let now = self.shared.now();
-        self.shared.lock().damaged(&hash, now);
+        self.shared.lock().damaged(&hash, now)
     }
 }
 

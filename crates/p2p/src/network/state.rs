@@ -442,13 +442,20 @@ impl State {
         self.act(now);
     }
 
-    /// A block was damaged. Its sender may be gone already.
-    pub(super) fn damaged(&mut self, hash: &BlockHash, now: u64) {
-        let sender = self.download.damaged(hash);
-        if let Some((_, address)) = self.lost.iter().find(|(id, _)| Some(*id) == sender) {
-            self.book.misbehaved(address, super::unix_time());
-        }
+    /// A copy was damaged. Where it came from; its sender may be gone already.
+    pub(super) fn damaged(&mut self, hash: &BlockHash, now: u64) -> Option<String> {
+        let sender = self.download.damaged(hash)?;
+        let there = self.peers.get(&sender).and_then(|peer| peer.handle.as_ref());
+        let address = match there {
+            Some(handle) => Some(handle.info.address.to_string()),
+            None => {
+                let gone = self.lost.iter().find(|(id, _)| *id == sender);
+                gone.inspect(|(_, address)| self.book.misbehaved(address, super::unix_time()))
+                    .map(|(_, address)| address.to_string())
+            }
+        };
         self.act(now);
+        address
     }
 
     /// Does what headers and download want done.

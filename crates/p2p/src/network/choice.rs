@@ -1,0 +1,83 @@
+//! Which chain to go for where the one with the most work will not do.
+//!
+//! Headers alone say nothing about blocks: whoever has the work can announce some whose blocks are
+//! invalid, or that he gives to nobody. Who finds that out names the blocks, and is told of the best
+//! chain without them. Nothing is remembered here.
+
+use super::state::State;
+use super::{Network, Shared};
+use apus_chain::{
+    BlockHash, ConnectedHeader, HeaderChain, HeaderId, HeaderStatus, HeaderTree, Height,
+};
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// The last header of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BestHeader {
+    /// Its height.
+    pub height: Height,
+    /// Its hash.
+    pub hash: BlockHash,
+    /// The work of the chain up to and including it.
+    pub chain_work: u128,
+}
+
+impl Network {
+    /// The end of the most-work chain that holds none of the blocks of `without`. Where the one with
+    /// the most work of all headers holds one, it is a chain that some connected peer has told to be
+    /// its own, up to its end; none where nobody has.
+    pub fn best_without(&self, without: &[BlockHash]) -> Option<BestHeader> {
+        let state = self.shared.lock();
+        let id = state.best_without(without)?;
+        let tree = state.headers.tree();
+        let ConnectedHeader { height, chain_work, .. } = header(tree, id)?;
+        Some(BestHeader { height, hash: *tree.hash(id), chain_work })
+    }
+
+    /// The chain that ends in a header; none where that is not known.
+    pub fn chain_to(&self, hash: &BlockHash) -> Option<HeaderChain> {
+        let state = self.shared.lock();
+        let tree = state.headers.tree();
+        HeaderChain::up_to(tree, tree.find(hash)?)
+    }
+
+    /// How long somebody has been waiting since anything useful came. Of no meaning while nobody
+    /// waits.
+    pub fn quiet_for(&self) -> Duration {
+        let shared: &Shared = &self.shared;
+        let state = shared.lock();
+        Duration::from_millis(shared.now().saturating_sub(state.useful_at))
+    }
+}
+
+fn header(tree: &HeaderTree, id: HeaderId) -> Option<ConnectedHeader> {
+    match tree.status(id) {
+        HeaderStatus::Connected(header) => Some(header),
+        HeaderStatus::Orphan | HeaderStatus::Rejected => None,
+    }
+}
+
+impl State {
+    fn best_without(&self, without: &[BlockHash]) -> Option<HeaderId> {
+        let tree = self.headers.tree();
+        let height = |id: HeaderId| header(tree, id).map_or(0, |header| header.height);
+        let unwanted: HashSet<HeaderId> =
+            without.iter().filter_map(|hash| tree.find(hash)).collect();
+        let lowest = unwanted.iter().map(|id| height(*id)).min().unwrap_or(Height::MAX);
+        let will_do = |id: &HeaderId| {
+            let mut above = tree.lineage_of(*id).take_while(|id| height(*id) >= lowest);
+            !above.any(|id| unwanted.contains(&id))
+        };
+        if will_do(&self.headers.best()) {
+            return Some(self.headers.best());
+        }
+        let told = self.peers.keys().filter(|id| self.headers.has_told_all(**id));
+        let theirs = told.filter_map(|id| self.headers.peer_best(*id)).filter(will_do);
+        // Of equal ones the one that came first, as in the tree.
+        theirs.max_by_key(|id| {
+            let work = header(tree, *id).map_or(0, |header| header.chain_work);
+            (work, std::cmp::Reverse(*id))
+        })
+    }
+}
