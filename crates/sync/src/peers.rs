@@ -5,6 +5,8 @@
 //! order they come.
 
 mod chain;
+mod choice;
+mod damaged;
 mod found;
 mod kept;
 mod recent;
@@ -22,10 +24,12 @@ use crate::run::stop_if_interrupted;
 use apus_chain::{BlockHash, HeaderChain, Params};
 use apus_engine::storage::Storage;
 use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
+use choice::Choice;
+use damaged::DamagedCopies;
 use kept::Keeping;
 use recent::RecentBlocks;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use apus_p2p::network;
@@ -49,6 +53,8 @@ pub struct Peers<'a> {
     workdir: &'a dyn Storage,
     recent: Arc<RecentBlocks>,
     kept: Option<Arc<Keeping>>,
+    choice: Mutex<Choice>,
+    damaged: DamagedCopies,
     /// Number of the next file of headers.
     next_file: AtomicU32,
     /// Headers that are not durable yet.
@@ -93,6 +99,8 @@ impl<'a> Peers<'a> {
             workdir,
             recent,
             kept,
+            choice: Mutex::default(),
+            damaged: DamagedCopies::default(),
             next_file: AtomicU32::new(stored.next_file),
             unsaved: Mutex::default(),
             addresses_at: Mutex::default(),
@@ -102,6 +110,10 @@ impl<'a> Peers<'a> {
     /// Who is there and how fast.
     pub fn status(&self) -> NetworkStatus {
         self.network.status()
+    }
+
+    fn choice(&self) -> MutexGuard<'_, Choice> {
+        self.choice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the peers have told all headers they have.
@@ -126,21 +138,21 @@ impl<'a> Peers<'a> {
         }
         self.store_headers(1)?;
         self.store_addresses();
-        self.settled_on(self.network.best_chain(), interrupt)
+        self.settled_on(Arc::new(self.best_chain()), interrupt)
     }
 
     fn settled_on<'p>(
         &'p self,
-        chain: HeaderChain,
+        chain: Arc<HeaderChain>,
         interrupt: &'p AtomicBool,
     ) -> Result<PeersChain<'p>, SyncError> {
-        let chain = Arc::new(chain);
         self.network.set_chain(Arc::clone(&chain));
         PeersChain::new(self, chain, interrupt)
     }
 
     /// All blocks of `chain` were connected: others may have them.
     pub(crate) fn serve(&self, chain: &Arc<HeaderChain>) {
+        self.reached(chain);
         self.network.serve(Arc::clone(chain));
     }
 
@@ -160,14 +172,20 @@ impl<'a> Peers<'a> {
                 refreshed = Instant::now();
                 self.network.refresh();
             }
-            let (_, best) = self.network.best();
-            if best != known && self.network.has_headers_now() {
-                known = best;
+            if let Some(best) = self.best()
+                && best.hash != known
+                && self.network.has_headers_now()
+            {
+                known = best.hash;
                 self.store_headers(1)?;
-                let chain = self.network.best_chain();
-                if chain.chain_work() > than.chain_work() {
-                    return self.settled_on(chain, interrupt).map(Some);
+                if best.chain_work > than.chain_work()
+                    && let Some(chain) = self.network.chain_to(&best.hash)
+                {
+                    return self.settled_on(Arc::new(chain), interrupt).map(Some);
                 }
+            }
+            if follow {
+                self.disputed(than)?;
             }
             // The next interruption is one of what comes after.
             if !follow || interrupt.swap(false, Ordering::Relaxed) {
@@ -184,6 +202,7 @@ impl<'a> Peers<'a> {
         interrupt: &'p AtomicBool,
     ) -> Result<Option<PeersChain<'p>>, SyncError> {
         let deadline = Instant::now() + self.network.patience();
+        self.network.refresh();
         while Instant::now() < deadline {
             stop_if_interrupted(interrupt)?;
             if let Some(chain) = self.better_chain(than, false, interrupt)? {

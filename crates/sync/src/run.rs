@@ -310,6 +310,22 @@ pub(crate) fn better_chain<'a>(
     }
 }
 
+/// A chain to go on with where a block of `than` is invalid or cannot be had, if `error` is about that
+/// and there is one.
+pub(crate) fn other_chain<'a>(
+    request: &'a Request<'_>,
+    than: &HeaderChain,
+    error: &SyncError,
+) -> Result<Option<Arc<dyn ChainSource + 'a>>, SyncError> {
+    match &request.source {
+        Source::Peers(peers) => {
+            let found = peers.other_chain(than, error, request.interrupt)?;
+            Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
+        }
+        Source::Files { .. } => Ok(None),
+    }
+}
+
 /// A chain of more work than one that is too short, where the source may yet learn of one.
 pub(crate) fn longer_chain<'a>(
     request: &'a Request<'_>,

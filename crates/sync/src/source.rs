@@ -92,6 +92,50 @@ pub enum SourceError {
         /// What is wrong with it.
         error: BlockError,
     },
+    /// Every copy of a block that peers sent is damaged.
+    #[error(
+        "block {height} ({hash}): {error} [{}]: {peers} peer{} sent damaged copies of it, and nobody \
+         a sound one: connect to other peers, and start the same run again",
+        .error.reason(), if *.peers == 1 { "" } else { "s" }
+    )]
+    DamagedCopies {
+        /// The block's height.
+        height: Height,
+        /// The block's hash.
+        hash: BlockHash,
+        /// How many peers sent some, by their addresses.
+        peers: usize,
+        /// What is wrong with the last copy.
+        error: BlockError,
+    },
+    /// Nobody gives a block, and there is a chain that does without it.
+    #[error(
+        "no peer gives block {height} ({hash}), and peers have another chain, which does without it: \
+         start the same run again; if it ends here again, give the hints of a block that is on \
+         their chain, or connect to other peers"
+    )]
+    ChainLeft {
+        /// The block's height.
+        height: Height,
+        /// The block's hash.
+        hash: BlockHash,
+    },
+    /// The chain with the most work goes far on from an invalid block.
+    #[error(
+        "block {height} ({hash}) is invalid: {why}, but the chain with the most work goes on from it \
+         up to height {tip}: others take it for valid. If they are right, this program or this \
+         machine is at fault; if not, wait until the chain with the most work is another one"
+    )]
+    Disputed {
+        /// The block's height.
+        height: Height,
+        /// The block's hash.
+        hash: BlockHash,
+        /// The rule that it breaks.
+        why: String,
+        /// Height of the chain's tip.
+        tip: Height,
+    },
     /// A source that gave fewer blocks than it was asked for, and no error.
     #[error(
         "the source of blocks gave not all of heights {} to {}: this is a mistake in the program",
@@ -111,13 +155,17 @@ impl SourceError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Files(error) => files_error_kind(error),
-            Self::Index(_) | Self::Network(_) => ErrorKind::Io,
+            Self::Index(_)
+            | Self::Network(_)
+            | Self::DamagedCopies { .. }
+            | Self::ChainLeft { .. } => ErrorKind::Io,
             Self::Kept(error) => error.kind(),
             Self::NoChain { .. }
             | Self::NoHeaders { .. }
             | Self::NoneConnected { .. }
             | Self::FileMissing { .. }
             | Self::Damaged { .. }
+            | Self::Disputed { .. }
             | Self::Incomplete { .. } => ErrorKind::Invalid,
             Self::Interrupted => ErrorKind::Interrupted,
         }
@@ -166,6 +214,10 @@ pub trait ChainSource: BlockSource {
     fn obfuscation(&self) -> Obfuscation {
         Obfuscation::NONE
     }
+
+    /// Whoever takes its blocks can go on with another chain: where one cannot be had and others do
+    /// without it, its fetchers end with [`SourceError::ChainLeft`], and wait no longer.
+    fn may_be_left(&self) {}
 
     /// All its blocks were connected: others may have them.
     fn reached_tip(&self) {}

@@ -62,6 +62,8 @@ pub enum Behaviour {
     Repeats,
     /// Says that it has none of the blocks.
     NotFound,
+    /// Says that it has none of the blocks from this height on.
+    NotFoundFrom(usize),
     /// A header that has no proof of work.
     InvalidHeader,
     /// Headers that don't follow each other.
@@ -144,6 +146,7 @@ pub struct Seen {
 /// The peer; it goes when it is dropped.
 pub struct FakePeer {
     address: SocketAddr,
+    shared: Arc<Shared>,
     ended: Arc<AtomicBool>,
     /// What was seen.
     pub seen: Arc<Seen>,
@@ -151,9 +154,21 @@ pub struct FakePeer {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    chain: Vec<Block>,
+/// The blocks that a peer has.
+struct Chain {
+    blocks: Vec<Block>,
     by_hash: HashMap<BlockHash, usize>,
+}
+
+impl Chain {
+    fn of(blocks: &[Block]) -> Arc<Self> {
+        let by_hash = blocks.iter().enumerate().map(|(at, block)| (block.block_hash(), at));
+        Arc::new(Self { by_hash: by_hash.collect(), blocks: blocks.to_vec() })
+    }
+}
+
+struct Shared {
+    chain: Mutex<Arc<Chain>>,
     ended: Arc<AtomicBool>,
     seen: Arc<Seen>,
     delay: Duration,
@@ -172,15 +187,14 @@ impl FakePeer {
         let address = listener.local_addr().unwrap();
         let (ended, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Seen::default()));
         let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-        let by_hash = chain.iter().enumerate().map(|(at, block)| (block.block_hash(), at));
         let shared = Arc::new(Shared {
-            by_hash: by_hash.collect(),
-            chain: chain.to_vec(),
+            chain: Mutex::new(Chain::of(chain)),
             ended: Arc::clone(&ended),
             seen: Arc::clone(&seen),
             delay,
         });
         let (behaviours, of_thread) = (behaviours.to_vec(), Arc::clone(&streams));
+        let of_peer = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
                 if shared.ended.load(Ordering::Relaxed) {
@@ -200,7 +214,13 @@ impl FakePeer {
                 });
             }
         });
-        Self { address, ended, seen, streams, thread: Some(thread) }
+        Self { address, shared: of_peer, ended, seen, streams, thread: Some(thread) }
+    }
+
+    /// It has this chain from now on, and no block of the one before that is not in it. Nobody is told
+    /// who does not ask.
+    pub fn set_chain(&self, chain: &[Block]) {
+        *self.shared.chain.lock().unwrap() = Chain::of(chain);
     }
 
     /// Where it listens.
@@ -229,6 +249,12 @@ struct Talk<'a> {
 }
 
 const HEADERS_MAX: usize = 2000;
+
+impl Shared {
+    fn chain(&self) -> Arc<Chain> {
+        Arc::clone(&self.chain.lock().unwrap())
+    }
+}
 
 impl Talk<'_> {
     fn run(&mut self) -> io::Result<()> {
@@ -288,7 +314,7 @@ impl Talk<'_> {
             sender: nowhere,
             nonce: if self.behaviour == Behaviour::OurNonce { theirs.nonce } else { 1 },
             user_agent: "/fake:1/".to_owned(),
-            start_height: self.shared.chain.len() as i32 - 1,
+            start_height: self.shared.chain().blocks.len() as i32 - 1,
             relay: false,
         };
         if self.behaviour == Behaviour::OutOfOrder {
@@ -340,7 +366,7 @@ impl Talk<'_> {
 
     /// Children of the genesis block without end, each with a proof of work.
     fn flood_headers(&mut self) -> io::Result<()> {
-        let mut header = self.shared.chain[0].header;
+        let mut header = self.shared.chain().blocks[0].header;
         header.prev_blockhash = header.block_hash();
         header.version = bitcoin::block::Version::from_consensus(0x2000_0000);
         for number in 0..300_000_u32 {
@@ -355,8 +381,9 @@ impl Talk<'_> {
     }
 
     fn headers(&mut self, wanted: &GetHeadersMessage) -> io::Result<()> {
-        let chain = &self.shared.chain;
-        let known = |hash: &BlockHash| self.shared.by_hash.get(hash).copied();
+        let all = self.shared.chain();
+        let chain = &all.blocks;
+        let known = |hash: &BlockHash| all.by_hash.get(hash).copied();
         let common = wanted.locator_hashes.iter().find_map(known).unwrap_or(0);
         let mut headers: Vec<_> =
             chain[common + 1..].iter().take(HEADERS_MAX).map(|block| block.header).collect();
@@ -384,19 +411,20 @@ impl Talk<'_> {
         self.shared.seen.asked.fetch_add(wanted.len() as u64, Ordering::Relaxed);
         for item in wanted {
             let (Inventory::WitnessBlock(hash) | Inventory::Block(hash)) = item else { continue };
-            let Some(&at) = self.shared.by_hash.get(hash) else {
+            std::thread::sleep(self.shared.delay);
+            let chain = self.shared.chain();
+            let Some(&at) = chain.by_hash.get(hash) else {
                 self.send(NetworkMessage::NotFound(vec![*item]))?;
                 continue;
             };
-            std::thread::sleep(self.shared.delay);
-            self.block(at, item)?;
+            self.block(&chain.blocks, at, item)?;
         }
         Ok(())
     }
 
-    fn block(&mut self, at: usize, item: &Inventory) -> io::Result<()> {
-        let mut block = self.shared.chain[at].clone();
-        let other = (at + 1) % self.shared.chain.len();
+    fn block(&mut self, chain: &[Block], at: usize, item: &Inventory) -> io::Result<()> {
+        let mut block = chain[at].clone();
+        let other = (at + 1) % chain.len();
         match self.behaviour {
             Behaviour::SilentAfterHandshake => return Ok(()),
             Behaviour::SilentAfter(count) if self.blocks >= count => return Ok(()),
@@ -406,8 +434,11 @@ impl Talk<'_> {
             Behaviour::GarbageAfter(count) if self.blocks >= count => {
                 return self.write(&Rng::new(at as u64).bytes(5000));
             }
+            Behaviour::NotFoundFrom(height) if at >= height => {
+                return self.send(NetworkMessage::NotFound(vec![*item]));
+            }
             Behaviour::NotFound => return self.send(NetworkMessage::NotFound(vec![*item])),
-            Behaviour::OtherBlock => block = self.shared.chain[other].clone(),
+            Behaviour::OtherBlock => block = chain[other].clone(),
             Behaviour::MutatedTransactions => {
                 let last = block.txdata[block.txdata.len() - 1].clone();
                 block.txdata.push(last);
@@ -427,7 +458,7 @@ impl Talk<'_> {
                 return self.count_and_write(&bytes);
             }
             Behaviour::Unrequested => {
-                let unasked = self.shared.chain[other].clone();
+                let unasked = chain[other].clone();
                 self.send(NetworkMessage::Block(unasked))?;
             }
             Behaviour::Repeats => {

@@ -20,7 +20,7 @@ use crate::error::{ErrorKind, SyncError};
 use crate::outputs::context;
 use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
-use crate::run::{Outcome, OutputKind, Request, Stop, better_chain};
+use crate::run::{Outcome, OutputKind, Request, Stop, better_chain, other_chain};
 use crate::runs::RunInfo;
 use crate::sink::{SetInfo, SnapshotSink, each_coin, folders};
 use crate::source::ChainSource;
@@ -46,6 +46,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// A flush writes coins that would have been spent in memory, so it waits longer than the segments
 /// of a run in any order: so many checkpoint intervals.
 const INTERVALS_BETWEEN_FLUSHES: u32 = 30;
+
+/// After so many chains that were left without one being connected to its end, the run ends.
+const CHAINS_LEFT_MAX: u32 = 16;
 
 /// Undo data is kept for so many blocks below the end: a week's, and more than any reorganisation
 /// of the main chain took.
@@ -247,15 +250,17 @@ impl<'a> Connecting<'a> {
         Ok(Self { request, dir, checks, end, record, state, flushed_at, keeper })
     }
 
-    /// Connects everything up to the end, and goes on where the source has learnt of more.
+    /// Connects everything up to the end, and goes on where the source has learnt of more, or where
+    /// another chain is to be gone for.
     fn connect_all(&mut self) -> Result<(), SyncError> {
-        let mut reached = false;
+        let (mut reached, mut left) = (false, 0);
         loop {
+            self.dir.may_be_left();
             let connected = self.connect();
             // Also what came before an invalid block or an interruption is worth keeping; the error
             // to tell is the first.
             let kept = self.flush();
-            match connected {
+            let next = match connected {
                 // Who follows the tip ends where he is.
                 Err(error)
                     if error.kind() == ErrorKind::Interrupted && reached && self.is_on_chain() =>
@@ -264,15 +269,37 @@ impl<'a> Connecting<'a> {
                     self.end = self.state.tip().height;
                     return kept;
                 }
-                other => other.and(kept)?,
-            }
-            reached = true;
-            self.dir.reached_tip();
-            match better_chain(self.request, self.dir.chain())? {
+                Err(error) => {
+                    left += 1;
+                    let other = self.leave(error, left)?;
+                    kept?;
+                    Some(other)
+                }
+                Ok(()) => {
+                    kept?;
+                    (reached, left) = (true, 0);
+                    self.dir.reached_tip();
+                    better_chain(self.request, self.dir.chain())?
+                }
+            };
+            match next {
                 Some(dir) => self.go_on(dir)?,
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Another chain, where the one that is gone for fails with `error`. The error, if there is none.
+    fn leave(&self, error: SyncError, left: u32) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
+        if left > CHAINS_LEFT_MAX {
+            return Err(error);
+        }
+        let other = other_chain(self.request, self.dir.chain(), &error)?;
+        let Some(other) = other else { return Err(error) };
+        let (tip, height) = (other.chain().tip_hash(), other.chain().tip_height());
+        let warning = format!("{error}. The run goes on to block {height} ({tip})");
+        self.request.observer.event(Event::Warning(warning));
+        Ok(other)
     }
 
     /// Whether a run that follows the tip may end where it is.
@@ -284,7 +311,16 @@ impl<'a> Connecting<'a> {
     /// Goes on with another chain that has more work.
     fn go_on(&mut self, dir: Arc<dyn ChainSource + 'a>) -> Result<(), SyncError> {
         let (chain, request) = (dir.chain(), self.request);
-        self.end = chain.tip_height();
+        if let Stop::At(stop) = request.stop
+            && stop > chain.tip_height()
+        {
+            let (tip, gap) = (chain.tip_height(), dir.gap().clone());
+            return Err(SyncError::StopAboveTip { stop, tip, gap });
+        }
+        self.end = match request.stop {
+            Stop::At(height) => height,
+            Stop::AtTip | Stop::AtHints => chain.tip_height(),
+        };
         self.checks = ScriptChecks::new(request.params, chain, self.record.identity.assume_valid);
         let first = self.record.identity.from;
         if !self.state.has_scripts() && (first..=self.end).any(|height| self.checks.needed(height))

@@ -1,5 +1,6 @@
 //! [`PeersChain`]: a chain of headers whose blocks come from peers.
 
+use super::choice::Way;
 use super::kept::Keeping;
 use super::{LOOK, Peers, weights};
 use crate::blocksdir::{BlockHead, Gap};
@@ -7,6 +8,7 @@ use crate::error::SyncError;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
 use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
 use apus_p2p::network::{BlockProvider, Next};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +19,13 @@ const FETCHERS_MORE: usize = 14;
 
 /// As long a block beside the chain is asked for.
 const STALE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where nothing useful came for so long, or a quarter of the network's patience if that is less, a
+/// chain with more work is gone for.
+const OVERTAKEN: Duration = Duration::from_secs(20);
+
+/// And after so long, or half of the patience, one that has no more.
+const WITHHELD: Duration = Duration::from_secs(60);
 
 /// Blocks below the tip that somebody may ask for, or that a way back may need (Core `validation.h`,
 /// `MIN_BLOCKS_TO_KEEP`). A copy of each of the others would be work for nothing.
@@ -30,6 +39,8 @@ pub struct PeersChain<'p> {
     interrupt: &'p AtomicBool,
     /// Numbers of transactions by height, as far as blocks were seen; else 0.
     tx_counts: Vec<AtomicU32>,
+    /// Whether one who wants the blocks can go on with another chain.
+    may_be_left: AtomicBool,
 }
 
 impl<'p> PeersChain<'p> {
@@ -43,12 +54,32 @@ impl<'p> PeersChain<'p> {
             return Err(SourceError::NoHeaders { chain }.into());
         }
         let tx_counts = (0..=chain.tip_height()).map(|_| AtomicU32::new(0)).collect();
-        Ok(Self { peers, chain, gap: Gap::default(), interrupt, tx_counts })
+        let may_be_left = AtomicBool::new(false);
+        Ok(Self { peers, chain, gap: Gap::default(), interrupt, tx_counts, may_be_left })
     }
 
     /// Bytes of the chain's headers.
     pub(crate) fn headers_bytes(&self) -> u64 {
         u64::from(self.chain.tip_height()) * HEADER_SIZE as u64
+    }
+
+    /// Why one need not wait any longer for a block of this chain, if there is another chain to go
+    /// for. Where the network has `failed` that is all there is left to do.
+    fn left(&self, height: Height, failed: bool) -> Option<SourceError> {
+        let may_be_left = self.may_be_left.load(Ordering::Relaxed);
+        let (quiet, patience) = (self.peers.network.quiet_for(), self.peers.network.patience());
+        let overtaken = failed || may_be_left && quiet >= OVERTAKEN.min(patience / 4);
+        if !overtaken {
+            return None;
+        }
+        let hash = *self.chain.hash(height)?;
+        let long_enough = match self.peers.way_around(&self.chain, &hash)? {
+            Way::Better(_) => true,
+            Way::Other(_) | Way::Back(_) => {
+                may_be_left && (failed || quiet >= WITHHELD.min(patience / 2))
+            }
+        };
+        long_enough.then_some(SourceError::ChainLeft { height, hash })
     }
 
     /// A block from a peer is good.
@@ -103,6 +134,10 @@ impl ChainSource for PeersChain<'_> {
 
     fn gap(&self) -> &Gap {
         &self.gap
+    }
+
+    fn may_be_left(&self) {
+        self.may_be_left.store(true, Ordering::Relaxed);
     }
 
     fn reached_tip(&self) {
@@ -229,7 +264,8 @@ impl PeersFetcher<'_> {
         want: HeightRange,
         each: &mut dyn FnMut(Height, &[u8]) -> Taken,
     ) -> Result<Went, SourceError> {
-        let mut wanted = self.source.peers.network.want(want);
+        let (peers, mut left) = (self.source.peers, want.heights().collect::<BTreeSet<Height>>());
+        let mut wanted = peers.network.want(want);
         loop {
             if self.source.interrupt.load(Ordering::Relaxed) {
                 return Err(SourceError::Interrupted);
@@ -242,13 +278,27 @@ impl PeersFetcher<'_> {
                     Taken::Yes => {
                         self.source.keep(height, &raw)?;
                         wanted.accepted();
+                        left.remove(&height);
+                        peers.damaged.forget(height);
                     }
-                    Taken::Damaged(_) => wanted.damaged(),
+                    Taken::Damaged(error) => {
+                        let (hash, peer) = (self.source.chain.hash(height), wanted.damaged());
+                        peers.damaged.note(height, hash.copied().unwrap_or_default(), peer, error);
+                    }
                     Taken::Stop => return Ok(Went::Stopped),
                 },
                 Next::Done => return Ok(Went::On),
-                Next::Nothing => {}
-                Next::Failed(error) => return Err(error.into()),
+                Next::Nothing => {
+                    let height = left.first().copied().unwrap_or(want.start);
+                    if let Some(error) = self.source.left(height, false) {
+                        return Err(error);
+                    }
+                }
+                Next::Failed(error) => {
+                    let height = left.first().copied().unwrap_or(want.start);
+                    let why = self.source.left(height, true).or_else(|| peers.damaged.error());
+                    return Err(why.unwrap_or_else(|| error.into()));
+                }
             }
         }
     }

@@ -74,17 +74,11 @@ impl Job<'_> {
         self.run_in(peers, &CrashStorage::new(), &CrashStorage::new(), &Silent)
     }
 
-    pub(crate) fn run_in(
-        &self,
-        peers: &[&FakePeer],
-        work: &dyn Storage,
-        out: &CrashStorage,
-        observer: &dyn Observer,
-    ) -> Result<Outcome, SyncError> {
-        let params = Params::of(Network::Regtest);
+    /// A network of these peers alone.
+    pub(crate) fn network(&self, peers: &[&FakePeer]) -> NetworkOptions {
         let named = peers.iter().map(|peer| NodeAddress::from(peer.address()));
-        let options = NetworkOptions {
-            params: params.clone(),
+        NetworkOptions {
+            params: Params::of(Network::Regtest).clone(),
             connect: if self.finds_peers { Vec::new() } else { named.collect() },
             addresses: Vec::new(),
             proxy: None,
@@ -96,7 +90,18 @@ impl Job<'_> {
             patience: self.patience,
             headers: Vec::new(),
             blocks: None,
-        };
+        }
+    }
+
+    pub(crate) fn run_in(
+        &self,
+        peers: &[&FakePeer],
+        work: &dyn Storage,
+        out: &CrashStorage,
+        observer: &dyn Observer,
+    ) -> Result<Outcome, SyncError> {
+        let params = Params::of(Network::Regtest);
+        let options = self.network(peers);
         let network = Peers::start(options, work, None)?;
         let output = |kind, name: &str| Output {
             kind,

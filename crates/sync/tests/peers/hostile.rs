@@ -52,6 +52,7 @@ fn each_alone() {
                     // Its blocks are right, which their headers prove.
                     Behaviour::WrongChecksum,
                 ];
+                let mutated = [Behaviour::MutatedTransactions, Behaviour::MutatedWitness];
                 match job.run(&[&bad]) {
                     Ok(outcome) => {
                         assert!(strange.contains(&behaviour), "{behaviour:?} led to a set");
@@ -61,6 +62,9 @@ fn each_alone() {
                     Err(error) => {
                         assert!(is_of_network(&error), "{behaviour:?}: {error}");
                         assert_eq!(error.kind(), expected_kind(&error), "{behaviour:?}: {error}");
+                        if mutated.contains(&behaviour) {
+                            assert!(is_of_copies(&error), "{behaviour:?}: {error}");
+                        }
                     }
                 }
             });
@@ -73,15 +77,40 @@ fn is_of_network(error: &SyncError) -> bool {
         error,
         SyncError::Network(NetworkError::Quiet { .. })
             | SyncError::Source(
-                SourceError::Network(NetworkError::Quiet { .. }) | SourceError::NoHeaders { .. }
+                SourceError::Network(NetworkError::Quiet { .. })
+                    | SourceError::NoHeaders { .. }
+                    | SourceError::DamagedCopies { .. }
             )
             | SyncError::ChainTooShort { .. }
     )
 }
 
+/// One block of which several peers' copies are damaged is told by its height.
+#[test]
+fn a_block_of_which_all_copies_are_damaged() {
+    let world = World::small(15);
+    let bad = || FakePeer::start(&world.chain, &[Behaviour::MutatedWitness]);
+    let (one, two) = (bad(), bad());
+    let mut job = world.job();
+    job.patience = Duration::from_secs(15);
+    let error = job.run(&[&one, &two]).unwrap_err();
+    assert!(is_of_copies(&error), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("2 peers sent damaged copies"), "{said}");
+    assert!(said.contains(&world.chain[1].block_hash().to_string()), "{said}");
+    assert!(said.contains("block 1 ("), "{said}");
+}
+
+fn is_of_copies(error: &SyncError) -> bool {
+    matches!(error, SyncError::Source(SourceError::DamagedCopies { .. }))
+}
+
 fn expected_kind(error: &SyncError) -> ErrorKind {
     match error {
-        SyncError::Network(_) | SyncError::Source(SourceError::Network(_)) => ErrorKind::Io,
+        SyncError::Network(_)
+        | SyncError::Source(SourceError::Network(_) | SourceError::DamagedCopies { .. }) => {
+            ErrorKind::Io
+        }
         _ => ErrorKind::Invalid,
     }
 }

@@ -6,6 +6,8 @@
 #[allow(dead_code, reason = "the tests of the pipeline use all of it")]
 mod world;
 
+#[cfg(feature = "kernel")]
+mod chains;
 mod harness;
 mod honest;
 mod hostile;
