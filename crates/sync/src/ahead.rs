@@ -8,6 +8,7 @@
 
 use crate::error::SyncError;
 use crate::outputs::context;
+use crate::permits::Permits;
 use crate::source::{BlockFetcher, BlockSource, SourceError, Taken};
 use apus_chain::{
     BlockChecker, CheckedBlock, HeaderChain, Height, HeightRange, Params, ScriptVerifier,
@@ -31,6 +32,8 @@ pub(crate) struct Supply<'a> {
     pub(crate) interrupt: &'a AtomicBool,
     /// Bytes of blocks that may be claimed and not given out.
     pub(crate) bytes_max: u64,
+    /// How many workers compute at a time; the others wait for blocks.
+    pub(crate) permits: Permits,
 }
 
 /// The queue between workers and the one who takes blocks.
@@ -210,6 +213,7 @@ fn fetch<T>(
             // Not asked for, so no part of the answer.
             return Taken::Yes;
         }
+        let _permit = supply.permits.take();
         let context = context(supply.params, supply.chain, supply.verifier, height);
         match checker.check_owned(raw.to_vec(), &context) {
             Ok(block) => {

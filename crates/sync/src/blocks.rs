@@ -8,6 +8,7 @@
 use crate::error::SyncError;
 use crate::hints::HintsProvider;
 use crate::outputs::context;
+use crate::permits::Permits;
 use crate::progress::{Event, Observer, Phase, Progress};
 use crate::source::{BlockSource, Taken};
 use crate::workdir::{Done, Workdir};
@@ -106,6 +107,7 @@ impl Blocks<'_> {
         }
         let next = AtomicUsize::new(0);
         let halt = AtomicBool::new(false);
+        let permits = Permits::new(self.threads);
         let mut results = Results::new(workdir, done);
         let total = self.total(segments);
         let workers = self.source.fetchers(self.threads).min(todo.len());
@@ -113,11 +115,13 @@ impl Blocks<'_> {
             let mut failure: Option<(HeightRange, SyncError)> = None;
             let (send, receive) = sync_channel::<Outcome>(self.threads);
             for index in 0..workers {
-                let (send, todo, next, halt, counters) =
-                    (send.clone(), &todo, &next, &halt, &counters);
+                let (send, todo, next, halt, counters, permits) =
+                    (send.clone(), &todo, &next, &halt, &counters, &permits);
                 let spawned = std::thread::Builder::new()
                     .name(format!("blocks-{index}"))
-                    .spawn_scoped(scope, move || self.work(todo, next, halt, counters, &send));
+                    .spawn_scoped(scope, move || {
+                        self.work(todo, next, halt, counters, permits, &send)
+                    });
                 if let Err(error) = spawned {
                     halt.store(true, Ordering::Relaxed);
                     let error = SyncError::Threads { wanted: workers, error };
@@ -201,6 +205,7 @@ impl Blocks<'_> {
         next: &AtomicUsize,
         halt: &AtomicBool,
         counters: &Counters,
+        permits: &Permits,
         send: &SyncSender<Outcome>,
     ) {
         let mut checker = BlockChecker::new();
@@ -215,7 +220,8 @@ impl Blocks<'_> {
                 };
                 send.send((range, outcome)).is_ok()
             };
-            let finished = self.segment(range, &mut checker, &mut *fetcher, halt, counters);
+            let finished =
+                self.segment(range, &mut checker, &mut *fetcher, halt, counters, permits);
             if !take(finished) {
                 return;
             }
@@ -230,6 +236,7 @@ impl Blocks<'_> {
         fetcher: &mut dyn crate::source::BlockFetcher,
         halt: &AtomicBool,
         counters: &Counters,
+        permits: &Permits,
     ) -> Result<Done, Halt> {
         let failed = |error: SyncError| Halt::Failed(Box::new(error));
         let mut segment = self.engine.begin(self.hints.segment(range).map_err(failed)?);
@@ -239,6 +246,7 @@ impl Blocks<'_> {
                 failure = Some(Halt::Stopped);
                 return Taken::Stop;
             }
+            let _permit = permits.take();
             let error = match checker
                 .check(raw, &context(self.params, self.chain, self.verifier, height))
             {
@@ -264,6 +272,7 @@ impl Blocks<'_> {
             // The blocks need not be whole.
             return Err(Halt::Stopped);
         }
+        let _permit = permits.take();
         let finished = self.engine.finish(segment).map_err(|error| failed(error.into()))?;
         counters.coins.fetch_add(finished.partial.survivors.coins, Ordering::Relaxed);
         let hints = encode_hints(&finished.hints);

@@ -2,6 +2,7 @@
 //!
 //! [`run()`] does one run from start to end; what happens on the way is told as [`Event`]s.
 
+mod again;
 mod ahead;
 mod blocks;
 mod blocksdir;
@@ -14,6 +15,7 @@ mod hinted;
 mod hints;
 mod outputs;
 pub mod peers;
+mod permits;
 mod plan;
 mod progress;
 mod run;

@@ -6,6 +6,7 @@
 
 mod chain;
 mod choice;
+mod counts;
 mod damaged;
 mod found;
 mod kept;
@@ -14,6 +15,7 @@ mod stored;
 mod weights;
 
 pub use chain::PeersChain;
+pub(crate) use counts::COUNTS;
 pub(crate) use found::ADDRESSES;
 pub use kept::KeptFolder;
 pub(crate) use stored::HEADERS;
@@ -21,10 +23,12 @@ pub(crate) use stored::HEADERS;
 use crate::error::SyncError;
 use crate::progress::{Event, Observer, Phase, Progress};
 use crate::run::stop_if_interrupted;
+use crate::workdir::Workdir;
 use apus_chain::{BlockHash, HeaderChain, Params};
 use apus_engine::storage::Storage;
 use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
 use choice::Choice;
+use counts::TxCounts;
 use damaged::DamagedCopies;
 use kept::Keeping;
 use recent::RecentBlocks;
@@ -55,6 +59,7 @@ pub struct Peers<'a> {
     kept: Option<Arc<Keeping>>,
     choice: Mutex<Choice>,
     damaged: DamagedCopies,
+    tx_counts: TxCounts,
     /// Number of the next file of headers.
     next_file: AtomicU32,
     /// Headers that are not durable yet.
@@ -78,8 +83,11 @@ impl<'a> Peers<'a> {
         keep: Option<&KeptFolder>,
     ) -> Result<Self, SyncError> {
         let params = options.params.clone();
+        // A folder that is not ours to use is told of before anything is written there.
+        Workdir::read_plan(workdir)?;
         let stored = stored::read(workdir, params.network)?;
         let addresses = if options.connect.is_empty() { found::read(workdir) } else { Vec::new() };
+        let tx_counts = TxCounts::read(workdir, params.network)?;
         let recent = Arc::new(RecentBlocks::default());
         let kept = keep.map(|place| Keeping::open(place, &params)).transpose()?;
         let blocks: Option<Arc<dyn network::BlockProvider>> = match (options.listen, &kept) {
@@ -101,6 +109,7 @@ impl<'a> Peers<'a> {
             kept,
             choice: Mutex::default(),
             damaged: DamagedCopies::default(),
+            tx_counts,
             next_file: AtomicU32::new(stored.next_file),
             unsaved: Mutex::default(),
             addresses_at: Mutex::default(),
@@ -224,6 +233,12 @@ impl<'a> Peers<'a> {
         if let Some(addresses) = self.network.addresses() {
             found::write(self.workdir, &addresses);
         }
+    }
+
+    /// The run failed: the next start need not learn again what this one did.
+    pub(crate) fn store_counts(&self) {
+        // What cannot be written is counted again; the error to tell is the one that ended the run.
+        let _ = self.tx_counts.store(self.workdir, self.params.network, true);
     }
 
     /// Makes headers durable if there are `count` new ones.

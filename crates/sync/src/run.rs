@@ -1,5 +1,6 @@
 //! One run from blocks to a UTXO set: headers, hints, blocks, coins.
 
+use crate::again::take_again;
 use crate::blocksdir::{BlocksDir, UseIndex};
 use crate::coins;
 use crate::connect::{self, ConnectOptions, Scripts};
@@ -206,6 +207,14 @@ pub struct Outcome {
 ///
 /// The progress stays in the work folder: once the outcome is told, call [`discard_progress`].
 pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
+    let outcome = compute(request);
+    if let (Err(_), Source::Peers(peers)) = (&outcome, &request.source) {
+        peers.store_counts();
+    }
+    outcome
+}
+
+fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     let writes = !(request.outputs.is_empty() && request.folders.is_empty());
     if request.aggregate == AggregateKind::None && writes {
         return Err(SyncError::Unproven);
@@ -233,6 +242,7 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let Proven { dir, workdir, plan, done, verdict, hints } = proven;
     let put = coins::write_out(request, &*dir, &workdir, &plan, done, &verdict)?;
     let identity = &plan.identity;
+    take_again(request, &*dir, &dir.not_kept(identity.stop))?;
     dir.complete(identity.stop)?;
     Ok(Outcome {
         stop_height: identity.stop,

@@ -232,6 +232,17 @@ pub trait ChainSource: BlockSource {
         Ok(())
     }
 
+    /// Blocks up to `last` that are to be kept and are not: an earlier start may have taken them
+    /// without being asked to.
+    fn not_kept(&self, _last: Height) -> Vec<HeightRange> {
+        Vec::new()
+    }
+
+    /// Blocks up to `last` that have to be taken before [`heads`](Self::heads).
+    fn not_counted(&self, _last: Height) -> Vec<HeightRange> {
+        Vec::new()
+    }
+
     /// All that is to be kept of the blocks up to `last` was given: makes it whole.
     fn complete(&self, _last: Height) -> Result<(), SyncError> {
         Ok(())

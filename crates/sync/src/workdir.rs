@@ -7,7 +7,7 @@
 
 use crate::connect::RECORD;
 use crate::error::{StorageResult, SyncError};
-use crate::peers::{ADDRESSES, HEADERS};
+use crate::peers::{ADDRESSES, COUNTS, HEADERS};
 use crate::plan::{Plan, VERSION};
 use crate::runs::RunInfo;
 use apus_chain::{HeightRange, Reader};
@@ -84,14 +84,12 @@ fn is_ours(name: &str) -> bool {
     let segment = name.starts_with("segment-")
         && [".run", ".part", ".part.tmp"].iter().any(|end| name.ends_with(end));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
-    let addresses = name.strip_suffix(".tmp").unwrap_or(name) == ADDRESSES;
     let record = name == RECORD || name.strip_suffix(".tmp") == Some(RECORD);
     segment
-        || name.starts_with(HEADERS)
+        || is_download(name)
         || scratch
         || record
-        || addresses
-        || [PLAN, "plan.tmp", LOCK, COINS, HINTS, POSITIONS, KEPT].contains(&name)
+        || [PLAN, "plan.tmp", LOCK, COINS, HINTS, POSITIONS].contains(&name)
 }
 
 /// Whether a file is there before the plan is: what the run needs of its hints, or of peers.
@@ -101,7 +99,8 @@ fn is_input(name: &str) -> bool {
 
 /// Whether a file is about what came from peers, whatever becomes of it.
 fn is_download(name: &str) -> bool {
-    name.starts_with(HEADERS) || [KEPT, ADDRESSES].contains(&name)
+    let name = name.strip_suffix(".tmp").unwrap_or(name);
+    name.starts_with(HEADERS) || [KEPT, ADDRESSES, COUNTS].contains(&name)
 }
 
 /// Name of the file by which a run keeps others out of its folder.

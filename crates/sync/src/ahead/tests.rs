@@ -125,6 +125,7 @@ fn run(
         source,
         interrupt,
         bytes_max,
+        permits: Permits::new(2),
     };
     let ahead = Ahead::new(source.range());
     let prepare = |block: CheckedBlock| block.height();
@@ -266,6 +267,7 @@ fn a_panic_of_a_worker_does_not_leave_the_taker_waiting() {
         source: &source,
         interrupt: &flag,
         bytes_max: 1 << 20,
+        permits: Permits::new(2),
     };
     for workers in [1, 3] {
         let ahead: Ahead<Height> = Ahead::new(source.range());
@@ -298,6 +300,7 @@ fn a_look_ahead_takes_nothing() {
         source: &source,
         interrupt: &flag,
         bytes_max: u64::MAX,
+        permits: Permits::new(2),
     };
     let ahead = Ahead::new(source.range());
     assert_eq!(ahead.peek(|height: &Height| *height), None);

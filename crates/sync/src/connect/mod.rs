@@ -14,10 +14,12 @@ mod record;
 pub use record::RECORD;
 pub(crate) use record::Record;
 
+use crate::again::take_again;
 use crate::ahead::{Ahead, EndOnPanic, Supply};
 use crate::coins::{Put, SetMuHash, merge_all, put_set};
 use crate::error::{ErrorKind, SyncError};
 use crate::outputs::context;
+use crate::permits::Permits;
 use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
 use crate::run::{Outcome, OutputKind, Request, Stop, better_chain, other_chain};
@@ -137,6 +139,7 @@ pub(crate) fn run<'a>(
     };
     let (put, coins) = write_set(request, &*dir, &*store, set)?;
     hints::write(request, options, &*store, set, &put)?;
+    take_again(request, &*dir, &dir.not_kept(end))?;
     dir.complete(end)?;
     Ok(Outcome {
         stop_height: end,
@@ -345,6 +348,7 @@ impl<'a> Connecting<'a> {
             source: &*dir,
             interrupt: request.interrupt,
             bytes_max: (request.memory_bytes / 16).clamp(4 << 20, 24 << 20),
+            permits: Permits::new(request.threads),
         };
         let params = request.params;
         let prepare = |block| Arc::new(PreparedBlock::new(params, block));

@@ -3,6 +3,7 @@
 use super::choice::Way;
 use super::kept::Keeping;
 use super::{LOOK, Peers, weights};
+use crate::again::ranges;
 use crate::blocksdir::{BlockHead, Gap};
 use crate::error::SyncError;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
@@ -10,7 +11,7 @@ use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Reade
 use apus_p2p::network::{BlockProvider, Next};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Fetchers beside the threads that work: so many more ranges are asked for, and the blocks of all of
@@ -37,8 +38,6 @@ pub struct PeersChain<'p> {
     chain: Arc<HeaderChain>,
     gap: Gap,
     interrupt: &'p AtomicBool,
-    /// Numbers of transactions by height, as far as blocks were seen; else 0.
-    tx_counts: Vec<AtomicU32>,
     /// Whether one who wants the blocks can go on with another chain.
     may_be_left: AtomicBool,
 }
@@ -53,9 +52,8 @@ impl<'p> PeersChain<'p> {
             let chain = peers.params.network.name();
             return Err(SourceError::NoHeaders { chain }.into());
         }
-        let tx_counts = (0..=chain.tip_height()).map(|_| AtomicU32::new(0)).collect();
         let may_be_left = AtomicBool::new(false);
-        Ok(Self { peers, chain, gap: Gap::default(), interrupt, tx_counts, may_be_left })
+        Ok(Self { peers, chain, gap: Gap::default(), interrupt, may_be_left })
     }
 
     /// Bytes of the chain's headers.
@@ -91,6 +89,10 @@ impl<'p> PeersChain<'p> {
         }
     }
 
+    fn tx_count(&self, height: Height) -> Option<u32> {
+        self.peers.tx_counts.get(self.chain.hash(height)?)
+    }
+
     fn note(&self, height: Height, raw: &[u8]) {
         let is_recent = height.saturating_add(RECENT_BLOCKS) > self.chain.tip_height();
         if let Some(hash) = self.chain.hash(height).filter(|_| is_recent) {
@@ -98,8 +100,8 @@ impl<'p> PeersChain<'p> {
         }
         let mut reader = Reader::new(raw.get(HEADER_SIZE..).unwrap_or_default());
         let count = reader.compact_size().ok().and_then(|count| u32::try_from(count).ok());
-        if let (Some(place), Some(count)) = (self.tx_counts.get(height as usize), count) {
-            place.store(count, Ordering::Relaxed);
+        if let (Some(hash), Some(count)) = (self.chain.hash(height), count) {
+            self.peers.tx_counts.put(hash, count);
         }
     }
 }
@@ -114,8 +116,10 @@ impl BlockSource for PeersChain<'_> {
     }
 
     fn sync(&self) -> Result<(), SyncError> {
-        self.peers.store_addresses();
-        self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.sync())
+        let peers = self.peers;
+        peers.store_addresses();
+        peers.kept.as_ref().map_or(Ok(()), |kept| kept.sync())?;
+        peers.tx_counts.store(peers.workdir, peers.params.network, false)
     }
 
     fn knows_sizes(&self) -> bool {
@@ -150,6 +154,16 @@ impl ChainSource for PeersChain<'_> {
 
     fn put_undo(&self, hash: &BlockHash, prev: &BlockHash, undo: &[u8]) -> Result<(), SyncError> {
         self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.put_undo(hash, prev, undo))
+    }
+
+    fn not_kept(&self, last: Height) -> Vec<HeightRange> {
+        let Some(kept) = &self.peers.kept else { return Vec::new() };
+        let missing = |height: &Height| !self.chain.hash(*height).is_some_and(|it| kept.has(it));
+        ranges((1..=last).filter(missing))
+    }
+
+    fn not_counted(&self, last: Height) -> Vec<HeightRange> {
+        ranges((1..=last).filter(|height| self.tx_count(*height).is_none()))
     }
 
     fn complete(&self, last: Height) -> Result<(), SyncError> {
@@ -190,28 +204,17 @@ impl ChainSource for PeersChain<'_> {
         Ok(false)
     }
 
-    /// Blocks of which nobody remembers how many transactions they have are asked for again.
     fn heads(&self, last: Height) -> Result<Vec<BlockHead>, SourceError> {
-        let never = AtomicBool::new(false);
-        let missing = |height: Height| self.tx_counts[height as usize].load(Ordering::Relaxed) == 0;
-        let mut height = 1;
-        while height <= last {
-            if !missing(height) {
-                height += 1;
-                continue;
-            }
-            let end = (height..=last).take(64).take_while(|height| missing(*height)).last();
-            let range = HeightRange::new(height, end.unwrap_or(height) + 1);
-            self.fetcher(&never).fetch(range, &mut |height, raw| {
-                self.note(height, raw);
-                Taken::Yes
-            })?;
-            height = range.end;
-        }
         let headers = self.peers.network.raw_headers(&self.chain, last);
-        let counts = self.tx_counts.iter().skip(1).map(|count| count.load(Ordering::Relaxed));
-        let heads = headers.into_iter().zip(counts);
-        Ok(heads.map(|(header, tx_count)| BlockHead { header, tx_count }).collect())
+        let head = |(height, header)| {
+            let tx_count = self.tx_count(height)?;
+            Some(BlockHead { header, tx_count })
+        };
+        let heads: Vec<BlockHead> = (1..).zip(headers).map_while(head).collect();
+        if heads.len() as u64 != u64::from(last) {
+            return Err(SourceError::Incomplete { range: HeightRange::new(1, last + 1) });
+        }
+        Ok(heads)
     }
 }
 

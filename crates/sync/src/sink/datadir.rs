@@ -6,6 +6,7 @@
 
 use super::chainstate::{Tables, publish};
 use super::{CoinSink, SetInfo, Whole};
+use crate::again::take_again;
 use crate::error::SyncError;
 use crate::folder::{FolderDraft, at, sync_folder};
 use crate::run::{FolderOutput, Kept, Request, WrittenFolder};
@@ -80,6 +81,7 @@ impl<'a> DatadirSink<'a> {
             (Kept::Blocks, None) => return Err(SyncError::NoUndo),
             (Kept::Nothing, _) => {
                 let genesis = (params.genesis_header.to_bytes(), 1);
+                take_again(self.request, self.dir, &self.dir.not_counted(set.height))?;
                 let heads = self.dir.heads(set.height)?;
                 let mut head_at = |height: Height| match height.checked_sub(1) {
                     None => genesis,

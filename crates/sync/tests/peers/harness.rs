@@ -7,9 +7,10 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_p2p::addresses::NodeAddress;
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
-use apus_sync::peers::Peers;
+use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop, SyncError,
+    FolderOutput, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop,
+    SyncError,
 };
 use apus_testkit::chain::{hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
@@ -54,6 +55,8 @@ impl World {
             bytes_max: 1 << 20,
             interrupt: AtomicBool::new(false),
             finds_peers: false,
+            keep: None,
+            folders: Vec::new(),
         }
     }
 }
@@ -66,6 +69,9 @@ pub(crate) struct Job<'a> {
     pub(crate) interrupt: AtomicBool,
     /// The peers are not named: addresses are in the work folder, or nowhere.
     pub(crate) finds_peers: bool,
+    /// Where blocks are kept.
+    pub(crate) keep: Option<KeptFolder>,
+    pub(crate) folders: Vec<FolderOutput>,
 }
 
 impl Job<'_> {
@@ -102,7 +108,7 @@ impl Job<'_> {
     ) -> Result<Outcome, SyncError> {
         let params = Params::of(Network::Regtest);
         let options = self.network(peers);
-        let network = Peers::start(options, work, None)?;
+        let network = Peers::start(options, work, self.keep.as_ref())?;
         let output = |kind, name: &str| Output {
             kind,
             storage: Arc::new(out.clone()),
@@ -126,7 +132,7 @@ impl Job<'_> {
             verifier: None,
             workdir: work,
             outputs: &outputs,
-            folders: &[],
+            folders: &self.folders,
             observer,
             interrupt: &self.interrupt,
         });

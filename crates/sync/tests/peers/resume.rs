@@ -3,7 +3,10 @@
 use crate::harness::{Job, World};
 use apus_engine::storage::Storage;
 use apus_p2p::network::NetworkError;
-use apus_sync::{ErrorKind, Event, Observer, Phase, SyncError};
+use apus_sync::peers::KeptFolder;
+use apus_sync::{
+    ErrorKind, Event, FolderKind, FolderOutput, Kept, Observer, Phase, Silent, SyncError,
+};
 use apus_testkit::peer::{Behaviour, FakePeer};
 use apus_testkit::storage::CrashStorage;
 use std::sync::Mutex;
@@ -111,4 +114,58 @@ fn damaged_addresses_are_no_addresses() {
     let work = CrashStorage::holding([("addresses".to_owned(), file.into_bytes())].into());
     let error = job.run_in(&[&peer], &work, &CrashStorage::new(), &apus_sync::Silent).unwrap_err();
     assert!(matches!(error, SyncError::Network(NetworkError::NoAddresses { .. })), "{error}");
+}
+
+/// A start that is stopped when half of the blocks are done.
+fn interrupted(job: &Job<'_>, work: &CrashStorage, out: &CrashStorage) {
+    let slow = Duration::from_millis(25);
+    let peer = FakePeer::slow(&job.world.chain, &[Behaviour::Honest], slow);
+    let observer = StopAt { blocks: 60, interrupt: &job.interrupt, resumed: Mutex::new(None) };
+    let error = job.run_in(&[&peer], work, out, &observer).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    job.interrupt.store(false, Ordering::Relaxed);
+}
+
+/// Blocks are to be kept that an earlier start took and did not keep.
+#[test]
+fn blocks_that_an_earlier_start_did_not_keep_are_fetched() {
+    let world = World::small(23);
+    let (work, out, folder) =
+        (CrashStorage::new(), CrashStorage::new(), tempfile::tempdir().unwrap());
+    let mut job = world.job();
+    interrupted(&job, &work, &out);
+    let blocks = folder.path().join("blocks");
+    job.keep = Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept") });
+    let bad = FakePeer::start(&world.chain, &[Behaviour::MutatedWitness]);
+    let good = FakePeer::slow(&world.chain, &[Behaviour::Honest], Duration::from_millis(2));
+    let outcome = job.run_in(&[&bad, &good], &work, &out, &Silent).unwrap();
+    world.truth.check(&outcome, &out);
+    assert!(blocks.join("index").join("CURRENT").exists(), "the index is whole");
+    assert!(good.seen.blocks.load(Ordering::Relaxed) >= 120, "all are there");
+}
+
+/// A data directory without blocks says how many transactions each had.
+#[test]
+fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
+    let world = World::small(24);
+    for forget in [false, true] {
+        let (mut work, out) = (CrashStorage::new(), CrashStorage::new());
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = world.job();
+        let (kind, path) = (FolderKind::Datadir(Kept::Nothing), folder.path().join("node"));
+        job.folders = vec![FolderOutput { kind, path, replace: false }];
+        interrupted(&job, &work, &out);
+        if forget {
+            let mut files = work.live_files();
+            assert!(files.remove("counts").is_some(), "they are kept");
+            work = CrashStorage::holding(files);
+        }
+        let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+        let outcome = job.run_in(&[&peer], &work, &out, &Silent).unwrap();
+        world.truth.check(&outcome, &out);
+        assert_eq!(outcome.folders.len(), 1);
+        let blocks = peer.seen.blocks.load(Ordering::Relaxed);
+        // Where nothing is remembered, what was taken before is asked for again.
+        assert!(if forget { blocks >= 120 } else { blocks < 110 }, "{blocks} of 120 blocks");
+    }
 }

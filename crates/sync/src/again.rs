@@ -1,0 +1,118 @@
+//! Blocks that an output needs and that no start kept: they are asked for, checked like all others,
+//! and go to nobody but the source.
+
+use crate::ahead::{Ahead, EndOnPanic, Supply};
+use crate::error::SyncError;
+use crate::permits::Permits;
+use crate::progress::{Event, Phase, Progress};
+use crate::run::Request;
+use crate::source::ChainSource;
+use apus_chain::{Height, HeightRange};
+use std::time::{Duration, Instant};
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Heights that are missing, as ranges; where two of them lie this close, the blocks between are
+/// taken as well.
+const GAP_MAX: Height = 16;
+
+/// Puts ascending heights together.
+pub(crate) fn ranges(heights: impl IntoIterator<Item = Height>) -> Vec<HeightRange> {
+    let mut ranges: Vec<HeightRange> = Vec::new();
+    for height in heights {
+        match ranges.last_mut() {
+            Some(last) if height < last.end.saturating_add(GAP_MAX) => last.end = height + 1,
+            _ => ranges.push(HeightRange::new(height, height + 1)),
+        }
+    }
+    ranges
+}
+
+/// Gets and checks the blocks of `missing`, which ascend, from `source`.
+pub(crate) fn take_again(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    missing: &[HeightRange],
+) -> Result<(), SyncError> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let phase = Phase::Blocks;
+    request.observer.event(Event::Started(phase));
+    let total = missing.iter().map(|range| u64::from(range.count())).sum();
+    let progress = Progress { blocks_total: total, ..Progress::default() };
+    let mut taker = Taker { request, source, progress, told_at: Instant::now() };
+    let taken = missing.iter().try_for_each(|range| taker.take(*range));
+    // What came is not to be asked for once more.
+    let kept = source.sync();
+    taken.and(kept)?;
+    request.observer.event(Event::Progress(phase, taker.progress));
+    request.observer.event(Event::Ended { phase, bytes: taker.progress.bytes });
+    Ok(())
+}
+
+struct Taker<'a> {
+    request: &'a Request<'a>,
+    source: &'a dyn ChainSource,
+    progress: Progress,
+    told_at: Instant,
+}
+
+impl Taker<'_> {
+    fn take(&mut self, range: HeightRange) -> Result<(), SyncError> {
+        let request = self.request;
+        let supply = Supply {
+            params: request.params,
+            chain: self.source.chain(),
+            verifier: request.verifier,
+            source: self.source,
+            interrupt: request.interrupt,
+            bytes_max: (request.memory_bytes / 16).clamp(4 << 20, 24 << 20),
+            permits: Permits::new(request.threads),
+        };
+        let ahead = Ahead::new(range);
+        let bytes_of = |block: apus_chain::CheckedBlock| block.bytes().view().raw().len() as u64;
+        std::thread::scope(|scope| {
+            let _guard = EndOnPanic(&ahead);
+            let fetchers = self.source.fetchers(request.threads).min(range.count() as usize);
+            for index in 0..fetchers {
+                let spawned = std::thread::Builder::new()
+                    .name(format!("again-{index}"))
+                    .spawn_scoped(scope, || ahead.work(&supply, &bytes_of));
+                if let Err(error) = spawned {
+                    ahead.end();
+                    return Err(SyncError::Threads { wanted: fetchers, error });
+                }
+            }
+            let taken = self.take_all(&ahead);
+            ahead.end();
+            taken
+        })
+    }
+
+    fn take_all(&mut self, ahead: &Ahead<u64>) -> Result<(), SyncError> {
+        while let Some((_, bytes)) = ahead.next()? {
+            self.progress.blocks += 1;
+            self.progress.bytes += bytes;
+            if self.told_at.elapsed() >= PROGRESS_INTERVAL {
+                self.told_at = Instant::now();
+                self.request.observer.event(Event::Progress(Phase::Blocks, self.progress));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heights_that_lie_close_are_one_range() {
+        assert_eq!(ranges([]), []);
+        let found = ranges([1, 2, 3, 10, 26, 42, 59, 1000]);
+        let expected = [(1, 43), (59, 60), (1000, 1001)];
+        assert_eq!(found, expected.map(|(start, end)| HeightRange::new(start, end)));
+    }
+}
