@@ -71,7 +71,8 @@ pub enum SyncError {
     /// The hints end above the chain.
     #[error(
         "the hints stop at height {stop}, but the chain that was found ends at {tip}{gap}: add the \
-         missing block files, or use hints for a height up to {tip}"
+         missing block files, or connect to peers that have more of it, or use hints for a height up \
+         to {tip}"
     )]
     ChainTooShort {
         /// The hints' stop height.
@@ -96,7 +97,8 @@ pub enum SyncError {
     /// The run is to end above the chain.
     #[error(
         "the run is to stop at height {stop}, but the chain that was found ends at {tip}{gap}: add \
-         the missing block files, or stop at a height up to {tip}"
+         the missing block files, or connect to peers that have more of it, or stop at a height up \
+         to {tip}"
     )]
     StopAboveTip {
         /// What was asked for.
@@ -109,7 +111,7 @@ pub enum SyncError {
     /// A block was connected, and the most-work chain has another one there now.
     #[error(
         "block {height} ({hash}) was connected by an earlier start, the chain has another block \
-         there now, and no sound copy of the old one is in the block files any more: remove the \
+         there now, and no sound copy of the old one can be had any more: remove the \
          work folder to start anew"
     )]
     StaleBlock {
@@ -144,7 +146,8 @@ pub enum SyncError {
     /// The hints are bound to a block that is not on the chain.
     #[error(
         "the hints are for block {base}, which is not on the most-work chain that was found: they \
-         were made on a stale fork or another chain, or block files are missing"
+         were made on a stale fork or another chain, or block files are missing, or the peers \
+         have another chain"
     )]
     BaseNotOnChain {
         /// The block.
