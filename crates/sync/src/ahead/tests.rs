@@ -128,7 +128,13 @@ fn run(
         permits: Permits::new(2),
     };
     let ahead = Ahead::new(source.range());
-    let prepare = |block: CheckedBlock| block.height();
+    let (now, most) = (AtomicU64::new(0), AtomicU64::new(0));
+    let prepare = |block: CheckedBlock| {
+        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        thread::yield_now();
+        now.fetch_sub(1, Ordering::SeqCst);
+        block.height()
+    };
     let mut taken = Vec::new();
     let ended = thread::scope(|scope| {
         for _ in 0..workers {
@@ -148,6 +154,7 @@ fn run(
         ahead.end();
         ended
     });
+    assert!(most.load(Ordering::SeqCst) <= 2, "more compute than are permitted to");
     (taken, ended)
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What one waits for comes sooner, or never.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a run told.
 #[derive(Default)]
@@ -46,6 +46,14 @@ impl Told {
         let began = Instant::now();
         while *self.connected.lock().unwrap() < blocks {
             assert!(began.elapsed() < PATIENCE, "never {blocks} blocks");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn wait_for_warning(&self, what: &str) {
+        let began = Instant::now();
+        while !self.warned_of(what) {
+            assert!(began.elapsed() < PATIENCE, "never warned of: {what}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -175,11 +183,7 @@ fn a_withheld_tip_ends_nothing() {
     let outcome = std::thread::scope(|scope| {
         let running = scope.spawn(|| run.over(&[&honest, &evil]));
         run.told.wait_for(110);
-        let began = Instant::now();
-        while !run.told.warned_of("no peer gives block 111") {
-            assert!(began.elapsed() < PATIENCE && !running.is_finished(), "no warning");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        run.told.wait_for_warning("no peer gives block 111");
         honest.set_chain(&longer);
         run.told.wait_for(112);
         run.interrupt.store(true, Ordering::Relaxed);
@@ -249,4 +253,26 @@ fn a_chain_that_goes_far_on_from_an_invalid_block_ends_the_run() {
     let error = Run::new(true).over(&[&honest, &evil]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("bad-cb-amount"), "{error}");
+}
+
+/// The same, where they do so later.
+#[test]
+fn a_chain_that_grows_on_from_an_invalid_block_ends_the_run() {
+    let mut base = chain(62, 110);
+    let honest_chain = base.blocks();
+    let invalid = invalid_block(&mut base);
+    base.add(invalid);
+    let first = base.blocks();
+    base.empty_blocks(8);
+    let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
+    let evil = FakePeer::start(&first, &[Behaviour::Honest]);
+    let run = Run::new(true);
+    let error = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run.over(&[&honest, &evil]));
+        run.told.wait_for_warning("bad-cb-amount");
+        evil.set_chain(&base.blocks());
+        running.join().unwrap().unwrap_err()
+    });
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("others take it for valid"), "{error}");
 }
