@@ -211,9 +211,13 @@ impl<'a> Peers<'a> {
         interrupt: &'p AtomicBool,
     ) -> Result<Option<PeersChain<'p>>, SyncError> {
         let deadline = Instant::now() + self.network.patience();
-        self.network.refresh();
+        let mut refreshed = None;
         while Instant::now() < deadline {
             stop_if_interrupted(interrupt)?;
+            if refreshed.is_none_or(|at: Instant| at.elapsed() >= REFRESH) {
+                refreshed = Some(Instant::now());
+                self.network.refresh();
+            }
             if let Some(chain) = self.better_chain(than, false, interrupt)? {
                 return Ok(Some(chain));
             }

@@ -169,3 +169,15 @@ fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
         assert!(if forget { blocks >= 120 } else { blocks < 110 }, "{blocks} of 120 blocks");
     }
 }
+
+/// Nothing is touched in a folder that no run made.
+#[test]
+fn a_folder_that_is_not_ours_is_left_alone() {
+    let world = World::small(25);
+    let files = [("headers-00003".to_owned(), vec![1; 99]), ("diary".to_owned(), vec![2; 9])];
+    let work = CrashStorage::holding(files.into());
+    let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let error = world.job().run_in(&[&peer], &work, &CrashStorage::new(), &Silent).unwrap_err();
+    assert!(matches!(error, apus_sync::SyncError::NotAWorkFolder { .. }), "{error}");
+    assert_eq!(work.names().unwrap(), ["diary", "headers-00003"]);
+}
