@@ -1,10 +1,11 @@
 //! `apus bench`: a chain to measure with, the machine's floor, fetching, writing a
-//! chainstate, and runs side by side.
+//! chainstate, blocks from peers, and runs side by side.
 
 mod chain;
 mod chainstate;
 mod common;
 mod floor;
+mod peers;
 mod prevouts;
 mod run;
 
@@ -25,6 +26,8 @@ enum BenchCommand {
     Chainstate(chainstate::ChainstateArgs),
     /// Measure the limits of this machine, and the least time a chain can take on it
     Floor(floor::FloorArgs),
+    /// Measure getting blocks from nodes on this machine, beside a bare reader and Bitcoin Core
+    Peers(peers::PeersArgs),
     /// Measure what fetching the coins of a block on several threads gains
     Prevouts(prevouts::PrevoutsArgs),
     /// Measure Apus, beside Bitcoin Core if wanted, and print ratios
@@ -36,6 +39,7 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
         BenchCommand::Chain(args) => chain::command(args),
         BenchCommand::Chainstate(args) => chainstate::command(args),
         BenchCommand::Floor(args) => floor::command(args),
+        BenchCommand::Peers(args) => peers::command(args),
         BenchCommand::Prevouts(args) => prevouts::command(args),
         BenchCommand::Run(args) => run::command(args),
     }

@@ -6,6 +6,7 @@
 //! - [`floor`]: the limits of the machine at hand, and from them the least time a chain can take.
 //! - [`prevouts`]: what fetching the coins of a block on several threads gains.
 //! - [`run`]: runs of Apus and of Bitcoin Core on the same blocks, interleaved, with ratios.
+//! - [`peers`]: blocks from nodes on this machine: Apus, a bare reader and Bitcoin Core in turns.
 //! - [`plot`]: height over time and ratios between runs, as pictures.
 //!
 //! Nothing here prints; the program does. Nothing here is needed to validate blocks.
@@ -14,6 +15,7 @@ pub mod chainstate;
 pub mod floor;
 pub mod maker;
 pub mod manifest;
+pub mod peers;
 pub mod plot;
 pub mod prevouts;
 pub mod run;

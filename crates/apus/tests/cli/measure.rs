@@ -8,7 +8,8 @@ use std::fs;
 #[test]
 fn commands_that_measure_show_examples() {
     let desk = Desk::empty();
-    for command in ["bench chainstate", "bench floor", "bench prevouts", "bench run"] {
+    for command in ["bench chainstate", "bench floor", "bench peers", "bench prevouts", "bench run"]
+    {
         let example = format!("apus {command} ");
         let ended = desk.apus(&format!("{command} --help")).succeeds();
         ended.says(&["Examples:\n", &example]);
@@ -132,6 +133,47 @@ fn a_chainstate_is_written_beside_its_copy() {
 }
 
 #[test]
+fn blocks_from_nodes_make_the_same_set_for_everybody() {
+    let desk = Desk::empty();
+    let make = "bench chain make --blocks 12 --block-weight 400000 --unsigned --out chain";
+    desk.start(make).wait().succeeds();
+    let bitcoind = bitcoind::find();
+    let (here, bitcoind) = (desk.path("").display().to_string(), bitcoind.display());
+    for (transport, others, who) in [
+        (0, "--against bitcoind", &["reader", "apus", "bitcoind"][..]),
+        (1, "--line 400mbit,1ms", &["reader", "apus"]),
+    ] {
+        let line = format!(
+            "bench peers --chain-dir chain --peers 2 --rounds 1 --v2transport {transport} {others} \
+             --bitcoind {bitcoind} --dir scratch --json peers.json"
+        );
+        let ended = desk.start(&line).wait().succeeds();
+        ended.says(&["MB/s", "reader", "over apus"]);
+        let (found, chain) = (desk.json("peers.json"), desk.json("chain/manifest.json"));
+        for (field, wanted) in [
+            ("peers", Value::from(2)),
+            ("v2transport", (transport == 1).into()),
+            ("blocks", chain["height"].clone()),
+            ("bytes", chain["bytes"].clone()),
+        ] {
+            assert_eq!(found[field], wanted, "{field}");
+        }
+        assert_eq!(found["set"]["coins"], chain["coins"]);
+        assert_eq!(found["set"]["stop_hash"], chain["tip_hash"]);
+        assert_eq!(found["line"].is_string(), transport == 1);
+        let measured = found["measured"].as_array().unwrap();
+        let names: Vec<_> = measured.iter().map(|it| it["who"].as_str().unwrap()).collect();
+        assert_eq!(names, who);
+        for it in measured {
+            assert!(it["wall_seconds"]["min"].as_f64().unwrap() > 0.0, "{it}");
+            assert_eq!(it["over"].as_object().unwrap().len(), who.len() - 1, "{it}");
+            assert_eq!(it["line_share"].is_number(), transport == 1);
+        }
+        assert!(!found.to_string().contains(here.trim_end_matches('/')), "{found}");
+    }
+}
+
+#[test]
 fn mistakes_are_told_before_anything_is_made() {
     let desk = Desk::empty();
     desk.write("file", b"");
@@ -153,6 +195,12 @@ fn mistakes_are_told_before_anything_is_made() {
         ("bench prevouts --threads 1025", &["--threads"]),
         ("bench chainstate --coins 0", &["--coins"]),
         ("bench chainstate --part write", &["--dir"]),
+        ("bench peers", &["--chain-dir"]),
+        ("bench peers --chain-dir gone", &["gone holds no generated chain"]),
+        ("bench peers --chain-dir a/same --bitcoind gone", &["--bitcoind names gone"]),
+        ("bench peers --chain-dir a/same --peers 0", &["--peers"]),
+        ("bench peers --chain-dir a/same --line 5", &["a rate (20mbit)"]),
+        ("bench peers --read 127.0.0.1:1 --told told", &["127.0.0.1:1"]),
         ("bench floor --blocksdir .", &["--hints"]),
         ("bench floor --chain-dir gone", &["gone holds no generated chain"]),
         ("bench floor --chain-dir . --blocksdir . --hints file", &["--chain-dir"]),

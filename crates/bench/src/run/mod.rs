@@ -12,18 +12,18 @@
 //! benchmark with an error and without numbers.
 
 mod cache;
-mod chain;
+pub(crate) mod chain;
 mod chart;
 mod course;
 mod date;
 mod derive;
 mod equality;
-mod error;
+pub(crate) mod error;
 mod fitness;
 mod machine;
 pub mod matrix;
 pub mod node;
-mod own;
+pub(crate) mod own;
 pub(crate) mod process;
 mod record;
 mod report;

@@ -11,6 +11,7 @@ use super::record::OneRun;
 use super::report::Report;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -20,11 +21,11 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(6 * 3600);
 
 /// How runs of Apus are started.
-pub(super) struct Apus<'a> {
+pub(crate) struct Apus<'a> {
     /// The program.
-    pub(super) program: &'a Path,
+    pub(crate) program: &'a Path,
     /// A folder for everything that a run leaves.
-    pub(super) scratch: &'a Path,
+    pub(crate) scratch: &'a Path,
 }
 
 impl Apus<'_> {
@@ -65,13 +66,37 @@ impl Apus<'_> {
         Some(std::iter::once("sync".to_owned()).chain(arguments).collect())
     }
 
+    /// The arguments of a run that gets its blocks from peers, the same for each of its runs but for
+    /// the peers: they are held against hints.
+    pub(crate) fn download_arguments(
+        &self,
+        chain: &Chain,
+        peers: &[SocketAddr],
+        v2transport: bool,
+        dbcache_mib: u64,
+    ) -> Vec<String> {
+        let mut pairs = vec![("--chain", chain.network.name().to_owned())];
+        pairs.extend(peers.iter().map(|peer| ("--connect", peer.to_string())));
+        pairs.extend([
+            ("--v2transport", u8::from(v2transport).to_string()),
+            ("--hints", chain.hints.display().to_string()),
+            ("--dbcache", dbcache_mib.to_string()),
+            ("--out", "null".to_owned()),
+            ("--workdir", self.scratch.join(WORK).display().to_string()),
+            ("--report", self.report().display().to_string()),
+            ("--progress", "none".to_owned()),
+        ]);
+        let arguments = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        std::iter::once("sync".to_owned()).chain(arguments).collect()
+    }
+
     /// Where a run leaves its report.
-    pub(super) fn report(&self) -> PathBuf {
+    pub(crate) fn report(&self) -> PathBuf {
         self.scratch.join("report.json")
     }
 
     /// Runs it once.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         arguments: &[String],
         round: u32,

@@ -142,6 +142,7 @@ fn name(command: &Command) -> String {
 }
 
 /// A program under way. Dropping it kills it.
+#[derive(Debug)]
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {

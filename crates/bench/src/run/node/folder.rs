@@ -25,10 +25,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Longer than any run should take.
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
+pub(super) const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a node may take until it answers, or until it has stopped.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// So many blocks have to follow the last whose scripts are skipped: more than the work of two weeks
 /// (Core `validation.cpp`, `ConnectBlock`: "too recent relative to best header").
@@ -41,11 +41,11 @@ const OURS: &str = "README";
 const MARK: &str = "prepared.json";
 
 /// Core's folder for regtest within a data directory.
-const CHAIN_DIR: &str = "regtest";
+pub(super) const CHAIN_DIR: &str = "regtest";
 
 /// No peers, no wallet, no files beside the chain's, and none of the checks of the node's own memory
 /// that are on by default on regtest alone.
-const QUIET: &[&str] = &[
+pub(super) const QUIET: &[&str] = &[
     "-chain=regtest",
     "-connect=0",
     "-listen=0",
@@ -61,10 +61,10 @@ const QUIET: &[&str] = &[
 /// A prepared data directory.
 #[derive(Debug)]
 pub struct Folder {
-    program: PathBuf,
-    version: String,
-    path: PathBuf,
-    manifest: Manifest,
+    pub(super) program: PathBuf,
+    pub(super) version: String,
+    pub(super) path: PathBuf,
+    pub(super) manifest: Manifest,
 }
 
 /// Identity of a prepared folder.
@@ -121,7 +121,7 @@ impl Folder {
 
     /// Removes what was prepared for something else, or not to the end. What was not made here is
     /// left alone.
-    fn clear(&self) -> Result<(), RunError> {
+    pub(super) fn clear(&self) -> Result<(), RunError> {
         let (path, ours) = (&self.path, self.path.join(OURS));
         if path.exists() && !ours.is_file() {
             return Err(RunError::Usage(format!(
@@ -302,7 +302,7 @@ impl Folder {
 }
 
 /// The manifest of a chain that a node can be timed on without running scripts.
-fn comparable(chain: &Chain) -> Result<&Manifest, RunError> {
+pub(super) fn comparable(chain: &Chain) -> Result<&Manifest, RunError> {
     let name = &chain.name;
     let Some(manifest) = &chain.manifest else {
         return Err(RunError::Usage(format!(
@@ -337,6 +337,6 @@ pub fn version(program: &Path) -> Result<String, RunError> {
 }
 
 /// A port that nobody listens on right now.
-fn free_port() -> std::io::Result<u16> {
+pub(super) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -205,6 +205,12 @@ impl Log {
         self.expect_done()
     }
 
+    /// Whether the run went to the block at `tip` and ended in order.
+    pub fn expect_end(&self, tip: u32) -> Result<(), LogError> {
+        self.expect_tip(tip)?;
+        self.expect_done()
+    }
+
     fn expect_tip(&self, wanted: u32) -> Result<(), LogError> {
         let found = self.last.map_or(0, |tip| tip.height);
         if found == wanted { Ok(()) } else { Err(LogError::Height { found, wanted }) }

@@ -1,0 +1,317 @@
+//! [`Relay`]: a line between a peer and whoever connects to it, as good or bad as is wanted.
+//!
+//! A TCP relay in this process: it takes connections, makes one to the peer for each, and passes
+//! bytes on at a rate, after a time under way, with stops where a segment would have been lost. It
+//! can stall, as a line does whose far end is gone, and be cut. Every byte comes in the end, in
+//! order. It needs no privileges and no support of the system, and what it connects are real sockets.
+//!
+//! It is no model of TCP: a loss costs a round trip and does not slow the sender down.
+
+use crate::maker::rng::Rng;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+/// Bytes passed on at a time: some milliseconds of a slow line.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// Pieces that are under way at most, in each direction of a connection: 16 MB.
+const PIECES_MAX: usize = 1_024;
+
+/// What a segment of TCP carries: losses are drawn for so many bytes each.
+const SEGMENT_BYTES: u64 = 1_448;
+
+/// How often threads look whether the line is still the same.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A line that was unused for longer has no bytes to make up for.
+const CATCH_UP: Duration = Duration::from_millis(50);
+
+/// What a line is like, such as `20mbit,50ms,1%`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Line {
+    /// Bits a second in each direction, of all connections together; as many as go if none.
+    pub bits_per_second: Option<u64>,
+    /// How long a byte is under way, in each direction.
+    pub latency: Duration,
+    /// Segments lost in a million.
+    pub lost_per_million: u64,
+}
+
+impl Line {
+    /// How long so many bytes take to be put on the line.
+    fn span(&self, bytes: usize) -> Duration {
+        let seconds = |rate: u64| bytes as f64 * 8.0 / rate as f64;
+        self.bits_per_second.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(seconds(rate)))
+    }
+}
+
+impl FromStr for Line {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut line = Self::default();
+        for part in text.split(',') {
+            let wrong = || {
+                format!("{part}: neither a rate (20mbit), nor a latency (50ms), nor a loss (1%)")
+            };
+            let digits = part.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(part.len());
+            let number: f64 = part[..digits].parse().map_err(|_| wrong())?;
+            match &part[digits..] {
+                "kbit" if number >= 1.0 => line.bits_per_second = Some((number * 1e3) as u64),
+                "mbit" if number >= 0.001 => line.bits_per_second = Some((number * 1e6) as u64),
+                "ms" if number <= 10_000.0 => line.latency = Duration::from_secs_f64(number / 1e3),
+                "%" if number <= 50.0 => line.lost_per_million = (number * 1e4) as u64,
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(line)
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.bits_per_second.map(|rate| format!("{}mbit", rate as f64 / 1e6)));
+        parts.push(format!("{}ms", self.latency.as_secs_f64() * 1e3));
+        parts.push(format!("{}%", self.lost_per_million as f64 / 1e4));
+        f.write_str(&parts.join(","))
+    }
+}
+
+/// What becomes of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// They are passed on.
+    Open,
+    /// They wait; nobody is told.
+    Stalled,
+    /// All connections are closed, and new ones at once.
+    Cut,
+}
+
+/// A line to a peer. Dropping it closes all connections.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    line: Line,
+    peer: SocketAddr,
+    state: AtomicU8,
+    /// Bytes that came out at the side of those who connect.
+    passed_bytes: AtomicU64,
+    over: AtomicU8,
+    streams: Mutex<Vec<TcpStream>>,
+    /// From the peer, and to it.
+    wires: [Mutex<Wire>; 2],
+}
+
+/// One direction of the line, which all connections share.
+#[derive(Debug)]
+struct Wire {
+    free_at: Instant,
+    rng: Rng,
+}
+
+impl Relay {
+    /// A line to `peer`, on a port of its own on 127.0.0.1. The seed decides which segments are lost.
+    ///
+    /// # Errors
+    /// When the system gives no port.
+    pub fn start(peer: SocketAddr, line: Line, seed: u64) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let wire = |place| Mutex::new(Wire { free_at: Instant::now(), rng: Rng::new(seed, place) });
+        let shared = Arc::new(Shared {
+            line,
+            peer,
+            state: AtomicU8::new(State::Open as u8),
+            passed_bytes: AtomicU64::new(0),
+            over: AtomicU8::new(0),
+            streams: Mutex::default(),
+            wires: [wire(0), wire(1)],
+        });
+        let acceptor = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || accept(&listener, &shared))
+        };
+        Ok(Self { address, shared, acceptor: Some(acceptor) })
+    }
+
+    /// Where to connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Bytes that came from the peer through the line so far.
+    pub fn passed_bytes(&self) -> u64 {
+        self.shared.passed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Makes the line good or bad.
+    pub fn set(&self, state: State) {
+        self.shared.state.store(state as u8, Ordering::SeqCst);
+        if state == State::Cut {
+            self.shared.close();
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.over.store(1, Ordering::SeqCst);
+        self.set(State::Cut);
+        // Wakes the acceptor; should that fail, it is not waited for.
+        if TcpStream::connect(self.address).is_ok()
+            && let Some(acceptor) = self.acceptor.take()
+        {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+impl Shared {
+    fn is(&self, state: State) -> bool {
+        self.state.load(Ordering::SeqCst) == state as u8
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        for stream in self.streams().drain(..) {
+            // An error means that it is closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Puts bytes on the line: when the next may follow, and when they come out.
+    fn carry(&self, wire: &Mutex<Wire>, bytes: usize) -> (Instant, Instant) {
+        let mut wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let free_at = wire.free_at.max(now.checked_sub(CATCH_UP).unwrap_or(now));
+        wire.free_at = free_at + self.line.span(bytes);
+        let segments = (bytes as u64).div_ceil(SEGMENT_BYTES);
+        let lost = (0..segments).any(|_| wire.rng.below(1_000_000) < self.line.lost_per_million);
+        let again = if lost { 2 * self.line.latency } else { Duration::ZERO };
+        (wire.free_at, wire.free_at.max(now) + self.line.latency + again)
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for near in listener.incoming() {
+        if shared.over.load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        let Ok(near) = near else { continue };
+        if !shared.is(State::Cut) {
+            // Who connects sees a closed connection if the peer is not there.
+            let _ = join(near, shared);
+        }
+    }
+}
+
+/// Connects both sides.
+fn join(near: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+    let far = TcpStream::connect(shared.peer)?;
+    for stream in [&near, &far] {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(LOOK_EVERY))?;
+        stream.set_write_timeout(Some(LOOK_EVERY))?;
+    }
+    shared.streams().extend([near.try_clone()?, far.try_clone()?]);
+    if shared.is(State::Cut) {
+        shared.close();
+    }
+    let (near_out, far_out) = (near.try_clone()?, far.try_clone()?);
+    pass_on(far, near_out, shared, 0);
+    pass_on(near, far_out, shared, 1);
+    Ok(())
+}
+
+/// Starts the threads that pass bytes in one direction.
+fn pass_on(mut from: TcpStream, to: TcpStream, shared: &Arc<Shared>, direction: usize) {
+    let (sender, receiver) = sync_channel(PIECES_MAX);
+    let (taking, giving) = (Arc::clone(shared), Arc::clone(shared));
+    thread::spawn(move || take(&mut from, &taking, direction, &sender));
+    thread::spawn(move || give(to, &giving, direction, &receiver));
+}
+
+/// Takes bytes as fast as the line can carry them.
+fn take(
+    from: &mut TcpStream,
+    shared: &Shared,
+    direction: usize,
+    sender: &SyncSender<(Instant, Vec<u8>)>,
+) {
+    let mut piece = vec![0; PIECE_BYTES];
+    while !shared.is(State::Cut) {
+        let count = match from.read(&mut piece) {
+            Ok(0) => return,
+            Ok(count) => count,
+            Err(error) if waits(&error) => continue,
+            Err(_) => return,
+        };
+        let (free_at, due) = shared.carry(&shared.wires[direction], count);
+        if sender.send((due, piece[..count].to_vec())).is_err() {
+            return;
+        }
+        sleep(free_at.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Gives bytes when they are due.
+fn give(
+    mut to: TcpStream,
+    shared: &Shared,
+    direction: usize,
+    receiver: &Receiver<(Instant, Vec<u8>)>,
+) {
+    for (due, piece) in receiver {
+        sleep(due.saturating_duration_since(Instant::now()));
+        let mut left = &piece[..];
+        while !left.is_empty() {
+            if shared.is(State::Cut) {
+                return;
+            }
+            if shared.is(State::Stalled) {
+                sleep(LOOK_EVERY);
+                continue;
+            }
+            match to.write(left) {
+                Ok(count) => {
+                    left = &left[count..];
+                    if direction == 0 {
+                        shared.passed_bytes.fetch_add(count as u64, Ordering::Relaxed);
+                    }
+                }
+                Err(error) if waits(&error) => {}
+                Err(_) => return,
+            }
+        }
+    }
+    // Whoever sent has nothing more to say, or is gone; both are told by an end.
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+fn waits(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+#[cfg(test)]
+#[path = "line_tests.rs"]
+mod tests;

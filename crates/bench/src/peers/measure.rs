@@ -1,0 +1,328 @@
+//! [`measure`]: nodes started, and everybody's turn, round after round.
+
+use super::line::{Line, Relay, State};
+use super::reader::Told;
+use super::{Found, Measured, VERSION, Who};
+use crate::run::chain::{Chain, read_json};
+use crate::run::error::{At, RunError};
+use crate::run::node::{Folder, Served};
+use crate::run::own::Apus;
+use crate::run::{Machine, OneRun, SetResult, Spread, process};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Longer than any run should take.
+const LIMIT: Duration = Duration::from_secs(6 * 3600);
+
+/// What to do.
+pub struct Plan<'a> {
+    /// The program that is measured: usually the one that runs.
+    pub program: &'a Path,
+    /// The nodes' program.
+    pub bitcoind: &'a Path,
+    /// On what.
+    pub chain: Chain,
+    /// How many nodes.
+    pub peers: usize,
+    /// Whether in the encrypted transport.
+    pub v2transport: bool,
+    /// Memory for Apus and Bitcoin Core.
+    pub dbcache_mib: u64,
+    /// How often each is run.
+    pub rounds: u32,
+    /// Whether Bitcoin Core has turns too.
+    pub against: bool,
+    /// What each peer's line is like; none to connect directly.
+    pub line: Option<Line>,
+    /// When the first peer's line stalls in those runs of Apus that are about it, if there are any.
+    pub stall_after: Option<Duration>,
+    /// A folder for everything that is made on the way. What the nodes need of the chain stays in it.
+    pub scratch: &'a Path,
+    /// Gives the command that reads all blocks from these by [`read`](super::reader::read()), and
+    /// writes what it told into a file.
+    pub reader: &'a dyn Fn(&[SocketAddr], &Path) -> Command,
+}
+
+/// What is being done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A node reads the chain for the first time.
+    Preparing,
+    /// Nodes are started.
+    Starting(usize),
+    /// A run ended.
+    Ran {
+        /// From 1.
+        round: u32,
+        /// How many there are.
+        of: u32,
+        /// Whose.
+        who: Who,
+        /// How long it took.
+        wall_seconds: f64,
+    },
+    /// A node goes through its set.
+    Asking,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Preparing => f.write_str("bitcoind indexes the blocks"),
+            Self::Starting(count) => write!(f, "{count} nodes are started"),
+            Self::Ran { round, of, who, wall_seconds } => {
+                write!(f, "round {round} of {of}: {who}: {wall_seconds:.3} s")
+            }
+            Self::Asking => f.write_str("bitcoind goes through its set"),
+        }
+    }
+}
+
+/// Does it all. Results that differ are an error.
+pub fn measure(
+    plan: &Plan<'_>,
+    interrupt: &AtomicBool,
+    each: &mut dyn FnMut(Event),
+) -> Result<Found, RunError> {
+    // Asked before anything here makes a load of its own.
+    let machine = Machine::here();
+    each(Event::Preparing);
+    let prepared = Folder::prepare(plan.bitcoind, &plan.chain, plan.scratch, interrupt)?;
+    each(Event::Asking);
+    let set = prepared.set(interrupt)?;
+    each(Event::Starting(plan.peers));
+    let nodes = Nodes::start(plan, &prepared, interrupt)?;
+    let downloading = Folder::of_its_own(plan.bitcoind, &plan.chain, plan.scratch)?;
+    let mut turns = vec![Who::Reader, Who::Apus];
+    turns.extend(plan.stall_after.map(|_| Who::ApusStalled));
+    turns.extend(plan.against.then_some(Who::Bitcoind));
+    let mut runs: BTreeMap<Who, Vec<OneRun>> = BTreeMap::new();
+    for round in 1..=plan.rounds {
+        for &who in &turns {
+            let run = turn(plan, &nodes, &downloading, &set, who, round, interrupt)?;
+            let wall_seconds = run.wall_seconds;
+            each(Event::Ran { round, of: plan.rounds, who, wall_seconds });
+            runs.entry(who).or_default().push(run);
+        }
+        // What comes after whom changes, so that nobody always has the same predecessor.
+        turns.reverse();
+    }
+    drop(nodes);
+    if plan.against {
+        each(Event::Asking);
+        different("bitcoind's own set from peers", &set.differences(&downloading.set(interrupt)?))?;
+        downloading.remove()?;
+    }
+    let manifest = plan.chain.manifest.as_ref();
+    let bytes = manifest.map_or(0, |manifest| manifest.bytes);
+    Ok(Found {
+        version: VERSION,
+        machine,
+        bitcoind: prepared.version().to_owned(),
+        chain: plan.chain.name.clone(),
+        blocks: set.stop_height.into(),
+        bytes,
+        peers: plan.peers,
+        v2transport: plan.v2transport,
+        dbcache_mib: plan.dbcache_mib,
+        line: plan.line.map(|line| line.to_string()),
+        stall_after_seconds: plan.stall_after.map(|after| after.as_secs_f64()),
+        rounds: plan.rounds,
+        set,
+        measured: measured(plan, &runs, bytes),
+    })
+}
+
+/// Nodes that hand out the chain, each at the end of its line.
+struct Nodes {
+    // In this order: lines go before the nodes behind them.
+    relays: Vec<Relay>,
+    served: Vec<Served>,
+}
+
+impl Nodes {
+    fn start(plan: &Plan<'_>, prepared: &Folder, interrupt: &AtomicBool) -> Result<Self, RunError> {
+        let mut nodes = Self { relays: Vec::new(), served: Vec::new() };
+        let line = plan.line.or(plan.stall_after.map(|_| Line::default()));
+        for index in 0..plan.peers {
+            let copy = plan.scratch.join(format!("peer-{index}"));
+            let node = prepared.serve(&copy, plan.v2transport, interrupt)?;
+            if let Some(line) = line {
+                nodes.relays.push(Relay::start(node.address, line, index as u64).at(&copy)?);
+            }
+            nodes.served.push(node);
+        }
+        Ok(nodes)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        if self.relays.is_empty() {
+            return self.served.iter().map(|node| node.address).collect();
+        }
+        self.relays.iter().map(Relay::address).collect()
+    }
+
+    /// A node that is gone would make a measurement one of fewer.
+    fn expect_all(&self) -> Result<(), RunError> {
+        match self.served.iter().find(|node| node.has_ended()) {
+            Some(node) => Err(RunError::Rpc {
+                method: "blocks".to_owned(),
+                message: format!("the node at {} has ended on the way", node.address),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Does something while the first line stalls from some time on. Afterwards all are as before.
+    fn stalling<T>(
+        &self,
+        after: Duration,
+        does: impl FnOnce() -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let (over, waits) = channel::<()>();
+        let (done, stalled) = thread::scope(|scope| {
+            let staller = scope.spawn(move || {
+                let late = waits.recv_timeout(after) == Err(RecvTimeoutError::Timeout);
+                if late && let Some(relay) = self.relays.first() {
+                    relay.set(State::Stalled);
+                }
+                late
+            });
+            let done = does();
+            drop(over);
+            (done, staller.join().expect("it only waits"))
+        });
+        if let Some(relay) = self.relays.first() {
+            relay.set(State::Cut);
+            relay.set(State::Open);
+        }
+        let done = done?;
+        if stalled {
+            return Ok(done);
+        }
+        Err(RunError::Usage(format!(
+            "a run was over before a line stalled after {} s: let it stall sooner, or make a longer \
+             chain",
+            after.as_secs_f64()
+        )))
+    }
+}
+
+/// One run of one of them, and what it came to held against what must be.
+fn turn(
+    plan: &Plan<'_>,
+    nodes: &Nodes,
+    downloading: &Folder,
+    set: &SetResult,
+    who: Who,
+    round: u32,
+    interrupt: &AtomicBool,
+) -> Result<OneRun, RunError> {
+    let peers = nodes.addresses();
+    let run = match who {
+        Who::Reader => read(plan, &peers, set, round, interrupt)?,
+        Who::Apus => apus(plan, &peers, set, round, interrupt)?,
+        Who::ApusStalled => nodes.stalling(plan.stall_after.unwrap_or_default(), || {
+            apus(plan, &peers, set, round, interrupt)
+        })?,
+        Who::Bitcoind => {
+            let dbcache = plan.dbcache_mib;
+            let usage = downloading.download(&peers, plan.v2transport, dbcache, interrupt)?;
+            one_run(round, usage)
+        }
+    };
+    nodes.expect_all()?;
+    Ok(run)
+}
+
+fn one_run(round: u32, usage: process::Usage) -> OneRun {
+    let process::Usage { wall_seconds, cpu_seconds, rss_peak_bytes } = usage;
+    let (phases, connect_seconds) = (Vec::new(), None);
+    OneRun { round, wall_seconds, cpu_seconds, rss_peak_bytes, phases, connect_seconds }
+}
+
+fn read(
+    plan: &Plan<'_>,
+    peers: &[SocketAddr],
+    set: &SetResult,
+    round: u32,
+    interrupt: &AtomicBool,
+) -> Result<OneRun, RunError> {
+    let path = plan.scratch.join("reader.json");
+    if path.exists() {
+        fs::remove_file(&path).at(&path)?;
+    }
+    let mut command = (plan.reader)(peers, &path);
+    let usage = process::run(&mut command, &plan.scratch.join("said"), LIMIT, interrupt)?;
+    let told: Told = read_json(&path)?;
+    let bytes = plan.chain.manifest.as_ref().map_or(told.bytes, |manifest| manifest.bytes);
+    let wanted = Told { blocks: set.stop_height.into(), bytes };
+    let mut wrong = Vec::new();
+    if told != wanted {
+        let of = |it: &Told| format!("{} blocks of {} bytes", it.blocks, it.bytes);
+        wrong.push(format!("{} and {}", of(&wanted), of(&told)));
+    }
+    different("the reader", &wrong)?;
+    Ok(one_run(round, usage))
+}
+
+fn apus(
+    plan: &Plan<'_>,
+    peers: &[SocketAddr],
+    set: &SetResult,
+    round: u32,
+    interrupt: &AtomicBool,
+) -> Result<OneRun, RunError> {
+    let apus = Apus { program: plan.program, scratch: plan.scratch };
+    let arguments = apus.download_arguments(&plan.chain, peers, plan.v2transport, plan.dbcache_mib);
+    let (run, report) = apus.run(&arguments, round, interrupt)?;
+    different("apus", &set.differences(&report.set))?;
+    Ok(run)
+}
+
+fn different(who: &str, what: &[String]) -> Result<(), RunError> {
+    if what.is_empty() {
+        return Ok(());
+    }
+    Err(RunError::Different(format!(
+        "the prepared node and {who} do not agree: {}: one of them is wrong, so no time counts",
+        what.join(", ")
+    )))
+}
+
+/// Numbers that follow from the runs.
+fn measured(plan: &Plan<'_>, runs: &BTreeMap<Who, Vec<OneRun>>, bytes: u64) -> Vec<Measured> {
+    let lines = plan.line.and_then(|line| line.bits_per_second).map(|bits| {
+        let peers = plan.peers as f64;
+        bits as f64 / 8.0 * peers
+    });
+    let ratios = |who: &[OneRun], other: &[OneRun]| {
+        let pairs = who.iter().zip(other);
+        Spread::of(&pairs.map(|(a, b)| a.wall_seconds / b.wall_seconds).collect::<Vec<_>>())
+    };
+    let one = |(&who, own): (&Who, &Vec<OneRun>)| {
+        let spread = |of: fn(&OneRun) -> f64| Spread::of(&own.iter().map(of).collect::<Vec<_>>());
+        let wall_seconds = spread(|run| run.wall_seconds)?;
+        let bytes_per_second = bytes as f64 / wall_seconds.median;
+        let others = runs.iter().filter(|(other, _)| **other != who);
+        Some(Measured {
+            who,
+            runs: own.clone(),
+            wall_seconds,
+            cpu_seconds: spread(|run| run.cpu_seconds)?,
+            rss_peak_bytes: own.iter().filter_map(|run| run.rss_peak_bytes).max(),
+            bytes_per_second,
+            line_share: lines.map(|lines| bytes_per_second / lines),
+            over: others.filter_map(|(&other, its)| Some((other, ratios(own, its)?))).collect(),
+        })
+    };
+    runs.iter().filter_map(one).collect()
+}

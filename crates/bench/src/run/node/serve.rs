@@ -1,0 +1,129 @@
+//! [`Served`]: a node that hands out the blocks of a prepared folder.
+//!
+//! It runs on a copy of its own, in which files that nobody writes to any more are shared by hard
+//! links, so that many nodes take the room and the page cache of one.
+
+use super::folder::{CHAIN_DIR, Folder, PATIENCE, QUIET, free_port};
+use crate::run::error::{At, RunError};
+use crate::run::process::{self, Running};
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Another program may take a port between our choosing it and the node's binding it.
+const PORT_TRIES: usize = 5;
+
+/// A node at work. Dropping it kills it.
+#[derive(Debug)]
+pub struct Served {
+    process: Running,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Folder {
+    /// Starts a node on a copy of this folder, in a folder that is replaced, with the encrypted
+    /// transport or without.
+    pub fn serve(
+        &self,
+        copy: &Path,
+        v2transport: bool,
+        interrupt: &AtomicBool,
+    ) -> Result<Served, RunError> {
+        if copy.exists() {
+            fs::remove_dir_all(copy).at(copy)?;
+        }
+        let own = |name: &str| [".lock", ".cookie", "debug.log"].contains(&name);
+        link_tree(&self.path.join(CHAIN_DIR), &copy.join(CHAIN_DIR), &self.last_file()?, &own)?;
+        let mut tries = 1;
+        loop {
+            match self.serve_once(copy, v2transport, interrupt) {
+                Err(RunError::Rpc { .. }) if tries < PORT_TRIES => tries += 1,
+                other => return other,
+            }
+        }
+    }
+
+    /// The block file that a node might go on writing to.
+    fn last_file(&self) -> Result<String, RunError> {
+        let last = self.files()?.pop().unwrap_or_default();
+        let name = last.file_name().unwrap_or_default().to_string_lossy();
+        Ok(name.trim_start_matches("blk").to_owned())
+    }
+
+    fn serve_once(
+        &self,
+        copy: &Path,
+        v2transport: bool,
+        interrupt: &AtomicBool,
+    ) -> Result<Served, RunError> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().at(copy)?));
+        let said = copy.join("said");
+        let mut command = Command::new(&self.program);
+        command
+            .arg(format!("-datadir={}", copy.display()))
+            .args(QUIET.iter().filter(|argument| **argument != "-listen=0"))
+            .args(["-listen=1", "-listenonion=0", "-discover=0", "-blocksonly=1", "-server=0"])
+            .args(["-checkblocks=1", "-checklevel=0", "-maxtipage=2000000000", "-dbcache=4"])
+            .arg(format!("-bind={address}"))
+            .arg(format!("-v2transport={}", u8::from(v2transport)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&said).at(&said)?);
+        let process = Running(command.spawn().at(&self.program)?);
+        let begun = Instant::now();
+        // It listens when it has loaded its chain.
+        while TcpStream::connect(address).is_err() {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(RunError::Interrupted);
+            }
+            if process.has_ended().at(&self.program)? || begun.elapsed() > PATIENCE {
+                let said = process::tail(&said).unwrap_or_default();
+                let message = format!("it does not listen on {address}: {said}");
+                return Err(RunError::Rpc { method: "blocks".to_owned(), message });
+            }
+            sleep(Duration::from_millis(20));
+        }
+        Ok(Served { process, address })
+    }
+}
+
+impl Served {
+    /// Whether it has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.process.has_ended().unwrap_or(true)
+    }
+}
+
+/// Copies a folder; tables of LevelDB and full files of blocks and undo data as hard links, where the
+/// file system allows.
+fn link_tree(
+    from: &Path,
+    to: &Path,
+    last_file: &str,
+    left_out: &dyn Fn(&str) -> bool,
+) -> Result<(), RunError> {
+    fs::create_dir_all(to).at(to)?;
+    for entry in fs::read_dir(from).at(from)? {
+        let path: PathBuf = entry.at(from)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let target = to.join(&name);
+        if path.is_dir() {
+            link_tree(&path, &target, last_file, left_out)?;
+            continue;
+        }
+        if left_out(&name) {
+            continue;
+        }
+        let blocks = name.starts_with("blk") || name.starts_with("rev");
+        let shared = name.ends_with(".ldb") || (blocks && !name.ends_with(last_file));
+        if !shared || fs::hard_link(&path, &target).is_err() {
+            fs::copy(&path, &target).at(&path)?;
+        }
+    }
+    Ok(())
+}
