@@ -10,6 +10,7 @@
 //! - [`blkfile`]: lays blocks down in block files as Bitcoin Core does, and damages them.
 //! - [`storage`]: a disk that loses what was not synced, and a disk that fails on demand.
 //! - [`bitcoind`]: starts and talks to a real node.
+//! - [`btcd`]: a node of another make.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`rng`]: the one source of randomness, the same everywhere for a seed.
@@ -18,6 +19,7 @@
 
 pub mod bitcoind;
 pub mod blkfile;
+pub mod btcd;
 pub mod chain;
 pub mod oracle;
 pub mod peer;

@@ -1,8 +1,9 @@
-//! Blocks from real nodes: the program on one side, bitcoind on the other, and what a user does in
-//! between.
+//! Blocks from real nodes: the program on one side, bitcoind or btcd on the other, and what a user
+//! does in between.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
+mod btcd;
 #[allow(dead_code, reason = "other tests of the program use the rest")]
 #[path = "../cli/desk.rs"]
 mod desk;

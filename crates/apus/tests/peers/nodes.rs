@@ -7,9 +7,9 @@ use apus_testkit::bitcoind::Bitcoind;
 use serde_json::json;
 use std::time::Duration;
 
-const SYNC: &str = "sync --chain regtest --workdir w.work";
+pub(crate) const SYNC: &str = "sync --chain regtest --workdir w.work";
 
-fn expect_set(lived: &Lived) {
+pub(crate) fn expect_set(lived: &Lived) {
     assert!(lived.desk.read("set.dat") == lived.desk.read("node.dat"), "another set");
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn wait_for(node: &Bitcoind, height: u32) {
 }
 
 /// A node with the blocks of another, which it gets by itself.
-fn twin(of: &Bitcoind) -> Bitcoind {
+pub(crate) fn twin(of: &Bitcoind) -> Bitcoind {
     let node = Bitcoind::start(&[]);
     node.call("addnode", &[json!(format!("127.0.0.1:{}", of.p2p_port())), json!("onetry")]);
     wait_for(&node, of.height());

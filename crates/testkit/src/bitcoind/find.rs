@@ -1,4 +1,4 @@
-//! Where the bitcoind to run is: the environment, `PATH`, or what `scripts/bitcoind` fetched.
+//! Where the node to run is: the environment, `PATH`, or what its script in `scripts/` fetched.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,33 +9,49 @@ use std::path::{Path, PathBuf};
 /// # Panics
 /// When there is none, saying how to get one.
 pub fn find() -> PathBuf {
+    find_program("bitcoind")
+}
+
+/// The program of this name to run, likewise.
+///
+/// # Panics
+/// When there is none, saying how to get one.
+pub(crate) fn find_program(name: &str) -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    choose(env::var_os("BITCOIND_EXE"), env::var_os("PATH"), &repository)
+    choose(name, env::var_os(variable(name)), env::var_os("PATH"), &repository)
         .unwrap_or_else(|message| panic!("{message}"))
 }
 
-/// [`find`], with everything it looks at handed in.
+/// The variable that names a program.
+fn variable(name: &str) -> String {
+    format!("{}_EXE", name.to_ascii_uppercase())
+}
+
+/// [`find_program`], with everything it looks at handed in.
 fn choose(
+    name: &str,
     named: Option<OsString>,
     path: Option<OsString>,
     repository: &Path,
 ) -> Result<PathBuf, String> {
+    let variable = variable(name);
     if let Some(named) = named.filter(|named| !named.is_empty()) {
         let named = PathBuf::from(named);
         return match named.is_file() {
             true => Ok(named),
             false => Err(format!(
-                "BITCOIND_EXE names {}, which is no file: correct or unset it",
+                "{variable} names {}, which is no file: correct or unset it",
                 named.display()
             )),
         };
     }
-    let on_path = path.iter().flat_map(env::split_paths).map(|folder| folder.join("bitcoind"));
-    let fetched = repository.join(".peers/bitcoind/bin/bitcoind");
+    let on_path = path.iter().flat_map(env::split_paths).map(|folder| folder.join(name));
+    let fetched = repository.join(format!(".peers/{name}/bin/{name}"));
     on_path.chain([fetched]).find(|candidate| candidate.is_file()).ok_or_else(|| {
-        "this test needs a bitcoind and there is none: run scripts/bitcoind, which fetches one, \
-         or name yours in BITCOIND_EXE"
-            .to_owned()
+        format!(
+            "this test needs a {name} and there is none: run scripts/{name}, which gets one, or \
+             name yours in {variable}"
+        )
     })
 }
 
@@ -54,17 +70,23 @@ mod tests {
             file
         };
         let path = || Some(folder.path().join("bin").into_os_string());
-        let none = choose(None, path(), folder.path()).unwrap_err();
+        let none = choose("bitcoind", None, path(), folder.path()).unwrap_err();
         assert!(none.contains("scripts/bitcoind"), "{none}");
 
         let fetched = place(".peers/bitcoind/bin/bitcoind");
-        assert_eq!(choose(None, path(), folder.path()), Ok(fetched));
+        assert_eq!(choose("bitcoind", None, path(), folder.path()), Ok(fetched));
         let on_path = place("bin/bitcoind");
-        assert_eq!(choose(None, path(), folder.path()), Ok(on_path));
+        assert_eq!(choose("bitcoind", None, path(), folder.path()), Ok(on_path));
         let named = place("mine");
-        assert_eq!(choose(Some(named.clone().into()), path(), folder.path()), Ok(named));
+        assert_eq!(
+            choose("bitcoind", Some(named.clone().into()), path(), folder.path()),
+            Ok(named)
+        );
         // A wrong name is a mistake to report, not a reason to take another node.
-        let wrong = choose(Some(folder.path().join("gone").into()), path(), folder.path());
+        let gone = || Some(folder.path().join("gone").into());
+        let wrong = choose("bitcoind", gone(), path(), folder.path());
         assert!(wrong.unwrap_err().contains("BITCOIND_EXE"));
+        let wrong = choose("btcd", gone(), path(), folder.path());
+        assert!(wrong.unwrap_err().contains("BTCD_EXE"));
     }
 }

@@ -7,11 +7,13 @@
 mod calls;
 mod find;
 mod node;
-mod rpc;
+pub(crate) mod rpc;
 
 pub use calls::{OP_TRUE_DESCRIPTOR, TxOutSetInfo};
 pub use find::find;
+pub(crate) use find::find_program;
 pub use node::{Bitcoind, NodeFolder};
+pub(crate) use node::{PATIENCE, POLL_EVERY, free_ports};
 pub use rpc::RpcError;
 
 #[cfg(test)]

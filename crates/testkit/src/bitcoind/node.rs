@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a node may take to start or to stop, on a slow and busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-const POLL_EVERY: Duration = Duration::from_millis(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const POLL_EVERY: Duration = Duration::from_millis(20);
 /// Another program may take a port between our choosing it and the node's binding it.
 const PORT_TRIES: usize = 5;
 
@@ -244,7 +244,7 @@ fn chain_dir(datadir: &Path, chain: &str) -> PathBuf {
 }
 
 /// Two ports that nobody listens on right now.
-fn free_ports() -> [u16; 2] {
+pub(crate) fn free_ports() -> [u16; 2] {
     let listeners =
         [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
     listeners.map(|listener| listener.local_addr().expect("it is bound").port())

@@ -28,7 +28,7 @@ impl fmt::Display for RpcError {
 }
 
 /// Calls `method`; `Err` on the outside when no answer came, on the inside when it was an error.
-pub(super) fn call(
+pub(crate) fn call(
     port: u16,
     cookie: &str,
     method: &str,
