@@ -25,7 +25,6 @@ pub struct ChainstateWriter<'f> {
     /// Whether something was refused, so that coins are missing.
     failed: bool,
     key: Vec<u8>,
-    value: Vec<u8>,
 }
 
 /// What a chainstate takes.
@@ -60,12 +59,9 @@ impl<'f> ChainstateWriter<'f> {
         let mut value = vec![Obfuscation::KEY_SIZE as u8];
         value.extend_from_slice(&obfuscation.key());
         database.put(KEY_OBFUSCATION, &value)?;
-        value.clear();
-        value.extend_from_slice(best.as_bytes());
-        obfuscation.apply(&mut value, 0);
-        database.put(KEY_BEST_BLOCK, &value)?;
+        database.put_obfuscated(KEY_BEST_BLOCK, best.as_bytes(), obfuscation)?;
         let (last_txid, coins, failed, key) = (None, 0, false, Vec::new());
-        Ok(Self { database, obfuscation, last_txid, coins, failed, key, value })
+        Ok(Self { database, obfuscation, last_txid, coins, failed, key })
     }
 
     /// Adds all coins of one transaction, in the form of a snapshot without the txid: how many,
@@ -131,10 +127,7 @@ impl<'f> ChainstateWriter<'f> {
     fn put_coin(&mut self, vout: u32, coin: &[u8]) -> Result<(), ChainstateError> {
         self.key.truncate(1 + size_of::<Txid>());
         write_varint(&mut self.key, u64::from(vout));
-        self.value.clear();
-        self.value.extend_from_slice(coin);
-        self.obfuscation.apply(&mut self.value, 0);
-        self.database.put(&self.key, &self.value)?;
+        self.database.put_obfuscated(&self.key, coin, self.obfuscation)?;
         self.coins += 1;
         Ok(())
     }

@@ -8,6 +8,8 @@
 //!
 //! Keys are the user's, without the sequence numbers. Only their hashes are held, four bytes each.
 
+use super::seal::each_key;
+
 /// The name under which the table's list of further blocks has the filters.
 pub(super) const NAME: &[u8] = b"filter.leveldb.BuiltinBloomFilter2";
 
@@ -24,6 +26,8 @@ const BASE_LOG2: u8 = 11;
 
 #[derive(Default)]
 pub(super) struct FilterWriter {
+    /// The key that was read last.
+    key: Vec<u8>,
     /// Hashes of the keys since the last filter.
     hashes: Vec<u32>,
     filters: Vec<u8>,
@@ -32,9 +36,9 @@ pub(super) struct FilterWriter {
 }
 
 impl FilterWriter {
-    /// Takes a key of the block that is being written.
-    pub(super) fn add(&mut self, key: &[u8]) {
-        self.hashes.push(hash(key));
+    /// Takes the keys of the next block.
+    pub(super) fn add_block(&mut self, block: &[u8]) {
+        each_key(block, &mut self.key, |key| self.hashes.push(hash(key)));
     }
 
     /// The next block begins at `offset` of the table; keys until now are those before it.
@@ -143,7 +147,7 @@ mod tests {
         ) {
             let (mut filter, mut flat, mut offsets) = (FilterWriter::default(), vec![], vec![]);
             for key in &keys {
-                filter.add(key);
+                filter.hashes.push(hash(key));
                 offsets.push(flat.len());
                 flat.extend_from_slice(key);
             }
@@ -159,10 +163,10 @@ mod tests {
     #[test]
     fn blocks_that_begin_far_apart_leave_empty_filters() {
         let mut filter = FilterWriter::default();
-        filter.add(b"a");
+        filter.hashes.push(hash(b"a"));
         filter.start_block(2047);
         assert!(filter.offsets.is_empty(), "the next block has its keys in the same filter");
-        filter.add(b"b");
+        filter.hashes.push(hash(b"b"));
         filter.start_block(3 * 2048);
         assert_eq!(filter.offsets, [0, 9, 9]);
         let mut out = Vec::new();

@@ -4,7 +4,7 @@
 //! A manifest is a log of edits; only their sum matters here.
 
 use super::log::LogReader;
-use super::table_writer::Made;
+use super::seal::Made;
 use super::{prefixed, put_varint, split_internal, varint};
 use crate::index_error::IndexError;
 use apus_chain::Reader;

@@ -21,6 +21,7 @@ mod log;
 mod manifest;
 mod memory;
 mod pipe;
+mod seal;
 mod table;
 mod table_writer;
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! [`Pipe`]: two threads that bring bytes to a disk while others are made.
+//! [`Pipe`]: two threads that bring tables to a disk while others are made.
 //!
-//! One writes, the other makes whole files durable, so that the disk has work while the next
-//! file's bytes are copied to the system. What waits is bounded: [`BACKLOG`] pieces and two files.
-//! The first error ends both threads; it is told by the next call.
+//! One seals and writes, the other makes whole files durable, so that the disk has work while the
+//! next file's bytes are copied to the system. What waits is bounded: [`BACKLOG`] pieces and two
+//! files. The first error ends both threads; it is told by the next call.
 
 use super::error::DatabaseError;
+use super::seal::{Made, Piece, TableEnd, TableSealer};
 use crate::folder::OutFile;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
@@ -17,19 +18,25 @@ type Named = (Box<dyn OutFile>, String);
 
 enum Order {
     Begin(Named),
-    Write(Vec<u8>),
-    /// The file is whole: make it durable.
-    End,
+    Write(Piece),
+    /// The table has no more blocks: complete it and make it durable.
+    End(TableEnd),
 }
 
-type Thread = JoinHandle<Result<(), DatabaseError>>;
+type Thread<T> = JoinHandle<Result<T, DatabaseError>>;
+
+struct Running {
+    orders: SyncSender<Order>,
+    writer: Thread<Vec<Made>>,
+    syncer: Thread<()>,
+}
 
 pub(super) struct Pipe {
     folder: String,
     /// `None` once the threads have been joined.
-    running: Option<(SyncSender<Order>, [Thread; 2])>,
+    running: Option<Running>,
     /// Buffers that were written.
-    spare: Receiver<Vec<u8>>,
+    spare: Receiver<Piece>,
 }
 
 impl Pipe {
@@ -43,11 +50,11 @@ impl Pipe {
         let writer = thread("db-write").spawn(move || write(&to_write, &whole, &written));
         // Without a syncing thread `to_sync` is gone, and the writing one ends by itself.
         let syncer = thread("db-sync").spawn(move || sync(&to_sync));
-        let threads = [writer.map_err(failed)?, syncer.map_err(failed)?];
-        Ok(Self { folder, running: Some((orders, threads)), spare })
+        let (writer, syncer) = (writer.map_err(&failed)?, syncer.map_err(&failed)?);
+        Ok(Self { folder, running: Some(Running { orders, writer, syncer }), spare })
     }
 
-    /// The following pieces go to this file.
+    /// The following pieces go to this file, which is another table.
     pub(super) fn begin(
         &mut self,
         file: Box<dyn OutFile>,
@@ -56,38 +63,34 @@ impl Pipe {
         self.send(Order::Begin((file, name)))
     }
 
-    /// Appends to the file; waits while too much is waiting already.
-    pub(super) fn write(&mut self, bytes: Vec<u8>) -> Result<(), DatabaseError> {
-        self.send(Order::Write(bytes))
+    /// Seals blocks and appends them to the file; waits while too much is waiting already.
+    pub(super) fn write(&mut self, piece: Piece) -> Result<(), DatabaseError> {
+        self.send(Order::Write(piece))
     }
 
-    /// The file is whole.
-    pub(super) fn end(&mut self) -> Result<(), DatabaseError> {
-        self.send(Order::End)
+    /// The file has all its blocks.
+    pub(super) fn end(&mut self, end: TableEnd) -> Result<(), DatabaseError> {
+        self.send(Order::End(end))
     }
 
     /// An empty buffer, one that was used if there is one.
-    pub(super) fn buffer(&self) -> Vec<u8> {
+    pub(super) fn buffer(&self) -> Piece {
         self.spare.try_recv().unwrap_or_default()
     }
 
-    /// Waits until all files are durable.
-    pub(super) fn finish(&mut self) -> Result<(), DatabaseError> {
-        let Some((orders, threads)) = self.running.take() else {
+    /// Waits until all files are durable; the tables that they are.
+    pub(super) fn finish(&mut self) -> Result<Vec<Made>, DatabaseError> {
+        let Some(Running { orders, writer, syncer }) = self.running.take() else {
             return Err(DatabaseError::Failed { folder: self.folder.clone() });
         };
         drop(orders);
-        let mut result = Ok(());
-        for thread in threads {
-            // A panic there is a mistake of ours, and goes on here.
-            let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            result = result.and(ended);
-        }
-        result
+        let (made, synced) = (join(writer), join(syncer));
+        let made = made?;
+        synced.map(|()| made)
     }
 
     fn send(&mut self, order: Order) -> Result<(), DatabaseError> {
-        let sent = self.running.as_ref().is_some_and(|(orders, _)| orders.send(order).is_ok());
+        let sent = self.running.as_ref().is_some_and(|it| it.orders.send(order).is_ok());
         if sent {
             return Ok(());
         }
@@ -100,43 +103,54 @@ impl Pipe {
 /// Nothing is written any more when a pipe is gone.
 impl Drop for Pipe {
     fn drop(&mut self) {
-        if let Some((orders, threads)) = self.running.take() {
+        if let Some(Running { orders, writer, syncer }) = self.running.take() {
             drop(orders);
-            for thread in threads {
-                // Whoever drops it early does not care how it ended.
-                let _ = thread.join();
-            }
+            // Whoever drops it early does not care how they ended.
+            let _ = (writer.join(), syncer.join());
         }
     }
+}
+
+fn join<T>(thread: Thread<T>) -> Result<T, DatabaseError> {
+    // A panic there is a mistake of ours, and goes on here.
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn write(
     orders: &Receiver<Order>,
     whole: &SyncSender<Named>,
-    written: &Sender<Vec<u8>>,
-) -> Result<(), DatabaseError> {
-    let mut current: Option<Named> = None;
+    written: &Sender<Piece>,
+) -> Result<Vec<Made>, DatabaseError> {
+    let (mut current, mut made): (Option<Named>, _) = (None, Vec::new());
+    let (mut sealer, mut rest) = (TableSealer::default(), Vec::new());
     for order in orders {
         match order {
             Order::Begin(file) => current = Some(file),
-            Order::Write(mut bytes) => {
-                let Some((file, name)) = &mut current else { continue };
-                file.write_all(&bytes).map_err(|source| io_error("write", name, source))?;
-                bytes.clear();
+            Order::Write(mut piece) => {
+                let Some(file) = &mut current else { continue };
+                sealer.seal(&mut piece);
+                append(file, &piece.bytes)?;
+                piece.clear();
                 // The other end may be about to finish and need no buffer.
-                let _ = written.send(bytes);
+                let _ = written.send(piece);
             }
-            Order::End => {
+            Order::End(end) => {
+                let Some(mut file) = current.take() else { continue };
+                rest.clear();
+                made.push(sealer.end(end, &mut rest));
+                append(&mut file, &rest)?;
                 // It ends early only with an error, which it tells itself.
-                if let Some(file) = current.take()
-                    && whole.send(file).is_err()
-                {
-                    return Ok(());
+                if whole.send(file).is_err() {
+                    return Ok(made);
                 }
             }
         }
     }
-    Ok(())
+    Ok(made)
+}
+
+fn append((file, name): &mut Named, bytes: &[u8]) -> Result<(), DatabaseError> {
+    file.write_all(bytes).map_err(|source| io_error("write", name, source))
 }
 
 fn sync(whole: &Receiver<Named>) -> Result<(), DatabaseError> {

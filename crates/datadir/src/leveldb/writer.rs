@@ -3,7 +3,8 @@
 //!
 //! Each byte is written once. All tables lie side by side on one level, the lowest that may hold
 //! so much, so whoever opens the database has nothing to merge. The calling thread makes blocks,
-//! two others write and sync ([`Pipe`]); together they hold some 10 MB.
+//! one more their checksums and filters, and writes them, a third syncs ([`Pipe`]); together they
+//! hold some 10 MB.
 //!
 //! `CURRENT` comes last, by a rename, when all that it leads to is durable: before that a reader
 //! finds no database. Tables of an attempt that ended early stay where they are, and are replaced
@@ -17,8 +18,9 @@ use super::error::DatabaseError;
 use super::log::append_record;
 use super::manifest::first_record;
 use super::pipe::{Pipe, io_error};
-use super::table_writer::{Made, TableWriter, user_key};
+use super::table_writer::{Follows, PutEntry, TableWriter};
 use crate::folder::OutFolder;
+use crate::obfuscation::Obfuscation;
 use core::fmt::Write as _;
 use std::io;
 
@@ -74,7 +76,8 @@ pub(crate) struct DatabaseWriter<'f> {
     table: TableWriter,
     /// Whether `table` has an entry, and so a file.
     begun: bool,
-    made: Vec<Made>,
+    /// How many tables were begun.
+    tables: u64,
     /// Whether something is missing, so that it must never be finished.
     failed: bool,
 }
@@ -86,23 +89,33 @@ impl<'f> DatabaseWriter<'f> {
         options: WriterOptions,
     ) -> Result<Self, DatabaseError> {
         let pipe = Pipe::start(folder.describe(""))?;
-        let table = TableWriter::new(options.block_bytes, Vec::new());
-        let (begun, made, failed) = (false, Vec::new(), false);
-        Ok(Self { folder, options, pipe, table, begun, made, failed })
+        let table = TableWriter::new(options.block_bytes);
+        let (begun, tables, failed) = (false, 0, false);
+        Ok(Self { folder, options, pipe, table, begun, tables, failed })
     }
 
     /// Adds an entry, whose key must be above those before it. After an error the database cannot
     /// be finished.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
+        self.put_obfuscated(key, value, Obfuscation::NONE)
+    }
+
+    /// The same, with the value obfuscated on its way.
+    pub(crate) fn put_obfuscated(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        obfuscation: Obfuscation,
+    ) -> Result<(), DatabaseError> {
         // Stays so where anything below fails.
         if core::mem::replace(&mut self.failed, true) {
             return Err(self.failed_before());
         }
-        self.check(key, value)?;
+        let follows = self.check(key, value)?;
         if !self.begun {
             self.begin_table()?;
         }
-        if self.table.put(key, TAG, value) {
+        if self.table.put(&PutEntry { key, follows, tag: TAG, value, obfuscation }) {
             let whole = self.table.length() >= self.options.table_bytes;
             if whole {
                 self.end_table()?;
@@ -123,11 +136,11 @@ impl<'f> DatabaseWriter<'f> {
         if self.begun {
             self.end_table()?;
         }
-        self.pipe.finish()?;
+        let made = self.pipe.finish()?;
 
-        let tables: u64 = self.made.iter().map(|made| made.length).sum();
+        let tables: u64 = made.iter().map(|made| made.length).sum();
         let level = level_of(tables);
-        let record = first_record(&self.made, level, LOG_NUMBER, FIRST_TABLE_NUMBER, LAST_SEQUENCE);
+        let record = first_record(&made, level, LOG_NUMBER, FIRST_TABLE_NUMBER, LAST_SEQUENCE);
         let mut manifest = Vec::new();
         append_record(&mut manifest, &record);
         let name = format!("MANIFEST-{MANIFEST_NUMBER:06}");
@@ -141,7 +154,7 @@ impl<'f> DatabaseWriter<'f> {
         self.told("rename", &draft, self.folder.rename(&draft, "CURRENT"))?;
         self.sync_names()?;
         let bytes = tables + manifest.len() as u64 + current.len() as u64;
-        Ok(DatabaseSize { bytes, tables: self.made.len() as u64 })
+        Ok(DatabaseSize { bytes, tables: made.len() as u64 })
     }
 
     /// Why a writer that failed does nothing more.
@@ -149,42 +162,33 @@ impl<'f> DatabaseWriter<'f> {
         DatabaseError::Failed { folder: self.folder.describe("") }
     }
 
-    fn check(&self, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
-        let last = self.last();
-        let what = if last.is_some_and(|last| key <= last) {
-            "keys must ascend"
-        } else if key.len().saturating_add(value.len()) > ENTRY_BYTES_MAX {
-            "it is far larger than any entry can be"
-        } else {
-            return Ok(());
+    fn check(&self, key: &[u8], value: &[u8]) -> Result<Follows, DatabaseError> {
+        let what = match self.table.follow(key) {
+            None => "keys must ascend",
+            Some(_) if key.len().saturating_add(value.len()) > ENTRY_BYTES_MAX => {
+                "it is far larger than any entry can be"
+            }
+            Some(follows) => return Ok(follows),
         };
-        let previous = hex(last.unwrap_or_default());
+        let previous = hex(self.table.last().unwrap_or_default());
         Err(DatabaseError::Entry { key: hex(key), previous, what })
     }
 
-    /// The key of the entry before.
-    fn last(&self) -> Option<&[u8]> {
-        if self.begun {
-            return Some(self.table.last());
-        }
-        self.made.last().map(|made| user_key(&made.largest))
-    }
-
     fn begin_table(&mut self) -> Result<(), DatabaseError> {
-        let number = FIRST_TABLE_NUMBER + self.made.len() as u64;
+        let number = FIRST_TABLE_NUMBER + self.tables;
         let name = format!("{number:06}.ldb");
         let file = self.told("create", &name, self.folder.create(&name))?;
         self.pipe.begin(file, self.folder.describe(&name))?;
+        self.tables += 1;
         self.begun = true;
         Ok(())
     }
 
     fn end_table(&mut self) -> Result<(), DatabaseError> {
-        let (made, rest) = self.table.finish(self.pipe.buffer());
+        let (rest, end) = self.table.finish(self.pipe.buffer());
         self.begun = false;
-        self.made.push(made);
         self.pipe.write(rest)?;
-        self.pipe.end()
+        self.pipe.end(end)
     }
 
     /// Writes a small file and makes it durable.
