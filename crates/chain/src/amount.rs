@@ -59,10 +59,22 @@ pub const fn decompress_amount(short: u64) -> Option<u64> {
     rest.checked_mul(10u64.pow(zeros as u32))
 }
 
+/// A short form of at most this stands for an amount of 64 bits, whatever its digits: they are at
+/// most a tenth of it, with nine zeros behind. Amounts of coins are hardly ever above.
+pub(crate) const SHORT_FITS: u64 = u64::MAX / 1_000_000_000 * 10 - 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn short_forms_that_always_fit() {
+        for short in (0..100_000).chain(SHORT_FITS - 100_000..=SHORT_FITS) {
+            assert!(decompress_amount(short).is_some(), "{short}");
+        }
+        assert!((SHORT_FITS + 1..SHORT_FITS + 40).any(|short| decompress_amount(short).is_none()));
+    }
 
     #[test]
     fn published_vectors() {

@@ -5,7 +5,7 @@
 //! writes; [`read_coin_strict`] accepts no other. Reading allocates nothing. The name of a coin,
 //! its [`OutPoint`](crate::OutPoint), is kept beside it by whoever stores it.
 
-use crate::amount::{MAX_MONEY, compress_amount, decompress_amount, money_range};
+use crate::amount::{MAX_MONEY, SHORT_FITS, compress_amount, decompress_amount, money_range};
 use crate::compress::{MAX_SCRIPT_SIZE, StoredScript, pass_script, skip_script, write_script};
 use crate::height::Height;
 use crate::read::{ReadError, Reader, write_varint};
@@ -165,7 +165,10 @@ pub(crate) fn read_after_code<'a>(
 pub fn check_coin(reader: &mut Reader<'_>) -> Result<(), CoinError> {
     varint_u32(reader)?;
     let offset = reader.position();
-    decompress_amount(reader.varint()?).ok_or(CoinError::Amount { offset })?;
+    let short = reader.varint()?;
+    if short > SHORT_FITS && decompress_amount(short).is_none() {
+        return Err(CoinError::Amount { offset });
+    }
     pass_script(reader, usize::MAX)
 }
 

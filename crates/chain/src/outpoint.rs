@@ -44,6 +44,7 @@ impl fmt::Display for OutPoint {
 const VARINT_ORDER_DIFFERS: u32 = 16_512;
 
 /// How Core's database orders two outputs of one transaction: by the bytes of their VARINTs.
+#[inline]
 pub fn vout_order(left: u32, right: u32) -> core::cmp::Ordering {
     if left < VARINT_ORDER_DIFFERS && right < VARINT_ORDER_DIFFERS {
         return left.cmp(&right);

@@ -185,6 +185,7 @@ pub fn write_compact_size(out: &mut Vec<u8>, value: u64) {
 }
 
 /// Appends `value` as Core's VARINT.
+#[inline]
 pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     if value <= 0x7f {
         return out.push(value as u8);

@@ -190,6 +190,7 @@ pub(super) fn user_key(key: &[u8]) -> &[u8] {
 }
 
 /// How many bytes at their beginnings are the same, compared in words of eight.
+#[inline]
 fn common(a: &[u8], b: &[u8]) -> usize {
     let ((words, _), (others, _)) = (a.as_chunks(), b.as_chunks());
     let mut same = 0;
@@ -325,6 +326,7 @@ impl BlockWriter {
 }
 
 /// What stands before an entry.
+#[inline]
 fn put_lengths(out: &mut Vec<u8>, shared: usize, own: usize, value: usize) {
     if (shared | own | value) <= 0x7f {
         out.extend_from_slice(&[shared as u8, own as u8, value as u8]);
