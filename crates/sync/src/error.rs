@@ -240,6 +240,29 @@ pub enum SyncError {
         /// The file.
         file: String,
     },
+    /// Another run writes the same folder.
+    #[error("another run is writing {draft}: wait until it has ended, or name another folder")]
+    DraftInUse {
+        /// Where it writes.
+        draft: String,
+    },
+    /// What was there before was moved aside, the new folder did not get its name, and what was moved
+    /// could not be put back.
+    #[error(
+        "{path}: {error}. What was there is whole in {aside}, and could not be put back: {back}. The          new folder is whole in {draft}. Rename {aside} to {path} and start again with the same          command, which takes {draft} up"
+    )]
+    NotPublished {
+        /// The name that is missing.
+        path: String,
+        /// The new folder.
+        draft: String,
+        /// The old one.
+        aside: String,
+        /// Why the new one did not get the name.
+        error: std::io::Error,
+        /// Why the old one could not be put back.
+        back: std::io::Error,
+    },
     /// A folder that is to be moved could not be locked first.
     #[error(transparent)]
     Lock(#[from] apus_datadir::LockError),
@@ -372,7 +395,9 @@ impl SyncError {
             | Self::NoUndo
             | Self::StopHeight { .. }
             | Self::OtherRun { .. } => ErrorKind::Usage,
-            Self::OutputExists { .. } | Self::NotAWorkFolder { .. } => ErrorKind::Usage,
+            Self::OutputExists { .. } | Self::DraftInUse { .. } | Self::NotAWorkFolder { .. } => {
+                ErrorKind::Usage
+            }
             Self::Lock(apus_datadir::LockError::InUse { .. }) => ErrorKind::Usage,
             Self::RunDamaged { .. }
             | Self::StaleBlock { .. }
@@ -388,6 +413,7 @@ impl SyncError {
             | Self::ReadBack { .. }
             | Self::NoRoom { .. }
             | Self::Storage { .. }
+            | Self::NotPublished { .. }
             | Self::Random(_)
             | Self::Threads { .. } => ErrorKind::Io,
             Self::Interrupted => ErrorKind::Interrupted,

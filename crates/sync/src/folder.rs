@@ -6,14 +6,19 @@
 //! folder that has its name and the mark is one that a killed run would have finished, and the next
 //! start takes it back, unless somebody has used it meanwhile. What is in the folder is its
 //! writer's business.
+//!
+//! A draft has one writer at a time: the file that marks it is locked as long as there is a
+//! [`FolderDraft`] of it. So of two runs with the same output the second is refused, and touches
+//! nothing.
 
 use crate::error::SyncError;
 use crate::run::FolderOutput;
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK};
+use apus_engine::lock::FolderLock;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Says that the run that makes a folder has not ended. LevelDB and Bitcoin Core
@@ -29,31 +34,37 @@ pub(crate) struct FolderDraft {
     path: PathBuf,
     draft: PathBuf,
     replace: bool,
+    /// Keeps other runs out of the draft. Nobody has it before it is begun.
+    _lock: Option<FolderLock>,
 }
 
 impl FolderDraft {
     /// Begins a new folder; what an earlier start drafted goes.
     pub(crate) fn begin(output: &FolderOutput) -> Result<Self, SyncError> {
-        let draft = Self::of(output);
+        let mut draft = Self::of(output);
         if draft.is_begun()? {
-            remove_folder(&draft.draft)?;
+            draft.mark()?;
+            draft.clear()?;
+        } else {
+            draft.create()?;
         }
-        draft.create()?;
         Ok(draft)
     }
 
     /// Goes on with what an earlier start drafted, or begins.
     pub(crate) fn resume(output: &FolderOutput) -> Result<Self, SyncError> {
-        let draft = Self::of(output);
-        if !draft.is_begun()? {
-            draft.create()?;
+        let mut draft = Self::of(output);
+        match draft.is_begun()? {
+            true => draft.mark()?,
+            false => draft.create()?,
         }
         Ok(draft)
     }
 
     /// What an earlier start may have drafted; nothing is made yet.
     pub(crate) fn of(output: &FolderOutput) -> Self {
-        Self { path: output.path.clone(), draft: draft_of(&output.path), replace: output.replace }
+        let (path, draft) = (output.path.clone(), draft_of(&output.path));
+        Self { path, draft, replace: output.replace, _lock: None }
     }
 
     /// Whether there is a draft, or a folder under its name that is still marked as one. A folder of
@@ -74,7 +85,7 @@ impl FolderDraft {
         }
     }
 
-    fn create(&self) -> Result<(), SyncError> {
+    fn create(&mut self) -> Result<(), SyncError> {
         match fs::create_dir(&self.draft) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(at(&self.draft)(error));
@@ -82,8 +93,33 @@ impl FolderDraft {
             // An empty one.
             _ => {}
         }
+        self.mark()
+    }
+
+    /// Takes the draft for this run alone.
+    fn mark(&mut self) -> Result<(), SyncError> {
         let mark = self.draft.join(MARK);
-        fs::write(&mark, MARK_TEXT).map_err(at(&mark))
+        let Some(lock) = FolderLock::try_take(&mark).map_err(at(&mark))? else {
+            return Err(SyncError::DraftInUse { draft: self.draft.display().to_string() });
+        };
+        let mut file = lock.file();
+        file.write_all(MARK_TEXT.as_bytes()).map_err(at(&mark))?;
+        self._lock = Some(lock);
+        Ok(())
+    }
+
+    /// Removes everything but the mark, which stays locked.
+    fn clear(&self) -> Result<(), SyncError> {
+        for entry in fs::read_dir(&self.draft).map_err(at(&self.draft))? {
+            let entry = entry.map_err(at(&self.draft))?;
+            let path = entry.path();
+            match entry.file_type().map_err(at(&path))?.is_dir() {
+                true => fs::remove_dir_all(&path).map_err(at(&path))?,
+                false if entry.file_name() == MARK => {}
+                false => fs::remove_file(&path).map_err(at(&path))?,
+            }
+        }
+        Ok(())
     }
 
     /// Where it is while it is written.
@@ -117,9 +153,27 @@ impl FolderDraft {
             fs::rename(&self.path, aside).map_err(at(&self.path))?;
         }
         // An empty folder of the name is replaced.
-        fs::rename(&self.draft, &self.path).map_err(at(&self.path))?;
+        if let Err(error) = fs::rename(&self.draft, &self.path) {
+            return Err(self.not_published(moved_to.as_deref(), error));
+        }
         sync_folder(parent(&self.path))?;
         Ok(moved_to)
+    }
+
+    /// Puts back what was moved aside, since nothing came in its place.
+    fn not_published(&self, moved_to: Option<&Path>, error: io::Error) -> SyncError {
+        let Some(aside) = moved_to else { return at(&self.path)(error) };
+        match fs::rename(aside, &self.path) {
+            // The names as they were before: whether this is durable does not matter.
+            Ok(()) => at(&self.path)(error),
+            Err(back) => SyncError::NotPublished {
+                path: self.path.display().to_string(),
+                draft: self.draft.display().to_string(),
+                aside: aside.display().to_string(),
+                error,
+                back,
+            },
+        }
     }
 }
 
@@ -211,10 +265,6 @@ fn free_name(path: &Path) -> Result<PathBuf, SyncError> {
     }
 }
 
-fn remove_folder(path: &Path) -> Result<(), SyncError> {
-    fs::remove_dir_all(path).map_err(at(path))
-}
-
 /// Makes the names in a folder durable.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), SyncError> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(at(path))
@@ -301,6 +351,54 @@ mod tests {
         fs::create_dir(desk.path().join("out")).unwrap();
         assert_eq!(draft(&desk, false, "new").publish().unwrap(), None);
         assert_eq!(read(&desk, "out"), "new");
+    }
+
+    /// Two runs with work folders of their own.
+    #[test]
+    fn a_draft_has_one_writer_at_a_time() {
+        let desk = tempfile::tempdir().unwrap();
+        let first = draft(&desk, false, "first");
+        for begin in [FolderDraft::begin, FolderDraft::resume] {
+            let error = begin(&output(&desk, true)).err().unwrap();
+            assert!(matches!(error, SyncError::DraftInUse { .. }), "{error}");
+            assert!(error.to_string().contains("out.incomplete"), "{error}");
+        }
+        assert_eq!(read(&desk, "out.incomplete"), "first");
+        drop(first);
+        drop(FolderDraft::resume(&output(&desk, false)).unwrap());
+        let second = draft(&desk, false, "second");
+        second.publish().unwrap();
+        assert_eq!(read(&desk, "out"), "second");
+    }
+
+    /// Somebody took the draft away, or put something in its way, between the two renames.
+    #[test]
+    fn what_was_moved_aside_is_put_back() {
+        let desk = tempfile::tempdir().unwrap();
+        let (path, aside) = (desk.path().join("out"), desk.path().join("out.old"));
+        let draft = draft(&desk, true, "new");
+        fs::create_dir(&aside).unwrap();
+        fs::write(aside.join(FILE), "old").unwrap();
+        let failed = || io::Error::from(ErrorKind::PermissionDenied);
+        let error = draft.not_published(Some(&aside), failed());
+        assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+        assert_eq!(names(&desk), ["out", "out.incomplete"]);
+        assert_eq!(read(&desk, "out"), "old");
+
+        // It cannot be put back either: the error says where everything is.
+        fs::rename(&path, &aside).unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("theirs"), "").unwrap();
+        let error = draft.not_published(Some(&aside), failed());
+        assert!(matches!(error, SyncError::NotPublished { .. }), "{error}");
+        for place in [&path, &aside, &draft.draft] {
+            assert!(error.to_string().contains(&place.display().to_string()), "{error}");
+        }
+        assert_eq!(
+            (read(&desk, "out.old"), read(&desk, "out.incomplete")),
+            ("old".into(), "new".into())
+        );
+        assert!(matches!(draft.not_published(None, failed()), SyncError::Storage { .. }));
     }
 
     /// An earlier start was ended at any step.

@@ -37,6 +37,8 @@ pub(super) struct Keeper {
     /// There until it is dropped, which ends the thread.
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<Result<(), SyncError>>>,
+    /// Nobody else writes there meanwhile.
+    _draft: FolderDraft,
 }
 
 impl Keeper {
@@ -79,7 +81,7 @@ impl Keeper {
             .name("blocks".to_owned())
             .spawn(move || obey(store, &open, &receiver))
             .map_err(|error| SyncError::Threads { wanted: 1, error })?;
-        Ok(Some(Self { orders: Some(orders), thread: Some(thread) }))
+        Ok(Some(Self { orders: Some(orders), thread: Some(thread), _draft: draft }))
     }
 
     /// Takes the next blocks.
