@@ -29,7 +29,7 @@ pub(crate) fn ranges(heights: impl IntoIterator<Item = Height>) -> Vec<HeightRan
     ranges
 }
 
-/// Gets and checks the blocks of `missing`, which ascend, from `source`.
+/// Gets and checks the blocks of `missing`, which ascend, from `source`, as a phase of its own.
 pub(crate) fn take_again(
     request: &Request<'_>,
     source: &dyn ChainSource,
@@ -40,19 +40,34 @@ pub(crate) fn take_again(
     }
     let phase = Phase::Blocks;
     request.observer.event(Event::Started(phase));
+    let bytes = take_within(phase, request, source, missing)?;
+    request.observer.event(Event::Ended { phase, bytes });
+    Ok(())
+}
+
+/// The same within a phase. How many bytes there were.
+pub(crate) fn take_within(
+    phase: Phase,
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    missing: &[HeightRange],
+) -> Result<u64, SyncError> {
+    if missing.is_empty() {
+        return Ok(0);
+    }
     let total = missing.iter().map(|range| u64::from(range.count())).sum();
     let progress = Progress { blocks_total: total, ..Progress::default() };
-    let mut taker = Taker { request, source, progress, told_at: Instant::now() };
+    let mut taker = Taker { phase, request, source, progress, told_at: Instant::now() };
     let taken = missing.iter().try_for_each(|range| taker.take(*range));
     // What came is not to be asked for once more.
     let kept = source.sync();
     taken.and(kept)?;
     request.observer.event(Event::Progress(phase, taker.progress));
-    request.observer.event(Event::Ended { phase, bytes: taker.progress.bytes });
-    Ok(())
+    Ok(taker.progress.bytes)
 }
 
 struct Taker<'a> {
+    phase: Phase,
     request: &'a Request<'a>,
     source: &'a dyn ChainSource,
     progress: Progress,
@@ -97,7 +112,7 @@ impl Taker<'_> {
             self.progress.bytes += bytes;
             if self.told_at.elapsed() >= PROGRESS_INTERVAL {
                 self.told_at = Instant::now();
-                self.request.observer.event(Event::Progress(Phase::Blocks, self.progress));
+                self.request.observer.event(Event::Progress(self.phase, self.progress));
             }
         }
         Ok(())

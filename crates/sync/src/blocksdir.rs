@@ -248,8 +248,12 @@ impl ChainSource for BlocksDir {
     }
 
     /// Only headers are compared with the chain's.
-    fn heads(&self, last: Height) -> Result<Vec<BlockHead>, SourceError> {
-        self.read_heads(last)
+    fn heads(
+        &self,
+        last: Height,
+        reached: &mut dyn FnMut(Height) -> Result<(), SourceError>,
+    ) -> Result<Vec<BlockHead>, SourceError> {
+        self.read_heads(last, reached)
     }
 }
 

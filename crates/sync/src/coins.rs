@@ -139,7 +139,8 @@ pub(crate) fn put_set(
     Ok(Put { hash_serialized_3, muhash, stats, folders })
 }
 
-/// Seals all sinks, has those that want to read back what they wrote, and gives all their names.
+/// Seals all sinks, has those that want to write an index and read back what they wrote, and gives
+/// all their names.
 fn publish(
     whole: &Whole<'_>,
     mut sinks: Sinks<'_>,
@@ -148,6 +149,12 @@ fn publish(
     let observer = whole.request.observer;
     sinks.iter_mut().try_for_each(|sink| sink.seal(whole))?;
     let mut phase = Event::Ended { phase: Phase::Coins, bytes };
+    if sinks.iter().any(|sink| sink.indexes()) {
+        observer.event(phase);
+        observer.event(Event::Started(Phase::Index));
+        sinks.iter_mut().try_for_each(|sink| sink.index(whole))?;
+        phase = Event::Ended { phase: Phase::Index, bytes: 0 };
+    }
     if sinks.iter().any(|sink| sink.checks()) {
         observer.event(phase);
         observer.event(Event::Started(Phase::Check));

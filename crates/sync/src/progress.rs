@@ -16,6 +16,8 @@ pub enum Phase {
     Connect,
     /// Gathering the coins in order and writing them out.
     Coins,
+    /// Writing the block index of a data directory.
+    Index,
     /// Reading back what was written, where that is done.
     Check,
 }
@@ -29,6 +31,7 @@ impl Phase {
             Self::Blocks => "blocks",
             Self::Connect => "connect",
             Self::Coins => "coins",
+            Self::Index => "index",
             Self::Check => "check",
         }
     }

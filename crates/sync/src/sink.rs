@@ -59,6 +59,16 @@ pub(crate) trait CoinSink: Send {
         Ok(())
     }
 
+    /// Whether it has a block [`index`](Self::index).
+    fn indexes(&self) -> bool {
+        false
+    }
+
+    /// Writes the index of the blocks beside the coins that were sealed.
+    fn index(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
+        Ok(())
+    }
+
     /// Whether it wants to [`check`](Self::check) what it wrote.
     fn checks(&self) -> bool {
         false

@@ -256,8 +256,13 @@ pub trait ChainSource: BlockSource {
         take: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<bool, SourceError>;
 
-    /// The heads of the blocks of heights 1 to `last`, ascending.
-    fn heads(&self, last: Height) -> Result<Vec<BlockHead>, SourceError>;
+    /// The heads of the blocks of heights 1 to `last`, ascending. `reached` is told of heights on
+    /// the way, and ends it with an error.
+    fn heads(
+        &self,
+        last: Height,
+        reached: &mut dyn FnMut(Height) -> Result<(), SourceError>,
+    ) -> Result<Vec<BlockHead>, SourceError>;
 }
 
 /// Gets blocks for one thread.

@@ -10,8 +10,9 @@ use std::sync::atomic::AtomicBool;
 /// A header, and the longest form of a count.
 const HEAD_BYTES: u32 = HEADER_SIZE as u32 + 9;
 
-/// Heights looked at before they are put in order.
-const BATCH: u32 = 4096;
+/// Heights looked at before they are put in order, and before somebody can stop it. A slow disk takes
+/// some seconds for them.
+const BATCH: u32 = 1024;
 
 /// What an index needs of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +39,12 @@ impl BlockHead {
 
 impl BlocksDir {
     /// The heads of the blocks of heights 1 to `last`, ascending. Only their headers are compared
-    /// with the chain's.
-    pub(super) fn read_heads(&self, last: Height) -> Result<Vec<BlockHead>, SourceError> {
+    /// with the chain's. `reached` is told how far that is, and ends it with an error.
+    pub(super) fn read_heads(
+        &self,
+        last: Height,
+        reached: &mut dyn FnMut(Height) -> Result<(), SourceError>,
+    ) -> Result<Vec<BlockHead>, SourceError> {
         let mut all = Vec::with_capacity(last as usize);
         let mut reader = BlockReader::new(&self.files, self.buffer_bytes);
         let mut start = 1;
@@ -59,6 +64,7 @@ impl BlocksDir {
                     None => self.head_of_block(height)?,
                 });
             }
+            reached(batch.end - 1)?;
             start = batch.end;
         }
         Ok(all)

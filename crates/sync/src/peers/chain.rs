@@ -204,7 +204,12 @@ impl ChainSource for PeersChain<'_> {
         Ok(false)
     }
 
-    fn heads(&self, last: Height) -> Result<Vec<BlockHead>, SourceError> {
+    fn heads(
+        &self,
+        last: Height,
+        reached: &mut dyn FnMut(Height) -> Result<(), SourceError>,
+    ) -> Result<Vec<BlockHead>, SourceError> {
+        reached(last)?;
         let headers = self.peers.network.raw_headers(&self.chain, last);
         let head = |(height, header)| {
             let tx_count = self.tx_count(height)?;

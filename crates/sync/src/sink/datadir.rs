@@ -6,16 +6,18 @@
 
 use super::chainstate::{Tables, publish};
 use super::{CoinSink, SetInfo, Whole};
-use crate::again::take_again;
+use crate::again::take_within;
 use crate::error::SyncError;
 use crate::folder::{FolderDraft, at, sync_folder};
+use crate::progress::{Event, Phase, Progress};
 use crate::run::{FolderOutput, Kept, Request, WrittenFolder};
-use crate::source::ChainSource;
+use crate::source::{ChainSource, SourceError};
 use apus_chain::{Height, Network, Txid};
 use apus_datadir::{BlockPositions, Kept as IndexKept, OutDir, chain_folder, write_block_index};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 /// Where the blocks and their undo data go.
 pub(crate) fn blocks_folder(datadir: &Path, network: Network) -> PathBuf {
@@ -81,8 +83,9 @@ impl<'a> DatadirSink<'a> {
             (Kept::Blocks, None) => return Err(SyncError::NoUndo),
             (Kept::Nothing, _) => {
                 let genesis = (params.genesis_header.to_bytes(), 1);
-                take_again(self.request, self.dir, &self.dir.not_counted(set.height))?;
-                let heads = self.dir.heads(set.height)?;
+                let uncounted = self.dir.not_counted(set.height);
+                take_within(Phase::Index, self.request, self.dir, &uncounted)?;
+                let heads = self.dir.heads(set.height, &mut |height| self.reached(height, set))?;
                 let mut head_at = |height: Height| match height.checked_sub(1) {
                     None => genesis,
                     Some(before) => {
@@ -97,6 +100,17 @@ impl<'a> DatadirSink<'a> {
         sync_folder(&blocks_folder(self.draft.folder(), params.network))?;
         sync_folder(&chain_folder(self.draft.folder(), params.network))
     }
+
+    /// Heads are there up to this height.
+    fn reached(&self, height: Height, set: SetInfo) -> Result<(), SourceError> {
+        let (blocks, blocks_total) = (u64::from(height), u64::from(set.height));
+        let progress = Progress { blocks, blocks_total, ..Progress::default() };
+        self.request.observer.event(Event::Progress(Phase::Index, progress));
+        match self.request.interrupt.load(Ordering::Relaxed) {
+            true => Err(SourceError::Interrupted),
+            false => Ok(()),
+        }
+    }
 }
 
 fn index_folder(datadir: &Path, network: Network) -> PathBuf {
@@ -108,8 +122,15 @@ impl CoinSink for DatadirSink<'_> {
         self.tables.put(txid, group)
     }
 
-    fn seal(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
-        self.tables.seal()?;
+    fn seal(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
+        self.tables.seal()
+    }
+
+    fn indexes(&self) -> bool {
+        true
+    }
+
+    fn index(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
         self.write_index(whole.set)
     }
 

@@ -3,11 +3,14 @@
 use crate::harness::{Call, Hooked, Job, Place, World, store_error};
 use crate::world::{Events, Truth};
 use apus_engine::utxo::CoinsStore;
-use apus_sync::{ErrorKind, Event, Observer, Outcome, Phase, Silent, Stop, SyncError};
+use apus_sync::{
+    ErrorKind, Event, FolderKind, FolderOutput, Kept, Observer, Outcome, Phase, Progress, Silent,
+    Stop, SyncError,
+};
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -300,4 +303,32 @@ fn a_data_directory_holds_nothing_of_an_earlier_draft() {
     world.job().keeping(desk.path()).expect(&world.truth, &Place::new());
     assert!(desk.path().join("node/regtest").is_dir());
     assert!(!desk.path().join("node/testnet3").exists());
+}
+
+/// The headers of a pruned node's index are read from the blocks, which takes long on a slow disk.
+#[test]
+fn stopped_while_the_index_is_made() {
+    struct StopAtIndex<'a>(&'a AtomicBool, Mutex<Vec<Progress>>);
+    impl Observer for StopAtIndex<'_> {
+        fn event(&self, event: Event) {
+            if let Event::Progress(Phase::Index, progress) = event {
+                self.1.lock().unwrap().push(progress);
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+    let (world, desk) = (World::small(721), tempfile::tempdir().unwrap());
+    let (kind, path) = (FolderKind::Datadir(Kept::Nothing), desk.path().join("node"));
+    let folders = vec![FolderOutput { kind, path: path.clone(), replace: false }];
+    let (job, place, flag) = (Job { folders, ..world.job() }, Place::new(), AtomicBool::new(false));
+    let observer = StopAtIndex(&flag, Mutex::default());
+    let error = job.run_watched(&place, &observer, &flag).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    assert!(!path.exists());
+    let told = observer.1.into_inner().unwrap();
+    let total = u64::from(world.truth.stop);
+    assert!(told.iter().all(|it| (1..=total).contains(&it.blocks) && it.blocks_total == total));
+    assert_eq!(told.len(), 1, "nothing goes on after it: {told:?}");
+    job.expect(&world.truth, &place);
+    assert!(path.join("regtest/blocks/index/CURRENT").exists());
 }
