@@ -2,12 +2,12 @@
 
 use crate::args::{PeerArgs, RunArgs};
 use crate::failure::Failure;
-use crate::report::bytes;
+use crate::report::{self, bytes};
 use apus_chain::Params;
 use apus_engine::storage::Storage;
 use apus_p2p::addresses::parse_address;
 use apus_p2p::download::Limit;
-use apus_p2p::network::{NetworkOptions, NetworkStatus};
+use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerStatus};
 use apus_p2p::transport::TransportChoice;
 use apus_sync::peers::{KeptFolder, Peers};
 use std::time::Duration;
@@ -52,6 +52,26 @@ pub(crate) fn start<'a>(
     Ok(Peers::start(options, workdir, keep)?)
 }
 
+/// What a report says of them.
+pub(crate) fn report(status: &NetworkStatus) -> report::Peers {
+    let peer = |peer: &PeerStatus| report::Peer {
+        address: peer.address.clone(),
+        user_agent: peer.user_agent.clone(),
+        encrypted: peer.encrypted,
+        inbound: peer.inbound,
+        blocks_given: peer.blocks,
+        bytes_given: peer.bytes,
+    };
+    let totals = &status.totals;
+    report::Peers {
+        taken_bytes: totals.bytes,
+        unneeded_bytes: totals.duplicate_bytes + totals.no_room_bytes,
+        damaged_copies: totals.damaged,
+        dropped_peers: totals.dropped,
+        connected: status.peers.iter().map(peer).collect(),
+    }
+}
+
 /// A few words about who is there, who gives how much, and what holds the run up.
 pub(crate) fn line(status: &NetworkStatus) -> String {
     let connected = status.peers.iter().filter(|peer| !peer.inbound).count();
@@ -60,7 +80,7 @@ pub(crate) fn line(status: &NetworkStatus) -> String {
     fastest.sort_by_key(|peer| std::cmp::Reverse(peer.rate));
     if !fastest.is_empty() {
         let total = status.rate.max(1);
-        let of = |peer: &&apus_p2p::network::PeerStatus| {
+        let of = |peer: &&PeerStatus| {
             format!("{} {}/s {} %", peer.address, bytes(peer.rate), 100 * peer.rate / total)
         };
         let named: Vec<String> = fastest.iter().take(NAMED).map(of).collect();

@@ -56,6 +56,8 @@ pub(crate) struct Report {
     /// Bytes of blocks.
     pub(crate) bytes: u64,
     pub(crate) hints: Option<Hints>,
+    /// Null where blocks came from files.
+    pub(crate) peers: Option<Peers>,
     /// Folders that were written for Bitcoin Core.
     pub(crate) folders: Vec<Folder>,
     pub(crate) wall_seconds: f64,
@@ -100,6 +102,33 @@ pub(crate) struct Hints {
     pub(crate) start_height: u32,
     pub(crate) bits_per_output: Option<f64>,
     pub(crate) sha256: String,
+}
+
+/// What this start got from peers.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Peers {
+    /// Bytes of blocks that were of use.
+    pub(crate) taken_bytes: u64,
+    /// Bytes of blocks that were not: others were faster, or there was no room.
+    pub(crate) unneeded_bytes: u64,
+    /// Copies of blocks that were not what their headers say.
+    pub(crate) damaged_copies: u64,
+    /// Peers that were parted with for what they did.
+    pub(crate) dropped_peers: u64,
+    /// Those that were there at the end.
+    pub(crate) connected: Vec<Peer>,
+}
+
+/// A peer.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Peer {
+    pub(crate) address: String,
+    pub(crate) user_agent: String,
+    pub(crate) encrypted: bool,
+    /// Whether it had connected to us.
+    pub(crate) inbound: bool,
+    pub(crate) blocks_given: u64,
+    pub(crate) bytes_given: u64,
 }
 
 /// A folder for Bitcoin Core.
@@ -180,6 +209,7 @@ pub(crate) struct Circumstances {
     pub(crate) phases: Vec<PhaseReport>,
     pub(crate) series: Vec<Sample>,
     pub(crate) warnings: Vec<String>,
+    pub(crate) peers: Option<Peers>,
 }
 
 /// A hash kept in internal order, as people see it.
@@ -240,6 +270,7 @@ impl Report {
                 bits_per_output: info.bits_per_output(counts.outputs),
                 sha256: hex(&info.sha256),
             }),
+            peers: around.peers,
             folders: outcome.folders.iter().map(Folder::of).collect(),
             wall_seconds: around.wall_seconds,
             cpu_seconds: cpu_seconds(),

@@ -291,6 +291,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
             phases: record.phases,
             series: record.series,
             warnings: record.warnings,
+            peers: peers.as_ref().map(|peers| peers::report(&peers.status())),
         },
     );
     if let Some(path) = &job.run.report {

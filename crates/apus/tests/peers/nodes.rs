@@ -35,19 +35,37 @@ pub(crate) fn twin(of: &Bitcoind) -> Bitcoind {
 #[test]
 fn by_hints_in_plaintext() {
     let (lived, node) = Lived::running(1, &["-v2transport=0"]);
-    let line = format!("{SYNC} {} --hints msb.hints --out snapshot:set.dat", connect(&node));
+    let line = format!(
+        "{SYNC} {} --hints msb.hints --out snapshot:set.dat --report report.json",
+        connect(&node)
+    );
     lived.desk.apus(&line).succeeds();
     expect_set(&lived);
+    let report = lived.desk.json("report.json");
+    let (peers, peer) = (&report["peers"], &report["peers"]["connected"][0]);
+    assert_eq!(peers["taken_bytes"], report["bytes"]);
+    assert_eq!(
+        (&peer["bytes_given"], &peer["blocks_given"]),
+        (&report["bytes"], &report["blocks"])
+    );
+    assert_eq!((&peers["damaged_copies"], &peers["dropped_peers"]), (&json!(0), &json!(0)));
+    assert_eq!((&peer["encrypted"], &peer["inbound"]), (&json!(false), &json!(false)));
+    let address = format!("127.0.0.1:{}", node.p2p_port());
+    assert_eq!(peer["address"], address.as_str());
+    assert!(peer["user_agent"].as_str().unwrap().starts_with("/Satoshi:"), "{peer}");
 }
 
 #[test]
 fn by_hints_encrypted() {
     let (lived, node) = Lived::running(2, &["-v2transport=1"]);
-    let line = format!("{SYNC} {} --hints msb.hints --out snapshot:set.dat", connect(&node));
+    let line = format!(
+        "{SYNC} {} --hints msb.hints --out snapshot:set.dat --report report.json",
+        connect(&node)
+    );
     lived.desk.apus(&line).succeeds();
     expect_set(&lived);
-    let peers = node.call("getnetworkinfo", &[]);
-    assert!(peers.is_object());
+    let report = lived.desk.json("report.json");
+    assert_eq!(report["peers"]["connected"][0]["encrypted"], json!(true));
 }
 
 /// A node that wants plaintext alone, asked for the encrypted transport first.

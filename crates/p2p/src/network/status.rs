@@ -2,7 +2,7 @@
 
 use super::state::State;
 use crate::PeerId;
-use crate::download::Limit;
+use crate::download::{Limit, Totals};
 use crate::transport::Transport;
 use apus_chain::Height;
 
@@ -21,7 +21,9 @@ pub struct PeerStatus {
     pub inbound: bool,
     /// Bytes of blocks a second, lately.
     pub rate: u64,
-    /// Bytes of blocks that came from it.
+    /// Blocks that came from it.
+    pub blocks: u64,
+    /// Their bytes.
     pub bytes: u64,
     /// Blocks that it was asked for and that have not come.
     pub in_flight: usize,
@@ -40,8 +42,8 @@ pub struct NetworkStatus {
     pub headers_claimed: u32,
     /// Bytes of blocks a second, lately.
     pub rate: u64,
-    /// Bytes of blocks that came.
-    pub bytes: u64,
+    /// What came so far, also from peers that are gone.
+    pub totals: Totals,
     /// What holds the download up; none where nothing is asked for.
     pub limited_by: Option<Limit>,
 }
@@ -66,6 +68,7 @@ impl State {
                 encrypted: handle.info.transport == Transport::V2,
                 inbound: peer.address.is_none(),
                 rate: of.map_or(0, |of| of.rate),
+                blocks: of.map_or(0, |of| of.blocks),
                 bytes: of.map_or(0, |of| of.bytes),
                 in_flight: of.map_or(0, |of| of.in_flight),
                 stalled: of.is_some_and(|of| of.stalled),
@@ -76,7 +79,7 @@ impl State {
             headers: self.best().0,
             headers_claimed: self.claimed(),
             rate: status.rate,
-            bytes: status.totals.bytes,
+            totals: status.totals,
             limited_by: (!self.mailboxes.is_empty()).then_some(status.limited_by),
         }
     }
