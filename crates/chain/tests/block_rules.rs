@@ -135,6 +135,26 @@ fn repeated_transactions_are_a_mutation() {
     assert!(error.is_damage());
 }
 
+/// Two nodes of the merkle tree that can be read as a transaction have its id for a parent: the block
+/// without what is below them has the same header as the one with it.
+#[test]
+fn merkle_nodes_are_no_transaction() {
+    for (length, may_be_nodes) in [(63, false), (64, true), (65, false)] {
+        let mut node = tx(vec![input(1, 0)]);
+        let missing = length - node.base_size();
+        node.input[0].script_sig = ScriptBuf::from_bytes(vec![0x51; missing]);
+        assert_eq!(node.base_size(), length);
+        let error = check(&block(vec![node.clone()])).unwrap_err();
+        assert_eq!((error.reason(), error.is_damage()), ("bad-cb-missing", may_be_nodes));
+        // Witnesses are below no header, so they don't count.
+        node.input[0].witness = Witness::from_slice(&[[1u8; 7]]);
+        assert_eq!(check(&block(vec![node.clone()])).unwrap_err().is_damage(), may_be_nodes);
+        // With a coinbase it is a transaction like others.
+        node.input[0].witness = Witness::new();
+        assert_eq!(check(&block(vec![coinbase(HEIGHT), node])), Ok(()));
+    }
+}
+
 #[test]
 fn a_block_needs_transactions_and_a_bounded_size() {
     let mut empty = block(vec![coinbase(HEIGHT)]);

@@ -103,6 +103,14 @@ pub enum BlockError {
     /// The first transaction is no coinbase.
     #[error("the first transaction is no coinbase")]
     CoinbaseMissing,
+    /// The same, and a transaction has the length of two nodes of a merkle tree: the block may be
+    /// another one whose lowest transactions were left out, under the same header (Core
+    /// `validation.cpp`, `IsBlockMutated`).
+    #[error(
+        "the first transaction is no coinbase, and one has 64 bytes, as two nodes of the merkle \
+         tree have: what the header commits to may be another block"
+    )]
+    MerkleNodes,
     /// A later transaction is a coinbase.
     #[error("transaction {tx} is a second coinbase")]
     CoinbaseMultiple {
@@ -169,7 +177,7 @@ impl BlockError {
             Self::MerkleRoot => "bad-txnmrklroot",
             Self::DuplicateTransactions => "bad-txns-duplicate",
             Self::Length { .. } => "bad-blk-length",
-            Self::CoinbaseMissing => "bad-cb-missing",
+            Self::CoinbaseMissing | Self::MerkleNodes => "bad-cb-missing",
             Self::CoinbaseMultiple { .. } => "bad-cb-multiple",
             Self::Tx { error, .. } => error.reason(),
             Self::SigOps { .. } => "bad-blk-sigops",
@@ -205,6 +213,7 @@ impl BlockError {
                 | Self::SignetSolution(_)
                 | Self::MerkleRoot
                 | Self::DuplicateTransactions
+                | Self::MerkleNodes
                 | Self::WitnessNonceSize
                 | Self::WitnessMerkleMatch
                 | Self::UnexpectedWitness { .. }

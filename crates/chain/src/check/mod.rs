@@ -158,6 +158,9 @@ fn check_merkle_root(
     if mutated { Err(BlockError::DuplicateTransactions) } else { Ok(()) }
 }
 
+/// Bytes of two nodes of the merkle tree, which may be read as a transaction.
+const MERKLE_NODES_SIZE: usize = 64;
+
 /// The size limits and the place of the coinbase (Core `validation.cpp`, `CheckBlock`).
 fn check_shape(view: &BlockView<'_>, survey: &Survey) -> Result<(), BlockError> {
     let (txs, size) = (view.tx_count(), survey.stripped_size);
@@ -165,7 +168,8 @@ fn check_shape(view: &BlockView<'_>, survey: &Survey) -> Result<(), BlockError> 
         return Err(BlockError::Length { txs, size });
     }
     if survey.coinbase != Some(0) {
-        return Err(BlockError::CoinbaseMissing);
+        let nodes = view.txs().any(|tx| tx.stripped_size() == MERKLE_NODES_SIZE);
+        return Err(if nodes { BlockError::MerkleNodes } else { BlockError::CoinbaseMissing });
     }
     match survey.second_coinbase {
         Some(tx) => Err(BlockError::CoinbaseMultiple { tx }),
