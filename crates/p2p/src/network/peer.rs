@@ -11,7 +11,7 @@ use crate::transport::{
 use apus_chain::BlockHash;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
@@ -36,6 +36,44 @@ pub(super) enum Outgoing {
     Headers(Vec<[u8; apus_chain::HEADER_SIZE]>),
     /// Blocks that the peer asked for.
     Blocks(Vec<Inventory>),
+}
+
+/// The requests of a peer that are being answered.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    pending: AtomicUsize,
+    /// Nobody answers any more.
+    ended: AtomicBool,
+}
+
+impl Turns {
+    /// Waits until the peer has taken the answers to its requests but for a few: nothing more is read
+    /// from it before, so its requests are never many. What is read already when nobody answers any
+    /// more would wait for good, so that is an error.
+    fn take(&self, shared: &Shared) -> Result<(), PeerError> {
+        loop {
+            if self.ended.load(Ordering::Relaxed) || shared.has_ended() {
+                return Err(PeerError::Closed);
+            }
+            if self.pending.load(Ordering::Relaxed) < REQUESTS_MAX {
+                self.pending.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn answered(&self) {
+        self.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn is_answering(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > 0 && !self.ended.load(Ordering::Relaxed)
+    }
 }
 
 /// How a peer came to be one.
@@ -100,24 +138,24 @@ fn talk(shared: &Arc<Shared>, id: PeerId, connection: Connection) -> Result<(), 
     let (outgoing, orders) = sync_channel(QUEUE);
     let of_writer = Arc::clone(shared);
     let closer_of_writer = closer.clone();
-    let pending: Arc<AtomicUsize> = Arc::default();
-    let to_count = Arc::clone(&pending);
+    let turns: Arc<Turns> = Arc::default();
+    let of_answers = Arc::clone(&turns);
     let spawned = std::thread::Builder::new().name(format!("peer-{}-out", id.0)).spawn(move || {
         // The thread that reads tells why the connection is gone.
-        let _ = write(&of_writer, writer, &orders, &to_count);
+        let _ = write(&of_writer, writer, &orders, &of_answers);
         closer_of_writer.close();
-        to_count.store(0, Ordering::Relaxed);
+        of_answers.end();
     });
     spawned.map_err(PeerError::Io)?;
     let (received, at_message) = (reader.bytes_received_counter(), Arc::<AtomicU64>::default());
     let of_reader = Arc::clone(&at_message);
-    let of_state = Arc::clone(&pending);
-    let handle = Handle { outgoing, closer, received, at_message, pending: of_state, info: peer };
+    let of_state = Arc::clone(&turns);
+    let handle = Handle { outgoing, closer, received, at_message, turns: of_state, info: peer };
     shared.lock().connected(id, handle, shared.now())?;
     shared.changed.notify_all();
     shared.wake.notify_all();
     reader.use_buffers(&shared.buffers);
-    read(shared, id, &mut reader, &of_reader, &pending)
+    read(shared, id, &mut reader, &of_reader, &turns)
 }
 
 fn read(
@@ -125,7 +163,7 @@ fn read(
     id: PeerId,
     reader: &mut MessageReader,
     at_message: &AtomicU64,
-    pending: &AtomicUsize,
+    turns: &Turns,
 ) -> Result<(), PeerError> {
     while !shared.has_ended() {
         let Some(message) = reader.read()? else { continue };
@@ -136,11 +174,11 @@ fn read(
             Message::GetHeaders { .. } | Message::GetData(_) if shared.options.blocks.is_none() => {
             }
             Message::GetHeaders { locator, stop } => {
-                take_turn(shared, pending);
+                turns.take(shared)?;
                 serve::headers(shared, id, &locator, &stop)?;
             }
             Message::GetData(items) => {
-                take_turn(shared, pending);
+                turns.take(shared)?;
                 let now = shared.now();
                 let mut state = shared.lock();
                 state.was_asked(id, now);
@@ -162,15 +200,6 @@ fn read(
     Ok(())
 }
 
-/// Waits until the peer has taken the answers to its requests but for a few: nothing more is read from
-/// it before, so its requests are never many.
-fn take_turn(shared: &Shared, pending: &AtomicUsize) {
-    while pending.load(Ordering::Relaxed) >= REQUESTS_MAX && !shared.has_ended() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    pending.fetch_add(1, Ordering::Relaxed);
-}
-
 /// Hashes the block's header outside of the lock.
 fn block(shared: &Arc<Shared>, id: PeerId, raw: Vec<u8>) -> Result<(), PeerError> {
     let Some(header) = raw.first_chunk::<{ apus_chain::HEADER_SIZE }>() else {
@@ -188,18 +217,18 @@ fn write(
     shared: &Shared,
     mut writer: MessageWriter,
     orders: &Receiver<Outgoing>,
-    pending: &AtomicUsize,
+    turns: &Turns,
 ) -> Result<(), PeerError> {
     for order in orders {
         match order {
             Outgoing::Message(message) => writer.write(&message)?,
             Outgoing::Headers(headers) => {
                 writer.write(&Message::Headers(headers))?;
-                pending.fetch_sub(1, Ordering::Relaxed);
+                turns.answered();
             }
             Outgoing::Blocks(items) => {
                 serve::blocks(shared, &mut writer, items)?;
-                pending.fetch_sub(1, Ordering::Relaxed);
+                turns.answered();
             }
         }
         if shared.has_ended() {
@@ -217,7 +246,7 @@ impl Handle {
 
     /// Whether an answer to a request of its is on its way.
     pub(super) fn is_answering(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) > 0
+        self.turns.is_answering()
     }
 
     /// Bytes that came of the message that is on its way.

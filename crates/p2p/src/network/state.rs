@@ -3,7 +3,7 @@
 use super::by_hash::{Fences, Wishes};
 use super::liveness::Liveness;
 use super::mailbox::{Mailbox, Mailboxes};
-use super::peer::Outgoing;
+use super::peer::{Outgoing, Turns};
 use super::presence::Verdict;
 use super::raw_headers::RawHeaders;
 use super::{NetworkError, NetworkOptions};
@@ -18,7 +18,7 @@ use apus_chain::{
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 /// Peers that were found, and whose headers are good enough to begin with: the most-work chain of
@@ -39,7 +39,7 @@ pub(super) struct Handle {
     /// What was received when the last whole message had come.
     pub(super) at_message: Arc<AtomicU64>,
     /// Requests of its that are being answered.
-    pub(super) pending: Arc<AtomicUsize>,
+    pub(super) turns: Arc<Turns>,
     pub(super) info: PeerInfo,
 }
 

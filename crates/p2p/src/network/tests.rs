@@ -1,6 +1,8 @@
 //! Networks with peers on real sockets that behave as told.
 
 use super::*;
+use crate::message::{Inventory, Message};
+use crate::transport::{Dial, connect};
 use apus_testkit::chain::ChainBuilder;
 use apus_testkit::peer::{Behaviour, FakePeer};
 use bitcoin::Block;
@@ -246,13 +248,61 @@ fn who_does_not_answer_a_ping_makes_room() {
     }
 }
 
+fn dial(nonce: u64) -> Dial {
+    Dial { transport: TransportChoice::V1, ..Dial::new(apus_chain::Network::Regtest, nonce) }
+}
+
+/// Blocks that nobody gets before it is said.
+#[derive(Default)]
+struct HeldBack {
+    asked: AtomicBool,
+    given: AtomicBool,
+}
+
+impl BlockProvider for HeldBack {
+    fn block(&self, _: &BlockHash) -> Option<Vec<u8>> {
+        self.asked.store(true, Ordering::Relaxed);
+        until("the word", || self.given.load(Ordering::Relaxed));
+        Some(vec![0; 1000])
+    }
+
+    fn has(&self, _: &BlockHash) -> bool {
+        true
+    }
+
+    fn keeps_all(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn whoever_asks_for_much_and_leaves_keeps_no_place() {
+    let blocks = Arc::new(HeldBack::default());
+    let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let of_network: Arc<dyn BlockProvider> = Arc::clone(&blocks) as _;
+    let network =
+        Network::start(NetworkOptions { listen, blocks: Some(of_network), ..options(&[]) });
+    let network = network.unwrap();
+    network.serve(Arc::new(network.best_chain()));
+    let address = NodeAddress::from(network.listening().unwrap());
+    let mut connection = None;
+    until("a connection", || {
+        connection = connect(&address, &dial(9)).ok();
+        connection.is_some()
+    });
+    let mut connection = connection.unwrap();
+    let wanted = Inventory::witness_block(BlockHash([7; 32]));
+    for _ in 0..50 {
+        connection.writer.write(&Message::GetData(vec![wanted])).unwrap();
+    }
+    until("a request", || blocks.asked.load(Ordering::Relaxed));
+    drop(connection);
+    blocks.given.store(true, Ordering::Relaxed);
+    until("its place to be free", || network.status().peers.is_empty());
+}
+
 #[test]
 fn whoever_asks_for_nothing_makes_room_for_others() {
-    use crate::transport::{Dial, connect};
-    let dial = |nonce| Dial {
-        transport: TransportChoice::V1,
-        ..Dial::new(apus_chain::Network::Regtest, nonce)
-    };
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let network = Network::start(NetworkOptions { listen, ..options(&[]) }).unwrap();
     let address = NodeAddress::from(network.listening().unwrap());
