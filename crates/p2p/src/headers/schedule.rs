@@ -125,7 +125,9 @@ impl HeaderSync {
         let ids = self.best.ids();
         let tip_height = height_of(&self.tree, self.tree.tip());
         let below = tip_height.saturating_sub(asked_from).max(LOCATOR_OVERLAP);
-        let from = ids[asked_from.saturating_sub(below) as usize];
+        // Since the request our chain may have become shorter, if the new one has more work.
+        let from = ids.get(asked_from.saturating_sub(below) as usize).unwrap_or(&ids[0]);
+        let from = *from;
         self.ask(peer, from, now_ms);
     }
 

@@ -184,6 +184,20 @@ fn who_has_no_headers_is_asked_a_few_times_and_no_more() {
     assert!(sync.is_synced(0));
 }
 
+/// A chain of fewer headers has more work where they are harder.
+#[test]
+fn who_has_no_headers_is_asked_lower_where_our_chain_became_shorter() {
+    let params = regtest(0);
+    let chain = mined(None, 50, 1);
+    let mut sync = HeaderSync::new(&params, clock(&chain, true));
+    sync.restore(chain.iter().copied());
+    sync.peer_connected(A, 0);
+    assert_eq!(asked(&mut sync), [(A, hash(&chain[43]))]);
+    sync.peers.get_mut(&A).unwrap().asked_from = 1000;
+    sync.headers(A, &[], 0).unwrap();
+    assert_eq!(asked(&mut sync), [(A, params.genesis_hash)]);
+}
+
 #[test]
 fn announcements_lead_to_headers() {
     let params = regtest(0);
