@@ -60,7 +60,8 @@ pub struct NetworkOptions {
     pub transport: TransportChoice,
     /// This program's name.
     pub user_agent: String,
-    /// Bytes of blocks that may be on their way, or wait to be taken.
+    /// Bytes of blocks that may be on their way, or wait to be taken. Their memory is used again: up
+    /// to three eighths more of it may be held for that.
     pub bytes_max: u64,
     /// After so long without a header or block that was asked for, the network is given up.
     pub patience: Duration,
@@ -183,6 +184,7 @@ impl Network {
         let state = Mutex::new(State::new(&options, nonce));
         // They are in the state now.
         (options.headers, options.addresses) = (Vec::new(), Vec::new());
+        let buffers = Arc::new(Buffers::beside(options.bytes_max));
         let shared = Arc::new(Shared {
             state,
             wake: Condvar::new(),
@@ -190,7 +192,7 @@ impl Network {
             ended: AtomicBool::new(false),
             started: Instant::now(),
             options,
-            buffers: Arc::default(),
+            buffers,
             offer: Mutex::default(),
             nonce,
         });

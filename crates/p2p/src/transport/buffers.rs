@@ -11,41 +11,49 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Smaller messages are the allocator's, which is good at them.
 const BYTES_LEAST: usize = 128 << 10;
 
-/// Bytes that may lie here unused.
-const FREE_BYTES_MAX: usize = 32 << 20;
+/// Bytes that may lie unused at least: room for a block of any size.
+const FREE_BYTES_LEAST: u64 = 4 << 20;
 
-/// Memory that nobody uses now.
+/// Memory that nobody uses now; by default none is kept.
 #[derive(Debug, Default)]
 pub struct Buffers {
     free: Mutex<Vec<Vec<u8>>>,
+    /// Bytes that may lie here unused.
+    free_bytes_max: usize,
 }
 
 impl Buffers {
+    /// For so many `bytes` of blocks that are on their way or wait: an eighth more may lie unused.
+    pub(crate) fn beside(bytes: u64) -> Self {
+        let free_bytes_max = usize::try_from((bytes / 8).max(FREE_BYTES_LEAST));
+        Self { free: Mutex::default(), free_bytes_max: free_bytes_max.unwrap_or(usize::MAX) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory for `total` bytes, with anything in it, and at most twice as large; none if there is
-    /// none. It was taken from the system before, so a peer that promises and does not send costs no
+    /// Memory for `total` bytes, with anything in it, and at most a quarter larger, as who counts
+    /// blocks counts their bytes alone; none if there is none. It was taken from the system before, so a peer that promises and does not send costs no
     /// more.
     pub(crate) fn take(&self, total: usize) -> Option<Vec<u8>> {
         if total < BYTES_LEAST {
             return None;
         }
         let mut free = self.lock();
-        let fits = |buffer: &Vec<u8>| (total..=2 * total).contains(&buffer.capacity());
+        let fits = |buffer: &Vec<u8>| (total..=total + total / 4).contains(&buffer.capacity());
         let place = free.iter().rposition(fits)?;
         Some(free.remove(place))
     }
 
     fn give(&self, bytes: Vec<u8>) {
-        if bytes.capacity() < BYTES_LEAST {
+        if !(BYTES_LEAST..=self.free_bytes_max).contains(&bytes.capacity()) {
             return;
         }
         let mut free = self.lock();
         // Blocks may have grown: what lies here longest is what nobody wants.
         let mut held: usize = free.iter().map(Vec::capacity).sum();
-        while held + bytes.capacity() > FREE_BYTES_MAX && !free.is_empty() {
+        while held + bytes.capacity() > self.free_bytes_max && !free.is_empty() {
             held -= free.remove(0).capacity();
         }
         free.push(bytes);
@@ -102,34 +110,42 @@ mod tests {
 
     #[test]
     fn memory_is_used_again_where_it_fits() {
-        let buffers = Arc::new(Buffers::default());
+        let buffers = Arc::new(Buffers::beside(0));
         assert!(buffers.take(SIZE).is_none());
         let first = block(SIZE, &buffers);
         let place = first.as_ptr();
         assert_eq!(first[..4], [1; 4]);
         drop(first);
-        for other in [SIZE + 1, SIZE / 2 - 1, 0] {
+        let least = SIZE / 5 * 4 + 1;
+        for other in [SIZE + 1, least - 1, SIZE / 2, 0] {
             assert!(buffers.take(other).is_none(), "{other}");
         }
-        let again = buffers.take(SIZE / 2).unwrap();
+        let again = buffers.take(least).unwrap();
         assert_eq!(again.as_ptr(), place);
         assert!(buffers.take(SIZE).is_none());
     }
 
     #[test]
     fn what_lies_unused_is_bounded() {
-        let buffers = Arc::new(Buffers::default());
-        let held = || buffers.lock().iter().map(Vec::capacity).sum::<usize>();
-        let blocks: Vec<BlockBytes> = (0..40).map(|_| block(SIZE, &buffers)).collect();
-        drop(blocks);
-        assert_eq!(held(), FREE_BYTES_MAX);
-        // Those that came last stay.
-        drop(block(2 * SIZE, &buffers));
-        assert_eq!(held(), FREE_BYTES_MAX);
-        assert!(buffers.take(2 * SIZE).is_some());
-        // Small ones and what was taken out are not kept.
-        drop(block(100, &buffers));
-        drop(BlockBytes::new(Vec::new(), &buffers));
-        assert!(buffers.take(100).is_none());
+        for (bytes, most) in [(0, 4 * SIZE), (16 << 20, 4 * SIZE), (128 << 20, 16 * SIZE)] {
+            let buffers = Arc::new(Buffers::beside(bytes));
+            let held = || buffers.lock().iter().map(Vec::capacity).sum::<usize>();
+            let blocks: Vec<BlockBytes> = (0..40).map(|_| block(SIZE, &buffers)).collect();
+            drop(blocks);
+            assert_eq!(held(), most);
+            // Those that came last stay.
+            drop(block(2 * SIZE, &buffers));
+            assert_eq!(held(), most);
+            assert!(buffers.take(2 * SIZE).is_some());
+            // What is larger than all the room, small ones and what was taken out are not kept.
+            drop(block(most + 1, &buffers));
+            assert_eq!(held(), most - 2 * SIZE);
+            drop(block(100, &buffers));
+            drop(BlockBytes::new(Vec::new(), &buffers));
+            assert!(buffers.take(100).is_none());
+        }
+        let none = Arc::new(Buffers::default());
+        drop(block(SIZE, &none));
+        assert!(none.take(SIZE).is_none());
     }
 }
