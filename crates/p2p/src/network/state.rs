@@ -28,7 +28,7 @@ const ENOUGH_PEERS: usize = 4;
 /// So long others are waited for who may have more headers, in milliseconds.
 const ATTEMPTS_MS: u64 = 8_000;
 
-/// Peers that are gone and still remembered.
+/// Peers that were there, are gone and still remembered.
 const LOST_MAX: usize = 64;
 
 /// A connected peer, as other threads see it.
@@ -262,9 +262,12 @@ impl State {
             if verdict == Verdict::Misbehaved && self.keeps_named {
                 self.misbehaved.insert(id);
             }
-            self.lost.push_back((id, address.clone()));
-            if self.lost.len() > LOST_MAX {
-                self.lost.pop_front();
+            // One that was never reached has sent nothing.
+            if peer.handle.is_some() {
+                self.lost.push_back((id, address.clone()));
+                if self.lost.len() > LOST_MAX {
+                    self.lost.pop_front();
+                }
             }
         }
         self.act(now);
