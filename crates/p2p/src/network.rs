@@ -340,7 +340,7 @@ pub struct Want<'a> {
 /// What [`Want::next`] came to.
 #[derive(Debug)]
 pub enum Next {
-    /// A block: say [`Want::accepted`] or [`Want::damaged`].
+    /// A block: say [`Want::accepted`], [`Want::damaged`] or [`Want::returned`].
     Block(Height, BlockBytes),
     /// All were accepted.
     Done,
@@ -372,6 +372,13 @@ impl Want<'_> {
         self.left -= 1;
         let now = self.shared.now();
         self.shared.lock().accepted(&hash, now);
+    }
+
+    /// Nobody looked at the block that was given last: that says nothing about it, or its sender.
+    pub fn returned(&mut self) {
+        let Some(hash) = self.given.take() else { return };
+        let now = self.shared.now();
+        self.shared.lock().returned(&hash, now);
     }
 
     /// The copy of the block that was given last is damaged: another one is wanted. The address of

@@ -211,7 +211,7 @@ fn fetch<T>(
         }
         if !range.contains(height) || given.contains(&height) {
             // Not asked for, so no part of the answer.
-            return Taken::Yes;
+            return Taken::NotWanted;
         }
         let _permit = supply.permits.take();
         let context = context(supply.params, supply.chain, supply.verifier, height);

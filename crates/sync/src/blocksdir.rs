@@ -310,7 +310,7 @@ fn offer(
     stopped: &mut bool,
 ) -> ControlFlow<()> {
     match each(height, raw) {
-        Taken::Yes => ControlFlow::Continue(()),
+        Taken::Yes | Taken::NotWanted => ControlFlow::Continue(()),
         Taken::Damaged(error) => {
             damaged.push((height, place, error));
             ControlFlow::Continue(())

@@ -18,6 +18,9 @@ pub enum Taken {
     Yes,
     /// The copy is damaged; another one may be good.
     Damaged(BlockError),
+    /// It is no part of what was asked for, or was taken before: nobody looked at it, so nothing is
+    /// known of this copy.
+    NotWanted,
     /// Stop: the receiver has an error of its own to report, or was interrupted.
     Stop,
 }
@@ -267,8 +270,8 @@ pub trait ChainSource: BlockSource {
 
 /// Gets blocks for one thread.
 pub trait BlockFetcher {
-    /// Gives every block of `want` to `each`, in any order, until it was taken or nothing is left
-    /// to try. Returns early, without an error, once `each` says [`Taken::Stop`].
+    /// Gives every block of `want` to `each`, in any order, until it was taken, is not wanted or nothing
+    /// is left to try. Returns early, without an error, once `each` says [`Taken::Stop`].
     fn fetch(
         &mut self,
         want: HeightRange,

@@ -210,6 +210,29 @@ fn who_is_gone_is_blamed_too() {
 }
 
 #[test]
+fn a_block_that_nobody_wanted_leaves_the_others_to_come() {
+    let chain = chain(20);
+    let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
+    let network = settled(&[&peer]);
+    network.set_chain(Arc::new(network.best_chain()));
+    let mut range = network.want(HeightRange::new(1, 3));
+    let useful_at = network.shared.lock().useful_at;
+    until("time to go by", || network.shared.now() > useful_at);
+    let block = || matches!(range.next(Duration::from_millis(100)), Next::Block(..));
+    until("a block", block);
+    range.returned();
+    {
+        let state = network.shared.lock();
+        assert_eq!(state.useful_at, useful_at);
+        assert!(!state.peers.values().any(|peer| peer.is_leaving()));
+    }
+    until("the other block", || matches!(range.next(Duration::from_millis(100)), Next::Block(..)));
+    range.accepted();
+    assert_eq!(range.left, 1, "it was not taken");
+    assert_eq!(network.shared.lock().download.status(0).unconsumed, 0);
+}
+
+#[test]
 fn a_block_that_nobody_judged_is_neither_good_nor_bad() {
     let chain = chain(20);
     let peer = FakePeer::start(&chain, &[Behaviour::Honest]);

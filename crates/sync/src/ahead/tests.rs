@@ -82,11 +82,13 @@ impl BlockFetcher for FakeFetcher<'_> {
         let Fake { raw, fault, asked, .. } = self.0;
         asked.fetch_max(u64::from(want.end), Ordering::SeqCst);
         if matches!(fault, Fault::Unasked) && want.end < TIP {
-            each(want.end, &raw[want.end as usize]);
+            let taken = each(want.end, &raw[want.end as usize]);
+            assert!(matches!(taken, Taken::NotWanted), "{taken:?}");
         }
         if matches!(fault, Fault::SlowBelow(height) if want.start < *height) {
             thread::sleep(Duration::from_millis(20));
         }
+        let mut before = HashSet::new();
         // Any order inside of what was asked for.
         for height in want.heights().rev() {
             let given = match fault {
@@ -98,7 +100,8 @@ impl BlockFetcher for FakeFetcher<'_> {
                 _ => height,
             };
             match each(given, &raw[given as usize]) {
-                Taken::Yes => {}
+                Taken::Yes => assert!(want.contains(given) && before.insert(given)),
+                Taken::NotWanted => assert!(!want.contains(given) || before.contains(&given)),
                 Taken::Damaged(error) => panic!("{error}"),
                 Taken::Stop => return Ok(()),
             }

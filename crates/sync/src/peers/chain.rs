@@ -252,6 +252,7 @@ impl PeersFetcher<'_> {
             };
             match raw.map(|raw| (each(height, &raw), raw)) {
                 Some((Taken::Yes, raw)) => self.source.note(height, &raw),
+                Some((Taken::NotWanted, _)) => {}
                 Some((Taken::Stop, _)) => return Ok(None),
                 Some((Taken::Damaged(error), _)) => {
                     let place = "the folder of blocks that are kept".to_owned();
@@ -293,6 +294,7 @@ impl PeersFetcher<'_> {
                         let (hash, peer) = (self.source.chain.hash(height), wanted.damaged());
                         peers.damaged.note(height, hash.copied().unwrap_or_default(), peer, error);
                     }
+                    Taken::NotWanted => wanted.returned(),
                     Taken::Stop => return Ok(Went::Stopped),
                 },
                 Next::Done => return Ok(Went::On),
