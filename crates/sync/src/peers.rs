@@ -87,7 +87,6 @@ impl<'a> Peers<'a> {
         Workdir::read_plan(workdir)?;
         let stored = stored::read(workdir, params.network)?;
         let addresses = if options.connect.is_empty() { found::read(workdir) } else { Vec::new() };
-        let tx_counts = TxCounts::read(workdir, params.network)?;
         let recent = Arc::new(RecentBlocks::default());
         let kept = keep.map(|place| Keeping::open(place, &params)).transpose()?;
         let blocks: Option<Arc<dyn network::BlockProvider>> = match (options.listen, &kept) {
@@ -109,7 +108,7 @@ impl<'a> Peers<'a> {
             kept,
             choice: Mutex::default(),
             damaged: DamagedCopies::default(),
-            tx_counts,
+            tx_counts: TxCounts::default(),
             next_file: AtomicU32::new(stored.next_file),
             unsaved: Mutex::default(),
             addresses_at: Mutex::default(),
@@ -237,6 +236,11 @@ impl<'a> Peers<'a> {
         if let Some(addresses) = self.network.addresses() {
             found::write(self.workdir, &addresses);
         }
+    }
+
+    /// Remembers how many transactions blocks have from now on, for an output that needs it.
+    pub(crate) fn keep_counts(&self) -> Result<(), SyncError> {
+        self.tx_counts.begin(self.workdir, self.params.network)
     }
 
     /// The run failed: the next start need not learn again what this one did.

@@ -207,6 +207,12 @@ pub struct Outcome {
 ///
 /// The progress stays in the work folder: once the outcome is told, call [`discard_progress`].
 pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
+    let is_pruned = |folder: &FolderOutput| folder.kind == FolderKind::Datadir(Kept::Nothing);
+    if let Source::Peers(peers) = &request.source
+        && request.folders.iter().any(is_pruned)
+    {
+        peers.keep_counts()?;
+    }
     let outcome = compute(request);
     if let (Err(_), Source::Peers(peers)) = (&outcome, &request.source) {
         peers.store_counts();

@@ -1,8 +1,8 @@
 //! [`TxCounts`]: how many transactions blocks have that were seen, whatever chain they are on.
 //!
-//! An index of pruned blocks needs them all. They are kept in the work folder, so that a start that
-//! goes on asks for no block again: `docs/formats/workdir.md`. What does not read well is counted
-//! again.
+//! An index of pruned blocks needs them all. Runs that write one remember them, 27 MB for the main
+//! chain, and keep them in the work folder, so that a start that goes on asks for no block again:
+//! `docs/formats/workdir.md`. What does not read well is counted again.
 
 use crate::error::{StorageResult, SyncError};
 use apus_chain::{BlockHash, Network, Reader};
@@ -31,8 +31,10 @@ const STORED_EVERY: usize = 20_000;
 
 /// Numbers of transactions by the first eight bytes of the block's hash. To find two blocks with the
 /// same ones would take four billion times the work of a block.
+///
+/// Without [`TxCounts::begin`] nothing is remembered, nor is what an earlier start left touched.
 #[derive(Debug, Default)]
-pub(super) struct TxCounts(Mutex<Inner>);
+pub(super) struct TxCounts(Mutex<Option<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -46,25 +48,21 @@ fn key(hash: &BlockHash) -> [u8; 8] {
 }
 
 impl TxCounts {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Option<Inner>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an earlier start left.
-    pub(super) fn read(storage: &dyn Storage, network: Network) -> Result<Self, SyncError> {
-        let bytes = match read_whole(storage, COUNTS, (FRAME + ENTRY * BLOCKS_MAX) as u64) {
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
-                return Ok(Self::default());
-            }
-            other => other.at(storage, COUNTS)?,
-        };
-        let counts = from_bytes(&bytes, network).unwrap_or_default();
-        Ok(Self(Mutex::new(Inner { counts, unsaved: 0 })))
+    /// Remembers from now on, and what an earlier start left.
+    pub(super) fn begin(&self, storage: &dyn Storage, network: Network) -> Result<(), SyncError> {
+        let counts = read(storage, network)?;
+        self.lock().get_or_insert(Inner { counts, unsaved: 0 });
+        Ok(())
     }
 
     /// Remembers what a checked block has.
     pub(super) fn put(&self, hash: &BlockHash, count: u32) {
         let mut inner = self.lock();
+        let Some(inner) = &mut *inner else { return };
         if inner.counts.len() < BLOCKS_MAX && inner.counts.insert(key(hash), count).is_none() {
             inner.unsaved += 1;
         }
@@ -72,7 +70,7 @@ impl TxCounts {
 
     /// How many transactions a block has, if that is known.
     pub(super) fn get(&self, hash: &BlockHash) -> Option<u32> {
-        self.lock().counts.get(&key(hash)).copied()
+        self.lock().as_ref()?.counts.get(&key(hash)).copied()
     }
 
     /// Makes what is known durable if there is enough of it that is new, or `all` of it.
@@ -84,6 +82,7 @@ impl TxCounts {
     ) -> Result<(), SyncError> {
         let bytes = {
             let mut inner = self.lock();
+            let Some(inner) = &mut *inner else { return Ok(()) };
             // A file that grows is written a few times as often as it has entries for once.
             let enough = STORED_EVERY.max(inner.counts.len() / 8);
             if inner.unsaved == 0 || !all && inner.unsaved < enough {
@@ -94,6 +93,17 @@ impl TxCounts {
         };
         write_atomically(storage, COUNTS, &bytes).at(storage, COUNTS)
     }
+}
+
+/// What the file has.
+fn read(storage: &dyn Storage, network: Network) -> Result<HashMap<[u8; 8], u32>, SyncError> {
+    let bytes = match read_whole(storage, COUNTS, (FRAME + ENTRY * BLOCKS_MAX) as u64) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
+            return Ok(HashMap::new());
+        }
+        other => other.at(storage, COUNTS)?,
+    };
+    Ok(from_bytes(&bytes, network).unwrap_or_default())
 }
 
 fn to_bytes(counts: &HashMap<[u8; 8], u32>, network: Network) -> Vec<u8> {
@@ -134,8 +144,18 @@ mod tests {
     use super::*;
     use apus_testkit::storage::CrashStorage;
 
-    fn some() -> TxCounts {
+    fn begun(storage: &dyn Storage, network: Network) -> TxCounts {
         let counts = TxCounts::default();
+        counts.begin(storage, network).unwrap();
+        counts
+    }
+
+    fn all(counts: &TxCounts) -> HashMap<[u8; 8], u32> {
+        counts.lock().as_ref().unwrap().counts.clone()
+    }
+
+    fn some() -> TxCounts {
+        let counts = begun(&CrashStorage::new(), Network::Regtest);
         (0..9).for_each(|number| counts.put(&BlockHash([number; 32]), u32::from(number) + 1));
         counts
     }
@@ -148,17 +168,32 @@ mod tests {
         assert!(storage.names().unwrap().is_empty(), "too few to be written");
         counts.store(&storage, Network::Regtest, true).unwrap();
         let storage = storage.durable_image();
-        let read = TxCounts::read(&storage, Network::Regtest).unwrap();
+        let read = begun(&storage, Network::Regtest);
         assert_eq!(read.get(&BlockHash([8; 32])), Some(9));
         assert_eq!(read.get(&BlockHash([9; 32])), None);
-        assert_eq!(read.lock().counts, counts.lock().counts);
-        let other = TxCounts::read(&storage, Network::Main).unwrap();
-        assert_eq!(other.get(&BlockHash([8; 32])), None);
+        assert_eq!(all(&read), all(&counts));
+        assert_eq!(begun(&storage, Network::Main).get(&BlockHash([8; 32])), None);
+        // Who begins twice loses nothing.
+        read.put(&BlockHash([9; 32]), 1);
+        read.begin(&storage, Network::Regtest).unwrap();
+        assert_eq!(read.get(&BlockHash([9; 32])), Some(1));
+    }
+
+    #[test]
+    fn a_run_that_needs_none_remembers_none() {
+        let storage = CrashStorage::new();
+        some().store(&storage, Network::Regtest, true).unwrap();
+        let counts = TxCounts::default();
+        counts.put(&BlockHash([20; 32]), 1);
+        assert_eq!(counts.get(&BlockHash([20; 32])), None);
+        counts.store(&storage, Network::Regtest, true).unwrap();
+        assert!(counts.lock().is_none());
+        assert_eq!(all(&begun(&storage, Network::Regtest)).len(), 9, "the file is as it was");
     }
 
     #[test]
     fn what_is_not_as_it_was_written_counts_for_nothing() {
-        let bytes = to_bytes(&some().lock().counts, Network::Regtest);
+        let bytes = to_bytes(&all(&some()), Network::Regtest);
         assert!(from_bytes(&bytes, Network::Regtest).is_some());
         for length in 0..bytes.len() {
             assert_eq!(from_bytes(&bytes[..length], Network::Regtest), None, "{length}");
