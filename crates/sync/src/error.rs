@@ -249,7 +249,9 @@ pub enum SyncError {
     /// What was there before was moved aside, the new folder did not get its name, and what was moved
     /// could not be put back.
     #[error(
-        "{path}: {error}. What was there is whole in {aside}, and could not be put back: {back}. The          new folder is whole in {draft}. Rename {aside} to {path} and start again with the same          command, which takes {draft} up"
+        "{path}: {error}. What was there is whole in {aside}, and could not be put back: {back}. The \
+         new folder is whole in {draft}. Rename {aside} to {path} and start again with the same \
+         command, which takes {draft} up"
     )]
     NotPublished {
         /// The name that is missing.

@@ -391,9 +391,11 @@ mod tests {
         fs::write(path.join("theirs"), "").unwrap();
         let error = draft.not_published(Some(&aside), failed());
         assert!(matches!(error, SyncError::NotPublished { .. }), "{error}");
+        let text = error.to_string();
         for place in [&path, &aside, &draft.draft] {
-            assert!(error.to_string().contains(&place.display().to_string()), "{error}");
+            assert!(text.contains(&place.display().to_string()), "{text}");
         }
+        assert!(text.contains(". The new folder is whole in ") && !text.contains("  "), "{text}");
         assert_eq!(
             (read(&desk, "out.old"), read(&desk, "out.incomplete")),
             ("old".into(), "new".into())
