@@ -88,8 +88,13 @@ fn a_chainstate_beside_other_outputs() {
 #[test]
 fn a_pruned_data_directory_says_how_to_start_on_it() {
     let desk = Desk::with(REGTEST);
-    let ended = desk.apus(&format!("{RUN} --out datadir:node --prune")).succeeds();
+    let ended =
+        desk.apus(&format!("{RUN} --out datadir:node --prune --report run.json")).succeeds();
     ended.says(&["Next: start a node on it:", "bitcoind -datadir=node -chain=regtest -prune=550"]);
+    let report = desk.json("run.json");
+    let phases = report["phases"].as_array().unwrap();
+    let names: Vec<&str> = phases.iter().map(|phase| phase["phase"].as_str().unwrap()).collect();
+    assert_eq!(names, ["headers", "hints", "blocks", "coins", "index", "check"]);
     assert_eq!(desk.names("node"), ["regtest"]);
     assert_eq!(desk.names("node/regtest"), ["blocks", "chainstate"]);
     assert_eq!(desk.names("node/regtest/blocks"), ["index"]);
