@@ -297,7 +297,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     if let Some(path) = &job.run.report {
         write_report(path, &report).map_err(|failure| folder.keep(failure))?;
     }
-    apus_sync::complete_folders(&folders)?;
+    apus_sync::complete_folders(&outcome.folders)?;
     folder.discard()?;
     Ok(report)
 }

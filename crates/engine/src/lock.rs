@@ -16,7 +16,15 @@ pub struct FolderLock(File);
 impl FolderLock {
     /// Locks the file at `path`, which is made if it is not there; `None` where somebody has it.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        Self::lock(File::options().create(true).truncate(false).write(true).open(path)?)
+    }
+
+    /// As [`try_take`](Self::try_take), of a file that is there: none is made.
+    pub fn try_take_existing(path: &Path) -> io::Result<Option<Self>> {
+        Self::lock(File::options().write(true).open(path)?)
+    }
+
+    fn lock(file: File) -> io::Result<Option<Self>> {
         match file.try_lock() {
             Ok(()) => Ok(Some(Self(file))),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -48,8 +56,12 @@ mod tests {
         let path = dir.path().join("lock");
         let held = FolderLock::try_take(&path).unwrap().unwrap();
         assert!(FolderLock::try_take(&path).unwrap().is_none());
+        assert!(FolderLock::try_take_existing(&path).unwrap().is_none());
         drop(held);
         assert!(FolderLock::try_take(&path).unwrap().is_some());
+        assert!(FolderLock::try_take_existing(&path).unwrap().is_some());
+        let missing = dir.path().join("missing");
+        assert!(FolderLock::try_take_existing(&missing).is_err() && !missing.exists());
     }
 
     #[test]

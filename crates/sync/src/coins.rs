@@ -47,7 +47,7 @@ pub(crate) fn write_out(
         coin_bytes: bytes,
     };
     let places = folders::places(request);
-    let mut sinks = folders::sinks(request, dir, set, &places)?;
+    let mut sinks = folders::sinks(request, dir, set, &places, None)?;
     for output in request.outputs {
         let storage = &*output.storage;
         sinks.push(match output.kind {

@@ -265,6 +265,15 @@ pub enum SyncError {
         /// Why the old one could not be put back.
         back: std::io::Error,
     },
+    /// A folder that was written is not there any more when the run ends.
+    #[error(
+        "{folder} is not the folder any more that this run has written: somebody has moved, removed \
+         or replaced it meanwhile. Look for it, or start again"
+    )]
+    FolderGone {
+        /// The folder.
+        folder: String,
+    },
     /// A folder that is to be moved could not be locked first.
     #[error(transparent)]
     Lock(#[from] apus_datadir::LockError),
@@ -416,6 +425,7 @@ impl SyncError {
             | Self::NoRoom { .. }
             | Self::Storage { .. }
             | Self::NotPublished { .. }
+            | Self::FolderGone { .. }
             | Self::Random(_)
             | Self::Threads { .. } => ErrorKind::Io,
             Self::Interrupted => ErrorKind::Interrupted,

@@ -7,18 +7,19 @@
 //! start takes it back, unless somebody has used it meanwhile. What is in the folder is its
 //! writer's business.
 //!
-//! A draft has one writer at a time: the file that marks it is locked as long as there is a
-//! [`FolderDraft`] of it. So of two runs with the same output the second is refused, and touches
-//! nothing.
+//! A folder has one writer at a time: the file that marks it is locked from the beginning of its
+//! [`FolderDraft`] until it loses its mark, also while the folder has its name already. So of two runs
+//! with the same output the second is refused, and touches nothing, until the first is over.
 
 use crate::error::SyncError;
-use crate::run::FolderOutput;
+use crate::run::{FolderOutput, WrittenFolder};
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK};
 use apus_engine::lock::FolderLock;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Says that the run that makes a folder has not ended. LevelDB and Bitcoin Core
@@ -34,78 +35,63 @@ pub(crate) struct FolderDraft {
     path: PathBuf,
     draft: PathBuf,
     replace: bool,
-    /// Keeps other runs out of the draft. Nobody has it before it is begun.
-    _lock: Option<FolderLock>,
+    mark: Mark,
 }
 
 impl FolderDraft {
     /// Begins a new folder; what an earlier start drafted goes.
     pub(crate) fn begin(output: &FolderOutput) -> Result<Self, SyncError> {
-        let mut draft = Self::of(output);
-        if draft.is_begun()? {
-            draft.mark()?;
-            draft.clear()?;
-        } else {
-            draft.create()?;
+        match Self::find(output)? {
+            Some(draft) => draft.clear().map(|()| draft),
+            None => Self::create(output),
         }
-        Ok(draft)
     }
 
-    /// Goes on with what an earlier start drafted, or begins.
-    pub(crate) fn resume(output: &FolderOutput) -> Result<Self, SyncError> {
-        let mut draft = Self::of(output);
-        match draft.is_begun()? {
-            true => draft.mark()?,
-            false => draft.create()?,
-        }
-        Ok(draft)
-    }
-
-    /// What an earlier start may have drafted; nothing is made yet.
-    pub(crate) fn of(output: &FolderOutput) -> Self {
-        let (path, draft) = (output.path.clone(), draft_of(&output.path));
-        Self { path, draft, replace: output.replace, _lock: None }
-    }
-
-    /// Whether there is a draft, or a folder under its name that is still marked as one. A folder of
-    /// the draft's name that no run made is left alone.
-    pub(crate) fn is_begun(&self) -> Result<bool, SyncError> {
-        match self.draft.symlink_metadata() {
-            Ok(_) if self.draft.join(MARK).is_file() => Ok(true),
-            // A run was killed before it could mark it.
-            Ok(there) if there.is_dir() && is_empty(&self.draft)? => Ok(false),
-            Ok(_) => Err(SyncError::OutputExists { file: self.draft.display().to_string() }),
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(at(&self.draft)(error)),
-            Err(_) if is_unfinished(&self.path) => {
-                let _locks = lock(&self.path)?;
-                fs::rename(&self.path, &self.draft).map_err(at(&self.path))?;
-                Ok(true)
+    /// What an earlier start drafted, if it did: under the draft's name, or under the folder's own
+    /// name and still marked, which is taken back. A folder of the draft's name that no run made is
+    /// left alone.
+    pub(crate) fn find(output: &FolderOutput) -> Result<Option<Self>, SyncError> {
+        let draft = draft_of(&output.path);
+        match draft.symlink_metadata() {
+            Ok(_) if draft.join(MARK).is_file() => {
+                let mark = Mark::take(&draft, FolderLock::try_take_existing)?;
+                mark.explain(&draft)?;
+                Ok(Some(Self::of(output, draft, mark)))
             }
-            Err(_) => Ok(false),
+            // A run was killed before it could mark it.
+            Ok(there) if there.is_dir() && is_empty(&draft)? => Ok(None),
+            Ok(_) => Err(SyncError::OutputExists { file: draft.display().to_string() }),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(at(&draft)(error)),
+            Err(_) if output.path.join(MARK).is_file() => {
+                // The run that gave it its name may not be over.
+                let mark = Mark::take(&output.path, FolderLock::try_take_existing)?;
+                if !is_unfinished(&output.path) {
+                    return Ok(None);
+                }
+                let _locks = lock(&output.path)?;
+                fs::rename(&output.path, &draft).map_err(at(&output.path))?;
+                Ok(Some(Self::of(output, draft, mark)))
+            }
+            Err(_) => Ok(None),
         }
     }
 
-    fn create(&mut self) -> Result<(), SyncError> {
-        match fs::create_dir(&self.draft) {
+    fn of(output: &FolderOutput, draft: PathBuf, mark: Mark) -> Self {
+        Self { path: output.path.clone(), draft, replace: output.replace, mark }
+    }
+
+    fn create(output: &FolderOutput) -> Result<Self, SyncError> {
+        let draft = draft_of(&output.path);
+        match fs::create_dir(&draft) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(at(&self.draft)(error));
+                return Err(at(&draft)(error));
             }
             // An empty one.
             _ => {}
         }
-        self.mark()
-    }
-
-    /// Takes the draft for this run alone.
-    fn mark(&mut self) -> Result<(), SyncError> {
-        let mark = self.draft.join(MARK);
-        let Some(lock) = FolderLock::try_take(&mark).map_err(at(&mark))? else {
-            return Err(SyncError::DraftInUse { draft: self.draft.display().to_string() });
-        };
-        let mut file = lock.file();
-        file.write_all(MARK_TEXT.as_bytes()).map_err(at(&mark))?;
-        self._lock = Some(lock);
-        Ok(())
+        let mark = Mark::take(&draft, FolderLock::try_take)?;
+        mark.explain(&draft)?;
+        Ok(Self::of(output, draft, mark))
     }
 
     /// Removes everything but the mark, which stays locked.
@@ -128,8 +114,8 @@ impl FolderDraft {
     }
 
     /// Gives the folder its name, and says where that which was there went. Everything in it must
-    /// be durable. It keeps its mark until [`complete`].
-    pub(crate) fn publish(self) -> Result<Option<PathBuf>, SyncError> {
+    /// be durable. It keeps its mark until [`complete`], and whoever has the mark keeps others out.
+    pub(crate) fn publish(self) -> Result<(Option<PathBuf>, Mark), SyncError> {
         sync_folder(&self.draft)?;
         let occupied = match self.path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -157,7 +143,7 @@ impl FolderDraft {
             return Err(self.not_published(moved_to.as_deref(), error));
         }
         sync_folder(parent(&self.path))?;
-        Ok(moved_to)
+        Ok((moved_to, self.mark))
     }
 
     /// Puts back what was moved aside, since nothing came in its place.
@@ -177,16 +163,55 @@ impl FolderDraft {
     }
 }
 
-/// Takes the marks from folders that have their names: the run that made them has ended.
-pub fn complete(outputs: &[FolderOutput]) -> Result<(), SyncError> {
-    for output in outputs {
-        let mark = output.path.join(MARK);
-        match fs::remove_file(&mark) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(&mark)(error)),
-            _ => sync_folder(&output.path)?,
+/// The mark of a folder that this run writes, locked as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Mark(FolderLock);
+
+impl Mark {
+    /// Locks the mark in `folder` as `take` does, or fails where another run has it.
+    fn take(
+        folder: &Path,
+        take: impl FnOnce(&Path) -> io::Result<Option<FolderLock>>,
+    ) -> Result<Self, SyncError> {
+        let path = folder.join(MARK);
+        let mark = take(&path).map_err(at(&path))?.map(Self);
+        match mark {
+            // Between its opening and its locking the folder may have got its name or lost its mark.
+            Some(mark) if mark.is_in(folder)? => Ok(mark),
+            _ => Err(SyncError::DraftInUse { draft: folder.display().to_string() }),
         }
     }
-    Ok(())
+
+    /// Writes down what it is, which an earlier start may not have come to.
+    fn explain(&self, folder: &Path) -> Result<(), SyncError> {
+        self.0.file().write_all(MARK_TEXT.as_bytes()).map_err(at(&folder.join(MARK)))
+    }
+
+    /// Whether it is the mark of this folder.
+    fn is_in(&self, folder: &Path) -> Result<bool, SyncError> {
+        let path = folder.join(MARK);
+        let place = |file: fs::Metadata| (file.dev(), file.ino());
+        match path.symlink_metadata() {
+            Ok(there) => Ok(place(there) == place(self.0.file().metadata().map_err(at(&path))?)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(at(&path)(error)),
+        }
+    }
+}
+
+/// Takes the marks from folders that have their names: the run that made them has ended. An error
+/// where one is not the folder any more that the run made.
+pub fn complete(folders: &[WrittenFolder]) -> Result<(), SyncError> {
+    folders.iter().try_for_each(|folder| take_off(&folder.mark, &folder.path))
+}
+
+fn take_off(mark: &Mark, folder: &Path) -> Result<(), SyncError> {
+    if !mark.is_in(folder)? {
+        return Err(SyncError::FolderGone { folder: folder.display().to_string() });
+    }
+    let path = folder.join(MARK);
+    fs::remove_file(&path).map_err(at(&path))?;
+    sync_folder(folder)
 }
 
 /// Keeps nodes out of a folder that is to be moved, as a data directory or a database, or fails where
@@ -307,6 +332,11 @@ mod tests {
         draft
     }
 
+    /// Goes on with what an earlier start drafted, or begins.
+    fn resume(output: &FolderOutput) -> Result<FolderDraft, SyncError> {
+        FolderDraft::find(output)?.map_or_else(|| FolderDraft::create(output), Ok)
+    }
+
     fn names(desk: &TempDir) -> Vec<String> {
         let entries = fs::read_dir(desk.path()).unwrap();
         let mut names: Vec<String> =
@@ -324,8 +354,9 @@ mod tests {
         let desk = tempfile::tempdir().unwrap();
         let draft = draft(&desk, false, "new");
         assert_eq!(names(&desk), ["out.incomplete"]);
-        assert_eq!(draft.publish().unwrap(), None);
-        complete(&[output(&desk, false)]).unwrap();
+        let (moved_to, mark) = draft.publish().unwrap();
+        assert_eq!(moved_to, None);
+        take_off(&mark, &desk.path().join("out")).unwrap();
         assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".to_owned()], "new".into()));
         assert_eq!(fs::read_dir(desk.path().join("out")).unwrap().count(), 1, "the mark is gone");
     }
@@ -340,7 +371,7 @@ mod tests {
         let error = draft(&desk, false, "new").publish().unwrap_err();
         assert!(matches!(error, SyncError::OutputExists { .. }), "{error}");
         assert_eq!(read(&desk, "out"), "old");
-        let aside = draft(&desk, true, "newer").publish().unwrap();
+        let (aside, _mark) = draft(&desk, true, "newer").publish().unwrap();
         assert_eq!(aside, Some(desk.path().join("out.old-2")));
         assert_eq!((read(&desk, "out"), read(&desk, "out.old-2")), ("newer".into(), "old".into()));
     }
@@ -349,7 +380,7 @@ mod tests {
     fn an_empty_folder_is_in_nobodys_way() {
         let desk = tempfile::tempdir().unwrap();
         fs::create_dir(desk.path().join("out")).unwrap();
-        assert_eq!(draft(&desk, false, "new").publish().unwrap(), None);
+        assert_eq!(draft(&desk, false, "new").publish().unwrap().0, None);
         assert_eq!(read(&desk, "out"), "new");
     }
 
@@ -358,17 +389,81 @@ mod tests {
     fn a_draft_has_one_writer_at_a_time() {
         let desk = tempfile::tempdir().unwrap();
         let first = draft(&desk, false, "first");
-        for begin in [FolderDraft::begin, FolderDraft::resume] {
+        for begin in [FolderDraft::begin, resume] {
             let error = begin(&output(&desk, true)).err().unwrap();
             assert!(matches!(error, SyncError::DraftInUse { .. }), "{error}");
             assert!(error.to_string().contains("out.incomplete"), "{error}");
         }
         assert_eq!(read(&desk, "out.incomplete"), "first");
         drop(first);
-        drop(FolderDraft::resume(&output(&desk, false)).unwrap());
+        drop(resume(&output(&desk, false)).unwrap());
         let second = draft(&desk, false, "second");
         second.publish().unwrap();
         assert_eq!(read(&desk, "out"), "second");
+    }
+
+    /// The first has its folder under its name, and has hints or a report to write yet.
+    #[test]
+    fn a_folder_is_its_runs_until_it_loses_its_mark() {
+        let desk = tempfile::tempdir().unwrap();
+        let out = desk.path().join("out");
+        let (_, mark) = draft(&desk, false, "first").publish().unwrap();
+        for used in [false, true] {
+            for begin in [FolderDraft::begin, resume] {
+                let error = begin(&output(&desk, true)).err().unwrap();
+                assert!(matches!(error, SyncError::DraftInUse { .. }), "{error}");
+                assert!(error.to_string().contains("/out:"), "{error}");
+            }
+            assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".into()], "first".into()));
+            // Also once a node was started on it.
+            if !used {
+                fs::create_dir(out.join("wallets")).unwrap();
+            }
+        }
+        take_off(&mark, &out).unwrap();
+        // Now it is an output that is done.
+        let (aside, second) = draft(&desk, true, "second").publish().unwrap();
+        assert_eq!(
+            (aside, read(&desk, "out")),
+            (Some(desk.path().join("out.old")), "second".into())
+        );
+        // Nobody's mark is taken from a folder that has come in the place of the first.
+        let error = take_off(&mark, &out).unwrap_err();
+        assert!(matches!(error, SyncError::FolderGone { .. }), "{error}");
+        take_off(&second, &out).unwrap();
+    }
+
+    /// Another run opened the mark just before the folder was renamed, or done.
+    #[test]
+    fn a_mark_that_is_elsewhere_by_now_is_no_ones_leave() {
+        let desk = tempfile::tempdir().unwrap();
+        let out = desk.path().join("out");
+        let draft = draft(&desk, false, "first");
+        let in_draft = draft.folder().to_owned();
+        let late = |path: &Path| -> io::Result<Option<FolderLock>> {
+            let lock = FolderLock::try_take_existing(path)?;
+            fs::remove_file(path)?;
+            Ok(lock)
+        };
+        let (_, mark) = draft.publish().unwrap();
+        drop(mark);
+        let error = Mark::take(&out, late).unwrap_err();
+        assert!(matches!(error, SyncError::DraftInUse { .. }), "{error}");
+        let error = Mark::take(&in_draft, FolderLock::try_take_existing).unwrap_err();
+        assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+    }
+
+    /// Somebody moved it away before the run was over.
+    #[test]
+    fn a_folder_that_is_gone_is_not_done() {
+        let desk = tempfile::tempdir().unwrap();
+        let out = desk.path().join("out");
+        let (_, mark) = draft(&desk, false, "mine").publish().unwrap();
+        fs::rename(&out, desk.path().join("elsewhere")).unwrap();
+        let error = take_off(&mark, &out).unwrap_err();
+        assert!(matches!(error, SyncError::FolderGone { .. }), "{error}");
+        assert!(error.to_string().contains("/out "), "{error}");
+        assert!(desk.path().join("elsewhere").join(MARK).is_file());
     }
 
     /// Somebody took the draft away, or put something in its way, between the two renames.
@@ -408,18 +503,18 @@ mod tests {
     fn what_an_earlier_start_left() {
         let desk = tempfile::tempdir().unwrap();
         drop(draft(&desk, false, "half"));
-        let again = FolderDraft::resume(&output(&desk, false)).unwrap();
+        let again = resume(&output(&desk, false)).unwrap();
         assert_eq!(read(&desk, "out.incomplete"), "half");
         // It had its name, and the run was not over.
         again.publish().unwrap();
-        let again = FolderDraft::resume(&output(&desk, false)).unwrap();
+        let again = resume(&output(&desk, false)).unwrap();
         assert_eq!(
             (names(&desk), read(&desk, "out.incomplete")),
             (vec!["out.incomplete".to_owned()], "half".into())
         );
         again.publish().unwrap();
-        draft(&desk, false, "whole").publish().unwrap();
-        complete(&[output(&desk, false)]).unwrap();
+        let (_, mark) = draft(&desk, false, "whole").publish().unwrap();
+        take_off(&mark, &desk.path().join("out")).unwrap();
         assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".to_owned()], "whole".into()));
     }
 
@@ -429,7 +524,7 @@ mod tests {
         let theirs = desk.path().join("out.incomplete");
         fs::create_dir(&theirs).unwrap();
         fs::write(theirs.join(FILE), "theirs").unwrap();
-        for begin in [FolderDraft::begin, FolderDraft::resume] {
+        for begin in [FolderDraft::begin, resume] {
             let error = begin(&output(&desk, true)).err().unwrap();
             assert!(matches!(error, SyncError::OutputExists { .. }), "{error}");
         }
@@ -439,11 +534,11 @@ mod tests {
     /// A run was killed between making the folder and marking it.
     #[test]
     fn an_empty_draft_is_in_nobodys_way() {
-        for begin in [FolderDraft::begin, FolderDraft::resume] {
+        for begin in [FolderDraft::begin, resume] {
             let desk = tempfile::tempdir().unwrap();
             fs::create_dir(desk.path().join("out.incomplete")).unwrap();
-            let draft = begin(&output(&desk, false)).unwrap();
-            assert!(draft.is_begun().unwrap());
+            drop(begin(&output(&desk, false)).unwrap());
+            assert!(FolderDraft::find(&output(&desk, false)).unwrap().is_some());
         }
     }
 

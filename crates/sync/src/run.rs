@@ -5,6 +5,7 @@ use crate::blocksdir::{BlocksDir, UseIndex};
 use crate::coins;
 use crate::connect::{self, ConnectOptions, Scripts};
 use crate::error::SyncError;
+use crate::folder::Mark;
 use crate::hinted::{Proven, prove};
 use crate::peers::Peers;
 use crate::progress::{ChainBy, Event, Observer, Phase};
@@ -91,6 +92,8 @@ pub struct WrittenFolder {
     pub coins_read_back: u64,
     /// Where that went which was there before.
     pub moved_to: Option<PathBuf>,
+    /// Keeps other runs out of it until this one is over.
+    pub(crate) mark: Arc<Mark>,
 }
 
 /// Where blocks come from.

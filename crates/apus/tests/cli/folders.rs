@@ -4,6 +4,7 @@
 use crate::desk::{Desk, REGTEST, fixtures};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
 const RUN: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints";
 
@@ -98,6 +99,26 @@ fn a_pruned_data_directory_says_how_to_start_on_it() {
     assert_eq!(desk.names("node"), ["regtest"]);
     assert_eq!(desk.names("node/regtest"), ["blocks", "chainstate"]);
     assert_eq!(desk.names("node/regtest/blocks"), ["index"]);
+}
+
+/// Between the folder's name and its run's end lie the hints and the report.
+#[test]
+fn a_second_run_cannot_take_what_the_first_is_not_done_with() {
+    let desk = Desk::with(REGTEST);
+    let line = |more: &str| format!("{RUN} --out chainstate:cs --replace {more}");
+    // Whoever opens a pipe to write waits until somebody reads.
+    let pipe = Command::new("mkfifo").arg(desk.path("run.json.incomplete")).status().unwrap();
+    assert!(pipe.success());
+    let mut first = desk.start(&line("--workdir one --report run.json"));
+    assert!(first.until(|| desk.has("cs")));
+    let said = ["another run is writing cs: wait until it has ended"];
+    desk.start(&line("--workdir two")).wait().fails(1, &said);
+    assert!(desk.has("cs/CURRENT") && !desk.has("cs.incomplete"));
+    // It is killed there: what it made is whoever's comes next.
+    first.signal(&["KILL"]);
+    first.wait();
+    desk.start(&line("--workdir three")).wait().succeeds();
+    assert!(desk.has("cs/CURRENT") && !desk.has("cs/apus.incomplete") && !desk.has("cs.old"));
 }
 
 /// A desk with a node's data directory, which has a chainstate.

@@ -37,8 +37,8 @@ pub(super) struct Keeper {
     /// There until it is dropped, which ends the thread.
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<Result<(), SyncError>>>,
-    /// Nobody else writes there meanwhile.
-    _draft: FolderDraft,
+    /// Nobody else writes there meanwhile. There until the end.
+    draft: Option<FolderDraft>,
 }
 
 impl Keeper {
@@ -60,10 +60,7 @@ impl Keeper {
         }
         let draft = match tip.height {
             0 => FolderDraft::begin(output)?,
-            _ => {
-                expect_kept(request, options, output, tip)?;
-                FolderDraft::resume(output)?
-            }
+            _ => kept(request, options, output, tip)?,
         };
         let folder = blocks_folder(draft.folder(), request.params.network);
         fs::create_dir_all(&folder).map_err(at(&folder))?;
@@ -81,7 +78,7 @@ impl Keeper {
             .name("blocks".to_owned())
             .spawn(move || obey(store, &open, &receiver))
             .map_err(|error| SyncError::Threads { wanted: 1, error })?;
-        Ok(Some(Self { orders: Some(orders), thread: Some(thread), _draft: draft }))
+        Ok(Some(Self { orders: Some(orders), thread: Some(thread), draft: Some(draft) }))
     }
 
     /// Takes the next blocks.
@@ -104,9 +101,10 @@ impl Keeper {
         }
     }
 
-    /// Ends the thread.
-    pub(super) fn end(mut self) -> Result<(), SyncError> {
-        self.sync()
+    /// Ends the thread. The directory stays this run's, for whoever writes into it next.
+    pub(super) fn end(mut self) -> Result<FolderDraft, SyncError> {
+        self.sync()?;
+        Ok(self.draft.take().expect("it is there until the end"))
     }
 
     fn order(&mut self, order: Order) -> Result<(), SyncError> {
@@ -128,29 +126,26 @@ impl Keeper {
     }
 }
 
-/// The blocks below the coins must have been kept, and in this directory. An earlier start may have
-/// connected some without being asked to, or for another one.
-fn expect_kept(
+/// The directory of an earlier start. The blocks below the coins must have been kept, and in this one:
+/// that start may have connected some without being asked to, or for another one.
+fn kept(
     request: &Request<'_>,
     options: &ConnectOptions<'_>,
     output: &FolderOutput,
     tip: KnownBlock,
-) -> Result<(), SyncError> {
+) -> Result<FolderDraft, SyncError> {
     let other = |what: &str| {
         let folder = request.workdir.describe("");
-        Err(SyncError::OtherRun { folder, what: what.to_owned() })
+        SyncError::OtherRun { folder, what: what.to_owned() }
     };
     if !options.positions.exists() {
-        return other("without the data directory as output");
+        return Err(other("without the data directory as output"));
     }
     let positions = BlockPositions::open(&options.positions)?;
     if positions.len() <= tip.height || positions.read(tip.height)?.hash() != tip.hash {
-        return other("some of it without the data directory as output");
+        return Err(other("some of it without the data directory as output"));
     }
-    if !FolderDraft::of(output).is_begun()? {
-        return other("with another data directory as output");
-    }
-    Ok(())
+    FolderDraft::find(output)?.ok_or_else(|| other("with another data directory as output"))
 }
 
 /// Says before hours of work that a disk is too small for blocks of so many bytes and their undo data,

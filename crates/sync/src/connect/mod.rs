@@ -18,6 +18,7 @@ use crate::again::take_again;
 use crate::ahead::{Ahead, EndOnPanic, Supply};
 use crate::coins::{Put, SetMuHash, merge_all, put_set};
 use crate::error::{ErrorKind, SyncError};
+use crate::folder::FolderDraft;
 use crate::outputs::context;
 use crate::permits::Permits;
 use crate::plan::Plan;
@@ -126,9 +127,7 @@ pub(crate) fn run<'a>(
     request.observer.event(Event::Ended { phase: Phase::Connect, bytes: totals.bytes });
     let (end, from) = (connecting.end, connecting.record.identity.from);
     let stop_hash = connecting.state.tip().hash;
-    if let Some(keeper) = connecting.keeper {
-        keeper.end()?;
-    }
+    let with_blocks = connecting.keeper.map(Keeper::end).transpose()?;
     let (store, dir) = (connecting.state.into_store(), connecting.dir);
     let set = SetInfo {
         network: request.params.network,
@@ -137,7 +136,7 @@ pub(crate) fn run<'a>(
         coins: totals.coins,
         coin_bytes: totals.coins.saturating_mul(COIN_BYTES),
     };
-    let (put, coins) = write_set(request, &*dir, &*store, set)?;
+    let (put, coins) = write_set(request, &*dir, &*store, set, with_blocks)?;
     hints::write(request, options, &*store, set, &put)?;
     take_again(request, &*dir, &dir.not_kept(end))?;
     dir.complete(end)?;
@@ -581,15 +580,17 @@ fn put_group(
     Ok(())
 }
 
-/// Hands the coins of a store to the set's hashes and the sinks.
+/// Hands the coins of a store to the set's hashes and the sinks. `with_blocks` is the data directory
+/// where the blocks are already.
 fn write_set(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     store: &dyn CoinsStore,
     set: SetInfo,
+    with_blocks: Option<FolderDraft>,
 ) -> Result<(Put, CoinTotals), SyncError> {
     let places = folders::places(request);
-    let mut sinks = folders::sinks(request, dir, set, &places)?;
+    let mut sinks = folders::sinks(request, dir, set, &places, with_blocks)?;
     for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
         sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, set)?));
     }

@@ -213,12 +213,14 @@ pub(super) fn publish(
     draft: FolderDraft,
     tables: &Tables<'_>,
 ) -> Result<WrittenFolder, SyncError> {
+    let (moved_to, mark) = draft.publish()?;
     Ok(WrittenFolder {
         kind: output.kind,
         path: output.path.clone(),
         chainstate_bytes: tables.bytes(),
         coins_read_back: tables.coins_read_back(),
-        moved_to: draft.publish()?,
+        moved_to,
+        mark: Arc::new(mark),
     })
 }
 

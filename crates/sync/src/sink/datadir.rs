@@ -40,17 +40,19 @@ pub(crate) struct DatadirSink<'a> {
 }
 
 impl<'a> DatadirSink<'a> {
-    /// Begins the directory, or goes on with the one that holds the blocks. Its coins go to `place`.
+    /// Begins the directory, or goes on with `draft`, the one that holds the blocks. Its coins go to
+    /// `place`.
     pub(crate) fn create(
         request: &'a Request<'_>,
         dir: &'a dyn ChainSource,
         output: &'a FolderOutput,
         kept: Kept,
+        draft: Option<FolderDraft>,
         place: &'a OutDir,
         set: SetInfo,
     ) -> Result<Self, SyncError> {
         let draft = match kept {
-            Kept::Blocks => FolderDraft::resume(output)?,
+            Kept::Blocks => draft.ok_or(SyncError::NoUndo)?,
             Kept::Nothing => FolderDraft::begin(output)?,
         };
         let index = index_folder(draft.folder(), request.params.network);

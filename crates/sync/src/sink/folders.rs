@@ -5,8 +5,8 @@ use super::datadir::{DatadirSink, chainstate_folder};
 use super::{CoinSink, SetInfo};
 use crate::coins::Sinks;
 use crate::error::SyncError;
-use crate::folder::draft_of;
-use crate::run::{FolderKind, FolderOutput, Request};
+use crate::folder::{FolderDraft, draft_of};
+use crate::run::{FolderKind, FolderOutput, Kept, Request};
 use crate::source::ChainSource;
 use apus_datadir::OutDir;
 
@@ -22,13 +22,14 @@ pub(crate) fn places(request: &Request<'_>) -> Vec<OutDir> {
     request.folders.iter().map(place).collect()
 }
 
-/// Begins all folders that `request` asks for, whose coins go to `places`. Data directories that
-/// keep blocks have had theirs written while these were connected.
+/// Begins all folders that `request` asks for, whose coins go to `places`. The data directory that
+/// keeps blocks is `with_blocks`, where these were written while they were connected.
 pub(crate) fn sinks<'a>(
     request: &'a Request<'_>,
     dir: &'a dyn ChainSource,
     set: SetInfo,
     places: &'a [OutDir],
+    mut with_blocks: Option<FolderDraft>,
 ) -> Result<Sinks<'a>, SyncError> {
     let sink = |(output, place): (&'a FolderOutput, &'a OutDir)| {
         Ok(match output.kind {
@@ -36,7 +37,11 @@ pub(crate) fn sinks<'a>(
                 Box::new(ChainstateSink::create(output, place, set)?) as Box<dyn CoinSink + 'a>
             }
             FolderKind::Datadir(kept) => {
-                Box::new(DatadirSink::create(request, dir, output, kept, place, set)?)
+                let draft = match kept {
+                    Kept::Blocks => with_blocks.take(),
+                    Kept::Nothing => None,
+                };
+                Box::new(DatadirSink::create(request, dir, output, kept, draft, place, set)?)
             }
         })
     };

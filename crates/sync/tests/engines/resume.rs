@@ -8,7 +8,8 @@ use apus_sync::{
     Stop, SyncError,
 };
 use apus_testkit::storage::{AfterCrash, CrashStorage};
-use std::fs;
+use std::fs::{self, File, TryLockError};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -303,6 +304,42 @@ fn a_data_directory_holds_nothing_of_an_earlier_draft() {
     world.job().keeping(desk.path()).expect(&world.truth, &Place::new());
     assert!(desk.path().join("node/regtest").is_dir());
     assert!(!desk.path().join("node/testnet3").exists());
+}
+
+/// From its first block until all is told, also while hints are made after it has its name.
+#[test]
+fn a_data_directory_is_one_runs_alone() {
+    struct Locked<'a>(&'a Path, Mutex<Vec<Phase>>);
+    impl Locked<'_> {
+        fn is_held(&self) -> bool {
+            let folders = ["node", "node.incomplete"].map(|name| self.0.join(name));
+            let mark = folders.iter().find_map(|folder| {
+                File::options().write(true).open(folder.join("apus.incomplete")).ok()
+            });
+            matches!(mark.unwrap().try_lock(), Err(TryLockError::WouldBlock))
+        }
+    }
+    impl Observer for Locked<'_> {
+        fn event(&self, event: Event) {
+            let mut phases = self.1.lock().unwrap();
+            if let Event::Started(phase) = event {
+                phases.push(phase);
+            }
+            if phases.contains(&Phase::Connect) {
+                assert!(self.is_held(), "{phases:?}");
+            }
+        }
+    }
+    let (world, desk) = (World::small(722), tempfile::tempdir().unwrap());
+    let (job, place) = (world.job().keeping(desk.path()), Place::new());
+    let observer = Locked(desk.path(), Mutex::default());
+    let outcome = job.run_watched(&place, &observer, &AtomicBool::new(false)).unwrap();
+    assert_eq!(observer.1.lock().unwrap().last(), Some(&Phase::Coins), "the hints came last");
+    assert!(observer.is_held());
+    let error = job.run(&Place::new()).unwrap_err();
+    assert!(matches!(error, SyncError::DraftInUse { .. }), "{error}");
+    apus_sync::complete_folders(&outcome.folders).unwrap();
+    assert!(apus_sync::complete_folders(&outcome.folders).is_err(), "it is no more to be done");
 }
 
 /// The headers of a pruned node's index are read from the blocks, which takes long on a slow disk.
