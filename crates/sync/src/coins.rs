@@ -147,7 +147,7 @@ fn publish(
     bytes: u64,
 ) -> Result<Vec<WrittenFolder>, SyncError> {
     let observer = whole.request.observer;
-    sinks.iter_mut().try_for_each(|sink| sink.seal(whole))?;
+    sinks.iter_mut().try_for_each(|sink| sink.seal())?;
     let mut phase = Event::Ended { phase: Phase::Coins, bytes };
     if sinks.iter().any(|sink| sink.indexes()) {
         observer.event(phase);

@@ -55,7 +55,7 @@ pub(crate) trait CoinSink: Send {
     fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError>;
 
     /// Ends the set: what can be complete and durable without its name is, after this.
-    fn seal(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
+    fn seal(&mut self) -> Result<(), SyncError> {
         Ok(())
     }
 

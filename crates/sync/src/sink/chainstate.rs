@@ -185,7 +185,7 @@ impl CoinSink for ChainstateSink<'_> {
         self.tables.put(txid, group)
     }
 
-    fn seal(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
+    fn seal(&mut self) -> Result<(), SyncError> {
         self.tables.seal()
     }
 

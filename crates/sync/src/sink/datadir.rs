@@ -124,7 +124,7 @@ impl CoinSink for DatadirSink<'_> {
         self.tables.put(txid, group)
     }
 
-    fn seal(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
+    fn seal(&mut self) -> Result<(), SyncError> {
         self.tables.seal()
     }
 
