@@ -60,22 +60,33 @@ fn header(tree: &HeaderTree, id: HeaderId) -> Option<ConnectedHeader> {
 
 impl State {
     fn best_without(&self, without: &[BlockHash]) -> Option<HeaderId> {
-        let tree = self.headers.tree();
+        let (tree, ours) = (self.headers.tree(), self.headers.best_chain());
         let height = |id: HeaderId| header(tree, id).map_or(0, |header| header.height);
+        let is_ours = |id: HeaderId| ours.get(height(id) as usize) == Some(&id);
         let unwanted: HashSet<HeaderId> =
             without.iter().filter_map(|hash| tree.find(hash)).collect();
         let lowest = unwanted.iter().map(|id| height(*id)).min().unwrap_or(Height::MAX);
+        let in_ours = unwanted.iter().filter(|id| is_ours(**id)).map(|id| height(*id)).min();
         let will_do = |id: &HeaderId| {
-            let mut above = tree.lineage_of(*id).take_while(|id| height(*id) >= lowest);
-            !above.any(|id| unwanted.contains(&id))
+            for id in tree.lineage_of(*id).take_while(|id| height(*id) >= lowest) {
+                if unwanted.contains(&id) {
+                    return false;
+                }
+                // From here on down it is the most-work chain, of which that is known.
+                if is_ours(id) {
+                    return in_ours.is_none_or(|lowest| lowest > height(id));
+                }
+            }
+            true
         };
         if will_do(&self.headers.best()) {
             return Some(self.headers.best());
         }
         let told = self.peers.keys().filter(|id| self.headers.has_told_all(**id));
-        let theirs = told.filter_map(|id| self.headers.peer_best(*id)).filter(will_do);
+        // Many peers have the same chain.
+        let theirs: HashSet<HeaderId> = told.filter_map(|id| self.headers.peer_best(*id)).collect();
         // Of equal ones the one that came first, as in the tree.
-        theirs.max_by_key(|id| {
+        theirs.into_iter().filter(will_do).max_by_key(|id| {
             let work = header(tree, *id).map_or(0, |header| header.chain_work);
             (work, std::cmp::Reverse(*id))
         })

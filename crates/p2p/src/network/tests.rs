@@ -386,3 +386,39 @@ fn addresses_are_for_the_next_run() {
     assert_eq!(words[5], "0");
     assert!(settled(&[&peer]).addresses().is_none(), "the user's are the user's");
 }
+
+/// Branches of one chain, each with a peer, and a block that is not to be had.
+#[test]
+fn the_best_chain_without_a_block_is_a_peers() {
+    let base = chain(20);
+    let branch = |seed: u64, fork: usize, blocks: usize| {
+        let mut builder = ChainBuilder::new(seed);
+        base[1..=fork].iter().for_each(|block| builder.add(block.clone()));
+        builder.empty_blocks(blocks);
+        builder.blocks()
+    };
+    let chains = [branch(4, 20, 9), branch(5, 15, 12), branch(6, 10, 12), base[..=12].to_vec()];
+    let peers: Vec<FakePeer> =
+        chains.iter().map(|chain| FakePeer::start(chain, &[Behaviour::Honest])).collect();
+    let network = settled(&peers.iter().collect::<Vec<_>>());
+    let told = |network: &Network| {
+        let state = network.shared.lock();
+        state.peers.keys().all(|id| state.headers.has_told_all(*id))
+    };
+    until("headers of all", || told(&network) && network.status().peers.len() == peers.len());
+    let best = |without: &[&Block]| {
+        let without: Vec<BlockHash> = without.iter().map(|block| hash_of(block)).collect();
+        network.best_without(&without).map(|best| best.hash)
+    };
+    let tip = |of: usize| chains[of].last().map(hash_of);
+    assert_eq!(best(&[]), tip(0));
+    assert_eq!(best(&[&chains[1][20]]), tip(0), "it is on another branch");
+    assert_eq!(best(&[&chains[0][29]]), tip(1));
+    assert_eq!(best(&[&chains[0][16]]), tip(1), "the first that it does not share");
+    assert_eq!(best(&[&base[15]]), tip(2), "below a branch");
+    assert_eq!(best(&[&chains[0][25], &chains[1][16]]), tip(2));
+    assert_eq!(best(&[&base[11]]), tip(2));
+    assert_eq!(best(&[&base[13], &chains[2][22]]), tip(3));
+    assert_eq!(best(&[&base[10]]), None, "all have it");
+    assert_eq!(best(&[&base[11], &chains[2][11]]), None);
+}
