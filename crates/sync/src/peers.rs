@@ -173,14 +173,23 @@ impl<'a> Peers<'a> {
         interrupt: &'p AtomicBool,
     ) -> Result<Option<PeersChain<'p>>, SyncError> {
         let mut known: BlockHash = *than.tip_hash();
-        let mut refreshed = Instant::now();
+        let began = Instant::now();
+        let mut refreshed = began;
+        // Whoever ends here is to know first of what those have who are about to tell.
+        while !follow
+            && !self.network.has_headers_now()
+            && began.elapsed() < self.looked_for()
+            && !interrupt.load(Ordering::Relaxed)
+        {
+            self.network.wait(LOOK);
+        }
         loop {
             self.store_addresses();
             if refreshed.elapsed() >= REFRESH {
                 refreshed = Instant::now();
                 self.network.refresh();
             }
-            if let Some(best) = self.best()
+            if let Some(best) = self.best_beyond(than, follow)
                 && best.hash != known
                 && self.network.has_headers_now()
             {
@@ -192,9 +201,7 @@ impl<'a> Peers<'a> {
                     return self.settled_on(Arc::new(chain), interrupt).map(Some);
                 }
             }
-            if follow {
-                self.disputed(than)?;
-            }
+            self.disputed(than)?;
             // The next interruption is one of what comes after.
             if !follow || interrupt.swap(false, Ordering::Relaxed) {
                 return Ok(None);

@@ -338,7 +338,7 @@ pub(crate) fn other_chain<'a>(
 ) -> Result<Option<Arc<dyn ChainSource + 'a>>, SyncError> {
     match &request.source {
         Source::Peers(peers) => {
-            let found = peers.other_chain(than, error, request.interrupt)?;
+            let found = peers.other_chain(than, error, request.follow, request.interrupt)?;
             Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
         }
         Source::Files { .. } => Ok(None),

@@ -219,8 +219,9 @@ pub trait ChainSource: BlockSource {
     }
 
     /// Whoever takes its blocks can go on with another chain: where one cannot be had and others do
-    /// without it, its fetchers end with [`SourceError::ChainLeft`], and wait no longer.
-    fn may_be_left(&self) {}
+    /// without it, its fetchers end with [`SourceError::ChainLeft`], and wait no longer. He may
+    /// `follow` the tip, which means that he does not end where he gets to.
+    fn may_be_left(&self, _follow: bool) {}
 
     /// All its blocks were connected: others may have them.
     fn reached_tip(&self) {}

@@ -13,7 +13,7 @@ use bitcoin::p2p::message_blockdata::{GetHeadersMessage, Inventory};
 use bitcoin::p2p::message_network::VersionMessage;
 use bitcoin::p2p::{Magic, ServiceFlags};
 use bitcoin::{Block, BlockHash};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -141,6 +141,8 @@ pub struct Seen {
     pub blocks: AtomicU64,
     /// Blocks that it was asked for.
     pub asked: AtomicU64,
+    /// Heights of the blocks that it was asked for and has.
+    pub heights: Mutex<BTreeSet<usize>>,
 }
 
 /// The peer; it goes when it is dropped.
@@ -223,6 +225,13 @@ impl FakePeer {
         *self.shared.chain.lock().unwrap() = Chain::of(chain);
     }
 
+    /// Ends all connections there are. Whoever comes back asks anew for what it has.
+    pub fn hang_up(&self) {
+        for stream in self.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -234,9 +243,7 @@ impl Drop for FakePeer {
         self.ended.store(true, Ordering::Relaxed);
         let _ = TcpStream::connect(self.address);
         let _ = self.thread.take().map(JoinHandle::join);
-        for stream in self.streams.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.hang_up();
     }
 }
 
@@ -417,6 +424,7 @@ impl Talk<'_> {
                 self.send(NetworkMessage::NotFound(vec![*item]))?;
                 continue;
             };
+            self.shared.seen.heights.lock().unwrap().insert(at);
             self.block(&chain.blocks, at, item)?;
         }
         Ok(())

@@ -4,7 +4,8 @@
 //! them. Coins become durable in flushes, each of which leaves the store at a block; the
 //! [record] beside it knows the totals there. A start goes on from the block where the
 //! store is, and goes back first where the chain has changed since. Which chain is the best one is
-//! settled before: a block of it that proves invalid ends the run.
+//! settled elsewhere; where a block of it proves invalid, or cannot be had, the run goes on with
+//! another one if there is one to go for.
 
 mod coins;
 mod hints;
@@ -257,25 +258,31 @@ impl<'a> Connecting<'a> {
     fn connect_all(&mut self) -> Result<(), SyncError> {
         let (mut reached, mut left) = (false, 0);
         loop {
-            self.dir.may_be_left();
+            self.dir.may_be_left(self.request.follow);
             let connected = self.connect();
             // Also what came before an invalid block or an interruption is worth keeping; the error
             // to tell is the first.
             let kept = self.flush();
             let next = match connected {
-                // Who follows the tip ends where he is.
-                Err(error)
-                    if error.kind() == ErrorKind::Interrupted && reached && self.is_on_chain() =>
-                {
-                    self.request.interrupt.store(false, Ordering::Relaxed);
-                    self.end = self.state.tip().height;
-                    return kept;
-                }
                 Err(error) => {
                     left += 1;
-                    let other = self.leave(error, left)?;
-                    kept?;
-                    Some(other)
+                    match self.leave(error, left) {
+                        // Who follows the tip ends where he is.
+                        Err(error)
+                            if error.kind() == ErrorKind::Interrupted
+                                && reached
+                                && self.is_on_chain() =>
+                        {
+                            self.request.interrupt.store(false, Ordering::Relaxed);
+                            self.end = self.state.tip().height;
+                            return kept.or_else(|error| self.without_invalid_end(error));
+                        }
+                        other => {
+                            let other = other?;
+                            kept?;
+                            Some(other)
+                        }
+                    }
                 }
                 Ok(()) => {
                     kept?;
@@ -289,6 +296,20 @@ impl<'a> Connecting<'a> {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// What a flush failed with is no error where one ends in any case, if it is an invalid block:
+    /// the one before it is the tip then, and is durable.
+    fn without_invalid_end(&self, error: SyncError) -> Result<(), SyncError> {
+        let is_of_block =
+            |error: &ChainstateError| matches!(error, ChainstateError::Invalid { .. });
+        if !matches!(&error, SyncError::Chainstate { error } if is_of_block(error)) {
+            return Err(error);
+        }
+        let (height, hash) = (self.end, self.state.tip().hash);
+        let warning = format!("{error}. The run ends at block {height} ({hash})");
+        self.request.observer.event(Event::Warning(warning));
+        Ok(())
     }
 
     /// Another chain, where the one that is gone for fails with `error`. The error, if there is none.
@@ -310,7 +331,7 @@ impl<'a> Connecting<'a> {
         self.request.follow && self.dir.chain().hash(tip.height) == Some(&tip.hash)
     }
 
-    /// Goes on with another chain that has more work.
+    /// Goes on with another chain, of more work or less.
     fn go_on(&mut self, dir: Arc<dyn ChainSource + 'a>) -> Result<(), SyncError> {
         let (chain, request) = (dir.chain(), self.request);
         if let Stop::At(stop) = request.stop

@@ -8,10 +8,10 @@ use crate::blocksdir::{BlockHead, Gap};
 use crate::error::SyncError;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
 use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
-use apus_p2p::network::{BlockProvider, Next};
+use apus_p2p::network::{BlockProvider, NetworkError, Next};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Fetchers beside the threads that work: so many more ranges are asked for, and the blocks of all of
@@ -28,6 +28,9 @@ const OVERTAKEN: Duration = Duration::from_secs(20);
 /// And after so long, or half of the patience, one that has no more.
 const WITHHELD: Duration = Duration::from_secs(60);
 
+/// Those who wait look together for another chain, so often.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
+
 /// Blocks below the tip that somebody may ask for, or that a way back may need (Core `validation.h`,
 /// `MIN_BLOCKS_TO_KEEP`). A copy of each of the others would be work for nothing.
 const RECENT_BLOCKS: Height = 288;
@@ -40,6 +43,20 @@ pub struct PeersChain<'p> {
     interrupt: &'p AtomicBool,
     /// Whether one who wants the blocks can go on with another chain.
     may_be_left: AtomicBool,
+    /// Whether he ends only where he is told to.
+    follows: AtomicBool,
+    waiting: Mutex<Waiting>,
+}
+
+/// What those know together who wait for blocks of a chain from which nothing comes.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The lowest block that one of them waits for, of those who asked since the last look.
+    lowest: Option<Height>,
+    /// When they looked for another chain last, or began to wait.
+    looked_at: Option<Instant>,
+    /// The block that is not to be waited for any longer.
+    left: Option<(Height, BlockHash)>,
 }
 
 impl<'p> PeersChain<'p> {
@@ -52,8 +69,15 @@ impl<'p> PeersChain<'p> {
             let chain = peers.params.network.name();
             return Err(SourceError::NoHeaders { chain }.into());
         }
-        let may_be_left = AtomicBool::new(false);
-        Ok(Self { peers, chain, gap: Gap::default(), interrupt, may_be_left })
+        Ok(Self {
+            peers,
+            chain,
+            gap: Gap::default(),
+            interrupt,
+            may_be_left: AtomicBool::new(false),
+            follows: AtomicBool::new(false),
+            waiting: Mutex::default(),
+        })
     }
 
     /// Bytes of the chain's headers.
@@ -67,17 +91,52 @@ impl<'p> PeersChain<'p> {
         let may_be_left = self.may_be_left.load(Ordering::Relaxed);
         let (quiet, patience) = (self.peers.network.quiet_for(), self.peers.network.patience());
         let overtaken = failed || may_be_left && quiet >= OVERTAKEN.min(patience / 4);
+        let withheld = may_be_left && (failed || quiet >= WITHHELD.min(patience / 2));
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if !overtaken {
+            *waiting = Waiting::default();
             return None;
         }
-        let hash = *self.chain.hash(height)?;
-        let long_enough = match self.peers.way_around(&self.chain, &hash)? {
-            Way::Better(_) => true,
-            Way::Other(_) | Way::Back(_) => {
-                may_be_left && (failed || quiet >= WITHHELD.min(patience / 2))
+        waiting.lowest = Some(waiting.lowest.map_or(height, |lowest| lowest.min(height)));
+        // From the first to ask to the first look all others get to say what they wait for.
+        if waiting.looked_at.get_or_insert_with(Instant::now).elapsed() >= LOOK_AROUND {
+            waiting.looked_at = Some(Instant::now());
+            let height = waiting.lowest.take()?;
+            let hash = *self.chain.hash(height)?;
+            let follows = self.follows.load(Ordering::Relaxed);
+            let way = self.peers.way_around(&self.chain, &hash, follows);
+            let long_enough = match way {
+                Some(Way::Better(_)) => true,
+                Some(Way::Other(_) | Way::Back(_)) => withheld,
+                None => false,
+            };
+            waiting.left = long_enough.then_some((height, hash));
+        }
+        waiting.left.map(|(height, hash)| SourceError::ChainLeft { height, hash })
+    }
+
+    /// The network has failed for one who waits for a block. He need not give up if there is another
+    /// chain, which may show only when peers are back. Nothing if he is to `halt` meanwhile.
+    fn given_up(
+        &self,
+        height: Height,
+        error: NetworkError,
+        halt: &AtomicBool,
+    ) -> Result<(), SourceError> {
+        let began = Instant::now();
+        while began.elapsed() < self.peers.looked_for() + LOOK_AROUND {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(SourceError::Interrupted);
             }
-        };
-        long_enough.then_some(SourceError::ChainLeft { height, hash })
+            if halt.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if let Some(left) = self.left(height, true) {
+                return Err(left);
+            }
+            self.peers.network.wait(LOOK);
+        }
+        Err(self.peers.damaged.error().unwrap_or_else(|| error.into()))
     }
 
     /// A block from a peer is good.
@@ -140,7 +199,8 @@ impl ChainSource for PeersChain<'_> {
         &self.gap
     }
 
-    fn may_be_left(&self) {
+    fn may_be_left(&self, follow: bool) {
+        self.follows.store(follow, Ordering::Relaxed);
         self.may_be_left.store(true, Ordering::Relaxed);
     }
 
@@ -306,8 +366,10 @@ impl PeersFetcher<'_> {
                 }
                 Next::Failed(error) => {
                     let height = left.first().copied().unwrap_or(want.start);
-                    let why = self.source.left(height, true).or_else(|| peers.damaged.error());
-                    return Err(why.unwrap_or_else(|| error.into()));
+                    // Peers are parted with as long as somebody waits for what they lack.
+                    drop(wanted);
+                    self.source.given_up(height, error, self.halt)?;
+                    return Ok(Went::Stopped);
                 }
             }
         }

@@ -2,9 +2,11 @@
 //! while those that nobody gives.
 //!
 //! * A chain is left for one with more work, or because a block of it is invalid or cannot be had.
-//!   In the latter cases it is left for one that a connected peer has to its end, and that has no
-//!   less work than the last chain whose blocks were all connected. Before any was, it lacks the work
-//!   of a few blocks at most: what peers that are behind have is no tip.
+//!   In the latter cases it is left for one that a connected peer has to its end, and that has more
+//!   work than the last chain whose blocks were all connected, or else for that chain.
+//! * Whoever does not follow ends where he gets to. So, and as long as no chain was connected, a
+//!   chain is left for one that lacks the work of a few blocks at most: what peers that are behind
+//!   have is no tip, and where a run was a while ago is none either.
 //! * A block that nobody gave is tried again later and later, so whoever announces such blocks
 //!   delays less and less.
 //! * Where the chain that goes on from an invalid block has the work of many blocks more than any
@@ -13,8 +15,9 @@
 //!
 //! It says nothing about blocks itself: who checks them tells.
 
-use super::{Peers, PeersChain};
+use super::{LOOK, Peers, PeersChain};
 use crate::error::SyncError;
+use crate::run::stop_if_interrupted;
 use crate::source::SourceError;
 use apus_chain::{BlockHash, HeaderChain, Height, block_work};
 use apus_engine::utxo::ChainstateError;
@@ -33,6 +36,11 @@ const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 /// And so often it is twice as long.
 const DOUBLINGS_MAX: u32 = 6;
+
+/// Peers come and go, and those who are there may be about to tell their headers. So a way around a
+/// block is looked for so long, or a quarter of the network's patience if that is less, before there
+/// is none.
+const LOOKED_FOR: Duration = Duration::from_secs(20);
 
 /// So many blocks are remembered; those of longest ago are tried again.
 const REMEMBERED_MAX: usize = 256;
@@ -103,6 +111,20 @@ impl<'a> Peers<'a> {
         self.network.best_without(&avoided)
     }
 
+    /// The same for who is at the end of `than`, and ends there if he does not `follow`. What nobody
+    /// gave a moment ago is tried again where it leads far.
+    pub(super) fn best_beyond(&self, than: &HeaderChain, follow: bool) -> Option<BestHeader> {
+        if follow || !self.is_far_behind(than, than.chain_work()) {
+            return self.best();
+        }
+        let is_invalid = |fault: &Fault| matches!(fault, Fault::Invalid { .. });
+        let choice = self.choice();
+        let invalid = choice.faults.iter().filter(|(_, fault)| is_invalid(fault));
+        let invalid: Vec<BlockHash> = invalid.map(|(hash, _)| *hash).collect();
+        drop(choice);
+        self.network.best_without(&invalid)
+    }
+
     /// The chain to go for.
     pub(super) fn best_chain(&self) -> HeaderChain {
         let best = self.best().and_then(|best| self.network.chain_to(&best.hash));
@@ -114,8 +136,19 @@ impl<'a> Peers<'a> {
         self.choice().reached = Some(Arc::clone(chain));
     }
 
-    /// The way around a block of `chain`, if there is one.
-    pub(super) fn way_around(&self, chain: &HeaderChain, block: &BlockHash) -> Option<Way> {
+    /// How long a way around a block is looked for before there is none.
+    pub(super) fn looked_for(&self) -> Duration {
+        LOOKED_FOR.min(self.network.patience() / 4)
+    }
+
+    /// The way around a block of `chain`, if there is one at this moment, for a run that is to
+    /// `follow` or not.
+    pub(super) fn way_around(
+        &self,
+        chain: &HeaderChain,
+        block: &BlockHash,
+        follow: bool,
+    ) -> Option<Way> {
         let choice = self.choice();
         let mut avoided = choice.avoided(Instant::now());
         avoided.push(*block);
@@ -129,13 +162,21 @@ impl<'a> Peers<'a> {
         {
             return Some(Way::Better(best));
         }
-        match (reached, best) {
-            (Some(reached), Some(best)) if best.chain_work > reached.chain_work() => {
-                Some(Way::Other(best))
-            }
-            (Some(reached), _) => Some(Way::Back(reached)),
-            (None, best) => best.filter(|best| !leads_far(chain, best.chain_work)).map(Way::Other),
-        }
+        let anywhere = follow && reached.is_some();
+        let better =
+            best.filter(|best| reached.as_ref().is_none_or(|it| best.chain_work > it.chain_work()));
+        let (way, work) = match (better, reached) {
+            (Some(best), _) => (Way::Other(best), best.chain_work),
+            (None, Some(reached)) => (Way::Back(Arc::clone(&reached)), reached.chain_work()),
+            (None, None) => return None,
+        };
+        (anywhere || !self.is_far_behind(chain, work)).then_some(way)
+    }
+
+    /// Whether `chain`, or what came after it meanwhile, has a lot more work than so much.
+    fn is_far_behind(&self, chain: &HeaderChain, work: u128) -> bool {
+        let most = self.network.best_without(&[]).map_or(0, |most| most.chain_work);
+        leads_far(chain, most, work)
     }
 
     /// A chain to go on with where one fails with `error`, if that is about a block that others do
@@ -144,6 +185,7 @@ impl<'a> Peers<'a> {
         &'p self,
         chain: &HeaderChain,
         error: &SyncError,
+        follow: bool,
         interrupt: &'p AtomicBool,
     ) -> Result<Option<PeersChain<'p>>, SyncError> {
         let (hash, invalid) = match error {
@@ -165,16 +207,23 @@ impl<'a> Peers<'a> {
             Some((height, why)) => self.choice().put(hash, Fault::Invalid { height, why }),
             None => self.choice().withheld(hash, now),
         }
-        let way = self.way_around(chain, &hash);
-        let other = match way {
-            Some(Way::Better(best) | Way::Other(best)) => self.network.chain_to(&best.hash),
-            Some(Way::Back(chain)) => return self.settled_on(chain, interrupt).map(Some),
-            None => None,
-        };
-        if other.as_ref().is_some_and(|other| self.disputed(other).is_err()) {
-            return Ok(None);
+        loop {
+            let other = match self.way_around(chain, &hash, follow) {
+                Some(Way::Better(best) | Way::Other(best)) => self.network.chain_to(&best.hash),
+                Some(Way::Back(chain)) => {
+                    let allowed = self.disputed(&chain).is_ok();
+                    return allowed.then(|| self.settled_on(chain, interrupt)).transpose();
+                }
+                None => None,
+            };
+            match other {
+                Some(other) if self.disputed(&other).is_err() => return Ok(None),
+                Some(other) => return self.settled_on(Arc::new(other), interrupt).map(Some),
+                None if now.elapsed() >= self.looked_for() => return Ok(None),
+                None => self.network.wait(LOOK),
+            }
+            stop_if_interrupted(interrupt)?;
         }
-        other.map(|other| self.settled_on(Arc::new(other), interrupt)).transpose()
     }
 
     /// That the chain with the most work goes far on from an invalid block.
@@ -193,7 +242,7 @@ impl<'a> Peers<'a> {
             return Ok(());
         }
         let Some(most) = self.network.best_without(&[]) else { return Ok(()) };
-        if most.chain_work.saturating_sub(chain.chain_work()) <= blocks_work(chain) {
+        if !leads_far(chain, most.chain_work, chain.chain_work()) {
             return Ok(());
         }
         for (hash, height, why) in invalid {
@@ -206,15 +255,12 @@ impl<'a> Peers<'a> {
     }
 }
 
-/// The work of as many blocks as a chain may lack.
-fn blocks_work(chain: &HeaderChain) -> u128 {
+/// Whether the work of `chain`, or `most` if that is more, is a lot more than `work`: what several
+/// blocks like its last one take.
+fn leads_far(chain: &HeaderChain, most: u128, work: u128) -> bool {
     let bits = chain.bits(chain.tip_height()).unwrap_or_default();
-    block_work(bits).saturating_mul(BLOCKS_LACKING_MAX)
-}
-
-/// Whether a chain has a lot more work than another one.
-fn leads_far(chain: &HeaderChain, work: u128) -> bool {
-    chain.chain_work().saturating_sub(work) > blocks_work(chain)
+    let lacking_max = block_work(bits).saturating_mul(BLOCKS_LACKING_MAX);
+    most.max(chain.chain_work()).saturating_sub(work) > lacking_max
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Chains that peers leave, that hold an invalid block, or whose last block nobody gives.
 
-use crate::harness::World;
+use crate::harness::{World, at_once};
 use crate::world::{HINTS, NOW, SET, Truth};
 use apus_chain::{Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -20,6 +20,12 @@ use std::time::{Duration, Instant};
 
 /// What one waits for comes sooner, or never.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A run that leads somewhere is not quiet for so long, be the machine as busy as it may.
+const LONG: Duration = Duration::from_secs(60);
+
+/// One that is to find out that nobody gives a block waits for a part of this.
+const SHORT: Duration = Duration::from_secs(40);
 
 /// What a run told.
 #[derive(Default)]
@@ -63,27 +69,62 @@ impl Told {
     }
 }
 
+/// What happens while a run is held.
+type Held<'a> = dyn Fn(&Told, &Peers<'_>) + Sync + 'a;
+
+/// Holds a run whenever it has connected so many blocks, and does something meanwhile.
+struct Holding<'a> {
+    told: &'a Told,
+    network: &'a Peers<'a>,
+    hold: Option<(u64, &'a Held<'a>)>,
+}
+
+impl Observer for Holding<'_> {
+    fn event(&self, event: Event) {
+        let connected = match &event {
+            Event::Progress(Phase::Connect, progress) => progress.blocks,
+            _ => 0,
+        };
+        self.told.event(event);
+        if let Some((blocks, held)) = self.hold
+            && connected >= blocks
+        {
+            held(self.told, self.network);
+        }
+    }
+}
+
 /// A run that connects all blocks.
 struct Run {
     follow: bool,
+    patience: Duration,
     told: Told,
     out: CrashStorage,
     interrupt: AtomicBool,
 }
 
 impl Run {
-    fn new(follow: bool) -> Self {
+    fn new(follow: bool, patience: Duration) -> Self {
         let interrupt = AtomicBool::new(false);
-        Self { follow, told: Told::default(), out: CrashStorage::new(), interrupt }
+        Self { follow, patience, told: Told::default(), out: CrashStorage::new(), interrupt }
     }
 
     fn over(&self, peers: &[&FakePeer]) -> Result<Outcome, SyncError> {
+        self.held_at(peers, None)
+    }
+
+    fn held_at(
+        &self,
+        peers: &[&FakePeer],
+        hold: Option<(u64, &Held<'_>)>,
+    ) -> Result<Outcome, SyncError> {
         // Chains are those of the fake peers; of this one nothing but the rest is of use.
         let world = World::of(ChainBuilder::new(1).blocks());
         let mut job = world.job();
-        job.patience = Duration::from_secs(12);
+        job.patience = self.patience;
         let (work, folder) = (CrashStorage::new(), tempfile::tempdir().unwrap());
         let network = Peers::start(job.network(peers), &work, None).unwrap();
+        let observer = Holding { told: &self.told, network: &network, hold };
         let store = Arc::new(MemoryStore::new());
         let open = || Ok(Arc::clone(&store) as _);
         let output = |kind, name: &str| Output {
@@ -116,7 +157,7 @@ impl Run {
             workdir: &work,
             outputs: &outputs,
             folders: &[],
-            observer: &self.told,
+            observer: &observer,
             interrupt: &self.interrupt,
         })
     }
@@ -151,27 +192,61 @@ fn invalid_block(builder: &mut ChainBuilder) -> Block {
     builder.propose(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() })
 }
 
+/// They wait most of the time, so they do it together.
+#[test]
+fn chains_that_will_not_do() {
+    at_once(&[
+        ("left by peers", peers_that_leave_the_chain_are_followed),
+        ("withheld, followed", a_withheld_tip_ends_nothing),
+        ("withheld", a_withheld_tip_is_left_out),
+        ("behind", a_peer_that_is_behind_has_no_tip),
+        ("where it was", where_a_run_was_a_while_ago_is_no_tip),
+        ("invalid, followed", an_invalid_block_ends_no_run_that_follows),
+        ("invalid", an_invalid_block_ends_nothing_where_there_is_another_chain),
+        ("late", who_comes_late_has_another_chain_too),
+        ("far on", a_chain_that_goes_far_on_from_an_invalid_block_ends_the_run),
+        ("far on later", a_chain_that_grows_on_from_an_invalid_block_ends_the_run),
+        ("far on at the tip", a_chain_far_above_an_invalid_block_is_no_reason_to_stay_below),
+        ("far on in the end", a_chain_that_grew_on_from_an_invalid_block_is_told_of),
+    ]);
+}
+
+/// From now on a peer has this chain, of which the network has learnt the headers when this returns.
+fn goes_over(peer: &FakePeer, chain: &[Block], network: &Peers<'_>) {
+    peer.set_chain(chain);
+    peer.hang_up();
+    wait_for_headers(network, chain.len() as u32 - 1);
+}
+
+fn wait_for_headers(network: &Peers<'_>, height: u32) {
+    let began = Instant::now();
+    while network.status().headers < height {
+        assert!(began.elapsed() < PATIENCE, "never {height} headers");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// The peers go over to a branch while the blocks of the chain that they leave are downloaded, and
 /// give those to nobody any more.
-#[test]
 fn peers_that_leave_the_chain_are_followed() {
     let old = chain(51, 120).blocks();
     let new = branch(&old, 52, 90, 40).blocks();
-    let delay = Duration::from_millis(60);
-    let peer = FakePeer::slow(&old, &[Behaviour::Honest], delay);
-    let run = Run::new(false);
-    let outcome = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run.over(&[&peer]));
-        run.told.wait_for(20);
+    // Nobody ever gave the last blocks, however long it takes until they go over.
+    let peer = FakePeer::start(&old, &[Behaviour::NotFoundFrom(115)]);
+    let other = FakePeer::start(&old[..=90], &[Behaviour::Honest]);
+    let run = Run::new(false, SHORT);
+    let leave = |_: &Told, network: &Peers<'_>| {
         peer.set_chain(&new);
-        running.join().unwrap()
-    });
+        if network.status().headers < 130 {
+            goes_over(&other, &new, network);
+        }
+    };
+    let outcome = run.held_at(&[&peer, &other], Some((20, &leave)));
     run.check(outcome, &new);
     assert!(run.told.warned_of("no peer gives block"), "{:?}", run.told.warnings);
 }
 
 /// Somebody announces a block and gives it to nobody.
-#[test]
 fn a_withheld_tip_ends_nothing() {
     let base = chain(53, 110);
     let honest_chain = base.blocks();
@@ -179,7 +254,7 @@ fn a_withheld_tip_ends_nothing() {
     let longer = branch(&honest_chain, 55, 110, 2).blocks();
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
     let evil = FakePeer::start(&withheld, &[Behaviour::NotFoundFrom(111)]);
-    let run = Run::new(true);
+    let run = Run::new(true, SHORT);
     let outcome = std::thread::scope(|scope| {
         let running = scope.spawn(|| run.over(&[&honest, &evil]));
         run.told.wait_for(110);
@@ -193,45 +268,67 @@ fn a_withheld_tip_ends_nothing() {
 }
 
 /// Who does not follow ends at the tip whose blocks there are.
-#[test]
 fn a_withheld_tip_is_left_out() {
     let honest_chain = chain(56, 110).blocks();
     let withheld = branch(&honest_chain, 57, 110, 1).blocks();
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
     let evil = FakePeer::start(&withheld, &[Behaviour::NotFoundFrom(111)]);
-    let run = Run::new(false);
+    let run = Run::new(false, SHORT);
     run.check(run.over(&[&honest, &evil]), &honest_chain);
 }
 
 /// What one peer withholds is no reason to take a chain for the best that lacks a lot.
-#[test]
 fn a_peer_that_is_behind_has_no_tip() {
     let all = chain(58, 110).blocks();
     let behind = FakePeer::start(&all[..=60], &[Behaviour::Honest]);
     let evil = FakePeer::start(&all, &[Behaviour::NotFoundFrom(100)]);
-    let error = Run::new(false).over(&[&behind, &evil]).unwrap_err();
+    let error = Run::new(false, SHORT).over(&[&behind, &evil]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }
 
-/// A miner's invalid block, on which he mined a second one.
-#[test]
-fn an_invalid_block_ends_nothing_where_there_is_another_chain() {
-    let mut base = chain(59, 110);
-    let honest_chain = base.blocks();
+/// All blocks up to one were connected, and meanwhile the chain has grown by many that do not come.
+fn where_a_run_was_a_while_ago_is_no_tip() {
+    let all = chain(63, 130).blocks();
+    let peer = FakePeer::start(&all[..=110], &[Behaviour::NotFoundFrom(111)]);
+    let run = Run::new(false, SHORT);
+    let grow = |_: &Told, network: &Peers<'_>| {
+        if network.status().headers < 130 {
+            goes_over(&peer, &all, network);
+        }
+    };
+    let error = run.held_at(&[&peer], Some((110, &grow))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+}
+
+/// A chain whose last block is invalid, and that chain without it.
+fn with_invalid_block(seed: u64) -> (ChainBuilder, Vec<Block>) {
+    let mut base = chain(seed, 110);
+    let valid = base.blocks();
     let invalid = invalid_block(&mut base);
-    let mut evil_chain = honest_chain.clone();
-    evil_chain.push(invalid);
+    base.add(invalid);
+    (base, valid)
+}
+
+/// A miner's invalid block.
+fn an_invalid_block_ends_nothing_where_there_is_another_chain() {
+    let (evil_chain, honest_chain) = with_invalid_block(59);
+    let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
+    let evil = FakePeer::start(&evil_chain.blocks(), &[Behaviour::Honest]);
+    let run = Run::new(false, LONG);
+    let both_are_there = |_: &Told, network: &Peers<'_>| wait_for_headers(network, 111);
+    run.check(run.held_at(&[&honest, &evil], Some((110, &both_are_there))), &honest_chain);
+    assert!(run.told.warned_of("bad-cb-amount"), "{:?}", run.told.warnings);
+}
+
+fn an_invalid_block_ends_no_run_that_follows() {
+    let (evil_chain, honest_chain) = with_invalid_block(59);
     let longer = branch(&honest_chain, 60, 110, 2).blocks();
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
-    let evil = FakePeer::start(&evil_chain, &[Behaviour::Honest]);
-    let run = Run::new(false);
-    run.check(run.over(&[&honest, &evil]), &honest_chain);
-    assert!(run.told.warned_of("bad-cb-amount"), "{:?}", run.told.warnings);
-
-    let run = Run::new(true);
+    let evil = FakePeer::start(&evil_chain.blocks(), &[Behaviour::Honest]);
+    let run = Run::new(true, LONG);
     let outcome = std::thread::scope(|scope| {
         let running = scope.spawn(|| run.over(&[&honest, &evil]));
-        run.told.wait_for(110);
+        run.told.wait_for_warning("bad-cb-amount");
         honest.set_chain(&longer);
         run.told.wait_for(112);
         run.interrupt.store(true, Ordering::Relaxed);
@@ -240,39 +337,76 @@ fn an_invalid_block_ends_nothing_where_there_is_another_chain() {
     run.check(outcome, &longer);
 }
 
+/// Whoever has the other chain is not there when the block proves invalid.
+fn who_comes_late_has_another_chain_too() {
+    let (evil_chain, honest_chain) = with_invalid_block(64);
+    // It is dialled again after ever longer pauses: for the last time some seconds from the start.
+    let away = Behaviour::Garbage;
+    let honest = FakePeer::start(&honest_chain, &[away, away, away, Behaviour::Honest]);
+    let evil = FakePeer::start(&evil_chain.blocks(), &[Behaviour::Honest]);
+    let run = Run::new(false, LONG);
+    run.check(run.over(&[&honest, &evil]), &honest_chain);
+    assert!(run.told.warned_of("bad-cb-amount"), "{:?}", run.told.warnings);
+}
+
 /// Where all others go on from a block that is invalid here, the run says so and ends.
-#[test]
 fn a_chain_that_goes_far_on_from_an_invalid_block_ends_the_run() {
-    let mut base = chain(61, 110);
-    let honest_chain = base.blocks();
-    let invalid = invalid_block(&mut base);
-    base.add(invalid);
+    let (mut base, honest_chain) = with_invalid_block(61);
     base.empty_blocks(8);
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
     let evil = FakePeer::start(&base.blocks(), &[Behaviour::Honest]);
-    let error = Run::new(true).over(&[&honest, &evil]).unwrap_err();
+    let error = Run::new(true, LONG).over(&[&honest, &evil]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("bad-cb-amount"), "{error}");
 }
 
 /// The same, where they do so later.
-#[test]
 fn a_chain_that_grows_on_from_an_invalid_block_ends_the_run() {
-    let mut base = chain(62, 110);
-    let honest_chain = base.blocks();
-    let invalid = invalid_block(&mut base);
-    base.add(invalid);
+    let (mut base, honest_chain) = with_invalid_block(62);
     let first = base.blocks();
     base.empty_blocks(8);
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
     let evil = FakePeer::start(&first, &[Behaviour::Honest]);
-    let run = Run::new(true);
+    let run = Run::new(true, LONG);
     let error = std::thread::scope(|scope| {
         let running = scope.spawn(|| run.over(&[&honest, &evil]));
         run.told.wait_for_warning("bad-cb-amount");
         evil.set_chain(&base.blocks());
         running.join().unwrap().unwrap_err()
     });
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("others take it for valid"), "{error}");
+}
+
+/// The same for a run that does not follow, and that had connected all there was before.
+fn a_chain_far_above_an_invalid_block_is_no_reason_to_stay_below() {
+    let (mut base, honest_chain) = with_invalid_block(65);
+    base.empty_blocks(8);
+    let peer = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
+    let grow = |_: &Told, network: &Peers<'_>| {
+        if network.status().headers < 119 {
+            goes_over(&peer, &base.blocks(), network);
+        }
+    };
+    let error = Run::new(false, LONG).held_at(&[&peer], Some((110, &grow))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("bad-cb-amount"), "{error}");
+}
+
+/// And where it is long only when the run has gone back to where it was.
+fn a_chain_that_grew_on_from_an_invalid_block_is_told_of() {
+    let (mut base, honest_chain) = with_invalid_block(66);
+    let first = base.blocks();
+    base.empty_blocks(8);
+    let peer = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
+    let grow = |told: &Told, network: &Peers<'_>| {
+        let warned = told.warned_of("bad-cb-amount");
+        let (chain, height) = if warned { (base.blocks(), 119) } else { (first.clone(), 111) };
+        if network.status().headers < height {
+            goes_over(&peer, &chain, network);
+        }
+    };
+    let error = Run::new(false, LONG).held_at(&[&peer], Some((110, &grow))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("others take it for valid"), "{error}");
 }

@@ -24,6 +24,16 @@ use std::time::{Duration, Instant};
 /// No run of a test takes longer.
 pub(crate) const BOUND: Duration = Duration::from_secs(120);
 
+/// Runs tests that wait most of the time, all at once.
+pub(crate) fn at_once(tests: &[(&str, fn())]) {
+    std::thread::scope(|scope| {
+        for &(name, test) in tests {
+            // A panic names the thread.
+            std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, test).unwrap();
+        }
+    });
+}
+
 /// A chain and what is true of it.
 pub(crate) struct World {
     folder: tempfile::TempDir,
