@@ -1,13 +1,22 @@
 //! Peers as they should not be.
 
-use crate::harness::World;
+use crate::harness::{World, at_once};
 use apus_p2p::network::NetworkError;
 use apus_sync::{ErrorKind, SourceError, SyncError};
 use apus_testkit::peer::{Behaviour, FakePeer};
 use std::time::Duration;
 
-/// One bad peer among good ones must not matter.
+/// They wait most of the time, so they do it together.
 #[test]
+fn bad_peers() {
+    at_once(&[
+        ("beside an honest one", each_beside_an_honest_one),
+        ("alone", each_alone),
+        ("damaged copies", a_block_of_which_all_copies_are_damaged),
+    ]);
+}
+
+/// One bad peer among good ones must not matter.
 fn each_beside_an_honest_one() {
     let world = World::small(11);
     std::thread::scope(|scope| {
@@ -17,8 +26,9 @@ fn each_beside_an_honest_one() {
                 let bad = FakePeer::start(&world.chain, &[behaviour]);
                 let good =
                     FakePeer::slow(&world.chain, &[Behaviour::Honest], Duration::from_millis(2));
-                println!("{behaviour:?}");
-                world.job().expect(&[&bad, &good]);
+                if let Err(error) = world.job().try_expect(&[&bad, &good]) {
+                    panic!("{behaviour:?}: {error}");
+                }
             });
         }
     });
@@ -26,7 +36,6 @@ fn each_beside_an_honest_one() {
 
 /// A bad peer alone: the right set if it is only strange, else an error of the network. Never
 /// something else, and never for good.
-#[test]
 fn each_alone() {
     let world = World::small(12);
     std::thread::scope(|scope| {
@@ -37,7 +46,6 @@ fn each_alone() {
             scope.spawn(move || {
                 let bad = FakePeer::start(&world.chain, &[behaviour]);
                 let mut job = world.job();
-                job.patience = Duration::from_secs(4);
                 let strange = [
                     Behaviour::GoneAfter(2),
                     Behaviour::GoneAfter(9),
@@ -53,6 +61,9 @@ fn each_alone() {
                     Behaviour::WrongChecksum,
                 ];
                 let mutated = [Behaviour::MutatedTransactions, Behaviour::MutatedWitness];
+                // What is to be told of those shows when their headers and blocks have come.
+                let seconds = if mutated.contains(&behaviour) { 40 } else { 4 };
+                job.patience = Duration::from_secs(seconds);
                 match job.run(&[&bad]) {
                     Ok(outcome) => {
                         assert!(strange.contains(&behaviour), "{behaviour:?} led to a set");
@@ -86,13 +97,12 @@ fn is_of_network(error: &SyncError) -> bool {
 }
 
 /// One block of which several peers' copies are damaged is told by its height.
-#[test]
 fn a_block_of_which_all_copies_are_damaged() {
     let world = World::small(15);
     let bad = || FakePeer::start(&world.chain, &[Behaviour::MutatedWitness]);
     let (one, two) = (bad(), bad());
     let mut job = world.job();
-    job.patience = Duration::from_secs(15);
+    job.patience = Duration::from_secs(60);
     let error = job.run(&[&one, &two]).unwrap_err();
     assert!(is_of_copies(&error), "{error}");
     let said = error.to_string();
