@@ -57,6 +57,8 @@ fn each_alone() {
                     Behaviour::AddressFlood,
                     Behaviour::OutOfOrder,
                     Behaviour::TwoVersions,
+                    // The flood ends some time, and then it answers.
+                    Behaviour::HeaderFlood,
                     // Its blocks are right, which their headers prove.
                     Behaviour::WrongChecksum,
                 ];
