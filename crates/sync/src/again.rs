@@ -1,9 +1,8 @@
 //! Blocks that an output needs and that no start kept: they are asked for, checked like all others,
 //! and go to nobody but the source.
 
-use crate::ahead::{Ahead, EndOnPanic, Supply};
+use crate::ahead::{Ahead, take_ahead};
 use crate::error::SyncError;
-use crate::permits::Permits;
 use crate::progress::{Event, Phase, Progress};
 use crate::run::Request;
 use crate::source::ChainSource;
@@ -77,33 +76,9 @@ struct Taker<'a> {
 impl Taker<'_> {
     fn take(&mut self, range: HeightRange) -> Result<(), SyncError> {
         let request = self.request;
-        let supply = Supply {
-            params: request.params,
-            chain: self.source.chain(),
-            verifier: request.verifier,
-            source: self.source,
-            interrupt: request.interrupt,
-            bytes_max: (request.memory_bytes / 16).clamp(4 << 20, 24 << 20),
-            permits: Permits::new(request.threads),
-        };
-        let ahead = Ahead::new(range);
         let bytes_of = |block: apus_chain::CheckedBlock| block.bytes().view().raw().len() as u64;
-        std::thread::scope(|scope| {
-            let _guard = EndOnPanic(&ahead);
-            let fetchers = self.source.fetchers(request.threads).min(range.count() as usize);
-            for index in 0..fetchers {
-                let spawned = std::thread::Builder::new()
-                    .name(format!("again-{index}"))
-                    .spawn_scoped(scope, || ahead.work(&supply, &bytes_of));
-                if let Err(error) = spawned {
-                    ahead.end();
-                    return Err(SyncError::Threads { wanted: fetchers, error });
-                }
-            }
-            let taken = self.take_all(&ahead);
-            ahead.end();
-            taken
-        })
+        let source = self.source;
+        take_ahead(request, source, range, &bytes_of, |ahead| self.take_all(ahead))
     }
 
     fn take_all(&mut self, ahead: &Ahead<u64>) -> Result<(), SyncError> {

@@ -9,7 +9,8 @@
 use crate::error::SyncError;
 use crate::outputs::context;
 use crate::permits::Permits;
-use crate::source::{BlockFetcher, BlockSource, SourceError, Taken};
+use crate::run::Request;
+use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
 use apus_chain::{
     BlockChecker, CheckedBlock, HeaderChain, Height, HeightRange, Params, ScriptVerifier,
 };
@@ -34,6 +35,44 @@ pub(crate) struct Supply<'a> {
     pub(crate) bytes_max: u64,
     /// How many workers compute at a time; the others wait for blocks.
     pub(crate) permits: Permits,
+}
+
+/// Has the blocks of `range` read, checked and prepared by worker threads, while `take` takes them out
+/// of the queue on this one.
+pub(crate) fn take_ahead<T: Send>(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    range: HeightRange,
+    prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
+    take: impl FnOnce(&Ahead<T>) -> Result<(), SyncError>,
+) -> Result<(), SyncError> {
+    let supply = Supply {
+        params: request.params,
+        chain: source.chain(),
+        verifier: request.verifier,
+        source,
+        interrupt: request.interrupt,
+        bytes_max: (request.memory_bytes / 16).clamp(4 << 20, 24 << 20),
+        permits: Permits::new(request.threads),
+    };
+    let ahead = Ahead::new(range);
+    let blocks = range.end.saturating_sub(range.start) as usize;
+    let fetchers = source.fetchers(request.threads).min(blocks);
+    std::thread::scope(|scope| {
+        let _guard = EndOnPanic(&ahead);
+        for index in 0..fetchers {
+            let spawned = std::thread::Builder::new()
+                .name(format!("check-{index}"))
+                .spawn_scoped(scope, || ahead.work(&supply, prepare));
+            if let Err(error) = spawned {
+                ahead.end();
+                return Err(SyncError::Threads { wanted: fetchers, error });
+            }
+        }
+        let taken = take(&ahead);
+        ahead.end();
+        taken
+    })
 }
 
 /// The queue between workers and the one who takes blocks.

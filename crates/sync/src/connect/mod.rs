@@ -16,12 +16,11 @@ pub use record::RECORD;
 pub(crate) use record::Record;
 
 use crate::again::take_again;
-use crate::ahead::{Ahead, EndOnPanic, Supply};
+use crate::ahead::{Ahead, take_ahead};
 use crate::coins::{Put, SetMuHash, merge_all, put_set};
 use crate::error::{ErrorKind, SyncError};
 use crate::folder::FolderDraft;
 use crate::outputs::context;
-use crate::permits::Permits;
 use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
 use crate::run::{Outcome, OutputKind, Request, Stop, better_chain, other_chain};
@@ -361,34 +360,9 @@ impl<'a> Connecting<'a> {
     fn connect(&mut self) -> Result<(), SyncError> {
         self.go_back()?;
         let (request, dir) = (self.request, Arc::clone(&self.dir));
-        let supply = Supply {
-            params: request.params,
-            chain: dir.chain(),
-            verifier: request.verifier,
-            source: &*dir,
-            interrupt: request.interrupt,
-            bytes_max: (request.memory_bytes / 16).clamp(4 << 20, 24 << 20),
-            permits: Permits::new(request.threads),
-        };
-        let params = request.params;
-        let prepare = |block| Arc::new(PreparedBlock::new(params, block));
-        let ahead = Ahead::new(HeightRange::new(self.state.tip().height + 1, self.end + 1));
-        std::thread::scope(|scope| {
-            let _guard = EndOnPanic(&ahead);
-            let fetchers = self.dir.fetchers(request.threads);
-            for index in 0..fetchers {
-                let spawned = std::thread::Builder::new()
-                    .name(format!("check-{index}"))
-                    .spawn_scoped(scope, || ahead.work(&supply, &prepare));
-                if let Err(error) = spawned {
-                    ahead.end();
-                    return Err(SyncError::Threads { wanted: fetchers, error });
-                }
-            }
-            let connected = self.take_all(&ahead);
-            ahead.end();
-            connected
-        })
+        let prepare = |block| Arc::new(PreparedBlock::new(request.params, block));
+        let range = HeightRange::new(self.state.tip().height + 1, self.end + 1);
+        take_ahead(request, &*dir, range, &prepare, |ahead| self.take_all(ahead))
     }
 
     fn take_all(&mut self, ahead: &Ahead<Arc<PreparedBlock>>) -> Result<(), SyncError> {
