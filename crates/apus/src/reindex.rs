@@ -67,12 +67,8 @@ pub(crate) fn start_command(datadir: &Path, chain: Network, pruned: bool) -> Str
 /// One word of a command, for a POSIX shell. Where a shell would make something of it, in single
 /// quotes, within which only these themselves mean anything.
 fn quoted(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(&byte);
     // Letters of other scripts are no different from ours; their spaces are to some shells.
-    let plain = |letter: char| match u8::try_from(letter) {
-        Ok(byte) if letter.is_ascii() => plain(byte),
-        _ => letter.is_alphanumeric(),
-    };
+    let plain = |letter: char| letter.is_alphanumeric() || "%+,-./:=@_".contains(letter);
     if word.chars().all(plain) {
         return word.to_owned();
     }
