@@ -161,7 +161,7 @@ fn dial_named(shared: &Arc<Shared>, named: &mut [Named], now: u64) {
 fn dial_found(shared: &Arc<Shared>, now: u64) {
     loop {
         let mut state = shared.lock();
-        let outbound = state.peers.values().filter(|peer| peer.address.is_some()).count();
+        let outbound = state.peers.values().filter(|peer| !peer.is_inbound()).count();
         let ready = state.book.ready_count(unix_time());
         state.download.replacements(ready);
         if outbound >= shared.options.outbound {

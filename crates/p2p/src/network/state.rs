@@ -219,7 +219,7 @@ impl State {
         if let Some(address) = &peer.address {
             self.book.connected(address, services, super::unix_time());
         }
-        let outbound = peer.address.is_some();
+        let outbound = !peer.is_inbound();
         peer.handle = Some(handle);
         self.send(id, Outgoing::Message(Message::SendHeaders));
         self.ping(id, now);
@@ -378,7 +378,7 @@ impl State {
         if known.is_some_and(|known| *known.tip_hash() == tip) {
             return;
         }
-        let inbound = self.peers.iter().filter(|(_, peer)| peer.address.is_none());
+        let inbound = self.peers.iter().filter(|(_, peer)| peer.is_inbound());
         let inbound: Vec<PeerId> = inbound.map(|(&id, _)| id).collect();
         for id in inbound {
             let item = Inventory { kind: InventoryKind::Block, hash: tip.0 };
@@ -509,7 +509,7 @@ impl State {
 
     /// Ends all connections that we made.
     pub(super) fn part_with_all(&mut self, why: &str) {
-        let outbound = self.peers.iter().filter(|(_, peer)| peer.address.is_some());
+        let outbound = self.peers.iter().filter(|(_, peer)| !peer.is_inbound());
         let outbound: Vec<PeerId> = outbound.map(|(&id, _)| id).collect();
         outbound.into_iter().for_each(|id| self.hang_up(id, why, Verdict::Blameless));
     }

@@ -66,7 +66,7 @@ impl State {
                 address: handle.info.address.to_string(),
                 user_agent: handle.info.version.user_agent.clone(),
                 encrypted: handle.info.transport == Transport::V2,
-                inbound: peer.address.is_none(),
+                inbound: peer.is_inbound(),
                 rate: of.map_or(0, |of| of.rate),
                 blocks: of.map_or(0, |of| of.blocks),
                 bytes: of.map_or(0, |of| of.bytes),
