@@ -164,15 +164,27 @@ fn with_book(peers: &[&FakePeer]) -> NetworkOptions {
     NetworkOptions { connect: Vec::new(), addresses, outbound: peers.len(), ..options(&[]) }
 }
 
+/// A network that found a peer by itself, and is to get the blocks of its chain.
+fn found(peer: &FakePeer) -> Network {
+    let network = Network::start(with_book(&[peer])).unwrap();
+    until("headers", || network.has_headers().unwrap());
+    network.set_chain(Arc::new(network.best_chain()));
+    network
+}
+
+/// Asks for some blocks; one of them was given, and is to be judged.
+fn first_block(network: &Network) -> Want<'_> {
+    let mut range = network.want(HeightRange::new(1, 5));
+    until("a block", || matches!(range.next(Duration::from_millis(100)), Next::Block(..)));
+    range
+}
+
 #[test]
 fn who_sent_a_damaged_block_is_left_alone_for_a_day() {
     let chain = chain(20);
     let bad = FakePeer::start(&chain, &[Behaviour::MutatedTransactions]);
-    let network = Network::start(with_book(&[&bad])).unwrap();
-    until("headers", || network.has_headers().unwrap());
-    network.set_chain(Arc::new(network.best_chain()));
-    let mut range = network.want(HeightRange::new(1, 5));
-    until("a block", || matches!(range.next(Duration::from_millis(100)), Next::Block(..)));
+    let network = found(&bad);
+    let mut range = first_block(&network);
     // The first handshake may have taken too long.
     let connections = || bad.seen.connections.load(Ordering::Relaxed);
     let before = connections();
@@ -189,11 +201,8 @@ fn who_sent_a_damaged_block_is_left_alone_for_a_day() {
 fn who_is_gone_is_blamed_too() {
     let chain = chain(20);
     let bad = FakePeer::start(&chain, &[Behaviour::MutatedTransactions]);
-    let network = Network::start(with_book(&[&bad])).unwrap();
-    until("headers", || network.has_headers().unwrap());
-    network.set_chain(Arc::new(network.best_chain()));
-    let mut range = network.want(HeightRange::new(1, 5));
-    until("a block", || matches!(range.next(Duration::from_millis(100)), Next::Block(..)));
+    let network = found(&bad);
+    let mut range = first_block(&network);
     drop(bad);
     until("the end", || network.status().peers.is_empty());
     // Those that were never reached do not make it forgotten.

@@ -246,6 +246,20 @@ fn peers_that_leave_the_chain_are_followed() {
     assert!(run.told.warned_of("no peer gives block"), "{:?}", run.told.warnings);
 }
 
+/// A run that follows goes on with `longer`, which the first of the peers has when the wait is over, and
+/// is ended there.
+fn goes_on_with(run: &Run, peers: [&FakePeer; 2], longer: &[Block], wait: impl FnOnce(&Told)) {
+    let outcome = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run.over(&peers));
+        wait(&run.told);
+        peers[0].set_chain(longer);
+        run.told.wait_for(112);
+        run.interrupt.store(true, Ordering::Relaxed);
+        running.join().unwrap()
+    });
+    run.check(outcome, longer);
+}
+
 /// Somebody announces a block and gives it to nobody.
 fn a_withheld_tip_ends_nothing() {
     let base = chain(53, 110);
@@ -255,16 +269,10 @@ fn a_withheld_tip_ends_nothing() {
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
     let evil = FakePeer::start(&withheld, &[Behaviour::NotFoundFrom(111)]);
     let run = Run::new(true, SHORT);
-    let outcome = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run.over(&[&honest, &evil]));
-        run.told.wait_for(110);
-        run.told.wait_for_warning("no peer gives block 111");
-        honest.set_chain(&longer);
-        run.told.wait_for(112);
-        run.interrupt.store(true, Ordering::Relaxed);
-        running.join().unwrap()
+    goes_on_with(&run, [&honest, &evil], &longer, |told| {
+        told.wait_for(110);
+        told.wait_for_warning("no peer gives block 111");
     });
-    run.check(outcome, &longer);
 }
 
 /// Who does not follow ends at the tip whose blocks there are.
@@ -326,15 +334,7 @@ fn an_invalid_block_ends_no_run_that_follows() {
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
     let evil = FakePeer::start(&evil_chain.blocks(), &[Behaviour::Honest]);
     let run = Run::new(true, LONG);
-    let outcome = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run.over(&[&honest, &evil]));
-        run.told.wait_for_warning("bad-cb-amount");
-        honest.set_chain(&longer);
-        run.told.wait_for(112);
-        run.interrupt.store(true, Ordering::Relaxed);
-        running.join().unwrap()
-    });
-    run.check(outcome, &longer);
+    goes_on_with(&run, [&honest, &evil], &longer, |told| told.wait_for_warning("bad-cb-amount"));
 }
 
 /// Whoever has the other chain is not there when the block proves invalid.
