@@ -13,7 +13,7 @@ const LIMITED_BLOCKS: Height = 288;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
-    /// Up to here all blocks were there when that was last asked, and they stay.
+    /// Up to here all blocks are known to be there, and they stay.
     all_to: Option<(Height, BlockHash)>,
 }
 
@@ -25,19 +25,24 @@ impl Offer {
         if tip == 0 {
             return Services::default();
         }
-        let has_from = |low: Height| {
-            (low..=tip).all(|height| chain.hash(height).is_some_and(|hash| blocks.has(hash)))
-        };
+        let is_missing =
+            |height: &Height| !chain.hash(*height).is_some_and(|hash| blocks.has(hash));
         if blocks.keeps_all() {
             let known = self.all_to.filter(|(height, hash)| chain.hash(*height) == Some(hash));
-            if has_from(known.map_or(1, |(height, _)| height + 1)) {
-                self.all_to = Some((tip, *chain.tip_hash()));
+            let first = known.map_or(1, |(height, _)| height + 1);
+            let missing = (first..=tip).find(is_missing);
+            let last = missing.map_or(tip, |missing| missing - 1);
+            // Where one is missing the next to ask begins there.
+            self.all_to = chain.hash(last).map(|hash| (last, *hash));
+            if missing.is_none() {
                 return Services::NETWORK.with(Services::NETWORK_LIMITED);
             }
         }
-        match has_from((tip + 1).saturating_sub(LIMITED_BLOCKS).max(1)) {
-            true => Services::NETWORK_LIMITED,
-            false => Services::default(),
+        // From the tip down: that is where one is missing that is on its way.
+        let low = (tip + 1).saturating_sub(LIMITED_BLOCKS).max(1);
+        match (low..=tip).rev().find(is_missing) {
+            None => Services::NETWORK_LIMITED,
+            Some(_) => Services::default(),
         }
     }
 }
@@ -47,10 +52,13 @@ mod tests {
     use super::*;
     use crate::headers::testing::{NOW, mined, regtest};
     use std::collections::HashSet;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
+    #[derive(Default)]
     struct Blocks {
         there: HashSet<BlockHash>,
         keeps_all: bool,
+        looked_up: AtomicUsize,
     }
 
     impl BlockProvider for Blocks {
@@ -59,6 +67,7 @@ mod tests {
         }
 
         fn has(&self, hash: &BlockHash) -> bool {
+            self.looked_up.fetch_add(1, Ordering::Relaxed);
             self.there.contains(hash)
         }
 
@@ -87,7 +96,8 @@ mod tests {
         ];
         for (first, keeps_all, expected) in cases {
             let there = (first..=400).map(|height| *chain.hash(height).unwrap()).collect();
-            let services = Offer::default().services(&chain, &Blocks { there, keeps_all });
+            let services = Offer::default()
+                .services(&chain, &Blocks { there, keeps_all, ..Blocks::default() });
             assert_eq!(services, expected, "from {first}, all: {keeps_all}");
         }
     }
@@ -99,7 +109,7 @@ mod tests {
         let branch = [raw[..100].to_vec(), mined(Some(&raw[99]), 500, 2)].concat();
         let [short, longer, branch] = [&raw, &longer, &branch].map(|raw| chain(raw));
         let there = (1..=400).map(|height| *short.hash(height).unwrap()).collect();
-        let mut blocks = Blocks { there, keeps_all: true };
+        let mut blocks = Blocks { there, keeps_all: true, ..Blocks::default() };
         let mut offer = Offer::default();
         assert!(offer.services(&short, &blocks).has(Services::NETWORK));
         assert_eq!(offer.services(&longer, &blocks), Services::default());
@@ -114,5 +124,26 @@ mod tests {
         assert_eq!(offer.services(&branch, &blocks), Services::NETWORK_LIMITED);
         add(&branch, &mut blocks, 101);
         assert!(offer.services(&branch, &blocks).has(Services::NETWORK));
+    }
+
+    /// Who dials asks, and a block may be missing for hours.
+    #[test]
+    fn a_missing_block_does_not_make_it_ask_for_all_each_time() {
+        let chain = chain(&mined(None, 1000, 1));
+        let there = (1..1000).map(|height| *chain.hash(height).unwrap()).collect();
+        let mut blocks = Blocks { there, keeps_all: true, ..Blocks::default() };
+        let mut offer = Offer::default();
+        let mut looked_up = |blocks: &Blocks| {
+            let services = offer.services(&chain, blocks);
+            (services, blocks.looked_up.swap(0, Ordering::Relaxed))
+        };
+        assert_eq!(looked_up(&blocks), (Services::default(), 1001));
+        for _ in 0..3 {
+            assert_eq!(looked_up(&blocks), (Services::default(), 2));
+        }
+        blocks.there.insert(*chain.tip_hash());
+        let all = Services::NETWORK.with(Services::NETWORK_LIMITED);
+        assert_eq!(looked_up(&blocks), (all, 1));
+        assert_eq!(looked_up(&blocks), (all, 0));
     }
 }
