@@ -10,6 +10,7 @@
 mod by_hash;
 mod choice;
 mod driver;
+mod guard;
 mod liveness;
 mod mailbox;
 mod offer;
@@ -111,6 +112,15 @@ pub enum NetworkError {
     /// The system refused a thread.
     #[error("cannot start a thread for the network: {0}")]
     Thread(String),
+    /// A thread of the network panicked, which is a fault of this program.
+    #[error(
+        "the network has ended: its thread {thread} failed by a fault of this program; please report \
+         what was printed about that, and start again: what was done so far is kept"
+    )]
+    Panicked {
+        /// Its name.
+        thread: String,
+    },
 }
 
 /// A running network; it ends when it is dropped.
@@ -214,10 +224,13 @@ impl Network {
     /// Whether the peers that answer have told all headers they have.
     ///
     /// # Errors
-    /// [`NetworkError::Quiet`] where none does.
+    /// [`NetworkError::Quiet`] where none does; [`NetworkError::Panicked`].
     pub fn has_headers(&self) -> Result<bool, NetworkError> {
         let now = self.shared.now();
         let mut state = self.shared.lock();
+        if let Some(broken) = &state.broken {
+            return Err(broken.clone());
+        }
         if state.has_headers(now) {
             state.settling = false;
             return Ok(true);
@@ -233,6 +246,14 @@ impl Network {
     /// The same for those who do not wait for it.
     pub fn has_headers_now(&self) -> bool {
         self.shared.lock().has_headers(self.shared.now())
+    }
+
+    /// That the network has not ended by itself: otherwise nobody need wait for it.
+    ///
+    /// # Errors
+    /// [`NetworkError::Panicked`].
+    pub fn is_whole(&self) -> Result<(), NetworkError> {
+        self.shared.lock().broken.clone().map_or(Ok(()), Err)
     }
 
     /// The most-work chain of all headers so far.

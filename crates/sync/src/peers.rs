@@ -184,6 +184,7 @@ impl<'a> Peers<'a> {
             self.network.wait(LOOK);
         }
         loop {
+            self.network.is_whole()?;
             self.store_addresses();
             if refreshed.elapsed() >= REFRESH {
                 refreshed = Instant::now();

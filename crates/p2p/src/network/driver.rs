@@ -1,5 +1,6 @@
 //! The thread that watches the clock: looks for peers, and for those that went silent.
 
+use super::guard::Guard;
 use super::peer::{Origin, spawn};
 use super::seeds::Seeds;
 use super::state::State;
@@ -39,6 +40,7 @@ struct Named {
 
 /// Runs until the network ends.
 pub(super) fn drive(shared: &Arc<Shared>) {
+    let _guard = Guard(shared);
     let options = &shared.options;
     let named = |address: &NodeAddress| Named {
         address: address.clone(),

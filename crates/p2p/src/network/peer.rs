@@ -1,5 +1,6 @@
 //! One peer: the thread that connects and reads, and the one that writes.
 
+use super::guard::{Guard, WriterEnd};
 use super::state::Handle;
 use super::{Shared, serve};
 use crate::PeerId;
@@ -67,7 +68,7 @@ impl Turns {
         self.pending.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
@@ -98,6 +99,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, id: PeerId, origin: Origin) {
 
 /// A peer's life.
 fn live(shared: &Arc<Shared>, id: PeerId, origin: Origin) {
+    let _guard = Guard(shared);
     let ended = match dial(shared, origin) {
         Ok(connection) => talk(shared, id, connection),
         Err(error) => Err(error),
@@ -137,14 +139,13 @@ fn talk(shared: &Arc<Shared>, id: PeerId, connection: Connection) -> Result<(), 
     let Connection { mut reader, writer, peer, .. } = connection;
     let (outgoing, orders) = sync_channel(QUEUE);
     let of_writer = Arc::clone(shared);
-    let closer_of_writer = closer.clone();
     let turns: Arc<Turns> = Arc::default();
-    let of_answers = Arc::clone(&turns);
+    let end = WriterEnd { closer: closer.clone(), turns: Arc::clone(&turns) };
     let spawned = std::thread::Builder::new().name(format!("peer-{}-out", id.0)).spawn(move || {
+        let _guard = Guard(&of_writer);
         // The thread that reads tells why the connection is gone.
-        let _ = write(&of_writer, writer, &orders, &of_answers);
-        closer_of_writer.close();
-        of_answers.end();
+        let _ = write(&of_writer, writer, &orders, &end.turns);
+        drop(end);
     });
     spawned.map_err(PeerError::Io)?;
     let (received, at_message) = (reader.bytes_received_counter(), Arc::<AtomicU64>::default());

@@ -1,5 +1,6 @@
 //! [`Seeds`]: asks the network's seeds for addresses, and again whenever there is none left to try.
 
+use super::guard::Guard;
 use super::{Shared, unix_time};
 use crate::addresses::{resolve_seeds, seeds_by_name};
 use std::net::SocketAddr;
@@ -86,9 +87,10 @@ impl Seeds {
             return;
         }
         drop(state);
-        let sender = self.sender.clone();
+        let (sender, of_thread) = (self.sender.clone(), Arc::clone(shared));
         // On a thread of its own: names may take long. Without it, what is remembered has to do.
         let _ = std::thread::Builder::new().name("seeds".to_owned()).spawn(move || {
+            let _guard = Guard(&of_thread);
             let (found, _) = resolve_seeds(network, PATIENCE);
             // Nobody may wait for it any more.
             let _ = sender.send(found);

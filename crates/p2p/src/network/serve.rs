@@ -3,6 +3,7 @@
 //! Only the chain that is followed is served. Whoever asks for something else is told that it is not
 //! there, as a node without it does.
 
+use super::guard::Guard;
 use super::peer::{Origin, Outgoing, spawn};
 use super::{NetworkError, Shared};
 use crate::PeerId;
@@ -49,6 +50,7 @@ pub(super) fn listen(
 }
 
 fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
+    let _guard = Guard(shared);
     for stream in listener.incoming() {
         if shared.has_ended() {
             return;

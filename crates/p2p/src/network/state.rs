@@ -91,6 +91,8 @@ pub(super) struct State {
     /// Whether the user named the peers to connect to.
     keeps_named: bool,
     /// The peers that were lost last, while blocks of theirs may await judgement.
+    /// Why nothing will ever come any more.
+    pub(super) broken: Option<NetworkError>,
     lost: VecDeque<(PeerId, NodeAddress)>,
     /// Those of the user's that misbehaved, until they are dialled again.
     pub(super) misbehaved: HashSet<PeerId>,
@@ -152,6 +154,7 @@ impl State {
             lost: VecDeque::new(),
             misbehaved: HashSet::new(),
             ended: false,
+            broken: None,
         }
     }
 
@@ -544,7 +547,7 @@ impl State {
     pub(super) fn begin_to_wait(&mut self, now: u64) {
         if !self.is_awaited() {
             self.useful_at = now;
-            self.failure = None;
+            self.failure = self.broken.clone();
         }
     }
 }

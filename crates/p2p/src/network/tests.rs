@@ -9,6 +9,8 @@ use bitcoin::Block;
 use bitcoin::consensus::serialize;
 use bitcoin::hashes::Hash;
 
+mod parting;
+
 /// What is waited for comes much sooner, but on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 

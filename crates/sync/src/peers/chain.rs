@@ -125,6 +125,8 @@ impl<'p> PeersChain<'p> {
     ) -> Result<(), SourceError> {
         let began = Instant::now();
         while began.elapsed() < self.peers.looked_for() + LOOK_AROUND {
+            // No peer will come back.
+            self.peers.network.is_whole()?;
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(SourceError::Interrupted);
             }
