@@ -211,7 +211,8 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let peers = match &job.source {
         JobSource::Peers(args) => {
             let keep = kept_folder(job, &work_path);
-            Some(peers::start(args, params, job.run, folder.storage(), keep.as_ref())?)
+            let peers = peers::start(args, params, job.run, folder.storage(), keep.as_ref());
+            Some(peers.inspect_err(|_| folder.leave())?)
         }
         JobSource::Files { .. } => None,
     };

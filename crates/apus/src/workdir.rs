@@ -55,6 +55,11 @@ impl WorkFolder {
     /// what is kept.
     pub(crate) fn give_up(self, error: SyncError) -> Failure {
         let folder = self.storage.folder();
+        if matches!(error, SyncError::NotAWorkFolder { .. }) {
+            // Whatever its names, nothing there is ours.
+            self.leave();
+            return error.into();
+        }
         // What was computed under hints that proved wrong is in the way of the next ones.
         let proven_wrong = matches!(
             error,
@@ -104,6 +109,11 @@ impl WorkFolder {
         Ok(())
     }
 
+    /// Leaves the folder as it was found, and removes it if it is empty.
+    pub(crate) fn leave(&self) {
+        self.remove_lock();
+    }
+
     fn discard_progress(&self) -> Result<(), Failure> {
         self.discard_folders()?;
         Ok(apus_sync::discard_progress(&self.storage)?)
@@ -121,6 +131,9 @@ impl WorkFolder {
         let folder = self.storage.folder();
         for name in [COINS, HINTS] {
             let (path, gone) = (folder.join(name), folder.join(GONE));
+            if !is_made_by_a_run(&path) {
+                continue;
+            }
             match fs::rename(&path, &gone) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(Failure::io(&path, error)),
@@ -156,6 +169,17 @@ impl WorkFolder {
         }
         let _ = fs::remove_dir(folder);
     }
+}
+
+/// Whether a folder of coins or hints holds what a run puts there and nothing else. One that is not
+/// there does.
+fn is_made_by_a_run(folder: &Path) -> bool {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return error.kind() == ErrorKind::NotFound,
+    };
+    let ours = ["lock", "store", "store.tmp", "tree", "set.dat", "set.dat.incomplete", "work"];
+    entries.flatten().all(|entry| ours.iter().any(|name| entry.file_name() == *name))
 }
 
 /// Whether the open file still is the one of that name.

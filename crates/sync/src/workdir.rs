@@ -15,7 +15,7 @@ use apus_engine::storage::{Storage, read_whole, write_atomically};
 use apus_engine::swiftsync::{Finished, Partial};
 use apus_hash::sha256;
 use std::collections::HashSet;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
 const PLAN: &str = "plan";
@@ -103,6 +103,37 @@ fn is_download(name: &str) -> bool {
     name.starts_with(HEADERS) || [KEPT, ADDRESSES, COUNTS].contains(&name)
 }
 
+/// A file whose name could be anybody's, where no such file in the folder begins as ours do. One of
+/// those may well be damaged, or empty after a crash.
+fn look_alike(storage: &dyn Storage, names: &[String]) -> Result<Option<String>, SyncError> {
+    let mut found = None;
+    for name in names {
+        let is_common = name.starts_with(HEADERS)
+            || [RECORD, POSITIONS, KEPT, ADDRESSES, COUNTS].contains(&name.as_str());
+        if !is_common || name.ends_with(".tmp") {
+            continue;
+        }
+        let mut head = Vec::new();
+        let input = storage.open(name, 0).at(storage, name)?;
+        input.take(MARKS_BYTES).read_to_end(&mut head).at(storage, name)?;
+        if MARKS.iter().any(|mark| head.starts_with(mark)) {
+            return Ok(None);
+        }
+        // Whoever reads the record says what is wrong with it, and touches nothing then.
+        if !head.is_empty() && name != RECORD {
+            found.get_or_insert_with(|| name.clone());
+        }
+    }
+    Ok(found)
+}
+
+/// How files of ours begin whose names could be anybody's.
+const MARKS: [&[u8]; 6] =
+    [b"APUSHDRS", b"APUSCONN", b"APUSPOSN", b"APUSKEPT", b"APUSTXNS", b"apus-addresses "];
+
+/// No mark is longer.
+const MARKS_BYTES: u64 = 16;
+
 /// Name of the file by which a run keeps others out of its folder.
 pub const LOCK: &str = "lock";
 
@@ -130,7 +161,7 @@ fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 
 impl<'a> Workdir<'a> {
     /// Reads the plan of an earlier start, if there is one. A folder that holds files which no run
-    /// makes, and no plan, is not ours to use.
+    /// makes, and no plan, is not ours to use. Nor is one whose files only have names as ours have.
     pub(crate) fn read_plan(storage: &dyn Storage) -> Result<Option<Plan>, SyncError> {
         let names = storage.names().at(storage, "")?;
         if names.iter().any(|name| name == PLAN) {
@@ -138,11 +169,12 @@ impl<'a> Workdir<'a> {
             let damaged = || SyncError::WorkdirDamaged { file: storage.describe(PLAN) };
             return Plan::from_bytes(&bytes).map(Some).ok_or_else(damaged);
         }
-        match names.iter().find(|name| !is_ours(name)) {
-            Some(name) => Err(SyncError::NotAWorkFolder {
-                folder: storage.describe(""),
-                name: name.to_owned(),
-            }),
+        let mut foreign = names.iter().find(|name| !is_ours(name)).cloned();
+        if foreign.is_none() {
+            foreign = look_alike(storage, &names)?;
+        }
+        match foreign {
+            Some(name) => Err(SyncError::NotAWorkFolder { folder: storage.describe(""), name }),
             None => Ok(None),
         }
     }
@@ -503,6 +535,37 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_name_alone_makes_no_folder_ours() {
+        let plan_of = |files: &[(&str, &[u8])]| {
+            let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec()));
+            let storage = CrashStorage::holding(files.collect());
+            let before = storage.names().unwrap();
+            let read = Workdir::read_plan(&storage);
+            assert_eq!(storage.names().unwrap(), before);
+            read
+        };
+        for name in ["addresses", "counts", "kept", "positions", "headers-00001"] {
+            let error = plan_of(&[(name, b"mine"), ("lock", b"")]).unwrap_err();
+            assert!(matches!(error, SyncError::NotAWorkFolder { .. }), "{error}");
+            assert!(error.to_string().contains(name), "{error}");
+            assert_eq!(plan_of(&[(name, b""), ("lock", b"")]).unwrap(), None, "after a crash");
+        }
+        assert_eq!(plan_of(&[("connected", b"rotten")]).unwrap(), None, "that is told otherwise");
+        for (name, bytes) in [
+            ("addresses", &b"apus-addresses 1 main\n"[..]),
+            ("counts", b"APUSTXNS1234"),
+            ("kept", b"APUSKEPT1234"),
+            ("positions", b"APUSPOSN1234"),
+            ("connected", b"APUSCONN1234"),
+            ("headers-00000", b"APUSHDRS1234"),
+        ] {
+            assert_eq!(plan_of(&[(name, bytes)]).unwrap(), None, "{name}");
+            let with_damaged = [(name, bytes), ("headers-00001", b"rotten")];
+            assert_eq!(plan_of(&with_damaged).unwrap(), None, "{name}");
         }
     }
 

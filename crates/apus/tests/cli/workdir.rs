@@ -106,6 +106,19 @@ fn a_folder_with_other_files_is_never_a_work_folder() {
         desk.apus(&line).fails(code, &said);
         assert_eq!(desk.names(folder), before);
     }
+    // Names like ours, and nothing of ours behind them.
+    fs::create_dir_all(desk.path("letters/coins")).unwrap();
+    desk.write("letters/addresses", b"Santa Claus, North Pole");
+    desk.write("letters/coins/list", b"of old ones");
+    let line = SYNC.replace("progress.work", "letters");
+    desk.apus(&line).fails(1, &["letters/ holds addresses", "no file of a run"]);
+    let mut names = desk.names("letters");
+    names.sort();
+    assert_eq!(names, ["addresses", "coins"]);
+    desk.remove("letters/addresses");
+    desk.apus(&line).succeeds();
+    assert_eq!(desk.read("letters/coins/list"), b"of old ones");
+    desk.remove("utxo.dat");
     fs::create_dir(desk.path("progress.work")).unwrap();
     desk.apus(SYNC).succeeds();
     expect_done(&desk);
