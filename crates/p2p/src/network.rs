@@ -11,6 +11,7 @@ mod by_hash;
 mod choice;
 mod driver;
 mod guard;
+mod invalid;
 mod liveness;
 mod mailbox;
 mod offer;

@@ -6,6 +6,7 @@
 
 use super::state::State;
 use super::{Network, Shared};
+use crate::headers::HeaderSync;
 use apus_chain::{
     BlockHash, ConnectedHeader, HeaderChain, HeaderId, HeaderStatus, HeaderTree, Height,
 };
@@ -58,35 +59,70 @@ fn header(tree: &HeaderTree, id: HeaderId) -> Option<ConnectedHeader> {
     }
 }
 
-impl State {
-    fn best_without(&self, without: &[BlockHash]) -> Option<HeaderId> {
-        let (tree, ours) = (self.headers.tree(), self.headers.best_chain());
-        let height = |id: HeaderId| header(tree, id).map_or(0, |header| header.height);
-        let is_ours = |id: HeaderId| ours.get(height(id) as usize) == Some(&id);
-        let unwanted: HashSet<HeaderId> =
-            without.iter().filter_map(|hash| tree.find(hash)).collect();
-        let lowest = unwanted.iter().map(|id| height(*id)).min().unwrap_or(Height::MAX);
-        let in_ours = unwanted.iter().filter(|id| is_ours(**id)).map(|id| height(*id)).min();
-        let will_do = |id: &HeaderId| {
-            for id in tree.lineage_of(*id).take_while(|id| height(*id) >= lowest) {
-                if unwanted.contains(&id) {
-                    return false;
-                }
-                // From here on down it is the most-work chain, of which that is known.
-                if is_ours(id) {
-                    return in_ours.is_none_or(|lowest| lowest > height(id));
-                }
+/// Blocks that a chain is not to have.
+pub(super) struct Without<'a> {
+    headers: &'a HeaderSync,
+    unwanted: HashSet<HeaderId>,
+    /// The height of the lowest.
+    lowest: Height,
+    /// The same of those on the most-work chain, if any are.
+    in_ours: Option<Height>,
+}
+
+impl Without<'_> {
+    fn height(&self, id: HeaderId) -> Height {
+        header(self.headers.tree(), id).map_or(0, |header| header.height)
+    }
+
+    fn is_ours(&self, id: HeaderId) -> bool {
+        self.headers.best_chain().get(self.height(id) as usize) == Some(&id)
+    }
+
+    /// Whether the chain that ends in a header holds none of them.
+    pub(super) fn will_do(&self, tip: HeaderId) -> bool {
+        let lineage = self.headers.tree().lineage_of(tip);
+        for id in lineage.take_while(|id| self.height(*id) >= self.lowest) {
+            if self.unwanted.contains(&id) {
+                return false;
             }
-            true
-        };
-        if will_do(&self.headers.best()) {
+            // From here on down it is the most-work chain, of which that is known.
+            if self.is_ours(id) {
+                return self.in_ours.is_none_or(|lowest| lowest > self.height(id));
+            }
+        }
+        true
+    }
+}
+
+impl State {
+    /// To ask of chains whether they hold any of these blocks.
+    pub(super) fn without<'a>(
+        &self,
+        blocks: impl IntoIterator<Item = &'a BlockHash>,
+    ) -> Without<'_> {
+        let headers = &self.headers;
+        let tree = headers.tree();
+        let unwanted: HashSet<HeaderId> =
+            blocks.into_iter().filter_map(|hash| tree.find(hash)).collect();
+        let mut without = Without { headers, unwanted, lowest: Height::MAX, in_ours: None };
+        let heights = without.unwanted.iter().map(|id| without.height(*id));
+        let lowest = heights.min().unwrap_or(Height::MAX);
+        let in_ours = without.unwanted.iter().filter(|id| without.is_ours(**id));
+        let in_ours = in_ours.map(|id| without.height(*id)).min();
+        (without.lowest, without.in_ours) = (lowest, in_ours);
+        without
+    }
+
+    fn best_without(&self, without: &[BlockHash]) -> Option<HeaderId> {
+        let (tree, without) = (self.headers.tree(), self.without(without));
+        if without.will_do(self.headers.best()) {
             return Some(self.headers.best());
         }
         let told = self.peers.keys().filter(|id| self.headers.has_told_all(**id));
         // Many peers have the same chain.
         let theirs: HashSet<HeaderId> = told.filter_map(|id| self.headers.peer_best(*id)).collect();
         // Of equal ones the one that came first, as in the tree.
-        theirs.into_iter().filter(will_do).max_by_key(|id| {
+        theirs.into_iter().filter(|id| without.will_do(*id)).max_by_key(|id| {
             let work = header(tree, *id).map_or(0, |header| header.chain_work);
             (work, std::cmp::Reverse(*id))
         })

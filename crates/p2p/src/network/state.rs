@@ -1,6 +1,7 @@
 //! What the network knows, under one lock.
 
 use super::by_hash::{Fences, Wishes};
+use super::invalid::InvalidBlocks;
 use super::liveness::Liveness;
 use super::mailbox::{Mailbox, Mailboxes};
 use super::peer::{Outgoing, Turns};
@@ -74,6 +75,8 @@ pub(super) struct State {
     enough_peers: usize,
     pub(super) mailboxes: Mailboxes,
     pub(super) wishes: Wishes,
+    /// Blocks that proved invalid.
+    pub(super) invalid: InvalidBlocks,
     raw: RawHeaders,
     /// Headers that were not handed out yet.
     new: Vec<[u8; HEADER_SIZE]>,
@@ -88,11 +91,11 @@ pub(super) struct State {
     /// Why the last peer that went did.
     pub(super) last_lost: Option<String>,
     pub(super) failure: Option<NetworkError>,
+    /// Why nothing will ever come any more.
+    pub(super) broken: Option<NetworkError>,
     /// Whether the user named the peers to connect to.
     keeps_named: bool,
     /// The peers that were lost last, while blocks of theirs may await judgement.
-    /// Why nothing will ever come any more.
-    pub(super) broken: Option<NetworkError>,
     lost: VecDeque<(PeerId, NodeAddress)>,
     /// Those of the user's that misbehaved, until they are dialled again.
     pub(super) misbehaved: HashSet<PeerId>,
@@ -144,17 +147,18 @@ impl State {
             enough_peers: if options.connect.is_empty() { ENOUGH_PEERS } else { 1 },
             mailboxes: Mailboxes::default(),
             wishes: Wishes::default(),
+            invalid: InvalidBlocks::default(),
             stuck_since: None,
             usefulness_at: 0,
             settling: false,
             useful_at: 0,
             last_lost: None,
             failure: None,
+            broken: None,
             keeps_named: !options.connect.is_empty(),
             lost: VecDeque::new(),
             misbehaved: HashSet::new(),
             ended: false,
-            broken: None,
         }
     }
 
@@ -307,6 +311,7 @@ impl State {
                 if let Some(item) = block {
                     self.headers.announced(id, &BlockHash(item.hash), now);
                     self.note_chain_of(id);
+                    self.part_if_invalid(id);
                 }
             }
             Message::NotFound(items) => {
@@ -340,6 +345,7 @@ impl State {
             self.useful_at = now;
         }
         self.note_chain_of(id);
+        self.part_if_invalid(id);
         Ok(true)
     }
 

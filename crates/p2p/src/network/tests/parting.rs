@@ -1,4 +1,4 @@
-//! How a network ends that cannot go on.
+//! Whom a network parts with, and how it ends itself.
 
 use super::*;
 
@@ -48,4 +48,45 @@ fn where_a_thread_panics_nobody_waits_for_good() {
     let mut wanted = network.want(HeightRange::new(1, 2));
     let next = wanted.next(PATIENCE);
     assert!(matches!(next, Next::Failed(NetworkError::Panicked { .. })), "{next:?}");
+}
+
+#[test]
+fn who_has_an_invalid_block_in_its_chain_is_left_alone_for_a_day() {
+    let chain = chain(20);
+    let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
+    let network = found(&peer);
+    network.invalid(&BlockHash([7; 32]));
+    assert_eq!(network.status().peers.len(), 1, "nobody has that");
+    network.invalid(&hash_of(&chain[12]));
+    // At once, for those who write the book down.
+    let ready = |after: i64| network.shared.lock().book.ready_count(unix_time() + after);
+    assert_eq!((ready(12 * 60 * 60), ready(25 * 60 * 60)), (0, 1));
+    until("the end", || network.status().peers.is_empty());
+    assert_eq!(ready(12 * 60 * 60), 0);
+    let why = network.shared.lock().last_lost.clone().unwrap();
+    assert!(why.contains(&format!("block {}, which is invalid", chain[12].block_hash())), "{why}");
+}
+
+#[test]
+fn who_tells_of_headers_on_an_invalid_block_is_parted_with_and_others_are_not() {
+    let base = chain(20);
+    let branch = |seed: u64, fork: usize, blocks: usize| {
+        let mut builder = ChainBuilder::new(seed);
+        base[1..=fork].iter().for_each(|block| builder.add(block.clone()));
+        builder.empty_blocks(blocks);
+        builder.blocks()
+    };
+    let (beside, on_it) = (branch(4, 15, 4), branch(5, 16, 12));
+    let peers = [&beside, &base, &on_it].map(|chain| FakePeer::start(chain, &[Behaviour::Honest]));
+    let network = settled(&peers.iter().collect::<Vec<_>>());
+    let connections = |of: usize| peers[of].seen.connections.load(Ordering::Relaxed);
+    let before = [0, 1, 2].map(connections);
+    network.invalid(&hash_of(&base[16]));
+    // Each time they tell it again.
+    until("both to be parted with", || (1..3).all(|of| connections(of) >= before[of] + 3));
+    assert_eq!(connections(0), before[0]);
+    assert!(!network.shared.lock().peers.values().any(|peer| {
+        let address = peer.address.clone();
+        peer.is_leaving() && address == Some(NodeAddress::from(peers[0].address()))
+    }));
 }
