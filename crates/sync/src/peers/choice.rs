@@ -204,7 +204,11 @@ impl<'a> Peers<'a> {
         };
         let now = Instant::now();
         match invalid {
-            Some((height, why)) => self.choice().put(hash, Fault::Invalid { height, why }),
+            Some((height, why)) => {
+                self.choice().put(hash, Fault::Invalid { height, why });
+                // Whoever has it in his chain is of no use, now and later.
+                self.network.invalid(&hash);
+            }
             None => self.choice().withheld(hash, now),
         }
         loop {

@@ -334,7 +334,15 @@ fn an_invalid_block_ends_no_run_that_follows() {
     let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
     let evil = FakePeer::start(&evil_chain.blocks(), &[Behaviour::Honest]);
     let run = Run::new(true, LONG);
-    goes_on_with(&run, [&honest, &evil], &longer, |told| told.wait_for_warning("bad-cb-amount"));
+    goes_on_with(&run, [&honest, &evil], &longer, |told| {
+        told.wait_for_warning("bad-cb-amount");
+        // It is parted with, and again whenever it tells of that chain.
+        let (began, before) = (Instant::now(), evil.seen.connections.load(Ordering::Relaxed));
+        while evil.seen.connections.load(Ordering::Relaxed) < before + 2 {
+            assert!(began.elapsed() < PATIENCE, "it stays");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
 }
 
 /// Whoever has the other chain is not there when the block proves invalid.
