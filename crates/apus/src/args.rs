@@ -149,7 +149,9 @@ pub(crate) struct PeerArgs {
     #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) v2transport: u8,
 
-    /// Hand headers and blocks to others who connect here
+    /// Hand headers and blocks to others who connect here: all blocks with `--blocks keep`. Without it
+    /// no more than the last 32 MB are at hand, too few on the main chain to be offered, so nodes ask
+    /// for none
     #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir")]
     pub(crate) listen: Option<SocketAddr>,
 

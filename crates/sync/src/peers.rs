@@ -66,6 +66,8 @@ pub struct Peers<'a> {
     unsaved: Mutex<Vec<[u8; 80]>>,
     /// When addresses were made durable.
     addresses_at: Mutex<Option<Instant>>,
+    /// Whether it is still to be said that those who connect here get little.
+    gives_little: AtomicBool,
 }
 
 impl std::fmt::Debug for Peers<'_> {
@@ -94,6 +96,7 @@ impl<'a> Peers<'a> {
             (Some(_), Some(kept)) => Some(Arc::clone(kept) as _),
             (Some(_), None) => Some(Arc::clone(&recent) as _),
         };
+        let gives_little = options.listen.is_some() && kept.is_none();
         let network = Network::start(NetworkOptions {
             headers: stored.headers,
             addresses,
@@ -112,6 +115,7 @@ impl<'a> Peers<'a> {
             next_file: AtomicU32::new(stored.next_file),
             unsaved: Mutex::default(),
             addresses_at: Mutex::default(),
+            gives_little: AtomicBool::new(gives_little),
         })
     }
 
@@ -130,6 +134,9 @@ impl<'a> Peers<'a> {
         observer: &dyn Observer,
         interrupt: &'p AtomicBool,
     ) -> Result<PeersChain<'p>, SyncError> {
+        if self.gives_little.swap(false, Ordering::Relaxed) {
+            observer.event(Event::Warning(recent::GIVEN.to_owned()));
+        }
         while !self.network.has_headers()? {
             self.network.wait(LOOK);
             self.store_headers(HEADERS_STORED)?;

@@ -9,15 +9,17 @@ use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    FolderOutput, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop,
-    SyncError,
+    Event, FolderOutput, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent,
+    Source, Stop, SyncError,
 };
 use apus_testkit::chain::{hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
 use apus_testkit::peer::FakePeer;
 use apus_testkit::storage::CrashStorage;
 use bitcoin::Block;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -65,8 +67,21 @@ impl World {
             bytes_max: 1 << 20,
             interrupt: AtomicBool::new(false),
             finds_peers: false,
+            listens: false,
             keep: None,
             folders: Vec::new(),
+        }
+    }
+}
+
+/// What a run warned of.
+#[derive(Default)]
+pub(crate) struct Warnings(pub(crate) Mutex<Vec<String>>);
+
+impl Observer for Warnings {
+    fn event(&self, event: Event) {
+        if let Event::Warning(warning) = event {
+            self.0.lock().unwrap().push(warning);
         }
     }
 }
@@ -79,6 +94,8 @@ pub(crate) struct Job<'a> {
     pub(crate) interrupt: AtomicBool,
     /// The peers are not named: addresses are in the work folder, or nowhere.
     pub(crate) finds_peers: bool,
+    /// Others may connect.
+    pub(crate) listens: bool,
     /// Where blocks are kept.
     pub(crate) keep: Option<KeptFolder>,
     pub(crate) folders: Vec<FolderOutput>,
@@ -98,7 +115,7 @@ impl Job<'_> {
             connect: if self.finds_peers { Vec::new() } else { named.collect() },
             addresses: Vec::new(),
             proxy: None,
-            listen: None,
+            listen: self.listens.then_some(SocketAddr::from(([127, 0, 0, 1], 0))),
             outbound: peers.len(),
             transport: TransportChoice::V1,
             user_agent: "/apus-test:1/".to_owned(),

@@ -1,7 +1,9 @@
 //! Peers as they should be.
 
-use crate::harness::World;
+use crate::harness::{Warnings, World};
+use apus_sync::peers::KeptFolder;
 use apus_testkit::peer::{Behaviour, FakePeer};
+use apus_testkit::storage::CrashStorage;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -23,6 +25,26 @@ fn from_eight_each_has_its_share() {
     // On a busy machine some are late.
     assert!(shares.iter().filter(|blocks| **blocks > 0).count() >= 4, "{shares:?}");
     assert!(shares.iter().all(|blocks| *blocks <= 60), "{shares:?}");
+}
+
+/// Whoever lets others connect and keeps no blocks is told what they can have.
+#[test]
+fn what_others_are_given_is_said() {
+    let world = World::small(6);
+    let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let folder = tempfile::tempdir().unwrap();
+    let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
+    let keep = Some(KeptFolder { folder: blocks, log });
+    for (listens, keep, told) in [(true, None, 1), (false, None, 0), (true, keep, 0)] {
+        let mut job = world.job();
+        (job.listens, job.keep) = (listens, keep);
+        let warnings = Warnings::default();
+        let (work, out) = (CrashStorage::new(), CrashStorage::new());
+        world.truth.check(&job.run_in(&[&peer], &work, &out, &warnings).unwrap(), &out);
+        let warnings = warnings.0.into_inner().unwrap();
+        let of_that = warnings.iter().filter(|warning| warning.contains("--blocks keep"));
+        assert_eq!(of_that.count(), told, "{warnings:?}");
+    }
 }
 
 #[test]
