@@ -268,7 +268,7 @@ impl Observer for Renderer<'_> {
                     "event": "resumed", "segments": segments, "of": of
                 }));
             }
-            Event::Warning(text) => {
+            Event::Warning(text) | Event::WithoutUndo(text) => {
                 if self.style != Style::None {
                     self.say(&state, &format!("warning: {text}"));
                 }

@@ -73,6 +73,12 @@ impl KeptBlocks {
         state.places.find(hash).is_some()
     }
 
+    /// Whether the undo data of a block is there, durable or not.
+    pub fn has_undo(&self, hash: &BlockHash) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.places.find(hash).is_some_and(|entry| entry.undo_record().is_some())
+    }
+
     /// The bytes of a block, if it is there, durable or not. No more memory is taken than one block
     /// may have; the disk is not waited for unless they lie there.
     ///

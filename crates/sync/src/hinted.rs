@@ -9,6 +9,7 @@ use crate::plan::{Plan, RunIdentity, divide};
 use crate::progress::{Event, Phase, Progress};
 use crate::run::{HintsInput, Request, Stop, headers, longer_chain, stop_if_interrupted};
 use crate::source::ChainSource;
+use crate::undo::warn_of_missing;
 use crate::workdir::{Done, Workdir};
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange};
 use apus_engine::swiftsync::aggregate::{Aggregator, Secret};
@@ -35,6 +36,7 @@ pub(crate) fn prove<'a>(
     let (dir, hints) = chain_and_hints(request, input)?;
     let (workdir, plan, done, provider) = hints.plan(request, &*dir)?;
     let identity = &plan.identity;
+    warn_of_missing(request, &*dir, HeightRange::new(1, identity.stop + 1));
     let aggregator =
         Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
     let engine = SwiftSync::new(request.params, dir.chain(), aggregator);

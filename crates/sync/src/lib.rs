@@ -22,6 +22,7 @@ mod run;
 mod runs;
 mod sink;
 mod source;
+mod undo;
 mod workdir;
 
 pub use blocksdir::{BlockHead, BlocksDir, Gap, UseIndex};

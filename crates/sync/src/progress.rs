@@ -105,6 +105,8 @@ pub enum Event {
     Progress(Phase, Progress),
     /// Something that the user should know but that stops nothing.
     Warning(String),
+    /// The same, of blocks that are kept and will have no undo data.
+    WithoutUndo(String),
 }
 
 /// Receives events, from any thread.

@@ -236,6 +236,11 @@ pub trait ChainSource: BlockSource {
         Ok(())
     }
 
+    /// Blocks of `range` that are to be kept, and of which no undo data is.
+    fn without_undo(&self, _range: HeightRange) -> Vec<HeightRange> {
+        Vec::new()
+    }
+
     /// Blocks up to `last` that are to be kept and are not: an earlier start may have taken them
     /// without being asked to.
     fn not_kept(&self, _last: Height) -> Vec<HeightRange> {

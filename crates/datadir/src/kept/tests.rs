@@ -247,7 +247,9 @@ fn reads_do_not_wait_for_a_sync() {
     let unsynced = kept.state().unwrap().take_unsynced().unwrap();
     assert_eq!(kept.read(&all[1].hash).unwrap().as_ref(), Some(&all[1].block));
     assert!(kept.has(&all[0].hash));
+    assert!(!kept.has_undo(&all[1].hash));
     kept.put_undo(&all[1].hash, &all[1].prev, b"undo").unwrap();
+    assert!(kept.has_undo(&all[1].hash) && !kept.has_undo(&all[0].hash));
     unsynced.sync(&mut log).unwrap();
     drop(log);
     assert_eq!(undo_of(&home, &kept, &all[1]).unwrap(), b"undo");

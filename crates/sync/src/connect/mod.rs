@@ -27,6 +27,7 @@ use crate::run::{Outcome, OutputKind, Request, Stop, better_chain, other_chain};
 use crate::runs::RunInfo;
 use crate::sink::{SetInfo, SnapshotSink, each_coin, folders};
 use crate::source::ChainSource;
+use crate::undo::warn_of_missing;
 use crate::workdir::{Done, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, KnownBlock, ScriptChecks, Txid};
 use apus_engine::script::ScriptPool;
@@ -239,6 +240,7 @@ impl<'a> Connecting<'a> {
         )?;
         state.set_totals(totals);
         state.set_undo_from(end.saturating_sub(UNDO_BLOCKS));
+        warn_of_missing(request, &*dir, HeightRange::new(from, tip.height + 1));
         if tip.height > from {
             let of = (end + 1 - from) as usize;
             let segments = (tip.height + 1 - from) as usize;

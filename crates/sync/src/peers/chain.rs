@@ -218,6 +218,19 @@ impl ChainSource for PeersChain<'_> {
         self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.put_undo(hash, prev, undo))
     }
 
+    fn without_undo(&self, range: HeightRange) -> Vec<HeightRange> {
+        let Some(kept) = &self.peers.kept else { return Vec::new() };
+        let has = |height: Height| self.chain.hash(height).is_some_and(|it| kept.has_undo(it));
+        let mut missing: Vec<HeightRange> = Vec::new();
+        for height in range.heights().filter(|height| !has(*height)) {
+            match missing.last_mut() {
+                Some(last) if last.end == height => last.end += 1,
+                _ => missing.push(HeightRange::new(height, height + 1)),
+            }
+        }
+        missing
+    }
+
     fn not_kept(&self, last: Height) -> Vec<HeightRange> {
         let Some(kept) = &self.peers.kept else { return Vec::new() };
         let missing = |height: &Height| !self.chain.hash(*height).is_some_and(|it| kept.has(it));

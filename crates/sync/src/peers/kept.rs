@@ -48,6 +48,10 @@ impl Keeping {
         self.blocks.has(hash)
     }
 
+    pub(super) fn has_undo(&self, hash: &BlockHash) -> bool {
+        self.blocks.has_undo(hash)
+    }
+
     pub(super) fn read(&self, hash: &BlockHash) -> Result<Option<Vec<u8>>, SyncError> {
         Ok(self.blocks.read(hash)?)
     }

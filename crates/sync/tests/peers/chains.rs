@@ -4,8 +4,9 @@ use crate::harness::{World, at_once};
 use crate::world::{HINTS, NOW, SET, Truth};
 use apus_chain::{Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
-use apus_sync::peers::Peers;
+use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
     ConnectOptions, ErrorKind, Event, Observer, Outcome, Output, OutputKind, Phase, Request,
     Source, Stop, SyncError,
@@ -40,7 +41,9 @@ impl Observer for Told {
             Event::Progress(Phase::Connect, progress) => {
                 *self.connected.lock().unwrap() = progress.blocks;
             }
-            Event::Warning(warning) => self.warnings.lock().unwrap().push(warning),
+            Event::Warning(warning) | Event::WithoutUndo(warning) => {
+                self.warnings.lock().unwrap().push(warning)
+            }
             _ => {}
         }
     }
@@ -99,14 +102,25 @@ struct Run {
     follow: bool,
     patience: Duration,
     told: Told,
+    work: CrashStorage,
+    store: Arc<MemoryStore>,
+    keep: Option<KeptFolder>,
     out: CrashStorage,
     interrupt: AtomicBool,
 }
 
 impl Run {
     fn new(follow: bool, patience: Duration) -> Self {
-        let interrupt = AtomicBool::new(false);
-        Self { follow, patience, told: Told::default(), out: CrashStorage::new(), interrupt }
+        Self {
+            follow,
+            patience,
+            told: Told::default(),
+            work: CrashStorage::new(),
+            store: Arc::new(MemoryStore::new()),
+            keep: None,
+            out: CrashStorage::new(),
+            interrupt: AtomicBool::new(false),
+        }
     }
 
     fn over(&self, peers: &[&FakePeer]) -> Result<Outcome, SyncError> {
@@ -122,11 +136,10 @@ impl Run {
         let world = World::of(ChainBuilder::new(1).blocks());
         let mut job = world.job();
         job.patience = self.patience;
-        let (work, folder) = (CrashStorage::new(), tempfile::tempdir().unwrap());
-        let network = Peers::start(job.network(peers), &work, None).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let network = Peers::start(job.network(peers), &self.work, self.keep.as_ref()).unwrap();
         let observer = Holding { told: &self.told, network: &network, hold };
-        let store = Arc::new(MemoryStore::new());
-        let open = || Ok(Arc::clone(&store) as _);
+        let open = || Ok(Arc::clone(&self.store) as _);
         let output = |kind, name: &str| Output {
             kind,
             storage: Arc::new(self.out.clone()),
@@ -154,7 +167,7 @@ impl Run {
             checkpoint_interval: Duration::ZERO,
             now: NOW,
             verifier: None,
-            workdir: &work,
+            workdir: &self.work,
             outputs: &outputs,
             folders: &[],
             observer: &observer,
@@ -399,6 +412,33 @@ fn a_chain_far_above_an_invalid_block_is_no_reason_to_stay_below() {
     let error = Run::new(false, LONG).held_at(&[&peer], Some((110, &grow))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("bad-cb-amount"), "{error}");
+}
+
+/// Blocks are to be kept when some are connected already: what they lack is said at once.
+#[test]
+fn blocks_that_were_connected_before_they_were_kept_have_no_undo_data() {
+    let all = chain(67, 120).blocks();
+    // Progress is told while blocks come, and however late that is, the last ones never do.
+    let slow = Duration::from_millis(25);
+    let peer = FakePeer::slow(&all, &[Behaviour::NotFoundFrom(105)], slow);
+    let mut run = Run::new(false, PATIENCE);
+    let stop = |_: &Told, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
+    let error = run.held_at(&[&peer], Some((20, &stop))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    let connected = run.store.tip().unwrap().unwrap().height;
+    assert!((20..105).contains(&connected), "{connected}");
+    let folder = tempfile::tempdir().unwrap();
+    let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
+    run.keep = Some(KeptFolder { folder: blocks.clone(), log });
+    run.interrupt.store(false, Ordering::Relaxed);
+    let peer = FakePeer::start(&all, &[Behaviour::Honest]);
+    run.check(run.over(&[&peer]), &all);
+    let warnings = run.told.warnings.lock().unwrap();
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    let said = format!("blocks 1 to {connected} will have no undo data");
+    assert!(warning.starts_with(&said), "{warning}");
+    assert!(warning.ends_with(&format!("go back below block {connected}")), "{warning}");
+    assert!(blocks.join("index").join("CURRENT").exists());
 }
 
 /// And where it is long only when the run has gone back to where it was.

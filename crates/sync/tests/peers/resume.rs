@@ -1,6 +1,6 @@
 //! Runs that are stopped and started again.
 
-use crate::harness::{Job, World};
+use crate::harness::{Job, Warnings, World};
 use apus_engine::storage::Storage;
 use apus_p2p::network::NetworkError;
 use apus_sync::peers::KeptFolder;
@@ -133,8 +133,13 @@ fn blocks_that_an_earlier_start_did_not_keep_are_fetched() {
     job.keep = Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept") });
     let bad = FakePeer::start(&world.chain, &[Behaviour::MutatedWitness]);
     let good = FakePeer::slow(&world.chain, &[Behaviour::Honest], Duration::from_millis(2));
-    let outcome = job.run_in(&[&bad, &good], &work, &out, &Silent).unwrap();
+    let told = Warnings::default();
+    let outcome = job.run_in(&[&bad, &good], &work, &out, &told).unwrap();
     world.truth.check(&outcome, &out);
+    let told = told.0.into_inner().unwrap();
+    let [warning] = &told[..] else { panic!("{told:?}") };
+    assert!(warning.starts_with("blocks 1 to 120 will have no undo data"), "{warning}");
+    assert!(warning.contains("-checklevel=2"), "{warning}");
     assert!(blocks.join("index").join("CURRENT").exists(), "the index is whole");
     assert!(good.seen.blocks.load(Ordering::Relaxed) >= 120, "all are there");
 }
