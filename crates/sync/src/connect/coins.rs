@@ -1,9 +1,41 @@
 //! The last phase of a run that connects blocks: the coins of a store, in the order of a snapshot.
 
+use crate::coins::{Put, SetMuHash, put_set};
 use crate::error::SyncError;
+use crate::folder::FolderDraft;
+use crate::run::{OutputKind, Request};
 use crate::runs::EachRecord;
+use crate::sink::{SetInfo, SnapshotSink, folders};
+use crate::source::ChainSource;
 use apus_chain::{OutPoint, Txid, sort_vouts, write_compact_size};
+use apus_engine::swiftsync::CoinTotals;
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
+
+/// Hands the coins of a store to the set's hashes and the sinks. `with_blocks` is the data directory
+/// where the blocks are already.
+pub(super) fn write_set(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    store: &dyn CoinsStore,
+    set: SetInfo,
+    with_blocks: Option<FolderDraft>,
+) -> Result<(Put, CoinTotals), SyncError> {
+    let places = folders::places(request);
+    let mut sinks = folders::sinks(request, dir, set, &places, with_blocks)?;
+    for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
+        sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, set)?));
+    }
+    let put =
+        put_set(request, set, sinks, SetMuHash::Compute, 0, |each| store_records(store, each))?;
+    let stats = put.stats.unwrap_or_default();
+    let coins = CoinTotals {
+        coins: stats.coins,
+        transactions: stats.transactions,
+        amount: stats.total_amount,
+        bogosize: stats.bogosize,
+    };
+    Ok((put, coins))
+}
 
 /// Gives all coins of a store to `each`: a record for each transaction, by ascending txid.
 pub(crate) fn store_records(

@@ -7,7 +7,9 @@
 //! settled elsewhere; where a block of it proves invalid, or cannot be had, the run goes on with
 //! another one if there is one to go for.
 
+mod chains;
 mod coins;
+mod fill;
 mod hints;
 mod keeper;
 mod record;
@@ -17,26 +19,23 @@ pub(crate) use record::Record;
 
 use crate::again::take_again;
 use crate::ahead::{Ahead, take_ahead};
-use crate::coins::{Put, SetMuHash, merge_all, put_set};
-use crate::error::{ErrorKind, SyncError};
-use crate::folder::FolderDraft;
-use crate::outputs::context;
+use crate::error::SyncError;
 use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
-use crate::run::{Outcome, OutputKind, Request, Stop, better_chain, other_chain};
-use crate::runs::RunInfo;
-use crate::sink::{SetInfo, SnapshotSink, each_coin, folders};
+use crate::run::{Outcome, Request, Stop};
+use crate::sink::SetInfo;
 use crate::source::ChainSource;
 use crate::undo::warn_of_missing;
 use crate::workdir::{Done, Workdir};
-use apus_chain::{BlockHash, Height, HeightRange, KnownBlock, ScriptChecks, Txid};
+use apus_chain::{BlockHash, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
-use apus_engine::swiftsync::{CoinTotals, Counts, Verdict};
-use apus_engine::utxo::store::EachChange;
+use apus_engine::swiftsync::{Counts, Verdict};
 use apus_engine::utxo::{
-    Chainstate, ChainstateError, ChainstateOptions, Changes, CoinBytes, CoinsStore, ConnectContext,
-    Connected, Flush, PreparedBlock, StoreError, Totals,
+    Chainstate, ChainstateError, ChainstateOptions, CoinsStore, ConnectContext, Connected,
+    PreparedBlock, StoreError, Totals,
 };
+use coins::write_set;
+use fill::fill;
 use keeper::Keeper;
 use record::{At, Identity};
 use std::path::{Path, PathBuf};
@@ -50,9 +49,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// A flush writes coins that would have been spent in memory, so it waits longer than the segments
 /// of a run in any order: so many checkpoint intervals.
 const INTERVALS_BETWEEN_FLUSHES: u32 = 30;
-
-/// After so many chains that were left without one being connected to its end, the run ends.
-const CHAINS_LEFT_MAX: u32 = 16;
 
 /// Undo data is kept for so many blocks below the end: a week's, and more than any reorganisation
 /// of the main chain took.
@@ -254,110 +250,6 @@ impl<'a> Connecting<'a> {
         Ok(Self { request, dir, checks, end, record, state, flushed_at, keeper })
     }
 
-    /// Connects everything up to the end, and goes on where the source has learnt of more, or where
-    /// another chain is to be gone for.
-    fn connect_all(&mut self) -> Result<(), SyncError> {
-        let (mut reached, mut left) = (false, 0);
-        loop {
-            self.dir.may_be_left(self.request.follow);
-            let connected = self.connect();
-            // Also what came before an invalid block or an interruption is worth keeping; the error
-            // to tell is the first.
-            let kept = self.flush();
-            let next = match connected {
-                Err(error) => {
-                    left += 1;
-                    match self.leave(error, left) {
-                        // Who follows the tip ends where he is.
-                        Err(error)
-                            if error.kind() == ErrorKind::Interrupted
-                                && reached
-                                && self.is_on_chain() =>
-                        {
-                            self.request.interrupt.store(false, Ordering::Relaxed);
-                            self.end = self.state.tip().height;
-                            return kept.or_else(|error| self.without_invalid_end(error));
-                        }
-                        other => {
-                            let other = other?;
-                            kept?;
-                            Some(other)
-                        }
-                    }
-                }
-                Ok(()) => {
-                    kept?;
-                    (reached, left) = (true, 0);
-                    self.dir.reached_tip();
-                    better_chain(self.request, self.dir.chain())?
-                }
-            };
-            match next {
-                Some(dir) => self.go_on(dir)?,
-                None => return Ok(()),
-            }
-        }
-    }
-
-    /// What a flush failed with is no error where one ends in any case, if it is an invalid block:
-    /// the one before it is the tip then, and is durable.
-    fn without_invalid_end(&self, error: SyncError) -> Result<(), SyncError> {
-        let is_of_block =
-            |error: &ChainstateError| matches!(error, ChainstateError::Invalid { .. });
-        if !matches!(&error, SyncError::Chainstate { error } if is_of_block(error)) {
-            return Err(error);
-        }
-        let (height, hash) = (self.end, self.state.tip().hash);
-        let warning = format!("{error}. The run ends at block {height} ({hash})");
-        self.request.observer.event(Event::Warning(warning));
-        Ok(())
-    }
-
-    /// Another chain, where the one that is gone for fails with `error`. The error, if there is none.
-    fn leave(&self, error: SyncError, left: u32) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
-        if left > CHAINS_LEFT_MAX {
-            return Err(error);
-        }
-        let other = other_chain(self.request, self.dir.chain(), &error)?;
-        let Some(other) = other else { return Err(error) };
-        let (tip, height) = (other.chain().tip_hash(), other.chain().tip_height());
-        let warning = format!("{error}. The run goes on to block {height} ({tip})");
-        self.request.observer.event(Event::Warning(warning));
-        Ok(other)
-    }
-
-    /// Whether a run that follows the tip may end where it is.
-    fn is_on_chain(&self) -> bool {
-        let tip = self.state.tip();
-        self.request.follow && self.dir.chain().hash(tip.height) == Some(&tip.hash)
-    }
-
-    /// Goes on with another chain, of more work or less.
-    fn go_on(&mut self, dir: Arc<dyn ChainSource + 'a>) -> Result<(), SyncError> {
-        let (chain, request) = (dir.chain(), self.request);
-        if let Stop::At(stop) = request.stop
-            && stop > chain.tip_height()
-        {
-            let (tip, gap) = (chain.tip_height(), dir.gap().clone());
-            return Err(SyncError::StopAboveTip { stop, tip, gap });
-        }
-        self.end = match request.stop {
-            Stop::At(height) => height,
-            Stop::AtTip | Stop::AtHints => chain.tip_height(),
-        };
-        self.checks = ScriptChecks::new(request.params, chain, self.record.identity.assume_valid);
-        let first = self.record.identity.from;
-        if !self.state.has_scripts() && (first..=self.end).any(|height| self.checks.needed(height))
-        {
-            self.state.set_scripts(ScriptPool::new(request.threads)?);
-        }
-        self.state.set_undo_from(self.end.saturating_sub(UNDO_BLOCKS));
-        let tip = *chain.tip_hash();
-        request.observer.event(Event::Tip { height: self.end, tip });
-        self.dir = dir;
-        Ok(())
-    }
-
     /// Connects everything up to the end.
     fn connect(&mut self) -> Result<(), SyncError> {
         self.go_back()?;
@@ -397,40 +289,6 @@ impl<'a> Connecting<'a> {
         }
         self.state.settle()?;
         self.tell(total);
-        Ok(())
-    }
-
-    /// Disconnects blocks until the tip is one of the chain.
-    fn go_back(&mut self) -> Result<(), SyncError> {
-        let (dir, from) = (Arc::clone(&self.dir), *self.state.tip());
-        let chain = dir.chain();
-        loop {
-            let KnownBlock { height, hash } = *self.state.tip();
-            if chain.hash(height) == Some(&hash) {
-                break;
-            }
-            // It was checked when it was connected, and lock times against another chain's times.
-            let context = apus_chain::BlockContext {
-                hash,
-                median_time_past: u32::MAX,
-                ..context(self.request.params, chain, self.request.verifier, height)
-            };
-            let (mut checker, mut block) = (apus_chain::BlockChecker::new(), None);
-            self.dir.block_by_hash(&hash, &mut |raw| {
-                block = checker.check_owned(raw.to_vec(), &context).ok();
-                block.is_some()
-            })?;
-            let block = block.ok_or(SyncError::StaleBlock { height, hash })?;
-            self.state.disconnect(&block)?;
-        }
-        let to = *self.state.tip();
-        if self.keeper.is_some() && to != from {
-            // The coins first: a start finds at least the blocks that they came of.
-            self.flush()?;
-            if let Some(keeper) = &mut self.keeper {
-                keeper.keep_only(to.height)?;
-            }
-        }
         Ok(())
     }
 
@@ -495,113 +353,6 @@ impl<'a> Connecting<'a> {
         let progress = Progress { blocks, bytes, coins, ..total };
         self.request.observer.event(Event::Progress(Phase::Connect, progress));
     }
-}
-
-/// Fills an empty store with the coins that hints led to.
-fn fill(
-    request: &Request<'_>,
-    store: &dyn CoinsStore,
-    base: Base<'_>,
-    record: &Record,
-) -> Result<At, SyncError> {
-    let Base { plan, done, verdict } = base;
-    let counts = verdict.counts;
-    let totals = Totals {
-        blocks: counts.blocks,
-        bytes: counts.bytes,
-        transactions: counts.transactions,
-        inputs: counts.inputs,
-        outputs: counts.outputs,
-        scripts: 0,
-        coins: verdict.coins.coins,
-    };
-    let tip = KnownBlock { height: plan.identity.stop, hash: plan.identity.stop_hash };
-    let at = At { block: tip, totals };
-    Record { at: vec![at], ..record.clone() }.write(request.workdir)?;
-    let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
-    let changes = Merged { request, runs, failure: std::sync::Mutex::new(None) };
-    let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
-    let failure = changes.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(written.map(|()| at)?),
-    }
-}
-
-/// The coins of all runs, as changes of an empty store.
-struct Merged<'a> {
-    request: &'a Request<'a>,
-    runs: Vec<RunInfo>,
-    /// What is none of the store's errors.
-    failure: std::sync::Mutex<Option<SyncError>>,
-}
-
-impl Changes for Merged<'_> {
-    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
-        let mut stored = Ok(());
-        let merged = merge_all(self.request, self.runs.clone(), &mut |record| {
-            for (txid, group) in crate::runs::records(record) {
-                put_group(txid, group, each, &mut stored)?;
-            }
-            match &stored {
-                Ok(()) => Ok(()),
-                Err(error) => Err(SyncError::Coins(error.clone())),
-            }
-        });
-        stored?;
-        merged.map_err(|error| {
-            let mut failure =
-                self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            *failure = Some(error);
-            StoreError::Stopped
-        })
-    }
-}
-
-/// Gives the coins of one transaction away, in ascending order of vouts.
-fn put_group(
-    txid: Txid,
-    group: &[u8],
-    each: &mut EachChange<'_>,
-    stored: &mut Result<(), StoreError>,
-) -> Result<(), SyncError> {
-    let mut coins = Vec::new();
-    each_coin(txid, group, |outpoint, coin| coins.push((outpoint, CoinBytes::new(coin))))
-        .map_err(|error| SyncError::Group { txid, error })?;
-    coins.sort_unstable_by_key(|(outpoint, _)| outpoint.vout);
-    for (outpoint, coin) in &coins {
-        if stored.is_ok() {
-            *stored = each(outpoint, Some(coin));
-        }
-    }
-    Ok(())
-}
-
-/// Hands the coins of a store to the set's hashes and the sinks. `with_blocks` is the data directory
-/// where the blocks are already.
-fn write_set(
-    request: &Request<'_>,
-    dir: &dyn ChainSource,
-    store: &dyn CoinsStore,
-    set: SetInfo,
-    with_blocks: Option<FolderDraft>,
-) -> Result<(Put, CoinTotals), SyncError> {
-    let places = folders::places(request);
-    let mut sinks = folders::sinks(request, dir, set, &places, with_blocks)?;
-    for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
-        sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, set)?));
-    }
-    let put = put_set(request, set, sinks, SetMuHash::Compute, 0, |each| {
-        coins::store_records(store, each)
-    })?;
-    let stats = put.stats.unwrap_or_default();
-    let coins = CoinTotals {
-        coins: stats.coins,
-        transactions: stats.transactions,
-        amount: stats.total_amount,
-        bogosize: stats.bogosize,
-    };
-    Ok((put, coins))
 }
 
 fn write_draft_error(path: &Path, error: std::io::Error) -> SyncError {

@@ -1,0 +1,159 @@
+//! From one chain to the next: where the source has learnt of more, and where a block of the chain that
+//! is gone for proves invalid or cannot be had.
+//!
+//! Which chain that is says the source. What is on the old chain alone is disconnected by undo data.
+
+use super::{Connecting, UNDO_BLOCKS};
+use crate::error::{ErrorKind, SyncError};
+use crate::outputs::context;
+use crate::progress::Event;
+use crate::run::{Stop, better_chain, other_chain};
+use crate::source::ChainSource;
+use apus_chain::{KnownBlock, ScriptChecks};
+use apus_engine::script::ScriptPool;
+use apus_engine::utxo::ChainstateError;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// After so many chains that were left without one being connected to its end, the run ends.
+const CHAINS_LEFT_MAX: u32 = 16;
+
+impl<'a> Connecting<'a> {
+    /// Connects everything up to the end, and goes on where the source has learnt of more, or where
+    /// another chain is to be gone for.
+    pub(super) fn connect_all(&mut self) -> Result<(), SyncError> {
+        let (mut reached, mut left) = (false, 0);
+        loop {
+            self.dir.may_be_left(self.request.follow);
+            let connected = self.connect();
+            // Also what came before an invalid block or an interruption is worth keeping; the error
+            // to tell is the first.
+            let kept = self.flush();
+            let next = match connected {
+                Err(error) => {
+                    left += 1;
+                    match self.leave(error, left) {
+                        // Who follows the tip ends where he is.
+                        Err(error)
+                            if error.kind() == ErrorKind::Interrupted
+                                && reached
+                                && self.is_on_chain() =>
+                        {
+                            self.request.interrupt.store(false, Ordering::Relaxed);
+                            self.end = self.state.tip().height;
+                            return kept.or_else(|error| self.without_invalid_end(error));
+                        }
+                        other => {
+                            let other = other?;
+                            kept?;
+                            Some(other)
+                        }
+                    }
+                }
+                Ok(()) => {
+                    kept?;
+                    (reached, left) = (true, 0);
+                    self.dir.reached_tip();
+                    better_chain(self.request, self.dir.chain())?
+                }
+            };
+            match next {
+                Some(dir) => self.go_on(dir)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// What a flush failed with is no error where one ends in any case, if it is an invalid block:
+    /// the one before it is the tip then, and is durable.
+    fn without_invalid_end(&self, error: SyncError) -> Result<(), SyncError> {
+        let is_of_block =
+            |error: &ChainstateError| matches!(error, ChainstateError::Invalid { .. });
+        if !matches!(&error, SyncError::Chainstate { error } if is_of_block(error)) {
+            return Err(error);
+        }
+        let (height, hash) = (self.end, self.state.tip().hash);
+        let warning = format!("{error}. The run ends at block {height} ({hash})");
+        self.request.observer.event(Event::Warning(warning));
+        Ok(())
+    }
+
+    /// Another chain, where the one that is gone for fails with `error`. The error, if there is none.
+    fn leave(&self, error: SyncError, left: u32) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
+        if left > CHAINS_LEFT_MAX {
+            return Err(error);
+        }
+        let other = other_chain(self.request, self.dir.chain(), &error)?;
+        let Some(other) = other else { return Err(error) };
+        let (tip, height) = (other.chain().tip_hash(), other.chain().tip_height());
+        let warning = format!("{error}. The run goes on to block {height} ({tip})");
+        self.request.observer.event(Event::Warning(warning));
+        Ok(other)
+    }
+
+    /// Whether a run that follows the tip may end where it is.
+    fn is_on_chain(&self) -> bool {
+        let tip = self.state.tip();
+        self.request.follow && self.dir.chain().hash(tip.height) == Some(&tip.hash)
+    }
+
+    /// Goes on with another chain, of more work or less.
+    fn go_on(&mut self, dir: Arc<dyn ChainSource + 'a>) -> Result<(), SyncError> {
+        let (chain, request) = (dir.chain(), self.request);
+        if let Stop::At(stop) = request.stop
+            && stop > chain.tip_height()
+        {
+            let (tip, gap) = (chain.tip_height(), dir.gap().clone());
+            return Err(SyncError::StopAboveTip { stop, tip, gap });
+        }
+        self.end = match request.stop {
+            Stop::At(height) => height,
+            Stop::AtTip | Stop::AtHints => chain.tip_height(),
+        };
+        self.checks = ScriptChecks::new(request.params, chain, self.record.identity.assume_valid);
+        let first = self.record.identity.from;
+        if !self.state.has_scripts() && (first..=self.end).any(|height| self.checks.needed(height))
+        {
+            self.state.set_scripts(ScriptPool::new(request.threads)?);
+        }
+        self.state.set_undo_from(self.end.saturating_sub(UNDO_BLOCKS));
+        let tip = *chain.tip_hash();
+        request.observer.event(Event::Tip { height: self.end, tip });
+        self.dir = dir;
+        Ok(())
+    }
+
+    /// Disconnects blocks until the tip is one of the chain.
+    pub(super) fn go_back(&mut self) -> Result<(), SyncError> {
+        let (dir, from) = (Arc::clone(&self.dir), *self.state.tip());
+        let chain = dir.chain();
+        loop {
+            let KnownBlock { height, hash } = *self.state.tip();
+            if chain.hash(height) == Some(&hash) {
+                break;
+            }
+            // It was checked when it was connected, and lock times against another chain's times.
+            let context = apus_chain::BlockContext {
+                hash,
+                median_time_past: u32::MAX,
+                ..context(self.request.params, chain, self.request.verifier, height)
+            };
+            let (mut checker, mut block) = (apus_chain::BlockChecker::new(), None);
+            self.dir.block_by_hash(&hash, &mut |raw| {
+                block = checker.check_owned(raw.to_vec(), &context).ok();
+                block.is_some()
+            })?;
+            let block = block.ok_or(SyncError::StaleBlock { height, hash })?;
+            self.state.disconnect(&block)?;
+        }
+        let to = *self.state.tip();
+        if self.keeper.is_some() && to != from {
+            // The coins first: a start finds at least the blocks that they came of.
+            self.flush()?;
+            if let Some(keeper) = &mut self.keeper {
+                keeper.keep_only(to.height)?;
+            }
+        }
+        Ok(())
+    }
+}
