@@ -7,6 +7,7 @@
 //!
 //! Nothing here is durable: what is worth keeping (headers, addresses) is handed out.
 
+mod blocks;
 mod by_hash;
 mod choice;
 mod driver;

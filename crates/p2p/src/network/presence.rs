@@ -1,16 +1,23 @@
-//! Who is there and may stay: pings, the places of those who connected to us, and what is held
-//! against those who go.
+//! Who is there and may stay: how peers come and go, pings, the places of those who connected to us,
+//! and what is held against those who go.
 
+use super::by_hash::Fences;
+use super::liveness::Liveness;
 use super::peer::Outgoing;
-use super::state::State;
+use super::state::{Handle, Peer, State};
 use crate::PeerId;
+use crate::addresses::NodeAddress;
 use crate::download::Blame;
 use crate::headers::DisconnectReason;
 use crate::message::Message;
+use crate::transport::{Fault, PeerError};
 
 /// So long one that connected to us keeps its place for sure, from when it came or last asked for
 /// blocks; in milliseconds.
 const PLACE_MS: u64 = 60_000;
+
+/// Peers that were there, are gone and still remembered.
+const LOST_MAX: usize = 64;
 
 /// What the end of a connection says about the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +53,109 @@ impl From<DisconnectReason> for Verdict {
 }
 
 impl State {
+    /// A place for a peer that we connect to.
+    pub(super) fn new_peer(&mut self, address: Option<NodeAddress>, now: u64) -> PeerId {
+        let id = PeerId(self.next_peer);
+        self.next_peer += 1;
+        let peer = Peer {
+            address,
+            handle: None,
+            why: None,
+            liveness: Liveness::new(now),
+            fences: Fences::default(),
+            asked_at: now,
+        };
+        self.peers.insert(id, peer);
+        id
+    }
+
+    /// The handshake is done.
+    pub(super) fn connected(
+        &mut self,
+        id: PeerId,
+        handle: Handle,
+        now: u64,
+    ) -> Result<(), PeerError> {
+        let Some(peer) = self.peers.get_mut(&id).filter(|_| !self.ended) else {
+            handle.closer.close();
+            return Err(PeerError::Closed);
+        };
+        let version = &handle.info.version;
+        let services = version.services;
+        if let Some(address) = &peer.address {
+            self.book.connected(address, services, super::unix_time());
+        }
+        let outbound = !peer.is_inbound();
+        peer.handle = Some(handle);
+        self.send(id, Outgoing::Message(Message::SendHeaders));
+        self.ping(id, now);
+        if outbound {
+            self.send(id, Outgoing::Message(Message::GetAddr));
+            self.headers.peer_connected(id, now);
+            self.download.peer_added(id, services, now);
+            self.note_chain_of(id);
+            self.ask_for_wishes(id);
+        }
+        self.act(now);
+        Ok(())
+    }
+
+    /// A peer's thread has ended.
+    pub(super) fn gone(&mut self, id: PeerId, reason: &PeerError, now: u64) {
+        let Some(peer) = self.peers.remove(&id) else { return };
+        if let Some(handle) = &peer.handle {
+            handle.closer.close();
+        }
+        self.headers.peer_gone(id, now);
+        self.download.peer_gone(id);
+        self.book.peer_gone(id);
+        if let Some(address) = &peer.address {
+            let unix = super::unix_time();
+            let (why, verdict) = match &peer.why {
+                Some((why, verdict)) => (why.clone(), *verdict),
+                None if reason.kind() == Fault::Misbehaved => {
+                    (reason.to_string(), Verdict::Misbehaved)
+                }
+                None if peer.handle.is_none() => (reason.to_string(), Verdict::Useless),
+                None => (reason.to_string(), Verdict::Blameless),
+            };
+            self.last_lost = Some(format!("{address}: {why}"));
+            match verdict {
+                Verdict::Misbehaved => self.book.misbehaved(address, unix),
+                Verdict::Useless => self.book.failed(address, unix),
+                Verdict::Blameless => self.book.disconnected(address, unix),
+            }
+            if verdict == Verdict::Misbehaved && self.keeps_named {
+                self.misbehaved.insert(id);
+            }
+            // One that was never reached has sent nothing.
+            if peer.handle.is_some() {
+                self.lost.push_back((id, address.clone()));
+                if self.lost.len() > LOST_MAX {
+                    self.lost.pop_front();
+                }
+            }
+        }
+        self.act(now);
+    }
+
+    /// Ends a connection; the peer's thread will tell that it is gone.
+    pub(super) fn hang_up(&mut self, id: PeerId, why: &str, verdict: Verdict) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        if let Some(handle) = &peer.handle {
+            // The first reason is the one.
+            peer.why.get_or_insert_with(|| (why.to_owned(), verdict));
+            handle.closer.close();
+        }
+    }
+
+    /// Ends all connections that we made.
+    pub(super) fn part_with_all(&mut self, why: &str) {
+        let outbound = self.peers.iter().filter(|(_, peer)| !peer.is_inbound());
+        let outbound: Vec<PeerId> = outbound.map(|(&id, _)| id).collect();
+        outbound.into_iter().for_each(|id| self.hang_up(id, why, Verdict::Blameless));
+    }
+
     /// Asks those who were silent whether they are there, and parts with those who are not.
     pub(super) fn look_after_peers(&mut self, now: u64) {
         let (mut due, mut gone) = (Vec::new(), Vec::new());

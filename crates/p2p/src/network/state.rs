@@ -3,20 +3,18 @@
 use super::by_hash::{Fences, Wishes};
 use super::invalid::InvalidBlocks;
 use super::liveness::Liveness;
-use super::mailbox::{Mailbox, Mailboxes};
+use super::mailbox::Mailboxes;
 use super::peer::{Outgoing, Turns};
 use super::presence::Verdict;
 use super::raw_headers::RawHeaders;
 use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
 use crate::addresses::{AddressBook, NodeAddress, Reach};
-use crate::download::{self, Download, Limit, Received};
+use crate::download::{self, Download, Limit};
 use crate::headers::{self, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
-use crate::transport::{BlockBytes, Closer, Fault, PeerError, PeerInfo};
-use apus_chain::{
-    BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, HeaderStatus, Height, HeightRange,
-};
+use crate::transport::{Closer, PeerError, PeerInfo};
+use apus_chain::{BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, HeaderStatus, Height};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -28,9 +26,6 @@ const ENOUGH_PEERS: usize = 4;
 
 /// So long others are waited for who may have more headers, in milliseconds.
 const ATTEMPTS_MS: u64 = 8_000;
-
-/// Peers that were there, are gone and still remembered.
-const LOST_MAX: usize = 64;
 
 /// A connected peer, as other threads see it.
 pub(super) struct Handle {
@@ -51,7 +46,7 @@ pub(super) struct Peer {
     /// There once the handshake is done.
     pub(super) handle: Option<Handle>,
     /// Why we hung up, if we did, and what that says about it.
-    why: Option<(String, Verdict)>,
+    pub(super) why: Option<(String, Verdict)>,
     pub(super) liveness: Liveness,
     pub(super) fences: Fences,
     /// When it last asked for blocks; before that, when it came.
@@ -63,7 +58,7 @@ pub(super) struct State {
     pub(super) download: Download,
     pub(super) book: AddressBook,
     pub(super) peers: HashMap<PeerId, Peer>,
-    next_peer: u32,
+    pub(super) next_peer: u32,
     pings: u64,
     /// The chain whose blocks are asked for.
     pub(super) chain: Option<Arc<HeaderChain>>,
@@ -94,9 +89,9 @@ pub(super) struct State {
     /// Why nothing will ever come any more.
     pub(super) broken: Option<NetworkError>,
     /// Whether the user named the peers to connect to.
-    keeps_named: bool,
+    pub(super) keeps_named: bool,
     /// The peers that were lost last, while blocks of theirs may await judgement.
-    lost: VecDeque<(PeerId, NodeAddress)>,
+    pub(super) lost: VecDeque<(PeerId, NodeAddress)>,
     /// Those of the user's that misbehaved, until they are dialled again.
     pub(super) misbehaved: HashSet<PeerId>,
     pub(super) ended: bool,
@@ -194,92 +189,6 @@ impl State {
         self.pings
     }
 
-    /// A place for a peer that we connect to.
-    pub(super) fn new_peer(&mut self, address: Option<NodeAddress>, now: u64) -> PeerId {
-        let id = PeerId(self.next_peer);
-        self.next_peer += 1;
-        let peer = Peer {
-            address,
-            handle: None,
-            why: None,
-            liveness: Liveness::new(now),
-            fences: Fences::default(),
-            asked_at: now,
-        };
-        self.peers.insert(id, peer);
-        id
-    }
-
-    /// The handshake is done.
-    pub(super) fn connected(
-        &mut self,
-        id: PeerId,
-        handle: Handle,
-        now: u64,
-    ) -> Result<(), PeerError> {
-        let Some(peer) = self.peers.get_mut(&id).filter(|_| !self.ended) else {
-            handle.closer.close();
-            return Err(PeerError::Closed);
-        };
-        let version = &handle.info.version;
-        let services = version.services;
-        if let Some(address) = &peer.address {
-            self.book.connected(address, services, super::unix_time());
-        }
-        let outbound = !peer.is_inbound();
-        peer.handle = Some(handle);
-        self.send(id, Outgoing::Message(Message::SendHeaders));
-        self.ping(id, now);
-        if outbound {
-            self.send(id, Outgoing::Message(Message::GetAddr));
-            self.headers.peer_connected(id, now);
-            self.download.peer_added(id, services, now);
-            self.note_chain_of(id);
-            self.ask_for_wishes(id);
-        }
-        self.act(now);
-        Ok(())
-    }
-
-    /// A peer's thread has ended.
-    pub(super) fn gone(&mut self, id: PeerId, reason: &PeerError, now: u64) {
-        let Some(peer) = self.peers.remove(&id) else { return };
-        if let Some(handle) = &peer.handle {
-            handle.closer.close();
-        }
-        self.headers.peer_gone(id, now);
-        self.download.peer_gone(id);
-        self.book.peer_gone(id);
-        if let Some(address) = &peer.address {
-            let unix = super::unix_time();
-            let (why, verdict) = match &peer.why {
-                Some((why, verdict)) => (why.clone(), *verdict),
-                None if reason.kind() == Fault::Misbehaved => {
-                    (reason.to_string(), Verdict::Misbehaved)
-                }
-                None if peer.handle.is_none() => (reason.to_string(), Verdict::Useless),
-                None => (reason.to_string(), Verdict::Blameless),
-            };
-            self.last_lost = Some(format!("{address}: {why}"));
-            match verdict {
-                Verdict::Misbehaved => self.book.misbehaved(address, unix),
-                Verdict::Useless => self.book.failed(address, unix),
-                Verdict::Blameless => self.book.disconnected(address, unix),
-            }
-            if verdict == Verdict::Misbehaved && self.keeps_named {
-                self.misbehaved.insert(id);
-            }
-            // One that was never reached has sent nothing.
-            if peer.handle.is_some() {
-                self.lost.push_back((id, address.clone()));
-                if self.lost.len() > LOST_MAX {
-                    self.lost.pop_front();
-                }
-            }
-        }
-        self.act(now);
-    }
-
     /// Queues a message. A peer that does not read is hung up on.
     pub(super) fn send(&mut self, id: PeerId, outgoing: Outgoing) {
         let Some(handle) = self.peers.get(&id).and_then(|peer| peer.handle.as_ref()) else {
@@ -350,7 +259,7 @@ impl State {
     }
 
     /// Tells the download how far the peer shares the chain that is asked for.
-    fn note_chain_of(&mut self, id: PeerId) {
+    pub(super) fn note_chain_of(&mut self, id: PeerId) {
         let Some(chain) = &self.chain else { return };
         let Some(best) = self.headers.peer_best(id) else { return };
         let tree = self.headers.tree();
@@ -395,81 +304,6 @@ impl State {
         }
     }
 
-    pub(super) fn want(&mut self, range: HeightRange, now: u64) -> Arc<Mailbox> {
-        self.begin_to_wait(now);
-        let mailbox = self.mailboxes.open(range);
-        if self.failure.is_some() || self.ended {
-            mailbox.close();
-        }
-        if let Some(chain) = &self.chain {
-            self.download.want(range, &|height| chain.hash(height).copied());
-        }
-        self.act(now);
-        mailbox
-    }
-
-    pub(super) fn unwant(&mut self, range: HeightRange, now: u64) {
-        self.download.unwant(range);
-        for hash in self.mailboxes.remove(range) {
-            self.download.consumed(&hash);
-        }
-        self.renew_wishes();
-        self.act(now);
-    }
-
-    pub(super) fn block(&mut self, id: PeerId, hash: BlockHash, raw: BlockBytes, now: u64) {
-        match self.download.block(id, &hash, raw.len() as u64, now) {
-            // Whether it was useful is known when it is judged.
-            Received::Wanted(height) => self.hand_out(height, hash, raw),
-            Received::Duplicate(_) | Received::NoRoom(_) | Received::Unrequested => {}
-        }
-    }
-
-    /// Hands a block to who asked for it by its hash, to who asked for its height, or to both.
-    fn hand_out(&mut self, height: Height, hash: BlockHash, raw: BlockBytes) {
-        let of_chain = self.mailboxes.of(height).filter(|_| self.download.is_on_chain(&hash));
-        let of_chain = of_chain.map(|mailbox| &**mailbox);
-        match (self.wishes.mailbox(&hash, of_chain.is_some()), of_chain) {
-            (Some(wish), Some(of_chain)) => {
-                wish.put(height, hash, raw.clone());
-                of_chain.put(height, hash, raw);
-            }
-            (Some(mailbox), None) | (None, Some(mailbox)) => mailbox.put(height, hash, raw),
-            (None, None) => {
-                self.download.consumed(&hash);
-            }
-        }
-    }
-
-    /// A block was good.
-    pub(super) fn accepted(&mut self, hash: &BlockHash, now: u64) {
-        self.useful_at = now;
-        self.download.consumed(hash);
-        self.act(now);
-    }
-
-    /// A block was given back by one who did not look at it.
-    pub(super) fn returned(&mut self, hash: &BlockHash, now: u64) {
-        self.download.consumed(hash);
-        self.act(now);
-    }
-
-    /// A copy was damaged. Where it came from; its sender may be gone already.
-    pub(super) fn damaged(&mut self, hash: &BlockHash, now: u64) -> Option<String> {
-        let sender = self.download.damaged(hash)?;
-        let there = self.peers.get(&sender).and_then(|peer| peer.handle.as_ref());
-        let address = match there {
-            Some(handle) => Some(handle.info.address.to_string()),
-            None => {
-                let gone = self.lost.iter().find(|(id, _)| *id == sender);
-                gone.inspect(|(_, address)| self.book.misbehaved(address, super::unix_time()))
-                    .map(|(_, address)| address.to_string())
-            }
-        };
-        self.act(now);
-        address
-    }
-
     /// Does what headers and download want done.
     pub(super) fn act(&mut self, now: u64) {
         for action in self.headers.actions() {
@@ -496,16 +330,6 @@ impl State {
         }
     }
 
-    /// Ends a connection; the peer's thread will tell that it is gone.
-    pub(super) fn hang_up(&mut self, id: PeerId, why: &str, verdict: Verdict) {
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        if let Some(handle) = &peer.handle {
-            // The first reason is the one.
-            peer.why.get_or_insert_with(|| (why.to_owned(), verdict));
-            handle.closer.close();
-        }
-    }
-
     /// Whether blocks of the chain are wanted, and nobody is there who could be asked for one. That
     /// nobody has a block beside the chain says nothing about anybody.
     pub(super) fn is_stuck(&self, now: u64) -> bool {
@@ -514,13 +338,6 @@ impl State {
             let unavailable = status.unavailable > self.wishes.len();
             unavailable && status.limited_by == Limit::Peers && status.in_flight == 0
         }
-    }
-
-    /// Ends all connections that we made.
-    pub(super) fn part_with_all(&mut self, why: &str) {
-        let outbound = self.peers.iter().filter(|(_, peer)| !peer.is_inbound());
-        let outbound: Vec<PeerId> = outbound.map(|(&id, _)| id).collect();
-        outbound.into_iter().for_each(|id| self.hang_up(id, why, Verdict::Blameless));
     }
 
     /// Nothing will come any more.
