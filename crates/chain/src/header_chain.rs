@@ -1,23 +1,24 @@
 //! [`HeaderChain`]: one chain of valid headers, by height and by hash.
 //!
 //! It is a copy, made from a [`HeaderTree`] once that has its headers, and never changes: engines
-//! and sources share it while they work through heights. Only what they ask for is kept: 40 bytes
-//! a height, and 5.7 to 11.5 for the table that finds a height by hash.
+//! and sources share it while they work through heights. Only what they ask for is kept: 40 bytes a
+//! height, of which 4 are to find it by its hash; and 8 wherever the target changes.
 
 use crate::hashes::BlockHash;
 use crate::header::Header;
 use crate::header_tree::{HeaderError, HeaderId, HeaderStatus, HeaderTree, median_time};
 use crate::height::Height;
 use crate::params::Params;
-use hashbrown::HashTable;
 
 /// Headers of heights 0 to [`tip_height`](Self::tip_height), each the parent of the next.
 #[derive(Debug, Clone)]
 pub struct HeaderChain {
     hashes: Vec<BlockHash>,
     times: Vec<u32>,
-    bits: Vec<u32>,
-    by_hash: HashTable<Height>,
+    /// Compact targets, each with the first height that has it.
+    bits: Vec<(Height, u32)>,
+    /// All heights, ordered by [`table_hash`] of their hashes.
+    by_hash: Vec<Height>,
     chain_work: u128,
 }
 
@@ -80,22 +81,24 @@ impl HeaderChain {
         let mut chain = Self {
             hashes: Vec::with_capacity(path.len()),
             times: Vec::with_capacity(path.len()),
-            bits: Vec::with_capacity(path.len()),
-            by_hash: HashTable::with_capacity(path.len()),
+            bits: Vec::new(),
+            by_hash: Vec::new(),
             chain_work: 0,
         };
-        for (height, &id) in path.iter().enumerate() {
+        for (height, &id) in (0..).zip(path) {
             if let HeaderStatus::Connected(header) = tree.status(id) {
                 chain.times.push(header.time);
-                chain.bits.push(header.bits);
+                if chain.bits.last().is_none_or(|(_, bits)| *bits != header.bits) {
+                    chain.bits.push((height, header.bits));
+                }
                 chain.chain_work = header.chain_work;
             }
             chain.hashes.push(*tree.hash(id));
-            let hashes = &chain.hashes;
-            chain.by_hash.insert_unique(table_hash(tree.hash(id)), height as Height, |&height| {
-                table_hash(&hashes[height as usize])
-            });
         }
+        let keys = chain.hashes.iter().map(table_hash);
+        let mut keys: Vec<(u64, Height)> = keys.zip(0..).collect();
+        keys.sort_unstable();
+        chain.by_hash = keys.into_iter().map(|(_, height)| height).collect();
         chain
     }
 
@@ -127,7 +130,9 @@ impl HeaderChain {
 
     /// Compact target of the block at `height`, none above the tip.
     pub fn bits(&self, height: Height) -> Option<u32> {
-        self.bits.get(height as usize).copied()
+        let after = self.bits.partition_point(|(first, _)| *first <= height);
+        let (_, bits) = self.bits[..after].last()?;
+        (height <= self.tip_height()).then_some(*bits)
     }
 
     /// Median of the times of the block at `height` and up to ten before it (Core `chain.h`,
@@ -139,8 +144,11 @@ impl HeaderChain {
 
     /// Height of the block with this hash, none where it is not in the chain.
     pub fn height_of(&self, hash: &BlockHash) -> Option<Height> {
-        let same = |&height: &Height| self.hashes[height as usize] == *hash;
-        self.by_hash.find(table_hash(hash), same).copied()
+        let (key, hash_at) = (table_hash(hash), |height: Height| &self.hashes[height as usize]);
+        let first = self.by_hash.partition_point(|height| table_hash(hash_at(*height)) < key);
+        let alike = self.by_hash[first..].iter().copied();
+        let mut alike = alike.take_while(|height| table_hash(hash_at(*height)) == key);
+        alike.find(|height| hash_at(*height) == hash)
     }
 }
 
@@ -156,8 +164,13 @@ impl HeaderTree {
         if chain.hash(height) == Some(hash) {
             return BlockPlace::Active(height);
         }
-        let on_chain = |id: &HeaderId| chain.height_of(self.hash(*id));
-        match self.lineage_of(id).find_map(|id| on_chain(&id)) {
+        let on_chain = |id: HeaderId| match self.status(id) {
+            HeaderStatus::Connected(header) if chain.hash(header.height) == Some(self.hash(id)) => {
+                Some(header.height)
+            }
+            _ => None,
+        };
+        match self.lineage_of(id).find_map(on_chain) {
             Some(common) if common == chain.tip_height() => BlockPlace::Above(height),
             Some(fork_height) => BlockPlace::Stale { height, fork_height },
             None => BlockPlace::Unknown,
@@ -169,7 +182,7 @@ impl HeaderTree {
 mod tests {
     use super::*;
     use crate::header_tree::Accepted;
-    use crate::header_tree::testing::{NOW, mine, mine_child, raw_headers};
+    use crate::header_tree::testing::{NOW, TRUSTED, mine, mine_child, raw_headers, tree_at};
     use crate::network::Network;
 
     #[test]
@@ -197,6 +210,29 @@ mod tests {
         assert_eq!(chain.median_time_past(2016), None);
         assert_eq!(chain.height_of(&BlockHash::ZERO), None);
         assert_eq!(chain.chain_work(), 2016 * crate::work::block_work(0x1e03_77ae));
+    }
+
+    /// Targets that change, and come again.
+    #[test]
+    fn each_height_has_its_target() {
+        let raw = raw_headers("test4_141120_143136.bin");
+        let headers: Vec<Header> = raw.iter().map(Header::parse).collect();
+        let params = Params::of(Network::Testnet4);
+        let mut tree = tree_at(params, &raw, 141_120);
+        for raw in &raw[TRUSTED..] {
+            tree.accept(raw).unwrap();
+        }
+        let ids = headers.iter().map(|header| tree.find(&header.hash()).unwrap());
+        let path: Vec<HeaderId> = ids.collect();
+        let chain = HeaderChain::from_path(&tree, &path);
+        let changes = headers.windows(2).filter(|pair| pair[0].bits != pair[1].bits).count();
+        assert!(changes > 100, "{changes}");
+        assert_eq!(chain.bits.len(), changes + 1);
+        for (height, header) in (0..).zip(&headers) {
+            assert_eq!(chain.bits(height), Some(header.bits), "{height}");
+            assert_eq!(chain.height_of(&header.hash()), Some(height));
+        }
+        assert_eq!(chain.bits(headers.len() as Height), None);
     }
 
     #[test]

@@ -284,12 +284,6 @@ impl Network {
         self.shared.lock().take_new_headers()
     }
 
-    /// The headers of heights 1 to `last` of `chain`, as far as they are known.
-    pub fn raw_headers(&self, chain: &HeaderChain, last: Height) -> Vec<[u8; HEADER_SIZE]> {
-        let state = self.shared.lock();
-        (1..=last).map_while(|height| state.raw_header(chain.hash(height)?)).collect()
-    }
-
     /// Sets the chain whose blocks are asked for by height.
     pub fn set_chain(&self, chain: Arc<HeaderChain>) {
         let now = self.shared.now();

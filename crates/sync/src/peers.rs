@@ -24,7 +24,7 @@ use crate::error::SyncError;
 use crate::progress::{Event, Observer, Phase, Progress};
 use crate::run::stop_if_interrupted;
 use crate::workdir::Workdir;
-use apus_chain::{BlockHash, HeaderChain, Params};
+use apus_chain::{BlockHash, HEADER_SIZE, Header, HeaderChain, Height, Params};
 use apus_engine::storage::Storage;
 use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
 use choice::Choice;
@@ -262,6 +262,26 @@ impl<'a> Peers<'a> {
     pub(crate) fn store_counts(&self) {
         // What cannot be written is counted again; the error to tell is the one that ended the run.
         let _ = self.tx_counts.store(self.workdir, self.params.network, true);
+    }
+
+    /// The headers of heights 1 to `last` of `chain`, as they came: those in memory are not whole. None
+    /// for what is not in the work folder, or has become damaged there.
+    fn stored_headers(
+        &self,
+        chain: &HeaderChain,
+        last: Height,
+    ) -> Result<Vec<Option<[u8; HEADER_SIZE]>>, SyncError> {
+        self.store_headers(1)?;
+        let mut found = vec![None; last as usize];
+        stored::for_each(self.workdir, self.params.network, &mut |raw| {
+            let hash = Header::parse(raw).hash();
+            let height = chain.height_of(&hash).filter(|height| *height > 0);
+            let place = height.and_then(|height| found.get_mut(height as usize - 1));
+            if let Some(place) = place {
+                *place = Some(*raw);
+            }
+        })?;
+        Ok(found)
     }
 
     /// Makes headers durable if there are `count` new ones.

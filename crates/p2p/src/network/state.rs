@@ -72,7 +72,8 @@ pub(super) struct State {
     pub(super) wishes: Wishes,
     /// Blocks that proved invalid.
     pub(super) invalid: InvalidBlocks,
-    raw: RawHeaders,
+    /// For those who ask for headers; where nobody can there are none.
+    raw: Option<RawHeaders>,
     /// Headers that were not handed out yet.
     new: Vec<[u8; HEADER_SIZE]>,
     /// Since when no peer has what is wanted.
@@ -122,8 +123,11 @@ impl State {
         let mut headers = HeaderSync::new(&options.params, super::unix_time());
         // What does not fit is downloaded again.
         headers.restore(options.headers.iter().copied());
-        let mut raw = RawHeaders::new(&options.params.genesis_header);
-        raw.add(headers.tree(), &options.headers);
+        let raw = options.listen.map(|_| {
+            let mut raw = RawHeaders::new(&options.params.genesis_header);
+            raw.add(headers.tree(), &options.headers);
+            raw
+        });
         Self {
             headers,
             raw,
@@ -180,7 +184,7 @@ impl State {
 
     pub(super) fn raw_header(&self, hash: &BlockHash) -> Option<[u8; HEADER_SIZE]> {
         let tree = self.headers.tree();
-        self.raw.get(tree, tree.find(hash)?)
+        self.raw.as_ref()?.get(tree, tree.find(hash)?)
     }
 
     /// A number that no ping had before.
@@ -247,7 +251,9 @@ impl State {
         let before = self.headers.candidate_height();
         let learned = self.headers.headers(id, &raw, now);
         let new = self.headers.take_new();
-        self.raw.add(self.headers.tree(), &new);
+        if let Some(raw) = &mut self.raw {
+            raw.add(self.headers.tree(), &new);
+        }
         self.new.extend(new);
         let learned = learned.map_err(|error| PeerError::Protocol { what: error.to_string() })?;
         if learned.new_headers > 0 || self.headers.candidate_height() > before {

@@ -285,16 +285,13 @@ impl ChainSource for PeersChain<'_> {
         reached: &mut dyn FnMut(Height) -> Result<(), SourceError>,
     ) -> Result<Vec<BlockHead>, SourceError> {
         reached(last)?;
-        let headers = self.peers.network.raw_headers(&self.chain, last);
-        let head = |(height, header)| {
-            let tx_count = self.tx_count(height)?;
-            Some(BlockHead { header, tx_count })
+        let headers = self.peers.stored_headers(&self.chain, last).map_err(Box::new)?;
+        let head = |(height, header): (Height, Option<[u8; HEADER_SIZE]>)| {
+            Some(BlockHead { header: header?, tx_count: self.tx_count(height)? })
         };
-        let heads: Vec<BlockHead> = (1..).zip(headers).map_while(head).collect();
-        if heads.len() as u64 != u64::from(last) {
-            return Err(SourceError::Incomplete { range: HeightRange::new(1, last + 1) });
-        }
-        Ok(heads)
+        let heads: Option<Vec<BlockHead>> = (1..).zip(headers).map(head).collect();
+        let range = HeightRange::new(1, last + 1);
+        heads.ok_or(SourceError::Incomplete { range })
     }
 }
 

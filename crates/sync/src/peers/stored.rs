@@ -4,7 +4,7 @@
 //! is downloaded again; headers are checked anew in any case.
 
 use crate::error::{StorageResult, SyncError};
-use apus_chain::Network;
+use apus_chain::{HEADER_SIZE, Network};
 use apus_engine::storage::{Storage, write_atomically};
 use apus_p2p::headers::store::{Reader, write_frames, write_head};
 
@@ -33,7 +33,7 @@ pub(super) fn read(storage: &dyn Storage, network: Network) -> Result<Stored, Sy
     let mut whole = true;
     for file in &files {
         next_file = number_of(file).map_or(0, |number| number.saturating_add(1)).max(next_file);
-        whole = whole && read_file(storage, file, network, &mut headers)?;
+        whole = whole && read_file(storage, file, network, &mut |header| headers.push(*header))?;
     }
     if !whole || files.len() > FILES_MAX {
         // The one that has it all comes first: where the next steps don't, nothing is lost.
@@ -46,6 +46,20 @@ pub(super) fn read(storage: &dyn Storage, network: Network) -> Result<Stored, Sy
     Ok(Stored { headers, next_file })
 }
 
+/// Gives all headers that read well to `each`.
+pub(super) fn for_each(
+    storage: &dyn Storage,
+    network: Network,
+    each: &mut dyn FnMut(&[u8; HEADER_SIZE]),
+) -> Result<(), SyncError> {
+    for file in storage.names().at(storage, "")? {
+        if number_of(&file).is_some() {
+            read_file(storage, &file, network, each)?;
+        }
+    }
+    Ok(())
+}
+
 fn number_of(name: &str) -> Option<u32> {
     name.strip_prefix(HEADERS)?.parse().ok()
 }
@@ -55,13 +69,13 @@ fn read_file(
     storage: &dyn Storage,
     file: &str,
     network: Network,
-    headers: &mut Vec<[u8; 80]>,
+    each: &mut dyn FnMut(&[u8; HEADER_SIZE]),
 ) -> Result<bool, SyncError> {
     let mut input = storage.open(file, 0).at(storage, file)?;
     let length = storage.len(file).at(storage, file)?;
     let Ok(Some(mut reader)) = Reader::open(&mut *input, network) else { return Ok(false) };
     while let Ok(Some(frame)) = reader.next_frame() {
-        headers.extend(frame);
+        frame.iter().for_each(&mut *each);
     }
     Ok(reader.good_bytes() == length)
 }
