@@ -188,6 +188,21 @@ fn read_size(reader: &mut Reader<'_>) -> Result<Size, CoinError> {
     })
 }
 
+/// Bytes of a stored script whose size takes one byte, with that byte, by what it says.
+pub(crate) const SHORT_SCRIPTS: [u8; 128] = {
+    let mut lengths = [0; 128];
+    let mut size = 0;
+    while size < lengths.len() {
+        lengths[size] = 1 + match size {
+            0 | 1 => 20,
+            ..SPECIAL_SCRIPTS => 32,
+            _ => size - SPECIAL_SCRIPTS,
+        } as u8;
+        size += 1;
+    }
+    lengths
+};
+
 /// Passes over a stored script without rebuilding it; one longer than can be run is refused.
 pub(crate) fn skip_script(reader: &mut Reader<'_>) -> Result<(), CoinError> {
     pass_script(reader, MAX_SCRIPT_SIZE)

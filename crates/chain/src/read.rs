@@ -67,6 +67,12 @@ impl<'a> Reader<'a> {
         self.data.len() - self.position
     }
 
+    /// The bytes not read yet.
+    #[inline]
+    pub(crate) fn unread(&self) -> &'a [u8] {
+        &self.data[self.position..]
+    }
+
     /// The next `count` bytes.
     #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], ReadError> {

@@ -40,6 +40,7 @@ impl Obfuscation {
     }
 
     /// Obfuscates or de-obfuscates in place; `file_offset` is where `bytes` begin in their file.
+    #[inline]
     pub fn apply(self, bytes: &mut [u8], file_offset: u64) {
         if self.is_none() {
             return;
@@ -54,6 +55,21 @@ impl Obfuscation {
         for (byte, mask) in rest.iter_mut().zip(key) {
             *byte ^= mask;
         }
+    }
+
+    /// The same as a copy, of bytes from the start of their file.
+    #[inline]
+    pub(crate) fn applied<const N: usize>(self, bytes: &[u8; N]) -> [u8; N] {
+        let mut applied = *bytes;
+        let mask = u64::from_le_bytes(self.key);
+        let (words, rest) = applied.as_chunks_mut::<{ Self::KEY_SIZE }>();
+        for word in words {
+            *word = (u64::from_le_bytes(*word) ^ mask).to_le_bytes();
+        }
+        for (byte, mask) in rest.iter_mut().zip(self.key) {
+            *byte ^= mask;
+        }
+        applied
     }
 
     /// Length of `plain` without the bytes at its end that are zeros *on disk*, as in a

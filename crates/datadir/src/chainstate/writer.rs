@@ -59,7 +59,7 @@ impl<'f> ChainstateWriter<'f> {
         let mut value = vec![Obfuscation::KEY_SIZE as u8];
         value.extend_from_slice(&obfuscation.key());
         database.put(KEY_OBFUSCATION, &value)?;
-        database.put_obfuscated(KEY_BEST_BLOCK, best.as_bytes(), obfuscation)?;
+        database.gather(KEY_BEST_BLOCK, best.as_bytes(), obfuscation)?;
         let (last_txid, coins, failed, key) = (None, 0, false, Vec::new());
         Ok(Self { database, obfuscation, last_txid, coins, failed, key })
     }
@@ -68,7 +68,8 @@ impl<'f> ChainstateWriter<'f> {
     /// then for each the number of the output and the coin as it is stored. Transactions ascend by
     /// txid, outputs as [`vout_order`] has it.
     ///
-    /// After an error the chainstate cannot be finished.
+    /// After an error the chainstate cannot be finished. What a disk refuses may be told by a later
+    /// call.
     pub fn put_group(&mut self, txid: &Txid, group: &[u8]) -> Result<(), ChainstateError> {
         // Stays so where anything below fails.
         if core::mem::replace(&mut self.failed, true) {
@@ -127,7 +128,7 @@ impl<'f> ChainstateWriter<'f> {
     fn put_coin(&mut self, vout: u32, coin: &[u8]) -> Result<(), ChainstateError> {
         self.key.truncate(1 + size_of::<Txid>());
         write_varint(&mut self.key, u64::from(vout));
-        self.database.put_obfuscated(&self.key, coin, self.obfuscation)?;
+        self.database.gather(&self.key, coin, self.obfuscation)?;
         self.coins += 1;
         Ok(())
     }

@@ -8,7 +8,8 @@
 //!
 //! Keys are the user's, without the sequence numbers. Only their hashes are held, four bytes each.
 
-use super::seal::each_key;
+use super::block_writer::keys_of;
+use super::key::TaggedKey;
 
 /// The name under which the table's list of further blocks has the filters.
 pub(super) const NAME: &[u8] = b"filter.leveldb.BuiltinBloomFilter2";
@@ -26,8 +27,8 @@ const BASE_LOG2: u8 = 11;
 
 #[derive(Default)]
 pub(super) struct FilterWriter {
-    /// The key that was read last.
-    key: Vec<u8>,
+    /// The keys of the block that was taken last.
+    keys: Vec<TaggedKey>,
     /// Hashes of the keys since the last filter.
     hashes: Vec<u32>,
     filters: Vec<u8>,
@@ -38,7 +39,17 @@ pub(super) struct FilterWriter {
 impl FilterWriter {
     /// Takes the keys of the next block.
     pub(super) fn add_block(&mut self, block: &[u8]) {
-        each_key(block, &mut self.key, |key| self.hashes.push(hash(key)));
+        keys_of(block, &mut self.keys);
+        let (fours, rest) = self.keys.as_chunks::<4>();
+        for keys in fours {
+            let keys = keys.each_ref().map(TaggedKey::user);
+            if keys.iter().all(|key| key.len() == keys[0].len()) {
+                self.hashes.extend(hashes(keys));
+            } else {
+                self.hashes.extend(keys.map(hash));
+            }
+        }
+        self.hashes.extend(rest.iter().map(|key| hash(key.user())));
     }
 
     /// The next block begins at `offset` of the table; keys until now are those before it.
@@ -110,21 +121,38 @@ impl Divisor {
 
 /// LevelDB's hash of a key, with the seed of its bloom filter.
 fn hash(key: &[u8]) -> u32 {
+    let [hash] = hashes([key]);
+    hash
+}
+
+/// The same of several keys, which have one length: each step of one hash waits for the step before
+/// it, and the others' are done meanwhile.
+#[inline]
+fn hashes<const N: usize>(keys: [&[u8]; N]) -> [u32; N] {
     const SEED: u32 = 0xbc9f_1d34;
     const MULTIPLIER: u32 = 0xc6a4_a793;
-    let mut hash = SEED ^ (key.len() as u32).wrapping_mul(MULTIPLIER);
-    let (words, rest) = key.as_chunks();
-    for word in words {
-        hash = hash.wrapping_add(u32::from_le_bytes(*word)).wrapping_mul(MULTIPLIER);
-        hash ^= hash >> 16;
+    let length = keys[0].len();
+    let mut hashes = [SEED ^ (length as u32).wrapping_mul(MULTIPLIER); N];
+    let mut step = |words: [u32; N], shift: u32| {
+        for (hash, word) in hashes.iter_mut().zip(words) {
+            *hash = hash.wrapping_add(word).wrapping_mul(MULTIPLIER);
+            *hash ^= *hash >> shift;
+        }
+    };
+    let parts = keys.map(<[u8]>::as_chunks::<4>);
+    for at in 0..length / 4 {
+        step(parts.map(|(words, _)| u32::from_le_bytes(words[at])), 16);
     }
-    if !rest.is_empty() {
-        let mut word = [0; 4];
-        word[..rest.len()].copy_from_slice(rest);
-        hash = hash.wrapping_add(u32::from_le_bytes(word)).wrapping_mul(MULTIPLIER);
-        hash ^= hash >> 24;
+    if !length.is_multiple_of(4) {
+        let word = |rest: &[u8]| match *rest {
+            [a] => [a, 0, 0, 0],
+            [a, b] => [a, b, 0, 0],
+            [a, b, c, ..] => [a, b, c, 0],
+            [] => [0; 4],
+        };
+        step(parts.map(|(_, rest)| u32::from_le_bytes(word(rest))), 24);
     }
-    hash
+    hashes
 }
 
 #[cfg(test)]

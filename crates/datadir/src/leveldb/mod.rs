@@ -14,9 +14,12 @@
 //! [`IndexError::Vanished`], and reading again from the start helps.
 
 mod block;
+mod block_writer;
 mod crc32c;
+mod entries;
 mod error;
 mod filter;
+mod key;
 mod log;
 mod manifest;
 mod memory;

@@ -6,11 +6,12 @@
 //! what it is given; nothing here reads a file.
 
 use super::block::{BLOCK_TAIL, Handle};
+use super::block_writer::BlockWriter;
+use super::crc32c;
 use super::filter::{self, FilterWriter};
+use super::key::TaggedKey;
 use super::table::{FOOTER, MAGIC};
-use super::table_writer::{BlockWriter, RESTART_INTERVAL, user_key};
-use super::{crc32c, varint};
-use apus_chain::Reader;
+use super::table_writer::RESTART_INTERVAL;
 
 /// Some whole blocks of one table, each with room for its kind and checksum behind it.
 #[derive(Default)]
@@ -80,7 +81,7 @@ impl TableSealer {
         let start = out.len();
         let mut list = BlockWriter::new(RESTART_INTERVAL);
         list.begin(out);
-        list.add(out, &mut filter::NAME.to_vec(), &filters.bytes());
+        list.append(out, &TaggedKey::untagged(filter::NAME), &filters.bytes());
         list.end(out);
         let list = self.close(out, start);
 
@@ -109,31 +110,4 @@ impl TableSealer {
 fn tail_of(block: &[u8]) -> [u8; BLOCK_TAIL as usize] {
     let [a, b, c, d] = crc32c::masked(block, &[0]).to_le_bytes();
     [0, a, b, c, d]
-}
-
-/// Calls `each` with the keys of a block that a [`BlockWriter`] made, without their tags.
-pub(super) fn each_key(block: &[u8], key: &mut Vec<u8>, mut each: impl FnMut(&[u8])) {
-    const OWN: &str = "a block of our own making";
-    let (rest, count) = block.split_last_chunk().expect(OWN);
-    let restarts = u32::from_le_bytes(*count) as usize * size_of::<u32>();
-    let mut rest = &rest[..rest.len() - restarts];
-    key.clear();
-    while !rest.is_empty() {
-        let (shared, own, value, entry) = match *rest {
-            [shared, own, value, ref entry @ ..] if (shared | own | value) <= 0x7f => {
-                (shared.into(), own.into(), value.into(), entry)
-            }
-            _ => {
-                let mut reader = Reader::new(rest);
-                let mut length = || varint(&mut reader).expect(OWN) as usize;
-                let (shared, own, value) = (length(), length(), length());
-                (shared, own, value, &rest[reader.position()..])
-            }
-        };
-        let (own, entry) = entry.split_at(own);
-        key.truncate(shared);
-        key.extend_from_slice(own);
-        each(user_key(key));
-        rest = &entry[value..];
-    }
 }

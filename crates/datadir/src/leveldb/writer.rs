@@ -14,11 +14,14 @@
 //! caller's to choose and to empty.
 
 use super::KIND_PUT;
+use super::block_writer::Value;
+use super::entries::Entries;
 use super::error::DatabaseError;
+use super::key::{KEY_BYTES_MAX, TaggedKey};
 use super::log::append_record;
 use super::manifest::first_record;
 use super::pipe::{Pipe, io_error};
-use super::table_writer::{Follows, PutEntry, TableWriter};
+use super::table_writer::TableWriter;
 use crate::folder::OutFolder;
 use crate::obfuscation::Obfuscation;
 use core::fmt::Write as _;
@@ -41,8 +44,8 @@ const LAST_SEQUENCE: u64 = SEQUENCE + 1;
 /// How much is handed to the writing thread at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// More than any entry of Core's by far. The format has 32 bits for offsets within a block.
-const ENTRY_BYTES_MAX: usize = 1 << 28;
+/// More than any value of Core's by far. The format has 32 bits for offsets within a block.
+const VALUE_BYTES_MAX: usize = 1 << 28;
 
 /// What a reader does not care about.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +77,8 @@ pub(crate) struct DatabaseWriter<'f> {
     options: WriterOptions,
     pipe: Pipe,
     table: TableWriter,
+    /// What comes next into it.
+    entries: Entries,
     /// Whether `table` has an entry, and so a file.
     begun: bool,
     /// How many tables were begun.
@@ -90,32 +95,64 @@ impl<'f> DatabaseWriter<'f> {
     ) -> Result<Self, DatabaseError> {
         let pipe = Pipe::start(folder.describe(""))?;
         let table = TableWriter::new(options.block_bytes);
-        let (begun, tables, failed) = (false, 0, false);
-        Ok(Self { folder, options, pipe, table, begun, tables, failed })
+        let (entries, begun, tables, failed) = (Entries::new(), false, 0, false);
+        Ok(Self { folder, options, pipe, table, entries, begun, tables, failed })
     }
 
     /// Adds an entry, whose key must be above those before it. After an error the database cannot
     /// be finished.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
-        self.put_obfuscated(key, value, Obfuscation::NONE)
+        self.gather(key, value, Obfuscation::NONE)?;
+        self.put_gathered()
     }
 
-    /// The same, with the value obfuscated on its way.
-    pub(crate) fn put_obfuscated(
+    /// The same, a little later, with the value obfuscated on its way. An error may be that of an
+    /// entry that was added before.
+    #[inline]
+    pub(crate) fn gather(
         &mut self,
         key: &[u8],
         value: &[u8],
         obfuscation: Obfuscation,
     ) -> Result<(), DatabaseError> {
+        if self.failed {
+            return Err(self.failed_before());
+        }
+        if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+            self.failed = true;
+            let previous = hex(self.table.last().unwrap_or_default());
+            let what = "it is far larger than any entry can be";
+            return Err(DatabaseError::Entry { key: hex(key), previous, what });
+        }
+        let enough = self.entries.push(key, TAG, value, obfuscation);
+        if enough { self.put_gathered() } else { Ok(()) }
+    }
+
+    /// Adds all that was gathered.
+    fn put_gathered(&mut self) -> Result<(), DatabaseError> {
         // Stays so where anything below fails.
         if core::mem::replace(&mut self.failed, true) {
             return Err(self.failed_before());
         }
-        let follows = self.check(key, value)?;
+        let mut entries = core::mem::take(&mut self.entries);
+        entries.each().try_for_each(|(key, value)| self.put_entry(key, value))?;
+        entries.clear();
+        self.entries = entries;
+        self.failed = false;
+        Ok(())
+    }
+
+    fn put_entry(&mut self, key: &TaggedKey, value: Value<'_>) -> Result<(), DatabaseError> {
+        let follows = self.table.follow(key);
+        if !follows.above {
+            let previous = hex(self.table.last().unwrap_or_default());
+            let what = "keys must ascend";
+            return Err(DatabaseError::Entry { key: hex(key.user()), previous, what });
+        }
         if !self.begun {
             self.begin_table()?;
         }
-        if self.table.put(&PutEntry { key, follows, tag: TAG, value, obfuscation }) {
+        if self.table.put(key, follows, value) {
             let whole = self.table.length() >= self.options.table_bytes;
             if whole {
                 self.end_table()?;
@@ -124,15 +161,12 @@ impl<'f> DatabaseWriter<'f> {
                 self.pipe.write(piece)?;
             }
         }
-        self.failed = false;
         Ok(())
     }
 
     /// Makes everything durable, then names it in `CURRENT`.
     pub(crate) fn finish(mut self) -> Result<DatabaseSize, DatabaseError> {
-        if self.failed {
-            return Err(self.failed_before());
-        }
+        self.put_gathered()?;
         if self.begun {
             self.end_table()?;
         }
@@ -160,18 +194,6 @@ impl<'f> DatabaseWriter<'f> {
     /// Why a writer that failed does nothing more.
     pub(crate) fn failed_before(&self) -> DatabaseError {
         DatabaseError::Failed { folder: self.folder.describe("") }
-    }
-
-    fn check(&self, key: &[u8], value: &[u8]) -> Result<Follows, DatabaseError> {
-        let what = match self.table.follow(key) {
-            None => "keys must ascend",
-            Some(_) if key.len().saturating_add(value.len()) > ENTRY_BYTES_MAX => {
-                "it is far larger than any entry can be"
-            }
-            Some(follows) => return Ok(follows),
-        };
-        let previous = hex(self.table.last().unwrap_or_default());
-        Err(DatabaseError::Entry { key: hex(key), previous, what })
     }
 
     fn begin_table(&mut self) -> Result<(), DatabaseError> {

@@ -3,6 +3,7 @@
 use super::writer::{DatabaseSize, DatabaseWriter, WriterOptions, level_of};
 use super::{Database, DatabaseError};
 use crate::folder::{OutDir, OutFolder};
+use crate::obfuscation::Obfuscation;
 use crate::testing::{CrashFolder, Names};
 use core::ops::ControlFlow;
 use proptest::prelude::*;
@@ -172,6 +173,48 @@ fn keys_must_ascend() {
         assert!(matches!(writer.put(b"z", b"").unwrap_err(), DatabaseError::Failed { .. }));
         assert!(matches!(writer.finish().unwrap_err(), DatabaseError::Failed { .. }));
         assert!(!dir.path().join("CURRENT").exists());
+    }
+}
+
+#[test]
+fn what_no_entry_can_be_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = OutDir::new(dir.path());
+    round_trip(SMALL, &model(&[(&[7; 63], 3), (&[7; 64], 3), (&[8; 64], 300)]));
+    let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
+    let error = writer.put(&[7; 65], b"").unwrap_err();
+    assert!(error.to_string().contains("far larger"), "{error}");
+    assert!(matches!(writer.finish().unwrap_err(), DatabaseError::Failed { .. }));
+}
+
+/// What is gathered is looked at later, at the latest at the end.
+#[test]
+fn gathered_entries_are_in_order_or_refused() {
+    let keys = |count: u16| (0..count).map(|n| n.to_be_bytes()).collect::<Vec<_>>();
+    for count in [0, 1, 63, 64, 65, 200] {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = OutDir::new(dir.path());
+        let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
+        let (mask, mut model) = (Obfuscation::new([1, 2, 3, 4, 5, 6, 7, 8]), Model::new());
+        for key in keys(count) {
+            let value = vec![key[1]; usize::from(key[1]) * 7];
+            let mut hidden = value.clone();
+            mask.apply(&mut hidden, 0);
+            model.insert(key.to_vec(), hidden);
+            writer.gather(&key, &value, mask).unwrap();
+        }
+        writer.finish().unwrap();
+        assert!(read(dir.path()) == model && read_by_other(&mut other(dir.path())) == model);
+        if count == 0 {
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let folder = OutDir::new(dir.path());
+        let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
+        let mut twice = keys(count).into_iter().chain([keys(count)[0]]);
+        let added = twice.try_for_each(|key| writer.gather(&key, b"", mask));
+        let error = added.and_then(|()| writer.finish().map(|_| ())).unwrap_err();
+        assert!(error.to_string().contains("keys must ascend"), "{count}: {error}");
     }
 }
 

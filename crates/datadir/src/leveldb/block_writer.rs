@@ -1,0 +1,303 @@
+//! [`BlockWriter`]: the entries of one block of a table, written one by one (LevelDB
+//! `table/block_builder.cc`), and [`keys_of`], which finds their keys again.
+//!
+//! A key shares its beginning with the one before it, save at restarts. Whether keys ascend is
+//! told, and is for the caller to act on.
+
+use super::key::{STEP, TaggedKey};
+use super::{put_varint, varint};
+use crate::obfuscation::Obfuscation;
+use apus_chain::Reader;
+
+/// Bytes of a value that are copied at once: those of nearly all coins.
+pub(super) const VALUE_STEP: usize = 64;
+
+/// Lengths of one byte each, a step of the key, a step of the value.
+const ENTRY_ROOM: usize = 3 + STEP + VALUE_STEP;
+
+/// A value on its way into a block.
+#[derive(Clone, Copy)]
+pub(super) struct Value<'a> {
+    /// It, and whatever lies behind it.
+    pub(super) bytes: &'a [u8],
+    /// How many of these bytes it has.
+    pub(super) length: usize,
+    /// Applied to it.
+    pub(super) obfuscation: Obfuscation,
+}
+
+impl<'a> Value<'a> {
+    /// A value that stays as it is.
+    pub(super) fn plain(bytes: &'a [u8]) -> Self {
+        Self { bytes, length: bytes.len(), obfuscation: Obfuscation::NONE }
+    }
+}
+
+/// How a key stands to the one before it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Follows {
+    /// How many bytes at the beginnings of both are the same.
+    common: usize,
+    /// Whether it is the key of a user's that comes later.
+    pub(super) above: bool,
+}
+
+/// One block at the end of a buffer that its owner keeps.
+pub(super) struct BlockWriter {
+    /// Where it begins in the buffer.
+    start: usize,
+    /// Entries between two that have their whole keys.
+    interval: usize,
+    restarts: Vec<u32>,
+    /// Entries since the last restart.
+    run: usize,
+    /// The key before; it stays when a block ends.
+    last: TaggedKey,
+}
+
+impl BlockWriter {
+    pub(super) fn new(interval: usize) -> Self {
+        Self { start: 0, interval, restarts: Vec::new(), run: 0, last: TaggedKey::default() }
+    }
+
+    pub(super) fn begin(&mut self, out: &[u8]) {
+        self.start = out.len();
+        self.restarts.clear();
+        self.restarts.push(0);
+        self.run = 0;
+    }
+
+    /// Where it begins in the buffer.
+    pub(super) fn start(&self) -> usize {
+        self.start
+    }
+
+    pub(super) fn is_empty(&self, out: &[u8]) -> bool {
+        out.len() == self.start
+    }
+
+    /// Length of the block if it ended now.
+    pub(super) fn size(&self, out: &[u8]) -> usize {
+        out.len() - self.start + self.restarts.len() * 4 + 4
+    }
+
+    /// The last key, of whatever block.
+    pub(super) fn last(&self) -> &TaggedKey {
+        &self.last
+    }
+
+    /// How this key stands to the last one.
+    #[inline]
+    pub(super) fn follow(&self, key: &TaggedKey) -> Follows {
+        let common = key.common(&self.last);
+        if self.last.is_none() {
+            return Follows { common, above: true };
+        }
+        let (last, user) = (self.last.user(), key.user());
+        let same = common.min(last.len()).min(user.len());
+        // A key is above those that it begins with.
+        let above = same < user.len() && (same == last.len() || user[same] > last[same]);
+        Follows { common, above }
+    }
+
+    /// Appends an entry, whose key stands to the last one as `follows` says.
+    #[inline]
+    pub(super) fn put(
+        &mut self,
+        out: &mut Vec<u8>,
+        key: &TaggedKey,
+        follows: Follows,
+        value: Value<'_>,
+    ) {
+        let shared = if self.begin_entry(out) { 0 } else { follows.common };
+        let own = key.whole().len() - shared;
+        let Value { bytes, length, obfuscation } = value;
+        match bytes.first_chunk() {
+            Some(bytes) if own <= STEP && length <= VALUE_STEP => {
+                let at = out.len();
+                out.resize(at + ENTRY_ROOM, 0);
+                let room = &mut out[at..][..ENTRY_ROOM];
+                room[..3].copy_from_slice(&[shared as u8, own as u8, length as u8]);
+                room[3..][..STEP].copy_from_slice(key.step_from(shared));
+                let bytes: [u8; VALUE_STEP] = obfuscation.applied(bytes);
+                room[3 + own..][..VALUE_STEP].copy_from_slice(&bytes);
+                out.truncate(at + 3 + own + length);
+            }
+            _ => {
+                for length in [shared, own, length] {
+                    put_varint(out, length as u64);
+                }
+                out.extend_from_slice(&key.whole()[shared..]);
+                let value_at = out.len();
+                out.extend_from_slice(&bytes[..length]);
+                obfuscation.apply(&mut out[value_at..], 0);
+            }
+        }
+        self.last.clone_from(key);
+    }
+
+    /// Appends an entry whose key needs no order.
+    pub(super) fn append(&mut self, out: &mut Vec<u8>, key: &TaggedKey, value: &[u8]) {
+        self.put(out, key, self.follow(key), Value::plain(value));
+    }
+
+    /// Counts the entry that follows. True where it has its whole key.
+    fn begin_entry(&mut self, out: &[u8]) -> bool {
+        if self.run == self.interval {
+            self.restarts.push((out.len() - self.start) as u32);
+            self.run = 0;
+        }
+        self.run += 1;
+        self.run == 1
+    }
+
+    pub(super) fn end(&mut self, out: &mut Vec<u8>) {
+        for restart in &self.restarts {
+            out.extend_from_slice(&restart.to_le_bytes());
+        }
+        out.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+    }
+}
+
+/// Puts the keys of a block that a [`BlockWriter`] made into `keys`, which it empties.
+pub(super) fn keys_of(block: &[u8], keys: &mut Vec<TaggedKey>) {
+    const OWN: &str = "a block of our own making";
+    let (rest, count) = block.split_last_chunk().expect(OWN);
+    let restarts = u32::from_le_bytes(*count) as usize * size_of::<u32>();
+    let mut rest = &rest[..rest.len() - restarts];
+    keys.clear();
+    while !rest.is_empty() {
+        let (shared, own, value, entry) = match *rest {
+            [shared, own, value, ref entry @ ..] if (shared | own | value) <= 0x7f => {
+                (shared.into(), own.into(), value.into(), entry)
+            }
+            _ => {
+                let mut reader = Reader::new(rest);
+                let mut length = || varint(&mut reader).expect(OWN) as usize;
+                let (shared, own, value) = (length(), length(), length());
+                (shared, own, value, &rest[reader.position()..])
+            }
+        };
+        let mut key = keys.last().cloned().unwrap_or_default();
+        key.go_on(shared, own, entry);
+        keys.push(key);
+        rest = &entry[own + value..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An entry as the format has it, from whole keys.
+    fn plain(out: &mut Vec<u8>, last: Option<&[u8]>, key: &[u8], value: &[u8]) {
+        let same = |last: &[u8]| last.iter().zip(key).take_while(|(a, b)| a == b).count();
+        let shared = last.map_or(0, same);
+        for length in [shared, key.len() - shared, value.len()] {
+            put_varint(out, length as u64);
+        }
+        out.extend_from_slice(&key[shared..]);
+        out.extend_from_slice(value);
+    }
+
+    fn tagged(user: &[u8], tag: u64) -> TaggedKey {
+        let mut key = TaggedKey::default();
+        key.set(user, tag);
+        key
+    }
+
+    fn keys() -> impl Strategy<Value = Vec<u8>> {
+        let few = proptest::collection::vec(0u8..3, 0..12);
+        let long = proptest::collection::vec(0u8..2, 60..=64);
+        let begun = proptest::collection::vec(0u8..3, 0..30).prop_map(|end| {
+            let mut key = vec![7; 33];
+            key.extend(end);
+            key
+        });
+        prop_oneof![few, long, begun]
+    }
+
+    proptest! {
+        /// Some keys go on as the tag of the one before does.
+        #[test]
+        fn a_block_is_that_of_whole_keys(
+            entries in proptest::collection::btree_map(
+                keys(),
+                proptest::collection::vec(any::<u8>(), 0..200),
+                1..60,
+            ),
+            mask: [u8; 8],
+            behind in 0usize..70,
+        ) {
+            const TAG: u64 = 0x0000_0201;
+            const INTERVAL: usize = 4;
+            let obfuscation = Obfuscation::new(mask);
+            let mut block = BlockWriter::new(INTERVAL);
+            // A block begins where another one ended.
+            let (mut out, mut expected, mut restarts) = (vec![9; 5], Vec::new(), Vec::new());
+            block.begin(&out);
+            let mut last: Option<Vec<u8>> = None;
+            for (at, (key, value)) in entries.iter().enumerate() {
+                let place = tagged(key, TAG);
+                let follows = block.follow(&place);
+                prop_assert!(follows.above);
+                // What lies behind a value is not of it.
+                let bytes = [&value[..], &vec![0xee; behind]].concat();
+                let given = Value { bytes: &bytes, length: value.len(), obfuscation };
+                block.put(&mut out, &place, follows, given);
+                prop_assert!(!block.follow(&place).above);
+                let mut hidden = value.clone();
+                obfuscation.apply(&mut hidden, 0);
+                if at % INTERVAL == 0 {
+                    restarts.push(expected.len() as u32);
+                    last = None;
+                }
+                let whole = [&key[..], &TAG.to_le_bytes()].concat();
+                plain(&mut expected, last.as_deref(), &whole, &hidden);
+                last = Some(whole);
+            }
+            prop_assert_eq!(&out[..5], &[9; 5]);
+            prop_assert_eq!(&out[5..], &expected[..]);
+            block.end(&mut out);
+            let count = restarts.len() as u32;
+            restarts.push(count);
+            expected.extend(restarts.iter().flat_map(|restart| restart.to_le_bytes()));
+            prop_assert_eq!(&out[5..], &expected[..]);
+            let mut found = vec![TaggedKey::default()];
+            keys_of(&expected, &mut found);
+            prop_assert!(found.iter().map(TaggedKey::user).eq(entries.keys()));
+        }
+
+        #[test]
+        fn a_key_follows_only_smaller_ones(
+            last in proptest::collection::vec(0u8..3, 0..6),
+            key in proptest::collection::vec(0u8..3, 0..6),
+            tag: u64,
+        ) {
+            let (mut block, mut out) = (BlockWriter::new(16), Vec::new());
+            block.begin(&out);
+            prop_assert!(block.follow(&tagged(&last, 257)).above);
+            block.append(&mut out, &tagged(&last, 257), b"");
+            prop_assert_eq!(block.follow(&tagged(&key, tag)).above, key > last);
+        }
+
+        #[test]
+        fn beginnings_in_words_are_those_in_bytes(
+            a in proptest::collection::vec(0u8..2, 0..30),
+            length in 0usize..30,
+            b in proptest::collection::vec(0u8..2, 0..30),
+            before in proptest::collection::vec(0u8..2, 64),
+        ) {
+            let b = [&a[..length.min(a.len())], &b].concat();
+            let (mut left, mut right) = (TaggedKey::default(), TaggedKey::default());
+            // What was there before makes no difference.
+            left.set(&before, 1);
+            for (place, key) in [(&mut left, &a), (&mut right, &b)] {
+                place.go_on(0, key.len(), key);
+            }
+            let same = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+            prop_assert_eq!(left.common(&right), same);
+        }
+    }
+}
