@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::report::{self, bytes};
 use apus_chain::Params;
 use apus_engine::storage::Storage;
-use apus_p2p::addresses::parse_address;
+use apus_p2p::addresses::{dns_seeds, parse_address};
 use apus_p2p::download::Limit;
 use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerStatus};
 use apus_p2p::transport::TransportChoice;
@@ -31,6 +31,12 @@ pub(crate) fn start<'a>(
                 .map_err(|error| Failure::usage(format!("--connect {node}: {error}")))
         })
         .collect::<Result<Vec<_>, _>>()?;
+    if connect.is_empty() && args.listen.is_none() && dns_seeds(params.network).is_empty() {
+        return Err(Failure::usage(format!(
+            "nobody publishes addresses of nodes on {}: name one by --connect NODE",
+            params.network
+        )));
+    }
     let memory = run.dbcache << 20;
     let options = NetworkOptions {
         params: params.clone(),
@@ -78,6 +84,9 @@ pub(crate) fn line(status: &NetworkStatus) -> String {
     let mut parts = vec![format!("{connected} peer{}", if connected == 1 { "" } else { "s" })];
     let mut fastest: Vec<_> = status.peers.iter().filter(|peer| peer.rate > 0).collect();
     fastest.sort_by_key(|peer| std::cmp::Reverse(peer.rate));
+    if let Some(lost) = status.last_lost.as_ref().filter(|_| connected == 0) {
+        parts.push(format!("({lost})"));
+    }
     if !fastest.is_empty() {
         let total = status.rate.max(1);
         let of = |peer: &&PeerStatus| {

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// How often a line is printed where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// And how often while nothing happens.
+const WAITING_INTERVAL: Duration = Duration::from_secs(60);
+
 /// How often the course of a run is noted; doubled whenever there are too many points.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -49,6 +52,8 @@ struct State {
     sample_interval: Duration,
     last_sample: Option<Instant>,
     last_line: Instant,
+    /// The tip that it was said to wait at, and with how many peers.
+    waiting: Option<(Height, usize)>,
     warnings: Vec<String>,
     segments_resumed: usize,
 }
@@ -87,6 +92,7 @@ impl<'a> Renderer<'a> {
             sample_interval: SAMPLE_INTERVAL,
             last_sample: None,
             last_line: now,
+            waiting: None,
             warnings: Vec::new(),
             segments_resumed: 0,
         };
@@ -219,6 +225,35 @@ impl<'a> Renderer<'a> {
         }
     }
 
+    /// At the tip nothing moves for minutes: what is said is said when it changes, and now and then.
+    fn waiting(&self, state: &mut State, height: Height, tip: BlockHash) {
+        let status = self.peers.map(Peers::status).unwrap_or_default();
+        let text = format!(
+            "at the tip, block {}, waiting for the next; {}",
+            grouped(height.into()),
+            peers::line(&status)
+        );
+        if let Some(bar) = &state.bar {
+            bar.set_message(text.clone());
+            bar.tick();
+        }
+        let now = (height, status.peers.len());
+        if state.waiting == Some(now) && state.last_line.elapsed() < WAITING_INTERVAL {
+            return;
+        }
+        if state.waiting.is_none() {
+            self.say(state, "at the tip: Ctrl-C ends the run, and writes what it is to write");
+        }
+        (state.waiting, state.last_line) = (Some(now), Instant::now());
+        if self.style == Style::Lines {
+            self.say(state, &text);
+        }
+        self.json(serde_json::json!({
+            "event": "waiting", "height": height, "tip": tip.to_string(),
+            "peers": peers_json(&status)
+        }));
+    }
+
     /// Notes a point of the run's course; keeps every other one when there are too many.
     fn sample(&self, state: &mut State, progress: Progress) {
         let done = progress.blocks == progress.blocks_total;
@@ -255,6 +290,7 @@ impl Observer for Renderer<'_> {
             Event::Ended { phase, bytes } => self.ended(&mut state, phase, bytes),
             Event::Progress(phase, progress) => self.progress(&mut state, phase, progress),
             Event::ChainFound { tip, height, by } => self.chain_found(&state, tip, height, by),
+            Event::Waiting { height, tip } => self.waiting(&mut state, height, tip),
             Event::Tip { height, tip } => {
                 self.say(&state, &format!("new tip at height {height}: {tip}"));
                 self.json(serde_json::json!({

@@ -15,7 +15,7 @@ use crate::reindex::start_command;
 use crate::render::Renderer;
 use crate::report::{Circumstances, Report, is_report};
 use crate::workdir::{WorkFolder, default_path};
-use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
+use apus_chain::{BlockHash, Height, Network, Params, ScriptVerifier};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
@@ -54,15 +54,54 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         kept: if args.prune { Kept::Nothing } else { Kept::Blocks },
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
     })?;
-    let written = args.out.iter().find_map(|sink| match sink {
-        SinkArg::Datadir(path) => Some(start_command(path, args.chain, args.prune)),
+    print::result(&report)?;
+    let next = args.out.iter().find_map(|sink| match sink {
+        SinkArg::Datadir(path) => {
+            Some(format!("start a node on it:\n  {}", start_command(path, args.chain, args.prune)))
+        }
+        SinkArg::Chainstate(path) if args.peers.blocks == BlocksArg::Keep => {
+            let undo = report.connected_from.map_or(0, |from| report.stop_height + 1 - from);
+            Some(next_with_blocks(path, args.chain, undo))
+        }
         _ => None,
     });
-    print::result(&report)?;
-    match written {
-        Some(command) => print::result(format_args!("\nNext: start a node on it:\n  {command}")),
+    match next {
+        Some(next) => print::result(format_args!("\nNext: {next}")),
         None => Ok(()),
     }
+}
+
+/// What to do with a chainstate that has the blocks beside it, the last `undo` of them with undo
+/// data.
+fn next_with_blocks(chainstate: &Path, chain: Network, undo: Height) -> String {
+    /// How many blocks a node goes back at its start, to check itself (Core `validation.h`,
+    /// `DEFAULT_CHECKBLOCKS`).
+    const BLOCKS_CHECKED: Height = 6;
+    let around = fs::canonicalize(parent(chainstate)).unwrap_or_else(|_| parent(chainstate).into());
+    let (datadir, how) = match chain.data_folder() {
+        None => (around.as_path(), String::new()),
+        Some(name) if around.file_name().is_some_and(|last| last == name) => {
+            (parent(&around), String::new())
+        }
+        Some(name) => {
+            let how = format!(
+                " of which {} is the folder {name}: move or link it there",
+                around.display()
+            );
+            (Path::new("DIR"), how)
+        }
+    };
+    let mut command = start_command(datadir, chain, false);
+    let mut why = String::new();
+    if undo < BLOCKS_CHECKED {
+        command.push_str(" -checklevel=2");
+        why = format!(
+            "\n  The last {BLOCKS_CHECKED} blocks have not all undo data, as hints led to their \
+             coins: without -checklevel=2 a node would go back over them to check itself, and refuse \
+             to start. Once it has connected {BLOCKS_CHECKED} more it needs no such option."
+        );
+    }
+    format!("start a node on the data directory{how}:\n  {command}{why}")
 }
 
 /// Nobody looks for peers and downloads a chain because of a line that was sent too early.
@@ -299,7 +338,16 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         write_report(path, &report).map_err(|failure| folder.keep(failure))?;
     }
     apus_sync::complete_folders(&outcome.folders)?;
-    folder.discard()?;
+    if matches!(&job.source, JobSource::Peers(args) if args.follow) {
+        folder.leave();
+        print::aside(format_args!(
+            "progress is kept in {}: the same command goes on from block {}",
+            work_path.display(),
+            outcome.stop_height
+        ));
+    } else {
+        folder.discard()?;
+    }
     Ok(report)
 }
 

@@ -1,6 +1,6 @@
 //! The work folder on a real disk: where it is, who may use it, and that it goes when done.
 
-use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
+use crate::failure::{Failure, INTERRUPTED};
 use apus_chain::Network;
 use apus_engine::lock::FolderLock;
 use apus_engine::storage::DirStorage;
@@ -73,11 +73,16 @@ impl WorkFolder {
             kept = self.give_up_progress().unwrap_or(false);
         }
         self.remove_lock();
-        let about_itself =
-            matches!(error, SyncError::WorkdirDamaged { .. } | SyncError::RunDamaged { .. });
+        let about_itself = matches!(
+            error,
+            SyncError::WorkdirDamaged { .. }
+                | SyncError::RunDamaged { .. }
+                | SyncError::OtherRun { .. }
+                | SyncError::NotAWorkFolder { .. }
+        );
         let mut failure = Failure::from(error);
         if failure.code == INTERRUPTED {
-            failure.message = if kept {
+            failure.message = if kept && apus_sync::has_progress(&self.storage) {
                 format!(
                     "interrupted; progress is kept in {}, and the same command goes on from there",
                     folder.display()
@@ -90,9 +95,9 @@ impl WorkFolder {
         if kept && !about_itself { self.keep(failure) } else { failure }
     }
 
-    /// Says that progress is kept, where mending something lets the same run go on.
+    /// Says that progress is kept, if there is any: mending something lets the same run go on.
     pub(crate) fn keep(&self, mut failure: Failure) -> Failure {
-        if [INVALID, IO].contains(&failure.code) {
+        if apus_sync::has_progress(&self.storage) {
             failure.message.push_str(&format!(
                 "\napus: progress is kept in {}: once this is mended, the same command goes on from \
                  there",
@@ -109,7 +114,7 @@ impl WorkFolder {
         Ok(())
     }
 
-    /// Leaves the folder as it was found, and removes it if it is empty.
+    /// Leaves the folder as it is, and removes it if it is empty.
     pub(crate) fn leave(&self) {
         self.remove_lock();
     }

@@ -7,7 +7,7 @@ use crate::error::SyncError;
 use crate::hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
 use crate::plan::{Plan, RunIdentity, divide};
 use crate::progress::{Event, Phase, Progress};
-use crate::run::{HintsInput, Request, Stop, headers, longer_chain, stop_if_interrupted};
+use crate::run::{HintsInput, Request, Source, Stop, headers, longer_chain, stop_if_interrupted};
 use crate::source::ChainSource;
 use crate::undo::warn_of_missing;
 use crate::workdir::{Done, Workdir};
@@ -54,9 +54,11 @@ pub(crate) fn prove<'a>(
         held_bytes_max: request.memory_bytes / 4,
     };
     request.observer.event(Event::Started(Phase::Blocks));
+    let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
     let done = blocks.run(&workdir, &plan.segments, done)?;
     let verdict = conclude(&engine, &workdir, &done, identity.stop)?;
-    request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: verdict.counts.bytes });
+    let bytes = verdict.counts.bytes - before;
+    request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
     drop(provider);
     let hints = hints.info();
     Ok(Proven { dir, workdir, plan, done, verdict, hints })
@@ -68,17 +70,27 @@ fn chain_and_hints<'a>(
     request: &'a Request<'_>,
     input: &HintsInput,
 ) -> Result<(Arc<dyn ChainSource + 'a>, Hints), SyncError> {
+    if matches!(request.source, Source::Peers(_)) {
+        // Nobody looks for peers because of hints that are good for nothing.
+        look_at(request, input)?;
+    }
     let dir = headers(request, None)?;
+    let is_short = |error: &SyncError| {
+        matches!(
+            error,
+            SyncError::ChainTooShort { .. }
+                | SyncError::BaseNotOnChain { .. }
+                | SyncError::StopAboveTip { .. }
+        )
+    };
     match Hints::open(request, input, &*dir) {
         Ok(hints) => Ok((dir, hints)),
-        Err(SyncError::ChainTooShort { .. } | SyncError::BaseNotOnChain { .. })
-            if dir.is_by_index() && request.source.may_leave_index() =>
-        {
+        Err(error) if is_short(&error) && dir.is_by_index() && request.source.may_leave_index() => {
             let dir = headers(request, Some(UseIndex::Never))?;
             let hints = Hints::open(request, input, &*dir)?;
             Ok((dir, hints))
         }
-        Err(mut error @ (SyncError::ChainTooShort { .. } | SyncError::BaseNotOnChain { .. })) => {
+        Err(mut error) if is_short(&error) => {
             // Some other peer may know more.
             let mut dir = dir;
             while let Some(longer) = longer_chain(request, dir.chain())? {
@@ -91,6 +103,14 @@ fn chain_and_hints<'a>(
             Err(error)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// Whether the hints can be read, and are of this network as far as they say.
+fn look_at(request: &Request<'_>, input: &HintsInput) -> Result<(), SyncError> {
+    match input {
+        HintsInput::File(path, options) => FileHints::open(path, options).map(|_| ()),
+        HintsInput::Snapshot(path) => snapshot_header(path, request.params.network).map(|_| ()),
     }
 }
 
@@ -251,6 +271,11 @@ fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<HintsE
             return Err(SyncError::StopHeight { wanted, hints: height });
         }
         _ if height == 0 => return Err(SyncError::NothingToDo),
+        // Hours before the blocks above the hints are wanted.
+        Stop::At(stop) if stop > chain.tip_height() => {
+            let (tip, gap) = (chain.tip_height(), dir.gap().clone());
+            return Err(SyncError::StopAboveTip { stop, tip, gap });
+        }
         _ => {}
     }
     match chain.hash(height) {

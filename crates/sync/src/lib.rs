@@ -34,7 +34,7 @@ pub use outputs::{OutputsOfBlock, walk_outputs};
 pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
 pub use run::{
     FolderKind, FolderOutput, HintsInput, Kept, Outcome, Output, OutputKind, Request, Source, Stop,
-    WrittenFolder, discard_progress, give_up_progress, run,
+    WrittenFolder, discard_progress, give_up_progress, has_progress, run,
 };
 pub use sink::ReadBack;
 pub use source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};

@@ -172,11 +172,12 @@ impl<'a> Peers<'a> {
     }
 
     /// A chain that has more work than `than`. Without one: none at once, or the first to come where
-    /// the run is to `follow` until it is interrupted.
+    /// the run is to `follow` until it is interrupted, and calls `waiting` meanwhile.
     pub(crate) fn better_chain<'p>(
         &'p self,
         than: &HeaderChain,
         follow: bool,
+        waiting: &dyn Fn(),
         interrupt: &'p AtomicBool,
     ) -> Result<Option<PeersChain<'p>>, SyncError> {
         let mut known: BlockHash = *than.tip_hash();
@@ -214,6 +215,7 @@ impl<'a> Peers<'a> {
             if !follow || interrupt.swap(false, Ordering::Relaxed) {
                 return Ok(None);
             }
+            waiting();
             self.network.wait(LOOK);
         }
     }
@@ -232,7 +234,7 @@ impl<'a> Peers<'a> {
                 refreshed = Some(Instant::now());
                 self.network.refresh();
             }
-            if let Some(chain) = self.better_chain(than, false, interrupt)? {
+            if let Some(chain) = self.better_chain(than, false, &|| (), interrupt)? {
                 return Ok(Some(chain));
             }
             self.network.wait(LOOK);

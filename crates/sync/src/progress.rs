@@ -94,6 +94,13 @@ pub enum Event {
         /// Its hash.
         tip: BlockHash,
     },
+    /// A run that follows the tip is there, and waits. Told again and again.
+    Waiting {
+        /// The tip's height.
+        height: Height,
+        /// Its hash.
+        tip: BlockHash,
+    },
     /// An earlier start's work goes on.
     Resumed {
         /// Segments that are done; blocks, where these are connected one by one.

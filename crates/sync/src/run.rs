@@ -293,6 +293,11 @@ pub fn give_up_progress(workdir: &dyn Storage) -> Result<bool, SyncError> {
     Workdir::give_up(workdir)
 }
 
+/// Whether a later start goes on from something in the work folder.
+pub fn has_progress(workdir: &dyn Storage) -> bool {
+    Workdir::has_progress(workdir)
+}
+
 /// Finds the chain. Block files may be looked at in another way than asked for.
 pub(crate) fn headers<'a>(
     request: &'a Request<'_>,
@@ -322,7 +327,9 @@ pub(crate) fn better_chain<'a>(
 ) -> Result<Option<Arc<dyn ChainSource + 'a>>, SyncError> {
     match (&request.source, request.stop) {
         (Source::Peers(peers), Stop::AtTip) => {
-            let found = peers.better_chain(than, request.follow, request.interrupt)?;
+            let waiting = Event::Waiting { height: than.tip_height(), tip: *than.tip_hash() };
+            let wait = || request.observer.event(waiting.clone());
+            let found = peers.better_chain(than, request.follow, &wait, request.interrupt)?;
             Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
         }
         _ => Ok(None),
@@ -376,7 +383,9 @@ fn files(
     let buffer = request.memory_bytes / (4 * request.threads as u64);
     dir.set_buffer_bytes(buffer.clamp(256 << 10, 4 << 20) as usize);
     let chain = dir.chain();
-    request.observer.event(Event::Ended { phase: Phase::Headers, bytes: dir.bytes_total() });
+    // By the index, the files themselves are not gone through.
+    let bytes = if dir.is_by_index() { 0 } else { dir.bytes_total() };
+    request.observer.event(Event::Ended { phase: Phase::Headers, bytes });
     request.observer.event(Event::ChainFound {
         tip: *chain.tip_hash(),
         height: chain.tip_height(),

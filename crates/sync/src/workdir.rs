@@ -261,6 +261,14 @@ impl<'a> Workdir<'a> {
         Ok(storage.names().at(storage, "")?.iter().any(|name| is_download(name)))
     }
 
+    /// Whether the folder has anything that a later start goes on from: what was downloaded, finished
+    /// segments, blocks connected. A plan alone is nothing.
+    pub(crate) fn has_progress(storage: &'a dyn Storage) -> bool {
+        let is_progress =
+            |name: &String| name.ends_with(".part") || name == RECORD || is_download(name);
+        storage.names().is_ok_and(|names| names.iter().any(is_progress))
+    }
+
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {
         for name in self.storage.names().at(self.storage, "")? {
             // Folders are nobody's business here.

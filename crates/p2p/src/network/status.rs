@@ -32,10 +32,12 @@ pub struct PeerStatus {
 }
 
 /// How the network is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct NetworkStatus {
     /// The peers there are.
     pub peers: Vec<PeerStatus>,
+    /// What became of the peer that was lost last, or could not be reached.
+    pub last_lost: Option<String>,
     /// Height of the best header.
     pub headers: u32,
     /// The greatest height that a peer said it is at.
@@ -75,6 +77,7 @@ impl State {
             })
         });
         NetworkStatus {
+            last_lost: self.last_lost.clone(),
             peers: peers.collect(),
             headers: self.best().0,
             headers_claimed: self.claimed(),
