@@ -9,6 +9,7 @@ mod error;
 mod extent;
 mod files;
 mod folder;
+mod foreign;
 mod index;
 mod index_error;
 mod kept;
@@ -29,6 +30,7 @@ mod window;
 pub use error::{BlkError, ErrorKind};
 pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder};
 pub use folder::{OutDir, OutFile, OutFolder};
+pub use foreign::ForeignError;
 pub use index::{
     FileLengths, HeaderAt, IndexEntry, IndexFlags, IndexWriteError, Kept, STATUS_FAILED,
     STATUS_HAVE_DATA, STATUS_HAVE_UNDO, StoredAt, VALID_SCRIPTS, read_index, read_index_flags,

@@ -1,6 +1,7 @@
 //! [`ChainstateError`]: why a chainstate could not be written or read back.
 
 use crate::error::ErrorKind;
+use crate::foreign::ForeignError;
 use crate::leveldb::DatabaseError;
 use apus_chain::{CoinError, OutPoint, Txid};
 use std::path::PathBuf;
@@ -41,24 +42,9 @@ pub enum ChainstateError {
         /// What is wrong.
         source: CoinError,
     },
-    /// A file of the database cannot be read or is not what it should be.
-    #[error("{path} cannot be read back at byte {offset}: {what}; write the chainstate anew")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        offset: u64,
-        /// What is wrong.
-        what: String,
-    },
-    /// The other implementation does not accept the database.
-    #[error("the chainstate {path} is no database that can be opened: {what}")]
-    Open {
-        /// The folder.
-        path: PathBuf,
-        /// What the other implementation said.
-        what: String,
-    },
+    /// The database could not be read back.
+    #[error("the chainstate cannot be relied on: {0}")]
+    Foreign(#[from] ForeignError),
     /// An entry of no kind that a chainstate has.
     #[error(
         "the chainstate {path} has an entry {key:02x?}, which is none of Bitcoin Core's; a node \
@@ -112,7 +98,7 @@ impl ChainstateError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Database(error) => error.kind(),
-            Self::File { .. } | Self::Open { .. } => ErrorKind::Fatal,
+            Self::Foreign(_) => ErrorKind::Fatal,
             _ => ErrorKind::Invalid,
         }
     }

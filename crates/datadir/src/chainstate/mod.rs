@@ -6,7 +6,6 @@
 //! Whether its coins are the right ones only a hash over all of them tells.
 
 mod error;
-mod overlay;
 mod read_back;
 #[cfg(test)]
 mod tests;

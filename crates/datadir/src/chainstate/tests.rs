@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::folder::{OutDir, OutFolder};
+use crate::foreign::ForeignError;
 use crate::leveldb::{Database, DatabaseWriter, WriterOptions};
 use crate::obfuscation::Obfuscation;
 use crate::snapshot::SnapshotReader;
@@ -237,7 +238,7 @@ fn what_a_node_would_stumble_over_is_refused() {
 fn a_folder_without_a_database_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let error = read_all(dir.path()).unwrap_err();
-    assert!(matches!(error, ChainstateError::Open { .. }), "{error}");
+    assert!(matches!(error, ChainstateError::Foreign(ForeignError::Open { .. })), "{error}");
     assert!(read_all(&dir.path().join("none")).is_err());
     assert!(files(dir.path()).is_empty());
 }
@@ -296,12 +297,13 @@ fn a_damaged_block_and_a_missing_table_are_named() {
     });
     let error = read_all(dir.path()).unwrap_err();
     assert!(
-        matches!(&error, ChainstateError::File { path, .. } if path.ends_with("000004.ldb")),
+        matches!(&error, ChainstateError::Foreign(ForeignError::File { path, .. }) if path.ends_with("000004.ldb")),
         "{error}"
     );
     assert!(error.to_string().contains("checksum"), "{error}");
     let dir = damaged(|files| files.retain(|path, _| !path.ends_with("000004.ldb")));
-    assert!(matches!(read_all(dir.path()).unwrap_err(), ChainstateError::Open { .. }));
+    let error = read_all(dir.path()).unwrap_err();
+    assert!(matches!(error, ChainstateError::Foreign(ForeignError::Open { .. })), "{error}");
 }
 
 proptest! {

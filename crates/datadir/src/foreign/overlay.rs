@@ -8,7 +8,7 @@
 //! of tables is checked here, before it sees it. The first fault is kept, and ends the reading by
 //! unwinding: the library knows no other way out that does not first try everything that is left.
 
-use super::ChainstateError;
+use super::ForeignError;
 use crate::leveldb::masked_crc32c;
 use rusty_leveldb::env::{Env, FileLock, Logger, RandomAccess};
 use rusty_leveldb::{Result, Status, StatusCode};
@@ -33,7 +33,7 @@ const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
 const TAIL: usize = 5;
 
 /// The first fault, for whoever catches the unwinding.
-pub(super) type Fault = Rc<RefCell<Option<ChainstateError>>>;
+pub(super) type Fault = Rc<RefCell<Option<ForeignError>>>;
 
 #[derive(Clone, Default)]
 pub(super) struct Overlay {
@@ -71,7 +71,7 @@ impl Overlay {
 
     fn give_up(&self, path: &Path, offset: u64, what: &dyn ToString) -> ! {
         let (path, what) = (path.to_owned(), what.to_string());
-        give_up(&self.fault, ChainstateError::File { path, offset, what })
+        give_up(&self.fault, ForeignError::File { path, offset, what })
     }
 
     /// An empty file over whatever has the name.
@@ -83,7 +83,7 @@ impl Overlay {
 }
 
 /// Ends the library's work.
-fn give_up(fault: &Fault, error: ChainstateError) -> ! {
+fn give_up(fault: &Fault, error: ForeignError) -> ! {
     fault.borrow_mut().get_or_insert(error);
     resume_unwind(Box::new("a fault that is told otherwise"))
 }
@@ -261,7 +261,7 @@ impl Table {
 
     fn give_up(&self, offset: u64, what: &dyn ToString) -> ! {
         let (path, what) = (self.path.clone(), what.to_string());
-        give_up(&self.fault, ChainstateError::File { path, offset, what })
+        give_up(&self.fault, ForeignError::File { path, offset, what })
     }
 
     fn read(&self, out: &mut [u8], offset: u64) {
