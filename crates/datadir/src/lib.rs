@@ -4,6 +4,7 @@
 //! read-only disk or under a running node is as good as any other. What is written here is new and
 //! goes through [`OutFolder`].
 
+mod blocks_read_back;
 pub mod chainstate;
 mod error;
 mod extent;
@@ -27,6 +28,9 @@ mod summary;
 mod testing;
 mod window;
 
+pub use blocks_read_back::{
+    BlocksReadBack, Holds, PartRead, PartReader, ReadBackError, WrittenBlocks,
+};
 pub use error::{BlkError, ErrorKind};
 pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder};
 pub use folder::{OutDir, OutFile, OutFolder};

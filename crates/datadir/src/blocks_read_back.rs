@@ -1,0 +1,218 @@
+//! [`BlocksReadBack`]: a `blocks` folder that was written, read once more from the disk and compared
+//! with the chain that it is to hold.
+//!
+//! Nothing of what the writers know of it is asked: not the positions, not the log. The index is read
+//! through another implementation of LevelDB; it has to name every block of the chain and nothing else.
+//! Where it says that a block lies has to be one that hashes to the name and passes every rule that
+//! needs no coins, so that each of its bytes is bound to the header: by the merkle root or by the
+//! commitment to witnesses. Where it says that undo data lie has to be a record with the checksum of
+//! that block's, of as many coins for each transaction as it has inputs. Lengths of files, and what the
+//! index says of them, have to be those that follow.
+//!
+//! What is shared with the writers are the rules of a block and the plain forms of numbers and coins.
+//! Whether the coins in undo data are those that the block spent is not looked at: whoever connected it
+//! has computed them from the coins themselves.
+//!
+//! Pages that the system still has are dropped before, where it lets itself be asked, so that what is
+//! compared comes from the disk.
+
+mod error;
+mod index;
+mod part;
+#[cfg(test)]
+mod tests;
+
+pub use error::ReadBackError;
+pub use part::{PartRead, PartReader};
+
+use crate::files;
+use crate::obfuscation::Obfuscation;
+use crate::rev;
+use apus_chain::{BlockContext, Params};
+use core::ops::ControlFlow;
+use index::Index;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A part is no longer than this in bytes of blocks, or one block.
+const PART_BYTES: u32 = 8 << 20;
+
+/// What a `blocks` folder is to hold beside its index.
+#[derive(Debug, Clone, Copy)]
+pub enum Holds<'a> {
+    /// All blocks in ascending height, all undo data, and not a byte beyond, as a
+    /// [`BlockStore`](crate::BlockStore) leaves it.
+    InOrder,
+    /// All blocks in any order, undo data of some of them, and other blocks between, as
+    /// [`KeptBlocks`](crate::KeptBlocks) leave it.
+    InAnyOrder,
+    /// No files at all, as for a node that prunes. What the index is to say of the blocks' numbers
+    /// of transactions, by height.
+    Nothing(&'a [u32]),
+}
+
+/// What is known of a `blocks` folder from the chain.
+#[derive(Clone, Copy)]
+pub struct WrittenBlocks<'a> {
+    /// The folder.
+    pub folder: &'a Path,
+    /// The chain's rules.
+    pub params: &'a Params,
+    /// How many blocks: the heights from 0 up to this, exclusive.
+    pub blocks: u32,
+    /// What lies in it.
+    pub holds: Holds<'a>,
+    /// What is known of the block at a height, first of all its hash.
+    pub context: &'a (dyn Fn(u32) -> BlockContext<'a> + Sync),
+}
+
+/// A folder whose index was read back. What is left to do are its parts, in any order and by any number
+/// of threads.
+pub struct BlocksReadBack<'a> {
+    written: WrittenBlocks<'a>,
+    key: Obfuscation,
+    index: Index,
+    /// Heights in the order in which their blocks lie.
+    order: Vec<u32>,
+    /// Where in `order` each part begins.
+    parts: Vec<usize>,
+}
+
+impl<'a> BlocksReadBack<'a> {
+    /// Reads the index, and compares it with the chain and with the names and lengths of the files.
+    /// Takes 20 bytes of memory a block. `reached` is told how many entries were read, and may break it
+    /// off: then there is nothing.
+    ///
+    /// # Errors
+    /// [`ReadBackError`] if anything is missing, different, or too much.
+    pub fn open(
+        written: WrittenBlocks<'a>,
+        reached: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<Option<Self>, ReadBackError> {
+        let Some(index) = Index::read(&written, reached)? else { return Ok(None) };
+        expect_files(&written, &index)?;
+        let key = match written.holds {
+            Holds::Nothing(_) => Obfuscation::NONE,
+            Holds::InOrder | Holds::InAnyOrder => read_key(&written.folder.join(KEY_FILE))?,
+        };
+        let mut order: Vec<u32> = Vec::new();
+        if !matches!(written.holds, Holds::Nothing(_)) {
+            order.extend(0..written.blocks);
+            order.sort_unstable_by_key(|height| index.slot(*height).place());
+        }
+        let mut parts = Vec::new();
+        let mut begun = None;
+        for (at, height) in order.iter().enumerate() {
+            let (file, offset) = index.slot(*height).place();
+            match begun {
+                Some((same, start)) if same == file && offset - start < PART_BYTES => {}
+                _ => {
+                    parts.push(at);
+                    begun = Some((file, offset));
+                }
+            }
+        }
+        Ok(Some(Self { written, key, index, order, parts }))
+    }
+
+    /// How many entries the index has.
+    pub fn index_entries(&self) -> u64 {
+        self.index.entries
+    }
+
+    /// How many blocks.
+    pub fn blocks(&self) -> u64 {
+        u64::from(self.written.blocks)
+    }
+
+    /// How many transactions the blocks have, by the index.
+    pub fn transactions(&self) -> u64 {
+        self.index.transactions
+    }
+
+    /// How many parts there are.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.index.files.iter().map(|file| file.blocks_bytes + file.undo_bytes).sum()
+    }
+
+    /// Reads the blocks of a part with their undo data, and compares.
+    ///
+    /// # Errors
+    /// [`ReadBackError`] for the first block in the file that is not as it should be.
+    ///
+    /// # Panics
+    /// When there is no such part.
+    pub fn check(&self, part: usize, reader: &mut PartReader) -> Result<PartRead, ReadBackError> {
+        let end = self.parts.get(part + 1).copied().unwrap_or(self.order.len());
+        reader.check(self, self.parts[part]..end)
+    }
+
+    fn path(&self, name: String) -> PathBuf {
+        self.written.folder.join(name)
+    }
+}
+
+const KEY_FILE: &str = "xor.dat";
+
+fn read_key(path: &Path) -> Result<Obfuscation, ReadBackError> {
+    let length = fs::metadata(path).map_err(ReadBackError::io(path, 0))?.len();
+    let wrong = || ReadBackError::Folder {
+        path: path.to_owned(),
+        what: format!("it has {length} bytes, which is no key"),
+    };
+    if length != Obfuscation::KEY_SIZE as u64 {
+        return Err(wrong());
+    }
+    let bytes = fs::read(path).map_err(ReadBackError::io(path, 0))?;
+    Ok(Obfuscation::new(bytes.try_into().map_err(|_| wrong())?))
+}
+
+/// Fails unless the folder has the files that the index tells of, of these lengths, and no other.
+fn expect_files(written: &WrittenBlocks<'_>, index: &Index) -> Result<(), ReadBackError> {
+    let dir = written.folder;
+    let wrong = |path: &Path, what: String| ReadBackError::Folder { path: path.to_owned(), what };
+    let count = match written.holds {
+        Holds::Nothing(_) => 0,
+        Holds::InOrder | Holds::InAnyOrder => index.files.len(),
+    };
+    for entry in fs::read_dir(dir).map_err(ReadBackError::io(dir, 0))? {
+        let entry = entry.map_err(ReadBackError::io(dir, 0))?;
+        let name = entry.file_name();
+        let name = name.to_str().unwrap_or_default();
+        let number = files::file_number(name).or_else(|| rev::file_number(name));
+        let belongs = match (number, written.holds) {
+            (Some(number), _) => (number as usize) < count,
+            (None, Holds::InAnyOrder) => true,
+            (None, Holds::InOrder) => [KEY_FILE, "index"].contains(&name),
+            (None, Holds::Nothing(_)) => name == "index",
+        };
+        if !belongs {
+            return Err(wrong(&entry.path(), "nobody has written it".to_owned()));
+        }
+    }
+    for (number, file) in (0..).zip(&index.files[..count]) {
+        let blocks = (files::file_name(number), file.blocks_bytes);
+        for (name, length) in [blocks, (rev::file_name(number), file.undo_bytes)] {
+            let path = dir.join(name);
+            let found = match fs::metadata(&path) {
+                Ok(meta) => meta.len(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound && length == 0 => 0,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(wrong(&path, "it is not there".to_owned()));
+                }
+                Err(error) => return Err(ReadBackError::io(&path, 0)(error)),
+            };
+            if found != length {
+                let what = format!("it has {found} bytes, and {length} by the block index");
+                return Err(wrong(&path, what));
+            }
+        }
+    }
+    Ok(())
+}

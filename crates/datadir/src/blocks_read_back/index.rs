@@ -1,0 +1,311 @@
+//! [`Index`]: what a block index says, entry by entry held against the chain.
+//!
+//! The words of its keys and its numbers stand here once more, as Core has them, and not with the
+//! writer's: a mistake there is to be one against something.
+
+use super::{Holds, ReadBackError, WrittenBlocks};
+use crate::foreign::Entries;
+use apus_chain::{BlockHash, Header, ReadError, Reader};
+use core::ops::ControlFlow;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Magic and size before each record.
+const RECORD_HEAD: u32 = 8;
+
+/// The flag of a node that prunes, as key and value (Core `node/blockstorage.cpp`, `WriteFlag`).
+const PRUNED: (&[u8], &[u8]) = (b"F\x10prunedblockfiles", b"1");
+
+/// How many blocks are looked at between two words of it.
+const TOLD_EVERY: u32 = 4096;
+
+/// What the index says of a block. Offsets have 32 bits there.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) file: u32,
+    /// Where the block begins, behind magic and size.
+    pub(super) data: u32,
+    /// Where its undo data begin; 0 where there are none.
+    pub(super) undo: u32,
+    /// 0 as long as there was no entry.
+    pub(super) tx_count: u32,
+}
+
+impl Slot {
+    pub(super) fn place(&self) -> (u32, u32) {
+        (self.file, self.data)
+    }
+}
+
+/// What the index says of a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FileSlot {
+    pub(super) blocks_bytes: u64,
+    pub(super) undo_bytes: u64,
+}
+
+/// What its blocks say of a file (Core `node/blockstorage.h`, `CBlockFileInfo`).
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    blocks: u64,
+    heights: (u64, u64),
+    times: (u64, u64),
+}
+
+impl Seen {
+    fn add(&mut self, height: u32, time: u32) {
+        let (height, time) = (u64::from(height), u64::from(time));
+        if self.blocks == 0 {
+            (self.heights, self.times) = ((height, height), (time, time));
+        }
+        self.blocks += 1;
+        self.heights = (self.heights.0.min(height), self.heights.1.max(height));
+        self.times = (self.times.0.min(time), self.times.1.max(time));
+    }
+}
+
+/// See the module.
+pub(super) struct Index {
+    pub(super) entries: u64,
+    pub(super) transactions: u64,
+    /// By number.
+    pub(super) files: Vec<FileSlot>,
+    /// By height.
+    slots: Vec<Slot>,
+}
+
+impl Index {
+    /// Reads all of it. Nothing where `reached` broke it off.
+    pub(super) fn read(
+        written: &WrittenBlocks<'_>,
+        reached: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<Option<Self>, ReadBackError> {
+        let path = written.folder.join("index");
+        let mut reading = Reading::new(written, &path);
+        let mut entries = Entries::open(&path)?;
+        while let Some((key, value)) = entries.next()? {
+            reading.take(key, value).map_err(|what| reading.error(what))?;
+            if reading.found.is_multiple_of(TOLD_EVERY) && reached(reading.found).is_break() {
+                return Ok(None);
+            }
+        }
+        reading.end().map(Some)
+    }
+
+    pub(super) fn slot(&self, height: u32) -> &Slot {
+        &self.slots[height as usize]
+    }
+}
+
+/// An index being read.
+struct Reading<'w, 'a> {
+    written: &'w WrittenBlocks<'a>,
+    path: PathBuf,
+    pruned: bool,
+    /// Blocks.
+    found: u32,
+    transactions: u64,
+    slots: Vec<Slot>,
+    seen: BTreeMap<u32, Seen>,
+    /// What it says of files, by number: seven numbers as they stand there.
+    files: BTreeMap<u32, [u64; 7]>,
+    last_file: Option<i32>,
+    others: u64,
+}
+
+impl<'w, 'a> Reading<'w, 'a> {
+    fn new(written: &'w WrittenBlocks<'a>, path: &std::path::Path) -> Self {
+        Self {
+            written,
+            path: path.to_owned(),
+            pruned: false,
+            found: 0,
+            transactions: 0,
+            slots: vec![Slot::default(); written.blocks as usize],
+            seen: BTreeMap::new(),
+            files: BTreeMap::new(),
+            last_file: None,
+            others: 0,
+        }
+    }
+
+    fn error(&self, what: String) -> ReadBackError {
+        ReadBackError::Index { path: self.path.clone(), what }
+    }
+
+    /// Takes an entry; what is wrong with it, if anything is.
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        let unknown = || {
+            let key = &key[..key.len().min(40)];
+            format!("there is an entry that should not be, of the key {key:02x?}")
+        };
+        match key.split_first() {
+            Some((b'b', hash)) => {
+                let hash = BlockHash(hash.try_into().map_err(|_| unknown())?);
+                self.take_block(hash, value)
+                    .map_err(|what| format!("the entry of block {hash} {what}"))
+            }
+            Some((b'f', number)) => {
+                let number = i32::from_le_bytes(number.try_into().map_err(|_| unknown())?);
+                let number = u32::try_from(number).map_err(|_| unknown())?;
+                let unread = |error| format!("the entry of file {number} cannot be read: {error}");
+                let numbers = seven(value).map_err(unread)?;
+                self.others += 1;
+                self.files.insert(number, numbers);
+                Ok(())
+            }
+            Some((b'l', [])) => {
+                let number = value.try_into().map_err(|_| "the last file has no number")?;
+                self.others += 1;
+                self.last_file = Some(i32::from_le_bytes(number));
+                Ok(())
+            }
+            _ if (key, value) == PRUNED && matches!(self.written.holds, Holds::Nothing(_)) => {
+                self.others += 1;
+                self.pruned = true;
+                Ok(())
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    fn take_block(&mut self, hash: BlockHash, value: &[u8]) -> Result<(), String> {
+        let entry = Entry::read(value).map_err(|error| format!("cannot be read: {error}"))?;
+        let Entry { height, status, slot, header } = entry;
+        let blocks = self.written.blocks;
+        if height >= blocks {
+            return Err(format!("has height {height}, where the chain has {blocks} blocks"));
+        }
+        let on_chain = (self.written.context)(height).hash;
+        if hash != on_chain {
+            return Err(format!("has height {height}, where the chain has block {on_chain}"));
+        }
+        let named = BlockHash(apus_hash::sha256d(header));
+        if named != hash {
+            return Err(format!("has the header of block {named}"));
+        }
+        let wanted = self.status(height, slot.undo > 0);
+        if status != wanted {
+            return Err(format!("has status {status}, not {wanted}"));
+        }
+        match self.written.holds {
+            _ if slot.tx_count == 0 => return Err("has no transactions".to_owned()),
+            Holds::Nothing(counts) => match counts.get(height as usize) {
+                Some(count) if *count == slot.tx_count => {}
+                _ => return Err(format!("has a wrong number of transactions, {}", slot.tx_count)),
+            },
+            Holds::InOrder | Holds::InAnyOrder => {
+                if slot.data < RECORD_HEAD || (1..RECORD_HEAD).contains(&slot.undo) {
+                    return Err("has a place where no record can lie".to_owned());
+                }
+                self.seen.entry(slot.file).or_default().add(height, Header::parse(header).time);
+            }
+        }
+        self.slots[height as usize] = slot;
+        self.found += 1;
+        self.transactions += u64::from(slot.tx_count);
+        Ok(())
+    }
+
+    /// What the status of a block should be (Core `chain.h`, `BlockStatus`): scripts valid, or for the
+    /// genesis block, which is never connected, transactions valid; checked with its witnesses; and what
+    /// is stored of it.
+    fn status(&self, height: u32, undo: bool) -> u64 {
+        match (self.written.holds, height) {
+            (Holds::Nothing(_), 0) => 128 + 3,
+            (Holds::Nothing(_), _) => 128 + 5,
+            (_, 0) => 128 + 8 + 3,
+            (Holds::InAnyOrder, _) if !undo => 128 + 8 + 5,
+            _ => 128 + 16 + 8 + 5,
+        }
+    }
+
+    /// What only all entries together say.
+    fn end(mut self) -> Result<Index, ReadBackError> {
+        if let Some(height) = self.slots.iter().position(|slot| slot.tx_count == 0) {
+            let hash = (self.written.context)(height as u32).hash;
+            return Err(self.error(format!("block {height} ({hash}) is missing")));
+        }
+        let pruned = matches!(self.written.holds, Holds::Nothing(_));
+        if pruned != self.pruned {
+            return Err(self.error("it does not say that blocks were pruned".to_owned()));
+        }
+        if pruned {
+            // A new folder's: the node begins its first file.
+            self.seen.insert(0, Seen::default());
+        }
+        let count = self.files.len() as u32;
+        if self.files.keys().copied().ne(0..count) {
+            return Err(self.error("files are missing that come before its last one".to_owned()));
+        }
+        if self.last_file != Some(count as i32 - 1) {
+            let said = self.last_file;
+            return Err(self.error(format!("the last of {count} files is said to be {said:?}")));
+        }
+        if let Some(number) = self.seen.keys().find(|number| !self.files.contains_key(number)) {
+            return Err(self.error(format!("there are blocks in file {number}, which it lacks")));
+        }
+        let mut files = Vec::new();
+        for (number, said) in &self.files {
+            let seen = self.seen.get(number).copied().unwrap_or_default();
+            let [_, blocks_bytes, undo_bytes, ..] = *said;
+            let Seen { blocks, heights, times } = seen;
+            let (least, most) = (heights.0, heights.1);
+            let wanted = [blocks, blocks_bytes, undo_bytes, least, most, times.0, times.1];
+            if *said != wanted || pruned && (blocks_bytes, undo_bytes) != (0, 0) {
+                let what = format!("the entry of file {number} says {said:?}, not {wanted:?}");
+                return Err(self.error(what));
+            }
+            files.push(FileSlot { blocks_bytes, undo_bytes });
+        }
+        let entries = u64::from(self.found) + self.others;
+        Ok(Index { entries, transactions: self.transactions, files, slots: self.slots })
+    }
+}
+
+/// An entry (Core `chain.h`, `CDiskBlockIndex`).
+struct Entry<'a> {
+    height: u32,
+    status: u64,
+    slot: Slot,
+    header: &'a [u8; Header::SIZE],
+}
+
+impl<'a> Entry<'a> {
+    fn read(value: &'a [u8]) -> Result<Self, ReadError> {
+        let mut reader = Reader::new(value);
+        let _version = reader.varint()?;
+        let height = small(&mut reader)?;
+        let status = reader.varint()?;
+        let mut slot = Slot { tx_count: small(&mut reader)?, ..Slot::default() };
+        if status & (8 | 16) != 0 {
+            slot.file = small(&mut reader)?;
+        }
+        if status & 8 != 0 {
+            slot.data = small(&mut reader)?;
+        }
+        if status & 16 != 0 {
+            slot.undo = small(&mut reader)?;
+        }
+        let header = reader.array()?;
+        reader.finish()?;
+        Ok(Self { height, status, slot, header })
+    }
+}
+
+/// A number of at most 32 bits.
+fn small(reader: &mut Reader<'_>) -> Result<u32, ReadError> {
+    let (offset, value) = (reader.position(), reader.varint()?);
+    let limit = u64::from(u32::MAX);
+    u32::try_from(value).map_err(|_| ReadError::TooLarge { offset, value, limit })
+}
+
+fn seven(value: &[u8]) -> Result<[u64; 7], ReadError> {
+    let mut reader = Reader::new(value);
+    let mut numbers = [0; 7];
+    for number in &mut numbers {
+        *number = reader.varint()?;
+    }
+    reader.finish()?;
+    Ok(numbers)
+}

@@ -1,0 +1,299 @@
+//! [`PartReader`]: blocks and undo data where the index says that they lie.
+//!
+//! No more memory is taken than one block and its undo data may have: sizes in a record are held
+//! against what can be before.
+
+use super::index::Slot;
+use super::{BlocksReadBack, Holds, ReadBackError};
+use crate::files::{self, BLOCK_SIZES};
+use crate::obfuscation::Obfuscation;
+use crate::rev;
+use apus_chain::{BlockChecker, BlockHash, BlockUndo, MAX_SCRIPT_SIZE};
+use apus_hash::{Sha256, sha256};
+use core::ops::Range;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Magic and size before each record.
+const HEAD: u64 = 8;
+
+/// Behind undo data: SHA-256d of the hash of the block before, then the data.
+const CHECKSUM: usize = 32;
+
+/// More than a coin takes beside its script, and a count beside its coins.
+const UNDO_COIN_REST: usize = 40;
+
+/// What was found in a part.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PartRead {
+    /// Blocks.
+    pub blocks: u64,
+    /// Blocks whose undo data were found.
+    pub undo: u64,
+    /// Coins in these.
+    pub undo_coins: u64,
+    /// Bytes read, of blocks and undo data.
+    pub bytes: u64,
+}
+
+/// A file that is open.
+struct Opened {
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+impl Opened {
+    fn open(path: PathBuf) -> Result<Self, ReadBackError> {
+        let open = || {
+            let file = File::open(&path)?;
+            let length = file.metadata()?.len();
+            Ok((file, length))
+        };
+        match open() {
+            Ok((file, length)) => Ok(Self { path, file, length }),
+            Err(error) => Err(ReadBackError::io(&path, 0)(error)),
+        }
+    }
+
+    fn read(&self, out: &mut [u8], offset: u64, key: Obfuscation) -> Result<(), ReadBackError> {
+        self.file.read_exact_at(out, offset).map_err(ReadBackError::io(&self.path, offset))?;
+        let mut key = key.key();
+        key.rotate_left((offset % 8) as usize);
+        for bytes in out.chunks_mut(key.len()) {
+            bytes.iter_mut().zip(key).for_each(|(byte, mask)| *byte ^= mask);
+        }
+        Ok(())
+    }
+
+    /// The size in the record whose content begins at `offset`, if a record of the chain is there.
+    fn record_size(
+        &self,
+        offset: u64,
+        all: &BlocksReadBack<'_>,
+    ) -> Result<Option<u32>, ReadBackError> {
+        let mut head = [0; HEAD as usize];
+        let Some(start) = offset.checked_sub(HEAD).filter(|_| offset <= self.length) else {
+            return Ok(None);
+        };
+        self.read(&mut head, start, all.key)?;
+        let ([magic, size], _) = head.as_chunks::<4>() else { return Ok(None) };
+        let is_record = *magic == all.written.params.network.magic();
+        Ok(is_record.then_some(u32::from_le_bytes(*size)))
+    }
+}
+
+/// Reads parts one by one. One for each thread: it has the space to work in.
+#[derive(Default)]
+pub struct PartReader {
+    checker: BlockChecker,
+    block: Vec<u8>,
+    undo: Vec<u8>,
+    /// Inputs of the block's transactions behind the coinbase.
+    inputs: Vec<usize>,
+}
+
+/// A block's place.
+struct Place<'a> {
+    height: u32,
+    slot: &'a Slot,
+    /// Those of the blocks before and behind it in the same file.
+    before: Option<&'a Slot>,
+    behind: Option<&'a Slot>,
+}
+
+impl<'a> Place<'a> {
+    fn of(all: &'a BlocksReadBack<'_>, at: usize) -> Self {
+        let height = all.order[at];
+        let slot = all.index.slot(height);
+        let other = |at: usize| {
+            let other = all.order.get(at).map(|height| all.index.slot(*height));
+            other.filter(|other| other.file == slot.file)
+        };
+        Self { height, slot, before: at.checked_sub(1).and_then(other), behind: other(at + 1) }
+    }
+
+    /// What is wrong with where a record begins and ends, if anything is. `begin` is behind its head,
+    /// which `of` says of others.
+    fn fault(
+        &self,
+        holds: Holds<'_>,
+        (begin, end): (u32, u64),
+        length: u64,
+        of: fn(&Slot) -> u32,
+    ) -> Option<String> {
+        let behind = self.behind.map(of).filter(|behind| *behind > begin);
+        let limit = match (holds, behind) {
+            (Holds::InOrder, Some(behind)) => u64::from(behind) - HEAD,
+            _ => length,
+        };
+        let is_first = self.before.map_or(0, of) == 0;
+        match holds {
+            Holds::InOrder if is_first && u64::from(begin) != HEAD => {
+                Some(format!("something lies before it, up to byte {begin}"))
+            }
+            Holds::InOrder if end != limit => {
+                Some(format!("its record ends at byte {end}, and not at {limit}"))
+            }
+            _ if end > limit => Some(format!("its record ends at byte {end} of {limit}")),
+            _ => None,
+        }
+    }
+}
+
+impl PartReader {
+    /// Empty space.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Checks the blocks at these places in the order of the folder, which are of one file.
+    pub(super) fn check(
+        &mut self,
+        all: &BlocksReadBack<'_>,
+        places: Range<usize>,
+    ) -> Result<PartRead, ReadBackError> {
+        let mut found = PartRead::default();
+        let slots = || all.order[places.clone()].iter().map(|height| all.index.slot(*height));
+        let Some(first) = slots().next() else { return Ok(found) };
+        let blocks = Opened::open(all.path(files::file_name(first.file)))?;
+        let undo = match slots().any(|slot| slot.undo > 0) {
+            true => Some(Opened::open(all.path(rev::file_name(first.file)))?),
+            false => None,
+        };
+        forget(&blocks.file, slots().map(|slot| slot.data));
+        if let Some(undo) = &undo {
+            forget(&undo.file, slots().map(|slot| slot.undo).filter(|at| *at > 0));
+        }
+        for at in places.clone() {
+            let place = Place::of(all, at);
+            found.blocks += 1;
+            found.bytes += self.check_block(all, &place, &blocks)?;
+            if let Some(undo) = undo.as_ref().filter(|_| place.slot.undo > 0) {
+                found.undo += 1;
+                found.bytes += self.check_undo(all, &place, undo)?;
+                found.undo_coins += self.inputs.iter().map(|inputs| *inputs as u64).sum::<u64>();
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads a block, and compares; how long it is with all around it.
+    fn check_block(
+        &mut self,
+        all: &BlocksReadBack<'_>,
+        place: &Place<'_>,
+        file: &Opened,
+    ) -> Result<u64, ReadBackError> {
+        let (height, offset) = (place.height, u64::from(place.slot.data));
+        let wrong = |what: String| {
+            let path = file.path.clone();
+            Err(ReadBackError::Block { path, offset, height, what })
+        };
+        let size = match file.record_size(offset, all)? {
+            Some(size) if BLOCK_SIZES.contains(&size) => size,
+            Some(size) => return wrong(format!("there is one of {size} bytes, which none has")),
+            None => return wrong("there is no record".to_owned()),
+        };
+        let span = (place.slot.data, offset + u64::from(size));
+        let fault = place.fault(all.written.holds, span, file.length, |slot| slot.data);
+        if let Some(what) = fault {
+            return wrong(what);
+        }
+        self.block.resize(size as usize, 0);
+        file.read(&mut self.block, offset, all.key)?;
+        self.inputs.clear();
+        if height == 0 {
+            if self.block != all.written.params.genesis_block() {
+                return wrong("there is another block than the chain begins with".to_owned());
+            }
+            return Ok(HEAD + u64::from(size));
+        }
+        let block = match self.checker.check(&self.block, &(all.written.context)(height)) {
+            Ok(block) => block,
+            Err(error) => return wrong(format!("what is there is not that block: {error}")),
+        };
+        let txs = block.view().tx_count();
+        if txs != place.slot.tx_count as usize {
+            let said = place.slot.tx_count;
+            return wrong(format!("it has {txs} transactions, by the block index {said}"));
+        }
+        self.inputs.extend(block.view().txs().skip(1).map(|tx| tx.inputs().count()));
+        Ok(HEAD + u64::from(size))
+    }
+
+    /// Reads the undo data of the block that was read last, and compares; how long they are with all
+    /// around them.
+    fn check_undo(
+        &mut self,
+        all: &BlocksReadBack<'_>,
+        place: &Place<'_>,
+        file: &Opened,
+    ) -> Result<u64, ReadBackError> {
+        let (height, offset) = (place.height, u64::from(place.slot.undo));
+        let wrong = |what: String| {
+            let path = file.path.clone();
+            Err(ReadBackError::Undo { path, offset, height, what })
+        };
+        let Some(size) = file.record_size(offset, all)? else {
+            return wrong("there is no record".to_owned());
+        };
+        let size = size as usize;
+        let coins: usize = self.inputs.iter().sum();
+        if size > (coins + self.inputs.len() + 1) * (MAX_SCRIPT_SIZE + UNDO_COIN_REST) {
+            return wrong(format!("{size} bytes are claimed, which {coins} coins cannot take"));
+        }
+        let span = (place.slot.undo, offset + (size + CHECKSUM) as u64);
+        let fault = place.fault(all.written.holds, span, file.length, |slot| slot.undo);
+        if let Some(what) = fault {
+            return wrong(what);
+        }
+        self.undo.resize(size + CHECKSUM, 0);
+        file.read(&mut self.undo, offset, all.key)?;
+        let (undo, sum) = self.undo.split_at(size);
+        let prev = height
+            .checked_sub(1)
+            .map_or(BlockHash::ZERO, |height| (all.written.context)(height).hash);
+        let mut hash = Sha256::new();
+        hash.update(&prev.0);
+        hash.update(undo);
+        if sum != sha256(&hash.finalize()) {
+            return wrong("the checksum is of other data".to_owned());
+        }
+        let undo = match BlockUndo::read(undo) {
+            Ok(undo) => undo,
+            Err(error) => return wrong(format!("they cannot be read: {error}")),
+        };
+        let txs = self.inputs.len() + 1;
+        if undo.tx_count() != txs {
+            return wrong(format!("they are of {} transactions, not {txs}", undo.tx_count()));
+        }
+        for (tx, inputs) in (1..).zip(&self.inputs) {
+            let coins = undo.spent_by(tx).map_or(0, <[_]>::len);
+            if coins != *inputs {
+                let what = format!("transaction {tx} has {inputs} inputs and spends {coins} coins");
+                return wrong(what);
+            }
+        }
+        Ok(HEAD + self.undo.len() as u64)
+    }
+}
+
+/// Has the system read the bytes between the least and the greatest of these offsets from the disk
+/// again. Only a wish.
+#[cfg(target_os = "linux")]
+fn forget(file: &File, offsets: impl Iterator<Item = u32> + Clone) {
+    use core::num::NonZeroU64;
+    use rustix::fs::{Advice, fadvise};
+    let (least, most) = (offsets.clone().min(), offsets.max());
+    if let (Some(least), Some(most)) = (least, most) {
+        // The last record, too: it is seldom longer.
+        let length = NonZeroU64::new(u64::from(most - least) + (4 << 20));
+        let _ = fadvise(file, u64::from(least), length, Advice::DontNeed);
+    }
+}
+
+/// Other systems read what they still have.
+#[cfg(not(target_os = "linux"))]
+fn forget(_: &File, _: impl Iterator<Item = u32> + Clone) {}

@@ -1,0 +1,350 @@
+//! Folders as the writers leave them and as a node does pass; every kind of damage between writing and
+//! reading back is found.
+
+mod damage;
+
+use super::*;
+use crate::folder::OutDir;
+use crate::index::{Kept, write_block_index};
+use crate::leveldb::{Database, DatabaseWriter, WriterOptions};
+use crate::store::{BlockPositions, BlockStore};
+use crate::testing::{KEY, MAGIC, fixtures};
+use crate::{KeptBlocks, UndoFiles};
+use apus_chain::{BlockHash, BlockUndoWriter, Network};
+use apus_testkit::chain::{ChainBuilder, Coin, Shape};
+use apus_testkit::oracle::coin_bytes;
+use apus_testkit::rng::Rng;
+use bitcoin::OutPoint;
+use bitcoin::consensus::encode::serialize;
+use bitcoin::hashes::Hash;
+use std::collections::BTreeMap;
+
+/// Enough for coinbases to mature.
+const BLOCKS: usize = 130;
+
+/// Some ten files.
+const FILE_BYTES: u64 = 8_000;
+
+/// A block with its undo data, and the median time past at it.
+#[derive(Clone)]
+struct Made {
+    hash: BlockHash,
+    prev: BlockHash,
+    block: Vec<u8>,
+    tx_count: u32,
+    undo: Vec<u8>,
+    coins: u64,
+    time: u32,
+}
+
+/// A valid chain.
+fn chain(seed: u64) -> Vec<Made> {
+    let mut builder = ChainBuilder::new(seed);
+    builder.random_blocks(BLOCKS, Shape { transactions_max: 4, ..Shape::default() });
+    let mut coins: BTreeMap<OutPoint, Coin> = BTreeMap::new();
+    let mut all: Vec<Made> = Vec::new();
+    for (height, block) in (0..).zip(builder.blocks()) {
+        let (mut undo, mut spent) = (Vec::new(), 0);
+        let mut writer = BlockUndoWriter::new(&mut undo, block.txdata.len());
+        for (place, tx) in block.txdata.iter().enumerate() {
+            if place > 0 {
+                let inputs = tx.input.iter();
+                let taken = inputs.map(|input| coins.remove(&input.previous_output).unwrap());
+                let taken: Vec<Vec<u8>> = taken.map(|coin| coin_bytes(&coin)).collect();
+                writer.push_stored_tx(taken.iter().map(Vec::as_slice)).unwrap();
+                spent += taken.len() as u64;
+            }
+            for (vout, output) in (0..).zip(&tx.output) {
+                let coin = Coin { output: output.clone(), height, coinbase: place == 0 };
+                coins.insert(OutPoint { txid: tx.compute_txid(), vout }, coin);
+            }
+        }
+        writer.finish();
+        all.push(Made {
+            hash: BlockHash(block.block_hash().to_byte_array()),
+            prev: BlockHash(block.header.prev_blockhash.to_byte_array()),
+            block: serialize(&block),
+            tx_count: block.txdata.len() as u32,
+            undo,
+            coins: spent,
+            time: builder.median_time_past(block.block_hash()),
+        });
+    }
+    assert!(all.iter().map(|made| made.coins).sum::<u64>() > 50);
+    all
+}
+
+/// What a folder is to hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    InOrder,
+    InAnyOrder,
+    Nothing,
+}
+
+/// A folder in a place of its own, and the chain that it is to hold.
+struct Folder {
+    dir: tempfile::TempDir,
+    kind: Kind,
+    chain: Vec<Made>,
+}
+
+impl Folder {
+    fn new(kind: Kind, chain: &[Made]) -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), kind, chain: chain.to_vec() }
+    }
+
+    /// In order, as a data directory has them.
+    fn in_order(chain: &[Made], key: [u8; 8]) -> Self {
+        let folder = Self::new(Kind::InOrder, chain);
+        let (log, key) = (folder.dir.path().join("positions"), Obfuscation::new(key));
+        let mut store =
+            BlockStore::open_with(&folder.blocks(), &log, MAGIC, key, 0, FILE_BYTES).unwrap();
+        for (height, made) in chain.iter().enumerate() {
+            let undo = (height > 0).then_some(&made.undo[..]);
+            store.append(&made.block, made.tx_count, undo).unwrap();
+        }
+        store.sync().unwrap();
+        let positions = BlockPositions::open(&log).unwrap();
+        let out = folder.new_index();
+        write_block_index(&out, chain.len() as u32, Kept::All(&positions)).unwrap();
+        folder
+    }
+
+    /// In any order, with blocks of another chain between, and undo data of every third.
+    fn in_any_order(chain: &[Made], others: &[Made], seed: u64) -> Self {
+        let folder = Self::new(Kind::InAnyOrder, chain);
+        let (log, key) = (folder.dir.path().join("kept"), Obfuscation::new(KEY));
+        let kept =
+            KeptBlocks::open_with(&folder.blocks(), &log, MAGIC, key, &chain[0].block, FILE_BYTES)
+                .unwrap();
+        let mut all: Vec<(&Made, bool)> = chain[1..].iter().map(|made| (made, true)).collect();
+        all.extend(others[1..].iter().map(|made| (made, false)));
+        Rng::new(seed).shuffle(&mut all);
+        for (made, _) in &all {
+            kept.put(&made.hash, &made.block).unwrap();
+        }
+        for (made, _) in all.iter().step_by(3) {
+            kept.put_undo(&made.hash, &made.prev, &made.undo).unwrap();
+        }
+        let out = folder.new_index();
+        kept.write_index(&out, &mut chain.iter().map(|made| made.hash)).unwrap();
+        folder
+    }
+
+    /// An index alone.
+    fn pruned(chain: &[Made]) -> Self {
+        let folder = Self::new(Kind::Nothing, chain);
+        let mut header_at = |height: u32| {
+            let made = &chain[height as usize];
+            (*made.block.first_chunk().unwrap(), made.tx_count)
+        };
+        let (out, kept) = (folder.new_index(), Kept::Nothing(&mut header_at));
+        write_block_index(&out, chain.len() as u32, kept).unwrap();
+        folder
+    }
+
+    fn blocks(&self) -> PathBuf {
+        self.dir.path().join("blocks")
+    }
+
+    fn new_index(&self) -> OutDir {
+        let index = self.blocks().join("index");
+        fs::create_dir_all(&index).unwrap();
+        OutDir::new(index)
+    }
+
+    /// Reads all of it back: entries of the index, and what was found in the parts.
+    fn read(&self) -> Result<(u64, PartRead), ReadBackError> {
+        let params = Params::of(Network::Regtest);
+        let counts: Vec<u32> = self.chain.iter().map(|made| made.tx_count).collect();
+        let context = |height: u32| BlockContext {
+            params,
+            height,
+            hash: self.chain[height as usize].hash,
+            median_time_past: self.chain[height.saturating_sub(1) as usize].time,
+            verifier: None,
+        };
+        let folder = self.blocks();
+        let written = WrittenBlocks {
+            folder: &folder,
+            params,
+            blocks: self.chain.len() as u32,
+            holds: match self.kind {
+                Kind::InOrder => Holds::InOrder,
+                Kind::InAnyOrder => Holds::InAnyOrder,
+                Kind::Nothing => Holds::Nothing(&counts),
+            },
+            context: &context,
+        };
+        let all = BlocksReadBack::open(written, &mut |_| ControlFlow::Continue(()))?.unwrap();
+        let (mut found, mut reader) = (PartRead::default(), PartReader::new());
+        for part in 0..all.parts() {
+            let part = all.check(part, &mut reader)?;
+            found.blocks += part.blocks;
+            found.undo += part.undo;
+            found.undo_coins += part.undo_coins;
+            found.bytes += part.bytes;
+        }
+        assert_eq!(all.transactions(), counts.iter().map(|count| u64::from(*count)).sum::<u64>());
+        assert!(self.kind == Kind::InAnyOrder || found.bytes == all.bytes());
+        Ok((all.index_entries(), found))
+    }
+
+    /// Block and undo files with their contents, and the key.
+    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let paths = fs::read_dir(self.blocks()).unwrap().map(|entry| entry.unwrap().path());
+        paths
+            .filter(|path| path.is_file())
+            .map(|path| (path.clone(), fs::read(path).unwrap()))
+            .collect()
+    }
+
+    /// All of the index.
+    fn entries(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut all = BTreeMap::new();
+        let visit = &mut |key: &[u8], value: &[u8]| {
+            all.insert(key.to_vec(), value.to_vec());
+            Ok(ControlFlow::Continue(()))
+        };
+        Database::open(&self.blocks().join("index")).unwrap().for_each(visit).unwrap();
+        all
+    }
+
+    /// Writes an index of these entries in the place of the one that is there.
+    fn set_entries(&self, entries: &BTreeMap<Vec<u8>, Vec<u8>>) {
+        fs::remove_dir_all(self.blocks().join("index")).unwrap();
+        let folder = self.new_index();
+        let mut writer = DatabaseWriter::new(&folder, WriterOptions::default()).unwrap();
+        for (key, value) in entries {
+            writer.put(key, value).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+}
+
+fn coins(chain: &[Made]) -> u64 {
+    chain.iter().map(|made| made.coins).sum()
+}
+
+#[test]
+fn what_a_store_leaves_is_as_it_should_be() {
+    let chain = chain(1);
+    for key in [KEY, [0; 8]] {
+        let folder = Folder::in_order(&chain, key);
+        let files = folder.files();
+        let count = (files.len() as u64 - 1) / 2;
+        assert!(count > 5);
+        let (entries, found) = folder.read().unwrap();
+        let blocks = chain.len() as u64;
+        assert_eq!(entries, blocks + count + 1);
+        assert_eq!((found.blocks, found.undo), (blocks, blocks - 1));
+        assert_eq!(found.undo_coins, coins(&chain));
+        let bytes: usize = files.values().map(Vec::len).sum();
+        assert_eq!(found.bytes, bytes as u64 - 8);
+    }
+}
+
+#[test]
+fn what_was_kept_in_any_order_is_as_it_should_be() {
+    let (chain, others) = (chain(2), chain(3));
+    for seed in 0..3 {
+        let folder = Folder::in_any_order(&chain, &others, seed);
+        // Whatever else the folder is used for.
+        fs::write(folder.blocks().join("notes"), "").unwrap();
+        let (_, found) = folder.read().unwrap();
+        assert_eq!(found.blocks, chain.len() as u64);
+        assert!(found.undo > 20 && found.undo < 70, "{found:?}");
+    }
+}
+
+#[test]
+fn a_pruned_index_is_as_it_should_be() {
+    let chain = chain(4);
+    let (entries, found) = Folder::pruned(&chain).read().unwrap();
+    assert_eq!((entries, found), (chain.len() as u64 + 3, PartRead::default()));
+}
+
+#[test]
+fn reading_the_index_can_be_broken_off() {
+    let folder = Folder::pruned(&chain(5));
+    let params = Params::of(Network::Regtest);
+    let context = |height: u32| BlockContext {
+        params,
+        height,
+        hash: folder.chain[height as usize].hash,
+        median_time_past: 0,
+        verifier: None,
+    };
+    let counts: Vec<u32> = folder.chain.iter().map(|made| made.tx_count).collect();
+    let (blocks, dir) = (folder.chain.len() as u32, folder.blocks());
+    let holds = Holds::Nothing(&counts);
+    let written = WrittenBlocks { folder: &dir, params, blocks, holds, context: &context };
+    let all = BlocksReadBack::open(written, &mut |_| ControlFlow::Break(())).unwrap();
+    assert!(all.is_none());
+}
+
+/// What a real node laid down: but for the space that it takes ahead and what it notes of itself, it
+/// is what is wanted of ours.
+#[test]
+fn what_a_node_leaves_is_as_it_should_be() {
+    let theirs = fixtures().join("regtest-315/regtest/blocks");
+    let mut chain = Vec::new();
+    crate::read_index(&theirs, &mut |entry| {
+        chain.push(entry);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    chain.sort_by_key(|entry| entry.height);
+    let times: Vec<u32> =
+        chain.iter().map(|entry| apus_chain::Header::parse(&entry.header).time).collect();
+    let median = |height: usize| {
+        let mut last: Vec<u32> = times[height.saturating_sub(10)..=height].to_vec();
+        last.sort_unstable();
+        last[last.len() / 2]
+    };
+    let chain: Vec<Made> = chain
+        .iter()
+        .map(|entry| Made {
+            hash: entry.hash,
+            prev: BlockHash::ZERO,
+            block: Vec::new(),
+            tx_count: entry.tx_count,
+            undo: Vec::new(),
+            coins: 0,
+            time: median(entry.height as usize),
+        })
+        .collect();
+    let folder = Folder::new(Kind::InOrder, &chain);
+    fs::create_dir_all(folder.blocks().join("index")).unwrap();
+    for place in ["", "index"] {
+        for entry in fs::read_dir(theirs.join(place)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                let to = folder.blocks().join(place).join(path.file_name().unwrap());
+                fs::write(to, fs::read(path).unwrap()).unwrap();
+            }
+        }
+    }
+    let mut entries = folder.entries();
+    entries.retain(|key, _| key[0] != b'F');
+    folder.set_entries(&entries);
+    if !folder.blocks().join(KEY_FILE).exists() {
+        fs::write(folder.blocks().join(KEY_FILE), [0; 8]).unwrap();
+    }
+    for (path, bytes) in folder.files() {
+        let number = path.to_str().unwrap().trim_end_matches(".dat").rsplit(['k', 'v']).next();
+        let Some(Ok(number)) = number.map(str::parse::<i32>) else { continue };
+        let value = &entries[&[&b"f"[..], &number.to_le_bytes()].concat()];
+        let mut reader = apus_chain::Reader::new(value);
+        let sizes: Vec<u64> = (0..3).map(|_| reader.varint().unwrap()).collect();
+        let is_undo = path.file_name().unwrap().to_str().unwrap().starts_with("rev");
+        let length = sizes[if is_undo { 2 } else { 1 }] as usize;
+        assert!(bytes[length..].iter().all(|byte| *byte == 0));
+        fs::write(path, &bytes[..length]).unwrap();
+    }
+    let (_, found) = folder.read().unwrap();
+    assert_eq!((found.blocks, found.undo, found.undo_coins), (316, 315, 10));
+    let mut undo = UndoFiles::open(&folder.blocks(), MAGIC).unwrap();
+    assert!(undo.read(0, 8, &chain[0].hash).is_ok());
+}
