@@ -337,7 +337,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     if let Some(path) = &job.run.report {
         write_report(path, &report).map_err(|failure| folder.keep(failure))?;
     }
-    apus_sync::complete_folders(&outcome.folders)?;
+    apus_sync::complete_folders(&outcome.folders).map_err(|error| folder.keep(error.into()))?;
     if matches!(&job.source, JobSource::Peers(args) if args.follow) {
         folder.leave();
         print::aside(format_args!(

@@ -187,6 +187,14 @@ impl Mark {
         self.0.file().write_all(MARK_TEXT.as_bytes()).map_err(at(&folder.join(MARK)))
     }
 
+    /// Fails unless the folder of this name is the one that it marks.
+    fn expect_in(&self, folder: &Path) -> Result<(), SyncError> {
+        match self.is_in(folder)? {
+            true => Ok(()),
+            false => Err(SyncError::FolderGone { folder: folder.display().to_string() }),
+        }
+    }
+
     /// Whether it is the mark of this folder.
     fn is_in(&self, folder: &Path) -> Result<bool, SyncError> {
         let path = folder.join(MARK);
@@ -200,15 +208,24 @@ impl Mark {
 }
 
 /// Takes the marks from folders that have their names: the run that made them has ended. An error
-/// where one is not the folder any more that the run made.
+/// where one is not the folder any more that the run made: then all keep their marks, and the next start
+/// takes those back that are there.
 pub fn complete(folders: &[WrittenFolder]) -> Result<(), SyncError> {
-    folders.iter().try_for_each(|folder| take_off(&folder.mark, &folder.path))
+    complete_all(folders.iter().map(|folder| (&*folder.mark, &*folder.path)))
+}
+
+fn complete_all<'a>(
+    folders: impl Iterator<Item = (&'a Mark, &'a Path)> + Clone,
+) -> Result<(), SyncError> {
+    for (mark, folder) in folders.clone() {
+        mark.expect_in(folder)?;
+    }
+    let mut folders = folders;
+    folders.try_for_each(|(mark, folder)| take_off(mark, folder))
 }
 
 fn take_off(mark: &Mark, folder: &Path) -> Result<(), SyncError> {
-    if !mark.is_in(folder)? {
-        return Err(SyncError::FolderGone { folder: folder.display().to_string() });
-    }
+    mark.expect_in(folder)?;
     let path = folder.join(MARK);
     fs::remove_file(&path).map_err(at(&path))?;
     sync_folder(folder)
@@ -464,6 +481,25 @@ mod tests {
         assert!(matches!(error, SyncError::FolderGone { .. }), "{error}");
         assert!(error.to_string().contains("/out "), "{error}");
         assert!(desk.path().join("elsewhere").join(MARK).is_file());
+    }
+
+    #[test]
+    fn one_that_is_gone_leaves_the_marks_of_all() {
+        let desk = tempfile::tempdir().unwrap();
+        let (one, two) = (desk.path().join("one"), desk.path().join("two"));
+        let publish = |path: &Path| {
+            let output = FolderOutput { path: path.to_owned(), ..output(&desk, false) };
+            FolderDraft::begin(&output).unwrap().publish().unwrap().1
+        };
+        let marks = [publish(&one), publish(&two)];
+        let all = || marks.iter().zip([one.as_path(), two.as_path()]);
+        fs::rename(&two, desk.path().join("elsewhere")).unwrap();
+        let error = complete_all(all()).unwrap_err();
+        assert!(error.to_string().contains("/two "), "{error}");
+        assert!(one.join(MARK).is_file());
+        fs::rename(desk.path().join("elsewhere"), &two).unwrap();
+        complete_all(all()).unwrap();
+        assert!(!one.join(MARK).exists() && !two.join(MARK).exists());
     }
 
     /// Somebody took the draft away, or put something in its way, between the two renames.
