@@ -144,6 +144,13 @@ pub(crate) struct Folder {
     /// Coins that another implementation read back before the folder got its name; their number
     /// and MuHash are the set's.
     pub(crate) coins_read_back: u64,
+    /// Entries of the block index that the same implementation read back, each compared with the
+    /// chain; 0 where there is none.
+    pub(crate) index_entries_read_back: u64,
+    /// Blocks that lay where the index says, with every byte bound to their headers.
+    pub(crate) blocks_read_back: u64,
+    /// Blocks whose undo data lay where the index says, of as many coins as the block spends.
+    pub(crate) undo_read_back: u64,
     /// Where the folder went that was there before.
     pub(crate) moved_to: Option<String>,
 }
@@ -160,6 +167,9 @@ impl Folder {
             pruned,
             chainstate_bytes: written.chainstate_bytes,
             coins_read_back: written.coins_read_back,
+            index_entries_read_back: written.blocks_read_back.index_entries,
+            blocks_read_back: written.blocks_read_back.blocks,
+            undo_read_back: written.blocks_read_back.undo,
             moved_to: written.moved_to.as_ref().map(|path| path.display().to_string()),
         }
     }
@@ -174,6 +184,18 @@ impl fmt::Display for Folder {
             bytes(self.chainstate_bytes),
             grouped(self.coins_read_back)
         )?;
+        if self.index_entries_read_back > 0 {
+            let entries = grouped(self.index_entries_read_back);
+            write!(f, " So were all {entries} entries of the block index, as the chain has them")?;
+            let (blocks, undo) = (grouped(self.blocks_read_back), grouped(self.undo_read_back));
+            match self.blocks_read_back {
+                0 => write!(f, ".")?,
+                _ => write!(
+                    f,
+                    ", and where they say, {blocks} blocks and the undo data of {undo}, all intact."
+                )?,
+            }
+        }
         match &self.moved_to {
             Some(path) => write!(f, " What was there before is in {path}."),
             None => Ok(()),

@@ -79,6 +79,7 @@ impl WorkFolder {
                 | SyncError::RunDamaged { .. }
                 | SyncError::OtherRun { .. }
                 | SyncError::NotAWorkFolder { .. }
+                | SyncError::BlocksReadBack { .. }
         );
         let mut failure = Failure::from(error);
         if failure.code == INTERRUPTED {

@@ -24,7 +24,7 @@ const CACHE_BYTES: usize = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum ForeignError {
     /// A file of the database cannot be read or is not what it should be.
-    #[error("{path} cannot be read back at byte {offset}: {what}; write the database anew")]
+    #[error("{path} cannot be read back at byte {offset}: {what}")]
     File {
         /// The file.
         path: PathBuf,

@@ -28,7 +28,7 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Batches on the way to one thread.
 const QUEUE: usize = 16;
 
-/// Merges the runs and writes the outputs.
+/// Merges the runs and writes the outputs. What was known of the set before comes back, too.
 pub(crate) fn write_out(
     request: &Request<'_>,
     dir: &dyn ChainSource,
@@ -36,7 +36,7 @@ pub(crate) fn write_out(
     plan: &Plan,
     done: Vec<Done>,
     verdict: &Verdict,
-) -> Result<Put, SyncError> {
+) -> Result<(SetInfo, Put), SyncError> {
     let stop = plan.identity.stop;
     let bytes = done.iter().map(|done| done.run.bytes).sum();
     let set = SetInfo {
@@ -45,6 +45,7 @@ pub(crate) fn write_out(
         base: plan.identity.stop_hash,
         coins: verdict.coins.coins,
         coin_bytes: bytes,
+        transactions: verdict.counts.transactions,
     };
     let places = folders::places(request);
     let mut sinks = folders::sinks(request, dir, set, &places, None)?;
@@ -60,14 +61,14 @@ pub(crate) fn write_out(
     }
     let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
     let muhash = SetMuHash::Known(verdict.muhash);
-    put_set(request, set, sinks, muhash, bytes, |each| merge_all(request, runs, each)).inspect_err(
-        |error| {
-            if let SyncError::RunDamaged { run, .. } = error {
-                // Whether or not this works, the error to tell is the damage.
-                let _ = workdir.forget(run);
-            }
-        },
-    )
+    let put = put_set(request, set, sinks, muhash, bytes, |each| merge_all(request, runs, each));
+    let put = put.inspect_err(|error| {
+        if let SyncError::RunDamaged { run, .. } = error {
+            // Whether or not this works, the error to tell is the damage.
+            let _ = workdir.forget(run);
+        }
+    })?;
+    Ok((set, put))
 }
 
 /// Gives the records of all runs to `each`, in the order of a snapshot.

@@ -297,6 +297,24 @@ pub enum SyncError {
         /// In what it differs.
         what: String,
     },
+    /// The index of blocks that was written is not what was to be written.
+    #[error(
+        "{0}: the disk or its memory changed what was written, or this is a mistake in the program; \
+         no folder was completed. Start the same run again, which writes the index anew"
+    )]
+    IndexReadBack(Box<apus_datadir::ReadBackError>),
+    /// Blocks or undo data that were written are not what was to be written.
+    #[error(
+        "{error}: the disk or its memory changed what was written, or this is a mistake in the \
+         program; no folder was completed. Check the disk; then remove {workdir}, which holds \
+         the progress, and start the same run again: it writes all of them anew"
+    )]
+    BlocksReadBack {
+        /// In what they differ.
+        error: Box<apus_datadir::ReadBackError>,
+        /// The work folder.
+        workdir: String,
+    },
     /// A disk is too small.
     #[error(
         "{folder} is on a disk with {free} bytes free, and up to {needed} are needed: free some \
@@ -422,6 +440,8 @@ impl SyncError {
             | Self::BlockStore(_)
             | Self::BlockIndex(_)
             | Self::ReadBack { .. }
+            | Self::IndexReadBack(_)
+            | Self::BlocksReadBack { .. }
             | Self::NoRoom { .. }
             | Self::Storage { .. }
             | Self::NotPublished { .. }

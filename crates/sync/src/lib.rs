@@ -18,6 +18,7 @@ pub mod peers;
 mod permits;
 mod plan;
 mod progress;
+mod read_back;
 mod run;
 mod runs;
 mod sink;
@@ -32,6 +33,7 @@ pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_fo
 pub use folder::{draft_of, parent};
 pub use outputs::{OutputsOfBlock, walk_outputs};
 pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
+pub use read_back::BlocksRead;
 pub use run::{
     FolderKind, FolderOutput, HintsInput, Kept, Outcome, Output, OutputKind, Request, Source, Stop,
     WrittenFolder, discard_progress, give_up_progress, has_progress, run,

@@ -9,6 +9,7 @@ use crate::folder::Mark;
 use crate::hinted::{Proven, prove};
 use crate::peers::Peers;
 use crate::progress::{ChainBy, Event, Observer, Phase};
+use crate::read_back::{BlocksRead, complete};
 use crate::source::ChainSource;
 use crate::workdir::Workdir;
 use apus_chain::{BlockHash, HeaderChain, Height, Params, ScriptVerifier};
@@ -90,6 +91,8 @@ pub struct WrittenFolder {
     pub chainstate_bytes: u64,
     /// Coins that were read back from it, whose count and MuHash are the set's.
     pub coins_read_back: u64,
+    /// What was read back of its blocks, if it has some or an index of them.
+    pub blocks_read_back: BlocksRead,
     /// Where that went which was there before.
     pub moved_to: Option<PathBuf>,
     /// Keeps other runs out of it until this one is over.
@@ -249,10 +252,10 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let Proven { dir, workdir, plan, done, verdict, hints } = proven;
-    let put = coins::write_out(request, &*dir, &workdir, &plan, done, &verdict)?;
+    let (set, mut put) = coins::write_out(request, &*dir, &workdir, &plan, done, &verdict)?;
     let identity = &plan.identity;
     take_again(request, &*dir, &dir.not_kept(identity.stop))?;
-    dir.complete(identity.stop)?;
+    complete(request, &*dir, set, &mut put.folders)?;
     Ok(Outcome {
         stop_height: identity.stop,
         stop_hash: identity.stop_hash,

@@ -41,6 +41,8 @@ pub(crate) struct SetInfo {
     pub coins: u64,
     /// Bytes of all coins in their stored form, or more.
     pub coin_bytes: u64,
+    /// How many transactions the blocks have that it came of, which are those above the first.
+    pub transactions: u64,
 }
 
 /// Takes a UTXO set.
@@ -457,6 +459,7 @@ mod tests {
             base: BlockHash([7; 32]),
             coins,
             coin_bytes: 0,
+            transactions: 0,
         }
     }
 

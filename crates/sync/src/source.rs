@@ -9,6 +9,7 @@ use crate::blocksdir::{BlockHead, Gap, files_error_kind};
 use crate::error::{ErrorKind, SyncError};
 use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
 use apus_datadir::Obfuscation;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 /// What a receiver made of a raw block.
@@ -252,9 +253,10 @@ pub trait ChainSource: BlockSource {
         Vec::new()
     }
 
-    /// All that is to be kept of the blocks up to `last` was given: makes it whole.
-    fn complete(&self, _last: Height) -> Result<(), SyncError> {
-        Ok(())
+    /// All that is to be kept of the blocks up to `last` was given: makes it whole. The folder of the
+    /// blocks, if any are kept.
+    fn complete(&self, _last: Height) -> Result<Option<PathBuf>, SyncError> {
+        Ok(None)
     }
 
     /// Gives the copies of a block that need not be on the chain to `take`, until it takes one.

@@ -43,7 +43,7 @@ pub enum ChainstateError {
         source: CoinError,
     },
     /// The database could not be read back.
-    #[error("the chainstate cannot be relied on: {0}")]
+    #[error("{0}; write the chainstate anew")]
     Foreign(#[from] ForeignError),
     /// An entry of no kind that a chainstate has.
     #[error(

@@ -22,6 +22,7 @@ use crate::ahead::{Ahead, take_ahead};
 use crate::error::SyncError;
 use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
+use crate::read_back::complete;
 use crate::run::{Outcome, Request, Stop};
 use crate::sink::SetInfo;
 use crate::source::ChainSource;
@@ -132,11 +133,12 @@ pub(crate) fn run<'a>(
         base: stop_hash,
         coins: totals.coins,
         coin_bytes: totals.coins.saturating_mul(COIN_BYTES),
+        transactions: totals.transactions,
     };
-    let (put, coins) = write_set(request, &*dir, &*store, set, with_blocks)?;
+    let (mut put, coins) = write_set(request, &*dir, &*store, set, with_blocks)?;
     hints::write(request, options, &*store, set, &put)?;
     take_again(request, &*dir, &dir.not_kept(end))?;
-    dir.complete(end)?;
+    complete(request, &*dir, set, &mut put.folders)?;
     Ok(Outcome {
         stop_height: end,
         stop_hash,

@@ -10,6 +10,7 @@ use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
 use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
 use apus_p2p::network::{BlockProvider, NetworkError, Next};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -241,8 +242,9 @@ impl ChainSource for PeersChain<'_> {
         ranges((1..=last).filter(|height| self.tx_count(*height).is_none()))
     }
 
-    fn complete(&self, last: Height) -> Result<(), SyncError> {
-        self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.write_index(&self.chain, last))
+    fn complete(&self, last: Height) -> Result<Option<PathBuf>, SyncError> {
+        let kept = self.peers.kept.as_ref();
+        kept.map(|kept| kept.write_index(&self.chain, last)).transpose()
     }
 
     /// One that came lately is at hand; peers are asked for others.

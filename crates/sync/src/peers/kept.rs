@@ -1,7 +1,7 @@
 //! Blocks that a run with peers keeps, for a node that is to go on from its coins.
 
 use crate::error::SyncError;
-use crate::folder::at;
+use crate::folder::{at, parent};
 use apus_chain::{BlockHash, HeaderChain, Height, Params};
 use apus_datadir::{KeptBlocks, LEVELDB_LOCK, Obfuscation, OutDir};
 use apus_p2p::network::BlockProvider;
@@ -69,13 +69,19 @@ impl Keeping {
         Ok(self.blocks.put_undo(hash, prev, undo)?)
     }
 
-    /// Writes the index of the chain up to a height, with which a node finds all of it.
-    pub(super) fn write_index(&self, chain: &HeaderChain, last: Height) -> Result<(), SyncError> {
+    /// Writes the index of the chain up to a height, with which a node finds all of it. The folder that
+    /// it is the index of.
+    pub(super) fn write_index(
+        &self,
+        chain: &HeaderChain,
+        last: Height,
+    ) -> Result<PathBuf, SyncError> {
         self.blocks.sync()?;
         remove(&self.index)?;
         fs::create_dir_all(&self.index).map_err(at(&self.index))?;
         let mut hashes = (0..=last).map_while(|height| chain.hash(height).copied());
-        Ok(self.blocks.write_index(&OutDir::new(&self.index), &mut hashes)?)
+        self.blocks.write_index(&OutDir::new(&self.index), &mut hashes)?;
+        Ok(parent(&self.index).to_owned())
     }
 }
 

@@ -9,6 +9,7 @@ use crate::coins::Taker;
 use crate::error::SyncError;
 use crate::folder::{FolderDraft, at};
 use crate::progress::{Event, Observer, Phase, Progress};
+use crate::read_back::BlocksRead;
 use crate::run::{FolderOutput, Request, WrittenFolder, stop_if_interrupted};
 use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
 use apus_datadir::chainstate::{ChainstateWriter, read_back, size_bound};
@@ -203,7 +204,7 @@ impl CoinSink for ChainstateSink<'_> {
 
     fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
         let Self { output, draft, tables } = *self;
-        publish(output, draft, &tables).map(Some)
+        publish(output, draft, &tables, BlocksRead::default()).map(Some)
     }
 }
 
@@ -212,6 +213,7 @@ pub(super) fn publish(
     output: &FolderOutput,
     draft: FolderDraft,
     tables: &Tables<'_>,
+    blocks_read_back: BlocksRead,
 ) -> Result<WrittenFolder, SyncError> {
     let (moved_to, mark) = draft.publish()?;
     Ok(WrittenFolder {
@@ -219,6 +221,7 @@ pub(super) fn publish(
         path: output.path.clone(),
         chainstate_bytes: tables.bytes(),
         coins_read_back: tables.coins_read_back(),
+        blocks_read_back,
         moved_to,
         mark: Arc::new(mark),
     })
@@ -248,7 +251,14 @@ mod tests {
 
     fn set(base: BlockHash, coins: &[Coin]) -> SetInfo {
         let coins = coins.len() as u64;
-        SetInfo { network: Network::Regtest, height: 20, base, coins, coin_bytes: 1000 }
+        SetInfo {
+            network: Network::Regtest,
+            height: 20,
+            base,
+            coins,
+            coin_bytes: 1000,
+            transactions: 0,
+        }
     }
 
     fn groups(coins: &[Coin]) -> Vec<(Txid, Vec<u8>)> {

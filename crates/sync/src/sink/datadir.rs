@@ -10,10 +10,13 @@ use crate::again::take_within;
 use crate::error::SyncError;
 use crate::folder::{FolderDraft, at, sync_folder};
 use crate::progress::{Event, Phase, Progress};
+use crate::read_back::{BlocksRead, read_blocks_back};
 use crate::run::{FolderOutput, Kept, Request, WrittenFolder};
 use crate::source::{ChainSource, SourceError};
 use apus_chain::{Height, Network, Txid};
-use apus_datadir::{BlockPositions, Kept as IndexKept, OutDir, chain_folder, write_block_index};
+use apus_datadir::{
+    BlockPositions, Holds, Kept as IndexKept, OutDir, chain_folder, write_block_index,
+};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -37,6 +40,9 @@ pub(crate) struct DatadirSink<'a> {
     kept: Kept,
     draft: FolderDraft,
     tables: Tables<'a>,
+    /// Of blocks that are not kept, how many transactions the index says that they have, by height.
+    tx_counts: Vec<u32>,
+    blocks_read_back: BlocksRead,
 }
 
 impl<'a> DatadirSink<'a> {
@@ -64,10 +70,11 @@ impl<'a> DatadirSink<'a> {
             }
         }
         let tables = Tables::create(place, set)?;
-        Ok(Self { request, dir, output, kept, draft, tables })
+        let (tx_counts, blocks_read_back) = (Vec::new(), BlocksRead::default());
+        Ok(Self { request, dir, output, kept, draft, tables, tx_counts, blocks_read_back })
     }
 
-    fn write_index(&self, set: SetInfo) -> Result<(), SyncError> {
+    fn write_index(&mut self, set: SetInfo) -> Result<(), SyncError> {
         let params = self.request.params;
         let folder = OutDir::new(index_folder(self.draft.folder(), params.network));
         let blocks = set.height + 1;
@@ -96,6 +103,8 @@ impl<'a> DatadirSink<'a> {
                     }
                 };
                 write_block_index(&folder, blocks, IndexKept::Nothing(&mut head_at))?;
+                let counts = heads.iter().map(|head| head.tx_count);
+                self.tx_counts = std::iter::once(genesis.1).chain(counts).collect();
             }
         }
         // All the way up to the draft, which is synced when it gets its name.
@@ -141,15 +150,25 @@ impl CoinSink for DatadirSink<'_> {
     }
 
     fn bytes(&self) -> u64 {
-        self.tables.bytes()
+        self.tables.bytes() + self.blocks_read_back.bytes
     }
 
     fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
-        self.tables.check(whole)
+        self.tables.check(whole)?;
+        let holds = match self.kept {
+            Kept::Blocks => Holds::InOrder,
+            Kept::Nothing => Holds::Nothing(&self.tx_counts),
+        };
+        let (request, set) = (self.request, whole.set);
+        let folder = blocks_folder(self.draft.folder(), request.params.network);
+        let chain = self.dir.chain();
+        self.blocks_read_back =
+            read_blocks_back(request, chain, &folder, set.height, holds, set.transactions)?;
+        Ok(())
     }
 
     fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
-        let Self { output, draft, tables, .. } = *self;
-        publish(output, draft, &tables).map(Some)
+        let Self { output, draft, tables, blocks_read_back, .. } = *self;
+        publish(output, draft, &tables, blocks_read_back).map(Some)
     }
 }

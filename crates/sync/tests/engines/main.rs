@@ -9,6 +9,7 @@ mod world;
 mod engine_conformance;
 mod harness;
 mod invalid;
+mod read_back;
 mod refusals;
 mod reorg;
 mod resume;

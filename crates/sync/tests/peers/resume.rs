@@ -9,6 +9,8 @@ use apus_sync::{
 };
 use apus_testkit::peer::{Behaviour, FakePeer};
 use apus_testkit::storage::CrashStorage;
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -142,6 +144,34 @@ fn blocks_that_an_earlier_start_did_not_keep_are_fetched() {
     assert!(warning.contains("-checklevel=2"), "{warning}");
     assert!(blocks.join("index").join("CURRENT").exists(), "the index is whole");
     assert!(good.seen.blocks.load(Ordering::Relaxed) >= 120, "all are there");
+}
+
+/// What was kept is read back at the end; where it is not as it should be no index says that it is.
+#[test]
+fn kept_blocks_that_are_damaged_get_no_index() {
+    struct Harm(PathBuf);
+    impl Observer for Harm {
+        fn event(&self, event: Event) {
+            if event == Event::Started(Phase::Check) {
+                let path = self.0.join("blk00000.dat");
+                let mut bytes = fs::read(&path).unwrap();
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+                fs::write(path, bytes).unwrap();
+            }
+        }
+    }
+    let world = World::small(26);
+    let folder = tempfile::tempdir().unwrap();
+    let blocks = folder.path().join("blocks");
+    let mut job = world.job();
+    job.keep = Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept") });
+    let (work, out) = (CrashStorage::new(), CrashStorage::new());
+    let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let error = job.run_in(&[&peer], &work, &out, &Harm(blocks.clone())).unwrap_err();
+    assert!(matches!(error, SyncError::BlocksReadBack { .. }), "{error}");
+    assert!(error.to_string().contains("blk00000.dat was read back at byte"), "{error}");
+    assert!(blocks.join("blk00000.dat").is_file() && !blocks.join("index").exists());
 }
 
 /// A data directory without blocks says how many transactions each had.

@@ -1,0 +1,133 @@
+//! A data directory is read back before it gets its name: what somebody damages between writing and
+//! reading is found, whatever it is, and the folder stays a draft.
+
+use crate::harness::{Job, Place, World};
+use apus_sync::{
+    BlocksRead, ErrorKind, Event, FolderKind, FolderOutput, Kept, Observer, Phase, SyncError,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Does something to a folder as soon as it is whole, before anything is read back.
+struct AtCheck<'a> {
+    blocks: PathBuf,
+    harm: &'a (dyn Fn(&Path) + Sync),
+    done: AtomicBool,
+}
+
+impl Observer for AtCheck<'_> {
+    fn event(&self, event: Event) {
+        if event == Event::Started(Phase::Check) {
+            (self.harm)(&self.blocks);
+            self.done.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The one file in `folder` whose name ends so.
+fn file(folder: &Path, end: &str) -> PathBuf {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut found = paths.filter(|path| path.to_str().unwrap().ends_with(end));
+    found.next().unwrap()
+}
+
+/// Flips a bit in the middle of a file.
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+fn cut(path: &Path) {
+    let bytes = fs::read(path).unwrap();
+    fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
+}
+
+/// A run with somebody who harms what it wrote; it must fail and leave nothing under its names.
+fn harmed(job: &Job, place: &Place, desk: &Path, harm: &(dyn Fn(&Path) + Sync)) -> SyncError {
+    let (blocks, done) = (desk.join("node.incomplete/regtest/blocks"), AtomicBool::new(false));
+    let observer = AtCheck { blocks, harm, done };
+    let error = job.run_watched(place, &observer, &AtomicBool::new(false)).unwrap_err();
+    assert!(observer.done.into_inner(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert!(!desk.join("node").exists(), "a name in spite of: {error}");
+    let mut outputs = place.output_files().into_keys();
+    assert!(outputs.all(|name| name.ends_with(".incomplete")), "output in spite of: {error}");
+    error
+}
+
+#[test]
+fn damaged_blocks_and_undo_data_are_found_and_named() {
+    type Harm = fn(&Path);
+    let cases: [(Harm, &str); 7] = [
+        (|blocks| flip(&blocks.join("blk00000.dat")), "blk00000.dat was read back at byte"),
+        (|blocks| flip(&blocks.join("rev00000.dat")), "rev00000.dat was read back at byte"),
+        (|blocks| flip(&blocks.join("xor.dat")), "blk00000.dat was read back at byte 8,"),
+        (|blocks| cut(&blocks.join("blk00000.dat")), "blk00000.dat was looked at once more"),
+        (|blocks| cut(&blocks.join("rev00000.dat")), "rev00000.dat was looked at once more"),
+        (|blocks| fs::remove_file(blocks.join("rev00000.dat")).unwrap(), "it is not there"),
+        (|blocks| fs::write(blocks.join("blk00001.dat"), "").unwrap(), "nobody has written it"),
+    ];
+    for (threads, (harm, said)) in [1, 4].into_iter().cycle().zip(cases) {
+        let (world, desk) = (World::small(731), tempfile::tempdir().unwrap());
+        let (job, place) = (Job { threads, ..world.job() }.keeping(desk.path()), Place::new());
+        let error = harmed(&job, &place, desk.path(), &harm);
+        assert!(matches!(error, SyncError::BlocksReadBack { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(said) && text.contains("then remove"), "{text}");
+        // As it says: once the progress is gone, all is made anew.
+        job.expect(&world.truth, &Place::new());
+    }
+}
+
+#[test]
+fn a_damaged_index_is_found_and_written_anew() {
+    type Harm = fn(&Path);
+    let cases: [Harm; 3] = [
+        |blocks| flip(&file(&blocks.join("index"), ".ldb")),
+        |blocks| cut(&file(&blocks.join("index"), ".ldb")),
+        |blocks| fs::remove_dir_all(blocks.join("index")).unwrap(),
+    ];
+    for harm in cases {
+        for kept in [Kept::Blocks, Kept::Nothing] {
+            let (world, desk) = (World::small(732), tempfile::tempdir().unwrap());
+            let mut job = world.job().keeping(desk.path());
+            job.folders[0].kind = FolderKind::Datadir(kept);
+            let place = Place::new();
+            let error = harmed(&job, &place, desk.path(), &harm);
+            assert!(matches!(error, SyncError::IndexReadBack(_)), "{error}");
+            assert!(error.to_string().contains("Start the same run again"), "{error}");
+            job.expect(&world.truth, &place);
+            assert!(desk.path().join("node/regtest/blocks/index/CURRENT").is_file());
+        }
+    }
+}
+
+#[test]
+fn what_was_read_back_is_told() {
+    for threads in [1, 3] {
+        let (world, desk) = (World::small(733), tempfile::tempdir().unwrap());
+        let mut job = Job { threads, ..world.job() }.keeping(desk.path());
+        let output = |kind, name| {
+            let path = desk.path().join(name);
+            FolderOutput { kind, path, replace: false }
+        };
+        job.folders.push(output(FolderKind::Datadir(Kept::Nothing), "pruned"));
+        job.folders.push(output(FolderKind::Chainstate, "coins"));
+        let outcome = job.expect(&world.truth, &Place::new());
+        let blocks = world.chain.len() as u64;
+        let bytes = |name: &str| {
+            fs::metadata(desk.path().join("node/regtest/blocks").join(name)).unwrap().len()
+        };
+        let bytes = bytes("blk00000.dat") + bytes("rev00000.dat");
+        let [whole, pruned, coins] = &outcome.folders[..] else { unreachable!() };
+        let index_entries = blocks + 2;
+        let read = BlocksRead { index_entries, blocks, undo: blocks - 1, bytes };
+        assert_eq!(whole.blocks_read_back, read);
+        let alone = BlocksRead { index_entries: blocks + 3, ..BlocksRead::default() };
+        assert_eq!(pruned.blocks_read_back, alone);
+        assert_eq!(coins.blocks_read_back, BlocksRead::default());
+    }
+}
