@@ -134,12 +134,13 @@ impl Parts<'_, '_, '_> {
             if part >= self.all.parts() {
                 return;
             }
-            let checked = stop_if_interrupted(self.request.interrupt).and_then(|()| {
-                self.all.check(part, &mut reader).map_err(|error| failure(self.request, error))
+            let checked = self.all.check(part, &mut reader);
+            let checked = checked.map_err(|error| failure(self.request, error)).and_then(|found| {
+                self.add(found);
+                stop_if_interrupted(self.request.interrupt)
             });
-            match checked {
-                Ok(found) => self.add(found),
-                Err(error) => self.fail(part, error),
+            if let Err(error) = checked {
+                self.fail(part, error);
             }
         }
     }

@@ -33,8 +33,14 @@ fn a_node_lives_on_with_our_chainstate() {
 fn a_node_lives_on_in_our_data_directory() {
     for (seed, args) in (4..).zip(&NODES[..2]) {
         let mut lived = Lived::new(seed, args);
-        let line = sync("--validation full --par 3", "datadir:new");
+        let line = sync("--validation full --par 3 --report new.json", "datadir:new");
         let said = lived.desk.apus(&line).succeeds();
+        let folder = lived.desk.json("new.json")["folders"][0].clone();
+        let height = lived.set.height;
+        assert_eq!(folder["blocks_read_back"], height + 1);
+        assert_eq!(folder["undo_read_back"], height);
+        assert!(folder["index_entries_read_back"].as_u64() > Some(u64::from(height) + 1));
+        assert!(said.stdout.contains("all intact."), "{said}");
         assert!(said.stdout.contains("bitcoind -datadir=new -chain=regtest"), "{said}");
         lived.desk.remove("node");
         let datadir = lived.desk.path("new");

@@ -3,7 +3,8 @@
 
 use crate::harness::{Job, Place, World};
 use apus_sync::{
-    BlocksRead, ErrorKind, Event, FolderKind, FolderOutput, Kept, Observer, Phase, SyncError,
+    BlocksRead, ErrorKind, Event, FolderKind, FolderOutput, Kept, Observer, Phase, Progress,
+    SyncError,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -103,6 +104,30 @@ fn a_damaged_index_is_found_and_written_anew() {
             assert!(desk.path().join("node/regtest/blocks/index/CURRENT").is_file());
         }
     }
+}
+
+#[test]
+fn stopped_while_blocks_are_read_back() {
+    struct StopAtBlocks<'a>(&'a AtomicBool);
+    impl Observer for StopAtBlocks<'_> {
+        fn event(&self, event: Event) {
+            if let Event::Progress(Phase::Check, progress) = event {
+                let Progress { blocks, blocks_total, bytes, bytes_total, .. } = progress;
+                assert!(blocks <= blocks_total && (blocks == 0 || bytes <= bytes_total));
+                if blocks > 0 {
+                    self.0.store(true, Ordering::SeqCst);
+                }
+            }
+        }
+    }
+    let (world, desk) = (World::small(734), tempfile::tempdir().unwrap());
+    let (job, place, flag) =
+        (world.job().keeping(desk.path()), Place::new(), AtomicBool::new(false));
+    let error = job.run_watched(&place, &StopAtBlocks(&flag), &flag).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+    assert!(!desk.path().join("node").exists());
+    job.expect(&world.truth, &place);
+    assert!(desk.path().join("node").is_dir());
 }
 
 #[test]
