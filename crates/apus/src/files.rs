@@ -94,6 +94,27 @@ pub(crate) fn expect_writable(
     Ok(())
 }
 
+/// Files can be made in the folders of these outputs. Tried, since rights, quotas and disks that are
+/// mounted to be read only all have a say in it.
+pub(crate) fn expect_places(outputs: &[&Path]) -> Result<(), Failure> {
+    let mut tried: Vec<&Path> = Vec::new();
+    for folder in outputs.iter().map(|path| parent(path)).filter(|folder| folder.is_dir()) {
+        if tried.contains(&folder) {
+            continue;
+        }
+        tried.push(folder);
+        let probe = folder.join(format!(".apus-{}.incomplete", std::process::id()));
+        let made = File::create_new(&probe).and_then(|_| fs::remove_file(&probe));
+        made.map_err(|error| {
+            Failure::io(
+                folder,
+                format!("nothing can be written there ({error}): allow it, or name another place"),
+            )
+        })?;
+    }
+    Ok(())
+}
+
 /// A folder to be written needs a folder to be in, a name, and to be new, unless it replaces one, or
 /// an earlier start of the same run made it.
 pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result<(), Failure> {
@@ -262,6 +283,19 @@ mod tests {
         {
             assert!(!outside(a, b), "{a} {b}");
         }
+    }
+
+    #[test]
+    fn places_are_tried_and_left_as_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let outputs = [path("a"), path("b"), path("nowhere/c")];
+        expect_places(&outputs.each_ref().map(PathBuf::as_path)).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        // Nobody makes files there, whatever rights he has.
+        let failure = expect_places(&[&path("a"), Path::new("/proc/a")]).unwrap_err();
+        assert_eq!(failure.code, 3);
+        assert!(failure.message.contains("/proc: nothing can be written"), "{}", failure.message);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::args::{
 };
 use crate::failure::Failure;
 use crate::files::{
-    expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
+    expect_apart, expect_hints, expect_new_folder, expect_outside, expect_places, expect_writable,
 };
 use crate::machine::cores;
 use crate::peers;
@@ -246,6 +246,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let folder = WorkFolder::open(&work_path)?;
     folder.remove_remains()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
+    let written: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
     let folders = folder_outputs(job);
     let peers = match &job.source {
         JobSource::Peers(args) => {
@@ -341,8 +342,9 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     if matches!(&job.source, JobSource::Peers(args) if args.follow) {
         folder.leave();
         print::aside(format_args!(
-            "progress is kept in {}: the same command goes on from block {}",
+            "progress is kept in {}: {}the same command goes on from block {}",
             work_path.display(),
+            if written.is_empty() { "" } else { "when what was written has other names, " },
             outcome.stop_height
         ));
     } else {
@@ -448,6 +450,7 @@ fn expect_sensible(
     paths.extend(report);
     paths.push(work_path);
     expect_apart(&paths)?;
+    let written = paths.clone();
     // Files that an earlier start finished before it was killed are in nobody's way.
     let resuming = WorkFolder::has_plan(work_path);
     paths.extend(job.hints.map(HintsArg::path));
@@ -466,7 +469,8 @@ fn expect_sensible(
     for (_, path) in outputs {
         expect_writable(path, |_| resuming)?;
     }
-    report.map_or(Ok(()), |path| expect_writable(path, |path| resuming && is_report(path)))
+    report.map_or(Ok(()), |path| expect_writable(path, |path| resuming && is_report(path)))?;
+    expect_places(&written)
 }
 
 fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {

@@ -11,7 +11,7 @@ use crate::peers::Peers;
 use crate::progress::{ChainBy, Event, Observer, Phase};
 use crate::read_back::{BlocksRead, complete};
 use crate::source::ChainSource;
-use crate::workdir::Workdir;
+use crate::workdir::{Done, Workdir};
 use apus_chain::{BlockHash, HeaderChain, Height, Params, ScriptVerifier};
 use apus_engine::storage::Storage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -252,7 +252,15 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let Proven { dir, workdir, plan, done, verdict, hints } = proven;
-    let (set, mut put) = coins::write_out(request, &*dir, &workdir, &plan, done, &verdict)?;
+    // What was too young to be made durable: now that costs less than doing it again.
+    let held: Vec<Done> = done.iter().filter(|done| done.run.held.is_some()).cloned().collect();
+    let written = coins::write_out(request, &*dir, &workdir, &plan, done, &verdict);
+    let (set, mut put) = written.inspect_err(|error| {
+        if !matches!(error, SyncError::AssumeUtxo { .. }) {
+            // Whether or not this works, the error to tell is the first.
+            let _ = held.into_iter().try_for_each(|mut done| workdir.store(&mut done));
+        }
+    })?;
     let identity = &plan.identity;
     take_again(request, &*dir, &dir.not_kept(identity.stop))?;
     complete(request, &*dir, set, &mut put.folders)?;

@@ -41,7 +41,7 @@ fn a_conversion_leaves_nothing_half_done() {
 fn a_report_that_cannot_be_written_costs_no_progress() {
     let desk = Desk::with(REGTEST);
     let line = "sync --chain regtest --blocksdir blocks --hints msb.hints --report report.json \
-                --workdir progress.work";
+                --checkpoint-seconds 0 --workdir progress.work";
     std::fs::create_dir(desk.path("report.json.incomplete")).unwrap();
     desk.apus(line).fails(3, &["report.json: Is a directory", "progress is kept in"]);
     assert!(desk.has("progress.work/plan"));

@@ -49,4 +49,21 @@ fn new_blocks_and_reorganisations() {
     run.wait().succeeds();
     lived.desk.write_results(&lived.chain);
     assert!(lived.desk.read("set.dat") == lived.desk.read("node.dat"), "another set");
+    let log = lived.desk.read("log");
+    let log = String::from_utf8_lossy(&log);
+    assert!(log.contains(r#""event":"waiting""#), "{log}");
+    assert!(log.contains("progress is kept in w.work"), "{log}");
+
+    // The same command goes on, and writes the set of where it ends then.
+    lived.desk.remove("set.dat");
+    grow(&mut lived.chain, &node, 2);
+    let mut run = lived.desk.start_in_shell("exec \"$0\" \"$@\" 2> log", &line);
+    settle(&mut run, &lived, &node);
+    run.signal(&["INT"]);
+    run.wait().succeeds();
+    let log = lived.desk.read("log");
+    let log = String::from_utf8_lossy(&log);
+    assert!(log.contains(r#""event":"resumed""#), "{log}");
+    lived.desk.write_results(&lived.chain);
+    assert!(lived.desk.read("set.dat") == lived.desk.read("node.dat"), "another set");
 }

@@ -96,6 +96,10 @@ fn heights_where_no_run_can_end() {
     let hints = Some(world.hints(100));
     let error = Job { stop: Stop::At(99), hints, ..world.job() }.refused(&place);
     assert!(matches!(error, SyncError::StopHeight { wanted: 99, hints: 100 }), "{error}");
+    // Told before the blocks below are gone through: those leave a plan in the work folder.
+    let hints = Some(world.hints(100));
+    let error = Job { stop: Stop::At(9_999), hints, ..world.job() }.refused(&place);
+    assert!(matches!(error, SyncError::StopAboveTip { stop: 9_999, .. }), "{error}");
     assert!(place.work.live_files().is_empty());
     assert_eq!(place.height(), None);
 }
