@@ -22,6 +22,9 @@ use std::time::Instant;
 /// Bytes that are read or written at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
+/// And of records, so that they are still in a cache when they are looked at.
+const RECORDS_BYTES: usize = 256 << 10;
+
 /// Before each group: txid, length.
 const HEADER: usize = 32 + 4;
 
@@ -147,7 +150,7 @@ struct Records {
 
 impl Records {
     fn new(file: File) -> Self {
-        Self { file, buffer: vec![0; BUFFER_BYTES], left: 0..0 }
+        Self { file, buffer: vec![0; RECORDS_BYTES], left: 0..0 }
     }
 
     /// The next one; none at the end of the file.

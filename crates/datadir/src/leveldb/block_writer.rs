@@ -1,5 +1,5 @@
 //! [`BlockWriter`]: the entries of one block of a table, written one by one (LevelDB
-//! `table/block_builder.cc`), and [`keys_of`], which finds their keys again.
+//! `table/block_builder.cc`), and [`Keys`], which finds their keys again.
 //!
 //! A key shares its beginning with the one before it, save at restarts. Whether keys ascend is
 //! told, and is for the caller to act on.
@@ -11,9 +11,6 @@ use apus_chain::Reader;
 
 /// Bytes of a value that are copied at once: those of nearly all coins.
 pub(super) const VALUE_STEP: usize = 64;
-
-/// Lengths of one byte each, a step of the key, a step of the value.
-const ENTRY_ROOM: usize = 3 + STEP + VALUE_STEP;
 
 /// A value on its way into a block.
 #[derive(Clone, Copy)]
@@ -114,14 +111,12 @@ impl BlockWriter {
         let Value { bytes, length, obfuscation } = value;
         match bytes.first_chunk() {
             Some(bytes) if own <= STEP && length <= VALUE_STEP => {
+                out.extend_from_slice(&[shared as u8, own as u8, length as u8]);
                 let at = out.len();
-                out.resize(at + ENTRY_ROOM, 0);
-                let room = &mut out[at..][..ENTRY_ROOM];
-                room[..3].copy_from_slice(&[shared as u8, own as u8, length as u8]);
-                room[3..][..STEP].copy_from_slice(key.step_from(shared));
-                let bytes: [u8; VALUE_STEP] = obfuscation.applied(bytes);
-                room[3 + own..][..VALUE_STEP].copy_from_slice(&bytes);
-                out.truncate(at + 3 + own + length);
+                out.extend_from_slice(key.step_from(shared));
+                out.truncate(at + own);
+                out.extend_from_slice(&obfuscation.applied::<VALUE_STEP>(bytes));
+                out.truncate(at + own + length);
             }
             _ => {
                 for length in [shared, own, length] {
@@ -159,29 +154,73 @@ impl BlockWriter {
     }
 }
 
-/// Puts the keys of a block that a [`BlockWriter`] made into `keys`, which it empties.
-pub(super) fn keys_of(block: &[u8], keys: &mut Vec<TaggedKey>) {
-    const OWN: &str = "a block of our own making";
-    let (rest, count) = block.split_last_chunk().expect(OWN);
-    let restarts = u32::from_le_bytes(*count) as usize * size_of::<u32>();
-    let mut rest = &rest[..rest.len() - restarts];
-    keys.clear();
-    while !rest.is_empty() {
-        let (shared, own, value, entry) = match *rest {
-            [shared, own, value, ref entry @ ..] if (shared | own | value) <= 0x7f => {
-                (shared.into(), own.into(), value.into(), entry)
-            }
-            _ => {
-                let mut reader = Reader::new(rest);
-                let mut length = || varint(&mut reader).expect(OWN) as usize;
-                let (shared, own, value) = (length(), length(), length());
-                (shared, own, value, &rest[reader.position()..])
-            }
-        };
-        let mut key = keys.last().cloned().unwrap_or_default();
+/// The keys of a block, in memory that is used again.
+#[derive(Default)]
+pub(super) struct Keys {
+    /// All that there ever were; the first ones are of use.
+    keys: Vec<TaggedKey>,
+    count: usize,
+}
+
+impl Keys {
+    /// The keys that were read last.
+    pub(super) fn get(&self) -> &[TaggedKey] {
+        &self.keys[..self.count]
+    }
+
+    /// Reads the keys of a block that a [`BlockWriter`] made.
+    pub(super) fn read(&mut self, block: &[u8]) {
+        const OWN: &str = "a block of our own making";
+        let (rest, count) = block.split_last_chunk().expect(OWN);
+        let restarts = u32::from_le_bytes(*count) as usize * size_of::<u32>();
+        let mut rest = &rest[..rest.len() - restarts];
+        self.count = 0;
+        let mut first = 0;
+        while !rest.is_empty() {
+            let (shared, own, value, entry) = match *rest {
+                [shared, own, value, ref entry @ ..] if (shared | own | value) <= 0x7f => {
+                    (shared.into(), own.into(), value.into(), entry)
+                }
+                _ => {
+                    let mut reader = Reader::new(rest);
+                    let mut length = || varint(&mut reader).expect(OWN) as usize;
+                    let (shared, own, value) = (length(), length(), length());
+                    (shared, own, value, &rest[reader.position()..])
+                }
+            };
+            first = self.push(first, shared, own, entry);
+            rest = &entry[own + value..];
+        }
+    }
+
+    /// Appends the key that goes on behind `shared` bytes of the last one, which begins with `first`,
+    /// as `own` bytes of `entry` do. What the new one begins with.
+    #[inline]
+    fn push(&mut self, first: u64, shared: usize, own: usize, entry: &[u8]) -> u64 {
+        const WORD: usize = size_of::<u64>();
+        if self.count == self.keys.len() {
+            self.keys.push(TaggedKey::default());
+        }
+        let (before, after) = self.keys.split_at_mut(self.count);
+        let key = &mut after[0];
+        self.count += 1;
+        // Keys of hashes share few bytes: those go from word to word without a look at memory.
+        if shared < WORD
+            && shared + own <= WORD + STEP
+            && let Some(word) = entry.first_chunk()
+            && let Some(following) = entry[WORD - shared..].first_chunk()
+        {
+            let bits = 8 * shared as u32;
+            let kept = first & ((1 << bits) - 1);
+            let first = kept | u64::from_le_bytes(*word) << bits;
+            key.begin(first, following, shared + own);
+            return first;
+        }
+        if let Some(last) = before.last() {
+            key.clone_from(last);
+        }
         key.go_on(shared, own, entry);
-        keys.push(key);
-        rest = &entry[own + value..];
+        key.first_word()
     }
 }
 
@@ -264,9 +303,11 @@ mod tests {
             restarts.push(count);
             expected.extend(restarts.iter().flat_map(|restart| restart.to_le_bytes()));
             prop_assert_eq!(&out[5..], &expected[..]);
-            let mut found = vec![TaggedKey::default()];
-            keys_of(&expected, &mut found);
-            prop_assert!(found.iter().map(TaggedKey::user).eq(entries.keys()));
+            let mut found = Keys::default();
+            for _ in 0..2 {
+                found.read(&expected);
+                prop_assert!(found.get().iter().map(TaggedKey::user).eq(entries.keys()));
+            }
         }
 
         #[test]

@@ -8,7 +8,7 @@
 //!
 //! Keys are the user's, without the sequence numbers. Only their hashes are held, four bytes each.
 
-use super::block_writer::keys_of;
+use super::block_writer::Keys;
 use super::key::TaggedKey;
 
 /// The name under which the table's list of further blocks has the filters.
@@ -28,7 +28,7 @@ const BASE_LOG2: u8 = 11;
 #[derive(Default)]
 pub(super) struct FilterWriter {
     /// The keys of the block that was taken last.
-    keys: Vec<TaggedKey>,
+    keys: Keys,
     /// Hashes of the keys since the last filter.
     hashes: Vec<u32>,
     filters: Vec<u8>,
@@ -39,8 +39,8 @@ pub(super) struct FilterWriter {
 impl FilterWriter {
     /// Takes the keys of the next block.
     pub(super) fn add_block(&mut self, block: &[u8]) {
-        keys_of(block, &mut self.keys);
-        let (fours, rest) = self.keys.as_chunks::<4>();
+        self.keys.read(block);
+        let (fours, rest) = self.keys.get().as_chunks::<4>();
         for keys in fours {
             let keys = keys.each_ref().map(TaggedKey::user);
             if keys.iter().all(|key| key.len() == keys[0].len()) {

@@ -75,6 +75,21 @@ impl TaggedKey {
         self.length = shared + own;
     }
 
+    /// Its first bytes as a number, the first of them the lowest.
+    #[inline]
+    pub(super) fn first_word(&self) -> u64 {
+        self.bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+    }
+
+    /// Becomes the key of `length` bytes that begins with these.
+    #[inline]
+    pub(super) fn begin(&mut self, first: u64, following: &[u8; STEP], length: usize) {
+        let (word, rest) = self.bytes.split_at_mut(size_of::<u64>());
+        word.copy_from_slice(&first.to_le_bytes());
+        rest[..STEP].copy_from_slice(following);
+        self.length = length;
+    }
+
     pub(super) fn is_none(&self) -> bool {
         self.length == 0
     }
