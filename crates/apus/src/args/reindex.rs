@@ -1,0 +1,51 @@
+//! `apus reindex`: its options and its help.
+
+use super::{ConnectArgs, HintsArg, RunArgs};
+use apus_chain::Network;
+use clap::Args;
+use std::path::PathBuf;
+
+const REINDEX_EXAMPLES: &str = "\
+Examples:
+  A node's coins, anew from its blocks; what `bitcoind -reindex-chainstate` does:
+    bitcoin-cli stop
+    apus reindex --datadir ~/.bitcoin --replace
+    bitcoind
+
+  In minutes, with hints for a block that the node has:
+    apus reindex --datadir ~/.bitcoin --replace --hints main.hints
+
+The node must be stopped, and cannot start meanwhile. The new chainstate is at the best block that
+the node's index has as valid and has undo data of; the node goes on from there. It is written beside
+the old one and takes its place at the end; the old one is kept as chainstate.old until you remove
+it. With hints, scripts up to where these stop are assumed valid, as the node itself did; see `apus
+sync --help` for what else is. Blocks, undo data and indexes are not touched.
+
+A run that was interrupted or killed goes on where it stopped when the same command is given again.";
+
+#[derive(Args)]
+#[command(after_help = REINDEX_EXAMPLES)]
+pub(crate) struct ReindexArgs {
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "main")]
+    pub(crate) chain: Network,
+
+    /// The node's data directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) datadir: PathBuf,
+
+    /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot. Without any,
+    /// blocks are connected in order
+    #[arg(long, value_name = "FILE|snapshot:FILE")]
+    pub(crate) hints: Option<HintsArg>,
+
+    /// If there is a chainstate already, move it aside, to chainstate.old
+    #[arg(long)]
+    pub(crate) replace: bool,
+
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}

@@ -1,0 +1,106 @@
+//! Options that several commands have: where blocks are, how they are connected, how a run is done.
+
+use super::values::{AssumeValidArg, parse_order};
+use apus_chain::Network;
+use apus_engine::swiftsync::hints::BitOrder;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Where blocks come from.
+#[derive(Args)]
+pub(crate) struct SourceArgs {
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "main")]
+    pub(crate) chain: Network,
+
+    /// Folder with Bitcoin Core's blk*.dat files, opened for reading only
+    #[arg(long, value_name = "DIR")]
+    pub(crate) blocksdir: PathBuf,
+}
+
+/// How blocks are connected in order.
+#[derive(Args)]
+pub(crate) struct ConnectArgs {
+    /// What is verified of blocks that are connected in order
+    #[arg(long, value_enum, default_value_t = Validation::Assumevalid)]
+    pub(crate) validation: Validation,
+
+    /// Take the scripts of this block's ancestors for valid, as Core does; 0 for none. The chain's
+    /// default is that of Core
+    #[arg(long, value_name = "HASH|0")]
+    pub(crate) assumevalid: Option<AssumeValidArg>,
+
+    /// Threads that fetch the coins which a block spends; 0 to look each up where it is needed
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub(crate) prevout_threads: u16,
+}
+
+/// How a run is done.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// The proof that hints are right: keyed SHA-256, or MuHash3072 (no key, half as fast)
+    #[arg(long, value_enum, default_value_t = AggregateArg::Sha256)]
+    pub(crate) aggregate: AggregateArg,
+
+    /// Bit order of the hintsfile, where the file itself does not settle it
+    #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
+    pub(crate) hints_order: Option<BitOrder>,
+
+    /// Memory for buffers, in MiB
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    pub(crate) dbcache: u64,
+
+    /// Worker threads; 0 for one on each core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub(crate) par: u16,
+
+    /// Bytes of blocks in one segment, the unit of work and of progress kept; chosen from --dbcache
+    /// if not given
+    #[arg(long, value_name = "BYTES", hide_short_help = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) segment_bytes: Option<u64>,
+
+    /// The longest that finished segments wait until they are made durable, in seconds: what a
+    /// crash costs
+    #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 10, value_parser = clap::value_parser!(u16))]
+    pub(crate) checkpoint_seconds: u16,
+
+    /// Folder for progress; beside the first output, or in the current folder, if not given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workdir: Option<PathBuf>,
+
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// How progress is shown on standard error
+    #[arg(long, value_enum, default_value_t = ProgressArg::Auto)]
+    pub(crate) progress: ProgressArg,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Validation {
+    /// Everything but the scripts of ancestors of the assumed-valid block
+    Assumevalid,
+    /// Everything
+    Full,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum AggregateArg {
+    Sha256,
+    Muhash,
+    /// No proof at all, to measure what one costs; nothing is written
+    #[value(hide = true)]
+    None,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum ProgressArg {
+    /// A bar on a terminal, lines elsewhere
+    Auto,
+    /// A line every few seconds
+    Plain,
+    /// One JSON object a line
+    Json,
+    None,
+}

@@ -1,0 +1,147 @@
+//! `apus sync`: its options and its help.
+
+use super::{ConnectArgs, HintsArg, RunArgs, SinkArg};
+use apus_chain::Network;
+use clap::{Args, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+const SYNC_EXAMPLES: &str = "\
+Examples:
+  The UTXO set of a node's blocks, as a snapshot that Bitcoin Core's dumptxoutset would write:
+    apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints --out snapshot:utxo.dat
+
+  Without hints, every rule checked and every script run:
+    apus sync --blocksdir ~/.bitcoin/blocks --validation full --out snapshot:utxo.dat
+
+  The same on regtest, with a report for other programs:
+    apus sync --chain regtest --blocksdir ~/.bitcoin/regtest/blocks \\
+         --hints regtest.hints --out snapshot:utxo.dat --report run.json
+
+  The same without any node, blocks from peers as fast as the line gives them:
+    apus sync --hints main.hints --out chainstate:node/chainstate
+
+  The same with all blocks, for a node that starts on it (its data directory is `node`):
+    apus sync --hints main.hints --blocks keep --out chainstate:node/chainstate
+
+  From one node of yours, and on with it from block to block until Ctrl-C:
+    apus sync --connect 192.168.1.10 --hints main.hints --follow --out snapshot:utxo.dat
+
+  A data directory for Bitcoin Core, with blocks, undo data, index and coins:
+    apus sync --blocksdir /mnt/disk/blocks --out datadir:node
+
+  Hints for others, from a snapshot of your own node:
+    bitcoin-cli dumptxoutset utxo.dat latest
+    apus sync --blocksdir ~/.bitcoin/blocks --hints snapshot:utxo.dat --out hints:main.hints
+
+With hints, blocks up to where these stop are taken in any order. What is checked of them: every
+block rule that needs no spent coins, that each coin spent existed and was spent exactly once (by
+the aggregate), BIP-30, and the supply. What is assumed, as below Core's -assumevalid: scripts,
+amounts of each block, and that coins were created before they were spent. Blocks above the hints,
+and all where there are none, are connected in order, by every rule of Core's; scripts of ancestors
+of the assumed-valid block are not run, under Core's conditions.
+
+A run that was interrupted or killed goes on where it stopped when the same command is given again.";
+
+#[derive(Args)]
+#[command(after_help = SYNC_EXAMPLES)]
+pub(crate) struct SyncArgs {
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "main")]
+    pub(crate) chain: Network,
+
+    /// Folder with Bitcoin Core's blk*.dat files, opened for reading only; without it, blocks come
+    /// from peers
+    #[arg(long, value_name = "DIR")]
+    pub(crate) blocksdir: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) peers: PeerArgs,
+
+    /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot. Needed by
+    /// the engine swiftsync
+    #[arg(long, value_name = "FILE|snapshot:FILE")]
+    pub(crate) hints: Option<HintsArg>,
+
+    /// How the set is computed: swiftsync if there are hints, else utxo
+    #[arg(long, value_enum)]
+    pub(crate) engine: Option<Engine>,
+
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+
+    /// What to write: `snapshot:FILE`, `hints:FILE`, `chainstate:DIR` (Bitcoin Core's coins),
+    /// `datadir:DIR` (blocks, undo data, index and coins, for Bitcoin Core to start on) or `null`;
+    /// may be given more than once
+    #[arg(long, value_name = "SINK", default_value = "null")]
+    pub(crate) out: Vec<SinkArg>,
+
+    /// If the folder of `chainstate:DIR` is there already, move it aside, to DIR.old
+    #[arg(long)]
+    pub(crate) replace: bool,
+
+    /// Leave blocks and undo data out of `datadir:DIR`: for a node that runs with -prune
+    #[arg(long)]
+    pub(crate) prune: bool,
+
+    /// The height whose set is wanted, not below that of the hints; the tip if not given
+    #[arg(long, value_name = "HEIGHT")]
+    pub(crate) stopatheight: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// How blocks are had from peers.
+#[derive(Args)]
+#[command(next_help_heading = "Peers")]
+pub(crate) struct PeerArgs {
+    /// Connect to this node alone, by name or address, and `:PORT` if it is not the usual one; may be
+    /// given more than once. Without any, peers are found
+    #[arg(long, value_name = "NODE", conflicts_with = "blocksdir")]
+    pub(crate) connect: Vec<String>,
+
+    /// Go through this SOCKS5 proxy, as of Tor, for everything: names are not looked up here
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir")]
+    pub(crate) proxy: Option<SocketAddr>,
+
+    /// Connections to make, where peers are found
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) maxconnections: u16,
+
+    /// Use the encrypted transport (BIP-324) with peers that have it: 1 or 0
+    #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub(crate) v2transport: u8,
+
+    /// Hand headers and blocks to others who connect here
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// What becomes of the blocks: `keep` leaves them, with an index, in `blocks` beside the folder of
+    /// --out chainstate:DIR, so that a node can start there
+    #[arg(long, value_enum, default_value_t = BlocksArg::Discard)]
+    pub(crate) blocks: BlocksArg,
+
+    /// Stay at the tip, through new blocks and reorganisations; what --out names is written when it is
+    /// interrupted
+    #[arg(long, conflicts_with_all = ["blocksdir", "stopatheight"])]
+    pub(crate) follow: bool,
+
+    /// Give up after so many seconds in which no peer sent anything useful
+    #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) patience: u16,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    /// Blocks in any order, told by hints which coins survive; those above the hints by utxo
+    Swiftsync,
+    /// Blocks in ascending height, every rule, coins looked up
+    Utxo,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BlocksArg {
+    Keep,
+    Discard,
+}

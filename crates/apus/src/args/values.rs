@@ -1,0 +1,97 @@
+//! Values of options that are more than a word or a number.
+
+use apus_chain::BlockHash;
+use apus_engine::swiftsync::hints::BitOrder;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A block hash, or `0` for none.
+#[derive(Clone, Copy)]
+pub(crate) struct AssumeValidArg(pub(crate) Option<BlockHash>);
+
+impl FromStr for AssumeValidArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "0" => Ok(Self(None)),
+            _ => text
+                .parse()
+                .map(|hash| Self(Some(hash)))
+                .map_err(|_| "neither a block hash of 64 hexadecimal digits nor 0".to_owned()),
+        }
+    }
+}
+
+/// `FILE` or `snapshot:FILE`.
+#[derive(Clone)]
+pub(crate) enum HintsArg {
+    File(PathBuf),
+    Snapshot(PathBuf),
+}
+
+impl HintsArg {
+    /// The file, whatever it is.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::File(path) | Self::Snapshot(path) => path,
+        }
+    }
+}
+
+impl FromStr for HintsArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("snapshot:") {
+            Some("") => Err("snapshot: needs the name of a file".to_owned()),
+            Some(path) => Ok(Self::Snapshot(path.into())),
+            None if text.is_empty() => Err("name a file".to_owned()),
+            None => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+/// `snapshot:FILE`, `hints:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
+#[derive(Clone)]
+pub(crate) enum SinkArg {
+    Snapshot(PathBuf),
+    Hints(PathBuf),
+    Chainstate(PathBuf),
+    Datadir(PathBuf),
+    Null,
+}
+
+impl SinkArg {
+    /// The file or folder.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Snapshot(path)
+            | Self::Hints(path)
+            | Self::Chainstate(path)
+            | Self::Datadir(path) => Some(path),
+            Self::Null => None,
+        }
+    }
+}
+
+impl FromStr for SinkArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("snapshot", path)) if !path.is_empty() => Ok(Self::Snapshot(path.into())),
+            Some(("hints", path)) if !path.is_empty() => Ok(Self::Hints(path.into())),
+            Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
+            Some(("datadir", path)) if !path.is_empty() => Ok(Self::Datadir(path.into())),
+            None if text == "null" => Ok(Self::Null),
+            _ => {
+                Err("use snapshot:FILE, hints:FILE, chainstate:DIR, datadir:DIR or null".to_owned())
+            }
+        }
+    }
+}
+
+/// The bit order of a hintsfile.
+pub(super) fn parse_order(text: &str) -> Result<BitOrder, String> {
+    text.parse().map_err(|error: apus_engine::swiftsync::hints::elias_fano::UnknownBitOrder| {
+        error.to_string()
+    })
+}
