@@ -8,7 +8,8 @@ mod sync;
 mod values;
 
 pub(crate) use hints::{
-    HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs, TargetFormat,
+    HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs, SourceFormat,
+    TargetFormat,
 };
 pub(crate) use reindex::ReindexArgs;
 pub(crate) use run::{AggregateArg, ConnectArgs, ProgressArg, RunArgs, SourceArgs, Validation};

@@ -1,8 +1,11 @@
 //! [`Failure`]: an ending other than success, with its exit code.
 
+use apus_engine::script::ScriptPoolError;
 use apus_engine::swiftsync::hints::HintsError;
+use apus_engine::utxo::ChainstateError;
 use apus_sync::{ErrorKind, SyncError};
 use std::fmt::Display;
+use std::io;
 use std::path::Path;
 
 /// Usage or configuration.
@@ -15,6 +18,7 @@ pub(crate) const IO: u8 = 3;
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Why the program ends without success.
+#[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) message: String,
@@ -33,7 +37,23 @@ impl Failure {
     pub(crate) fn io(path: &Path, error: impl Display) -> Self {
         Self { code: IO, message: format!("{}: {error}", path.display()) }
     }
+
+    /// An error of the system about what is to be made or written, with what helps against it.
+    /// `instead` says how another place is named.
+    pub(crate) fn making(path: &Path, error: &io::Error, instead: &str) -> Self {
+        let remedy = match error.kind() {
+            io::ErrorKind::PermissionDenied => format!("; allow access, or {instead}"),
+            io::ErrorKind::ReadOnlyFilesystem => format!("; {instead}"),
+            io::ErrorKind::StorageFull => format!("; free some space, or {instead}"),
+            _ => String::new(),
+        };
+        Self::io(path, format!("{error}{remedy}"))
+    }
 }
+
+/// What a build can do that runs no scripts.
+pub(crate) const WITHOUT_SCRIPTS: &str = ". Without them a run gets as far as its hints reach \
+                                          (--hints), or the assumed-valid block (--assumevalid)";
 
 /// The option that helps against an error of hints.
 pub(crate) fn option_for(error: &HintsError) -> &'static str {
@@ -47,6 +67,11 @@ impl From<SyncError> for Failure {
     fn from(error: SyncError) -> Self {
         let option = match &error {
             SyncError::Hints { error, .. } => option_for(error),
+            SyncError::Scripts(ScriptPoolError::NoInterpreter(_)) => WITHOUT_SCRIPTS,
+            SyncError::Chainstate { error } => match **error {
+                ChainstateError::NoInterpreter(_) => WITHOUT_SCRIPTS,
+                _ => "",
+            },
             _ => "",
         };
         let code = match error.kind() {
@@ -56,5 +81,24 @@ impl From<SyncError> for Failure {
             ErrorKind::Interrupted => INTERRUPTED,
         };
         Self { code, message: format!("{error}{option}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_made_says_what_to_do() {
+        for (kind, remedy) in [
+            (io::ErrorKind::PermissionDenied, "; allow access, or name another place"),
+            (io::ErrorKind::ReadOnlyFilesystem, "; name another place"),
+            (io::ErrorKind::StorageFull, "; free some space, or name another place"),
+        ] {
+            let failure = Failure::making(Path::new("a/b"), &kind.into(), "name another place");
+            assert_eq!(failure.code, IO);
+            assert!(failure.message.starts_with("a/b: "), "{}", failure.message);
+            assert!(failure.message.ends_with(remedy), "{}", failure.message);
+        }
     }
 }

@@ -115,15 +115,16 @@ pub(crate) fn expect_places(outputs: &[&Path]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A folder to be written needs a folder to be in, a name, and to be new, unless it replaces one, or
-/// an earlier start of the same run made it.
+/// A folder to be written needs a folder to be in, or one in which that can be made; a name, and to
+/// be new, unless it replaces one, or an earlier start of the same run made it.
 pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result<(), Failure> {
     let (path, name) = (&output.path, output.path.display());
     if path.file_name().is_none_or(|name| name.to_str().is_none()) {
         return Err(Failure::usage(format!("{name} is no name for a folder")));
     }
-    if !parent(path).is_dir() {
-        return Err(Failure::io(parent(path), "no such folder: make it first"));
+    let around = parent(path);
+    if !around.is_dir() && (around.symlink_metadata().is_ok() || !parent(around).is_dir()) {
+        return Err(Failure::io(around, "no such folder: make it first"));
     }
     let Ok(there) = path.symlink_metadata() else { return Ok(()) };
     if there.is_symlink() {
@@ -147,10 +148,39 @@ pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result
         // Without the mark it is another's, or done: then only the end of a clean-up is left.
         _ if resuming && is_unfinished_folder(path) => Ok(()),
         FolderKind::Chainstate => Err(Failure::usage(format!(
-            "{name} exists already: give --replace to have it moved aside, or name another folder"
+            "{name} exists already: give --replace to have it moved aside, to {name}.old"
         ))),
         FolderKind::Datadir(_) => {
             Err(Failure::usage(format!("{name} exists already: remove it, or name another folder")))
+        }
+    }
+}
+
+/// Folders that were made around outputs. They go again, unless something came into them.
+pub(crate) struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// Makes those that are missing, as [`expect_new_folder`] allows.
+    pub(crate) fn around(outputs: &[FolderOutput]) -> Result<Self, Failure> {
+        let mut made = Self(Vec::new());
+        for folder in outputs.iter().map(|output| parent(&output.path)) {
+            if !folder.is_dir() {
+                let failed = |error| Failure::making(folder, &error, "name another output");
+                fs::create_dir(folder).map_err(failed)?;
+                made.0.push(folder.to_owned());
+                // Outputs are made durable with their names; this is what their folder's needs.
+                File::open(parent(folder)).and_then(|it| it.sync_all()).map_err(failed)?;
+            }
+        }
+        Ok(made)
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // Fails where there is something in it, which is the usual case.
+            let _ = fs::remove_dir(folder);
         }
     }
 }
@@ -266,6 +296,33 @@ mod tests {
         assert_eq!(code(&output(FolderKind::Chainstate, true), false), None);
         fs::write(path.join("apus.incomplete"), "").unwrap();
         assert_eq!((code(&datadir, false), code(&datadir, true)), (Some(1), None));
+    }
+
+    #[test]
+    fn a_folder_around_is_made_and_goes_again_if_nothing_came() {
+        let desk = tempfile::tempdir().unwrap();
+        let path = |name: &str| desk.path().join(name);
+        let output = |name: &str| FolderOutput {
+            kind: FolderKind::Chainstate,
+            path: path(name),
+            replace: false,
+        };
+        fs::write(path("file"), "").unwrap();
+        std::os::unix::fs::symlink("nowhere", path("link")).unwrap();
+        let code = |name: &str| expect_new_folder(&output(name), false).err().map(|it| it.code);
+        assert_eq!((code("new/cs"), code("new/er/cs")), (None, Some(3)));
+        assert_eq!((code("file/cs"), code("link/cs")), (Some(3), Some(3)));
+        let outputs = [output("cs"), output("new/cs"), output("new/cs2")];
+        drop(MadeFolders::around(&outputs).unwrap());
+        assert!(!path("new").exists());
+        let made = MadeFolders::around(&outputs).unwrap();
+        fs::create_dir(path("new/cs")).unwrap();
+        drop(made);
+        assert!(path("new/cs").exists());
+        // One that was there stays.
+        fs::remove_dir(path("new/cs")).unwrap();
+        drop(MadeFolders::around(&outputs).unwrap());
+        assert!(path("new").exists());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod convert;
 
-use crate::args::{HintsArgs, HintsCheckArgs, HintsCommand, HintsInfoArgs};
+use crate::args::{HintsArgs, HintsCheckArgs, HintsCommand, HintsInfoArgs, SourceFormat};
 use crate::failure::{Failure, option_for};
 use crate::files::Content;
 use crate::print;
@@ -39,10 +39,23 @@ fn about(path: &Path, error: &HintsError) -> Failure {
     }
 }
 
+/// The bit order, where the user says it by either option.
+fn order_of(
+    from: Option<SourceFormat>,
+    order: Option<BitOrder>,
+) -> Result<Option<BitOrder>, Failure> {
+    match (from.and_then(|from| from.order), order) {
+        (Some(named), Some(given)) if named != given => {
+            Err(Failure::usage("--from bip456-lsb is --hints-order lsb: leave out one of the two"))
+        }
+        (named, given) => Ok(named.or(given)),
+    }
+}
+
 /// The encoding of a file, by its first bytes or as the user says.
-fn format_of(path: &Path, said: Option<Format>) -> Result<Format, Failure> {
+fn format_of(path: &Path, said: Option<SourceFormat>) -> Result<Format, Failure> {
     let name = path.display();
-    match (Content::of(path)?, said) {
+    match (Content::of(path)?, said.map(|said| said.format)) {
         (_, Some(format)) | (Content::Hints(format), None) => Ok(format),
         (Content::Snapshot, None) => Err(Failure::usage(format!(
             "{name} is a UTXO snapshot, not hints: see `apus snapshot info`, or make hints of it \
@@ -111,12 +124,13 @@ fn census(path: &Path, decoder: &mut dyn HintsDecoder) -> Result<Census, Failure
 
 fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
     let path = &args.file;
+    let order = order_of(args.from, args.hints_order)?;
     let format = format_of(path, args.from)?;
     let length = path.metadata().map_err(|error| Failure::io(path, error))?.len();
     let mut rows = vec![("file", path.display().to_string()), ("format", format.to_string())];
-    let mut reading = decoder(path, format, args.hints_order)?;
+    let mut reading = decoder(path, format, order)?;
     if format == Format::Bip456 {
-        let file = open_bip456(path, args.hints_order)?;
+        let file = open_bip456(path, order)?;
         let info = file.info();
         let evidence = match info.order_evidence {
             OrderEvidence::Given => "as you say".to_owned(),
@@ -157,7 +171,7 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
 }
 
 fn check(args: &HintsCheckArgs) -> Result<(), Failure> {
-    let report = prove(&Job::proof(&args.source, &args.hints, &args.run))?;
+    let report = prove(&Job::proof(&args.source, &args.hints, args.hints_order, &args.run))?;
     print::result(&report)?;
     print::result("")?;
     print::result(format_args!(

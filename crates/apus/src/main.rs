@@ -5,6 +5,7 @@
 //! blocks, hints or set, 3 input or output, 130 interrupted with progress kept.
 
 mod args;
+mod aside;
 #[cfg(feature = "bench")]
 mod bench;
 mod failure;
@@ -21,6 +22,7 @@ mod reindex;
 mod render;
 mod report;
 mod snapshot;
+mod spelling;
 mod submit;
 mod sync;
 mod workdir;
@@ -36,7 +38,14 @@ fn main() -> ExitCode {
         Err(error) => {
             // Asking for help is no mistake; anything else is one of usage.
             let code = if error.use_stderr() { failure::USAGE } else { 0 };
-            let _ = error.print();
+            match spelling::advice(&error, std::env::args_os()) {
+                Some(advice) => print::aside(format_args!(
+                    "error: {advice}\n\nFor more information, try '--help'."
+                )),
+                None => {
+                    let _ = error.print();
+                }
+            }
             return ExitCode::from(code);
         }
     };

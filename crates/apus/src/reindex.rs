@@ -37,6 +37,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         chain: args.chain,
         source: JobSource::Files { blocksdir: &blocksdir, use_index: UseIndex::Connected },
         hints: args.hints.as_ref(),
+        hints_order: args.hints_order,
         run: &args.run,
         connect: Some(&args.connect),
         outputs: &[SinkArg::Chainstate(target)],
@@ -79,10 +80,11 @@ fn quoted(word: &str) -> String {
 fn expect_folders(args: &ReindexArgs, blocksdir: &Path) -> Result<(), Failure> {
     if !blocksdir.is_dir() {
         return Err(Failure::usage(format!(
-            "{} is no data directory of a node on the chain {}: there is no folder {}",
+            "{} is no data directory of a node on the chain {}: there is no folder {}{}",
             args.datadir.display(),
             args.chain,
-            blocksdir.display()
+            blocksdir.display(),
+            other_chains(&args.datadir)
         )));
     }
     let index = blocksdir.join("index");
@@ -96,6 +98,17 @@ fn expect_folders(args: &ReindexArgs, blocksdir: &Path) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// Says of which chains a data directory is, if of any.
+fn other_chains(datadir: &Path) -> String {
+    let has = |chain: &Network| chain_folder(datadir, *chain).join("blocks").is_dir();
+    let there: Vec<_> =
+        Network::ALL.into_iter().filter(has).map(|chain| format!("--chain {chain}")).collect();
+    match there.is_empty() {
+        true => String::new(),
+        false => format!("; use {}", there.join(" or ")),
+    }
 }
 
 /// The node must have all blocks, and not be in the middle of something.

@@ -4,9 +4,11 @@ use crate::args::{
     AggregateArg, AssumeValidArg, BlocksArg, ConnectArgs, Engine, HintsArg, PeerArgs, RunArgs,
     SinkArg, SourceArgs, SyncArgs, Validation,
 };
-use crate::failure::Failure;
+use crate::aside;
+use crate::failure::{Failure, WITHOUT_SCRIPTS};
 use crate::files::{
-    expect_apart, expect_hints, expect_new_folder, expect_outside, expect_places, expect_writable,
+    MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_places,
+    expect_writable,
 };
 use crate::machine::cores;
 use crate::peers;
@@ -18,7 +20,7 @@ use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Height, Network, Params, ScriptVerifier};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::swiftsync::hints::HintsOptions;
+use apus_engine::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_sync::peers::KeptFolder;
@@ -47,6 +49,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
             None => JobSource::Peers(&args.peers),
         },
         hints,
+        hints_order: args.hints_order,
         run: &args.run,
         connect: Some(&args.connect),
         outputs: &args.out,
@@ -192,6 +195,8 @@ pub(crate) struct Job<'a> {
     pub(crate) source: JobSource<'a>,
     /// None where every block is connected in order.
     pub(crate) hints: Option<&'a HintsArg>,
+    /// As the user says; the file itself may settle it.
+    pub(crate) hints_order: Option<BitOrder>,
     pub(crate) run: &'a RunArgs,
     /// None where the run ends with the hints.
     pub(crate) connect: Option<&'a ConnectArgs>,
@@ -205,7 +210,12 @@ pub(crate) struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// A run under hints that writes nothing.
-    pub(crate) fn proof(source: &'a SourceArgs, hints: &'a HintsArg, run: &'a RunArgs) -> Self {
+    pub(crate) fn proof(
+        source: &'a SourceArgs,
+        hints: &'a HintsArg,
+        hints_order: Option<BitOrder>,
+        run: &'a RunArgs,
+    ) -> Self {
         Self {
             chain: source.chain,
             source: JobSource::Files {
@@ -213,6 +223,7 @@ impl<'a> Job<'a> {
                 use_index: UseIndex::IfPresent,
             },
             hints: Some(hints),
+            hints_order,
             run,
             connect: None,
             outputs: &[],
@@ -242,12 +253,14 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         default_path(job.chain, hints, first)
     });
     expect_sensible(job, &paths, &work_path)?;
+    expect_scripts(job, params)?;
     let interrupt = watch_signals()?;
+    let folders = folder_outputs(job);
+    let _made = MadeFolders::around(&folders)?;
     let folder = WorkFolder::open(&work_path)?;
     folder.remove_remains()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
     let written: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
-    let folders = folder_outputs(job);
     let peers = match &job.source {
         JobSource::Peers(args) => {
             let keep = kept_folder(job, &work_path);
@@ -292,7 +305,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
             }
             (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
         },
-        hints: job.hints.map(|hints| hints_input(hints, job.run)),
+        hints: job.hints.map(|hints| hints_input(hints, job.hints_order)),
         aggregate,
         connect,
         stop: job.stop,
@@ -350,6 +363,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     } else {
         folder.discard()?;
     }
+    outcome.folders.iter().for_each(aside::tell);
     Ok(report)
 }
 
@@ -375,6 +389,17 @@ pub(crate) fn verifier(params: &Params) -> Result<Option<Box<dyn ScriptVerifier>
             "signet blocks are signed, and their signatures cannot be checked: {error}"
         ))
     })
+}
+
+/// Where all scripts are to be run, a build that runs none says so before it asks for headers. With
+/// hints, or an assumed-valid block, it depends on where the chain ends.
+fn expect_scripts(job: &Job<'_>, params: &Params) -> Result<(), Failure> {
+    let Some(args) = job.connect.filter(|_| job.hints.is_none()) else { return Ok(()) };
+    if assume_valid(args, params)?.is_some() {
+        return Ok(());
+    }
+    let missing = apus_sync::script_verifier().map(drop);
+    missing.map_err(|error| Failure::usage(format!("{error}{WITHOUT_SCRIPTS}")))
 }
 
 /// How `--dbcache` is divided where blocks are connected in order.
@@ -405,10 +430,10 @@ fn assume_valid(args: &ConnectArgs, params: &Params) -> Result<Option<BlockHash>
     }
 }
 
-fn hints_input(hints: &HintsArg, run: &RunArgs) -> HintsInput {
+fn hints_input(hints: &HintsArg, order: Option<BitOrder>) -> HintsInput {
     match hints {
         HintsArg::File(path) => {
-            let options = HintsOptions { order: run.hints_order, ..HintsOptions::default() };
+            let options = HintsOptions { order, ..HintsOptions::default() };
             HintsInput::File(path.clone(), options)
         }
         HintsArg::Snapshot(path) => HintsInput::Snapshot(path.clone()),
@@ -511,5 +536,5 @@ fn write_report(path: &Path, report: &Report) -> Result<(), Failure> {
         // The progress goes next: by then the report must be where a power cut leaves it.
         File::open(parent(path))?.sync_all()
     };
-    write().map_err(|error| Failure::io(path, error))
+    write().map_err(|error| Failure::making(path, &error, "name another --report"))
 }

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// Name of a folder while it is removed.
 const GONE: &str = "discarded.incomplete";
 
+/// What helps where there can be no progress.
+const ELSEWHERE: &str = "name another folder for progress with --workdir";
+
 /// A work folder that this process alone uses.
 pub(crate) struct WorkFolder {
     storage: DirStorage,
@@ -28,10 +31,10 @@ impl WorkFolder {
                 path.display()
             )));
         }
-        fs::create_dir_all(path).map_err(|error| Failure::io(path, error))?;
+        fs::create_dir_all(path).map_err(|error| Failure::making(path, &error, ELSEWHERE))?;
         let lock_path = path.join(LOCK);
         let lock = FolderLock::try_take(&lock_path);
-        match lock.map_err(|error| Failure::io(&lock_path, error))? {
+        match lock.map_err(|error| Failure::making(&lock_path, &error, ELSEWHERE))? {
             // A run that ended in between took the name away: what is locked is another's past.
             Some(lock) if !is_at(lock.file(), &lock_path) => Self::open(path),
             Some(lock) => Ok(Self { storage: DirStorage::new(path), _lock: lock }),

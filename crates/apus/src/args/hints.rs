@@ -35,11 +35,11 @@ Examples:
 pub(crate) struct HintsInfoArgs {
     /// The file
     pub(crate) file: PathBuf,
-    /// Its encoding, where it has no mark of its own: bip456, btcd, bitmap, delta, offsets or
-    /// offsets-height
+    /// Its encoding, needed where it has no mark of its own: bitmap, delta, offsets or offsets-height.
+    /// bip456, bip456-lsb and btcd have one
     #[arg(long, value_name = "FORMAT")]
-    pub(crate) from: Option<Format>,
-    /// Bit order, where the file itself does not settle it
+    pub(crate) from: Option<SourceFormat>,
+    /// Bit order of BIP-456, where the file itself does not settle it
     #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
     /// How many outputs the chain has up to the stop height, to tell the bits for each
@@ -61,6 +61,9 @@ pub(crate) struct HintsCheckArgs {
     /// The hintsfile, or `snapshot:FILE`
     #[arg(value_name = "FILE|snapshot:FILE")]
     pub(crate) hints: HintsArg,
+    /// Bit order of the hintsfile, where the file itself does not settle it
+    #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
+    pub(crate) hints_order: Option<BitOrder>,
     #[command(flatten)]
     pub(crate) source: SourceArgs,
     #[command(flatten)]
@@ -92,9 +95,10 @@ Examples:
 pub(crate) struct HintsConvertArgs {
     /// The file to read
     pub(crate) file: PathBuf,
-    /// Its encoding, where it has no mark of its own: bitmap, delta, offsets or offsets-height
+    /// Its encoding, needed where it has no mark of its own: bitmap, delta, offsets or offsets-height.
+    /// bip456, bip456-lsb and btcd have one
     #[arg(long, value_name = "FORMAT")]
-    pub(crate) from: Option<Format>,
+    pub(crate) from: Option<SourceFormat>,
     /// The encoding to write
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: TargetFormat,
@@ -113,6 +117,25 @@ pub(crate) struct HintsConvertArgs {
     /// The stop block, for encodings that name it, where no blocks are given
     #[arg(long, value_name = "HASH")]
     pub(crate) stop_block: Option<BlockHash>,
+}
+
+/// An encoding to read.
+#[derive(Clone, Copy)]
+pub(crate) struct SourceFormat {
+    pub(crate) format: Format,
+    /// Where its name says it.
+    pub(crate) order: Option<BitOrder>,
+}
+
+impl FromStr for SourceFormat {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "bip456-lsb" {
+            return Ok(Self { format: Format::Bip456, order: Some(BitOrder::LsbFirst) });
+        }
+        let format = text.parse::<Format>().map_err(|error| error.to_string())?;
+        Ok(Self { format, order: None })
+    }
 }
 
 /// An encoding to write.

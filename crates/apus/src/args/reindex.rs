@@ -1,7 +1,9 @@
 //! `apus reindex`: its options and its help.
 
+use super::values::parse_order;
 use super::{ConnectArgs, HintsArg, RunArgs};
 use apus_chain::Network;
+use apus_engine::swiftsync::hints::BitOrder;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -16,10 +18,11 @@ Examples:
     apus reindex --datadir ~/.bitcoin --replace --hints main.hints
 
 The node must be stopped, and cannot start meanwhile. The new chainstate is at the best block that
-the node's index has as valid and has undo data of; the node goes on from there. It is written beside
-the old one and takes its place at the end; the old one is kept as chainstate.old until you remove
-it. With hints, scripts up to where these stop are assumed valid, as the node itself did; see `apus
-sync --help` for what else is. Blocks, undo data and indexes are not touched.
+the node's index has as valid and has undo data of; the node goes on from there. It is written
+beside the old one and takes its place at the end; the old one is kept as chainstate.old until you
+remove it, or as chainstate.old-2 and so on where earlier ones are still there. With hints, scripts
+up to where these stop are assumed valid, as the node itself did; see `apus sync --help` for what
+else is. Blocks, undo data and indexes are not touched.
 
 A run that was interrupted or killed goes on where it stopped when the same command is given again.";
 
@@ -39,7 +42,12 @@ pub(crate) struct ReindexArgs {
     #[arg(long, value_name = "FILE|snapshot:FILE")]
     pub(crate) hints: Option<HintsArg>,
 
-    /// If there is a chainstate already, move it aside, to chainstate.old
+    /// Bit order of the hintsfile, where the file itself does not settle it
+    #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
+    pub(crate) hints_order: Option<BitOrder>,
+
+    /// If there is a chainstate already, move it aside, to chainstate.old, or to chainstate.old-2 and so
+    /// on if there is one. They stay until you remove them
     #[arg(long)]
     pub(crate) replace: bool,
 

@@ -1,8 +1,7 @@
 //! Options that several commands have: where blocks are, how they are connected, how a run is done.
 
-use super::values::{AssumeValidArg, parse_order};
+use super::values::AssumeValidArg;
 use apus_chain::Network;
-use apus_engine::swiftsync::hints::BitOrder;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -42,10 +41,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = AggregateArg::Sha256)]
     pub(crate) aggregate: AggregateArg,
 
-    /// Bit order of the hintsfile, where the file itself does not settle it
-    #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
-    pub(crate) hints_order: Option<BitOrder>,
-
     /// Memory for buffers, in MiB
     #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     pub(crate) dbcache: u64,
@@ -64,7 +59,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 10, value_parser = clap::value_parser!(u16))]
     pub(crate) checkpoint_seconds: u16,
 
-    /// Folder for progress; beside the first output, or in the current folder, if not given
+    /// Folder for progress. If not given, it is beside what is written first, or in the current folder
+    /// where nothing is
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
 

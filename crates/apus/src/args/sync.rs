@@ -1,7 +1,9 @@
 //! `apus sync`: its options and its help.
 
+use super::values::{parse_listen, parse_order};
 use super::{ConnectArgs, HintsArg, RunArgs, SinkArg};
 use apus_chain::Network;
+use apus_engine::swiftsync::hints::BitOrder;
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -63,6 +65,10 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "FILE|snapshot:FILE")]
     pub(crate) hints: Option<HintsArg>,
 
+    /// Bit order of the hintsfile, where the file itself does not settle it
+    #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
+    pub(crate) hints_order: Option<BitOrder>,
+
     /// How the set is computed: swiftsync if there are hints, else utxo
     #[arg(long, value_enum)]
     pub(crate) engine: Option<Engine>,
@@ -76,7 +82,8 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "SINK", default_value = "null")]
     pub(crate) out: Vec<SinkArg>,
 
-    /// If the folder of `chainstate:DIR` is there already, move it aside, to DIR.old
+    /// If the folder of `chainstate:DIR` is there already, move it aside, to DIR.old, or to DIR.old-2
+    /// and so on if there is one. They stay until you remove them
     #[arg(long)]
     pub(crate) replace: bool,
 
@@ -113,8 +120,10 @@ pub(crate) struct PeerArgs {
     #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) v2transport: u8,
 
-    /// Hand headers and blocks to others who connect here
-    #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir")]
+    /// Hand headers and blocks to others who connect here, while this run lasts: with --blocks keep the
+    /// whole chain, without at most its last blocks. Without --follow the run ends with the set, and
+    /// nobody is served any more
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir", value_parser = parse_listen)]
     pub(crate) listen: Option<SocketAddr>,
 
     /// What becomes of the blocks: `keep` leaves them, with an index, in `blocks` beside the folder of

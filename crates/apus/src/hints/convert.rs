@@ -1,7 +1,7 @@
 //! `apus hints convert`: from any encoding to any other, through the blocks where the two count
 //! outputs differently.
 
-use super::{about, census, decoder, format_of};
+use super::{about, census, decoder, format_of, order_of};
 use crate::args::{HintsConvertArgs, TargetFormat};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::files::expect_writable;
@@ -25,11 +25,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
+    let order = order_of(args.from, args.hints_order)?;
     let format = format_of(&args.file, args.from)?;
     expect_writable(&args.out, |_| false)?;
     let interrupt = watch_signals()?;
     // Once to know how far they reach, which some encodings say at the start and some not at all.
-    let mut first = decoder(&args.file, format, args.hints_order)?;
+    let mut first = decoder(&args.file, format, order)?;
     let named_stop = first.stop_block();
     let found = census(&args.file, &mut *first)?;
     let stop_height = found.stop_height.ok_or_else(|| {
@@ -47,7 +48,7 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     }
     let stop = Stop { height: stop_height, block: stop_block.or(named_stop).or(args.stop_block) };
     let draft = Draft::create(&args.out)?;
-    let mut reading = decoder(&args.file, format, args.hints_order)?;
+    let mut reading = decoder(&args.file, format, order)?;
     let encoder = encoder(args.to, draft.writer()?, stop, &args.out)?;
     let mut conversion = Conversion {
         from: format,
@@ -347,7 +348,8 @@ struct Draft {
 impl Draft {
     fn create(path: &Path) -> Result<Self, Failure> {
         let draft = draft_of(path);
-        let file = File::create(&draft).map_err(|error| Failure::io(&draft, error))?;
+        let failed = |error| Failure::making(&draft, &error, "name another --out");
+        let file = File::create(&draft).map_err(failed)?;
         Ok(Self { file, draft, path: path.to_owned() })
     }
 

@@ -136,3 +136,15 @@ fn a_stop_height_that_the_hints_do_not_have_is_refused() {
         fails_at_once(&desk, &line, 1, &said);
     }
 }
+
+#[cfg(not(feature = "kernel"))]
+#[test]
+fn a_build_that_runs_no_scripts_says_so_first() {
+    let desk = Desk::with(REGTEST);
+    for more in ["", "--validation full", "--assumevalid 0", "--blocksdir gone"] {
+        let source = if more.contains("gone") { "" } else { "--blocksdir blocks" };
+        let line = format!("sync --chain regtest {source} --out snapshot:o {more}");
+        let said = ["built without the kernel feature", "--hints", "--assumevalid"];
+        fails_at_once(&desk, &line, 1, &said);
+    }
+}

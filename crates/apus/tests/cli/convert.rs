@@ -13,7 +13,7 @@ const WRITTEN: [&str; 6] = ["bip456", "bip456-lsb", "btcd", "bitmap", "delta", "
 /// The option that names an encoding without a mark.
 fn from(format: &str) -> String {
     match format {
-        "bip456" | "bip456-lsb" | "btcd" => String::new(),
+        "bip456" | "btcd" => String::new(),
         other => format!("--from {other}"),
     }
 }

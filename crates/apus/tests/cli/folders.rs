@@ -25,9 +25,11 @@ fn what_cannot_be_is_told_first() {
     symlink("full", desk.path("link")).unwrap();
     for (more, code, said) in [
         ("--out chainstate:file", 1, &["file is a file: name a folder"][..]),
-        ("--out chainstate:full", 1, &["full exists already", "--replace"]),
+        ("--out chainstate:full", 1, &["full exists already", "--replace", "full.old"]),
         ("--out chainstate:link --replace", 1, &["link is a link"]),
-        ("--out chainstate:no/cs", 3, &["no: no such folder: make it first"]),
+        ("--out chainstate:no/such/cs", 3, &["no/such: no such folder: make it first"]),
+        ("--out chainstate:file/cs", 3, &["file: no such folder: make it first"]),
+        ("--out chainstate:no/cs --out snapshot:no/such/s", 3, &["no/such: no such folder"]),
         ("--out chainstate:..", 1, &["is no name for a folder"]),
         ("--out chainstate:", 1, &["chainstate:DIR"]),
         ("--out datadir:full --prune", 1, &["full exists already", "remove it"]),
@@ -82,8 +84,24 @@ fn a_chainstate_beside_other_outputs() {
     // Again, in its place.
     let line = format!("{RUN} --out chainstate:cs --replace");
     let ended = desk.start(&line).wait().succeeds();
-    ended.says(&["What was there before is in cs.old."]);
+    let ended = ended.says(&["What was there before is in cs.old."]);
+    assert!(!ended.stderr.contains("earlier ones"), "{ended}");
     assert_eq!(desk.names("cs.old"), desk.names("cs"));
+    // And again: now there are two, which nobody but the user removes.
+    let ended = desk.start(&line).wait().succeeds();
+    let ended = ended.says(&["What was there before is in cs.old-2."]);
+    let said = ["of cs, 2 earlier ones are still there", "\n  cs.old (", "\n  cs.old-2 ("];
+    assert!(said.iter().all(|words| ended.stderr.contains(words)), "{ended}");
+}
+
+#[test]
+fn a_folder_for_a_node_is_made_with_its_chainstate() {
+    let desk = Desk::with(REGTEST);
+    // Refused before anything came into it: it is not left there.
+    let damaged = "sync --chain regtest --blocksdir gone --hints msb.hints";
+    fails_at_once(&desk, &format!("{damaged} --out chainstate:node/chainstate"), 3, &["gone"]);
+    desk.apus(&format!("{RUN} --out chainstate:node/chainstate")).succeeds();
+    assert_eq!(desk.names("node"), ["chainstate"]);
 }
 
 #[test]
@@ -145,7 +163,12 @@ const REINDEX: &str = "reindex --chain regtest --datadir node";
 #[test]
 fn a_reindex_that_cannot_be_is_told_first() {
     let desk = node();
-    fails_at_once(&desk, "reindex --datadir node", 1, &["no data directory", "node/blocks"]);
+    fails_at_once(
+        &desk,
+        "reindex --datadir node",
+        1,
+        &["no data directory", "node/blocks", "use --chain regtest"],
+    );
     let with = |more: &str| format!("{REINDEX} {more}");
     fails_at_once(&desk, &with("--hints msb.hints"), 1, &["chainstate exists", "--replace"]);
     let both = "--hints msb.hints --validation full --replace";

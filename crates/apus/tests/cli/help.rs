@@ -97,6 +97,8 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("sync --blocksdir blocks --hints snapshot:", &["needs the name of a file"]),
         ("sync --blocksdir blocks --hints=", &["name a file"]),
         ("hints info", &["<FILE>"]),
+        ("hints info x --from bip456-lsb --hints-order msb", &["leave out one of the two"]),
+        ("snapshot verify x --blocksdir b --hints-order lsb", &["--hints-order"]),
         ("hints info x --from zip", &["zip", "bitmap, delta, offsets or offsets-height"]),
         ("hints convert x --out y", &["--to <FORMAT>"]),
         ("hints convert x --to btcd", &["--out <FILE>"]),
@@ -105,5 +107,46 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("snapshot verify x", &["--blocksdir <DIR>"]),
     ] {
         desk.apus(line).fails(1, said);
+    }
+}
+
+#[test]
+fn words_of_bitcoin_core_are_told_how_they_are_written_here() {
+    let desk = Desk::empty();
+    for (words, said) in [
+        ("-chain=regtest", &["'-chain=regtest'", "as in --chain=regtest"][..]),
+        ("-blocksdir=x", &["as in --blocksdir=x"]),
+        ("--regtest", &["--chain regtest"]),
+        ("--testnet", &["--chain test\n"]),
+        ("-signet", &["--chain signet"]),
+        ("--prune=550", &["no size", "--out datadir:node --prune", "-prune=550"]),
+        ("--listen=1", &["0.0.0.0:8333", "--listen"]),
+        ("--listen 23431", &["127.0.0.1:23431", "0.0.0.0:23431"]),
+        ("--listen here", &["0.0.0.0:8333", "127.0.0.1:8333"]),
+        ("--port=8333", &["--listen 0.0.0.0:8333"]),
+    ] {
+        let ended = desk.apus(&format!("sync {words} --out null")).fails(1, said);
+        assert!(ended.stderr.contains("try '--help'"), "{ended}");
+    }
+    desk.apus("reindex -datadir=node").fails(1, &["as in --datadir=node"]);
+}
+
+/// A line that is longer than help is wide leaves some words on a line of their own, in the middle of
+/// its paragraph.
+#[test]
+fn no_paragraph_of_help_is_broken_in_its_middle() {
+    let desk = Desk::empty();
+    let bench = ["chain make", "chainstate", "floor", "peers", "prevouts", "run"];
+    let bench = bench.map(|command| format!("bench {command}"));
+    let bench = bench.iter().map(String::as_str).filter(|_| cfg!(feature = "bench"));
+    for command in COMMANDS.into_iter().chain(bench) {
+        let help = desk.apus(&format!("{command} --help")).succeeds().stdout;
+        let examples = help.split_once("Examples:").map_or("", |(_, examples)| examples);
+        let lines: Vec<&str> = examples.lines().collect();
+        for pair in lines.windows(2) {
+            let text = |line: &str| !line.is_empty() && !line.starts_with(' ');
+            let whole = !text(pair[0]) || !text(pair[1]) || pair[0].len() > 60;
+            assert!(whole, "{command}: {pair:?}");
+        }
     }
 }

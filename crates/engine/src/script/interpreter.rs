@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// This build cannot run scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "scripts cannot be run: built without the kernel feature; \
-     build with it, or choose a validation that runs none"
+    "scripts cannot be run: this program was built without the kernel feature; build it with that \
+     feature, as `cargo build --release -p apus` does"
 )]
 pub struct NoInterpreter;
 
