@@ -4,7 +4,7 @@ use super::common::{Scratch, kind_code, write_json};
 use crate::failure::Failure;
 use crate::print;
 use crate::sync::watch_signals;
-use apus_bench::chainstate::{self, ChainstateError, Part, Place, Plan};
+use apus_bench::chainstate::{self, ChainstateError, Event, Part, Place, Plan};
 use apus_bench::run::Machine;
 use clap::Args;
 use std::env;
@@ -74,7 +74,9 @@ pub(crate) fn command(args: &ChainstateArgs) -> Result<(), Failure> {
         command
     };
     let plan = Plan { place: Place::new(&scratch.folder), coins: args.coins, rounds: args.rounds };
-    let found = chainstate::measure(&plan, machine, &command, &interrupt)?;
+    let found = chainstate::measure(&plan, machine, &command, &interrupt, &mut |event: Event| {
+        print::aside(event);
+    })?;
     if let Some(path) = &args.json {
         write_json(path, &found)?;
     }

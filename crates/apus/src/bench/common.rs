@@ -34,6 +34,8 @@ pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Fail
 pub(super) struct Scratch {
     pub(super) folder: PathBuf,
     temporary: bool,
+    /// Those around it, and itself, that were not there before: the innermost first.
+    made: Vec<PathBuf>,
 }
 
 impl Scratch {
@@ -46,10 +48,13 @@ impl Scratch {
                 (env::temp_dir().join(name), true)
             }
         };
-        fs::create_dir_all(&folder).map_err(|error| Failure::io(&folder, error))?;
+        let named = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let made = folder.ancestors().take_while(named).map(Path::to_owned).collect();
+        let elsewhere = "name another folder with --dir";
+        fs::create_dir_all(&folder).map_err(|e| Failure::making(&folder, &e, elsewhere))?;
         // A node wants its folder by its full name.
         let folder = fs::canonicalize(&folder).map_err(|error| Failure::io(&folder, error))?;
-        Ok(Self { folder, temporary })
+        Ok(Self { folder, temporary, made })
     }
 }
 
@@ -58,6 +63,10 @@ impl Drop for Scratch {
         if self.temporary {
             // At worst a folder among the temporary files stays.
             let _ = fs::remove_dir_all(&self.folder);
+        }
+        for folder in &self.made {
+            // Fails where something was left in it on purpose.
+            let _ = fs::remove_dir(folder);
         }
     }
 }

@@ -1,21 +1,24 @@
 //! `apus bench floor`: the limits of this machine, and the least time that a chain can take on it.
 
 use super::common::write_json;
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED};
 use crate::machine::cores;
 use crate::print;
 use crate::sync::{now, watch_signals};
 use apus_bench::floor::{
-    self, ChainFloor, Counted, Floor, KernelRates, Measure, VERSION, made_up_block,
+    self, ChainFloor, Counted, Floor, KernelRates, Measure, MeasureError, VERSION, made_up_block,
 };
 use apus_bench::run::{Chain, Machine, RunError};
 use apus_chain::{Network, Params};
 use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::env;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const FLOOR_EXAMPLES: &str = "\
@@ -87,6 +90,7 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
     let (files, blocks, work) = match &chain {
         Some(chain) => {
             let params = Params::of(chain.network);
+            print::aside("counting what the blocks have");
             let counted = floor::count(params, &chain.blocksdir, &chain.hints, now(), &interrupt)
                 .map_err(RunError::from)?;
             let Counted { work, samples } = counted;
@@ -94,10 +98,20 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
         }
         None => (vec![scratch.made_up_file()?], vec![made_up_block()], None),
     };
-    let kernels = kernels(threads, args.span_ms)?;
-    let measure =
-        Measure { threads, span, files: &files, blocks: &blocks, scratch: &scratch.folder };
-    let limits = measure.limits(kernels).map_err(|error| Failure::io(&scratch.folder, error))?;
+    let kernels = kernels(threads, args.span_ms, &interrupt)?;
+    let measure = Measure {
+        threads,
+        span,
+        files: &files,
+        blocks: &blocks,
+        scratch: &scratch.folder,
+        interrupt: &interrupt,
+    };
+    let mut tell = |what: &str| print::aside(format_args!("measuring {what}"));
+    let limits = measure.limits(kernels, &mut tell).map_err(|error| match error {
+        MeasureError::Io(error) => Failure::io(&scratch.folder, error),
+        MeasureError::Interrupted => interrupted(),
+    })?;
     let chain = work.and_then(|work| ChainFloor::new(work, &limits));
     let floor = Floor { version: VERSION, machine, limits, chain };
     if let Some(path) = &args.json {
@@ -139,10 +153,18 @@ fn chain(args: &FloorArgs) -> Result<Option<Chain>, Failure> {
 }
 
 /// Every kernel of the machine, each in a process of its own: one process has one kernel.
-fn kernels(threads: usize, span_ms: u64) -> Result<Vec<KernelRates>, Failure> {
+fn kernels(
+    threads: usize,
+    span_ms: u64,
+    interrupt: &AtomicBool,
+) -> Result<Vec<KernelRates>, Failure> {
     let program = env::current_exe()
         .map_err(|error| Failure::usage(format!("cannot find this program itself: {error}")))?;
     let measure = |kernel: &str| {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(interrupted());
+        }
+        print::aside(format_args!("measuring SHA-256 by the kernel {kernel}"));
         let output = Command::new(&program)
             .args(["bench", "floor", "--one-kernel", "--par", &threads.to_string()])
             .args(["--span-ms", &span_ms.to_string()])
@@ -151,10 +173,23 @@ fn kernels(threads: usize, span_ms: u64) -> Result<Vec<KernelRates>, Failure> {
             .stderr(Stdio::inherit())
             .output()
             .map_err(|error| Failure::io(&program, error))?;
+        // A terminal tells both of us, and the other ends at once.
+        let told = [Some(SIGINT), Some(SIGTERM)].contains(&output.status.signal());
+        if told || interrupt.load(Ordering::Relaxed) {
+            return Err(interrupted());
+        }
+        if !output.status.success() {
+            let message = format!("measuring {kernel} ended with {}", output.status);
+            return Err(Failure::io(&program, message));
+        }
         serde_json::from_slice(&output.stdout)
             .map_err(|error| Failure::io(&program, format!("measuring {kernel}: {error}")))
     };
     floor::kernel_names().into_iter().map(measure).collect()
+}
+
+fn interrupted() -> Failure {
+    Failure { code: INTERRUPTED, message: "interrupted".to_owned() }
 }
 
 /// A folder that goes away.

@@ -28,8 +28,8 @@ Examples:
   Whether lines of 20 Mbit/s with a round trip of 100 ms are full, and what it costs if one stalls:
     apus bench peers --chain-dir chain --line 20mbit,50ms --stall-after 8
 
-Nodes, readers and lines share the cores of this machine. All take turns, round after round; sets are
-compared, and a difference ends the command with exit code 2.";
+Nodes, readers and lines share the cores of this machine. All take turns, round after round; sets
+are compared, and a difference ends the command with exit code 2.";
 
 #[derive(Args)]
 #[command(after_help = PEERS_EXAMPLES)]
@@ -47,7 +47,7 @@ pub(crate) struct PeersArgs {
     rounds: u32,
 
     /// Memory for Apus and bitcoind, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     dbcache: u64,
 
     /// Use the encrypted transport (BIP-324): 1 or 0

@@ -4,7 +4,9 @@ use super::common::write_json;
 use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
 use crate::print;
 use crate::sync::watch_signals;
-use apus_bench::prevouts::{self, CoinsPlace, MadeUpCoins, Plan, PrevoutsError, StoredCoins};
+use apus_bench::prevouts::{
+    self, CoinsPlace, Event, MadeUpCoins, Plan, PrevoutsError, StoredCoins,
+};
 use apus_bench::run::Machine;
 use apus_engine::utxo::CoinsView;
 use clap::Args;
@@ -112,11 +114,16 @@ pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), Failure> {
     let view: Arc<dyn CoinsView> = match &args.store {
         None => Arc::new(MadeUpCoins::new(args.coins)),
         Some(folder) => {
+            print::aside(format_args!(
+                "the store in {} gets the coins that it lacks",
+                folder.display()
+            ));
             let stored = StoredCoins::open(folder, args.coins, args.store_cache << 20);
             Arc::new(stored.map_err(PrevoutsError::from)?)
         }
     };
-    let prevouts = prevouts::measure(&plan, machine, &view, &interrupt)?;
+    let mut tell = |event: Event| print::aside(event);
+    let prevouts = prevouts::measure(&plan, machine, &view, &interrupt, &mut tell)?;
     if let Some(path) = &args.json {
         write_json(path, &prevouts)?;
     }

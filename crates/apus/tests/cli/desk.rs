@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{JoinHandle, sleep};
@@ -177,6 +178,15 @@ impl Desk {
         self.start_in_shell(&script, line)
     }
 
+    /// Runs a shell's script as [`Self::start_in_shell`], in a process group of its own, as a terminal
+    /// has one for each line.
+    pub(crate) fn start_in_group(&self, script: &str, line: &str) -> Running {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_apus")]).args(line.split_whitespace());
+        command.process_group(0);
+        self.spawn(command, line)
+    }
+
     fn spawn(&self, mut command: Command, line: &str) -> Running {
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -234,6 +244,12 @@ impl Running {
         let kill = |name: &&str| format!("kill -{name} {}", self.child.id());
         let script = names.iter().map(kill).collect::<Vec<_>>().join(";");
         // It may have ended already.
+        let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
+    }
+
+    /// Tells everybody in the group, as a terminal does at Ctrl-C.
+    pub(crate) fn interrupt_group(&self) {
+        let script = format!("kill -s INT -- -{}", self.child.id());
         let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
     }
 

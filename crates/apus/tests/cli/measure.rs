@@ -94,7 +94,10 @@ fn a_floor_counts_what_a_run_counts() {
 #[test]
 fn a_machine_has_limits_without_a_chain() {
     let desk = Desk::empty();
-    desk.apus("bench floor --par 3 --span-ms 1 --json floor.json").succeeds();
+    let ended = desk.apus("bench floor --par 3 --span-ms 1 --json floor.json").succeeds();
+    for told in ["measuring SHA-256 by the kernel portable", "measuring reading files"] {
+        assert!(ended.stderr.contains(told), "{ended}");
+    }
     let floor = desk.json("floor.json");
     assert_eq!((&floor["chain"], &floor["limits"]["threads"]), (&Value::Null, &3.into()));
     let kernels = floor["limits"]["kernels"].as_array().unwrap();
@@ -106,7 +109,9 @@ fn fetching_is_measured_with_and_without_threads() {
     let desk = Desk::empty();
     let line = "bench prevouts --latency 0,100us --threads 2 --inputs 30 --coins 100 --rounds 1 \
                 --json prevouts.json";
-    desk.apus(line).succeeds().says(&["a plain loop", "off", "100 us", "times faster"]);
+    let ended = desk.apus(line).succeeds();
+    let ended = ended.says(&["a plain loop", "off", "100 us", "times faster"]);
+    assert!(ended.stderr.contains("look-ups that wait 100 us: round 1 of 1"), "{ended}");
     let latencies = &desk.json("prevouts.json")["latencies"];
     let threads = |at: usize| -> Vec<Value> {
         let measured = latencies[at]["measured"].as_array().unwrap();
@@ -120,7 +125,11 @@ fn fetching_is_measured_with_and_without_threads() {
 fn a_chainstate_is_written_beside_its_copy() {
     let desk = Desk::empty();
     let line = "bench chainstate --coins 5000 --rounds 2 --dir scratch --json chainstate.json";
-    desk.apus(line).succeeds().says(&["5,000 coins", "copy, durable", "read back, MuHash"]);
+    let ended = desk.apus(line).succeeds();
+    let ended = ended.says(&["5,000 coins", "copy, durable", "read back, MuHash"]);
+    for told in ["a set of coins is made up", "round 1 of 2: write: ", "round 2 of 2: copy: "] {
+        assert!(ended.stderr.contains(told), "{ended}");
+    }
     let found = desk.json("chainstate.json");
     assert_eq!((&found["coins"], &found["rounds"]), (&5000.into(), &2.into()));
     let parts = found["parts"].as_array().unwrap();
@@ -129,7 +138,39 @@ fn a_chainstate_is_written_beside_its_copy() {
     for part in parts {
         assert!(part["wall_seconds"]["min"].as_f64().unwrap() > 0.0, "{part}");
     }
-    assert!(desk.names("scratch").is_empty(), "{:?}", desk.names("scratch"));
+    assert!(!desk.has("scratch"), "{:?}", desk.names("scratch"));
+    // A folder that was there stays.
+    fs::create_dir(desk.path("mine")).unwrap();
+    let line = "bench chainstate --coins 500 --rounds 1 --dir mine/new/scratch";
+    desk.start(line).wait().succeeds();
+    assert!(desk.has("mine") && !desk.has("mine/new"));
+}
+
+#[test]
+fn a_disk_that_is_full_is_told_of() {
+    let desk = Desk::empty();
+    let line = "bench chainstate --coins 5000 --rounds 1 --dir scratch";
+    let ended = desk.start_with_small_files(0, line).wait();
+    ended.fails(3, &["ended with exit status: 3: ", "set.records", "File too large"]);
+    assert!(!desk.has("scratch"));
+}
+
+/// As a terminal does it: everybody in the group is told.
+#[test]
+fn an_interruption_ends_the_measuring_of_a_floor() {
+    let desk = Desk::empty();
+    fs::create_dir(desk.path("tmp")).unwrap();
+    desk.write("said", b"");
+    // The shell waits for the program whatever it is told itself.
+    let script = "trap : INT; TMPDIR=tmp \"$0\" \"$@\" 2>said; code=$?; cat said >&2; exit $code";
+    // One measurement takes seconds, and all of them minutes.
+    let mut measuring = desk.start_in_group(script, "bench floor --par 1 --span-ms 3000");
+    let said = || String::from_utf8(desk.read("said")).unwrap();
+    assert!(measuring.until(|| said().contains("measuring SHA-256")), "{}", said());
+    assert!(!desk.names("tmp").is_empty());
+    measuring.interrupt_group();
+    measuring.wait().fails(130, &["apus: interrupted\n"]);
+    assert!(desk.names("tmp").is_empty(), "scratch stays behind");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use super::part::Done;
 use super::{Chainstate, ChainstateError, MeasuredPart, Part, Place, VERSION};
 use crate::run::{Machine, Spread, process};
+use std::fmt;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -24,6 +25,35 @@ pub struct Plan {
     pub rounds: u32,
 }
 
+/// What is being done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The set is made up.
+    Making,
+    /// A part ended.
+    Ran {
+        /// From 1.
+        round: u32,
+        /// How many there are.
+        of: u32,
+        /// Which.
+        part: Part,
+        /// How long it took.
+        seconds: f64,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Making => f.write_str("a set of coins is made up"),
+            Self::Ran { round, of, part, seconds } => {
+                write!(f, "round {round} of {of}: {}: {seconds:.3} s", part.name())
+            }
+        }
+    }
+}
+
 /// One part's rounds.
 #[derive(Default)]
 struct Rounds {
@@ -39,8 +69,9 @@ pub fn measure(
     machine: Machine,
     command: &dyn Fn(Part) -> Command,
     interrupt: &AtomicBool,
+    each: &mut dyn FnMut(Event),
 ) -> Result<Chainstate, ChainstateError> {
-    let found = all(plan, machine, command, interrupt);
+    let found = all(plan, machine, command, interrupt, each);
     let cleared = plan.place.clear();
     let found = found?;
     cleared.map(|()| found)
@@ -51,13 +82,15 @@ fn all(
     machine: Machine,
     command: &dyn Fn(Part) -> Command,
     interrupt: &AtomicBool,
+    each: &mut dyn FnMut(Event),
 ) -> Result<Chainstate, ChainstateError> {
     let run = |part: Part| -> Result<(process::Usage, Done), ChainstateError> {
         plan.place.prepare(part)?;
         let mut command = command(part);
-        let usage = process::run(&mut command, &plan.place.said(), LIMIT, interrupt)?;
+        let usage = process::run(&mut command, LIMIT, interrupt)?;
         Ok((usage, plan.place.read_told()?))
     };
+    each(Event::Making);
     let (_, made) = run(Part::Make)?;
     let mut order = Part::MEASURED.map(|part| (part, Rounds::default()));
     // The first round begins with the writing; a later one may copy what the last one wrote.
@@ -69,6 +102,8 @@ fn all(
                 chainstate_bytes = done.bytes;
             }
             compare(*part, &done, &made, chainstate_bytes)?;
+            let (round, of, seconds) = (round + 1, plan.rounds, done.seconds);
+            each(Event::Ran { round, of, part: *part, seconds });
             rounds.wall.push(done.seconds);
             rounds.cpu.push(usage.cpu_seconds);
             rounds.rss_peak_bytes = rounds.rss_peak_bytes.max(usage.rss_peak_bytes);
@@ -153,7 +188,14 @@ mod tests {
             }
             Command::new("true")
         };
-        let found = measure(&plan, Machine::here(), &command, &interrupt);
+        let mut told = Vec::new();
+        let mut tell = |event: Event| told.push(event.to_string());
+        let found = measure(&plan, Machine::here(), &command, &interrupt, &mut tell);
+        assert_eq!(told[0], "a set of coins is made up");
+        if found.is_ok() {
+            assert!(told[1].starts_with("round 1 of 2: write: "), "{told:?}");
+            assert!(told[6].starts_with("round 2 of 2: write: "), "{told:?}");
+        }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something stays");
         match failed.into_inner() {
             Some(error) => Err(error),

@@ -14,7 +14,7 @@ mod measure;
 mod part;
 mod tables;
 
-pub use measure::{Plan, measure};
+pub use measure::{Event, Plan, measure};
 pub use part::{Part, part};
 pub use tables::table;
 
@@ -140,11 +140,6 @@ impl Place {
         self.folder.join("chainstate.copy")
     }
 
-    /// What a process said on standard error.
-    fn said(&self) -> PathBuf {
-        self.folder.join("said")
-    }
-
     /// What a part's process led to.
     fn told(&self) -> PathBuf {
         self.folder.join("part.json")
@@ -176,7 +171,7 @@ impl Place {
 
     /// Removes everything that was made.
     fn clear(&self) -> Result<(), ChainstateError> {
-        let files = [self.set(), self.said(), self.told()];
+        let files = [self.set(), self.told()];
         let folders = [self.chainstate(), self.copy()];
         let gone = |result: io::Result<()>| match result {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Larger than the second-level cache of any core.
@@ -47,20 +48,58 @@ pub struct Measure<'a> {
     pub blocks: &'a [Vec<u8>],
     /// A folder for a file of 32 MiB, which is removed again.
     pub scratch: &'a Path,
+    /// Once set, nothing more is measured.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// Why a machine could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The system, about a block file or the scratch.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Somebody asked to stop.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 impl Measure<'_> {
-    /// Measures everything; the kernels' rates are measured elsewhere.
-    pub fn limits(&self, kernels: Vec<KernelRates>) -> io::Result<Limits> {
+    /// Measures everything; the kernels' rates are measured elsewhere. `each` is told what comes next.
+    pub fn limits(
+        &self,
+        kernels: Vec<KernelRates>,
+        each: &mut dyn FnMut(&str),
+    ) -> Result<Limits, MeasureError> {
+        let mut go_on = |what: &str| match self.interrupt.load(Ordering::Relaxed) {
+            true => Err(MeasureError::Interrupted),
+            false => {
+                each(what);
+                Ok(())
+            }
+        };
+        go_on("copying buffers")?;
+        let copy_large = self.copy(LARGE_BYTES);
+        let copy_cached = self.copy(CACHED_BYTES);
+        go_on("reading files")?;
+        let read = self.read()?;
+        go_on("undoing obfuscation")?;
+        let obfuscation = self.obfuscation();
+        go_on("parsing blocks")?;
+        let parse = self.parse();
+        go_on("MuHash")?;
+        let muhash = self.muhash();
+        go_on("writing files")?;
+        let write = self.write()?;
+        let threads = self.threads;
         Ok(Limits {
-            threads: self.threads,
-            copy_large: self.copy(LARGE_BYTES),
-            copy_cached: self.copy(CACHED_BYTES),
-            read: self.read()?,
-            obfuscation: self.obfuscation(),
-            parse: self.parse(),
-            muhash: self.muhash(),
-            write: self.write()?,
+            threads,
+            copy_large,
+            copy_cached,
+            read,
+            obfuscation,
+            parse,
+            muhash,
+            write,
             kernels,
         })
     }
@@ -265,7 +304,9 @@ mod tests {
     use crate::floor::made_up_block;
 
     fn measure<'a>(files: &'a [PathBuf], blocks: &'a [Vec<u8>], scratch: &'a Path) -> Measure<'a> {
-        Measure { threads: 2, span: Duration::from_millis(1), files, blocks, scratch }
+        static NOT: AtomicBool = AtomicBool::new(false);
+        let span = Duration::from_millis(1);
+        Measure { threads: 2, span, files, blocks, scratch, interrupt: &NOT }
     }
 
     #[test]
@@ -278,7 +319,10 @@ mod tests {
             path
         });
         let blocks = [made_up_block()];
-        let limits = measure(&files, &blocks, folder.path()).limits(Vec::new()).unwrap();
+        let mut told = Vec::new();
+        let mut tell = |what: &str| told.push(what.to_owned());
+        let limits = measure(&files, &blocks, folder.path()).limits(Vec::new(), &mut tell).unwrap();
+        assert_eq!((told.len(), told[1].as_str()), (6, "reading files"));
         let Limits { copy_large, copy_cached, read, obfuscation, parse, muhash, write, .. } =
             limits;
         for rate in [copy_large, copy_cached, read, obfuscation, parse, muhash, write] {
@@ -286,6 +330,23 @@ mod tests {
         }
         let left = std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(left, files.len(), "scratch stays behind");
+    }
+
+    #[test]
+    fn an_interruption_is_the_end_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (blocks, interrupt) = ([made_up_block()], AtomicBool::new(false));
+        let file = [folder.path().join("blk00000.dat")];
+        std::fs::write(&file[0], "0123").unwrap();
+        let measure = Measure { interrupt: &interrupt, ..measure(&file, &blocks, folder.path()) };
+        let mut told = 0;
+        let mut tell = |_: &str| {
+            told += 1;
+            interrupt.store(told == 2, Ordering::Relaxed);
+        };
+        let found = measure.limits(Vec::new(), &mut tell);
+        assert!(matches!(found, Err(MeasureError::Interrupted)));
+        assert_eq!(told, 2);
     }
 
     #[test]

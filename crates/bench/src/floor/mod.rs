@@ -31,7 +31,7 @@ mod work;
 
 pub use bill::{ChainFloor, FloorOf, Item, Part, Times};
 pub use hashing::{kernel_names, kernel_rates};
-pub use measure::Measure;
+pub use measure::{Measure, MeasureError};
 pub use rates::{KernelRates, Limits, Rate};
 pub use sample::made_up_block;
 pub use tables::{items, limits, sums};

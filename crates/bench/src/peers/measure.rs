@@ -261,7 +261,7 @@ fn read(
         fs::remove_file(&path).at(&path)?;
     }
     let mut command = (plan.reader)(peers, &path);
-    let usage = process::run(&mut command, &plan.scratch.join("said"), LIMIT, interrupt)?;
+    let usage = process::run(&mut command, LIMIT, interrupt)?;
     let told: Told = read_json(&path)?;
     let bytes = plan.chain.manifest.as_ref().map_or(told.bytes, |manifest| manifest.bytes);
     let wanted = Told { blocks: set.stop_height.into(), bytes };

@@ -9,6 +9,7 @@ use crate::run::{Machine, Spread};
 use apus_chain::OutPoint;
 use apus_engine::utxo::fetch::PrevoutFetcher;
 use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,45 @@ pub struct Plan {
     pub threads: Vec<usize>,
     /// How often.
     pub rounds: u32,
+}
+
+/// What is being done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A round begins.
+    Round {
+        /// How long each look-up waits.
+        latency: Duration,
+        /// From 1.
+        round: u32,
+        /// How many there are.
+        of: u32,
+    },
+    /// A block's coins were fetched, where a round is only that.
+    Fetched {
+        /// Threads beside the one that takes them; none where it asks in a plain loop.
+        threads: Option<usize>,
+        /// How long it took.
+        took: Duration,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Round { latency, round, of } => {
+                let us = latency.as_micros();
+                write!(f, "look-ups that wait {us} us: round {round} of {of}")
+            }
+            Self::Fetched { threads, took } => {
+                match threads {
+                    None => f.write_str("  a plain loop"),
+                    Some(threads) => write!(f, "  {threads} threads"),
+                }?;
+                write!(f, ": {:.3} s", took.as_secs_f64())
+            }
+        }
+    }
 }
 
 /// Why nothing could be measured.
@@ -82,6 +122,7 @@ pub fn measure(
     machine: Machine,
     view: &Arc<dyn CoinsView>,
     interrupt: &AtomicBool,
+    each: &mut dyn FnMut(Event),
 ) -> Result<Prevouts, PrevoutsError> {
     let mut blocks = Blocks { coins: plan.coins, state: 0 };
     let mut latencies = Vec::new();
@@ -90,7 +131,7 @@ pub fn measure(
             Duration::ZERO => Arc::clone(view),
             latency => Arc::new(Late { view: Arc::clone(view), latency }),
         };
-        latencies.push(at_latency(plan, latency, &view, &mut blocks, interrupt)?);
+        latencies.push(at_latency(plan, latency, &view, &mut blocks, interrupt, each)?);
     }
     Ok(Prevouts {
         version: VERSION,
@@ -109,6 +150,7 @@ fn at_latency(
     view: &Arc<dyn CoinsView>,
     blocks: &mut Blocks,
     interrupt: &AtomicBool,
+    each: &mut dyn FnMut(Event),
 ) -> Result<AtLatency, PrevoutsError> {
     let mut turns = turns(plan, latency)?;
     // Threads learn how slow look-ups are, as they have after the first block of a run.
@@ -118,6 +160,7 @@ fn at_latency(
     }
     let count = blocks_of_round(plan.inputs, latency);
     for round in 0..plan.rounds {
+        each(Event::Round { latency, round: round + 1, of: plan.rounds });
         turns.iter_mut().for_each(|turn| turn.took = Duration::ZERO);
         for _ in 0..count {
             for turn in &mut turns {
@@ -128,6 +171,10 @@ fn at_latency(
                 let (coins, took) = turn.fetch(view, wanted)?;
                 check(&numbers, &coins)?;
                 turn.took += took;
+                if count == 1 {
+                    let threads = turn.fetcher.as_ref().map(PrevoutFetcher::threads);
+                    each(Event::Fetched { threads, took });
+                }
             }
         }
         for turn in &mut turns {

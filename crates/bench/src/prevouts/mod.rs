@@ -14,7 +14,7 @@ mod stored;
 mod tables;
 
 pub use coins::MadeUpCoins;
-pub use measure::{Plan, PrevoutsError, measure};
+pub use measure::{Event, Plan, PrevoutsError, measure};
 pub use stored::StoredCoins;
 pub use tables::table;
 
@@ -104,7 +104,13 @@ mod tests {
 
     /// The result of a measurement without much to do.
     pub(crate) fn small() -> Prevouts {
-        measure(&plan(), Machine::here(), &view(50), &AtomicBool::new(false)).unwrap()
+        let mut told = Vec::new();
+        let mut tell = |event: Event| told.push(event.to_string());
+        let found =
+            measure(&plan(), Machine::here(), &view(50), &AtomicBool::new(false), &mut tell);
+        assert_eq!(told[0], "look-ups that wait 20 us: round 1 of 2");
+        assert!(told.iter().any(|line| line == "look-ups that wait 0 us: round 2 of 2"));
+        found.unwrap()
     }
 
     #[test]
@@ -133,10 +139,12 @@ mod tests {
     fn a_coin_that_is_not_the_right_one_ends_it() {
         let interrupt = AtomicBool::new(false);
         // Some of those asked for are not there.
-        let error = measure(&plan(), Machine::here(), &view(25), &interrupt).unwrap_err();
+        let error =
+            measure(&plan(), Machine::here(), &view(25), &interrupt, &mut |_| ()).unwrap_err();
         assert!(matches!(error, PrevoutsError::Wrong { found: None, .. }), "{error}");
         interrupt.store(true, Ordering::Relaxed);
-        let error = measure(&plan(), Machine::here(), &view(50), &interrupt).unwrap_err();
+        let error =
+            measure(&plan(), Machine::here(), &view(50), &interrupt, &mut |_| ()).unwrap_err();
         assert!(matches!(error, PrevoutsError::Interrupted), "{error}");
     }
 
@@ -152,7 +160,7 @@ mod tests {
     fn a_store_that_fails_ends_it() {
         let interrupt = AtomicBool::new(false);
         let view: Arc<dyn CoinsView> = Arc::new(Broken);
-        let error = measure(&plan(), Machine::here(), &view, &interrupt).unwrap_err();
+        let error = measure(&plan(), Machine::here(), &view, &interrupt, &mut |_| ()).unwrap_err();
         assert_eq!(error.to_string(), "here: gone");
     }
 }

@@ -261,7 +261,7 @@ fn measure(plan: &Plan<'_>, chain: &Chain, interrupt: &AtomicBool) -> Result<Flo
     let json = plan.scratch.join("floor.json");
     let mut command = Command::new(plan.program);
     command.args(["bench", "floor", "--chain-dir"]).arg(&chain.folder).arg("--json").arg(&json);
-    process::run(&mut command, &plan.scratch.join("said"), FLOOR_LIMIT, interrupt)?;
+    process::run(&mut command, FLOOR_LIMIT, interrupt)?;
     read_json(&json)
 }
 

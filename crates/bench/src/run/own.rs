@@ -108,7 +108,7 @@ impl Apus<'_> {
         remove_folder(&self.scratch.join(WORK))?;
         let mut command = Command::new(self.program);
         command.args(arguments);
-        let usage = process::run(&mut command, &self.scratch.join("said"), LIMIT, interrupt)?;
+        let usage = process::run(&mut command, LIMIT, interrupt)?;
         let report = Report::read(&self.report())?;
         let run = OneRun {
             round,

@@ -9,9 +9,10 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::sleep;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 use wait4::Wait4;
 
@@ -23,6 +24,10 @@ const STOP_WAIT: Duration = Duration::from_secs(60);
 
 /// So much of what a failed program said is told.
 const SAID_BYTES_MAX: u64 = 2_000;
+
+/// How long is waited for what a failed program said: something that it started may still be there and
+/// have its standard error.
+const SAID_WAIT: Duration = Duration::from_secs(10);
 
 /// What a program took.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -85,21 +90,20 @@ impl ProcessError {
     }
 }
 
-/// Runs `command` to its end, at most for `limit`. What it says on standard error goes into the
-/// file `said`, on standard output nowhere.
+/// Runs `command` to its end, at most for `limit`. The end of what it says on standard error is kept
+/// in memory, since a disk that is full may be what it says; standard output goes nowhere.
 pub(crate) fn run(
     command: &mut Command,
-    said: &Path,
     limit: Duration,
     interrupt: &AtomicBool,
 ) -> Result<Usage, ProcessError> {
     let program = name(command);
     let failed = |source| ProcessError::System { program: program.clone(), source };
-    let errors = File::create(said).map_err(failed)?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let own_peak = rss_peak_bytes().unwrap_or(0);
     let start = Instant::now();
     let mut child = Running(command.spawn().map_err(failed)?);
+    let said = child.0.stderr.take().map(hear).transpose().map_err(failed)?;
     let mut end = None;
     while !child.has_ended().map_err(failed)? {
         if interrupt.load(Ordering::Relaxed) {
@@ -124,7 +128,7 @@ pub(crate) fn run(
         return Err(ProcessError::Interrupted);
     }
     if !used.status.success() {
-        let said = tail(said).unwrap_or_default();
+        let said = said.and_then(|said| said.recv_timeout(SAID_WAIT).ok()).unwrap_or_default();
         return Err(ProcessError::Failed { program, status: used.status, said });
     }
     let peak = used.rusage.maxrss;
@@ -133,6 +137,26 @@ pub(crate) fn run(
         cpu_seconds: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
         rss_peak_bytes: (peak > own_peak).then_some(peak),
     })
+}
+
+/// Takes in what a program says, so that it never waits, and gives the end of it when that is all.
+fn hear(mut pipe: ChildStderr) -> io::Result<Receiver<String>> {
+    let (told, said) = channel();
+    let hear = move || {
+        let (mut end, mut piece) = (Vec::new(), [0; 1024]);
+        loop {
+            match pipe.read(&mut piece) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) | Ok(0) => break,
+                Ok(read) => end.extend_from_slice(&piece[..read]),
+            }
+            end.drain(..end.len().saturating_sub(SAID_BYTES_MAX as usize));
+        }
+        // Nobody asks a program that ended well.
+        let _ = told.send(String::from_utf8_lossy(&end).trim().to_owned());
+    };
+    thread::Builder::new().name("said".to_owned()).spawn(hear)?;
+    Ok(said)
 }
 
 fn name(command: &Command) -> String {
@@ -199,10 +223,9 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, limit: Duration, interrupt: bool) -> Result<Usage, ProcessError> {
-        let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        run(&mut command, &folder.path().join("said"), limit, &AtomicBool::new(interrupt))
+        run(&mut command, limit, &AtomicBool::new(interrupt))
     }
 
     const LONG: Duration = Duration::from_secs(100);
@@ -236,8 +259,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut gone = Command::new(folder.path().join("gone"));
         let stop = AtomicBool::new(false);
-        let error = run(&mut gone, &folder.path().join("said"), LONG, &stop).unwrap_err();
+        let error = run(&mut gone, LONG, &stop).unwrap_err();
         assert!(error.to_string().starts_with("gone cannot be run: "), "{error}");
+    }
+
+    /// More than a pipe holds: who does not listen would wait for it forever.
+    #[test]
+    fn of_much_that_is_said_the_end_is_told() {
+        let script = "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done >&2; exit 3";
+        let error = shell(script, LONG, false).unwrap_err();
+        let ProcessError::Failed { said, .. } = error else { panic!("{error}") };
+        assert!(said.ends_with("line 29999") && said.len() as u64 <= SAID_BYTES_MAX, "{said}");
     }
 
     #[test]

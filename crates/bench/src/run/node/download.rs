@@ -55,7 +55,7 @@ impl Folder {
         let mut command = Command::new(&self.program);
         command.arg(format!("-datadir={}", self.path.display()));
         command.args(self.download_arguments(peers, v2transport, dbcache_mib));
-        let usage = process::run(&mut command, &self.path.join("said"), LIMIT, interrupt)?;
+        let usage = process::run(&mut command, LIMIT, interrupt)?;
         let path = self.path.join(CHAIN_DIR).join("debug.log");
         let log = Log::read(BufReader::new(File::open(&path).at(&path)?)).at(&path)?;
         log.expect_end(self.manifest.height)

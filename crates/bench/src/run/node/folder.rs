@@ -227,7 +227,7 @@ impl Folder {
         if log.exists() {
             fs::remove_file(&log).at(&log)?;
         }
-        let usage = process::run(command, &self.path.join("said"), LIMIT, interrupt)?;
+        let usage = process::run(command, LIMIT, interrupt)?;
         let log = Log::read(BufReader::new(File::open(&log).at(&log)?)).at(&log)?;
         let Manifest { height, assumevalid_hash, assumevalid_height, .. } = &self.manifest;
         match validation {
