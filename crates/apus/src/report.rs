@@ -151,6 +151,9 @@ pub(crate) struct Folder {
     pub(crate) blocks_read_back: u64,
     /// Blocks whose undo data lay where the index says, of as many coins as the block spends.
     pub(crate) undo_read_back: u64,
+    /// How many of these are the last blocks, without a gap.
+    #[serde(skip)]
+    pub(crate) undo_at_end: u64,
     /// Where the folder went that was there before.
     pub(crate) moved_to: Option<String>,
 }
@@ -170,6 +173,7 @@ impl Folder {
             index_entries_read_back: written.blocks_read_back.index_entries,
             blocks_read_back: written.blocks_read_back.blocks,
             undo_read_back: written.blocks_read_back.undo,
+            undo_at_end: written.blocks_read_back.undo_at_end,
             moved_to: written.moved_to.as_ref().map(|path| path.display().to_string()),
         }
     }

@@ -17,7 +17,7 @@ use crate::reindex::start_command;
 use crate::render::Renderer;
 use crate::report::{Circumstances, Report, is_report};
 use crate::workdir::{WorkFolder, default_path};
-use apus_chain::{BlockHash, Height, Network, Params, ScriptVerifier};
+use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::{BitOrder, HintsOptions};
@@ -63,8 +63,8 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
             Some(format!("start a node on it:\n  {}", start_command(path, args.chain, args.prune)))
         }
         SinkArg::Chainstate(path) if args.peers.blocks == BlocksArg::Keep => {
-            let undo = report.connected_from.map_or(0, |from| report.stop_height + 1 - from);
-            Some(next_with_blocks(path, args.chain, undo))
+            let undo = report.folders.iter().map(|folder| folder.undo_at_end).max();
+            Some(next_with_blocks(path, args.chain, undo.unwrap_or(0)))
         }
         _ => None,
     });
@@ -76,10 +76,10 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
 
 /// What to do with a chainstate that has the blocks beside it, the last `undo` of them with undo
 /// data.
-fn next_with_blocks(chainstate: &Path, chain: Network, undo: Height) -> String {
+fn next_with_blocks(chainstate: &Path, chain: Network, undo: u64) -> String {
     /// How many blocks a node goes back at its start, to check itself (Core `validation.h`,
     /// `DEFAULT_CHECKBLOCKS`).
-    const BLOCKS_CHECKED: Height = 6;
+    const BLOCKS_CHECKED: u64 = 6;
     let around = fs::canonicalize(parent(chainstate)).unwrap_or_else(|_| parent(chainstate).into());
     let (datadir, how) = match chain.data_folder() {
         None => (around.as_path(), String::new()),
@@ -254,11 +254,12 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     });
     expect_sensible(job, &paths, &work_path)?;
     expect_scripts(job, params)?;
+    let assume_valid = job.connect.map(|args| assume_valid(args, params)).transpose()?.flatten();
     let interrupt = watch_signals()?;
     let folders = folder_outputs(job);
     let _made = MadeFolders::around(&folders)?;
     let folder = WorkFolder::open(&work_path)?;
-    folder.remove_remains()?;
+    folder.begin()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
     let written: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
     let peers = match &job.source {
@@ -288,7 +289,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let connect = match job.connect {
         None => None,
         Some(args) => Some(ConnectOptions {
-            assume_valid: assume_valid(args, params)?,
+            assume_valid,
             prevout_threads: args.prevout_threads.into(),
             cache_bytes: memory.cache_bytes,
             store: &open_store,
@@ -352,8 +353,11 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         write_report(path, &report).map_err(|failure| folder.keep(failure))?;
     }
     apus_sync::complete_folders(&outcome.folders).map_err(|error| folder.keep(error.into()))?;
-    if matches!(&job.source, JobSource::Peers(args) if args.follow) {
-        folder.leave();
+    let follows = matches!(&job.source, JobSource::Peers(args) if args.follow);
+    // A data directory has the blocks in it, and nobody adds to one that is complete.
+    let has_blocks = |output: &SinkArg| matches!(output, SinkArg::Datadir(_));
+    if follows && !job.outputs.iter().any(has_blocks) {
+        folder.leave_ended()?;
         print::aside(format_args!(
             "progress is kept in {}: {}the same command goes on from block {}",
             work_path.display(),
@@ -473,11 +477,11 @@ fn expect_sensible(
     let report = job.run.report.as_deref();
     let mut paths: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
     paths.extend(report);
+    let written = paths.clone();
     paths.push(work_path);
     expect_apart(&paths)?;
-    let written = paths.clone();
     // Files that an earlier start finished before it was killed are in nobody's way.
-    let resuming = WorkFolder::has_plan(work_path);
+    let resuming = WorkFolder::was_broken_off(work_path);
     paths.extend(job.hints.map(HintsArg::path));
     let blocksdir = match job.source {
         JobSource::Files { blocksdir, .. } => Some(blocksdir),

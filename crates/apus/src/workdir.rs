@@ -4,13 +4,10 @@ use crate::failure::{Failure, INTERRUPTED};
 use apus_chain::Network;
 use apus_engine::lock::FolderLock;
 use apus_engine::storage::DirStorage;
-use apus_sync::{COINS, HINTS, LOCK, POSITIONS, RECORD, SyncError};
+use apus_sync::{COINS, ENDED, GONE, HINTS, LOCK, POSITIONS, RECORD, SyncError};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-
-/// Name of a folder while it is removed.
-const GONE: &str = "discarded.incomplete";
 
 /// What helps where there can be no progress.
 const ELSEWHERE: &str = "name another folder for progress with --workdir";
@@ -45,6 +42,14 @@ impl WorkFolder {
         }
     }
 
+    /// Begins a run in the folder, unless it is somebody else's: then nothing in it is touched. Removes
+    /// what a crash left of a folder that was on its way out.
+    pub(crate) fn begin(&self) -> Result<(), Failure> {
+        let begun = apus_sync::expect_work_folder(&self.storage).map_err(Failure::from);
+        begun.and_then(|()| self.unmark_end()).inspect_err(|_| self.leave())?;
+        self.remove_remains()
+    }
+
     pub(crate) fn storage(&self) -> &DirStorage {
         &self.storage
     }
@@ -52,6 +57,28 @@ impl WorkFolder {
     /// Whether an earlier start left its plan here, or its record of blocks connected.
     pub(crate) fn has_plan(path: &Path) -> bool {
         path.join("plan").exists() || path.join(RECORD).exists()
+    }
+
+    /// Whether an earlier start was broken off, so that it may have written some of its outputs.
+    pub(crate) fn was_broken_off(path: &Path) -> bool {
+        Self::has_plan(path) && !path.join(ENDED).exists()
+    }
+
+    /// Leaves all as it is after a run that ended well, for one that goes on from there.
+    pub(crate) fn leave_ended(&self) -> Result<(), Failure> {
+        let mark = self.storage.folder().join(ENDED);
+        let made = File::create(&mark).and_then(|file| file.sync_all());
+        made.map_err(|error| Failure::io(&mark, error))?;
+        self.leave();
+        Ok(())
+    }
+
+    fn unmark_end(&self) -> Result<(), Failure> {
+        let mark = self.storage.folder().join(ENDED);
+        match fs::remove_file(&mark) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io(&mark, error)),
+            _ => Ok(()),
+        }
     }
 
     /// Ends a run that failed: whatever is of no use to a later one goes, and the failure says
@@ -81,8 +108,8 @@ impl WorkFolder {
             SyncError::WorkdirDamaged { .. }
                 | SyncError::RunDamaged { .. }
                 | SyncError::OtherRun { .. }
-                | SyncError::NotAWorkFolder { .. }
                 | SyncError::BlocksReadBack { .. }
+                | SyncError::KeptReadBack { .. }
         );
         let mut failure = Failure::from(error);
         if failure.code == INTERRUPTED {
@@ -159,7 +186,7 @@ impl WorkFolder {
     }
 
     /// Removes what a crash left of a folder that was on its way out.
-    pub(crate) fn remove_remains(&self) -> Result<(), Failure> {
+    fn remove_remains(&self) -> Result<(), Failure> {
         let gone = self.storage.folder().join(GONE);
         match fs::remove_dir_all(&gone) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io(&gone, error)),

@@ -131,6 +131,11 @@ impl<'a> BlocksReadBack<'a> {
         self.index.transactions
     }
 
+    /// How many blocks at the end have undo data, one after the other.
+    pub fn undo_at_end(&self) -> u64 {
+        self.index.slots.iter().rev().take_while(|slot| slot.undo > 0).count() as u64
+    }
+
     /// How many parts there are.
     pub fn parts(&self) -> usize {
         self.parts.len()

@@ -315,6 +315,24 @@ pub enum SyncError {
         /// The work folder.
         workdir: String,
     },
+    /// The same of blocks that were kept on their way from peers.
+    #[error(
+        "{error}: the disk or its memory changed what was written, or this is a mistake in the \
+         program; the blocks got no index. Check the disk; then remove {folder} with the blocks and \
+         {workdir}, which holds the progress, move away what else was written, and start the same \
+         run again: it gets all of them anew"
+    )]
+    KeptReadBack {
+        /// In what they differ.
+        error: Box<apus_datadir::ReadBackError>,
+        /// The folder of the blocks.
+        folder: String,
+        /// The work folder.
+        workdir: String,
+    },
+    /// What was written could not be read.
+    #[error("what was written could not be read back: {0}, and start the same run again")]
+    NotReadBack(Box<apus_datadir::ReadBackError>),
     /// A disk is too small.
     #[error(
         "{folder} is on a disk with {free} bytes free, and up to {needed} are needed: free some \
@@ -442,6 +460,8 @@ impl SyncError {
             | Self::ReadBack { .. }
             | Self::IndexReadBack(_)
             | Self::BlocksReadBack { .. }
+            | Self::KeptReadBack { .. }
+            | Self::NotReadBack(_)
             | Self::NoRoom { .. }
             | Self::Storage { .. }
             | Self::NotPublished { .. }

@@ -36,11 +36,11 @@ pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
 pub use read_back::BlocksRead;
 pub use run::{
     FolderKind, FolderOutput, HintsInput, Kept, Outcome, Output, OutputKind, Request, Source, Stop,
-    WrittenFolder, discard_progress, give_up_progress, has_progress, run,
+    WrittenFolder, discard_progress, expect_work_folder, give_up_progress, has_progress, run,
 };
 pub use sink::ReadBack;
 pub use source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
-pub use workdir::{COINS, HINTS, KEPT, LOCK, POSITIONS};
+pub use workdir::{COINS, ENDED, GONE, HINTS, KEPT, LOCK, POSITIONS};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

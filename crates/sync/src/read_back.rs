@@ -10,7 +10,9 @@ use crate::run::{FolderKind, Request, WrittenFolder, stop_if_interrupted};
 use crate::sink::SetInfo;
 use crate::source::ChainSource;
 use apus_chain::{HeaderChain, Height};
-use apus_datadir::{BlocksReadBack, Holds, PartRead, PartReader, ReadBackError, WrittenBlocks};
+use apus_datadir::{
+    BlocksReadBack, Holds, LEVELDB_LOCK, PartRead, PartReader, ReadBackError, WrittenBlocks,
+};
 use core::ops::ControlFlow;
 use std::fs;
 use std::path::Path;
@@ -26,6 +28,8 @@ pub struct BlocksRead {
     pub blocks: u64,
     /// Blocks whose undo data were found.
     pub undo: u64,
+    /// How many of these are the last blocks, without a gap: so far a node can go back.
+    pub undo_at_end: u64,
     /// Bytes of blocks and undo data.
     pub bytes: u64,
 }
@@ -63,7 +67,8 @@ pub(crate) fn read_blocks_back(
     }
     let found = check_parts(request, &all)?;
     let PartRead { blocks, undo, bytes, .. } = found;
-    Ok(BlocksRead { index_entries: all.index_entries(), blocks, undo, bytes })
+    let (index_entries, undo_at_end) = (all.index_entries(), all.undo_at_end());
+    Ok(BlocksRead { index_entries, blocks, undo, undo_at_end, bytes })
 }
 
 /// Makes whole what the source keeps of the blocks, which is no folder of the run's, and reads it back.
@@ -79,9 +84,19 @@ pub(crate) fn complete(
     request.observer.event(Event::Started(Phase::Check));
     let (last, count) = (set.height, set.transactions);
     let found = read_blocks_back(request, dir.chain(), &folder, last, Holds::InAnyOrder, count);
-    let found = found.inspect_err(|_| {
-        // The error to tell is the first; what stays is removed by the next start.
-        let _ = fs::remove_dir_all(folder.join("index"));
+    let found = found.map_err(|error| {
+        let index = folder.join("index");
+        if !index.join(LEVELDB_LOCK).exists() {
+            // The error to tell is the first; what stays is removed by the next start. One with a lock a
+            // node has opened, and it is no longer ours.
+            let _ = fs::remove_dir_all(index);
+        }
+        match error {
+            SyncError::BlocksReadBack { error, workdir } => {
+                SyncError::KeptReadBack { error, workdir, folder: folder.display().to_string() }
+            }
+            error => error,
+        }
     })?;
     request.observer.event(Event::Ended { phase: Phase::Check, bytes: found.bytes });
     let beside = folders.iter_mut().find(|folder| folder.kind == FolderKind::Chainstate);
@@ -177,8 +192,9 @@ impl Parts<'_, '_, '_> {
 /// What can be done about it: an index is written anew by each start, blocks are not.
 fn failure(request: &Request<'_>, error: ReadBackError) -> SyncError {
     let workdir = request.workdir.describe("");
-    match error.is_about_index() {
-        true => SyncError::IndexReadBack(Box::new(error)),
-        false => SyncError::BlocksReadBack { error: Box::new(error), workdir },
+    match error {
+        ReadBackError::Io { .. } => SyncError::NotReadBack(Box::new(error)),
+        error if error.is_about_index() => SyncError::IndexReadBack(Box::new(error)),
+        error => SyncError::BlocksReadBack { error: Box::new(error), workdir },
     }
 }

@@ -304,6 +304,11 @@ pub fn give_up_progress(workdir: &dyn Storage) -> Result<bool, SyncError> {
     Workdir::give_up(workdir)
 }
 
+/// Fails unless `workdir` is empty or a work folder: nothing may be written or removed there before.
+pub fn expect_work_folder(workdir: &dyn Storage) -> Result<(), SyncError> {
+    Workdir::read_plan(workdir).map(|_| ())
+}
+
 /// Whether a later start goes on from something in the work folder.
 pub fn has_progress(workdir: &dyn Storage) -> bool {
     Workdir::has_progress(workdir)

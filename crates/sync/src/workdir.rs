@@ -89,7 +89,7 @@ fn is_ours(name: &str) -> bool {
         || is_download(name)
         || scratch
         || record
-        || [PLAN, "plan.tmp", LOCK, COINS, HINTS, POSITIONS].contains(&name)
+        || [PLAN, "plan.tmp", LOCK, COINS, HINTS, GONE, POSITIONS, ENDED].contains(&name)
 }
 
 /// Whether a file is there before the plan is: what the run needs of its hints, or of peers.
@@ -114,8 +114,12 @@ fn look_alike(storage: &dyn Storage, names: &[String]) -> Result<Option<String>,
             continue;
         }
         let mut head = Vec::new();
-        let input = storage.open(name, 0).at(storage, name)?;
-        input.take(MARKS_BYTES).read_to_end(&mut head).at(storage, name)?;
+        let input =
+            storage.open(name, 0).and_then(|it| it.take(MARKS_BYTES).read_to_end(&mut head));
+        if input.as_ref().is_err_and(|error| error.kind() == ErrorKind::IsADirectory) {
+            return Ok(Some(name.clone()));
+        }
+        input.at(storage, name)?;
         if MARKS.iter().any(|mark| head.starts_with(mark)) {
             return Ok(None);
         }
@@ -145,6 +149,13 @@ pub const KEPT: &str = "kept";
 
 /// Name of the folder in which a run that connects blocks has its coins.
 pub const COINS: &str = "coins";
+
+/// Name of either while it is removed.
+pub const GONE: &str = "discarded.incomplete";
+
+/// Empty, and there between two starts of a run that follows the tip: the last one wrote all of its
+/// outputs.
+pub const ENDED: &str = "ended";
 
 /// Name of the folder in which a run without hints works to write some.
 pub const HINTS: &str = "hints";
@@ -272,7 +283,7 @@ impl<'a> Workdir<'a> {
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {
         for name in self.storage.names().at(self.storage, "")? {
             // Folders are nobody's business here.
-            if is_ours(&name) && ![COINS, HINTS].contains(&&*name) && which(&name) {
+            if is_ours(&name) && ![COINS, HINTS, GONE].contains(&&*name) && which(&name) {
                 self.storage.remove(&name).at(self.storage, &name)?;
             }
         }

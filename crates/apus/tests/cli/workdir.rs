@@ -115,6 +115,25 @@ fn a_folder_with_other_files_is_never_a_work_folder() {
     let mut names = desk.names("letters");
     names.sort();
     assert_eq!(names, ["addresses", "coins"]);
+    // Nor where a run fails before it looks for progress, or a name of ours is a folder's.
+    fs::create_dir_all(desk.path("empty")).unwrap();
+    fs::create_dir_all(desk.path("diary/hints/work")).unwrap();
+    fs::create_dir_all(desk.path("diary/coins/tree")).unwrap();
+    fs::create_dir_all(desk.path("album/kept")).unwrap();
+    for name in ["diary/letter.txt", "diary/positions", "diary/hints/work/a", "diary/coins/tree/b"]
+    {
+        desk.write(name, b"mine");
+    }
+    for folder in ["diary", "album"] {
+        let line =
+            line.replace("letters", folder).replace("--blocksdir blocks", "--blocksdir empty");
+        desk.apus(&line).fails(1, &["no file of a run"]);
+    }
+    for name in ["diary/letter.txt", "diary/positions", "diary/hints/work/a", "diary/coins/tree/b"]
+    {
+        assert_eq!(desk.read(name), b"mine", "{name}");
+    }
+    assert!(desk.has("album/kept"));
     desk.remove("letters/addresses");
     desk.apus(&line).succeeds();
     assert_eq!(desk.read("letters/coins/list"), b"of old ones");

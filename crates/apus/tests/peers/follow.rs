@@ -55,6 +55,7 @@ fn new_blocks_and_reorganisations() {
     assert!(log.contains("progress is kept in w.work"), "{log}");
 
     // The same command goes on, and writes the set of where it ends then.
+    lived.desk.apus(&line).fails(1, &["set.dat exists already"]);
     lived.desk.remove("set.dat");
     grow(&mut lived.chain, &node, 2);
     let mut run = lived.desk.start_in_shell("exec \"$0\" \"$@\" 2> log", &line);

@@ -71,7 +71,7 @@ pub(super) struct Index {
     /// By number.
     pub(super) files: Vec<FileSlot>,
     /// By height.
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
 }
 
 impl Index {
@@ -195,7 +195,10 @@ impl<'w, 'a> Reading<'w, 'a> {
                 _ => return Err(format!("has a wrong number of transactions, {}", slot.tx_count)),
             },
             Holds::InOrder | Holds::InAnyOrder => {
-                if slot.data < RECORD_HEAD || (1..RECORD_HEAD).contains(&slot.undo) {
+                // Zero is where a block has no undo data.
+                let may_lack = height == 0 || matches!(self.written.holds, Holds::InAnyOrder);
+                let undo_fits = slot.undo >= RECORD_HEAD || slot.undo == 0 && may_lack;
+                if slot.data < RECORD_HEAD || !undo_fits {
                     return Err("has a place where no record can lie".to_owned());
                 }
                 self.seen.entry(slot.file).or_default().add(height, Header::parse(header).time);

@@ -149,7 +149,8 @@ fn what_was_read_back_is_told() {
         let bytes = bytes("blk00000.dat") + bytes("rev00000.dat");
         let [whole, pruned, coins] = &outcome.folders[..] else { unreachable!() };
         let index_entries = blocks + 2;
-        let read = BlocksRead { index_entries, blocks, undo: blocks - 1, bytes };
+        let undo = blocks - 1;
+        let read = BlocksRead { index_entries, blocks, undo, undo_at_end: undo, bytes };
         assert_eq!(whole.blocks_read_back, read);
         let alone = BlocksRead { index_entries: blocks + 3, ..BlocksRead::default() };
         assert_eq!(pruned.blocks_read_back, alone);

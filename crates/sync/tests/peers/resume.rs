@@ -169,9 +169,17 @@ fn kept_blocks_that_are_damaged_get_no_index() {
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let error = job.run_in(&[&peer], &work, &out, &Harm(blocks.clone())).unwrap_err();
-    assert!(matches!(error, SyncError::BlocksReadBack { .. }), "{error}");
+    assert!(matches!(error, SyncError::KeptReadBack { .. }), "{error}");
     assert!(error.to_string().contains("blk00000.dat was read back at byte"), "{error}");
     assert!(blocks.join("blk00000.dat").is_file() && !blocks.join("index").exists());
+    // What the error says to do helps.
+    fs::remove_dir_all(&blocks).unwrap();
+    fs::remove_file(folder.path().join("kept")).unwrap();
+    let (work, out) = (CrashStorage::new(), CrashStorage::new());
+    let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let outcome = job.run_in(&[&peer], &work, &out, &Silent).unwrap();
+    world.truth.check(&outcome, &out);
+    assert!(blocks.join("index/CURRENT").exists());
 }
 
 /// A data directory without blocks says how many transactions each had.

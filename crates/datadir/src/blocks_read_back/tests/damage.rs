@@ -229,6 +229,7 @@ fn an_entry_of_a_block_that_says_something_else() {
     with_field(&folder, 50, 6, place(50, 6) + 1, undo(""));
     with_field(&folder, 50, 6, place(49, 6), undo(""));
     with_field(&folder, 50, 6, 1, index("where no record can lie"));
+    with_field(&folder, 50, 6, 0, index("where no record can lie"));
     folder.read().unwrap();
 }
 
