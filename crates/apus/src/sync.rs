@@ -286,17 +286,14 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
         Ok(Arc::new(DiskStore::open(&coins_path, job.chain, options)?))
     };
-    let connect = match job.connect {
-        None => None,
-        Some(args) => Some(ConnectOptions {
-            assume_valid,
-            prevout_threads: args.prevout_threads.into(),
-            cache_bytes: memory.cache_bytes,
-            store: &open_store,
-            hints_folder: work_path.join(HINTS),
-            positions: work_path.join(POSITIONS),
-        }),
-    };
+    let connect = job.connect.map(|args| ConnectOptions {
+        assume_valid,
+        prevout_threads: args.prevout_threads.into(),
+        cache_bytes: memory.cache_bytes,
+        store: &open_store,
+        hints_folder: work_path.join(HINTS),
+        positions: work_path.join(POSITIONS),
+    });
     let outcome = apus_sync::run(&Request {
         params,
         source: match (&job.source, &peers) {

@@ -132,7 +132,7 @@ pub(crate) struct PeerArgs {
     pub(crate) blocks: BlocksArg,
 
     /// Stay at the tip, through new blocks and reorganisations; what --out names is written when it is
-    /// interrupted
+    /// interrupted. The progress stays: once what was written has other names, the same command goes on
     #[arg(long, conflicts_with_all = ["blocksdir", "stopatheight"])]
     pub(crate) follow: bool,
 

@@ -10,11 +10,9 @@
 
 use super::{ChainstateError, KEY_BEST_BLOCK, KEY_COIN, KEY_OBFUSCATION};
 use crate::folder::OutFolder;
-use crate::leveldb::{DatabaseWriter, WriterOptions};
+use crate::leveldb::{DatabaseWriter, NumberedKey, WriterOptions};
 use crate::obfuscation::Obfuscation;
-use apus_chain::{
-    BlockHash, CoinError, OutPoint, Reader, Txid, check_coin, vout_order, write_varint,
-};
+use apus_chain::{BlockHash, CoinError, OutPoint, Reader, Txid, check_coin, vout_order};
 
 /// Writes a chainstate from start to end.
 pub struct ChainstateWriter<'f> {
@@ -24,7 +22,6 @@ pub struct ChainstateWriter<'f> {
     coins: u64,
     /// Whether something was refused, so that coins are missing.
     failed: bool,
-    key: Vec<u8>,
 }
 
 /// What a chainstate takes.
@@ -59,9 +56,9 @@ impl<'f> ChainstateWriter<'f> {
         let mut value = vec![Obfuscation::KEY_SIZE as u8];
         value.extend_from_slice(&obfuscation.key());
         database.put(KEY_OBFUSCATION, &value)?;
-        database.gather(KEY_BEST_BLOCK, best.as_bytes(), obfuscation)?;
-        let (last_txid, coins, failed, key) = (None, 0, false, Vec::new());
-        Ok(Self { database, obfuscation, last_txid, coins, failed, key })
+        database.put_obfuscated(KEY_BEST_BLOCK, best.as_bytes(), obfuscation)?;
+        let (last_txid, coins, failed) = (None, 0, false);
+        Ok(Self { database, obfuscation, last_txid, coins, failed })
     }
 
     /// Adds all coins of one transaction, in the form of a snapshot without the txid: how many,
@@ -87,9 +84,6 @@ impl<'f> ChainstateWriter<'f> {
             return Err(ChainstateError::TxidOrder { txid: *txid, previous });
         }
         self.last_txid = Some(*txid);
-        self.key.clear();
-        self.key.push(KEY_COIN);
-        self.key.extend_from_slice(txid.as_bytes());
 
         let bad = |source: CoinError| ChainstateError::Group { txid: *txid, source };
         let mut reader = Reader::new(group);
@@ -110,7 +104,7 @@ impl<'f> ChainstateWriter<'f> {
             last_vout = Some(vout);
             let start = reader.position();
             check_coin(&mut reader).map_err(bad)?;
-            self.put_coin(vout, &group[start..reader.position()])?;
+            self.put_coin(txid, vout, &group[start..reader.position()])?;
         }
         reader.finish().map_err(|error| bad(error.into()))
     }
@@ -124,11 +118,10 @@ impl<'f> ChainstateWriter<'f> {
         Ok(Written { coins: self.coins, bytes: size.bytes, tables: size.tables })
     }
 
-    /// `self.key` begins with the transaction.
-    fn put_coin(&mut self, vout: u32, coin: &[u8]) -> Result<(), ChainstateError> {
-        self.key.truncate(1 + size_of::<Txid>());
-        write_varint(&mut self.key, u64::from(vout));
-        self.database.gather(&self.key, coin, self.obfuscation)?;
+    #[inline]
+    fn put_coin(&mut self, txid: &Txid, vout: u32, coin: &[u8]) -> Result<(), ChainstateError> {
+        let key = NumberedKey { kind: KEY_COIN, hash: &txid.0, number: vout };
+        self.database.gather(key, coin, self.obfuscation)?;
         self.coins += 1;
         Ok(())
     }

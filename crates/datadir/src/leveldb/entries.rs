@@ -27,17 +27,16 @@ impl Entries {
         Self { keys: vec![TaggedKey::default(); ENTRIES], ..Self::default() }
     }
 
-    /// Appends an entry, whose key is not too long. True where no further one may come before they
+    /// Where the key of the next entry is to be made.
+    #[inline]
+    pub(super) fn key(&mut self) -> &mut TaggedKey {
+        &mut self.keys[self.ends.len()]
+    }
+
+    /// Appends the entry whose [key](Self::key) was made. True where no further one may come before they
     /// are [cleared](Self::clear).
     #[inline]
-    pub(super) fn push(
-        &mut self,
-        key: &[u8],
-        tag: u64,
-        value: &[u8],
-        obfuscation: Obfuscation,
-    ) -> bool {
-        self.keys[self.ends.len()].set(key, tag);
+    pub(super) fn push(&mut self, value: &[u8], obfuscation: Obfuscation) -> bool {
         self.values.extend_from_slice(value);
         self.ends.push((self.values.len(), obfuscation));
         self.ends.len() == ENTRIES || self.values.len() >= BYTES

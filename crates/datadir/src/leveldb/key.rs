@@ -4,6 +4,8 @@
 //! number of bytes, whatever its length: that needs no loop and no guess of the processor's. Bytes
 //! behind the key are of no meaning.
 
+use apus_chain::write_varint;
+
 /// Bytes after the user's key: sequence number and kind (LevelDB `db/dbformat.h`).
 pub(super) const TAG_BYTES: usize = 8;
 
@@ -17,6 +19,14 @@ const LENGTH_MAX: usize = KEY_BYTES_MAX + TAG_BYTES;
 
 /// With room to copy a whole step wherever a key goes on.
 const PLACE: usize = LENGTH_MAX + STEP;
+
+/// The key of something numbered that a hash has, as a coin is an output of a transaction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NumberedKey<'a> {
+    pub(crate) kind: u8,
+    pub(crate) hash: &'a [u8; 32],
+    pub(crate) number: u32,
+}
 
 pub(super) struct TaggedKey {
     bytes: [u8; PLACE],
@@ -54,6 +64,25 @@ impl TaggedKey {
         self.bytes[..user.len()].copy_from_slice(user);
         self.bytes[user.len()..][..TAG_BYTES].copy_from_slice(&tag.to_le_bytes());
         self.length = user.len() + TAG_BYTES;
+    }
+
+    /// Becomes the key of this kind and hash with a number behind, as Core's VARINT.
+    #[inline]
+    pub(super) fn set_numbered(&mut self, key: NumberedKey<'_>, tag: u64) {
+        const NUMBER_AT: usize = 1 + size_of::<[u8; 32]>();
+        self.bytes[0] = key.kind;
+        self.bytes[1..NUMBER_AT].copy_from_slice(key.hash);
+        let end = if key.number <= 0x7f {
+            self.bytes[NUMBER_AT] = key.number as u8;
+            NUMBER_AT + 1
+        } else {
+            let mut number = Vec::with_capacity(5);
+            write_varint(&mut number, key.number.into());
+            self.bytes[NUMBER_AT..][..number.len()].copy_from_slice(&number);
+            NUMBER_AT + number.len()
+        };
+        self.bytes[end..][..TAG_BYTES].copy_from_slice(&tag.to_le_bytes());
+        self.length = end + TAG_BYTES;
     }
 
     /// A key of another kind, without a tag.

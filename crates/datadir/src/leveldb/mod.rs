@@ -45,6 +45,7 @@ use table::TableCursor;
 
 pub(crate) use crc32c::masked as masked_crc32c;
 pub use error::DatabaseError;
+pub(crate) use key::NumberedKey;
 pub(crate) use writer::{DatabaseWriter, WriterOptions};
 
 /// Called with every key and its value.

@@ -17,7 +17,7 @@ use super::KIND_PUT;
 use super::block_writer::Value;
 use super::entries::Entries;
 use super::error::DatabaseError;
-use super::key::{KEY_BYTES_MAX, TaggedKey};
+use super::key::{KEY_BYTES_MAX, NumberedKey, TaggedKey};
 use super::log::append_record;
 use super::manifest::first_record;
 use super::pipe::{Pipe, io_error};
@@ -102,14 +102,11 @@ impl<'f> DatabaseWriter<'f> {
     /// Adds an entry, whose key must be above those before it. After an error the database cannot
     /// be finished.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
-        self.gather(key, value, Obfuscation::NONE)?;
-        self.put_gathered()
+        self.put_obfuscated(key, value, Obfuscation::NONE)
     }
 
-    /// The same, a little later, with the value obfuscated on its way. An error may be that of an
-    /// entry that was added before.
-    #[inline]
-    pub(crate) fn gather(
+    /// The same, with the value obfuscated on its way.
+    pub(crate) fn put_obfuscated(
         &mut self,
         key: &[u8],
         value: &[u8],
@@ -124,7 +121,29 @@ impl<'f> DatabaseWriter<'f> {
             let what = "it is far larger than any entry can be";
             return Err(DatabaseError::Entry { key: hex(key), previous, what });
         }
-        let enough = self.entries.push(key, TAG, value, obfuscation);
+        self.entries.key().set(key, TAG);
+        self.entries.push(value, obfuscation);
+        self.put_gathered()
+    }
+
+    /// The same, a little later, for entries that are small and many. An error may be that of an entry
+    /// that was added before.
+    #[inline]
+    pub(crate) fn gather(
+        &mut self,
+        key: NumberedKey<'_>,
+        value: &[u8],
+        obfuscation: Obfuscation,
+    ) -> Result<(), DatabaseError> {
+        if self.failed {
+            return Err(self.failed_before());
+        }
+        self.entries.key().set_numbered(key, TAG);
+        if value.len() > VALUE_BYTES_MAX {
+            let key = self.entries.key().user().to_vec();
+            return self.put_obfuscated(&key, value, obfuscation);
+        }
+        let enough = self.entries.push(value, obfuscation);
         if enough { self.put_gathered() } else { Ok(()) }
     }
 

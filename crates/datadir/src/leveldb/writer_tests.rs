@@ -1,5 +1,6 @@
 //! What is written is read by our own reader and by another implementation; crashes; errors.
 
+use super::key::NumberedKey;
 use super::writer::{DatabaseSize, DatabaseWriter, WriterOptions, level_of};
 use super::{Database, DatabaseError};
 use crate::folder::{OutDir, OutFolder};
@@ -190,18 +191,25 @@ fn what_no_entry_can_be_is_refused() {
 /// What is gathered is looked at later, at the latest at the end.
 #[test]
 fn gathered_entries_are_in_order_or_refused() {
-    let keys = |count: u16| (0..count).map(|n| n.to_be_bytes()).collect::<Vec<_>>();
+    let (kind, mask) = (b'C', Obfuscation::new([1, 2, 3, 4, 5, 6, 7, 8]));
+    // Three numbers for each hash, of one, two and three bytes.
+    let keys = |count: usize| {
+        let numbered = |n| ([(n / 3) as u8; 32], [0x7f, 0x80, 0x4080][n % 3]);
+        (0..count).map(numbered).collect::<Vec<_>>()
+    };
     for count in [0, 1, 63, 64, 65, 200] {
         let dir = tempfile::tempdir().unwrap();
         let folder = OutDir::new(dir.path());
         let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
-        let (mask, mut model) = (Obfuscation::new([1, 2, 3, 4, 5, 6, 7, 8]), Model::new());
-        for key in keys(count) {
-            let value = vec![key[1]; usize::from(key[1]) * 7];
+        let mut model = Model::new();
+        for (hash, number) in &keys(count) {
+            let value = vec![hash[0]; usize::from(hash[0]) * 9];
             let mut hidden = value.clone();
             mask.apply(&mut hidden, 0);
-            model.insert(key.to_vec(), hidden);
-            writer.gather(&key, &value, mask).unwrap();
+            let mut key = [&[kind][..], hash].concat();
+            apus_chain::write_varint(&mut key, u64::from(*number));
+            model.insert(key, hidden);
+            writer.gather(NumberedKey { kind, hash, number: *number }, &value, mask).unwrap();
         }
         writer.finish().unwrap();
         assert!(read(dir.path()) == model && read_by_other(&mut other(dir.path())) == model);
@@ -212,7 +220,9 @@ fn gathered_entries_are_in_order_or_refused() {
         let folder = OutDir::new(dir.path());
         let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
         let mut twice = keys(count).into_iter().chain([keys(count)[0]]);
-        let added = twice.try_for_each(|key| writer.gather(&key, b"", mask));
+        let added = twice.try_for_each(|(hash, number)| {
+            writer.gather(NumberedKey { kind, hash: &hash, number }, b"", mask)
+        });
         let error = added.and_then(|()| writer.finish().map(|_| ())).unwrap_err();
         assert!(error.to_string().contains("keys must ascend"), "{count}: {error}");
     }
