@@ -152,7 +152,6 @@ pub(crate) struct Folder {
     /// Blocks whose undo data lay where the index says, of as many coins as the block spends.
     pub(crate) undo_read_back: u64,
     /// How many of these are the last blocks, without a gap.
-    #[serde(skip)]
     pub(crate) undo_at_end: u64,
     /// Where the folder went that was there before.
     pub(crate) moved_to: Option<String>,

@@ -39,6 +39,7 @@ fn a_node_lives_on_in_our_data_directory() {
         let height = lived.set.height;
         assert_eq!(folder["blocks_read_back"], height + 1);
         assert_eq!(folder["undo_read_back"], height);
+        assert_eq!(folder["undo_at_end"], height);
         assert!(folder["index_entries_read_back"].as_u64() > Some(u64::from(height) + 1));
         assert!(said.stdout.contains("all intact."), "{said}");
         assert!(said.stdout.contains("bitcoind -datadir=new -chain=regtest"), "{said}");
