@@ -26,7 +26,8 @@ use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
     COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintsInput, KEPT, Kept, Output,
-    OutputKind, POSITIONS, Request, Source, Stop, SyncError, UseIndex, draft_of, parent,
+    OutputKind, POSITIONS, Request, Source, Stop, SyncError, TAKEN_BACK, UseIndex, draft_of,
+    parent,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
@@ -77,9 +78,6 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
 /// What to do with a chainstate that has the blocks beside it, the last `undo` of them with undo
 /// data.
 fn next_with_blocks(chainstate: &Path, chain: Network, undo: u64) -> String {
-    /// How many blocks a node goes back at its start, to check itself (Core `validation.h`,
-    /// `DEFAULT_CHECKBLOCKS`).
-    const BLOCKS_CHECKED: u64 = 6;
     let around = fs::canonicalize(parent(chainstate)).unwrap_or_else(|_| parent(chainstate).into());
     let (datadir, how) = match chain.data_folder() {
         None => (around.as_path(), String::new()),
@@ -96,21 +94,25 @@ fn next_with_blocks(chainstate: &Path, chain: Network, undo: u64) -> String {
     };
     let mut command = start_command(datadir, chain, false);
     let mut why = String::new();
-    if undo < BLOCKS_CHECKED {
+    if undo < TAKEN_BACK.into() {
         command.push_str(" -checklevel=2");
         why = format!(
-            "\n  The last {BLOCKS_CHECKED} blocks have not all undo data, as hints led to their \
+            "\n  The last {TAKEN_BACK} blocks have not all undo data, as hints led to their \
              coins: without -checklevel=2 a node would go back over them to check itself, and refuse \
-             to start. Once it has connected {BLOCKS_CHECKED} more it needs no such option."
+             to start. Once it has connected {TAKEN_BACK} more it needs no such option."
         );
     }
     format!("start a node on the data directory{how}:\n  {command}{why}")
 }
 
+/// Whether anything but the proof is asked for.
+fn writes(outputs: &[SinkArg]) -> bool {
+    outputs.iter().any(|sink| sink.path().is_some())
+}
+
 /// Nobody looks for peers and downloads a chain because of a line that was sent too early.
 fn expect_purpose(args: &SyncArgs) -> Result<(), Failure> {
-    let writes = args.out.iter().any(|sink| sink.path().is_some());
-    if args.blocksdir.is_some() || !args.peers.connect.is_empty() || writes {
+    if args.blocksdir.is_some() || !args.peers.connect.is_empty() || writes(&args.out) {
         return Ok(());
     }
     Err(Failure::usage(
@@ -253,15 +255,14 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         default_path(job.chain, hints, first)
     });
     expect_sensible(job, &paths, &work_path)?;
-    expect_scripts(job, params)?;
     let assume_valid = job.connect.map(|args| assume_valid(args, params)).transpose()?.flatten();
+    expect_scripts(job, assume_valid)?;
     let interrupt = watch_signals()?;
     let folders = folder_outputs(job);
     let _made = MadeFolders::around(&folders)?;
     let folder = WorkFolder::open(&work_path)?;
     folder.begin()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
-    let written: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
     let peers = match &job.source {
         JobSource::Peers(args) => {
             let keep = kept_folder(job, &work_path);
@@ -358,7 +359,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         print::aside(format_args!(
             "progress is kept in {}: {}the same command goes on from block {}",
             work_path.display(),
-            if written.is_empty() { "" } else { "when what was written has other names, " },
+            if writes(job.outputs) { "when what was written has other names, " } else { "" },
             outcome.stop_height
         ));
     } else {
@@ -394,9 +395,8 @@ pub(crate) fn verifier(params: &Params) -> Result<Option<Box<dyn ScriptVerifier>
 
 /// Where all scripts are to be run, a build that runs none says so before it asks for headers. With
 /// hints, or an assumed-valid block, it depends on where the chain ends.
-fn expect_scripts(job: &Job<'_>, params: &Params) -> Result<(), Failure> {
-    let Some(args) = job.connect.filter(|_| job.hints.is_none()) else { return Ok(()) };
-    if assume_valid(args, params)?.is_some() {
+fn expect_scripts(job: &Job<'_>, assume_valid: Option<BlockHash>) -> Result<(), Failure> {
+    if job.connect.is_none() || job.hints.is_some() || assume_valid.is_some() {
         return Ok(());
     }
     let missing = apus_sync::script_verifier().map(drop);

@@ -102,7 +102,7 @@ impl WorkFolder {
             // The failure to tell is the first one.
             kept = self.give_up_progress().unwrap_or(false);
         }
-        self.remove_lock();
+        self.leave();
         let about_itself = matches!(
             error,
             SyncError::WorkdirDamaged { .. }
@@ -141,13 +141,8 @@ impl WorkFolder {
     /// Gives up the progress, and the folder if nothing else is in it.
     pub(crate) fn discard(self) -> Result<(), Failure> {
         self.discard_progress()?;
-        self.remove_lock();
+        self.leave();
         Ok(())
-    }
-
-    /// Leaves the folder as it is, and removes it if it is empty.
-    pub(crate) fn leave(&self) {
-        self.remove_lock();
     }
 
     fn discard_progress(&self) -> Result<(), Failure> {
@@ -196,7 +191,7 @@ impl WorkFolder {
 
     /// Removes the lock, and the folder if that was all. Somebody may have put something beside;
     /// then the folder stays, which harms nobody.
-    fn remove_lock(&self) {
+    pub(crate) fn leave(&self) {
         let folder = self.storage.folder();
         let lock = folder.join(LOCK);
         // One of ours is empty.

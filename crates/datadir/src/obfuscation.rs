@@ -61,14 +61,7 @@ impl Obfuscation {
     #[inline]
     pub(crate) fn applied<const N: usize>(self, bytes: &[u8; N]) -> [u8; N] {
         let mut applied = *bytes;
-        let mask = u64::from_le_bytes(self.key);
-        let (words, rest) = applied.as_chunks_mut::<{ Self::KEY_SIZE }>();
-        for word in words {
-            *word = (u64::from_le_bytes(*word) ^ mask).to_le_bytes();
-        }
-        for (byte, mask) in rest.iter_mut().zip(self.key) {
-            *byte ^= mask;
-        }
+        self.apply(&mut applied, 0);
         applied
     }
 

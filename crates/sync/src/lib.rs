@@ -40,6 +40,7 @@ pub use run::{
 };
 pub use sink::ReadBack;
 pub use source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
+pub use undo::TAKEN_BACK;
 pub use workdir::{COINS, ENDED, GONE, HINTS, KEPT, LOCK, POSITIONS};
 
 /// The interpreter of scripts that this build has.

@@ -11,7 +11,7 @@ use apus_chain::{Height, HeightRange};
 
 /// So many of its last blocks a node takes back when it starts, to see that it can (Core `init.cpp`,
 /// `DEFAULT_CHECKBLOCKS`, and `validation.cpp`, `CVerifyDB`).
-const TAKEN_BACK: Height = 6;
+pub const TAKEN_BACK: Height = 6;
 
 /// Ranges that are told; more come of many starts with and without blocks kept.
 const TOLD_MAX: usize = 3;

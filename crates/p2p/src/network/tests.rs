@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::{Inventory, Message};
-use crate::transport::{Dial, connect};
+use crate::transport::{Connection, Dial, connect};
 use apus_testkit::chain::ChainBuilder;
 use apus_testkit::peer::{Behaviour, FakePeer};
 use bitcoin::Block;
@@ -317,6 +317,17 @@ impl BlockProvider for HeldBack {
     }
 }
 
+/// A connection to a network that listens.
+fn connected(network: &Network) -> Connection {
+    let address = NodeAddress::from(network.listening().unwrap());
+    let mut connection = None;
+    until("a connection", || {
+        connection = connect(&address, &dial(9)).ok();
+        connection.is_some()
+    });
+    connection.unwrap()
+}
+
 #[test]
 fn whoever_asks_for_much_and_leaves_keeps_no_place() {
     let blocks = Arc::new(HeldBack::default());
@@ -326,13 +337,7 @@ fn whoever_asks_for_much_and_leaves_keeps_no_place() {
         Network::start(NetworkOptions { listen, blocks: Some(of_network), ..options(&[]) });
     let network = network.unwrap();
     network.serve(Arc::new(network.best_chain()));
-    let address = NodeAddress::from(network.listening().unwrap());
-    let mut connection = None;
-    until("a connection", || {
-        connection = connect(&address, &dial(9)).ok();
-        connection.is_some()
-    });
-    let mut connection = connection.unwrap();
+    let mut connection = connected(&network);
     let wanted = Inventory::witness_block(BlockHash([7; 32]));
     for _ in 0..50 {
         connection.writer.write(&Message::GetData(vec![wanted])).unwrap();

@@ -26,13 +26,7 @@ fn where_a_thread_panics_nobody_waits_for_good() {
     let network = Network::start(NetworkOptions { listen, blocks, ..options(&[]) }).unwrap();
     network.serve(Arc::new(network.best_chain()));
     assert!(network.is_whole().is_ok());
-    let address = NodeAddress::from(network.listening().unwrap());
-    let mut connection = None;
-    until("a connection", || {
-        connection = connect(&address, &dial(9)).ok();
-        connection.is_some()
-    });
-    let mut connection = connection.unwrap();
+    let mut connection = connected(&network);
     let wanted = Inventory::witness_block(BlockHash([7; 32]));
     // More than may wait for their answers: the thread that reads waits for the one that writes.
     for _ in 0..50 {
