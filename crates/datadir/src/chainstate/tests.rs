@@ -301,6 +301,15 @@ fn a_damaged_block_and_a_missing_table_are_named() {
         "{error}"
     );
     assert!(error.to_string().contains("checksum"), "{error}");
+    for length in [0, 1, 47, 48, 400] {
+        let dir = damaged(|files| {
+            let (_, bytes) =
+                files.iter_mut().find(|(path, _)| path.ends_with("000004.ldb")).unwrap();
+            bytes.truncate(length);
+        });
+        let error = read_all(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("000004.ldb"), "{length}: {error}");
+    }
     let dir = damaged(|files| files.retain(|path, _| !path.ends_with("000004.ldb")));
     let error = read_all(dir.path()).unwrap_err();
     assert!(matches!(error, ChainstateError::Foreign(ForeignError::Open { .. })), "{error}");

@@ -29,6 +29,8 @@ const MEMORY_BYTES_MAX: usize = 64 << 20;
 const FOOTER: u64 = 48;
 const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
 
+const TOO_SHORT: &str = "it is shorter than any table";
+
 /// Behind each block: 0 for no compression, checksum.
 const TAIL: usize = 5;
 
@@ -97,6 +99,10 @@ fn not_found(path: &Path) -> Status {
     Status::new(StatusCode::NotFound, &path.display().to_string())
 }
 
+fn is_table(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "ldb")
+}
+
 /// Messages of the library's, which nobody reads.
 fn is_message_log(path: &Path) -> bool {
     name(path).starts_with("LOG")
@@ -154,6 +160,8 @@ impl Env for Overlay {
             return Ok(content.borrow().len());
         }
         match self.real(path)?.metadata() {
+            // Of a table without a byte it opens nothing, and passes over it.
+            Ok(meta) if meta.len() == 0 && is_table(path) => self.give_up(path, 0, &TOO_SHORT),
             Ok(meta) => Ok(meta.len() as usize),
             Err(error) => self.give_up(path, 0, &error),
         }
@@ -249,7 +257,7 @@ impl Table {
         let mut table = Self { fault, path, file, length, list: 0 };
         let mut footer = [0; FOOTER as usize];
         let start = length.checked_sub(FOOTER);
-        let start = start.unwrap_or_else(|| table.give_up(0, &"it is shorter than any table"));
+        let start = start.unwrap_or_else(|| table.give_up(0, &TOO_SHORT));
         table.read(&mut footer, start);
         let (handles, magic) = footer.split_at(footer.len() - MAGIC.len());
         match list_start(handles, start) {
