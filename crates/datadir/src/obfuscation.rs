@@ -33,10 +33,10 @@ impl Obfuscation {
     }
 
     /// The key as it meets a run of bytes that begins at `file_offset`.
+    #[inline]
     fn aligned(self, file_offset: u64) -> [u8; Self::KEY_SIZE] {
-        let mut key = self.key;
-        key.rotate_left((file_offset % Self::KEY_SIZE as u64) as usize);
-        key
+        let bits = 8 * (file_offset % Self::KEY_SIZE as u64) as u32;
+        u64::from_le_bytes(self.key).rotate_right(bits).to_le_bytes()
     }
 
     /// Obfuscates or de-obfuscates in place; `file_offset` is where `bytes` begin in their file.
@@ -45,7 +45,7 @@ impl Obfuscation {
         if self.is_none() {
             return;
         }
-        let key = if file_offset == 0 { self.key } else { self.aligned(file_offset) };
+        let key = self.aligned(file_offset);
         let mask = u64::from_le_bytes(key);
         // Whole words without carried state: the compiler turns this into vector instructions.
         let (words, rest) = bytes.as_chunks_mut::<{ Self::KEY_SIZE }>();
@@ -57,11 +57,11 @@ impl Obfuscation {
         }
     }
 
-    /// The same as a copy, of bytes from the start of their file.
+    /// The same as a copy.
     #[inline]
-    pub(crate) fn applied<const N: usize>(self, bytes: &[u8; N]) -> [u8; N] {
+    pub(crate) fn applied<const N: usize>(self, bytes: &[u8; N], file_offset: u64) -> [u8; N] {
         let mut applied = *bytes;
-        self.apply(&mut applied, 0);
+        self.apply(&mut applied, file_offset);
         applied
     }
 

@@ -102,9 +102,10 @@ impl<'f> ChainstateWriter<'f> {
                 return Err(ChainstateError::VoutOrder { outpoint, previous });
             }
             last_vout = Some(vout);
-            let start = reader.position();
-            check_coin(&mut reader).map_err(bad)?;
-            self.put_coin(txid, vout, &group[start..reader.position()])?;
+            let coin = check_coin(&mut reader).map_err(bad)?;
+            let key = NumberedKey { kind: KEY_COIN, hash: &txid.0, number: vout };
+            self.database.put_numbered(key, coin, self.obfuscation)?;
+            self.coins += 1;
         }
         reader.finish().map_err(|error| bad(error.into()))
     }
@@ -116,14 +117,6 @@ impl<'f> ChainstateWriter<'f> {
         }
         let size = self.database.finish()?;
         Ok(Written { coins: self.coins, bytes: size.bytes, tables: size.tables })
-    }
-
-    #[inline]
-    fn put_coin(&mut self, txid: &Txid, vout: u32, coin: &[u8]) -> Result<(), ChainstateError> {
-        let key = NumberedKey { kind: KEY_COIN, hash: &txid.0, number: vout };
-        self.database.gather(key, coin, self.obfuscation)?;
-        self.coins += 1;
-        Ok(())
     }
 }
 

@@ -20,6 +20,12 @@ const LENGTH_MAX: usize = KEY_BYTES_MAX + TAG_BYTES;
 /// With room to copy a whole step wherever a key goes on.
 const PLACE: usize = LENGTH_MAX + STEP;
 
+/// The greatest number that takes one byte.
+pub(super) const NUMBER_MAX: u32 = 0x7f;
+
+/// Where a number stands, behind kind and hash.
+const NUMBER_AT: usize = 1 + size_of::<[u8; 32]>();
+
 /// The key of something numbered that a hash has, as a coin is an output of a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NumberedKey<'a> {
@@ -69,20 +75,25 @@ impl TaggedKey {
     /// Becomes the key of this kind and hash with a number behind, as Core's VARINT.
     #[inline]
     pub(super) fn set_numbered(&mut self, key: NumberedKey<'_>, tag: u64) {
-        const NUMBER_AT: usize = 1 + size_of::<[u8; 32]>();
         self.bytes[0] = key.kind;
         self.bytes[1..NUMBER_AT].copy_from_slice(key.hash);
-        let end = if key.number <= 0x7f {
+        let end = if key.number <= NUMBER_MAX {
             self.bytes[NUMBER_AT] = key.number as u8;
             NUMBER_AT + 1
         } else {
-            let mut number = Vec::with_capacity(5);
-            write_varint(&mut number, key.number.into());
-            self.bytes[NUMBER_AT..][..number.len()].copy_from_slice(&number);
-            NUMBER_AT + number.len()
+            self.set_long_number(key.number)
         };
         self.bytes[end..][..TAG_BYTES].copy_from_slice(&tag.to_le_bytes());
         self.length = end + TAG_BYTES;
+    }
+
+    /// Where it ends.
+    #[cold]
+    fn set_long_number(&mut self, number: u32) -> usize {
+        let mut bytes = Vec::with_capacity(5);
+        write_varint(&mut bytes, number.into());
+        self.bytes[NUMBER_AT..][..bytes.len()].copy_from_slice(&bytes);
+        NUMBER_AT + bytes.len()
     }
 
     /// A key of another kind, without a tag.
@@ -135,10 +146,21 @@ impl TaggedKey {
         &self.bytes[..self.length - TAG_BYTES]
     }
 
-    /// What follows its first bytes: what there is of the key, then anything.
+    /// How many bytes at the beginnings of both are the same, where this is a key of the same kind
+    /// and of one byte for its number, and below: in one of the first eight bytes of the hash, or in
+    /// the number alone. `None` where it stands otherwise.
     #[inline]
-    pub(super) fn step_from(&self, start: usize) -> &[u8; STEP] {
-        self.bytes[start..].first_chunk().expect("the place has a step behind the longest key")
+    pub(super) fn common_below(&self, key: NumberedKey<'_>) -> Option<usize> {
+        if self.length != NUMBER_AT + 1 + TAG_BYTES || self.bytes[0] != key.kind {
+            return None;
+        }
+        let first = |hash: &[u8]| hash.first_chunk().map(|word| u64::from_be_bytes(*word));
+        let (ours, theirs) = (first(&self.bytes[1..])?, first(key.hash)?);
+        if ours < theirs {
+            return Some(1 + (ours ^ theirs).leading_zeros() as usize / 8);
+        }
+        let same = self.bytes[1..NUMBER_AT] == *key.hash;
+        (same && u32::from(self.bytes[NUMBER_AT]) < key.number).then_some(NUMBER_AT)
     }
 
     /// How many bytes at the beginnings of both are the same.

@@ -16,7 +16,6 @@
 mod block;
 mod block_writer;
 mod crc32c;
-mod entries;
 mod error;
 mod filter;
 mod key;

@@ -11,10 +11,11 @@
 //! caller to see to.
 
 use super::block::{BLOCK_TAIL, Handle};
-use super::block_writer::{BlockWriter, Follows, Value};
-use super::key::TaggedKey;
+use super::block_writer::{BlockWriter, Follows};
+use super::key::{NumberedKey, TaggedKey};
 use super::put_varint;
 use super::seal::{Piece, TableEnd};
+use crate::obfuscation::Obfuscation;
 
 /// Entries between two that have their whole keys.
 pub(super) const RESTART_INTERVAL: usize = 16;
@@ -70,22 +71,45 @@ impl TableWriter {
     }
 
     /// How this key stands to the last one.
-    #[inline]
     pub(super) fn follow(&self, key: &TaggedKey) -> Follows {
         self.block.follow(key)
     }
 
-    /// Appends an entry, whose key stands to the last one as `follows` says. True where a block
-    /// ended with it: only then [`take`](Self::take) may be called, and only then the length changes.
-    #[inline]
-    pub(super) fn put(&mut self, key: &TaggedKey, follows: Follows, value: Value<'_>) -> bool {
+    /// Appends an entry, whose key stands to the last one as `follows` says, and applies the
+    /// obfuscation to its value. True where a block ended with it: only then [`take`](Self::take) may
+    /// be called, and only then the length changes.
+    pub(super) fn put(
+        &mut self,
+        key: &TaggedKey,
+        follows: Follows,
+        value: &[u8],
+        obfuscation: Obfuscation,
+    ) -> bool {
         if let Some(handle) = self.finished.take() {
             self.index_entry(handle, Some(key));
         }
-        self.block.put(&mut self.out.bytes, key, follows, value);
+        self.block.put(&mut self.out.bytes, key, follows, value, obfuscation);
         if self.smallest.is_empty() {
             self.smallest.extend_from_slice(key.whole());
         }
+        self.end_full_block()
+    }
+
+    /// The same of nearly all coins, as [`BlockWriter::put_short`] has it; `None` for others.
+    #[inline]
+    pub(super) fn put_short(
+        &mut self,
+        key: NumberedKey<'_>,
+        tag: u64,
+        value: &[u8],
+        obfuscation: Obfuscation,
+    ) -> Option<bool> {
+        let put = self.block.put_short(&mut self.out.bytes, key, tag, value, obfuscation);
+        put.then(|| self.end_full_block())
+    }
+
+    #[inline]
+    fn end_full_block(&mut self) -> bool {
         let full = self.block.size(&self.out.bytes) >= self.block_bytes;
         if full {
             self.end_block();
@@ -230,7 +254,7 @@ mod tests {
                     key.set(&entry.key, entry.tag);
                     let follows = writer.follow(&key);
                     assert!(follows.above || writer.last() == Some(&entry.key[..]));
-                    let ended = writer.put(&key, follows, Value::plain(&entry.value));
+                    let ended = writer.put(&key, follows, &entry.value, Obfuscation::NONE);
                     if ended && writer.ready() > 20_000 {
                         seal(writer.take(Piece::default()));
                     }

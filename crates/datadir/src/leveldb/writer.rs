@@ -14,8 +14,6 @@
 //! caller's to choose and to empty.
 
 use super::KIND_PUT;
-use super::block_writer::Value;
-use super::entries::Entries;
 use super::error::DatabaseError;
 use super::key::{KEY_BYTES_MAX, NumberedKey, TaggedKey};
 use super::log::append_record;
@@ -47,6 +45,8 @@ const PIECE_BYTES: usize = 1 << 20;
 /// More than any value of Core's by far. The format has 32 bits for offsets within a block.
 const VALUE_BYTES_MAX: usize = 1 << 28;
 
+const TOO_LARGE: &str = "it is far larger than any entry can be";
+
 /// What a reader does not care about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriterOptions {
@@ -77,8 +77,6 @@ pub(crate) struct DatabaseWriter<'f> {
     options: WriterOptions,
     pipe: Pipe,
     table: TableWriter,
-    /// What comes next into it.
-    entries: Entries,
     /// Whether `table` has an entry, and so a file.
     begun: bool,
     /// How many tables were begun.
@@ -95,8 +93,7 @@ impl<'f> DatabaseWriter<'f> {
     ) -> Result<Self, DatabaseError> {
         let pipe = Pipe::start(folder.describe(""))?;
         let table = TableWriter::new(options.block_bytes);
-        let (entries, begun, tables, failed) = (Entries::new(), false, 0, false);
-        Ok(Self { folder, options, pipe, table, entries, begun, tables, failed })
+        Ok(Self { folder, options, pipe, table, begun: false, tables: 0, failed: false })
     }
 
     /// Adds an entry, whose key must be above those before it. After an error the database cannot
@@ -112,80 +109,81 @@ impl<'f> DatabaseWriter<'f> {
         value: &[u8],
         obfuscation: Obfuscation,
     ) -> Result<(), DatabaseError> {
-        if self.failed {
-            return Err(self.failed_before());
+        if key.len() > KEY_BYTES_MAX {
+            return self.refused(key, TOO_LARGE);
         }
-        if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
-            self.failed = true;
-            let previous = hex(self.table.last().unwrap_or_default());
-            let what = "it is far larger than any entry can be";
-            return Err(DatabaseError::Entry { key: hex(key), previous, what });
-        }
-        self.entries.key().set(key, TAG);
-        self.entries.push(value, obfuscation);
-        self.put_gathered()
+        let mut tagged = TaggedKey::default();
+        tagged.set(key, TAG);
+        self.put_tagged(&tagged, value, obfuscation)
     }
 
-    /// The same, a little later, for entries that are small and many. An error may be that of an entry
-    /// that was added before.
+    /// The same of what is numbered, which is fast for coins.
     #[inline]
-    pub(crate) fn gather(
+    pub(crate) fn put_numbered(
         &mut self,
         key: NumberedKey<'_>,
+        value: &[u8],
+        obfuscation: Obfuscation,
+    ) -> Result<(), DatabaseError> {
+        if !self.failed
+            && let Some(ended) = self.table.put_short(key, TAG, value, obfuscation)
+        {
+            return if ended { self.hand_on() } else { Ok(()) };
+        }
+        let mut tagged = TaggedKey::default();
+        tagged.set_numbered(key, TAG);
+        self.put_tagged(&tagged, value, obfuscation)
+    }
+
+    fn put_tagged(
+        &mut self,
+        key: &TaggedKey,
         value: &[u8],
         obfuscation: Obfuscation,
     ) -> Result<(), DatabaseError> {
         if self.failed {
             return Err(self.failed_before());
         }
-        self.entries.key().set_numbered(key, TAG);
         if value.len() > VALUE_BYTES_MAX {
-            let key = self.entries.key().user().to_vec();
-            return self.put_obfuscated(&key, value, obfuscation);
+            return self.refused(key.user(), TOO_LARGE);
         }
-        let enough = self.entries.push(value, obfuscation);
-        if enough { self.put_gathered() } else { Ok(()) }
-    }
-
-    /// Adds all that was gathered.
-    fn put_gathered(&mut self) -> Result<(), DatabaseError> {
-        // Stays so where anything below fails.
-        if core::mem::replace(&mut self.failed, true) {
-            return Err(self.failed_before());
-        }
-        let mut entries = core::mem::take(&mut self.entries);
-        entries.each().try_for_each(|(key, value)| self.put_entry(key, value))?;
-        entries.clear();
-        self.entries = entries;
-        self.failed = false;
-        Ok(())
-    }
-
-    fn put_entry(&mut self, key: &TaggedKey, value: Value<'_>) -> Result<(), DatabaseError> {
         let follows = self.table.follow(key);
         if !follows.above {
-            let previous = hex(self.table.last().unwrap_or_default());
-            let what = "keys must ascend";
-            return Err(DatabaseError::Entry { key: hex(key.user()), previous, what });
+            return self.refused(key.user(), "keys must ascend");
         }
         if !self.begun {
             self.begin_table()?;
         }
-        if self.table.put(key, follows, value) {
-            let whole = self.table.length() >= self.options.table_bytes;
-            if whole {
-                self.end_table()?;
-            } else if self.table.ready() >= PIECE_BYTES {
-                let piece = self.table.take(self.pipe.buffer());
-                self.pipe.write(piece)?;
-            }
+        let ended = self.table.put(key, follows, value, obfuscation);
+        if ended { self.hand_on() } else { Ok(()) }
+    }
+
+    /// An entry that cannot be, after which there is no database.
+    fn refused(&mut self, key: &[u8], what: &'static str) -> Result<(), DatabaseError> {
+        self.failed = true;
+        let previous = hex(self.table.last().unwrap_or_default());
+        Err(DatabaseError::Entry { key: hex(key), previous, what })
+    }
+
+    /// Ends the table if it is long enough, and hands on what is enough for the writing thread.
+    fn hand_on(&mut self) -> Result<(), DatabaseError> {
+        // Stays so where anything below fails.
+        self.failed = true;
+        if self.table.length() >= self.options.table_bytes {
+            self.end_table()?;
+        } else if self.table.ready() >= PIECE_BYTES {
+            let piece = self.table.take(self.pipe.buffer());
+            self.pipe.write(piece)?;
         }
+        self.failed = false;
         Ok(())
     }
 
     /// Makes everything durable, then names it in `CURRENT`.
     pub(crate) fn finish(mut self) -> Result<DatabaseSize, DatabaseError> {
-        self.put_gathered()?;
+        if self.failed {
+            return Err(self.failed_before());
+        }
         if self.begun {
             self.end_table()?;
         }
@@ -216,12 +214,14 @@ impl<'f> DatabaseWriter<'f> {
     }
 
     fn begin_table(&mut self) -> Result<(), DatabaseError> {
+        // Stays so where anything below fails.
+        self.failed = true;
         let number = FIRST_TABLE_NUMBER + self.tables;
         let name = format!("{number:06}.ldb");
         let file = self.told("create", &name, self.folder.create(&name))?;
         self.pipe.begin(file, self.folder.describe(&name))?;
         self.tables += 1;
-        self.begun = true;
+        (self.begun, self.failed) = (true, false);
         Ok(())
     }
 

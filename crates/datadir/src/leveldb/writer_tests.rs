@@ -188,43 +188,75 @@ fn what_no_entry_can_be_is_refused() {
     assert!(matches!(writer.finish().unwrap_err(), DatabaseError::Failed { .. }));
 }
 
-/// What is gathered is looked at later, at the latest at the end.
-#[test]
-fn gathered_entries_are_in_order_or_refused() {
-    let (kind, mask) = (b'C', Obfuscation::new([1, 2, 3, 4, 5, 6, 7, 8]));
-    // Three numbers for each hash, of one, two and three bytes.
-    let keys = |count: usize| {
-        let numbered = |n| ([(n / 3) as u8; 32], [0x7f, 0x80, 0x4080][n % 3]);
-        (0..count).map(numbered).collect::<Vec<_>>()
-    };
-    for count in [0, 1, 63, 64, 65, 200] {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = OutDir::new(dir.path());
-        let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
-        let mut model = Model::new();
-        for (hash, number) in &keys(count) {
-            let value = vec![hash[0]; usize::from(hash[0]) * 9];
-            let mut hidden = value.clone();
-            mask.apply(&mut hidden, 0);
-            let mut key = [&[kind][..], hash].concat();
-            apus_chain::write_varint(&mut key, u64::from(*number));
-            model.insert(key, hidden);
-            writer.gather(NumberedKey { kind, hash, number: *number }, &value, mask).unwrap();
+/// What is numbered: a hash that may begin as others do, a number of one byte or more, a value of any
+/// length.
+fn numbered() -> impl Strategy<Value = BTreeMap<Vec<u8>, ([u8; 32], u32, Vec<u8>)>> {
+    let beginning = proptest::collection::vec(0u8..2, 10);
+    let hash = (beginning, 0usize..=10, any::<[u8; 32]>()).prop_map(|(few, count, mut hash)| {
+        hash[..count].copy_from_slice(&few[..count]);
+        hash
+    });
+    let number = prop_oneof![0u32..4, 0x7e..0x82u32, 0x407f..0x4082u32, any::<u32>()];
+    let numbers = proptest::collection::vec((number, byte_strings(70)), 1..6);
+    proptest::collection::vec((hash, numbers), 0..60).prop_map(|all| {
+        let each = |(hash, numbers): ([u8; 32], Vec<(u32, Vec<u8>)>)| {
+            numbers.into_iter().map(move |(number, value)| {
+                let mut key = [&[b'C'][..], &hash].concat();
+                apus_chain::write_varint(&mut key, number.into());
+                (key, (hash, number, value))
+            })
+        };
+        all.into_iter().flat_map(each).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn what_is_numbered_is_as_if_it_had_a_key(all in numbered(), mask: [u8; 8], large: bool) {
+        let mask = Obfuscation::new(mask);
+        let options = if large { WriterOptions::default() } else { SMALL };
+        let (numbered, plain) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = OutDir::new(numbered.path());
+        let mut writer = DatabaseWriter::new(&folder, options).unwrap();
+        for (hash, number, value) in all.values() {
+            let key = NumberedKey { kind: b'C', hash, number: *number };
+            writer.put_numbered(key, value, mask).unwrap();
         }
         writer.finish().unwrap();
-        assert!(read(dir.path()) == model && read_by_other(&mut other(dir.path())) == model);
-        if count == 0 {
-            continue;
+        let folder = OutDir::new(plain.path());
+        let mut writer = DatabaseWriter::new(&folder, options).unwrap();
+        for (key, (.., value)) in &all {
+            writer.put_obfuscated(key, value, mask).unwrap();
         }
+        writer.finish().unwrap();
+        prop_assert!(files(numbered.path()) == files(plain.path()));
+        let hidden = all.into_iter().map(|(key, (.., mut value))| {
+            mask.apply(&mut value, 0);
+            (key, value)
+        });
+        prop_assert!(read(numbered.path()) == hidden.collect::<Model>());
+    }
+
+    #[test]
+    fn what_is_numbered_ascends(all in numbered(), again in any::<proptest::sample::Index>()) {
+        prop_assume!(!all.is_empty());
+        let all: Vec<_> = all.into_values().collect();
         let dir = tempfile::tempdir().unwrap();
         let folder = OutDir::new(dir.path());
         let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
-        let mut twice = keys(count).into_iter().chain([keys(count)[0]]);
-        let added = twice.try_for_each(|(hash, number)| {
-            writer.gather(NumberedKey { kind, hash: &hash, number }, b"", mask)
-        });
-        let error = added.and_then(|()| writer.finish().map(|_| ())).unwrap_err();
-        assert!(error.to_string().contains("keys must ascend"), "{count}: {error}");
+        let mut put = |(hash, number, value): &([u8; 32], u32, Vec<u8>)| {
+            let key = NumberedKey { kind: b'C', hash, number: *number };
+            writer.put_numbered(key, value, Obfuscation::NONE)
+        };
+        all.iter().try_for_each(&mut put).unwrap();
+        let error = put(&all[again.index(all.len())]).unwrap_err();
+        prop_assert!(error.to_string().contains("keys must ascend"), "{error}");
+        let failed = |error| matches!(error, DatabaseError::Failed { .. });
+        prop_assert!(failed(put(&all[0]).unwrap_err()));
+        prop_assert!(failed(writer.finish().unwrap_err()));
+        prop_assert!(!dir.path().join("CURRENT").exists());
     }
 }
 
