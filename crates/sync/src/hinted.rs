@@ -70,11 +70,12 @@ fn chain_and_hints<'a>(
     request: &'a Request<'_>,
     input: &HintsInput,
 ) -> Result<(Arc<dyn ChainSource + 'a>, Hints), SyncError> {
-    if matches!(request.source, Source::Peers(_)) {
-        // Nobody looks for peers because of hints that are good for nothing.
-        look_at(request, input)?;
-    }
-    let dir = headers(request, None)?;
+    // Nobody looks for peers because of hints that are good for nothing.
+    let first = matches!(request.source, Source::Peers(_));
+    let early = first.then(|| ReadHints::open(request, input)).transpose()?;
+    let mut dir = headers(request, None)?;
+    request.observer.event(Event::Started(Phase::Hints));
+    let read = early.map_or_else(|| ReadHints::open(request, input), Ok)?;
     let is_short = |error: &SyncError| {
         matches!(
             error,
@@ -83,41 +84,61 @@ fn chain_and_hints<'a>(
                 | SyncError::StopAboveTip { .. }
         )
     };
-    match Hints::open(request, input, &*dir) {
-        Ok(hints) => Ok((dir, hints)),
-        Err(error) if is_short(&error) && dir.is_by_index() && request.source.may_leave_index() => {
-            let dir = headers(request, Some(UseIndex::Never))?;
-            let hints = Hints::open(request, input, &*dir)?;
-            Ok((dir, hints))
-        }
-        Err(mut error) if is_short(&error) => {
+    let mut placed = read.stop_on(request, &*dir);
+    if placed.as_ref().is_err_and(is_short) {
+        if dir.is_by_index() && request.source.may_leave_index() {
+            dir = headers(request, Some(UseIndex::Never))?;
+            placed = read.stop_on(request, &*dir);
+        } else {
             // Some other peer may know more.
-            let mut dir = dir;
-            while let Some(longer) = longer_chain(request, dir.chain())? {
+            while placed.is_err()
+                && let Some(longer) = longer_chain(request, dir.chain())?
+            {
                 dir = longer;
-                match Hints::open(request, input, &*dir) {
-                    Ok(hints) => return Ok((dir, hints)),
-                    Err(other) => error = other,
-                }
+                placed = read.stop_on(request, &*dir);
             }
-            Err(error)
         }
-        Err(error) => Err(error),
+        request.observer.event(Event::Started(Phase::Hints));
+    }
+    let stop = placed?;
+    Ok((dir, Hints { read, stop }))
+}
+
+/// Hints that can be read, and are of this network as far as they say.
+enum ReadHints {
+    File(FileHints),
+    /// A snapshot, with the block that it is at.
+    Snapshot(PathBuf, BlockHash),
+}
+
+impl ReadHints {
+    fn open(request: &Request<'_>, input: &HintsInput) -> Result<Self, SyncError> {
+        Ok(match input {
+            HintsInput::File(path, options) => Self::File(FileHints::open(path, options)?),
+            HintsInput::Snapshot(path) => {
+                let header = snapshot_header(path, request.params.network)?;
+                Self::Snapshot(path.clone(), header.base_hash)
+            }
+        })
+    }
+
+    /// Where they end on this chain.
+    fn stop_on(&self, request: &Request<'_>, dir: &dyn ChainSource) -> Result<HintsEnd, SyncError> {
+        let height = match self {
+            Self::File(file) => file.file().info().stop_height,
+            Self::Snapshot(_, base) => {
+                let height = dir.chain().height_of(base);
+                height.ok_or(SyncError::BaseNotOnChain { base: *base })?
+            }
+        };
+        stop_at(height, dir, request.stop)
     }
 }
 
-/// Whether the hints can be read, and are of this network as far as they say.
-fn look_at(request: &Request<'_>, input: &HintsInput) -> Result<(), SyncError> {
-    match input {
-        HintsInput::File(path, options) => FileHints::open(path, options).map(|_| ()),
-        HintsInput::Snapshot(path) => snapshot_header(path, request.params.network).map(|_| ()),
-    }
-}
-
-/// The hints, opened, before it is known how the run is divided.
-enum Hints {
-    File(FileHints, HintsEnd),
-    Snapshot(PathBuf, HintsEnd),
+/// The hints, before it is known how the run is divided.
+struct Hints {
+    read: ReadHints,
+    stop: HintsEnd,
 }
 
 /// Hints ready to be asked for segments.
@@ -137,41 +158,10 @@ struct HintsEnd {
 type Planned<'a, 'r> = (Workdir<'r>, Plan, Vec<Done>, Box<dyn HintsProvider + 'a>);
 
 impl Hints {
-    fn open(
-        request: &Request<'_>,
-        input: &HintsInput,
-        dir: &dyn ChainSource,
-    ) -> Result<Self, SyncError> {
-        request.observer.event(Event::Started(Phase::Hints));
-        match input {
-            HintsInput::File(path, options) => {
-                let file = FileHints::open(path, options)?;
-                let height = file.file().info().stop_height;
-                let stop = stop_at(height, dir, request.stop)?;
-                Ok(Self::File(file, stop))
-            }
-            HintsInput::Snapshot(path) => {
-                let header = snapshot_header(path, request.params.network)?;
-                let height = dir
-                    .chain()
-                    .height_of(&header.base_hash)
-                    .ok_or(SyncError::BaseNotOnChain { base: header.base_hash })?;
-                let stop = stop_at(height, dir, request.stop)?;
-                Ok(Self::Snapshot(path.clone(), stop))
-            }
-        }
-    }
-
-    fn stop(&self) -> HintsEnd {
-        match self {
-            Self::File(_, stop) | Self::Snapshot(_, stop) => *stop,
-        }
-    }
-
     fn info(&self) -> Option<HintsInfo> {
-        match self {
-            Self::File(file, _) => Some(file.file().info().clone()),
-            Self::Snapshot(..) => None,
+        match &self.read {
+            ReadHints::File(file) => Some(file.file().info().clone()),
+            ReadHints::Snapshot(..) => None,
         }
     }
 
@@ -181,7 +171,7 @@ impl Hints {
         request: &'r Request<'_>,
         dir: &dyn ChainSource,
     ) -> Result<Planned<'a, 'r>, SyncError> {
-        let stop = self.stop();
+        let stop = self.stop;
         let earlier = Workdir::read_plan(request.workdir)?;
         if earlier.is_none() && Record::read(request.workdir)?.is_some() {
             let what = "without hints".to_owned();
@@ -229,12 +219,12 @@ impl Hints {
         request: &'a Request<'_>,
         segments: &[HeightRange],
     ) -> Result<Opened<'a>, SyncError> {
-        match self {
-            Self::File(file, _) => {
+        match &self.read {
+            ReadHints::File(file) => {
                 let info = file.file().info();
                 Ok(Opened { provider: Box::new(file), sha256: info.sha256, bytes: info.bytes })
             }
-            Self::Snapshot(path, _) => {
+            ReadHints::Snapshot(path, _) => {
                 let pass = SnapshotHints::read(
                     path,
                     segments,
