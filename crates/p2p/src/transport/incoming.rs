@@ -36,6 +36,11 @@ impl Deadline {
         Self { at: Instant::now() + after, after, during }
     }
 
+    /// The same point in time, for a part that is to be named itself.
+    pub(crate) fn of(self, during: &'static str) -> Self {
+        Self { during, ..self }
+    }
+
     /// The time left, which is never zero.
     pub(crate) fn remaining(&self) -> Result<Duration, PeerError> {
         let left = self.at.saturating_duration_since(Instant::now());

@@ -131,6 +131,8 @@ pub(crate) fn handshake(
     send(stream, &mut [IoSlice::new(&ours.public()), IoSlice::new(&garbage)], deadline)?;
     let theirs = incoming.take_until::<KEY_BYTES>(deadline)?;
     let session = ours.agree(theirs, role, network);
+    // Keys depend on the chain, so those of two chains go on waiting for each other.
+    let deadline = &deadline.of("the encrypted handshake with a node that may be of another chain");
     let writer = send_version(&session, &garbage, stream, deadline)?;
     let reader = receive_version(&session, incoming, deadline)?;
     Ok((reader, writer))
