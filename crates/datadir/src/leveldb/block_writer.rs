@@ -4,7 +4,7 @@
 //! A key shares its beginning with the one before it, save at restarts. Whether keys ascend is
 //! told, and is for the caller to act on.
 
-use super::key::{NUMBER_MAX, NumberedKey, STEP, TAG_BYTES, TaggedKey};
+use super::key::{NUMBER_MAX, NumberedKey, TAG_BYTES, TaggedKey};
 use super::{put_varint, varint};
 use crate::obfuscation::Obfuscation;
 use apus_chain::Reader;
@@ -181,6 +181,41 @@ impl BlockWriter {
     }
 }
 
+/// An entry of a block.
+pub(super) struct Entry<'a> {
+    /// So many bytes its key begins with as the one before it does.
+    pub(super) shared: usize,
+    /// So many follow.
+    pub(super) own: usize,
+    /// These, and all that lies behind them in the block.
+    pub(super) bytes: &'a [u8],
+}
+
+/// The entries of a block that a [`BlockWriter`] made.
+#[inline]
+pub(super) fn entries(block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    const OWN: &str = "a block of our own making";
+    let (rest, count) = block.split_last_chunk().expect(OWN);
+    let restarts = u32::from_le_bytes(*count) as usize * size_of::<u32>();
+    let mut rest = &rest[..rest.len() - restarts];
+    core::iter::from_fn(move || {
+        let (shared, own, value, bytes) = match *rest {
+            [] => return None,
+            [shared, own, value, ref bytes @ ..] if (shared | own | value) <= 0x7f => {
+                (shared.into(), own.into(), value.into(), bytes)
+            }
+            _ => {
+                let mut reader = Reader::new(rest);
+                let mut length = || varint(&mut reader).expect(OWN) as usize;
+                let (shared, own, value) = (length(), length(), length());
+                (shared, own, value, &rest[reader.position()..])
+            }
+        };
+        rest = &bytes[own + value..];
+        Some(Entry { shared, own, bytes })
+    })
+}
+
 /// The keys of a block, in memory that is used again.
 #[derive(Default)]
 pub(super) struct Keys {
@@ -197,57 +232,18 @@ impl Keys {
 
     /// Reads the keys of a block that a [`BlockWriter`] made.
     pub(super) fn read(&mut self, block: &[u8]) {
-        const OWN: &str = "a block of our own making";
-        let (rest, count) = block.split_last_chunk().expect(OWN);
-        let restarts = u32::from_le_bytes(*count) as usize * size_of::<u32>();
-        let mut rest = &rest[..rest.len() - restarts];
         self.count = 0;
-        let mut first = 0;
-        while !rest.is_empty() {
-            let (shared, own, value, entry) = match *rest {
-                [shared, own, value, ref entry @ ..] if (shared | own | value) <= 0x7f => {
-                    (shared.into(), own.into(), value.into(), entry)
-                }
-                _ => {
-                    let mut reader = Reader::new(rest);
-                    let mut length = || varint(&mut reader).expect(OWN) as usize;
-                    let (shared, own, value) = (length(), length(), length());
-                    (shared, own, value, &rest[reader.position()..])
-                }
-            };
-            first = self.push(first, shared, own, entry);
-            rest = &entry[own + value..];
+        for Entry { shared, own, bytes } in entries(block) {
+            if self.count == self.keys.len() {
+                self.keys.push(TaggedKey::default());
+            }
+            let (before, after) = self.keys.split_at_mut(self.count);
+            if let Some(last) = before.last() {
+                after[0].clone_from(last);
+            }
+            after[0].go_on(shared, own, bytes);
+            self.count += 1;
         }
-    }
-
-    /// Appends the key that goes on behind `shared` bytes of the last one, which begins with `first`,
-    /// as `own` bytes of `entry` do. What the new one begins with.
-    #[inline]
-    fn push(&mut self, first: u64, shared: usize, own: usize, entry: &[u8]) -> u64 {
-        const WORD: usize = size_of::<u64>();
-        if self.count == self.keys.len() {
-            self.keys.push(TaggedKey::default());
-        }
-        let (before, after) = self.keys.split_at_mut(self.count);
-        let key = &mut after[0];
-        self.count += 1;
-        // Keys of hashes share few bytes: those go from word to word without a look at memory.
-        if shared < WORD
-            && shared + own <= WORD + STEP
-            && let Some(word) = entry.first_chunk()
-            && let Some(following) = entry[WORD - shared..].first_chunk()
-        {
-            let bits = 8 * shared as u32;
-            let kept = first & ((1 << bits) - 1);
-            let first = kept | u64::from_le_bytes(*word) << bits;
-            key.begin(first, following, shared + own);
-            return first;
-        }
-        if let Some(last) = before.last() {
-            key.clone_from(last);
-        }
-        key.go_on(shared, own, entry);
-        key.first_word()
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) const TAG_BYTES: usize = 8;
 pub(super) const KEY_BYTES_MAX: usize = 64;
 
 /// Bytes of a key that are copied at once: all of a coin's, with its tag.
-pub(super) const STEP: usize = 48;
+const STEP: usize = 48;
 
 const LENGTH_MAX: usize = KEY_BYTES_MAX + TAG_BYTES;
 
@@ -25,6 +25,9 @@ pub(super) const NUMBER_MAX: u32 = 0x7f;
 
 /// Where a number stands, behind kind and hash.
 const NUMBER_AT: usize = 1 + size_of::<[u8; 32]>();
+
+/// Bytes of the key of nearly every coin: kind, hash, a number of one byte.
+pub(super) const COIN_KEY: usize = NUMBER_AT + 1;
 
 /// The key of something numbered that a hash has, as a coin is an output of a transaction.
 #[derive(Debug, Clone, Copy)]
@@ -115,21 +118,6 @@ impl TaggedKey {
         self.length = shared + own;
     }
 
-    /// Its first bytes as a number, the first of them the lowest.
-    #[inline]
-    pub(super) fn first_word(&self) -> u64 {
-        self.bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
-    }
-
-    /// Becomes the key of `length` bytes that begins with these.
-    #[inline]
-    pub(super) fn begin(&mut self, first: u64, following: &[u8; STEP], length: usize) {
-        let (word, rest) = self.bytes.split_at_mut(size_of::<u64>());
-        word.copy_from_slice(&first.to_le_bytes());
-        rest[..STEP].copy_from_slice(following);
-        self.length = length;
-    }
-
     pub(super) fn is_none(&self) -> bool {
         self.length == 0
     }
@@ -151,7 +139,7 @@ impl TaggedKey {
     /// the number alone. `None` where it stands otherwise.
     #[inline]
     pub(super) fn common_below(&self, key: NumberedKey<'_>) -> Option<usize> {
-        if self.length != NUMBER_AT + 1 + TAG_BYTES || self.bytes[0] != key.kind {
+        if self.length != COIN_KEY + TAG_BYTES || self.bytes[0] != key.kind {
             return None;
         }
         let first = |hash: &[u8]| hash.first_chunk().map(|word| u64::from_be_bytes(*word));
