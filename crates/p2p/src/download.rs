@@ -388,6 +388,7 @@ impl Download {
     pub fn tick(&mut self, now: u64) -> Vec<Action> {
         let now = self.at(now);
         self.judge_peers(now);
+        self.weigh_anew(now);
         self.fill(now);
         self.hedge(now);
         self.changed = false;

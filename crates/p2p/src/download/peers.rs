@@ -4,7 +4,7 @@
 //! answer. What was taken away from a peer it still owes, marked lost: it may come, and until then
 //! it stands in the way of what is asked for later. Nothing here decides; see the other modules.
 
-use super::rates::Meter;
+use super::rates::{Meter, SIZE_MAX};
 use super::window::Key;
 use crate::message::Services;
 use apus_chain::{BlockHash, Height};
@@ -60,6 +60,8 @@ pub(super) struct Peer {
     owed_bytes: u64,
     /// Bytes that came of the block which is coming in.
     partial: u64,
+    /// Size of the last blocks that came, the last counting half.
+    size_lately: u64,
     /// The greatest number of a block delivered, and one after it.
     answered: u64,
     /// Requests below this number are passed over, since when.
@@ -100,6 +102,7 @@ impl Peer {
             next_number: 0,
             owed_bytes: 0,
             partial: 0,
+            size_lately: 0,
             answered: 0,
             passed_over: None,
             busy: Meter::default(),
@@ -166,6 +169,14 @@ impl Peer {
         self.owed_bytes += expected;
     }
 
+    /// Blocks are expected to have these sizes now, and those behind each other to be alike: what comes
+    /// next is hardly smaller than what came last.
+    pub(super) fn expect(&mut self, size: impl Fn(Height) -> u64) {
+        let least = self.size_lately.max(self.partial);
+        self.owed.values_mut().for_each(|owed| owed.expected = size(owed.key.0).max(least));
+        self.owed_bytes = self.owed.values().map(|owed| owed.expected).sum();
+    }
+
     /// It is counted on for a block that it owes, or no longer. Whether it owes it.
     pub(super) fn set_lost(&mut self, hash: &BlockHash, lost: bool) -> bool {
         let Some(owed) = self.numbers.get(hash).and_then(|number| self.owed.get_mut(number)) else {
@@ -196,6 +207,7 @@ impl Peer {
         let bound = now.saturating_sub(owed.sent_at);
         self.round_trip_ms = self.round_trip_ms.map(|known| known.min(bound));
         self.cap = (self.cap + 1).min(CAP_MAX);
+        self.size_lately = self.size_lately.midpoint(bytes.min(SIZE_MAX));
         self.refusals = self.refusals.saturating_sub(1);
         self.blocks += 1;
         self.bytes += bytes;
@@ -352,9 +364,14 @@ impl Peer {
         (line / self.rate_or_guess(now)) as u64 + self.round_trip_ms()
     }
 
-    /// In how many milliseconds each of the last `count` blocks that it is counted on for is
-    /// expected; [`u64::MAX`] for one that is overdue.
-    pub(super) fn arrivals(&self, count: usize, now: u64) -> Vec<(Owed, u64)> {
+    /// In how many milliseconds each of the last `count` blocks that it is counted on for, and that
+    /// are still `missing`, is expected; [`u64::MAX`] for one that is overdue.
+    pub(super) fn arrivals(
+        &self,
+        count: usize,
+        missing: impl Fn(Key) -> bool,
+        now: u64,
+    ) -> Vec<(Owed, u64)> {
         let rate = self.rate_or_guess(now);
         let Some(front) = self.owed.values().next() else { return Vec::new() };
         let on_its_way = (front.sent_at + self.round_trip_ms()).saturating_sub(now);
@@ -363,7 +380,7 @@ impl Peer {
         let mut arrivals = Vec::new();
         for owed in self.owed.values().rev() {
             let arrival = if overdue { u64::MAX } else { on_its_way + (before / rate) as u64 };
-            if !owed.lost && arrivals.len() < count {
+            if !owed.lost && arrivals.len() < count && missing(owed.key) {
                 arrivals.push((*owed, arrival));
             }
             before = (before - owed.expected as f64).max(0.0);

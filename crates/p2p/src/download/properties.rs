@@ -63,6 +63,24 @@ fn far_peers_are_used_in_full() {
     assert!(efficiency(nodes.clone(), &nodes, 4_000, f64::INFINITY) > 0.95);
 }
 
+/// Who was asked for many small ones owes as many large ones, and others have nothing to do.
+#[test]
+fn large_blocks_right_after_small_ones_are_shared_out() {
+    for (peers, large) in [(2, 40), (4, 40), (4, 120), (8, 300)] {
+        let nodes = vec![Node::steady(20.0, 50); peers];
+        let mut sizes = sizes(7, 2_200, 200, 300);
+        sizes.extend(vec![1_800_000; large]);
+        sizes.extend(self::sizes(8, 500, 200, 300));
+        let options = Options { bytes_max: 1 << 30, ..Options::default() };
+        let rate: f64 = nodes.iter().map(|node| node.rate).sum();
+        let mut simulation = Simulation::new(1, options, sizes, f64::INFINITY, nodes, EVERYTHING);
+        let ideal = simulation.bytes() as f64 / rate;
+        let took = simulation.run(1_000_000) as f64;
+        println!("{took} ms of {ideal:.0} ms: {:?}", simulation.download.totals);
+        assert!(took < 1.1 * ideal + 3_000.0, "{took} ms of {ideal} ms");
+    }
+}
+
 #[test]
 fn a_consumer_that_needs_order_hardly_waits_for_slow_peers() {
     let mut nodes = vec![Node::steady(20.0, 25); 8];

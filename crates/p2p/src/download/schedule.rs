@@ -24,6 +24,7 @@ const GAIN_MS: u64 = 100;
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     hedged_at: u64,
+    weighed_at: u64,
 }
 
 /// Blocks to be asked for, by peer.
@@ -59,6 +60,18 @@ impl Download {
             }
         }
         self.send(requests);
+    }
+
+    /// What peers owe weighs what blocks weigh by now: who was asked for many when they were small
+    /// may owe more than all others together.
+    pub(super) fn weigh_anew(&mut self, now: u64) {
+        if now < self.schedule.weighed_at + TICK_MS {
+            return;
+        }
+        self.schedule.weighed_at = now;
+        for peer in self.peers.values_mut() {
+            peer.expect(|height| self.sizes.expected(height));
+        }
     }
 
     /// Whether there is no memory for the first block that is to be asked for.
@@ -143,8 +156,10 @@ impl Download {
     /// Blocks in flight with the time until they are expected, in milliseconds, the latest first.
     fn late(&self, now: u64) -> Vec<(u64, Key)> {
         let mut soonest = BTreeMap::new();
+        // What another one delivered in the meantime is still owed, and late for nobody.
+        let missing = |key| self.window.owners(key).is_some();
         for peer in self.peers.values() {
-            for (owed, arrival) in peer.arrivals(LATE_MAX, now) {
+            for (owed, arrival) in peer.arrivals(LATE_MAX, missing, now) {
                 let known = soonest.entry(owed.key).or_insert(arrival);
                 *known = arrival.min(*known);
             }
