@@ -6,4 +6,5 @@ pub mod lock;
 pub mod script;
 pub mod storage;
 pub mod swiftsync;
+mod tx_table;
 pub mod utxo;

@@ -6,8 +6,8 @@
 //! make the run fail, never make it end in a wrong set.
 //!
 //! This is the *assumevalid* kind: like Core below its assumed-valid block, it runs no scripts; and
-//! having no coins at hand it cannot see amounts spent, the order of creation and spending,
-//! maturity or relative lock times. It does check every rule that needs no coins (by taking only
+//! having no coins at hand it cannot see amounts spent, whether a coin was created in a block before
+//! the one that spends it, maturity or relative lock times. It does check every rule that needs no coins (by taking only
 //! [`BlockBytes`]), that every coin spent existed and was spent once, BIP-30, and that no more
 //! bitcoins came out than subsidies allow. The report says all this.
 
@@ -24,9 +24,13 @@ pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};
 
 use aggregate::{AggregateKind, Aggregator};
 use apus_chain::{
-    BIP34_IMPLIES_BIP30_LIMIT, BlockBytes, HeaderChain, Height, HeightRange, Params, Txid,
-    max_supply,
+    BIP34_IMPLIES_BIP30_LIMIT, BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint,
+    Params, Txid, max_supply,
 };
+
+/// Core's words for what is spent before it can be (Core `consensus/tx_verify.cpp`, `CheckTxInputs`).
+const MISSING: &str = "bad-txns-inputs-missingorspent";
+const PREMATURE: &str = "bad-txns-premature-spend-of-coinbase";
 
 /// Heights whose coinbases BIP-30 has to look at, and the coinbases that it excepts.
 #[derive(Debug, Clone)]
@@ -122,6 +126,24 @@ pub enum SwiftSyncError {
         supply: u64,
         /// The stop height.
         stop: Height,
+    },
+    /// A block spends what it has not created yet, or its own coinbase.
+    #[error(
+        "block {height} ({hash}) is invalid: its transaction {tx} spends {outpoint}, {}: {reason}",
+        if *reason == PREMATURE { "which its own coinbase creates" } else { "which the block does \
+        not create before it" }
+    )]
+    Order {
+        /// The block's height.
+        height: Height,
+        /// Its hash.
+        hash: BlockHash,
+        /// Which of its transactions, the coinbase being 0.
+        tx: u32,
+        /// What it spends.
+        outpoint: OutPoint,
+        /// Core's word for it.
+        reason: &'static str,
     },
     /// Two coinbases with one txid.
     #[error(

@@ -6,7 +6,11 @@
 
 use super::aggregate::{Adding, Sums};
 use super::survivors::Survivors;
-use super::{CoinbaseId, Finished, HintError, IndexHints, Partial, SegmentHints, SwiftSyncError};
+use super::{
+    CoinbaseId, Finished, HintError, IndexHints, MISSING, PREMATURE, Partial, SegmentHints,
+    SwiftSyncError,
+};
+use crate::tx_table::TxTable;
 use apus_chain::{
     BlockBytes, CoinRef, Height, HeightRange, MuHashBatch, OutPoint, TxView, Txid, is_unspendable,
     write_utxo_element,
@@ -62,6 +66,7 @@ impl Segment {
     ) -> Result<(), SwiftSyncError> {
         let height = block.height();
         self.expect(height)?;
+        expect_order(block)?;
         self.count(block);
         let Self { partial, hints, found, kept, adding, .. } = self;
         let first = kept.indices.len();
@@ -164,6 +169,27 @@ impl Segment {
             _ => Ok(()),
         }
     }
+}
+
+/// A block's transactions are applied one after the other (Core `validation.cpp`, `ConnectBlock`),
+/// so of what the block itself creates each can spend only what stands before it, and nothing of
+/// the coinbase.
+fn expect_order(block: &BlockBytes<'_>) -> Result<(), SwiftSyncError> {
+    let mut txs = TxTable::new(block.view().tx_count());
+    block.txs().for_each(|(txid, _)| txs.add(txid));
+    for (tx, (_, view)) in (0..).zip(block.txs()).skip(1) {
+        for input in view.inputs() {
+            let outpoint = OutPoint::from_bytes(input.outpoint());
+            let reason = match txs.find(&outpoint.txid) {
+                Some(0) => PREMATURE,
+                Some(creator) if creator >= tx => MISSING,
+                _ => continue,
+            };
+            let (height, hash) = (block.height(), block.hash());
+            return Err(SwiftSyncError::Order { height, hash, tx, outpoint, reason });
+        }
+    }
+    Ok(())
 }
 
 /// What the outputs of one transaction have in common.

@@ -8,7 +8,7 @@ use crate::shapes::{coin, data, mined, pay, pay_to, spend};
 use crate::wrong_hints::spendable_count;
 use apus_engine::swiftsync::SwiftSyncError;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_testkit::chain::{BlockPlan, ChainBuilder};
+use apus_testkit::chain::{BlockPlan, ChainBuilder, coins_of, seal};
 use bitcoin::OutPoint;
 use bitcoin::hashes::Hash;
 
@@ -170,6 +170,37 @@ fn a_coin_spent_that_only_a_stale_fork_made() {
     builder.empty_blocks(1);
     builder.block_with(vec![spend(&builder, &[coin(&stale, 0)], 1)]);
     expect_refused(&builder);
+}
+
+/// Both are to be seen in the block alone, and the sums balance all the same.
+#[test]
+fn a_block_that_spends_what_it_creates_later_or_its_own_coinbase() {
+    let refused = |builder: &ChainBuilder, place: u32, word: &str| {
+        let chain = Chain::of(builder);
+        for kind in KINDS {
+            assert_eq!(passing_hints(&chain, kind), Vec::<Hints>::new());
+            let error = chain.run(kind, &chain.hints()).unwrap_err();
+            let SwiftSyncError::Order { height: 2, tx, reason, .. } = error else {
+                panic!("{error}");
+            };
+            assert_eq!((tx, reason), (place, word));
+        }
+    };
+    let mut builder = ChainBuilder::new(19);
+    let first = mined(&mut builder);
+    let parent = spend(&builder, &[coin(&first, 0)], 2);
+    let child = spend(&builder, &[coin(&parent, 0)], 1);
+    builder.block_with(vec![child, parent]);
+    refused(&builder, 1, "bad-txns-inputs-missingorspent");
+
+    let mut builder = ChainBuilder::new(20);
+    mined(&mut builder);
+    let mut block = builder.propose(BlockPlan::default());
+    let own = builder.spend_coins(&coins_of(&block.txdata[0]), vec![pay(1_000)]);
+    block.txdata.push(own);
+    seal(&mut block);
+    builder.add(block);
+    refused(&builder, 1, "bad-txns-premature-spend-of-coinbase");
 }
 
 #[test]

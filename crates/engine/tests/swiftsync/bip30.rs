@@ -141,13 +141,13 @@ fn a_repeated_transaction_needs_a_repeated_coinbase() {
     let coinbase = builder.coinbase(1, vec![pay(50 * BTC)]);
     let tx = spend(&builder, &[coin(&coinbase, 0)], 2);
     for _ in 0..2 {
-        let transactions = vec![tx.clone()];
         let coinbase = Some(coinbase.clone());
-        builder.add_plan(BlockPlan { coinbase, transactions, ..BlockPlan::default() });
+        builder.add_plan(BlockPlan { coinbase, ..BlockPlan::default() });
+        builder.block_with(vec![tx.clone()]);
     }
     let chain = Chain::with(&without_bip34(), builder.blocks());
-    let hints = vec![vec![1, 2], vec![1, 2]];
-    expect_duplicate(&chain, &hints, &coinbase, [1, 2]);
+    let hints = vec![vec![], vec![0, 1, 2], vec![], vec![0, 1, 2]];
+    expect_duplicate(&chain, &hints, &coinbase, [1, 3]);
 }
 
 #[test]

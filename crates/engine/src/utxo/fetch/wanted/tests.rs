@@ -1,7 +1,7 @@
 //! What a block wants, against an account of it by hand.
 
 use super::*;
-use apus_chain::{BlockChecker, BlockContext, BlockHash, Network, Params};
+use apus_chain::{BlockChecker, BlockContext, BlockHash, Network, Params, Txid};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
 use apus_testkit::rng::Rng;
 use bitcoin::consensus::encode::serialize;
@@ -148,37 +148,4 @@ fn an_output_that_an_earlier_transaction_lacks_is_wanted() {
 fn a_block_of_a_coinbase_wants_nothing() {
     let (wanted, places) = wanted_and_places(1, &block_of(Vec::new()));
     assert!(wanted.is_empty() && places.is_empty());
-}
-
-/// Ids that agree in what the hash reads are still told apart.
-#[test]
-fn ids_that_begin_alike_are_different() {
-    let mut before = Before::new(300);
-    let id = |number: u32| {
-        let mut txid = [7; 32];
-        txid[28..].copy_from_slice(&number.to_le_bytes());
-        Txid(txid)
-    };
-    for number in 0..300 {
-        before.add(id(number), 1);
-    }
-    for number in 0..300 {
-        let place = before.output(&OutPoint { txid: id(number), vout: 0 });
-        assert_eq!(place, Some(Place::Created { tx: number, vout: 0 }));
-    }
-    assert_eq!(before.output(&OutPoint { txid: id(300), vout: 0 }), None);
-}
-
-/// Where an id is looked for is not to be foreseen: ids that differ in few bits spread.
-#[test]
-fn homes_spread() {
-    let before = Before::new(2048);
-    let mut taken = vec![0; before.table.len()];
-    for number in 0..2048u32 {
-        let mut txid = [0; 32];
-        txid[..4].copy_from_slice(&number.to_le_bytes());
-        taken[before.home(&Txid(txid))] += 1;
-    }
-    let most = taken.iter().max().unwrap();
-    assert!(*most < 40, "{most} of 2,048 ids share one of 4,096 homes");
 }

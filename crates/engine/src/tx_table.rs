@@ -1,0 +1,109 @@
+//! [`TxTable`]: transactions of a block, found by their ids.
+//!
+//! Open addressing, at most half full. Ids can be ground for, so the hash is keyed with words that
+//! nobody outside the process knows; and an entry only counts if the whole id is the same.
+
+use apus_chain::Txid;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+
+pub(crate) struct TxTable {
+    txids: Vec<Txid>,
+    /// Index into `txids`, plus one; 0 is empty.
+    table: Vec<u32>,
+    shift: u32,
+    key: [u64; 2],
+}
+
+impl TxTable {
+    /// Has room for so many.
+    pub(crate) fn new(txs: usize) -> Self {
+        let bits = (2 * txs).next_power_of_two().trailing_zeros().max(1);
+        let table = vec![0; 1 << bits];
+        Self { txids: Vec::with_capacity(txs), table, shift: 64 - bits, key: key() }
+    }
+
+    /// Which of those that were added it is, the first of them being 0.
+    #[inline]
+    pub(crate) fn find(&self, txid: &Txid) -> Option<u32> {
+        self.place(txid).1
+    }
+
+    /// Adds the next one. Of two with one id, which no valid block has, the first is found.
+    pub(crate) fn add(&mut self, txid: Txid) {
+        let (at, same) = self.place(&txid);
+        self.txids.push(txid);
+        if same.is_none() {
+            self.table[at] = self.txids.len() as u32;
+        }
+    }
+
+    /// Where the search for an id begins.
+    fn home(&self, txid: &Txid) -> usize {
+        let (words, _) = txid.0.as_chunks::<8>();
+        let [a, b] = [0, 1].map(|at| u64::from_le_bytes(words[at]) ^ self.key[at]);
+        let product = u128::from(a) * u128::from(b);
+        ((product as u64 ^ (product >> 64) as u64) >> self.shift) as usize
+    }
+
+    /// The entry of an id, or the empty one where it belongs.
+    #[inline]
+    fn place(&self, txid: &Txid) -> (usize, Option<u32>) {
+        let mask = self.table.len() - 1;
+        let mut at = self.home(txid);
+        loop {
+            match self.table[at].checked_sub(1) {
+                None => return (at, None),
+                Some(tx) if self.txids[tx as usize] == *txid => return (at, Some(tx)),
+                Some(_) => at = (at + 1) & mask,
+            }
+        }
+    }
+}
+
+/// Secret words of this process.
+fn key() -> [u64; 2] {
+    static KEY: OnceLock<[u64; 2]> = OnceLock::new();
+    *KEY.get_or_init(|| {
+        // The standard library's keyed hash, with keys from the system.
+        let state = RandomState::new();
+        [0u64, 1].map(|word| state.hash_one(word))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ids that agree in what the hash reads are still told apart.
+    #[test]
+    fn ids_that_begin_alike_are_different() {
+        let mut txs = TxTable::new(301);
+        let id = |number: u32| {
+            let mut txid = [7; 32];
+            txid[28..].copy_from_slice(&number.to_le_bytes());
+            Txid(txid)
+        };
+        (0..300).for_each(|number| txs.add(id(number)));
+        // The first of two stays.
+        txs.add(id(7));
+        for number in 0..300 {
+            assert_eq!(txs.find(&id(number)), Some(number));
+        }
+        assert_eq!(txs.find(&id(300)), None);
+    }
+
+    /// Where an id is looked for is not to be foreseen: ids that differ in few bits spread.
+    #[test]
+    fn homes_spread() {
+        let txs = TxTable::new(2048);
+        let mut taken = vec![0; txs.table.len()];
+        for number in 0..2048u32 {
+            let mut txid = [0; 32];
+            txid[..4].copy_from_slice(&number.to_le_bytes());
+            taken[txs.home(&Txid(txid))] += 1;
+        }
+        let most = taken.iter().max().unwrap();
+        assert!(*most < 40, "{most} of 2,048 ids share one of 4,096 homes");
+    }
+}
