@@ -6,7 +6,7 @@
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
 use crate::print;
-use crate::sync::{Job, JobSource, expect_engine, run};
+use crate::sync::{Job, JobSource, believed, expect_engine, run};
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, chain_folder, read_index_flags};
 use apus_sync::{Kept, Stop, UseIndex};
@@ -19,7 +19,7 @@ const SNAPSHOT_CHAINSTATE: &str = "chainstate_snapshot";
 
 /// Runs `apus reindex`.
 pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
-    expect_engine(None, args.hints.as_ref(), args.connect.validation)?;
+    expect_engine(None, args.hints.as_ref(), &args.connect)?;
     let folder = chain_folder(&args.datadir, args.chain);
     let blocksdir = folder.join("blocks");
     expect_folders(args, &blocksdir)?;
@@ -47,9 +47,10 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     })?;
     print::result(&report)?;
     print::result(format_args!(
-        "\nNext: start the node, which goes on from block {}:\n  {}",
+        "\nNext: start the node, which goes on from block {}:\n  {}{}",
         report.stop_height,
-        start_command(&args.datadir, args.chain, false)
+        start_command(&args.datadir, args.chain, false),
+        believed(&report)
     ))
 }
 

@@ -364,8 +364,9 @@ fn assumed(outcome: &Outcome) -> Vec<String> {
                  fees"
             ),
             format!(
-                "coins are created before they are spent, coinbases are mature, relative lock \
-                 times and signature operations of spent coins are within the rules{up_to}"
+                "coins are created in no later block than they are spent in, coinbases are mature, \
+                 relative lock times and signature operations of spent coins are within the \
+                 rules{up_to}"
             ),
         ]);
         if aggregate == AggregateKind::None {

@@ -41,7 +41,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
     let hints = args.hints.as_ref();
     expect_purpose(args)?;
-    expect_engine(args.engine, hints, args.connect.validation)?;
+    expect_engine(args.engine, hints, &args.connect)?;
     expect_folder_options(args, hints.is_some())?;
     let report = run(&Job {
         chain: args.chain,
@@ -70,9 +70,17 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         _ => None,
     });
     match next {
-        Some(next) => print::result(format_args!("\nNext: {next}")),
+        Some(next) => print::result(format_args!("\nNext: {next}{}", believed(&report))),
         None => Ok(()),
     }
+}
+
+/// What to know before a node goes on from a set that hints led to.
+pub(crate) fn believed(report: &Report) -> &'static str {
+    if report.verified.amounts || report.in_assumeutxo_table {
+        return "";
+    }
+    "\n  A node takes all this for validated by itself: it never looks again at what is assumed above."
 }
 
 /// What to do with a chainstate that has the blocks beside it, the last `undo` of them with undo
@@ -125,7 +133,7 @@ fn expect_purpose(args: &SyncArgs) -> Result<(), Failure> {
 pub(crate) fn expect_engine(
     engine: Option<Engine>,
     hints: Option<&HintsArg>,
-    validation: Validation,
+    connect: &ConnectArgs,
 ) -> Result<(), Failure> {
     match (engine, hints) {
         (Some(Engine::Swiftsync), None) => {
@@ -140,11 +148,16 @@ pub(crate) fn expect_engine(
         }
         _ => {}
     }
-    if validation == Validation::Full && hints.is_some() {
-        return Err(Failure::usage(
-            "--validation full runs every script, and with hints none are run up to where these \
-             stop: leave out --hints",
-        ));
+    let all_scripts = match (connect.validation, connect.assumevalid) {
+        (Validation::Full, _) => "--validation full",
+        (Validation::Assumevalid, Some(AssumeValidArg(None))) => "--assumevalid 0",
+        (Validation::Assumevalid, _) => return Ok(()),
+    };
+    if hints.is_some() {
+        return Err(Failure::usage(format!(
+            "{all_scripts} runs every script, and with hints none are run up to where these stop: \
+             leave out --hints",
+        )));
     }
     Ok(())
 }

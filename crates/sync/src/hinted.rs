@@ -37,6 +37,7 @@ pub(crate) fn prove<'a>(
     let (workdir, plan, done, provider) = hints.plan(request, &*dir)?;
     let identity = &plan.identity;
     warn_of_missing(request, &*dir, HeightRange::new(1, identity.stop + 1));
+    warn_of_scripts(request, dir.chain(), identity.stop);
     let aggregator =
         Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
     let engine = SwiftSync::new(request.params, dir.chain(), aggregator);
@@ -62,6 +63,22 @@ pub(crate) fn prove<'a>(
     drop(provider);
     let hints = hints.info();
     Ok(Proven { dir, workdir, plan, done, verdict, hints })
+}
+
+/// Warns of blocks under the hints that are no ancestors of the assumed-valid block. Core runs their
+/// scripts (Core `validation.cpp`, `ConnectBlock`); under hints none are run.
+fn warn_of_scripts(request: &Request<'_>, chain: &HeaderChain, stop: Height) {
+    let default = request.params.default_assume_valid;
+    let assumed = request.connect.as_ref().map_or(default, |connect| connect.assume_valid);
+    let Some(height) = assumed.and_then(|hash| chain.height_of(&hash)) else { return };
+    if height < stop {
+        let first = height + 1;
+        request.observer.event(Event::ScriptsNotRun(format!(
+            "the hints stop at block {stop}, above the assumed-valid block {height}: scripts of the \
+             blocks {first} to {stop} are not run, and Bitcoin Core would run them. Hints that stop \
+             earlier, or none, leave them to the engine utxo, which does"
+        )));
+    }
 }
 
 /// Finds the chain, and opens the hints for it. If the chain of Core's index does not reach as far

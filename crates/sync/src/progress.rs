@@ -114,6 +114,8 @@ pub enum Event {
     Warning(String),
     /// The same, of blocks that are kept and will have no undo data.
     WithoutUndo(String),
+    /// The same, of blocks whose scripts Core would run, and this run does not.
+    ScriptsNotRun(String),
 }
 
 /// Receives events, from any thread.

@@ -39,7 +39,7 @@ Examples:
 With hints, blocks up to where these stop are taken in any order. What is checked of them: every
 block rule that needs no spent coins, that each coin spent existed and was spent exactly once (by
 the aggregate), BIP-30, and the supply. What is assumed, as below Core's -assumevalid: scripts,
-amounts of each block, and that coins were created before they were spent. Blocks above the hints,
+amounts of each block, and that no coin is spent in a block before its own. Blocks above the hints,
 and all where there are none, are connected in order, by every rule of Core's; scripts of ancestors
 of the assumed-valid block are not run, under Core's conditions.
 

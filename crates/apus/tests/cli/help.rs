@@ -92,6 +92,7 @@ fn a_mistyped_line_is_told_what_was_expected() {
         (&format!("{run} --aggregate xor"), &["sha256, muhash"]),
         (&format!("{run} --engine utreexo"), &["swiftsync"]),
         (&format!("{run} --validation full"), &["leave out --hints"]),
+        (&format!("{run} --assumevalid 0"), &["--assumevalid 0 runs every", "leave out --hints"]),
         (&format!("{run} --progress loud"), &["auto, plain, json, none"]),
         (&format!("{run} --hints y.hints"), &["cannot be used multiple times"]),
         ("sync --blocksdir blocks --hints snapshot:", &["needs the name of a file"]),

@@ -1,7 +1,8 @@
 //! [`write_block_index`]: Core's block index, for one chain of blocks and nothing beside it.
 //!
-//! Every block is written as fully validated: whoever writes an index has the chain validated. Three
-//! kinds can be had: with all blocks kept in order, kept in any order, and with none, as a node has
+//! Every block is written as fully validated, for a node that is to go on from its coins: what a run
+//! took for granted, as scripts under hints, the node will too, and whoever writes an index says so to
+//! its user. Three kinds can be had: with all blocks kept in order, kept in any order, and with none, as a node has
 //! that prunes. Keys and values are those of Core (`node/blockstorage.cpp`, `kernel::BlockTreeDB`; `chain.h`,
 //! `CDiskBlockIndex`); `docs/formats/blocksdir.md` has them.
 //!

@@ -70,13 +70,17 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Passes everything on but that this pass was begun by an earlier start, and that it makes no undo
-/// data: what is told of that is about the run itself.
+/// Passes everything on but that this pass was begun by an earlier start, makes no undo data and runs
+/// no scripts: what is told of that is about the run itself.
 struct OfSecondPass<'a>(&'a dyn Observer);
 
 impl Observer for OfSecondPass<'_> {
     fn event(&self, event: Event) {
-        if !matches!(event, Event::Resumed { .. } | Event::WithoutUndo(_)) {
+        let of_run = matches!(
+            event,
+            Event::Resumed { .. } | Event::WithoutUndo(_) | Event::ScriptsNotRun(_)
+        );
+        if !of_run {
             self.0.event(event);
         }
     }
