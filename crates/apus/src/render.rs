@@ -304,7 +304,7 @@ impl Observer for Renderer<'_> {
                     "event": "resumed", "segments": segments, "of": of
                 }));
             }
-            Event::Warning(text) | Event::WithoutUndo(text) | Event::ScriptsNotRun(text) => {
+            Event::Warning(text) | Event::RunWarning(text) => {
                 if self.style != Style::None {
                     self.say(&state, &format!("warning: {text}"));
                 }

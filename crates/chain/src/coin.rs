@@ -166,12 +166,7 @@ pub(crate) fn read_after_code<'a>(
 /// nothing of the coin, which takes a fraction of the time.
 #[inline]
 pub fn check_coin<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], CoinError> {
-    if let Some(length) = usual_length(reader.unread()) {
-        return Ok(reader.take(length)?);
-    }
-    let mut ahead = reader.clone();
-    check_unusual(&mut ahead)?;
-    Ok(reader.take(ahead.position() - reader.position())?)
+    pass_coin(reader, check_unusual)
 }
 
 fn check_unusual(reader: &mut Reader<'_>) -> Result<(), CoinError> {
@@ -187,13 +182,24 @@ fn check_unusual(reader: &mut Reader<'_>) -> Result<(), CoinError> {
 /// Passes over a coin and returns its bytes. The fields must be within their bounds (32 bits, 64
 /// bits, [`MAX_SCRIPT_SIZE`]); whether they make sense is not looked at.
 pub fn skip_coin<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], CoinError> {
+    pass_coin(reader, |ahead| {
+        varint_u32(ahead)?;
+        ahead.varint()?;
+        skip_script(ahead)
+    })
+}
+
+/// The bytes of a coin; how many they are `unusual` finds out where its fields are not short.
+#[inline]
+fn pass_coin<'a>(
+    reader: &mut Reader<'a>,
+    unusual: impl FnOnce(&mut Reader<'a>) -> Result<(), CoinError>,
+) -> Result<&'a [u8], CoinError> {
     if let Some(length) = usual_length(reader.unread()) {
         return Ok(reader.take(length)?);
     }
     let mut ahead = reader.clone();
-    varint_u32(&mut ahead)?;
-    ahead.varint()?;
-    skip_script(&mut ahead)?;
+    unusual(&mut ahead)?;
     Ok(reader.take(ahead.position() - reader.position())?)
 }
 

@@ -73,7 +73,7 @@ fn warn_of_scripts(request: &Request<'_>, chain: &HeaderChain, stop: Height) {
     let Some(height) = assumed.and_then(|hash| chain.height_of(&hash)) else { return };
     if height < stop {
         let first = height + 1;
-        request.observer.event(Event::ScriptsNotRun(format!(
+        request.observer.event(Event::RunWarning(format!(
             "the hints stop at block {stop}, above the assumed-valid block {height}: scripts of the \
              blocks {first} to {stop} are not run, and Bitcoin Core would run them. Hints that stop \
              earlier, or none, leave them to the engine utxo, which does"

@@ -112,10 +112,8 @@ pub enum Event {
     Progress(Phase, Progress),
     /// Something that the user should know but that stops nothing.
     Warning(String),
-    /// The same, of blocks that are kept and will have no undo data.
-    WithoutUndo(String),
-    /// The same, of blocks whose scripts Core would run, and this run does not.
-    ScriptsNotRun(String),
+    /// The same, about the whole run: a further pass over its blocks has nothing to add.
+    RunWarning(String),
 }
 
 /// Receives events, from any thread.

@@ -41,7 +41,7 @@ pub(crate) fn warn_of_missing(request: &Request<'_>, dir: &dyn ChainSource, done
              -checklevel=2 until it has six more",
         );
     }
-    request.observer.event(Event::WithoutUndo(warning));
+    request.observer.event(Event::RunWarning(warning));
 }
 
 fn shown(range: &HeightRange) -> String {

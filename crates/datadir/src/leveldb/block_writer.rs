@@ -1,5 +1,5 @@
 //! [`BlockWriter`]: the entries of one block of a table, written one by one (LevelDB
-//! `table/block_builder.cc`), and [`Keys`], which finds their keys again.
+//! `table/block_builder.cc`), and [`entries`], which finds them again.
 //!
 //! A key shares its beginning with the one before it, save at restarts. Whether keys ascend is
 //! told, and is for the caller to act on.
@@ -216,37 +216,6 @@ pub(super) fn entries(block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     })
 }
 
-/// The keys of a block, in memory that is used again.
-#[derive(Default)]
-pub(super) struct Keys {
-    /// All that there ever were; the first ones are of use.
-    keys: Vec<TaggedKey>,
-    count: usize,
-}
-
-impl Keys {
-    /// The keys that were read last.
-    pub(super) fn get(&self) -> &[TaggedKey] {
-        &self.keys[..self.count]
-    }
-
-    /// Reads the keys of a block that a [`BlockWriter`] made.
-    pub(super) fn read(&mut self, block: &[u8]) {
-        self.count = 0;
-        for Entry { shared, own, bytes } in entries(block) {
-            if self.count == self.keys.len() {
-                self.keys.push(TaggedKey::default());
-            }
-            let (before, after) = self.keys.split_at_mut(self.count);
-            if let Some(last) = before.last() {
-                after[0].clone_from(last);
-            }
-            after[0].go_on(shared, own, bytes);
-            self.count += 1;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,10 +291,13 @@ mod tests {
             restarts.push(count);
             expected.extend(restarts.iter().flat_map(|restart| restart.to_le_bytes()));
             prop_assert_eq!(&out[5..], &expected[..]);
-            let mut found = Keys::default();
+            let mut key = TaggedKey::default();
             for _ in 0..2 {
-                found.read(&expected);
-                prop_assert!(found.get().iter().map(TaggedKey::user).eq(entries.keys()));
+                let found = super::entries(&expected).map(|Entry { shared, own, bytes }| {
+                    key.go_on(shared, own, bytes);
+                    key.user().to_vec()
+                });
+                prop_assert!(found.eq(entries.keys().cloned()));
             }
         }
 

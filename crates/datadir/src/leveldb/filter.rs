@@ -8,8 +8,8 @@
 //!
 //! Keys are the user's, without the sequence numbers. Only their hashes are held, four bytes each.
 
-use super::block_writer::{Entry, Keys, entries};
-use super::key::{COIN_KEY, TAG_BYTES};
+use super::block_writer::{Entry, entries};
+use super::key::{COIN_KEY, TAG_BYTES, TaggedKey};
 
 /// The name under which the table's list of further blocks has the filters.
 pub(super) const NAME: &[u8] = b"filter.leveldb.BuiltinBloomFilter2";
@@ -27,8 +27,6 @@ const BASE_LOG2: u8 = 11;
 
 #[derive(Default)]
 pub(super) struct FilterWriter {
-    /// The keys of the block that was taken last.
-    keys: Keys,
     /// Hashes of the keys since the last filter.
     hashes: Vec<u32>,
     filters: Vec<u8>,
@@ -44,8 +42,11 @@ impl FilterWriter {
             return;
         }
         self.hashes.truncate(before);
-        self.keys.read(block);
-        self.hashes.extend(self.keys.get().iter().map(|key| hash(key.user())));
+        let mut key = TaggedKey::default();
+        for Entry { shared, own, bytes } in entries(block) {
+            key.go_on(shared, own, bytes);
+            self.hashes.push(hash(key.user()));
+        }
     }
 
     /// The next block begins at `offset` of the table; keys until now are those before it.
@@ -119,7 +120,6 @@ impl Divisor {
 /// the second coin of a transaction goes on from the hash of the first. `None` where an entry has a
 /// key of another length, or begins as the one before it does in a way that those of coins hardly do.
 fn add_coins(hashes: &mut Vec<u32>, block: &[u8]) -> Option<()> {
-    const HASHED: usize = COIN_KEY - size_of::<[u8; 2]>();
     const WORD: usize = size_of::<u64>();
     const SAME_HASH: usize = COIN_KEY - 1;
     let begun = Hash::of_length(COIN_KEY);
@@ -138,7 +138,6 @@ fn add_coins(hashes: &mut Vec<u32>, block: &[u8]) -> Option<()> {
             first = kept | word.unbounded_shl(bits);
             let behind: &[u8; COIN_KEY - WORD] = bytes[WORD - shared..].first_chunk()?;
             let (words, [last, number]) = behind.as_chunks() else { return None };
-            const { assert!(HASHED.is_multiple_of(4)) };
             body = begun.and(first as u32, 16).and((first >> 32) as u32, 16);
             for word in words {
                 body = body.and(u32::from_le_bytes(*word), 16);
@@ -182,18 +181,17 @@ fn hash(key: &[u8]) -> u32 {
     for word in words {
         hash = hash.and(u32::from_le_bytes(*word), 16);
     }
-    match *rest {
-        [a] => hash.and(u32::from_le_bytes([a, 0, 0, 0]), 24).0,
-        [a, b] => hash.and(u32::from_le_bytes([a, b, 0, 0]), 24).0,
-        [a, b, c] => hash.and(u32::from_le_bytes([a, b, c, 0]), 24).0,
-        _ => hash.0,
+    if !rest.is_empty() {
+        let mut word = [0; size_of::<u32>()];
+        word[..rest.len()].copy_from_slice(rest);
+        hash = hash.and(u32::from_le_bytes(word), 24);
     }
+    hash.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::block_writer::BlockWriter;
-    use super::super::key::TaggedKey;
     use super::*;
     use proptest::prelude::*;
     use rusty_leveldb::{BloomPolicy, FilterPolicy};

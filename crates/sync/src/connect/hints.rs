@@ -70,17 +70,13 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Passes everything on but that this pass was begun by an earlier start, makes no undo data and runs
-/// no scripts: what is told of that is about the run itself.
+/// Passes everything on but that this pass was begun by an earlier start, and warnings of what was or
+/// is not done: those are about the run itself, and it gives its own.
 struct OfSecondPass<'a>(&'a dyn Observer);
 
 impl Observer for OfSecondPass<'_> {
     fn event(&self, event: Event) {
-        let of_run = matches!(
-            event,
-            Event::Resumed { .. } | Event::WithoutUndo(_) | Event::ScriptsNotRun(_)
-        );
-        if !of_run {
+        if !matches!(event, Event::Resumed { .. } | Event::RunWarning(_)) {
             self.0.event(event);
         }
     }

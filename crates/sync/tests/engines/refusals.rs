@@ -129,7 +129,7 @@ struct Warnings(Mutex<Vec<String>>);
 
 impl Observer for Warnings {
     fn event(&self, event: Event) {
-        if let Event::ScriptsNotRun(warning) = event {
+        if let Event::RunWarning(warning) = event {
             self.0.lock().unwrap().push(warning);
         }
     }

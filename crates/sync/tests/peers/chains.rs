@@ -41,9 +41,9 @@ impl Observer for Told {
             Event::Progress(Phase::Connect, progress) => {
                 *self.connected.lock().unwrap() = progress.blocks;
             }
-            Event::Warning(warning)
-            | Event::WithoutUndo(warning)
-            | Event::ScriptsNotRun(warning) => self.warnings.lock().unwrap().push(warning),
+            Event::Warning(warning) | Event::RunWarning(warning) => {
+                self.warnings.lock().unwrap().push(warning)
+            }
             _ => {}
         }
     }

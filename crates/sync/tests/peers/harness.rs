@@ -80,7 +80,7 @@ pub(crate) struct Warnings(pub(crate) Mutex<Vec<String>>);
 
 impl Observer for Warnings {
     fn event(&self, event: Event) {
-        if let Event::Warning(warning) | Event::WithoutUndo(warning) = event {
+        if let Event::Warning(warning) | Event::RunWarning(warning) = event {
             self.0.lock().unwrap().push(warning);
         }
     }
