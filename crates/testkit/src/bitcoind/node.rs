@@ -89,6 +89,27 @@ impl Bitcoind {
         std::mem::replace(&mut self.folder, gone)
     }
 
+    /// Ends the node by a signal, as those do who watch over services, and hands back its folder.
+    ///
+    /// # Panics
+    /// When it does not stop by itself.
+    pub fn terminate(mut self) -> NodeFolder {
+        self.signal("TERM");
+        self.expect_end();
+        let gone = NodeFolder::Given(PathBuf::new());
+        std::mem::replace(&mut self.folder, gone)
+    }
+
+    /// Sends a signal by its name.
+    ///
+    /// # Panics
+    /// When there is no program `kill`.
+    pub fn signal(&self, name: &str) {
+        let process = self.process.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &process]).status();
+        sent.expect("every POSIX system has this program");
+    }
+
     /// Kills the node at once, as a power cut would, and hands back its folder.
     pub fn kill(mut self) -> NodeFolder {
         self.end();
@@ -210,6 +231,11 @@ impl Bitcoind {
 
     fn shut_down(&mut self) {
         self.call("stop", &[]);
+        self.expect_end();
+    }
+
+    /// Waits until it has ended by itself.
+    fn expect_end(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         let status: ExitStatus = loop {
             if let Some(status) = self.process.try_wait().expect("our own child") {
