@@ -196,6 +196,16 @@ impl Desk {
     }
 }
 
+/// With APUS_KEEP in the environment a failed test leaves its desk for a person to look at.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if std::thread::panicking() && std::env::var_os("APUS_KEEP").is_some() {
+            self.folder.disable_cleanup(true);
+            println!("everything is left in {}", self.folder.path().display());
+        }
+    }
+}
+
 /// Whether a path is of the kind that a run keeps beside its outputs: to be there after a failure
 /// and gone after success.
 fn is_progress(path: &Path) -> bool {

@@ -4,7 +4,8 @@
 //! Which folders a node takes, which it refuses and which quietly ruin it was found out by
 //! experiments with one. Each finding is a test here: [`written`] and [`reindex`] are those that must
 //! work, [`absent`] looks for those that must not be with readers of its own, [`refusals`] holds that
-//! nobody's coins are touched unasked, and [`kills`] ends runs at any moment.
+//! nobody's coins are touched unasked, and [`kills`] ends runs at any moment. [`soak`] has nodes live
+//! on every kind of folder for as long as wanted.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
@@ -18,4 +19,5 @@ mod kills;
 mod lived;
 mod refusals;
 mod reindex;
+mod soak;
 mod written;

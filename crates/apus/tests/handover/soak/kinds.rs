@@ -1,0 +1,195 @@
+//! Every kind of folder that the program makes for a node, and how it is made of the reference's chain.
+
+use super::world::{REFERENCE, World};
+use crate::desk::Desk;
+use apus_testkit::rng::Rng;
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// The data directory in which a node is to live, on the desk.
+pub(crate) const NODE: &str = "node";
+
+/// A node keeps so many blocks with their undo data (Core `validation.h`, `MIN_BLOCKS_TO_KEEP`), and
+/// every folder has them.
+const KEPT: u32 = 288;
+
+/// Longer than most runs take here: some are over when their signal comes.
+const RUN_MILLIS: u64 = 500;
+
+/// What is asked of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// A whole data directory, from another node's blocks.
+    Datadir,
+    /// The same for a pruned node.
+    Pruned,
+    /// Coins beside a node's own blocks.
+    Chainstate,
+    /// A node's coins anew.
+    Reindex,
+    /// Coins and blocks, from a peer.
+    Peers,
+}
+
+/// What becomes of the run before it is left to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Left,
+    Interrupted,
+    Killed,
+}
+
+/// A kind of folder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    /// None for any.
+    way: Option<Way>,
+    hints: bool,
+    fate: Fate,
+}
+
+const fn kind(name: &'static str, way: Way, hints: bool) -> Kind {
+    Kind { name, way: Some(way), hints, fate: Fate::Left }
+}
+
+/// All of them. A whole data directory cannot be had by hints.
+pub(crate) const KINDS: [Kind; 11] = [
+    kind("datadir", Way::Datadir, false),
+    kind("pruned", Way::Pruned, false),
+    kind("pruned-hints", Way::Pruned, true),
+    kind("chainstate", Way::Chainstate, false),
+    kind("chainstate-hints", Way::Chainstate, true),
+    kind("reindex", Way::Reindex, false),
+    kind("reindex-hints", Way::Reindex, true),
+    kind("peers", Way::Peers, false),
+    kind("peers-hints", Way::Peers, true),
+    Kind { name: "interrupted", way: None, hints: false, fate: Fate::Interrupted },
+    Kind { name: "killed", way: None, hints: false, fate: Fate::Killed },
+];
+
+/// A folder in which a node can live.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    /// Whether a node must run on it with `-prune`.
+    pub(crate) pruned: bool,
+    /// Blocks above this height have undo data.
+    pub(crate) floor: u32,
+    /// The height of its coins.
+    pub(crate) height: u32,
+    /// The command that made it.
+    pub(crate) line: String,
+}
+
+impl Folder {
+    /// Has the program make a folder of a kind.
+    pub(crate) fn make(world: &mut World, kind: Kind) -> Self {
+        let (way, hinted) = match kind.way {
+            Some(way) => (way, kind.hints),
+            None => any(&mut world.rng),
+        };
+        let tip = world.height();
+        let below = way != Way::Reindex && world.rng.one_in(4);
+        let height = if below { tip - world.rng.below(30) as u32 } else { tip };
+        let hints = hinted.then(|| world.write_hints(height));
+        let mut line = prepare(world, way);
+        if let Some((hints, _)) = hints {
+            line.push_str(&format!(" --hints {hints}"));
+        }
+        if height < tip {
+            line.push_str(&format!(" --stopatheight {height}"));
+        }
+        line.push_str(&options(&mut world.rng, hinted));
+        if kind.fate != Fate::Left {
+            line.push_str(" --checkpoint-seconds 0");
+        }
+        run(&world.desk, &line, kind.fate, &mut world.rng);
+        let kept = height.saturating_sub(KEPT);
+        let floor = match (way, hints) {
+            (Way::Pruned, _) => kept,
+            (Way::Peers, Some((_, hinted))) => kept.min(hinted),
+            _ => 0,
+        };
+        Self { pruned: way == Way::Pruned, floor, height, line }
+    }
+}
+
+/// A way, and whether by hints.
+fn any(rng: &mut Rng) -> (Way, bool) {
+    let ways = [Way::Datadir, Way::Pruned, Way::Chainstate, Way::Reindex, Way::Peers];
+    let way = ways[rng.index(ways.len())];
+    (way, way != Way::Datadir && rng.one_in(2))
+}
+
+/// Puts there what a way begins with, and says how its command begins.
+fn prepare(world: &mut World, way: Way) -> String {
+    match way {
+        Way::Chainstate | Way::Reindex => world.copy_reference(NODE),
+        Way::Peers => fs::create_dir_all(world.desk.path("node/regtest")).unwrap(),
+        // The reference writes all that it has, for others to read.
+        Way::Datadir | Way::Pruned => drop(world.reference().txoutset_info()),
+    }
+    let from = format!("sync --chain regtest --blocksdir {REFERENCE}/regtest/blocks");
+    match way {
+        Way::Datadir => format!("{from} --out datadir:{NODE}"),
+        Way::Pruned => format!("{from} --out datadir:{NODE} --prune"),
+        Way::Chainstate => {
+            world.desk.remove("node/regtest/chainstate");
+            format!(
+                "sync --chain regtest --blocksdir {NODE}/regtest/blocks \
+                 --out chainstate:{NODE}/regtest/chainstate"
+            )
+        }
+        Way::Reindex => reindex(),
+        Way::Peers => format!(
+            "sync --chain regtest --connect 127.0.0.1:{} --blocks keep \
+             --out chainstate:{NODE}/regtest/chainstate",
+            world.reference().p2p_port()
+        ),
+    }
+}
+
+/// The command that makes the coins of the node in the folder anew.
+pub(crate) fn reindex() -> String {
+    format!("reindex --chain regtest --datadir {NODE} --replace")
+}
+
+/// Options that must not matter.
+fn options(rng: &mut Rng, hinted: bool) -> String {
+    let mut options = format!(" --par {}", rng.below(4));
+    if rng.one_in(2) {
+        options.push_str(" --dbcache 4");
+    }
+    match (hinted, rng.below(3)) {
+        (true, 0) => options.push_str(" --aggregate muhash"),
+        (true, 1) => options.push_str(" --segment-bytes 20000"),
+        (false, 0) => options.push_str(" --validation full"),
+        _ => {}
+    }
+    options
+}
+
+/// Runs the program to the end, by way of a few that are disturbed.
+fn run(desk: &Desk, line: &str, fate: Fate, rng: &mut Rng) {
+    let signal = match fate {
+        Fate::Left => None,
+        Fate::Interrupted => Some("INT"),
+        Fate::Killed => Some("KILL"),
+    };
+    for signal in signal.into_iter().cycle().take(rng.between(1, 4) as usize) {
+        let run = desk.start(line);
+        sleep(Duration::from_micros(rng.below(RUN_MILLIS * 1000)));
+        run.signal(&[signal]);
+        let ended = run.wait();
+        match ended.code {
+            Some(0) => return,
+            Some(130) | None => {}
+            _ => panic!("{ended}"),
+        }
+    }
+    let ended = desk.start(line).wait();
+    // What was killed on its last way out has left its output there.
+    let done = fate == Fate::Killed && ended.stderr.contains("exists already");
+    assert!(done || ended.code == Some(0), "{ended}");
+}

@@ -1,0 +1,330 @@
+//! [`Life`]: what a node goes through on one folder.
+
+use super::Span;
+use super::kinds::{Folder, Kind, NODE, reindex};
+use super::tally::{Counts, Tally};
+use super::world::{World, verdict};
+use crate::lived::CHAIN;
+use apus_testkit::bitcoind::Bitcoind;
+use apus_testkit::chain::Case;
+use bitcoin::BlockHash;
+use serde_json::json;
+use std::collections::HashSet;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Longer than a node takes to connect what it has.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Some time within which a node writes what it has when it ends.
+const ENDING_MILLIS: u64 = 80;
+
+/// A node with fewer blocks prunes nothing (Core `kernel/chainparams.cpp`, `-fastprune`).
+const PRUNE_AFTER: u32 = 100;
+
+/// A node on a folder that the program made.
+pub(crate) struct Life<'a> {
+    world: &'a mut World,
+    kind: &'static str,
+    folder: Folder,
+    /// None only between two starts.
+    node: Option<Bitcoind>,
+    counts: &'a mut Counts,
+}
+
+impl<'a> Life<'a> {
+    /// Has a folder made and a node started on it, which has what the reference has.
+    pub(crate) fn begin(world: &'a mut World, kind: Kind, tally: &'a mut Tally) -> Self {
+        println!("{}: seed {}, height {}", kind.name, world.seed, world.height());
+        let folder = Folder::make(world, kind);
+        println!("  apus {}", folder.line);
+        let counts = tally.of(kind.name);
+        counts.lives += 1;
+        let mut life = Self { world, kind: kind.name, folder, node: None, counts };
+        life.start();
+        life
+    }
+
+    /// Goes on until the span is over; then all is compared and the folder removed.
+    pub(crate) fn live(mut self, span: Span) {
+        self.reorganise();
+        for _ in 0..self.world.rng.between(span.events_max.div_ceil(2), span.events_max) {
+            if span.is_over() {
+                break;
+            }
+            self.event();
+        }
+        self.compare();
+        self.verify();
+        self.node.take().map(Bitcoind::stop);
+        self.world.desk.remove(NODE);
+    }
+
+    fn event(&mut self) {
+        match self.world.rng.below(16) {
+            0..3 => self.extend(),
+            3..6 => self.reorganise(),
+            6..8 => self.branch(),
+            8 => self.stay_behind(),
+            9..11 => self.restart(),
+            11..13 => self.prune(),
+            13 => self.run_between(),
+            14 => self.verify(),
+            _ => self.compare(),
+        }
+    }
+
+    fn tell(&self, what: &str) {
+        println!("  {}, block {}: {what}", self.kind, self.world.height());
+    }
+
+    fn node(&self) -> &Bitcoind {
+        self.node.as_ref().expect("it runs but between two starts")
+    }
+
+    /// Gives a block to both nodes: they say the same, and are at the same tip.
+    fn give(&mut self, case: &Case) {
+        let [here, there] = [self.node(), self.world.reference()]
+            .map(|node| (verdict(node, &case.raw), node.best_block_hash()));
+        assert_eq!(here, there, "{}, {}", self.kind, case.mutation);
+        match here.0.as_str() {
+            "accepted" | "inconclusive" => self.counts.blocks += 1,
+            _ => self.counts.refused += 1,
+        }
+    }
+
+    /// Blocks on the tip, some with something changed in them.
+    fn extend(&mut self) {
+        let count = self.world.rng.between(1, 8);
+        for _ in 0..count {
+            if self.world.rng.one_in(3) {
+                let case = self.world.blocks.case();
+                self.give(&case);
+                if self.world.reference().best_block_hash() != self.world.blocks.chain.tip() {
+                    self.world.blocks.accept(&case.raw);
+                }
+            } else {
+                self.give_valid();
+            }
+        }
+        self.tell(&format!("{count} blocks"));
+    }
+
+    fn give_valid(&mut self) {
+        let case = self.world.valid();
+        self.give(&case);
+    }
+
+    /// A branch of valid blocks from so far below the tip.
+    fn grow_branch(&mut self, depth: u32, length: u32) {
+        let fork = self.world.block_at(self.world.height() - depth);
+        self.world.blocks.go_to(fork);
+        (0..length).for_each(|_| self.give_valid());
+    }
+
+    /// A branch that overtakes.
+    fn reorganise(&mut self) {
+        let (depth, before) = (self.world.depth(), self.world.blocks.chain.tip());
+        let more = self.world.rng.between(1, 3) as u32;
+        self.grow_branch(depth, depth + more);
+        self.expect_tip();
+        assert_eq!(self.went_back(before), depth as usize);
+        self.tell(&format!("a reorganisation by {depth}"));
+    }
+
+    /// A branch that would overtake, if nothing in it were changed. A node goes back for it, and forth
+    /// again where it finds that out.
+    fn branch(&mut self) {
+        let (depth, before) = (self.world.depth(), self.world.blocks.chain.tip());
+        for case in self.world.blocks.branch(depth.into()) {
+            self.give(&case);
+        }
+        let best = self.world.reference().best_block_hash();
+        self.world.blocks.go_to(best);
+        let back = self.went_back(before);
+        // Of two branches of the same work a node may choose the other one when it starts again.
+        self.give_valid();
+        self.expect_tip();
+        self.tell(&format!("a branch with something changed, back by {back}"));
+    }
+
+    /// A branch that is never the best.
+    fn stay_behind(&mut self) {
+        let (depth, tip) = (self.world.depth().max(2), self.world.blocks.chain.tip());
+        self.grow_branch(depth, depth - 1);
+        self.world.blocks.go_to(tip);
+        self.expect_tip();
+        self.tell("a branch that stays behind");
+    }
+
+    fn expect_tip(&self) {
+        assert_eq!(self.node().best_block_hash(), self.world.blocks.chain.tip(), "{}", self.kind);
+    }
+
+    /// How far both nodes went back from a tip of theirs.
+    fn went_back(&mut self, before: BlockHash) -> usize {
+        let chain = &self.world.blocks.chain;
+        let parent = |hash: &BlockHash| Some(chain.block(*hash).header.prev_blockhash);
+        let now = std::iter::successors(Some(chain.tip()), parent).take(2 * 100 + 4);
+        let now: HashSet<BlockHash> = now.collect();
+        let before = std::iter::successors(Some(before), parent);
+        let depth = before.take_while(|hash| !now.contains(hash)).count();
+        if depth > 0 {
+            self.counts.reorganised(depth);
+        }
+        depth
+    }
+
+    /// The coins are the reference's.
+    fn compare(&mut self) {
+        let [here, there] = [self.node(), self.world.reference()].map(Bitcoind::txoutset_info);
+        assert_eq!(here, there, "{}", self.kind);
+        self.counts.comparisons += 1;
+        self.tell(&format!("the same {} coins", here.txouts));
+    }
+
+    /// How many of the last blocks the node can go back over.
+    fn undo_depth(&self) -> u32 {
+        let info = self.node().call("getblockchaininfo", &[]);
+        let stored_from = info["pruneheight"].as_u64().unwrap_or(0) as u32;
+        self.world.height() - self.folder.floor.max(stored_from.saturating_sub(1))
+    }
+
+    /// The node checks its blocks and undo data, goes back over them all, and forth again.
+    fn verify(&mut self) {
+        let most = self.undo_depth();
+        let depth = match self.world.rng.one_in(2) {
+            true => most,
+            false => most.min(self.world.rng.between(1, 120) as u32),
+        };
+        let verified = self.node().call("verifychain", &[json!(4), json!(depth)]);
+        assert_eq!(verified, json!(true), "{}: verifychain 4 {depth}", self.kind);
+        self.counts.verifications += 1;
+        self.tell(&format!("{depth} blocks verified"));
+    }
+
+    /// The node forgets its oldest files; one that has all may become one that forgets.
+    fn prune(&mut self) {
+        if !self.folder.pruned {
+            if !self.world.rng.one_in(3) {
+                return self.compare();
+            }
+            self.folder.pruned = true;
+            self.restart();
+        }
+        let height = self.world.height();
+        if height <= PRUNE_AFTER {
+            return;
+        }
+        let before = self.undo_depth();
+        let up_to = self.world.rng.between(1, height.into());
+        self.node().call("pruneblockchain", &[json!(up_to)]);
+        let after = self.undo_depth();
+        self.counts.prunes += usize::from(after < before);
+        self.tell(&format!("pruned, {before} blocks become {after}"));
+    }
+
+    /// Ends the node in one of four ways; whether it had time to write what it has.
+    fn end_node(&mut self) -> bool {
+        let node = self.node.take().expect("it runs");
+        let way = self.world.rng.below(4);
+        match way {
+            0 => drop(node.stop()),
+            1 => drop(node.terminate()),
+            2 => drop(node.kill()),
+            _ => {
+                node.signal("TERM");
+                sleep(Duration::from_millis(self.world.rng.below(ENDING_MILLIS)));
+                node.kill();
+            }
+        }
+        let clean = way < 2;
+        match clean {
+            true => self.counts.restarts += 1,
+            false => self.counts.kills += 1,
+        }
+        self.tell(["stopped", "terminated", "killed", "killed while it ended"][way as usize]);
+        clean
+    }
+
+    fn restart(&mut self) {
+        self.end_node();
+        self.start();
+    }
+
+    /// Starts a node on the folder, and gives it what it lacks.
+    fn start(&mut self) {
+        let mut args = vec!["-fastprune"];
+        if self.folder.pruned {
+            args.push(if self.world.rng.one_in(2) { "-prune=1" } else { "-prune=550" });
+        }
+        // Many small writes, so that a kill comes between two of one flush.
+        for arg in ["-dbbatchsize=1000", "-dbcache=4", "-checklevel=4", "-par=1"] {
+            if self.world.rng.one_in(3) {
+                args.push(arg);
+            }
+        }
+        let node = Bitcoind::start_in(&self.world.desk.path(NODE), CHAIN, &args);
+        let node = node.unwrap_or_else(|said| panic!("{}, {args:?}: {said}", self.kind));
+        assert!(node.height() >= self.folder.height, "{} is at {}", self.kind, node.height());
+        self.node = Some(node);
+        self.catch_up();
+    }
+
+    /// Hands over what the reference's chain has and the node's has not.
+    fn catch_up(&self) {
+        let (chain, node) = (&self.world.blocks.chain, self.node());
+        let on_chain = |hash: &BlockHash| {
+            let header = node.try_call("getblockheader", &[json!(hash.to_string())]);
+            header.is_ok_and(|header| header["confirmations"].as_i64() >= Some(0))
+        };
+        let mut missing = Vec::new();
+        let mut at = chain.tip();
+        while !on_chain(&at) {
+            missing.push(at);
+            at = chain.block(at).header.prev_blockhash;
+        }
+        for hash in missing.iter().rev() {
+            let said = verdict(node, &bitcoin::consensus::serialize(chain.block(*hash)));
+            let taken = ["accepted", "inconclusive", "duplicate", "duplicate-inconclusive"];
+            assert!(taken.contains(&said.as_str()), "{}: {said}", self.kind);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while node.best_block_hash() != chain.tip() && Instant::now() < deadline {
+            sleep(Duration::from_millis(5));
+        }
+        self.expect_tip();
+    }
+
+    /// The program makes the coins of a node that lived anew, or a folder of the blocks that it left.
+    fn run_between(&mut self) {
+        if self.folder.pruned {
+            return self.compare();
+        }
+        let clean = self.end_node();
+        let anew = self.folder.floor == 0 && self.world.rng.one_in(3);
+        let mut line = match anew {
+            true => {
+                format!("sync --chain regtest --blocksdir {NODE}/regtest/blocks --out datadir:new")
+            }
+            false => reindex(),
+        };
+        // A killed node may have lost blocks that hints would be for.
+        if !anew && clean && self.world.rng.one_in(2) {
+            let (hints, _) = self.world.write_hints(self.world.height());
+            line.push_str(&format!(" --hints {hints}"));
+        }
+        let desk = &self.world.desk;
+        desk.start(&line).wait().succeeds();
+        if anew {
+            desk.remove(NODE);
+            fs::rename(desk.path("new"), desk.path(NODE)).unwrap();
+        } else {
+            desk.remove("node/regtest/chainstate.old");
+        }
+        self.counts.runs_between += 1;
+        self.tell(&format!("apus {line}"));
+        self.start();
+    }
+}

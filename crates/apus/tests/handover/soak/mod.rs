@@ -1,0 +1,108 @@
+//! The soak: real nodes live on every kind of folder that the program makes.
+//!
+//! A [`world::World`] is a node that did everything itself from the genesis block, the reference, and
+//! the blocks that it was given. On each kind of folder ([`kinds`]) that the program makes of that
+//! chain another node lives ([`life`]): it takes other branches, up to 100 blocks deep, is restarted,
+//! killed, pruned and checks itself, and between times the program may make its coins anew. All the
+//! while both nodes get the same blocks, some of them invalid, and must say the same of each, be at
+//! the same tip, and have the same coins.
+//!
+//! A seed decides all but time: how far a run has got when it is killed. `scripts/soak` runs it for as
+//! long as wanted; one short world is among the tests.
+
+mod kinds;
+mod life;
+mod tally;
+mod world;
+
+use kinds::{KINDS, Kind};
+use life::Life;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+use tally::Tally;
+use world::{HEIGHT_MIN, World};
+
+/// How long nodes live.
+#[derive(Clone, Copy)]
+struct Span {
+    /// Most blocks that a world begins with.
+    height_max: u32,
+    /// Most events of a life.
+    events_max: u64,
+    /// After this no event begins.
+    end: Option<Instant>,
+}
+
+impl Span {
+    fn is_over(self) -> bool {
+        self.end.is_some_and(|end| Instant::now() >= end)
+    }
+}
+
+/// A life on each of these kinds of folder, in one world.
+fn run(seed: u64, kinds: &[Kind], span: Span, tally: &mut Tally) {
+    let mut world = World::new(seed, span.height_max);
+    let mut kinds = kinds.to_vec();
+    world.rng.shuffle(&mut kinds);
+    for kind in kinds {
+        if span.is_over() {
+            return;
+        }
+        Life::begin(&mut world, kind, tally).live(span);
+    }
+}
+
+/// Folders that lack undo data of their last blocks: a node on them cannot go back.
+const WITHOUT_UNDO: [&str; 5] = ["pruned", "pruned-hints", "peers-hints", "interrupted", "killed"];
+
+#[test]
+fn a_node_lives_on_every_kind_of_folder() {
+    let mut tally = Tally::default();
+    let kinds = KINDS.into_iter().filter(|kind| !WITHOUT_UNDO.contains(&kind.name));
+    let kinds: Vec<Kind> = kinds.collect();
+    let span = Span { height_max: HEIGHT_MIN, events_max: 3, end: None };
+    run(1, &kinds, span, &mut tally);
+    println!("{tally}");
+    for kind in kinds {
+        let counts = tally.of(kind.name);
+        assert!(counts.reorganisations() > 0 && counts.comparisons > 0, "{tally}");
+    }
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
+}
+
+/// The kinds that the environment names, or all.
+fn kinds_wanted() -> Vec<Kind> {
+    let Some(wanted) = std::env::var("SOAK_KIND").ok().filter(|text| !text.is_empty()) else {
+        return KINDS.to_vec();
+    };
+    let kind = |name: &str| KINDS.into_iter().find(|kind| kind.name == name);
+    let names = KINDS.map(|kind| kind.name).join(", ");
+    let unknown = |name: &str| panic!("there is no kind {name:?}, but these: {names}");
+    wanted.split(',').map(|name| kind(name).unwrap_or_else(|| unknown(name))).collect()
+}
+
+/// One world after the other until the time is over. What `scripts/soak` runs.
+#[test]
+#[ignore = "as long as wanted: scripts/soak"]
+fn nodes_live_for_as_long_as_asked() {
+    let seconds = from_environment("SOAK_SECONDS").unwrap_or(60);
+    let seed = from_environment("SOAK_SEED").unwrap_or(1);
+    let kinds = kinds_wanted();
+    let end = Some(Instant::now() + Duration::from_secs(seconds));
+    let span = Span { height_max: 500, events_max: 24, end };
+    let mut tally = Tally::default();
+    let lives = AssertUnwindSafe(|| {
+        for seed in (seed..).take_while(|_| !span.is_over()) {
+            run(seed, &kinds, span, &mut tally);
+        }
+    });
+    let ended = catch_unwind(lives);
+    println!("{tally}");
+    if let Err(disagreement) = ended {
+        resume_unwind(disagreement);
+    }
+}
