@@ -408,6 +408,11 @@ impl HeaderTree {
         path
     }
 
+    /// All ids that were given, in the order in which they were.
+    pub fn ids(&self) -> impl Iterator<Item = HeaderId> + use<> {
+        (0..self.entries.len() as u32).map(HeaderId)
+    }
+
     /// How many ids were given: headers connected, waiting, and rejected after waiting.
     pub const fn len(&self) -> usize {
         self.entries.len()

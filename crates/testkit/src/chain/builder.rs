@@ -243,6 +243,27 @@ impl ChainBuilder {
         block
     }
 
+    /// Adds a block on the tip in which one signature is of another transaction, and nothing else is
+    /// wrong. A node stores it before it finds out.
+    ///
+    /// # Panics
+    /// When there is no mature coin at the tip that anybody can spend.
+    pub fn block_with_a_wrong_signature(&mut self) -> Block {
+        let height = self.height() + 1;
+        let mut mature = self.coins.iter().filter(|(_, coin)| {
+            let is_free = coin.output.script_pubkey.as_bytes() == [0x51];
+            let has_enough = coin.output.value.to_sat() > 10_000;
+            is_free && has_enough && (!coin.coinbase || coin.height + 100 <= height)
+        });
+        let from = *mature.next().expect("a mature coin that anybody can spend").0;
+        let locked = self.output(9_000, ScriptKind::Wpkh);
+        let first = self.spend(&[from], vec![locked]);
+        let output = self.output(1_000, ScriptKind::OpTrue);
+        let mut second = self.spend_coins(&coins_of(&first), vec![output]);
+        second.output[0].value = Amount::from_sat(1_001);
+        self.block_with(vec![first, second])
+    }
+
     /// A coinbase for `height` (BIP-34) that no other block has.
     pub fn coinbase(&mut self, height: u32, output: Vec<TxOut>) -> Transaction {
         self.extra_nonce += 1;
