@@ -8,11 +8,13 @@ mod finding;
 mod from_index;
 mod heads;
 mod undo;
+mod ways_back;
 
 pub use finding::Gap;
 pub use heads::BlockHead;
 
 use crate::error::ErrorKind;
+use crate::invalid::InvalidBlock;
 use crate::progress::{Event, Observer};
 use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
 use apus_chain::{
@@ -27,6 +29,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use ways_back::WaysBack;
 
 /// So many blocks a node may go back, whether to check itself or for a better chain (Core
 /// `validation.h`, `MIN_BLOCKS_TO_KEEP`).
@@ -41,6 +44,9 @@ pub struct BlocksDir {
     places: Vec<BlockLocation>,
     /// Further copies of a height's block.
     copies: HashMap<Height, Vec<BlockLocation>>,
+    /// Blocks of other chains that are whole.
+    beside: HashMap<BlockHash, BlockLocation>,
+    ways_back: WaysBack,
     /// Whether the places came from Core's index: then they may be stale, and their sizes are
     /// bounds.
     from_index: bool,
@@ -81,11 +87,24 @@ impl BlocksDir {
         observer: &dyn Observer,
         interrupt: &AtomicBool,
     ) -> Result<Self, SourceError> {
+        Self::open_without(dir, params, now, use_index, &[], observer, interrupt)
+    }
+
+    /// The same, as if these blocks, and so all that descend from them, were not there.
+    pub(crate) fn open_without(
+        dir: &Path,
+        params: &Params,
+        now: i64,
+        use_index: UseIndex,
+        invalid: &[InvalidBlock],
+        observer: &dyn Observer,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, SourceError> {
         let files = BlockFiles::open(dir, params.network.magic())?;
         let mut from_index = false;
         let mut settled = None;
         if use_index == UseIndex::Connected {
-            let mut finding = Finding::new(&files, params, now);
+            let mut finding = Finding::new(&files, params, now, invalid);
             from_index::find_connected(&files, &mut finding)?;
             if let Some(number) = from_index::missing_file(&files)? {
                 let folder = dir.display().to_string();
@@ -95,7 +114,7 @@ impl BlocksDir {
             settled = Some(finding.settle().ok_or_else(none)?);
             from_index = true;
         } else if use_index == UseIndex::IfPresent && dir.join("index").join("CURRENT").is_file() {
-            let mut finding = Finding::new(&files, params, now);
+            let mut finding = Finding::new(&files, params, now, invalid);
             match from_index::find(&files, &mut finding, observer, interrupt)? {
                 Ok(()) => settled = finding.settle(),
                 Err(Unusable::Empty) => {}
@@ -106,19 +125,21 @@ impl BlocksDir {
             from_index = settled.is_some();
         }
         if settled.is_none() {
-            let mut finding = Finding::new(&files, params, now);
+            let mut finding = Finding::new(&files, params, now, invalid);
             let summary = finding.scan(files.files(), observer, interrupt)?;
             summary.verdict(&files)?;
             warn(&files, &summary, observer);
             settled = finding.settle();
         }
         let none = SourceError::NoChain { chain: params.network.name() };
-        let Settled { chain, places, copies, gap } = settled.ok_or(none)?;
+        let Settled { chain, places, copies, beside, ways_back, gap } = settled.ok_or(none)?;
         let found = Self {
             files,
             chain,
             places,
             copies,
+            beside,
+            ways_back,
             from_index,
             gap,
             buffer_bytes: 4 << 20,
@@ -160,6 +181,48 @@ impl BlocksDir {
         }
         places.retain(|place| *place != tried);
         places
+    }
+
+    /// The record of a block whose place came from an index, with all the room that it may take.
+    fn record(&self, place: BlockLocation) -> Result<Option<BlockLocation>, SourceError> {
+        let record = |size: u32| BlockLocation {
+            file: place.file,
+            offset: place.offset - RECORD_HEAD,
+            size: size.saturating_add(RECORD_HEAD as u32).min(BLOCK_SIZE_MAX as u32),
+        };
+        let room = u64::from(place.size);
+        if (HEADER_SIZE as u64..BLOCK_SIZE_MAX as u64).contains(&room) {
+            return Ok(Some(record(place.size)));
+        }
+        if place.offset < RECORD_HEAD {
+            return Ok(None);
+        }
+        // The last block of a file with much room behind it, or a place where no block fits.
+        let found = self.files.locate(place.file, place.offset)?;
+        Ok(found.map(|found| record(found.size)))
+    }
+
+    /// Gives the block at a place that was found beside the chain's to `take`. Tells whether it was
+    /// taken.
+    fn read_beside(
+        &self,
+        place: BlockLocation,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<bool, SourceError> {
+        let mut reader = BlockReader::new(&self.files, self.buffer_bytes);
+        let mut taken = false;
+        if !self.from_index {
+            reader.read(&mut [(0, place)], &mut |_, _, raw| {
+                taken = take(raw);
+                ControlFlow::Break(())
+            })?;
+        } else if let Some(record) = self.record(place)? {
+            reader.read(&mut [(0, record)], &mut |_, _, bytes| {
+                taken = take(block_of_record(bytes, self.files.magic()));
+                ControlFlow::Break(())
+            })?;
+        }
+        Ok(taken)
     }
 
     /// Where the chain's blocks lie, by their headers in the files.
@@ -225,13 +288,22 @@ impl ChainSource for BlocksDir {
         self.files.obfuscation()
     }
 
-    /// All files are gone through.
+    fn undo_needed(&self, tip: Height) -> Option<Height> {
+        self.ways_back.lowest(tip)
+    }
+
+    /// All files are gone through where it is not where it was found.
     fn block_by_hash(
         &self,
         hash: &BlockHash,
         take: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<bool, SourceError> {
         let mut places = Vec::new();
+        if let Some(&place) = self.beside.get(hash)
+            && self.read_beside(place, take)?
+        {
+            return Ok(true);
+        }
         self.files.scan(&mut |header, place| {
             if apus_hash::sha256d(header) == hash.0 {
                 places.push((0, place));
@@ -337,7 +409,7 @@ impl FilesFetcher<'_> {
                 wanted.push((height, place));
                 continue;
             }
-            match self.record(place)? {
+            match self.dir.record(place)? {
                 Some(record) => wanted.push((height, record)),
                 None => {
                     let error =
@@ -347,25 +419,6 @@ impl FilesFetcher<'_> {
             }
         }
         Ok((wanted, nowhere))
-    }
-
-    /// The record of a block whose place came from an index, with all the room that it may take.
-    fn record(&self, place: BlockLocation) -> Result<Option<BlockLocation>, SourceError> {
-        let record = |size: u32| BlockLocation {
-            file: place.file,
-            offset: place.offset - RECORD_HEAD,
-            size: size.saturating_add(RECORD_HEAD as u32).min(BLOCK_SIZE_MAX as u32),
-        };
-        let room = u64::from(place.size);
-        if (HEADER_SIZE as u64..BLOCK_SIZE_MAX as u64).contains(&room) {
-            return Ok(Some(record(place.size)));
-        }
-        if place.offset < RECORD_HEAD {
-            return Ok(None);
-        }
-        // The last block of a file with much room behind it, or a place where no block fits.
-        let found = self.dir.files.locate(place.file, place.offset)?;
-        Ok(found.map(|found| record(found.size)))
     }
 
     /// Tries the other places of a block whose first copy is damaged; says whether the receiver

@@ -51,12 +51,8 @@ pub enum SyncError {
         /// What is wrong.
         error: apus_datadir::snapshot::SnapshotError,
     },
-    /// A block of the most-work chain breaks a rule.
-    #[error(
-        "block {height} ({hash}) is invalid: {error} [{}]. It is on the most-work chain that was \
-         found, so no valid set exists up to the stop height",
-        .error.reason()
-    )]
+    /// A block of the chain breaks a rule.
+    #[error("block {height} ({hash}) is invalid: {error} [{}]", .error.reason())]
     InvalidBlock {
         /// Its height.
         height: Height,
@@ -64,6 +60,14 @@ pub enum SyncError {
         hash: BlockHash,
         /// The rule.
         error: BlockError,
+    },
+    /// A block of the chain breaks a rule, or cannot be had, and the run cannot go on without it.
+    #[error("{error}. {why}")]
+    NoWayOn {
+        /// What is wrong with the block.
+        error: Box<SyncError>,
+        /// Why there is no other way.
+        why: NoWayOn,
     },
     /// The engine.
     #[error(transparent)]
@@ -121,7 +125,7 @@ pub enum SyncError {
         hash: BlockHash,
     },
     /// Connecting blocks.
-    #[error("{error}{}", chain_ends(.error))]
+    #[error("{error}")]
     Chainstate {
         /// What went wrong.
         error: Box<ChainstateError>,
@@ -399,10 +403,65 @@ pub enum SyncError {
     Interrupted,
 }
 
+/// Why a run cannot go on without a block.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoWayOn {
+    /// The block is one of those that hints are about.
+    #[error(
+        "The hints reach over it, up to block {stop}, so the blocks given are no valid chain for these \
+         hints: use hints that stop below it, or none. Without hints the run puts the block aside and \
+         goes on along the best chain that is left"
+    )]
+    UnderHints {
+        /// Where the hints stop.
+        stop: Height,
+    },
+    /// The best chain that is left does not have the block where the hints stop.
+    #[error(
+        "The best chain without it parts from this one below block {stop}, where the hints stop, so \
+         they are of no use for it: use hints of that chain, or none"
+    )]
+    BelowHints {
+        /// Where the hints stop.
+        stop: Height,
+    },
+    /// A node's own index has the block as valid.
+    #[error(
+        "The node's own block index has it as valid, so either the node's files are damaged or this \
+         program or machine is at fault. Nothing was changed: `bitcoind -reindex` makes the node \
+         judge its blocks anew"
+    )]
+    Connected,
+    /// There is no other block.
+    #[error("Nothing but the genesis block is left without it: give a folder with other blocks")]
+    Nothing,
+    /// Too many blocks were put aside.
+    #[error(
+        "{count} blocks proved invalid before it, and no more are put aside: this is no folder that a \
+         node made; give one with other blocks"
+    )]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// Peers have no other chain.
+    #[error(
+        "Peers have no other chain of about as much work: see that they are of this network, or start \
+         again once the chain with the most work is another one"
+    )]
+    Peers,
+}
+
 impl SyncError {
+    /// The same, with the reason why the run cannot go on without the block.
+    pub(crate) fn without_way(self, why: NoWayOn) -> Self {
+        Self::NoWayOn { error: Box::new(self), why }
+    }
+
     /// What it means.
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::NoWayOn { error, .. } => error.kind(),
             Self::Source(error) => error.kind(),
             Self::Network(apus_p2p::network::NetworkError::Listen { .. }) => ErrorKind::Usage,
             Self::Network(_) => ErrorKind::Io,
@@ -489,17 +548,6 @@ fn store_kind(error: &StoreError) -> ErrorKind {
         | StoreError::InUse { .. }
         | StoreError::Foreign { .. } => ErrorKind::Usage,
         _ => ErrorKind::Io,
-    }
-}
-
-/// What an invalid block means for the run.
-fn chain_ends(error: &ChainstateError) -> &'static str {
-    match error {
-        ChainstateError::Invalid { .. } => {
-            ". It is on the most-work chain that was found, so no valid set exists up to the stop \
-             height"
-        }
-        _ => "",
     }
 }
 

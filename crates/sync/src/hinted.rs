@@ -3,8 +3,9 @@
 use crate::blocks::Blocks;
 use crate::blocksdir::UseIndex;
 use crate::connect::Record;
-use crate::error::SyncError;
+use crate::error::{NoWayOn, SyncError};
 use crate::hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
+use crate::invalid::InvalidBlock;
 use crate::plan::{Plan, RunIdentity, divide};
 use crate::progress::{Event, Phase, Progress};
 use crate::run::{HintsInput, Request, Source, Stop, headers, longer_chain, stop_if_interrupted};
@@ -56,7 +57,11 @@ pub(crate) fn prove<'a>(
     };
     request.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
-    let done = blocks.run(&workdir, &plan.segments, done)?;
+    let done = blocks.run(&workdir, &plan.segments, done).map_err(|error| {
+        let is_invalid = InvalidBlock::of(&error).is_some();
+        let why = NoWayOn::UnderHints { stop: identity.stop };
+        if is_invalid { error.without_way(why) } else { error }
+    })?;
     let verdict = conclude(&engine, &workdir, &done, identity.stop)?;
     let bytes = verdict.counts.bytes - before;
     request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });

@@ -4,15 +4,16 @@ use crate::again::take_again;
 use crate::blocksdir::{BlocksDir, UseIndex};
 use crate::coins;
 use crate::connect::{self, ConnectOptions, Scripts};
-use crate::error::SyncError;
+use crate::error::{NoWayOn, SyncError};
 use crate::folder::Mark;
 use crate::hinted::{Proven, prove};
+use crate::invalid::{InvalidBlock, InvalidBlocks, chain_without};
 use crate::peers::Peers;
 use crate::progress::{ChainBy, Event, Observer, Phase};
 use crate::read_back::{BlocksRead, complete};
 use crate::source::ChainSource;
 use crate::workdir::{Done, Workdir};
-use apus_chain::{BlockHash, HeaderChain, Height, Params, ScriptVerifier};
+use apus_chain::{BlockHash, HeaderChain, Height, KnownBlock, Params, ScriptVerifier};
 use apus_engine::storage::Storage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::{HintsInfo, HintsOptions};
@@ -352,19 +353,31 @@ pub(crate) fn better_chain<'a>(
     }
 }
 
-/// A chain to go on with where a block of `than` is invalid or cannot be had, if `error` is about that
-/// and there is one.
+/// A chain to go on with where `than` fails with `error`: one without the block that is invalid or
+/// cannot be had. `base` is a block that the chain must have.
+///
+/// # Errors
+/// `error`, perhaps with the reason why there is no such chain, where there is none.
 pub(crate) fn other_chain<'a>(
     request: &'a Request<'_>,
-    than: &HeaderChain,
-    error: &SyncError,
-) -> Result<Option<Arc<dyn ChainSource + 'a>>, SyncError> {
-    match &request.source {
-        Source::Peers(peers) => {
-            let found = peers.other_chain(than, error, request.follow, request.interrupt)?;
-            Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
+    than: &dyn ChainSource,
+    base: KnownBlock,
+    error: SyncError,
+) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
+    let peers = match &request.source {
+        Source::Peers(peers) => peers,
+        Source::Files { blocksdir, use_index } => {
+            return chain_without(request, (blocksdir, *use_index), than, base, error);
         }
-        Source::Files { .. } => Ok(None),
+    };
+    let found = peers.other_chain(than.chain(), &error, request.follow, request.interrupt)?;
+    match found {
+        Some(chain) if chain.chain().hash(base.height) != Some(&base.hash) => {
+            Err(error.without_way(NoWayOn::BelowHints { stop: base.height }))
+        }
+        Some(chain) => Ok(Arc::new(chain)),
+        None if InvalidBlock::of(&error).is_some() => Err(error.without_way(NoWayOn::Peers)),
+        None => Err(error),
     }
 }
 
@@ -382,22 +395,22 @@ pub(crate) fn longer_chain<'a>(
     }
 }
 
-/// The chain of Core's block files.
+/// The chain of Core's block files, without the blocks that proved invalid in an earlier start.
 fn files(
     request: &Request<'_>,
     blocksdir: &Path,
     use_index: UseIndex,
 ) -> Result<BlocksDir, SyncError> {
-    let mut dir = BlocksDir::open(
-        blocksdir,
-        request.params,
-        request.now,
-        use_index,
-        request.observer,
-        request.interrupt,
-    )?;
-    let buffer = request.memory_bytes / (4 * request.threads as u64);
-    dir.set_buffer_bytes(buffer.clamp(256 << 10, 4 << 20) as usize);
+    let invalid = match use_index {
+        UseIndex::Connected => InvalidBlocks::default(),
+        _ => InvalidBlocks::read(request.workdir, request.params.network)?,
+    };
+    let dir = open_files(request, blocksdir, use_index, invalid.all(), request.observer)?;
+    for block in &dir.gap().invalid {
+        request.observer.event(Event::RunWarning(format!(
+            "{block}. An earlier start put it aside, with what descends from it"
+        )));
+    }
     let chain = dir.chain();
     // By the index, the files themselves are not gone through.
     let bytes = if dir.is_by_index() { 0 } else { dir.bytes_total() };
@@ -407,6 +420,22 @@ fn files(
         height: chain.tip_height(),
         by: ChainBy::Files { files: dir.file_count(), index: dir.is_by_index() },
     });
+    Ok(dir)
+}
+
+/// The chain of Core's block files without some blocks.
+pub(crate) fn open_files(
+    request: &Request<'_>,
+    blocksdir: &Path,
+    use_index: UseIndex,
+    invalid: &[InvalidBlock],
+    observer: &dyn Observer,
+) -> Result<BlocksDir, SyncError> {
+    let (params, now, interrupt) = (request.params, request.now, request.interrupt);
+    let mut dir =
+        BlocksDir::open_without(blocksdir, params, now, use_index, invalid, observer, interrupt)?;
+    let buffer = request.memory_bytes / (4 * request.threads as u64);
+    dir.set_buffer_bytes(buffer.clamp(256 << 10, 4 << 20) as usize);
     Ok(dir)
 }
 

@@ -224,6 +224,12 @@ pub trait ChainSource: BlockSource {
     /// `follow` the tip, which means that he does not end where he gets to.
     fn may_be_left(&self, _follow: bool) {}
 
+    /// The lowest block whose undo data a run needs that is at height `tip`, should a block above prove
+    /// invalid; none where it would go on from there.
+    fn undo_needed(&self, _tip: Height) -> Option<Height> {
+        None
+    }
+
     /// All its blocks were connected: others may have them.
     fn reached_tip(&self) {}
 

@@ -7,6 +7,7 @@
 
 use crate::connect::RECORD;
 use crate::error::{StorageResult, SyncError};
+use crate::invalid::INVALID;
 use crate::peers::{ADDRESSES, COUNTS, HEADERS};
 use crate::plan::{Plan, VERSION};
 use crate::runs::RunInfo;
@@ -84,17 +85,18 @@ fn is_ours(name: &str) -> bool {
     let segment = name.starts_with("segment-")
         && [".run", ".part", ".part.tmp"].iter().any(|end| name.ends_with(end));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
-    let record = name == RECORD || name.strip_suffix(".tmp") == Some(RECORD);
+    let note = [RECORD, INVALID].contains(&name.strip_suffix(".tmp").unwrap_or(name));
     segment
         || is_download(name)
         || scratch
-        || record
+        || note
         || [PLAN, "plan.tmp", LOCK, COINS, HINTS, GONE, POSITIONS, ENDED].contains(&name)
 }
 
-/// Whether a file is there before the plan is: what the run needs of its hints, or of peers.
+/// Whether a file is there before the plan is: what the run needs of its hints, or of peers, or to
+/// choose its chain.
 fn is_input(name: &str) -> bool {
-    name.starts_with(SPILL) || is_download(name)
+    name.starts_with(SPILL) || name == INVALID || is_download(name)
 }
 
 /// Whether a file is about what came from peers, whatever becomes of it.
@@ -109,7 +111,7 @@ fn look_alike(storage: &dyn Storage, names: &[String]) -> Result<Option<String>,
     let mut found = None;
     for name in names {
         let is_common = name.starts_with(HEADERS)
-            || [RECORD, POSITIONS, KEPT, ADDRESSES, COUNTS].contains(&name.as_str());
+            || [RECORD, INVALID, POSITIONS, KEPT, ADDRESSES, COUNTS].contains(&name.as_str());
         if !is_common || name.ends_with(".tmp") {
             continue;
         }
@@ -132,8 +134,15 @@ fn look_alike(storage: &dyn Storage, names: &[String]) -> Result<Option<String>,
 }
 
 /// How files of ours begin whose names could be anybody's.
-const MARKS: [&[u8]; 6] =
-    [b"APUSHDRS", b"APUSCONN", b"APUSPOSN", b"APUSKEPT", b"APUSTXNS", b"apus-addresses "];
+const MARKS: [&[u8]; 7] = [
+    b"APUSHDRS",
+    b"APUSCONN",
+    b"APUSPOSN",
+    b"APUSKEPT",
+    b"APUSTXNS",
+    b"APUSINVD",
+    b"apus-addresses ",
+];
 
 /// No mark is longer.
 const MARKS_BYTES: u64 = 16;

@@ -1,9 +1,11 @@
 //! [`Finding`]: headers and places while they are found, and the chain that they settle on.
 
 use super::describe;
+use super::ways_back::{WaysBack, branches};
+use crate::invalid::InvalidBlock;
 use crate::progress::{Event, Observer, Phase, Progress};
 use crate::source::SourceError;
-use apus_chain::{BlockHash, HeaderChain, HeaderTree, Height, Params};
+use apus_chain::{BlockHash, HeaderChain, HeaderId, HeaderTree, Height, Params};
 use apus_datadir::{BlockFile, BlockFiles, BlockLocation, ScanSummary};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -25,12 +27,19 @@ pub struct Gap {
     pub refused: Vec<String>,
     /// How many headers were refused.
     pub refused_count: u64,
+    /// Blocks that are there, proved invalid, and were put aside with what descends from them.
+    pub invalid: Vec<InvalidBlock>,
 }
 
 impl std::fmt::Display for Gap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.missing[..] {
             [] => {}
+            _ if !self.invalid.is_empty() => write!(
+                f,
+                "; {} further blocks descend from blocks that are missing, damaged or invalid",
+                self.orphans
+            )?,
             [missing] => write!(
                 f,
                 "; {} further blocks descend from block {missing}, which is missing or damaged",
@@ -48,6 +57,12 @@ impl std::fmt::Display for Gap {
                 )?;
             }
         }
+        for invalid in self.invalid.iter().take(TOLD) {
+            write!(f, "; {invalid}")?;
+        }
+        if self.invalid.len() > TOLD {
+            write!(f, "; and {} further blocks are invalid", self.invalid.len() - TOLD)?;
+        }
         if self.refused_count > 0 {
             write!(f, "; {} header(s) refused: {}", self.refused_count, self.refused.join("; "))?;
         }
@@ -63,6 +78,8 @@ pub(super) struct Finding<'a> {
     places: Vec<Option<BlockLocation>>,
     copies: HashMap<usize, Vec<BlockLocation>>,
     gap: Gap,
+    /// Blocks that are taken for missing.
+    invalid: HashMap<BlockHash, &'a InvalidBlock>,
 }
 
 /// What is known once all headers are.
@@ -72,20 +89,39 @@ pub(super) struct Settled {
     pub(super) places: Vec<BlockLocation>,
     /// Further places, by height.
     pub(super) copies: HashMap<Height, Vec<BlockLocation>>,
+    /// The place of each block that is on another chain, all of whose ancestors are there.
+    pub(super) beside: HashMap<BlockHash, BlockLocation>,
+    pub(super) ways_back: WaysBack,
     pub(super) gap: Gap,
 }
 
 impl<'a> Finding<'a> {
-    pub(super) fn new(files: &'a BlockFiles, params: &Params, now: i64) -> Self {
+    pub(super) fn new(
+        files: &'a BlockFiles,
+        params: &Params,
+        now: i64,
+        invalid: &'a [InvalidBlock],
+    ) -> Self {
         let mut tree = HeaderTree::new(params, now);
         // Waiting headers take about as much memory as connected ones, and each is a block that
         // lies on this disk.
         tree.set_orphans_max(usize::MAX);
-        Self { files, tree, places: Vec::new(), copies: HashMap::new(), gap: Gap::default() }
+        let invalid = invalid.iter().map(|invalid| (invalid.block.hash, invalid)).collect();
+        let (places, copies, gap) = (Vec::new(), HashMap::new(), Gap::default());
+        Self { files, tree, places, copies, gap, invalid }
     }
 
     /// Takes one header and where its block lies.
     pub(super) fn header(&mut self, raw: &[u8; 80], place: BlockLocation) {
+        if !self.invalid.is_empty()
+            && let Some(&invalid) = self.invalid.get(&BlockHash(apus_hash::sha256d(raw)))
+        {
+            // What descends from it waits for good, as if it were missing.
+            if !self.gap.invalid.contains(invalid) {
+                self.gap.invalid.push(invalid.clone());
+            }
+            return;
+        }
         match self.tree.accept(raw) {
             Ok(accepted) => {
                 let id = accepted.id().index();
@@ -139,27 +175,34 @@ impl<'a> Finding<'a> {
 
     /// The most-work chain of the headers found; none where there is but the genesis block.
     pub(super) fn settle(self) -> Option<Settled> {
-        let Self { tree, places, mut copies, mut gap, .. } = self;
+        let Self { tree, places, mut copies, mut gap, invalid, .. } = self;
         let chain = HeaderChain::best_of(&tree);
         if chain.tip_height() == 0 {
             return None;
         }
         gap.orphans = tree.orphans_count();
-        let mut missing: Vec<BlockHash> = tree.missing_parents().copied().collect();
+        let mut missing: Vec<BlockHash> =
+            tree.missing_parents().filter(|hash| !invalid.contains_key(hash)).copied().collect();
         missing.sort_unstable();
         gap.missing_count = missing.len();
         missing.truncate(TOLD);
         gap.missing = missing;
         let mut by_height = Vec::with_capacity(chain.tip_height() as usize + 1);
         let mut copies_by_height = HashMap::new();
-        for (height, id) in tree.path_to(tree.tip()).into_iter().enumerate() {
+        let path = tree.path_to(tree.tip());
+        let branches = branches(&tree, &path);
+        let place_of = |id: HeaderId| places.get(id.index()).copied().flatten();
+        let beside = branches.keys().filter_map(|id| Some((*tree.hash(*id), place_of(*id)?)));
+        let (beside, ways_back) = (beside.collect(), WaysBack::new(&tree, &path, &branches));
+        for (height, id) in path.into_iter().enumerate() {
             // Of the whole chain only the genesis block can be without a place.
             let nowhere = BlockLocation { file: 0, offset: 0, size: 0 };
-            by_height.push(places.get(id.index()).copied().flatten().unwrap_or(nowhere));
+            by_height.push(place_of(id).unwrap_or(nowhere));
             if let Some(copies) = copies.remove(&id.index()) {
                 copies_by_height.insert(height as Height, copies);
             }
         }
-        Some(Settled { chain, places: by_height, copies: copies_by_height, gap })
+        let (places, copies) = (by_height, copies_by_height);
+        Some(Settled { chain, places, copies, beside, ways_back, gap })
     }
 }

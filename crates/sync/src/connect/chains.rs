@@ -3,19 +3,21 @@
 //!
 //! Which chain that is says the source. What is on the old chain alone is disconnected by undo data.
 
-use super::{Connecting, UNDO_BLOCKS};
+use super::Connecting;
 use crate::error::{ErrorKind, SyncError};
+use crate::invalid::InvalidBlock;
 use crate::outputs::context;
 use crate::progress::Event;
-use crate::run::{Stop, better_chain, other_chain};
+use crate::run::{Source, Stop, better_chain, other_chain};
 use crate::source::ChainSource;
-use apus_chain::{KnownBlock, ScriptChecks};
+use apus_chain::{Height, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_engine::utxo::ChainstateError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// After so many chains that were left without one being connected to its end, the run ends.
+/// After so many chains of peers that were left without one being connected to its end, the run ends.
+/// Those of files are left for invalid blocks alone, and never twice for the same.
 const CHAINS_LEFT_MAX: u32 = 16;
 
 impl<'a> Connecting<'a> {
@@ -79,14 +81,32 @@ impl<'a> Connecting<'a> {
     }
 
     /// Another chain, where the one that is gone for fails with `error`. The error, if there is none.
-    fn leave(&self, error: SyncError, left: u32) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
-        if left > CHAINS_LEFT_MAX {
+    fn leave(
+        &mut self,
+        error: SyncError,
+        left: u32,
+    ) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
+        let of_files = matches!(self.request.source, Source::Files { .. });
+        if !of_files && left > CHAINS_LEFT_MAX {
             return Err(error);
         }
-        let other = other_chain(self.request, self.dir.chain(), &error)?;
-        let Some(other) = other else { return Err(error) };
+        let invalid = InvalidBlock::of(&error);
+        if of_files && invalid.is_some() {
+            // All headers are looked at anew, and the coins of the last flush give way to them.
+            self.flush()?;
+        }
+        let below = self.record.identity.from - 1;
+        let hash = self.dir.chain().hash(below).copied().unwrap_or_default();
+        let (text, base) = (error.to_string(), KnownBlock { height: below, hash });
+        let other = other_chain(self.request, &*self.dir, base, error)?;
+        let put_aside = match &invalid {
+            Some(invalid) if of_files => {
+                put_aside(self.dir.chain().tip_height() - invalid.block.height)
+            }
+            _ => String::new(),
+        };
         let (tip, height) = (other.chain().tip_hash(), other.chain().tip_height());
-        let warning = format!("{error}. The run goes on to block {height} ({tip})");
+        let warning = format!("{text}. {put_aside}The run goes on to block {height} ({tip})");
         self.request.observer.event(Event::Warning(warning));
         Ok(other)
     }
@@ -116,7 +136,6 @@ impl<'a> Connecting<'a> {
         {
             self.state.set_scripts(ScriptPool::new(request.threads)?);
         }
-        self.state.set_undo_from(self.end.saturating_sub(UNDO_BLOCKS));
         let tip = *chain.tip_hash();
         request.observer.event(Event::Tip { height: self.end, tip });
         self.dir = dir;
@@ -127,6 +146,8 @@ impl<'a> Connecting<'a> {
     pub(super) fn go_back(&mut self) -> Result<(), SyncError> {
         let (dir, from) = (Arc::clone(&self.dir), *self.state.tip());
         let chain = dir.chain();
+        // None is forgotten on the way.
+        self.state.set_undo_from(0);
         loop {
             let KnownBlock { height, hash } = *self.state.tip();
             if chain.hash(height) == Some(&hash) {
@@ -147,6 +168,7 @@ impl<'a> Connecting<'a> {
             self.state.disconnect(&block)?;
         }
         let to = *self.state.tip();
+        self.keep_undo_for(to.height);
         if self.keeper.is_some() && to != from {
             // The coins first: a start finds at least the blocks that they came of.
             self.flush()?;
@@ -155,5 +177,14 @@ impl<'a> Connecting<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// What is left out of the chain beside an invalid block, for people.
+fn put_aside(above: Height) -> String {
+    match above {
+        0 => "It is put aside. ".to_owned(),
+        1 => "It is put aside, and the block above it. ".to_owned(),
+        _ => format!("It is put aside, and the {above} blocks above it. "),
     }
 }

@@ -8,6 +8,7 @@ use super::coins::store_records;
 use super::{ConnectOptions, write_draft_error};
 use crate::coins::{Put, SetMuHash, Sinks, put_set};
 use crate::error::SyncError;
+use crate::invalid::InvalidBlocks;
 use crate::progress::{Event, Observer};
 use crate::run::{HintsInput, Output, OutputKind, Request, Stop, discard_progress, run};
 use crate::sink::{SetInfo, SnapshotSink};
@@ -54,11 +55,19 @@ pub(super) fn write(
         observer: &OfSecondPass(request.observer),
         ..*request
     };
-    let outcome = match run(&pass) {
+    let run_pass = || {
+        // It is to choose the chain that this run ended with.
+        let invalid = InvalidBlocks::read(request.workdir, request.params.network)?;
+        if !invalid.all().is_empty() {
+            invalid.write(pass.workdir, request.params.network)?;
+        }
+        run(&pass)
+    };
+    let outcome = match run_pass() {
         Err(SyncError::OtherRun { .. }) => {
             // An earlier start came here with a set further down, which nobody asks for any more.
             discard_progress(pass.workdir)?;
-            run(&pass)?
+            run_pass()?
         }
         done => done?,
     };

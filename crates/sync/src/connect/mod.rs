@@ -52,7 +52,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 const INTERVALS_BETWEEN_FLUSHES: u32 = 30;
 
 /// Undo data is kept for so many blocks below the end: a week's, and more than any reorganisation
-/// of the main chain took.
+/// of the main chain took. For others it is kept where the source knows of a chain to go back to.
 const UNDO_BLOCKS: Height = 1008;
 
 /// More than a coin takes on average, to know whether a disk has room: most have a script of 20 to 34
@@ -237,7 +237,6 @@ impl<'a> Connecting<'a> {
             },
         )?;
         state.set_totals(totals);
-        state.set_undo_from(end.saturating_sub(UNDO_BLOCKS));
         warn_of_missing(request, &*dir, HeightRange::new(from, tip.height + 1));
         if tip.height > from {
             let of = (end + 1 - from) as usize;
@@ -249,7 +248,17 @@ impl<'a> Connecting<'a> {
             state.keep_connected();
         }
         let flushed_at = Instant::now();
-        Ok(Self { request, dir, checks, end, record, state, flushed_at, keeper })
+        let mut connecting = Self { request, dir, checks, end, record, state, flushed_at, keeper };
+        connecting.keep_undo_for(tip.height);
+        Ok(connecting)
+    }
+
+    /// Says which undo data is kept while the block at a height is connected, or gone back to.
+    fn keep_undo_for(&mut self, height: Height) {
+        let always = self.end.saturating_sub(UNDO_BLOCKS);
+        let tip = self.state.tip().height;
+        let needed = [tip, height].into_iter().filter_map(|tip| self.dir.undo_needed(tip)).min();
+        self.state.set_undo_from(needed.map_or(always, |needed| needed.min(always)));
     }
 
     /// Connects everything up to the end.
@@ -277,6 +286,7 @@ impl<'a> Connecting<'a> {
             if let Some(following) = ahead.peek(Arc::clone) {
                 self.state.prefetch(&following);
             }
+            self.keep_undo_for(height);
             let context = ConnectContext {
                 ancestry: self.dir.chain(),
                 check_scripts: self.checks.needed(height),

@@ -17,10 +17,10 @@
 
 use super::{LOOK, Peers, PeersChain};
 use crate::error::SyncError;
+use crate::invalid::InvalidBlock;
 use crate::run::stop_if_interrupted;
 use crate::source::SourceError;
 use apus_chain::{BlockHash, HeaderChain, Height, block_work};
-use apus_engine::utxo::ChainstateError;
 use apus_p2p::network::BestHeader;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -190,22 +190,15 @@ impl<'a> Peers<'a> {
     ) -> Result<Option<PeersChain<'p>>, SyncError> {
         let (hash, invalid) = match error {
             SyncError::Source(SourceError::ChainLeft { hash, .. }) => (*hash, None),
-            SyncError::InvalidBlock { height, hash, error } => {
-                (*hash, Some((*height, format!("{error} [{}]", error.reason()))))
-            }
-            SyncError::Chainstate { error } => match &**error {
-                ChainstateError::Invalid { block, error } => {
-                    let why = format!("{error} [{}]", error.reject_reason());
-                    (block.hash, Some((block.height, why)))
-                }
-                _ => return Ok(None),
+            _ => match InvalidBlock::of(error) {
+                Some(invalid) => (invalid.block.hash, Some(invalid)),
+                None => return Ok(None),
             },
-            _ => return Ok(None),
         };
         let now = Instant::now();
         match invalid {
-            Some((height, why)) => {
-                self.choice().put(hash, Fault::Invalid { height, why });
+            Some(InvalidBlock { block, why }) => {
+                self.choice().put(hash, Fault::Invalid { height: block.height, why });
                 // Whoever has it in his chain is of no use, now and later.
                 self.network.invalid(&hash);
             }

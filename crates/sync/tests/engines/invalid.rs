@@ -1,10 +1,9 @@
-//! Blocks that spend what they may not, with all their work done: the run ends, and keeps what came
-//! before.
+//! Blocks that spend what they may not, with all their work done, below the height where a run is to end:
+//! it does, and keeps what came before.
 
 use crate::harness::{Job, Place, World, random_chain};
 use apus_chain::KnownBlock;
-use apus_engine::utxo::ChainstateError;
-use apus_sync::{ErrorKind, SyncError};
+use apus_sync::{ErrorKind, InvalidBlock, SyncError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, utxo_set};
 use bitcoin::{Amount, Block, OutPoint, Transaction, TxOut};
 use std::collections::BTreeMap;
@@ -63,18 +62,20 @@ fn bad_blocks() -> [(&'static str, Make); 5] {
 
 fn expect_invalid(error: &SyncError, bad: &Block, height: u32, reason: &str) {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    let SyncError::Chainstate { error: inner } = error else { panic!("{error}") };
-    let ChainstateError::Invalid { block: KnownBlock { height: at, hash }, error: rule } = &**inner
-    else {
+    let SyncError::StopAboveTip { tip, gap, .. } = error else { panic!("{error}") };
+    let [InvalidBlock { block: KnownBlock { height: at, hash }, why }] = &gap.invalid[..] else {
         panic!("{error}")
     };
-    assert_eq!((*at, hash.to_string()), (height, bad.block_hash().to_string()));
-    assert_eq!(rule.reject_reason(), reason);
-    assert!(error.to_string().contains("most-work chain"), "{error}");
+    assert_eq!((*tip, *at), (height - 1, height));
+    assert_eq!(hash.to_string(), bad.block_hash().to_string());
+    assert!(why.contains(&format!("[{reason}]")), "{why}");
+    for word in [why, &hash.to_string()] {
+        assert!(error.to_string().contains(word), "{error}");
+    }
 }
 
 #[test]
-fn a_block_that_breaks_a_rule_about_coins_ends_the_run() {
+fn a_block_that_breaks_a_rule_about_coins_ends_a_run_that_is_to_go_further() {
     for (reason, make) in bad_blocks() {
         let mut builder = random_chain(730);
         builder.empty_blocks(1);

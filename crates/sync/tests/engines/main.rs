@@ -9,6 +9,8 @@ mod world;
 mod engine_conformance;
 mod harness;
 mod invalid;
+#[cfg(feature = "kernel")]
+mod put_aside;
 mod read_back;
 mod refusals;
 mod reorg;

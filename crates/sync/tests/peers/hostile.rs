@@ -158,6 +158,6 @@ fn an_invalid_chain_is_refused() {
     let world = World::of(chain);
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let error = world.job().run(&[&peer]).unwrap_err();
-    assert!(matches!(error, SyncError::InvalidBlock { .. }), "{error}");
+    assert!(matches!(error, SyncError::NoWayOn { .. }), "{error}");
     assert!(error.to_string().contains("bad-txns-vout-empty"), "{error}");
 }

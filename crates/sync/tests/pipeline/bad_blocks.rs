@@ -203,9 +203,9 @@ fn a_block_that_breaks_a_rule() {
     let world = World::of(builder.blocks());
     let hash = block.block_hash().to_string();
     let height = world.truth.stop.to_string();
-    let words = [&hash[..], &height, "bad-cb-height", "most-work chain"];
+    let words = [&hash[..], &height, "bad-cb-height", "no valid chain for these hints"];
     let error = expect_invalid(&world.job(), &world.truth, &words);
-    assert!(matches!(error, SyncError::InvalidBlock { .. }), "{error}");
+    assert!(matches!(error, SyncError::NoWayOn { .. }), "{error}");
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! [`WaysBack`]: from which heights of a chain a run may have to go back, and how far.
+//!
+//! Where a block proves invalid the run goes on along the best chain that is left. That one leaves the
+//! chain below the block, perhaps far below, if it has more work than the blocks up to there. Which
+//! branches there are is known before; so is the undo data that such a way back needs.
+
+use apus_chain::{ConnectedHeader, HeaderId, HeaderStatus, HeaderTree, Height, HeightRange};
+use std::collections::HashMap;
+
+fn connected(tree: &HeaderTree, id: HeaderId) -> Option<ConnectedHeader> {
+    match tree.status(id) {
+        HeaderStatus::Connected(header) => Some(header),
+        HeaderStatus::Orphan | HeaderStatus::Rejected => None,
+    }
+}
+
+/// The headers that are connected and not on `path`, each with the height where its branch leaves the
+/// path.
+pub(super) fn branches(tree: &HeaderTree, path: &[HeaderId]) -> HashMap<HeaderId, Height> {
+    let height = |id| connected(tree, id).map_or(0, |header| header.height);
+    let is_on_path = |id| path.get(height(id) as usize) == Some(&id);
+    let mut forks: HashMap<HeaderId, Height> = HashMap::new();
+    let beside = tree.ids().filter(|id| connected(tree, *id).is_some() && !is_on_path(*id));
+    for id in beside {
+        let mut above = Vec::new();
+        let fork = tree.lineage_of(id).find_map(|id| match forks.get(&id) {
+            Some(fork) => Some(*fork),
+            None if is_on_path(id) => Some(height(id)),
+            None => {
+                above.push(id);
+                None
+            }
+        });
+        forks.extend(above.into_iter().map(|id| (id, fork.unwrap_or(0))));
+    }
+    forks
+}
+
+/// Stretches of a chain, ascending and apart. In each, some other chain has no less work than this one
+/// has up to there, and leaves it below the first height.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct WaysBack(Vec<HeightRange>);
+
+impl WaysBack {
+    /// Of the chain `path`, from which `branches` leave at these heights.
+    pub(super) fn new(
+        tree: &HeaderTree,
+        path: &[HeaderId],
+        branches: &HashMap<HeaderId, Height>,
+    ) -> Self {
+        let work = |id| connected(tree, id).map_or(0, |header| header.chain_work);
+        let stretch = |(id, fork): (&HeaderId, &Height)| {
+            let end = path.partition_point(|on_path| work(*on_path) <= work(*id)) as Height;
+            (end > fork + 1).then(|| HeightRange::new(fork + 1, end))
+        };
+        let mut all: Vec<HeightRange> = branches.iter().filter_map(stretch).collect();
+        all.sort_unstable_by_key(|range| range.start);
+        let mut apart: Vec<HeightRange> = Vec::new();
+        for range in all {
+            match apart.last_mut() {
+                Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+                _ => apart.push(range),
+            }
+        }
+        Self(apart)
+    }
+
+    /// The lowest block of which a run that is at height `tip` may need the undo data.
+    pub(super) fn lowest(&self, tip: Height) -> Option<Height> {
+        let after = self.0.partition_point(|range| range.end <= tip);
+        self.0.get(after).filter(|range| range.start <= tip).map(|range| range.start)
+    }
+}

@@ -1,0 +1,548 @@
+//! Invalid blocks among the files, with all their work done: they are put aside with what descends
+//! from them, and the run ends on the best chain that is left.
+
+use crate::harness::{
+    Call, Hooked, Job, Place, World, assuming, hash_of, random_chain, store_error,
+};
+use crate::world::{Events, Truth};
+use apus_chain::Network;
+use apus_engine::script::ScriptPool;
+use apus_engine::utxo::store::MemoryStore;
+use apus_engine::utxo::{Chainstate, ChainstateOptions};
+use apus_sync::chainman::{ChainManager, ValidatedCoins};
+use apus_sync::{ErrorKind, Event, NoWayOn, Observer, Outcome, Silent, Stop, SyncError};
+use apus_testkit::blkfile::{BlockFiles, read_chain};
+use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, seal};
+use apus_testkit::rng::Rng;
+use apus_testkit::storage::{AfterCrash, CrashStorage};
+use bitcoin::consensus::serialize;
+use bitcoin::{Block, BlockHash, OutPoint};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Adds an invalid block on the tip.
+type Make = fn(&mut ChainBuilder) -> Block;
+
+/// A block for each kind of rule, with the reason that Core gives.
+const BAD: [(&str, Make); 6] = [
+    ("bad-cb-height", wrong_height),
+    ("bad-txns-vout-empty", no_outputs),
+    ("bad-txns-inputs-missingorspent", missing_coin),
+    ("bad-cb-amount", greedy),
+    ("bad-txns-premature-spend-of-coinbase", premature),
+    ("block-script-verify-flag-failed", unsigned),
+];
+
+/// Seen before any coin is (Core `ContextualCheckBlock`).
+fn wrong_height(builder: &mut ChainBuilder) -> Block {
+    let height = builder.height();
+    let output = builder.output(1, ScriptKind::OpTrue);
+    let coinbase = builder.coinbase(height + 300, vec![output]);
+    builder.add_plan(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() })
+}
+
+/// Seen in the block alone (Core `CheckBlock`).
+fn no_outputs(builder: &mut ChainBuilder) -> Block {
+    let coinbase = builder.coinbase(builder.height() + 1, Vec::new());
+    builder.add_plan(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() })
+}
+
+fn missing_coin(builder: &mut ChainBuilder) -> Block {
+    let nowhere =
+        OutPoint { txid: builder.block(builder.tip()).txdata[0].compute_txid(), vout: 77 };
+    let output = builder.output(1, ScriptKind::OpTrue);
+    let tx = builder.spend(&[nowhere], vec![output]);
+    sealed(builder, BlockPlan { transactions: vec![tx], ..BlockPlan::default() })
+}
+
+fn greedy(builder: &mut ChainBuilder) -> Block {
+    let value = ChainBuilder::subsidy(builder.height() + 1) + 1;
+    let output = builder.output(value, ScriptKind::OpTrue);
+    builder.add_plan(BlockPlan { coinbase_outputs: Some(vec![output]), ..BlockPlan::default() })
+}
+
+fn premature(builder: &mut ChainBuilder) -> Block {
+    let young = OutPoint { txid: builder.block(builder.tip()).txdata[0].compute_txid(), vout: 0 };
+    let output = builder.output(1, ScriptKind::OpTrue);
+    let tx = builder.spend(&[young], vec![output]);
+    sealed(builder, BlockPlan { transactions: vec![tx], ..BlockPlan::default() })
+}
+
+fn unsigned(builder: &mut ChainBuilder) -> Block {
+    builder.block_with_a_wrong_signature()
+}
+
+fn sealed(builder: &mut ChainBuilder, plan: BlockPlan) -> Block {
+    let mut block = builder.propose(plan);
+    seal(&mut block);
+    builder.add(block.clone());
+    block
+}
+
+/// Files with these blocks, of which `good` are to be the chain.
+fn world(good: Vec<Block>, blocks: &[Block]) -> World {
+    let folder = tempfile::tempdir().unwrap();
+    let mut files = BlockFiles::regtest().key([3, 1, 4, 1, 5, 9, 2, 6]).file_bytes_max(40_000);
+    files.block(&good[0]);
+    files.blocks(blocks.iter().filter(|block| **block != good[0]));
+    files.write(&folder.path().join("blocks"));
+    World { folder, truth: Truth::of(&good), chain: good }
+}
+
+/// To the tip, with all scripts run.
+fn to_tip(world: &World) -> Job {
+    Job { assume_valid: None, stop: Stop::AtTip, ..world.job() }
+}
+
+fn warnings(events: &Events) -> Vec<String> {
+    let warning = |event| match event {
+        Event::Warning(text) | Event::RunWarning(text) => Some(text),
+        _ => None,
+    };
+    events.all().into_iter().filter_map(warning).collect()
+}
+
+/// A run that ends well and right, and what it warned of.
+#[track_caller]
+fn warned(job: &Job, truth: &Truth, place: &Place) -> (Outcome, Vec<String>) {
+    let events = Events::default();
+    let outcome = job.run_watched(place, &events, &AtomicBool::new(false));
+    let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
+    truth.check(&outcome, &place.out);
+    assert_eq!(outcome.tip_height, truth.stop);
+    (outcome, warnings(&events))
+}
+
+/// Blocks of `builder` above a block.
+fn above(builder: &ChainBuilder, below: BlockHash) -> Vec<Block> {
+    let blocks = builder.blocks();
+    let fork = blocks.iter().position(|block| block.block_hash() == below).unwrap();
+    blocks[fork + 1..].to_vec()
+}
+
+#[test]
+fn the_chain_ends_below_an_invalid_block() {
+    for (seed, (reason, make)) in (740..).zip(BAD) {
+        for descendants in [0, 4] {
+            let mut builder = random_chain(seed);
+            let good = builder.blocks();
+            let bad = make(&mut builder);
+            builder.empty_blocks(descendants);
+            let world = world(good, &builder.blocks());
+            for (threads, seconds) in [(1, 3_600), (3, 0)] {
+                let job = Job {
+                    threads,
+                    checkpoint_interval: Duration::from_secs(seconds),
+                    ..to_tip(&world)
+                };
+                let (_, warnings) = warned(&job, &world.truth, &Place::new());
+                let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+                let height = format!("block {} (", world.truth.stop + 1);
+                let end = format!("goes on to block {} (", world.truth.stop);
+                for word in [&height, &bad.block_hash().to_string(), reason, &end] {
+                    assert!(warning.contains(word), "{word}: {warning}");
+                }
+                let aside = warning.contains(&format!("the {descendants} blocks above it"));
+                assert_eq!(aside, descendants > 0, "{warning}");
+            }
+        }
+    }
+}
+
+/// A trunk, a branch of it with an invalid block and `descendants` above that, and a valid branch that
+/// is `length` blocks long.
+struct Fork {
+    world: World,
+    bad: Block,
+}
+
+impl Fork {
+    fn new(seed: u64, make: Make, before: usize, descendants: usize, length: usize) -> Self {
+        let mut builder = random_chain(seed);
+        let trunk = builder.tip();
+        builder.random_blocks(before, Shape::default());
+        let prefix = builder.blocks();
+        let bad = make(&mut builder);
+        builder.empty_blocks(descendants);
+        let heavy = builder.blocks();
+        builder.set_tip(trunk);
+        builder.random_blocks(length, Shape::default());
+        let branch = above(&builder, trunk);
+        let good = if length > before { builder.blocks() } else { prefix };
+        assert!(heavy.len() > good.len(), "the invalid chain is the one to begin with");
+        Self { world: world(good, &[&heavy[..], &branch].concat()), bad }
+    }
+}
+
+#[test]
+fn back_to_the_fork_and_along_the_best_branch() {
+    for (seed, (reason, make)) in (750..).zip(BAD) {
+        for (before, descendants, length) in [(0, 3, 2), (5, 9, 8), (6, 5, 3), (2, 0, 2)] {
+            let Fork { world, bad } = Fork::new(seed, make, before, descendants, length);
+            for seconds in [3_600, 0] {
+                let checkpoint_interval = Duration::from_secs(seconds);
+                let job = Job { checkpoint_interval, ..to_tip(&world) };
+                let (outcome, warnings) = warned(&job, &world.truth, &Place::new());
+                let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+                assert!(warning.contains(&bad.block_hash().to_string()), "{warning}");
+                assert!(warning.contains(reason), "{warning}");
+                assert!(warning.contains(&outcome.stop_hash.to_string()), "{warning}");
+                assert_eq!(outcome.counts.blocks, u64::from(world.truth.stop));
+            }
+        }
+    }
+}
+
+/// The same into a data directory, which holds the blocks of the end's chain and no others.
+#[test]
+fn a_data_directory_has_nothing_of_the_chain_that_was_left() {
+    for (before, descendants, length) in [(5, 9, 8), (4, 9, 2), (0, 2, 0)] {
+        let Fork { world, .. } = Fork::new(760, unsigned, before, descendants, length);
+        for seconds in [3_600, 0] {
+            let (place, desk) = (Place::new(), tempfile::tempdir().unwrap());
+            let job = Job { checkpoint_interval: Duration::from_secs(seconds), ..to_tip(&world) };
+            warned(&job.keeping(desk.path()), &world.truth, &place);
+            expect_kept(desk.path(), &world.chain);
+        }
+    }
+}
+
+fn expect_kept(desk: &std::path::Path, chain: &[Block]) {
+    let folders = std::fs::read_dir(desk).unwrap().map(|entry| entry.unwrap().path());
+    let blocks: Vec<_> = folders.map(|folder| folder.join("regtest/blocks")).collect();
+    let [blocks] = &blocks[..] else { panic!("{blocks:?}") };
+    let kept = read_chain(blocks, Network::Regtest.magic(), chain[0].block_hash());
+    assert_eq!(kept.len(), chain.len());
+    assert!(kept == chain);
+    let bytes: usize = chain.iter().map(|block| block.total_size() + 8).sum();
+    let files = std::fs::read_dir(blocks).unwrap().map(|entry| entry.unwrap());
+    let files = files.filter(|entry| entry.file_name().to_string_lossy().starts_with("blk"));
+    assert_eq!(files.map(|entry| entry.metadata().unwrap().len()).sum::<u64>(), bytes as u64);
+}
+
+#[test]
+fn several_invalid_blocks_one_after_the_other() {
+    let mut builder = random_chain(770);
+    let trunk = builder.tip();
+    let (mut all, mut bad, mut good) = (builder.blocks(), Vec::new(), builder.blocks());
+    // The more work, the later the fault. None is without.
+    for (length, (_, make)) in (1..).zip(BAD) {
+        builder.set_tip(trunk);
+        builder.random_blocks(length, Shape::default());
+        good = builder.blocks();
+        bad.push(make(&mut builder).block_hash().to_string());
+        builder.empty_blocks(20);
+        all.extend(above(&builder, trunk));
+    }
+    let world = world(good, &all);
+    let (_, warnings) = warned(&to_tip(&world), &world.truth, &Place::new());
+    assert_eq!(warnings.len(), bad.len(), "{warnings:?}");
+    for hash in &bad {
+        assert_eq!(warnings.iter().filter(|text| text.contains(hash)).count(), 1, "{warnings:?}");
+    }
+}
+
+/// The branches leave each other further down than undo data is kept for every chain.
+#[test]
+fn a_fork_far_below_an_end_that_proves_invalid() {
+    let mut builder = random_chain(771);
+    let trunk = builder.tip();
+    builder.random_blocks(12, Shape::default());
+    let bad = wrong_height(&mut builder);
+    builder.empty_blocks(1_100);
+    let heavy = builder.blocks();
+    builder.set_tip(trunk);
+    builder.random_blocks(20, Shape::default());
+    let world = world(builder.blocks(), &[&heavy[..], &above(&builder, trunk)].concat());
+    for seconds in [3_600, 0] {
+        let job = Job { checkpoint_interval: Duration::from_secs(seconds), ..to_tip(&world) };
+        let (_, warnings) = warned(&job, &world.truth, &Place::new());
+        assert!(warnings[0].contains(&bad.block_hash().to_string()), "{warnings:?}");
+    }
+}
+
+#[test]
+fn nothing_is_left() {
+    let mut builder = ChainBuilder::new(772);
+    let genesis = builder.blocks();
+    let bad = wrong_height(&mut builder);
+    builder.empty_blocks(3);
+    let world = World {
+        folder: tempfile::tempdir().unwrap(),
+        truth: Truth::of(&builder.blocks()),
+        chain: genesis,
+    };
+    let mut files = BlockFiles::regtest();
+    files.blocks(&builder.blocks());
+    files.write(&world.blocksdir());
+    let place = Place::new();
+    for _ in 0..2 {
+        let error = to_tip(&world).refused(&place);
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(matches!(error, SyncError::NoWayOn { why: NoWayOn::Nothing, .. }), "{error}");
+        assert!(error.to_string().contains(&bad.block_hash().to_string()), "{error}");
+    }
+}
+
+#[test]
+fn a_height_above_what_is_left_is_refused_with_the_reason() {
+    let Fork { world, bad } = Fork::new(773, greedy, 5, 9, 8);
+    let stop = world.truth.stop + 1;
+    let place = Place::new();
+    // The second start knows at once.
+    for _ in 0..2 {
+        let error = Job { stop: Stop::At(stop), ..to_tip(&world) }.refused(&place);
+        assert!(matches!(error, SyncError::StopAboveTip { .. }), "{error}");
+        let text = error.to_string();
+        for word in [&bad.block_hash().to_string(), "bad-cb-amount", &world.truth.stop.to_string()]
+        {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert!(!text.contains("no valid set"), "{text}");
+    }
+    // And a height that can be had is had.
+    let job = Job { stop: Stop::At(world.truth.stop), ..to_tip(&world) };
+    warned(&job, &world.truth, &place);
+}
+
+#[test]
+fn a_height_below_an_invalid_block_needs_no_other_chain() {
+    let mut builder = random_chain(774);
+    let good = builder.blocks();
+    unsigned(&mut builder);
+    let world = world(good, &builder.blocks());
+    let job = Job { stop: Stop::At(world.truth.stop), ..to_tip(&world) };
+    let outcome = job.expect(&world.truth, &Place::new());
+    assert_eq!(outcome.tip_height, world.truth.stop + 1);
+}
+
+#[test]
+fn above_hints_it_is_the_same() {
+    let Fork { world, bad } = Fork::new(775, unsigned, 5, 9, 8);
+    let job = Job { hints: Some(world.hints(110)), ..to_tip(&world) };
+    for seconds in [3_600, 0] {
+        let job = Job { checkpoint_interval: Duration::from_secs(seconds), ..job.clone() };
+        let (_, warnings) = warned(&job, &world.truth, &Place::new());
+        let about: Vec<_> =
+            warnings.iter().filter(|text| text.contains(&bad.block_hash().to_string())).collect();
+        assert_eq!(about.len(), 1, "{warnings:?}");
+    }
+}
+
+#[test]
+fn an_invalid_block_under_hints_is_an_error() {
+    let mut builder = random_chain(776);
+    builder.random_blocks(3, Shape::default());
+    let bad = wrong_height(&mut builder);
+    builder.empty_blocks(3);
+    let world = world(builder.blocks(), &builder.blocks());
+    let job = Job { hints: Some(world.hints(world.truth.stop - 1)), ..to_tip(&world) };
+    let place = Place::new();
+    for _ in 0..2 {
+        let error = job.refused(&place);
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(matches!(error, SyncError::NoWayOn { why: NoWayOn::UnderHints { .. }, .. }));
+        let text = error.to_string();
+        for word in
+            [&bad.block_hash().to_string(), "bad-cb-height", "no valid chain for these hints"]
+        {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
+}
+
+/// The best chain that is left is another one than that of the hints.
+#[test]
+fn a_best_chain_that_leaves_the_hints_is_an_error() {
+    let Fork { world, bad } = Fork::new(777, unsigned, 5, 9, 8);
+    // Up to the third block of the branch that proves invalid later.
+    let chain =
+        read_chain(&world.blocksdir(), Network::Regtest.magic(), world.chain[0].block_hash());
+    let hinted = World { folder: tempfile::tempdir().unwrap(), truth: Truth::of(&chain), chain };
+    let job = Job { hints: Some(hinted.hints(123)), ..to_tip(&world) };
+    let place = Place::new();
+    for _ in 0..2 {
+        let error = job.refused(&place);
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let why =
+            matches!(error, SyncError::NoWayOn { why: NoWayOn::BelowHints { stop: 123 }, .. });
+        assert!(why, "{error}");
+        assert!(error.to_string().contains(&bad.block_hash().to_string()), "{error}");
+    }
+}
+
+/// Sets the flag when it is said that the run goes on elsewhere.
+struct StopAtWarning<'a>(&'a AtomicBool);
+
+impl Observer for StopAtWarning<'_> {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Warning(_)) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Every later start says once more which block it was, since the report is that start's.
+#[test]
+fn stopped_between_one_chain_and_the_next() {
+    let Fork { world, bad } = Fork::new(778, unsigned, 5, 9, 8);
+    for keeps in [false, true] {
+        let desk = tempfile::tempdir().unwrap();
+        let job = if keeps { to_tip(&world).keeping(desk.path()) } else { to_tip(&world) };
+        let (place, flag) = (Place::new(), AtomicBool::new(false));
+        let error = job.run_watched(&place, &StopAtWarning(&flag), &flag).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+        assert_eq!(place.height(), Some(120), "back at the fork, and not on");
+        let (_, warnings) = warned(&job, &world.truth, &place);
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.contains(&bad.block_hash().to_string()), "{warning}");
+        assert!(warning.contains("An earlier start put it aside"), "{warning}");
+        if keeps {
+            expect_kept(desk.path(), &world.chain);
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_moment_the_same_command_comes_to_the_same_end() {
+    let Fork { world, .. } = Fork::new(779, unsigned, 4, 6, 6);
+    let keeping = |desk: &tempfile::TempDir| to_tip(&world).keeping(desk.path());
+    // At every flush around the place where the chain changes.
+    for n in 122..=130 {
+        for call in [Call::Write, Call::Written] {
+            let (place, desk) = (Place::new(), tempfile::tempdir().unwrap());
+            let (work, out) = (place.work.clone(), place.out.clone());
+            let store = Hooked::over(&place.store, move |at, before| {
+                let dies = at == call && before >= n;
+                if dies && !work.crashed() {
+                    work.crash_at(work.syncs(), AfterCrash::Fail);
+                    out.crash_at(out.syncs(), AfterCrash::Fail);
+                }
+                if dies { Err(store_error()) } else { Ok(()) }
+            });
+            let (open, flag) = (|| Ok(Arc::clone(&store)), AtomicBool::new(false));
+            let folder = place.hints_folder.path();
+            let ended =
+                keeping(&desk).run_in(&place.work, &place.out, &open, folder, &Silent, &flag);
+            if ended.is_ok() {
+                continue;
+            }
+            drop(store);
+            let image = |storage: &CrashStorage| storage.durable_image();
+            let place = Place { work: image(&place.work), out: image(&place.out), ..place };
+            warned(&keeping(&desk), &world.truth, &place);
+            expect_kept(desk.path(), &world.chain);
+        }
+    }
+    // At every moment when something of the work folder becomes durable, with few flushes.
+    let whole = Place::new();
+    let job = Job { checkpoint_interval: Duration::from_secs(3_600), ..to_tip(&world) };
+    job.expect(&world.truth, &whole);
+    for n in 0..whole.work.syncs() {
+        let place = Place::new();
+        place.work.crash_at(n, AfterCrash::Fail);
+        job.run(&place).unwrap_err();
+        let place = Place { work: place.work.crash_image(n), out: CrashStorage::new(), ..place };
+        warned(&job, &world.truth, &place);
+    }
+}
+
+/// Blocks on all kinds of parents, some of them invalid.
+struct Tree {
+    chain: ChainBuilder,
+    rng: Rng,
+    /// In the order in which they were made, with whether they and all below are valid.
+    blocks: Vec<(Block, bool)>,
+}
+
+impl Tree {
+    fn new(seed: u64, count: usize) -> Self {
+        let chain = random_chain(seed);
+        let blocks = chain.blocks().into_iter().map(|block| (block, true)).collect();
+        let mut tree = Self { chain, rng: Rng::new(seed), blocks };
+        (0..count).for_each(|_| tree.grow());
+        tree
+    }
+
+    fn grow(&mut self) {
+        let back = self.rng.below(9.min(self.blocks.len() as u64 - 115)) as usize;
+        let (parent, good) = &self.blocks[self.blocks.len() - 1 - back];
+        let good = *good;
+        self.chain.set_tip(parent.block_hash());
+        let (block, good) = match self.rng.below(4) {
+            0 => {
+                let (_, make) = BAD[self.rng.below(BAD.len() as u64) as usize];
+                (make(&mut self.chain), false)
+            }
+            1 => (self.chain.block_with(Vec::new()), good),
+            _ => (self.chain.random_block(Shape::default()), good),
+        };
+        self.blocks.push((block, good));
+    }
+
+    /// The tips that a run may end with.
+    fn ends(&mut self) -> Vec<BlockHash> {
+        let good =
+            self.blocks.iter().filter(|(_, good)| *good).map(|(block, _)| block.block_hash());
+        let heights: Vec<(usize, BlockHash)> =
+            good.map(|hash| (self.chain.blocks_to(hash).len(), hash)).collect();
+        let highest = heights.iter().map(|(height, _)| *height).max().unwrap();
+        let best = heights.into_iter().filter(|(height, _)| *height == highest);
+        best.map(|(_, hash)| hash).collect()
+    }
+
+    fn shuffled(&mut self) -> Vec<Block> {
+        let mut blocks: Vec<Block> =
+            self.blocks[1..].iter().map(|(block, _)| block.clone()).collect();
+        for at in (1..blocks.len()).rev() {
+            let other = self.rng.below(at as u64 + 1) as usize;
+            blocks.swap(at, other);
+        }
+        blocks
+    }
+}
+
+/// What `apus submit` does with the same blocks.
+fn managers_tip(blocks: &[Block]) -> apus_chain::BlockHash {
+    let params = assuming(Network::Regtest);
+    let scripts = Some(ScriptPool::new(2).unwrap());
+    let options = ChainstateOptions { cache_bytes: 1 << 20, prevout_threads: 0, scripts };
+    let state = Chainstate::open(params, Arc::new(MemoryStore::new()), options).unwrap();
+    let coins = Box::new(ValidatedCoins::new(state, true));
+    let mut manager = ChainManager::in_memory(params, coins, None);
+    for block in blocks {
+        manager.submit(serialize(block)).unwrap();
+    }
+    manager.tip().hash
+}
+
+fn random_tree(seed: u64) {
+    let mut tree = Tree::new(seed, 40);
+    let ends = tree.ends();
+    let blocks = tree.shuffled();
+    let by_hash: HashMap<String, BlockHash> =
+        ends.iter().map(|hash| (hash.to_string(), *hash)).collect();
+    let managers = managers_tip(&blocks);
+    assert!(by_hash.contains_key(&managers.to_string()), "seed {seed}");
+    let genesis = tree.blocks[0].0.clone();
+    let world = world(vec![genesis], &blocks);
+    let place = Place::new();
+    let job = to_tip(&world);
+    let outcome = job.run(&place).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    // Which of several of equal work it is depends on the order in which they became whole.
+    let end = by_hash.get(&outcome.stop_hash.to_string());
+    let end = end.unwrap_or_else(|| panic!("seed {seed}: {}", outcome.stop_hash));
+    let truth = Truth::of(&tree.chain.blocks_to(*end));
+    truth.check(&outcome, &place.out);
+    if let [only] = &ends[..] {
+        assert_eq!(hash_of(tree.chain.block(*only)), managers);
+    }
+}
+
+#[test]
+fn random_trees_end_where_the_chain_manager_does() {
+    let seeds = if std::env::var_os("APUS_LONG").is_some() { 2_000 } else { 6 };
+    (0..seeds).for_each(|seed| random_tree(0x9a_51de + seed));
+}
