@@ -187,6 +187,8 @@ mod tests {
         let too_great = params.set_activation_height("segwit", HEIGHT_MAX + 1);
         assert_eq!(too_great, Err(ActivationError::Height("2147483647".to_owned())));
         assert_eq!(params, regtest_with(&[]));
+        assert_eq!(params.set_activation_height("segwit", HEIGHT_MAX), Ok(()));
+        assert_eq!(params.segwit_height, HEIGHT_MAX);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use apus_chain::{
-    BlockChecker, BlockContext, BlockError, BlockHash, MAX_MONEY, Network, Params, TxError,
+    BlockChecker, BlockContext, BlockError, BlockHash, LOCKTIME_THRESHOLD, MAX_MONEY, Network,
+    Params, ScriptError, ScriptVerifier, TxError,
 };
 use bitcoin::absolute::LockTime;
 use bitcoin::consensus::serialize;
@@ -162,9 +163,18 @@ fn a_block_needs_transactions_and_a_bounded_size() {
     empty.header.merkle_root = bitcoin::TxMerkleNode::all_zeros();
     assert_eq!(reason(&empty), "bad-blk-length");
 
-    let mut large = coinbase(HEIGHT);
-    large.output = vec![output(0); 120_000];
-    assert_eq!(reason(&block(vec![large])), "bad-blk-length");
+    let sized = |size: usize| {
+        let mut large = coinbase(HEIGHT);
+        large.output[0].script_pubkey = vec![0x51; size - 149].into();
+        let block = block(vec![large]);
+        assert_eq!(serialize(&block).len(), size);
+        check(&block)
+    };
+    assert_eq!(sized(1_000_000), Ok(()));
+    assert_eq!(sized(1_000_001), Err(BlockError::Length { txs: 1, size: 1_000_001 }));
+    let mut many = coinbase(HEIGHT);
+    many.output = vec![output(0); 120_000];
+    assert_eq!(reason(&block(vec![many])), "bad-blk-length");
 }
 
 #[test]
@@ -244,6 +254,8 @@ fn no_coin_is_spent_twice_in_a_transaction() {
                 assert_eq!(tx_error(tx(twice)), TxError::DuplicateInputs);
             }
         }
+        let same = vec![input(1, 0); count as usize];
+        assert_eq!(tx_error(tx(same)), TxError::DuplicateInputs);
     }
 }
 
@@ -305,6 +317,9 @@ fn lock_times_must_be_over() {
     assert_eq!(check(&with(HEIGHT - 1, Sequence::ZERO)), Ok(()));
     assert_eq!(reason(&with(HEIGHT, Sequence::ZERO)), "bad-txns-nonfinal");
     assert_eq!(check(&with(HEIGHT, Sequence::MAX)), Ok(()));
+    // From this on it is a time, and long over.
+    assert_eq!(reason(&with(LOCKTIME_THRESHOLD - 1, Sequence::ZERO)), "bad-txns-nonfinal");
+    assert_eq!(check(&with(LOCKTIME_THRESHOLD, Sequence::ZERO)), Ok(()));
     // BIP-113: the median time past counts, not the block's own time.
     assert_eq!(check(&with(MEDIAN_TIME_PAST - 1, Sequence::ZERO)), Ok(()));
     let late = with(MEDIAN_TIME_PAST, Sequence::ZERO);
@@ -323,6 +338,8 @@ fn coinbase_begins_with_the_height() {
     let mut params = Params::of(Network::Regtest).clone();
     params.bip34_height = HEIGHT + 1;
     assert_eq!(check_with(&other, &params, HEIGHT), Ok(()));
+    params.bip34_height = HEIGHT;
+    assert_eq!(check_with(&other, &params, HEIGHT), Err(BlockError::CoinbaseHeight));
 }
 
 fn with_witness() -> Block {
@@ -362,6 +379,45 @@ fn the_coinbase_witness_is_one_item_of_32_bytes() {
         commit(&mut bad);
         bad.txdata[0].input[0].witness = Witness::from_slice(stack);
         assert_eq!(check(&bad), Err(BlockError::WitnessNonceSize), "{} items", stack.len());
+    }
+}
+
+/// An interpreter that says the same of every script.
+struct Says(Result<(), ScriptError>);
+
+impl ScriptVerifier for Says {
+    fn verify(&self, _: &[u8], _: u64, _: &[u8], _: usize, _: u32) -> Result<(), ScriptError> {
+        self.0.clone()
+    }
+}
+
+/// BIP-325: the interpreter decides over a signet block's solution, and where there is none to ask
+/// or nothing to ask it about, the block is refused.
+#[test]
+fn a_signet_block_needs_a_solution() {
+    let check_signed = |block: &Block, network: Network, verifier: Option<&dyn ScriptVerifier>| {
+        let context = BlockContext {
+            params: Params::of(network),
+            height: HEIGHT,
+            hash: BlockHash(block.block_hash().to_byte_array()),
+            median_time_past: MEDIAN_TIME_PAST,
+            verifier,
+        };
+        BlockChecker::new().check(&serialize(block), &context).map(|_| ())
+    };
+    let mut signed = with_witness();
+    commit(&mut signed);
+    let (yes, no) = (Says(Ok(())), Says(Err(ScriptError::Invalid)));
+    assert_eq!(check_signed(&signed, Network::Signet, Some(&yes)), Ok(()));
+    let error = check_signed(&signed, Network::Signet, Some(&no)).unwrap_err();
+    assert_eq!(error, BlockError::SignetSolution(ScriptError::Invalid.to_string()));
+    assert_eq!((error.reason(), error.is_damage()), ("bad-signet-blksig", true));
+    let error = check_signed(&signed, Network::Signet, None).unwrap_err();
+    assert_eq!(error, BlockError::SignetSolution("no script interpreter".to_owned()));
+    let error = check_signed(&block(vec![coinbase(HEIGHT)]), Network::Signet, Some(&yes));
+    assert_eq!(error.unwrap_err().reason(), "bad-signet-blksig", "no place for a solution");
+    for verifier in [None, Some(&no as &dyn ScriptVerifier)] {
+        assert_eq!(check_signed(&signed, Network::Regtest, verifier), Ok(()));
     }
 }
 

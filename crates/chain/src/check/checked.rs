@@ -153,8 +153,16 @@ mod tests {
         let block = checker.check_owned(raw, &context).unwrap();
         let (txids, spans) = (block.txids.as_ptr(), block.layout.capacity());
         let raw = checker.recycle(block);
-        assert_eq!(checker.layout.capacity(), spans);
+        let held = |checker: &BlockChecker| (checker.ids.txids.as_ptr(), checker.layout.capacity());
+        assert_eq!(held(&checker), (txids, spans));
         let again = checker.check_owned(raw, &context).unwrap();
         assert_eq!(again.txids.as_ptr(), txids);
+        // A small block's do not take the place of a large one's.
+        checker.recycle(again);
+        let raw = real_block(SMALL);
+        let context = self::context(91_880, &raw);
+        let small = BlockChecker::new().check_owned(raw, &context).unwrap();
+        checker.recycle(small);
+        assert_eq!(held(&checker), (txids, spans));
     }
 }

@@ -110,3 +110,33 @@ pub(super) fn is_final(tx: &TxView<'_>, height: u32, cutoff: u32) -> bool {
     let now = if lock_time < LOCKTIME_THRESHOLD { height } else { cutoff };
     lock_time == 0 || lock_time < now || tx.inputs().all(|input| input.sequence() == SEQUENCE_FINAL)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::testing::{bare_tx, input, output, with_tx};
+    use bitcoin::Witness;
+
+    /// In a block the bound on all its bytes comes first, so that no block has such a transaction.
+    #[test]
+    fn a_transaction_has_a_million_bytes_at_most() {
+        let checked = |size: usize| {
+            let mut large = bare_tx();
+            large.input.push(input(0));
+            // Bytes of witnesses don't count.
+            large.input[0].witness = Witness::from_slice(&[[1; 100]]);
+            large.output.push(output(1));
+            // The length of the script takes five bytes in place of one.
+            let others = large.base_size() + 3;
+            large.output[0].script_pubkey = vec![0x51; size - others].into();
+            with_tx(&large, |tx| {
+                assert_eq!(tx.stripped_size(), size);
+                check_transaction(&tx, false, &mut Vec::new())
+            })
+        };
+        assert_eq!(checked(1_000_000), Ok(()));
+        let error = checked(1_000_001).unwrap_err();
+        assert_eq!(error, TxError::Oversize { size: 1_000_001 });
+        assert_eq!(error.reason(), "bad-txns-oversize");
+    }
+}

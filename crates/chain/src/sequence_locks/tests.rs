@@ -1,5 +1,9 @@
 use super::*;
 use crate::block::testing::{bare_tx, input, with_tx};
+use crate::header_tree::HeaderTree;
+use crate::header_tree::testing::{NOW, mine_child};
+use crate::network::Network;
+use crate::params::Params;
 use bitcoin::{Sequence, Transaction, transaction::Version};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -60,6 +64,29 @@ fn a_lock_of_time_counts_from_median_to_median() {
     assert!(may_spend(lock, 0, &medians(2024)));
     assert!(!may_spend(lock, 0, &medians(2023)));
     assert!(!may_spend(TYPE_FLAG | 0xffff, 0, &[u32::MAX; 3]));
+}
+
+/// A chain of headers answers as Core's index does, and nothing above its tip.
+#[test]
+fn a_chain_of_headers_knows_its_hashes_and_medians() {
+    let params = Params::of(Network::Regtest);
+    let mut tree = HeaderTree::new(params, NOW);
+    let mut headers = vec![params.genesis_header];
+    for height in 0..20 {
+        let next = mine_child(params, &headers[height], 0);
+        tree.accept(&next.to_bytes()).unwrap();
+        headers.push(next);
+    }
+    let chain = HeaderChain::best_of(&tree);
+    let ancestry: &dyn Ancestry = &chain;
+    for (height, header) in (0..).zip(&headers) {
+        assert_eq!(ancestry.hash(height), Some(header.hash()));
+        // The times ascend: the middle one of the last eleven, or of as many as there are.
+        let first = height.saturating_sub(10);
+        let middle = first + (height - first).div_ceil(2);
+        assert_eq!(ancestry.median_time_past(height), Some(headers[middle as usize].time));
+    }
+    assert_eq!((ancestry.hash(21), ancestry.median_time_past(21)), (None, None));
 }
 
 #[test]

@@ -84,6 +84,11 @@ fn witnesses_count_from_segwit_on() {
     assert_eq!(input_cost(&[], &stack, &program(0x51, 32), BOTH), 0);
     assert_eq!(input_cost(&[], &stack, &program(0x51, 20), BOTH), 0);
     assert_eq!(input_cost(&[], &stack, &program(0, 21), BOTH), 0);
+    // A push of the right length is no program unless it is all that there is.
+    for (pushed, length) in [(20, 19), (20, 21), (32, 31), (32, 33)] {
+        let other = [&[0, pushed][..], &vec![7; length]].concat();
+        assert_eq!(input_cost(&[], &stack, &other, BOTH), 0, "{length} bytes after {pushed}");
+    }
 }
 
 #[test]
