@@ -299,6 +299,19 @@ mod tests {
     const STOP: BlockHash = BlockHash([2; 32]);
     const HINTS: [u8; 32] = [3; 32];
 
+    #[test]
+    fn sums_of_nothing_merge_with_their_kind_alone() {
+        let nothing = |kind| aggregator(kind).zero();
+        let kinds = [AggregateKind::Sha256, AggregateKind::MuHash, AggregateKind::None];
+        for (kind, name) in kinds.into_iter().zip(["sha256", "muhash", "none"]) {
+            assert_eq!((kind.name(), nothing(kind).kind()), (name, kind));
+            for other in kinds {
+                let merged = nothing(kind).merge(&nothing(other));
+                assert_eq!(merged, if kind == other { Ok(()) } else { Err(KindMismatch) });
+            }
+        }
+    }
+
     fn aggregator(kind: AggregateKind) -> Aggregator {
         Aggregator::new(kind, &Secret(SECRET), STOP, HINTS)
     }

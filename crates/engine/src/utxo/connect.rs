@@ -135,3 +135,57 @@ pub(super) fn check(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::{Ancestry, BlockChecker, BlockContext, BlockHash, Network};
+
+    /// A chain whose blocks all have one hash.
+    struct Alike(BlockHash);
+
+    impl Ancestry for Alike {
+        fn hash(&self, _: Height) -> Option<BlockHash> {
+            Some(self.0)
+        }
+
+        fn median_time_past(&self, _: Height) -> Option<u32> {
+            None
+        }
+    }
+
+    /// Core looks for the block of BIP-34 among those below, so that the block itself is asked.
+    #[test]
+    fn bip30_is_asked_up_to_the_known_block_of_bip34() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/main-blocks");
+        let name = "277647_0000000000000000054a714";
+        let mut files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let path = files.find(|path| {
+            let file = path.file_name().unwrap().to_string_lossy();
+            file.starts_with(name) && file.ends_with(".raw")
+        });
+        let raw = std::fs::read(path.unwrap()).unwrap();
+        let (known, other) = (BlockHash([7; 32]), BlockHash([8; 32]));
+        let asked = |bip34_height: Height, at_bip34_height: BlockHash| {
+            let main = Params::of(Network::Main);
+            let params = Params { bip34_height, bip34_hash: Some(known), ..main.clone() };
+            let context = BlockContext {
+                params: &params,
+                height: 277_647,
+                hash: BlockHash(apus_hash::sha256d(&raw[..80])),
+                median_time_past: u32::MAX,
+                verifier: None,
+            };
+            let block = BlockChecker::new().check_owned(raw.clone(), &context).unwrap();
+            let block = PreparedBlock::new(&params, block);
+            let ancestry = Alike(at_bip34_height);
+            let context = ConnectContext { ancestry: &ancestry, check_scripts: false };
+            asks_for_bip30(&params, &block, &context)
+        };
+        assert!(!asked(200_000, known));
+        assert!(!asked(277_646, known));
+        assert!(asked(277_647, known));
+        assert!(asked(277_648, known));
+        assert!(asked(200_000, other), "another chain");
+    }
+}

@@ -74,3 +74,48 @@ pub(super) fn coins_added(delta: &CoinsDelta) -> i64 {
     };
     delta.iter().map(|(_, change)| one(change)).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::{BlockChecker, BlockContext, BlockHash, CoinRef, Network, Params};
+
+    fn real_block() -> CheckedBlock {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/main-blocks");
+        let name = "170060_00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22.raw";
+        let raw = std::fs::read(format!("{folder}/{name}")).unwrap();
+        let context = BlockContext {
+            params: Params::of(Network::Main),
+            height: 170_060,
+            hash: BlockHash(apus_hash::sha256d(&raw[..80])),
+            median_time_past: u32::MAX,
+            verifier: None,
+        };
+        BlockChecker::new().check_owned(raw, &context).map_err(|(_, error)| error).unwrap()
+    }
+
+    /// Undo data of transactions with so many inputs each.
+    fn undo_of(inputs: &[usize]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut writer = BlockUndoWriter::new(&mut out, inputs.len() + 1);
+        let coin = CoinRef { height: 9, coinbase: false, amount: 1, script: &[0x51] };
+        inputs.iter().for_each(|&count| writer.push_tx(std::iter::repeat_n(coin, count)));
+        writer.finish();
+        out
+    }
+
+    #[test]
+    fn undo_data_of_another_block_is_refused() {
+        let block = real_block();
+        let inputs: Vec<usize> =
+            block.bytes().view().txs().skip(1).map(|tx| tx.inputs().len()).collect();
+        assert!(undo_delta(&block, &undo_of(&inputs)).is_ok());
+        // As many coins in one transaction less, and one coin more in as many.
+        let fewer = [&[inputs[0] + inputs[1]], &inputs[2..]].concat();
+        let more = [&[inputs[0] + 1], &inputs[1..]].concat();
+        for other in [fewer, more] {
+            let error = undo_delta(&block, &undo_of(&other)).unwrap_err();
+            assert_eq!(error, "is of another block");
+        }
+    }
+}

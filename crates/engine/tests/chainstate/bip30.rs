@@ -77,6 +77,24 @@ fn a_coinbase_is_repeated_only_once_all_of_it_is_spent() {
     }
 }
 
+/// The coinbase of a block that a later one repeats is like any other until that comes.
+#[test]
+fn what_was_not_overwritten_yet_is_not_lost() {
+    let blocks = repeated(0);
+    let params = Params { bip30_unspendable: vec![known(1, &blocks)].into(), ..without_bip34() };
+    let chain = headers(&params, &blocks);
+    let mut state = open_with(&params, &Arc::new(MemoryStore::new()));
+    connect_each(&mut state, &params, &chain, &blocks[1..3]).unwrap();
+    for height in [2, 1] {
+        let block = checked(&params, &chain, height, &blocks[height as usize]);
+        state.disconnect(&block).unwrap();
+        assert_eq!(
+            state.totals().coins,
+            expected(&utxo_set(&blocks[..height as usize])).len() as u64
+        );
+    }
+}
+
 /// The two blocks that may repeat a coinbase: the coins before are lost, also for those who go back.
 #[test]
 fn an_exception_overwrites_and_what_it_overwrote_does_not_come_back() {

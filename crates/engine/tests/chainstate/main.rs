@@ -4,4 +4,5 @@
 mod bip30;
 mod harness;
 mod model;
+mod pending;
 mod refusals;

@@ -2,9 +2,9 @@
 //! the model.
 
 use crate::harness::*;
-use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
-use apus_testkit::chain::{Shape, utxo_set};
+use apus_engine::utxo::{Chainstate, ChainstateError, ChainstateOptions, CoinsStore, Totals};
+use apus_testkit::chain::{BlockPlan, ScriptKind, Shape, coins_of, utxo_set};
 use apus_testkit::rng::Rng;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -91,4 +91,85 @@ fn undo_data_is_forgotten_below_where_it_is_kept_from() {
     assert!(error.contains("105") && error.contains("undo data is not there"), "{error}");
     state.flush().unwrap();
     assert_eq!(stored(&store), expected(&utxo_set(blocks[..106].iter())));
+}
+
+#[test]
+fn totals_go_back_with_the_blocks() {
+    let blocks = random_chain(5, 20).blocks();
+    let (params, chain) = (regtest(), headers(&regtest(), &blocks));
+    let mut state = open(&Arc::new(MemoryStore::new()), 0);
+    connect_all(&mut state, &chain, &blocks[1..]).unwrap();
+    let tip = *state.tip();
+    let below = checked(&params, &chain, tip.height - 1, &blocks[blocks.len() - 2]);
+    let error = state.disconnect(&below).unwrap_err();
+    assert!(matches!(error, ChainstateError::NotAtTip { tip: at, .. } if at == tip), "{error}");
+    for height in (90..blocks.len()).rev() {
+        let left = &blocks[..height];
+        state.disconnect(&checked(&params, &chain, height as u32, &blocks[height])).unwrap();
+        let coins = expected(&utxo_set(left.iter()));
+        assert_eq!(seen(&state, coins.keys().copied()), coins);
+        let txs = left[1..].iter().flat_map(|block| &block.txdata);
+        let totals = Totals {
+            blocks: left.len() as u64 - 1,
+            bytes: left[1..].iter().map(|block| block.total_size() as u64).sum(),
+            transactions: txs.clone().count() as u64,
+            inputs: txs
+                .clone()
+                .filter(|tx| !tx.is_coinbase())
+                .map(|tx| tx.input.len() as u64)
+                .sum(),
+            outputs: txs.map(|tx| tx.output.len() as u64).sum(),
+            scripts: 0,
+            coins: coins.len() as u64,
+        };
+        assert_eq!(*state.totals(), totals, "{height}");
+    }
+}
+
+/// Undo data that waits for the next flush takes memory too: 16 MiB of it are enough.
+#[test]
+fn undo_data_asks_for_a_flush() {
+    let mut builder = random_chain(3, 1);
+    let plenty = ChainstateOptions { cache_bytes: 1 << 30, ..options(0) };
+    let store: Arc<dyn CoinsStore> = Arc::new(MemoryStore::new());
+    let mut state = Chainstate::open(&regtest(), store, plenty).unwrap();
+    let scripts = [ScriptKind::Longest; 98];
+    for _ in 0..18 {
+        let outputs = scripts.map(|kind| builder.output(1_000, kind)).into();
+        builder.add_plan(BlockPlan { coinbase_outputs: Some(outputs), ..BlockPlan::default() });
+    }
+    builder.empty_blocks(100);
+    let made = builder.blocks().len();
+    for block in made - 118..made - 100 {
+        let coins = coins_of(&builder.blocks()[block].txdata[0]);
+        let output = builder.output(1_000, ScriptKind::OpTrue);
+        let longest =
+            coins.into_iter().filter(|(_, coin)| coin.value.to_sat() == 1_000).collect::<Vec<_>>();
+        let tx = builder.spend_coins(&longest, vec![output]);
+        builder.block_with(vec![tx]);
+    }
+    let blocks = builder.blocks();
+    let chain = headers(&regtest(), &blocks);
+    state.keep_connected();
+    let (mut held, mut sizes) = (0, Vec::new());
+    for block in &blocks[1..] {
+        connect(&mut state, &regtest(), &chain, block).unwrap();
+        sizes.extend(state.take_connected().iter().map(|connected| connected.undo.len()));
+        held += sizes.last().unwrap();
+        assert_eq!(state.flush_due(), held > 16 << 20, "{held}");
+    }
+    assert!(state.flush_due());
+    while state.flush_due() {
+        let height = state.tip().height;
+        let block = checked(&regtest(), &chain, height, &blocks[height as usize]);
+        state.disconnect(&block).unwrap();
+        held -= sizes[height as usize - 1];
+        assert_eq!(state.flush_due(), held > 16 << 20, "{held}");
+    }
+    let next = state.tip().height as usize + 1;
+    connect_all(&mut state, &chain, &blocks[next..]).unwrap();
+    assert!(state.flush_due());
+    state.begin_flush().unwrap();
+    assert!(!state.flush_due());
+    state.finish_flush().unwrap();
 }

@@ -1,10 +1,11 @@
 //! Invalid blocks: each has its reason, and leaves no trace.
 
 use crate::harness::*;
-use apus_chain::OutPoint;
+use apus_chain::{OutPoint, SpendError, Txid};
 use apus_engine::utxo::store::MemoryStore;
-use apus_engine::utxo::{Chainstate, ChainstateError};
+use apus_engine::utxo::{Chainstate, ChainstateError, ConnectError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of};
+use bitcoin::hashes::Hash;
 use bitcoin::{Amount, Block, Sequence, Transaction, TxOut};
 use std::sync::Arc;
 
@@ -71,8 +72,7 @@ impl World {
         let mut names: Vec<OutPoint> = expected(self.builder.utxo()).into_keys().collect();
         let made = block.txdata.iter().flat_map(coins_of).map(|(outpoint, _)| outpoint);
         let name = |outpoint: bitcoin::OutPoint| {
-            use bitcoin::hashes::Hash;
-            let txid = apus_chain::Txid(outpoint.txid.to_byte_array());
+            let txid = Txid(outpoint.txid.to_byte_array());
             OutPoint { txid, vout: outpoint.vout }
         };
         names.extend(made.map(name));
@@ -164,8 +164,15 @@ fn a_transaction_that_is_there_already() {
     let block = world.builder.block_with(vec![tx.clone()]);
     let chain = headers(&regtest(), &world.builder.blocks());
     connect(&mut world.state, &regtest(), &chain, &block).unwrap();
-    let again = world.propose(vec![tx]);
+    let again = world.propose(vec![tx.clone()]);
     assert_eq!(world.refused(&again), "bad-txns-BIP30");
+    let chain = headers(&regtest(), &[world.builder.blocks(), vec![again.clone()]].concat());
+    let error = connect(&mut world.state, &regtest(), &chain, &again).unwrap_err();
+    let ChainstateError::Invalid { error: ConnectError::Spend(error), .. } = error else {
+        panic!("{error}")
+    };
+    let txid = Txid(tx.compute_txid().to_byte_array());
+    assert_eq!(error, SpendError::Bip30 { tx: 1, txid, outpoint: OutPoint { txid, vout: 0 } });
     world.goes_on();
 }
 
@@ -214,6 +221,22 @@ fn a_coinbase_spent_too_early() {
     let tx = world.builder.spend_coins(&[(outpoint, coin)], vec![output]);
     let block = world.propose(vec![tx]);
     assert_eq!(world.refused(&block), "bad-txns-premature-spend-of-coinbase");
+    world.goes_on();
+}
+
+/// Core asks first whether all coins are there (`consensus/tx_verify.cpp`, `CheckTxInputs`).
+#[test]
+fn a_coin_that_is_not_there_beside_one_spent_too_early() {
+    let mut world = world();
+    let height = world.builder.height() + 1;
+    let mut coins = world.builder.utxo().iter();
+    let young = coins.find(|(_, coin)| coin.coinbase && coin.height + 100 > height).unwrap();
+    let young = (*young.0, young.1.output.clone());
+    let gone = (bitcoin::OutPoint { vout: 77, ..young.0 }, young.1.clone());
+    let output = world.builder.output(1_000, ScriptKind::OpTrue);
+    let tx = world.builder.spend_coins(&[young, gone], vec![output]);
+    let block = world.propose(vec![tx]);
+    assert_eq!(world.refused(&block), "bad-txns-inputs-missingorspent");
     world.goes_on();
 }
 
