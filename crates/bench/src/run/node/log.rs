@@ -163,7 +163,8 @@ impl Log {
         self.validates_all |= text == "Validating signatures for all blocks.";
         self.scripts_off.extend(number_after(text, "Disabling script verification at block #"));
         self.scripts_on.extend(number_after(text, "Enabling script verification at block #"));
-        self.done |= text == "Shutdown: done";
+        // The first with the colon up to version 30.
+        self.done |= ["Shutdown: done", "Shutdown done"].contains(&text);
         // Where the program and its data are is nobody's business.
         if !text.contains('/') {
             kept.other(number, line);

@@ -98,6 +98,17 @@ fn a_run_of_all_scripts_says_so() {
     assert_eq!(read(&killed).expect_scripts(300), Err(LogError::NotDone));
 }
 
+/// Later versions end without the colon.
+#[test]
+fn either_word_for_the_end() {
+    let later = VERSION_29
+        .replace("Shutdown: In progress...", "Shutdown in progress...")
+        .replace("Shutdown: done", "Shutdown done");
+    assert_eq!(read(&later).expect(300, ASSUMED, 299), Ok(()));
+    let begun = later.replace("Shutdown done\n", "");
+    assert_eq!(read(&begun).expect(300, ASSUMED, 299), Err(LogError::NotDone));
+}
+
 #[test]
 fn any_bytes_are_a_log() {
     let long = [&b"2026-11-22T00:34:51Z "[..], &vec![b'x'; 100_000], b"\xff\xfe\n"].concat();
