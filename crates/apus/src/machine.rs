@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 use std::fs;
+use std::sync::OnceLock;
 
 /// The machine, for reports.
 #[derive(Debug, Clone, Serialize)]
@@ -57,8 +58,22 @@ pub(crate) fn rss_peak_bytes() -> Option<u64> {
     status_bytes("VmHWM")
 }
 
-/// Seconds of processor time that all threads used so far, in user and system mode.
+/// Processor time of this process when the program began.
+static BEFORE: OnceLock<Option<f64>> = OnceLock::new();
+
+/// Notes what this process has used before the program was in it. A process may have been another
+/// program: `cargo run` becomes the program that it built, and a shell what it is told to `exec`.
+pub(crate) fn begin() {
+    BEFORE.get_or_init(process_cpu_seconds);
+}
+
+/// Seconds of processor time that all threads of the program used so far, in user and system mode.
 pub(crate) fn cpu_seconds() -> Option<f64> {
+    let before = BEFORE.get().copied().flatten().unwrap_or_default();
+    process_cpu_seconds().map(|used| used - before)
+}
+
+fn process_cpu_seconds() -> Option<f64> {
     /// Linux counts these in hundredths of a second, whatever its own clock is.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = fs::read_to_string("/proc/self/stat").ok()?;

@@ -33,6 +33,7 @@ use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    machine::begin();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
