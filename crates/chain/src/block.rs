@@ -63,6 +63,7 @@ impl DecodeError {
             Self::Read(ReadError::NonCanonical { .. }) => "non-canonical ReadCompactSize()",
             // The only numbers in a block that have a limit are CompactSizes.
             Self::Read(ReadError::TooLarge { .. }) => "ReadCompactSize(): size too large",
+            // Not of a block, behind which nothing is looked at.
             Self::Read(ReadError::Trailing { .. }) => "Block decode failed",
             // Core reads such bytes and refuses the block for its length or its weight.
             Self::TooLong { .. } => "bad-blk-length",
@@ -119,23 +120,35 @@ impl BlockLayout {
         Self::default()
     }
 
-    /// Reads a whole block. Every element costs input bytes before it is stored, so memory is
-    /// bounded by a small multiple of `raw`, whatever the counts in it claim.
+    /// Reads the block that `raw` begins with. What follows it is not looked at and not part of the
+    /// view, as in Core, which reads a block from a file, a message or a call and leaves the rest
+    /// (`node/blockstorage.cpp`, `ReadBlock`; `net_processing.cpp`, `ProcessMessage`;
+    /// `core_io.cpp`, `DecodeHexBlk`). Every element costs input bytes before it is stored, so
+    /// memory is bounded by a small multiple of `raw`, whatever the counts in it claim.
     pub fn read<'a>(&'a mut self, raw: &'a [u8]) -> Result<BlockView<'a>, DecodeError> {
         self.txs.clear();
         self.inputs.clear();
         self.outputs.clear();
-        if raw.len() > BLOCK_SIZE_MAX {
-            return Err(DecodeError::TooLong { size: raw.len() });
-        }
+        let allowed = raw.get(..BLOCK_SIZE_MAX).unwrap_or(raw);
+        let length = self.read_txs(allowed).map_err(|error| match error {
+            // It goes on where no block does any more.
+            DecodeError::Read(ReadError::End { .. }) if allowed.len() < raw.len() => {
+                DecodeError::TooLong { size: raw.len() }
+            }
+            other => other,
+        })?;
+        Ok(BlockView { raw: &raw[..length], layout: self })
+    }
+
+    /// Reads header and transactions, and says where the last one ends.
+    fn read_txs(&mut self, raw: &[u8]) -> Result<usize, DecodeError> {
         let mut reader = Reader::new(raw);
         reader.take(HEADER_SIZE)?;
         let count = reader.compact_size()?;
         for tx in 0..count {
             self.read_tx(&mut reader, tx)?;
         }
-        reader.finish()?;
-        Ok(BlockView { raw, layout: self })
+        Ok(reader.position())
     }
 
     /// The block that was read last. `raw` must be the bytes that it was read from.
@@ -241,7 +254,7 @@ pub struct BlockView<'a> {
 }
 
 impl<'a> BlockView<'a> {
-    /// All bytes.
+    /// All bytes of the block, and none behind it.
     pub fn raw(&self) -> &'a [u8] {
         self.raw
     }

@@ -56,23 +56,36 @@ fn real_blocks_read_as_in_the_bitcoin_crate() {
 }
 
 #[test]
-fn every_truncation_and_any_surplus_is_refused() {
+fn every_truncation_is_refused() {
     let (_, raw) = real_blocks().into_iter().min_by_key(|(_, raw)| raw.len()).unwrap();
     let mut layout = BlockLayout::new();
     for length in 0..raw.len() {
         assert!(layout.read(&raw[..length]).is_err(), "{length} bytes");
     }
-    let longer = [&raw[..], &[0]].concat();
-    assert!(layout.read(&longer).is_err());
 }
 
 #[test]
-fn oversized_input_is_refused_before_it_is_read() {
-    let raw = vec![0; 4_000_001];
-    assert_eq!(
-        BlockLayout::new().read(&raw).unwrap_err(),
-        DecodeError::TooLong { size: 4_000_001 }
-    );
+fn what_follows_a_block_is_no_part_of_it() {
+    let mut layout = BlockLayout::new();
+    for (name, raw) in real_blocks() {
+        for surplus in [&[0][..], &[0xff; 300], &raw, &vec![7; 4_000_000]] {
+            let longer = [&raw[..], surplus].concat();
+            let view = layout.read(&longer).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(view.raw() == raw, "{name}");
+            assert_same(&view, &deserialize(&raw).unwrap());
+        }
+    }
+}
+
+/// 500,000 transactions of ten bytes each.
+#[test]
+fn a_block_is_read_as_far_as_one_can_be_long() {
+    let raw = [&[0; 80][..], &[0xfe], &500_000u32.to_le_bytes(), &[0; 5_000_000]].concat();
+    let mut layout = BlockLayout::new();
+    let error = DecodeError::TooLong { size: 5_000_085 };
+    assert_eq!(layout.read(&raw).unwrap_err(), error);
+    let end = layout.read(&raw[..4_000_000]).unwrap_err();
+    assert!(matches!(end, DecodeError::Read(_)), "{end}");
 }
 
 /// A header, one transaction's bytes.

@@ -256,7 +256,7 @@ fn fetch<T>(
         let context = context(supply.params, supply.chain, supply.verifier, height);
         match checker.check_owned(raw.to_vec(), &context) {
             Ok(block) => {
-                let bytes = raw.len() as u64;
+                let bytes = block.bytes().view().raw().len() as u64;
                 given.insert(height);
                 blocks.push((height, Ready { block: prepare(block), bytes }));
                 Taken::Yes

@@ -253,7 +253,8 @@ impl Blocks<'_> {
                 Ok(block) => match self.engine.block(&mut segment, &block) {
                     Ok(()) => {
                         counters.blocks.fetch_add(1, Ordering::Relaxed);
-                        counters.bytes.fetch_add(raw.len() as u64, Ordering::Relaxed);
+                        let bytes = block.view().raw().len() as u64;
+                        counters.bytes.fetch_add(bytes, Ordering::Relaxed);
                         return Taken::Yes;
                     }
                     Err(error) => error.into(),

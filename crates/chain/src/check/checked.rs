@@ -57,14 +57,16 @@ impl CheckedBlock {
 }
 
 impl BlockChecker {
-    /// Checks one block that it takes over. Bytes that are refused come back with the reason.
+    /// Checks one block that it takes over. Bytes that are refused come back with the reason; those
+    /// that follow a block that is not go.
     pub fn check_owned(
         &mut self,
-        raw: Vec<u8>,
+        mut raw: Vec<u8>,
         context: &BlockContext<'_>,
     ) -> Result<CheckedBlock, (Vec<u8>, BlockError)> {
-        if let Err(error) = self.check(&raw, context) {
-            return Err((raw, error));
+        match self.check(&raw, context).map(|block| block.view.raw().len()) {
+            Ok(length) => raw.truncate(length),
+            Err(error) => return Err((raw, error)),
         }
         Ok(CheckedBlock {
             raw,
@@ -143,6 +145,18 @@ mod tests {
             BlockChecker::new().check_owned(whole.clone(), &context).unwrap().into_raw(),
             whole
         );
+    }
+
+    #[test]
+    fn what_follows_a_block_goes() {
+        let raw = real_block(LARGE);
+        let context = context(170_060, &raw);
+        let mut checker = BlockChecker::new();
+        let padded = [&raw[..], &vec![1; 4_000_000]].concat();
+        assert!(checker.check(&padded, &context).unwrap().view().raw() == raw);
+        let block = checker.check_owned(padded, &context).unwrap();
+        assert!(block.bytes().view().raw() == raw);
+        assert!(block.into_raw() == raw);
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl BlockChecker {
         Self::default()
     }
 
-    /// Checks one block.
+    /// Checks the block that `raw` begins with. Bytes behind it are not looked at, as in Core.
     pub fn check<'a>(
         &'a mut self,
         raw: &'a [u8],
@@ -118,7 +118,7 @@ impl BlockChecker {
         check_transactions(&survey, txids)?;
         check_coinbase_height(&view, context)?;
         check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
-        let weight = survey.weight(raw.len());
+        let weight = survey.weight(view.raw().len());
         if weight > WEIGHT_MAX {
             return Err(BlockError::Weight { weight });
         }

@@ -214,6 +214,10 @@ impl PartReader {
             Ok(block) => block,
             Err(error) => return wrong(format!("what is there is not that block: {error}")),
         };
+        let length = block.view().raw().len();
+        if length != size as usize {
+            return wrong(format!("its record has {size} bytes, and the block {length}"));
+        }
         let txs = block.view().tx_count();
         if txs != place.slot.tx_count as usize {
             let said = place.slot.tx_count;

@@ -1,8 +1,8 @@
 //! Our rules in Core's order, on one chain that only grows.
 
 use apus_chain::{
-    BlockChecker, BlockContext, BlockError, BlockHash, CheckedBlock, DecodeError, Header,
-    HeaderChain, HeaderTree, Network, Params, ReadError, check_proof_of_work,
+    BlockChecker, BlockContext, BlockError, BlockHash, CheckedBlock, Header, HeaderChain,
+    HeaderTree, Network, Params, check_proof_of_work,
 };
 use apus_engine::script::ScriptPool;
 use apus_engine::utxo::store::MemoryStore;
@@ -84,16 +84,6 @@ impl Ours {
             median_time_past: self.headers.median_time_past(tip),
             verifier: None,
         };
-        match self.checker.check_owned(raw, &context) {
-            // Core looks at nothing behind the block.
-            Err((
-                mut raw,
-                BlockError::Decode(DecodeError::Read(ReadError::Trailing { offset, .. })),
-            )) => {
-                raw.truncate(offset);
-                self.checker.check_owned(raw, &context).map_err(|(_, error)| error)
-            }
-            other => other.map_err(|(_, error)| error),
-        }
+        self.checker.check_owned(raw, &context).map_err(|(_, error)| error)
     }
 }

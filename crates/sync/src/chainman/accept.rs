@@ -192,16 +192,6 @@ impl ChainManager {
             median_time_past: parent.map_or(0, |parent| tree.median_time_past(parent)),
             verifier: verifier.as_deref(),
         };
-        match checker.check_owned(raw, &context) {
-            // Core reads a block and looks at nothing behind it.
-            Err((
-                mut raw,
-                BlockError::Decode(DecodeError::Read(ReadError::Trailing { offset, .. })),
-            )) => {
-                raw.truncate(offset);
-                checker.check_owned(raw, &context)
-            }
-            other => other,
-        }
+        checker.check_owned(raw, &context)
     }
 }

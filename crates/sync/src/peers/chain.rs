@@ -7,7 +7,7 @@ use crate::again::ranges;
 use crate::blocksdir::{BlockHead, Gap};
 use crate::error::SyncError;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
-use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
+use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
 use apus_p2p::network::{BlockProvider, NetworkError, Next};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -142,8 +142,10 @@ impl<'p> PeersChain<'p> {
         Err(self.peers.damaged.error().unwrap_or_else(|| error.into()))
     }
 
-    /// A block from a peer is good.
-    fn keep(&self, height: Height, raw: &[u8]) -> Result<(), SourceError> {
+    /// A block from a peer is good. What a peer puts behind it is not kept.
+    fn keep(&self, height: Height, message: &[u8]) -> Result<(), SourceError> {
+        let mut layout = BlockLayout::new();
+        let raw = layout.read(message).map_or(message, |block| block.raw());
         self.note(height, raw);
         match (&self.peers.kept, self.chain.hash(height)) {
             (Some(kept), Some(hash)) => Ok(kept.put(hash, raw).map_err(Box::new)?),

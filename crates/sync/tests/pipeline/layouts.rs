@@ -60,6 +60,22 @@ fn any_order() {
     });
 }
 
+/// A record may be longer than its block: a node reads the block and leaves the rest.
+#[test]
+fn records_that_go_on_behind_their_blocks() {
+    for key in [[0; 8], KEY] {
+        let warnings = check(&small_chain(16), |blocks| {
+            let mut files = BlockFiles::regtest().key(key).file_bytes_max(20_000);
+            for (number, block) in (1..).zip(blocks) {
+                let surplus = [number % 251 + 1].repeat(usize::from(number) % 90);
+                files.record(&[serialize(block), surplus].concat());
+            }
+            files
+        });
+        assert_eq!(warnings, Vec::<String>::new());
+    }
+}
+
 #[test]
 fn blocks_that_are_there_more_than_once() {
     check(&small_chain(14), |blocks| {
