@@ -87,7 +87,10 @@ pub(crate) fn command(args: &SubmitArgs) -> Result<(), Failure> {
     let manager = match &args.workdir {
         None => in_memory(&params, Some(scripts))?,
         Some(path) => {
-            _folder = Some(WorkFolder::open(path)?);
+            let folder = WorkFolder::open(path)?;
+            expect_ours(folder.storage(), path)?;
+            folder.close_to_others(|_| true)?;
+            _folder = Some(folder);
             let (manager, resumed) = on_disk(&params, path, scripts)?;
             tell(path, &manager, resumed);
             manager
@@ -143,8 +146,7 @@ fn on_disk(
     path: &Path,
     scripts: ScriptPool,
 ) -> Result<(ChainManager, Resumed), Failure> {
-    let storage = DirStorage::new(path);
-    expect_ours(&storage, path)?;
+    let storage = DirStorage::private(path);
     let open_coins = |log: LogSync| {
         let folder = path.join(COINS);
         let store = DiskStore::open(&folder, params.network, DiskOptions::default())

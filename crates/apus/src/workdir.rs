@@ -3,7 +3,7 @@
 use crate::failure::{Failure, INTERRUPTED};
 use apus_chain::Network;
 use apus_engine::lock::FolderLock;
-use apus_engine::storage::DirStorage;
+use apus_engine::storage::{DirStorage, Storage, create_private_dir};
 use apus_sync::{COINS, ENDED, GONE, HINTS, LOCK, POSITIONS, RECORD, SyncError};
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -28,13 +28,13 @@ impl WorkFolder {
                 path.display()
             )));
         }
-        fs::create_dir_all(path).map_err(|error| Failure::making(path, &error, ELSEWHERE))?;
+        create_private_dir(path).map_err(|error| Failure::making(path, &error, ELSEWHERE))?;
         let lock_path = path.join(LOCK);
         let lock = FolderLock::try_take(&lock_path);
         match lock.map_err(|error| Failure::making(&lock_path, &error, ELSEWHERE))? {
             // A run that ended in between took the name away: what is locked is another's past.
             Some(lock) if !is_at(lock.file(), &lock_path) => Self::open(path),
-            Some(lock) => Ok(Self { storage: DirStorage::new(path), _lock: lock }),
+            Some(lock) => Ok(Self { storage: DirStorage::private(path), _lock: lock }),
             None => Err(Failure::usage(format!(
                 "{} is in use by another run: wait for it, or name another --workdir",
                 path.display()
@@ -43,11 +43,24 @@ impl WorkFolder {
     }
 
     /// Begins a run in the folder, unless it is somebody else's: then nothing in it is touched. Removes
-    /// what a crash left of a folder that was on its way out.
+    /// what a crash left of a folder that was on its way out, and closes to others what an earlier
+    /// version made for all to read.
     pub(crate) fn begin(&self) -> Result<(), Failure> {
         let begun = apus_sync::expect_work_folder(&self.storage).map_err(Failure::from);
         begun.and_then(|()| self.unmark_end()).inspect_err(|_| self.leave())?;
+        let folder = self.storage.folder();
+        let is_ours = |name: &str| {
+            let is_folder = [COINS, HINTS].contains(&name);
+            apus_sync::is_work_file(name) && (!is_folder || is_made_by_a_run(&folder.join(name)))
+        };
+        self.close_to_others(is_ours)?;
         self.remove_remains()
+    }
+
+    /// Closes to others what is there under these names.
+    pub(crate) fn close_to_others(&self, names: impl Fn(&str) -> bool) -> Result<(), Failure> {
+        let closed = self.storage.close_to_others(names);
+        closed.map_err(|error| Failure::io(self.storage.folder(), error))
     }
 
     pub(crate) fn storage(&self) -> &DirStorage {
@@ -67,7 +80,7 @@ impl WorkFolder {
     /// Leaves all as it is after a run that ended well, for one that goes on from there.
     pub(crate) fn leave_ended(&self) -> Result<(), Failure> {
         let mark = self.storage.folder().join(ENDED);
-        let made = File::create(&mark).and_then(|file| file.sync_all());
+        let made = self.storage.create(ENDED).and_then(|mut file| file.sync());
         made.map_err(|error| Failure::io(&mark, error))?;
         self.leave();
         Ok(())

@@ -241,9 +241,9 @@ fn open_positions(
 ) -> Result<AppendFile, BlockStoreError> {
     if keep > 0 {
         let length = positions::HEAD + u64::from(keep) * positions::RECORD;
-        return AppendFile::open(log.to_owned(), length);
+        return AppendFile::open_private(log.to_owned(), length);
     }
-    let mut file = AppendFile::open(log.to_owned(), 0)?;
+    let mut file = AppendFile::open_private(log.to_owned(), 0)?;
     file.push(&[&positions::head(magic, key)], Obfuscation::NONE);
     Ok(file)
 }

@@ -5,6 +5,7 @@
 //! saying so: closing the file alone would leave it to chance when the folder is free again.
 //! Folders of a node are locked in another way, by the crate that knows them.
 
+use crate::storage::private_options;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
@@ -14,9 +15,10 @@ use std::path::Path;
 pub struct FolderLock(File);
 
 impl FolderLock {
-    /// Locks the file at `path`, which is made if it is not there; `None` where somebody has it.
+    /// Locks the file at `path`, which is made if it is not there, for nobody else to open; `None` where
+    /// another process has it.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
-        Self::lock(File::options().create(true).truncate(false).write(true).open(path)?)
+        Self::lock(private_options().create(true).truncate(false).write(true).open(path)?)
     }
 
     /// As [`try_take`](Self::try_take), of a file that is there: none is made.

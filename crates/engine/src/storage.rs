@@ -8,9 +8,13 @@
 //! - Bytes written are durable only after [`StorageFile::sync`].
 //! - A new name, a rename or a removal is durable only after [`Storage::sync_names`].
 //! - A rename replaces an existing file at once: readers see the old or the new, never a mixture.
+//! - In a folder of the program's own, other users of the machine can read nothing from the moment that
+//!   it is there. A file system without modes keeps to its own.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+#[cfg(unix)]
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A folder for durable state.
@@ -69,16 +73,68 @@ pub fn read_whole(storage: &dyn Storage, name: &str, limit: u64) -> io::Result<V
     Ok(bytes)
 }
 
+/// Rights that others have to a file or folder: its group and everybody else.
+#[cfg(unix)]
+const OF_OTHERS: u32 = 0o077;
+
+/// How a file is opened that others may not read, if it is made by that.
+pub fn private_options() -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    #[cfg(unix)]
+    options.mode(0o600);
+    options
+}
+
+/// Makes a folder that others may not look into, and those around it as the system makes folders. One
+/// that is there stays as it is.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
+    if let Some(around) = path.parent() {
+        fs::create_dir_all(around)?;
+    }
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    builder.mode(0o700);
+    match builder.create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        other => other,
+    }
+}
+
 /// A real folder of a file system.
 #[derive(Debug)]
 pub struct DirStorage {
     folder: PathBuf,
+    private: bool,
 }
 
 impl DirStorage {
-    /// Uses `folder`, which must exist.
+    /// Uses `folder`, which must exist, for files with the rights that the user gives new ones.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into() }
+        Self { folder: folder.into(), private: false }
+    }
+
+    /// Uses `folder`, which must exist, for files that others may not read.
+    pub fn private(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), private: true }
+    }
+
+    /// Takes their rights from others to what is there already under these names, as an earlier version
+    /// left them. Links are left alone. Where the system does not let that be done, nothing is.
+    pub fn close_to_others(&self, names: impl Fn(&str) -> bool) -> io::Result<()> {
+        #[cfg(unix)]
+        for name in self.names()?.iter().filter(|name| names(name)) {
+            let path = self.path(name);
+            let there = fs::symlink_metadata(&path)?;
+            let mode = there.permissions().mode();
+            if !there.is_symlink() && mode & OF_OTHERS != 0 {
+                let closed = fs::Permissions::from_mode(mode & 0o7777 & !OF_OTHERS);
+                // On a file system without modes, or a file of another user's.
+                let _ = fs::set_permissions(&path, closed);
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = names;
+        Ok(())
     }
 
     /// The folder.
@@ -100,7 +156,13 @@ impl StorageFile for fs::File {
 
 impl Storage for DirStorage {
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
-        Ok(Box::new(fs::File::create(self.path(name))?))
+        let path = self.path(name);
+        if !self.private {
+            return Ok(Box::new(fs::File::create(path)?));
+        }
+        // One that is there would keep its mode.
+        self.remove(name)?;
+        Ok(Box::new(private_options().write(true).create_new(true).open(path)?))
     }
 
     fn open(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + Send>> {
@@ -141,5 +203,70 @@ impl Storage for DirStorage {
 
     fn describe(&self, name: &str) -> String {
         self.path(name).display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_is_private_is_so_from_the_beginning() {
+        let desk = tempfile::tempdir().unwrap();
+        let folder = desk.path().join("new/work");
+        create_private_dir(&folder).unwrap();
+        create_private_dir(&folder).unwrap();
+        assert_eq!(mode(&folder), 0o700);
+        let storage = DirStorage::private(&folder);
+        let mut file = storage.create("a").unwrap();
+        assert_eq!(mode(&folder.join("a")), 0o600);
+        file.write_all(b"1").unwrap();
+        write_atomically(&storage, "b", b"2").unwrap();
+        assert_eq!(mode(&folder.join("b")), 0o600);
+        // One that is replaced is a new one.
+        set_mode(&folder.join("a"), 0o666);
+        let mut file = storage.create("a").unwrap();
+        file.write_all(b"3").unwrap();
+        assert_eq!(
+            (mode(&folder.join("a")), fs::read(folder.join("a")).unwrap()),
+            (0o600, b"3".to_vec())
+        );
+        fs::write(folder.join("file"), "").unwrap();
+        assert!(create_private_dir(&folder.join("file")).is_err());
+    }
+
+    #[test]
+    fn outputs_have_the_rights_that_the_user_gives() {
+        let desk = tempfile::tempdir().unwrap();
+        fs::write(desk.path().join("plain"), "").unwrap();
+        DirStorage::new(desk.path()).create("out").unwrap();
+        assert_eq!(mode(&desk.path().join("out")), mode(&desk.path().join("plain")));
+    }
+
+    #[test]
+    fn what_was_open_is_closed_but_for_links_and_others_files() {
+        let desk = tempfile::tempdir().unwrap();
+        let path = |name: &str| desk.path().join(name);
+        for name in ["plan", "segment", "letter", "elsewhere"] {
+            fs::write(path(name), "").unwrap();
+            set_mode(&path(name), 0o644);
+        }
+        set_mode(&path("segment"), 0o640);
+        fs::create_dir(path("coins")).unwrap();
+        set_mode(&path("coins"), 0o755);
+        std::os::unix::fs::symlink("elsewhere", path("link")).unwrap();
+        let storage = DirStorage::private(desk.path());
+        storage.close_to_others(|name| !["letter", "elsewhere"].contains(&name)).unwrap();
+        let modes =
+            ["plan", "segment", "coins", "letter", "elsewhere"].map(|name| mode(&path(name)));
+        assert_eq!(modes, [0o600, 0o600, 0o700, 0o644, 0o644]);
     }
 }

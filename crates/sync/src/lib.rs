@@ -43,7 +43,7 @@ pub use run::{
 pub use sink::ReadBack;
 pub use source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
 pub use undo::TAKEN_BACK;
-pub use workdir::{COINS, ENDED, GONE, HINTS, KEPT, LOCK, POSITIONS};
+pub use workdir::{COINS, ENDED, GONE, HINTS, KEPT, LOCK, POSITIONS, is_work_file};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

@@ -80,8 +80,8 @@ fn partial_name(range: HeightRange) -> String {
     format!("segment-{:08}-{:08}.part", range.start, range.end)
 }
 
-/// Whether a file in the folder is one that a run makes.
-fn is_ours(name: &str) -> bool {
+/// Whether a name in a work folder is one that a run makes.
+pub fn is_work_file(name: &str) -> bool {
     let segment = name.starts_with("segment-")
         && [".run", ".part", ".part.tmp"].iter().any(|end| name.ends_with(end));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
@@ -189,7 +189,7 @@ impl<'a> Workdir<'a> {
             let damaged = || SyncError::WorkdirDamaged { file: storage.describe(PLAN) };
             return Plan::from_bytes(&bytes).map(Some).ok_or_else(damaged);
         }
-        let mut foreign = names.iter().find(|name| !is_ours(name)).cloned();
+        let mut foreign = names.iter().find(|name| !is_work_file(name)).cloned();
         if foreign.is_none() {
             foreign = look_alike(storage, &names)?;
         }
@@ -292,7 +292,7 @@ impl<'a> Workdir<'a> {
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {
         for name in self.storage.names().at(self.storage, "")? {
             // Folders are nobody's business here.
-            if is_ours(&name) && ![COINS, HINTS, GONE].contains(&&*name) && which(&name) {
+            if is_work_file(&name) && ![COINS, HINTS, GONE].contains(&&*name) && which(&name) {
                 self.storage.remove(&name).at(self.storage, &name)?;
             }
         }
@@ -611,11 +611,11 @@ mod tests {
             "addresses",
             "addresses.tmp",
         ] {
-            assert!(is_ours(name), "{name}");
+            assert!(is_work_file(name), "{name}");
         }
         for name in ["", "plan.bak", "planned", "segments", "merge-12", "a.run", "x.part", "locks"]
         {
-            assert!(!is_ours(name), "{name}");
+            assert!(!is_work_file(name), "{name}");
         }
     }
 }

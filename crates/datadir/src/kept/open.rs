@@ -89,7 +89,7 @@ impl Wanted<'_> {
                 return Err(self.foreign(format!("the file {name}")));
             }
         }
-        let mut log = AppendFile::open(self.log.to_owned(), 0)?;
+        let mut log = AppendFile::open_private(self.log.to_owned(), 0)?;
         log.push(&[&log::head(self.magic, key)], Obfuscation::NONE);
         log.sync()?;
         sync_name_of(self.log)?;
@@ -108,7 +108,7 @@ impl Wanted<'_> {
         let Contents { key, places, end } = contents;
         self.expect(key, &places)?;
         // First, so that it never tells of what is about to go.
-        let mut log = AppendFile::open(self.log.to_owned(), end)?;
+        let mut log = AppendFile::open_private(self.log.to_owned(), end)?;
         log.sync()?;
         self.trim(&places)?;
         self.kept(key, places, end, log)

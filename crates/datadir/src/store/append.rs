@@ -6,7 +6,7 @@
 use super::BlockStoreError;
 use crate::obfuscation::Obfuscation;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,7 +29,21 @@ impl AppendFile {
     /// Opens a file, makes it if it is not there, cuts it at `length` and goes on behind. The file
     /// must be as long.
     pub(crate) fn open(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
+        Self::open_with(OpenOptions::new(), path, length)
+    }
+
+    /// As [`open`](Self::open); one that is made by it is for no other user to read.
+    pub(crate) fn open_private(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
         let mut options = OpenOptions::new();
+        options.mode(0o600);
+        Self::open_with(options, path, length)
+    }
+
+    fn open_with(
+        mut options: OpenOptions,
+        path: PathBuf,
+        length: u64,
+    ) -> Result<Self, BlockStoreError> {
         let open = options.read(true).write(true).create(true).truncate(false).open(&path);
         let file = open.map_err(BlockStoreError::io("open", &path))?;
         file.set_len(length).map_err(BlockStoreError::io("shorten", &path))?;

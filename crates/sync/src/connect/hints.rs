@@ -13,10 +13,9 @@ use crate::progress::{Event, Observer};
 use crate::run::{HintsInput, Output, OutputKind, Request, Stop, discard_progress, run};
 use crate::sink::{SetInfo, SnapshotSink};
 use apus_chain::UtxoSetHash;
-use apus_engine::storage::{DirStorage, Storage};
+use apus_engine::storage::{DirStorage, Storage, create_private_dir};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::CoinsStore;
-use std::fs;
 
 /// Name of the set's file.
 const SET: &str = "set.dat";
@@ -35,8 +34,10 @@ pub(super) fn write(
         return Ok(());
     }
     let work = options.hints_folder.join("work");
-    fs::create_dir_all(&work).map_err(|error| write_draft_error(&work, error))?;
-    let folder = DirStorage::new(&options.hints_folder);
+    for folder in [&options.hints_folder, &work] {
+        create_private_dir(folder).map_err(|error| write_draft_error(folder, error))?;
+    }
+    let folder = DirStorage::private(&options.hints_folder);
     // One of an earlier start may be whole or not; it is the same set in any case.
     folder.remove(SET).map_err(|error| write_draft_error(&options.hints_folder, error))?;
     let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, set)?)];
@@ -48,7 +49,7 @@ pub(super) fn write(
         connect: None,
         stop: Stop::AtHints,
         follow: false,
-        workdir: &DirStorage::new(&work),
+        workdir: &DirStorage::private(&work),
         outputs: &outputs,
         folders: &[],
         source: request.source.clone(),

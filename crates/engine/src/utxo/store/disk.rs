@@ -16,7 +16,7 @@ mod tree;
 
 use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord};
 use crate::lock::FolderLock;
-use crate::storage::{DirStorage, Storage};
+use crate::storage::{DirStorage, Storage, create_private_dir};
 use crate::utxo::coin::CoinBytes;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
 use folder::{damaged, io_error};
@@ -65,8 +65,9 @@ impl DiskStore {
     pub fn open(folder: &Path, network: Network, options: DiskOptions) -> Result<Self, StoreError> {
         let place = folder.display().to_string();
         let failed = |error| io_error(&place, &error);
-        fs::create_dir_all(folder).map_err(failed)?;
-        let storage = DirStorage::new(folder);
+        // The library makes files as the system does: what closes them to others is the folder.
+        create_private_dir(folder).map_err(failed)?;
+        let storage = DirStorage::private(folder);
         // What is not ours is not even locked.
         folder::read_header(&storage, &place, network)?;
         let lock = folder::lock(folder)?;
