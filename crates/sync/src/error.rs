@@ -238,6 +238,12 @@ pub enum SyncError {
         /// The height that it claims.
         height: Height,
     },
+    /// A snapshot given as hints was written to while it was read.
+    #[error("{file} changed while it was read: start again with a file that nobody writes to")]
+    HintsChanged {
+        /// The snapshot.
+        file: String,
+    },
     /// A file of the output's name appeared that is not this run's.
     #[error("{file} exists already and is something else: remove it, or name another output")]
     OutputExists {
@@ -487,6 +493,7 @@ impl SyncError {
             },
             Self::Engine(_)
             | Self::CoinHeight { .. }
+            | Self::HintsChanged { .. }
             | Self::InvalidBlock { .. }
             | Self::AssumeUtxo { .. }
             | Self::DuplicateTransaction { .. }

@@ -246,9 +246,10 @@ impl Hints {
                 let info = file.file().info();
                 Ok(Opened { provider: Box::new(file), sha256: info.sha256, bytes: info.bytes })
             }
-            ReadHints::Snapshot(path, _) => {
+            ReadHints::Snapshot(path, base) => {
                 let pass = SnapshotHints::read(
                     path,
+                    *base,
                     segments,
                     request.workdir,
                     request.memory_bytes / 4,

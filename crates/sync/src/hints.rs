@@ -6,7 +6,7 @@
 
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::SPILL;
-use apus_chain::{HeightRange, Network, OutPoint};
+use apus_chain::{BlockHash, HeightRange, Network, OutPoint};
 use apus_datadir::snapshot::{SnapshotCoin, SnapshotHeader, SnapshotReader};
 use apus_engine::storage::Storage;
 use apus_engine::swiftsync::hints::{HintsFile, HintsOptions};
@@ -14,6 +14,7 @@ use apus_engine::swiftsync::{CoinHints, IndexHints, SegmentHints};
 use apus_hash::Sha256;
 use std::fs::File;
 use std::io::{BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Gives the hints of segments, from any thread.
@@ -72,6 +73,15 @@ impl Hashed {
             .map_err(|error| SyncError::Storage { file: path.display().to_string(), error })?;
         Ok(Self { file: BufReader::with_capacity(1 << 20, file), hash: Sha256::new() })
     }
+
+    /// Length and time of the last change of the file that is open.
+    fn stamp(&self, path: &Path) -> Result<(u64, i64, i64), SyncError> {
+        let stamp = self.file.get_ref().metadata().map(|file| {
+            let (seconds, nanoseconds) = (file.mtime(), file.mtime_nsec());
+            (file.len(), seconds, nanoseconds)
+        });
+        stamp.map_err(|error| SyncError::Storage { file: path.display().to_string(), error })
+    }
 }
 
 impl Read for Hashed {
@@ -114,10 +124,13 @@ pub(crate) struct SnapshotPass<'a> {
 }
 
 impl<'a> SnapshotHints<'a> {
-    /// Reads the snapshot at `path`, keeping at most about `memory_bytes` of it at once, and puts
-    /// its coins into files of `storage` whose names begin with [`SPILL`].
+    /// Reads the snapshot at `path`, which was of the block `base` when its header was read, keeping
+    /// at most about `memory_bytes` of it at once, and puts its coins into files of `storage` whose
+    /// names begin with [`SPILL`]. Nothing else of it is used afterwards: what was hashed is what was
+    /// taken. A file that was written to meanwhile is refused.
     pub(crate) fn read(
         path: &Path,
+        base: BlockHash,
         segments: &[HeightRange],
         storage: &'a dyn Storage,
         memory_bytes: u64,
@@ -125,7 +138,9 @@ impl<'a> SnapshotHints<'a> {
     ) -> Result<SnapshotPass<'a>, SyncError> {
         let named = |error| SyncError::Snapshot { file: path.display().to_string(), error };
         let mut file = Hashed::open(path)?;
+        let began = file.stamp(path)?;
         let mut reader = SnapshotReader::new(&mut file, None).map_err(named)?;
+        let of_another_block = reader.header().base_hash != base;
         let mut hints = Self { storage, segments: segments.to_vec(), spills: Vec::new() };
         let entry_bytes = size_of::<(u32, OutPoint)>() as u64;
         let room = (memory_bytes / entry_bytes).max(1024) as usize;
@@ -150,6 +165,9 @@ impl<'a> SnapshotHints<'a> {
         hints.spill(&mut coins)?;
         let bytes = reader.offset();
         drop(reader);
+        if of_another_block || file.stamp(path)? != began {
+            return Err(SyncError::HintsChanged { file: path.display().to_string() });
+        }
         Ok(SnapshotPass { hints, sha256: file.hash.finalize(), bytes })
     }
 
@@ -187,5 +205,47 @@ impl HintsProvider for SnapshotHints<'_> {
             }
         }
         Ok(SegmentHints::Coins(CoinHints::new(range, outpoints)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_testkit::storage::CrashStorage;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    /// A snapshot that is written to while it is read, though by the same bytes, or that is not the one
+    /// whose header was read.
+    #[test]
+    fn a_snapshot_that_changes_is_noticed() {
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/regtest-315/utxo.dat");
+        let bytes = std::fs::read(fixture).unwrap();
+        let desk = tempfile::tempdir().unwrap();
+        let path = desk.path().join("utxo.dat");
+        let base = {
+            std::fs::write(&path, &bytes).unwrap();
+            snapshot_header(&path, Network::Regtest).unwrap().base_hash
+        };
+        let read = |base, touch: bool| {
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+            let (storage, segments) = (CrashStorage::new(), [HeightRange::new(1, 316)]);
+            let mut spills = 0;
+            let read = SnapshotHints::read(&path, base, &segments, &storage, 0, &mut |_| {
+                spills += 1;
+                if touch {
+                    std::fs::write(&path, &bytes).unwrap();
+                }
+                Ok(())
+            });
+            assert!(spills > 0, "it is read in parts");
+            read.map(|pass| pass.sha256)
+        };
+        assert_eq!(read(base, false).unwrap(), apus_hash::sha256(&bytes));
+        for (base, touch) in [(base, true), (BlockHash([1; 32]), false)] {
+            let error = read(base, touch).unwrap_err();
+            assert!(matches!(error, SyncError::HintsChanged { .. }), "{error}");
+            assert!(error.to_string().contains("utxo.dat changed while"), "{error}");
+        }
     }
 }

@@ -2,12 +2,13 @@
 
 use crate::harness::{Job, World, files, hintsfile, small_chain, snapshot};
 use apus_engine::swiftsync::{HintError, SwiftSyncError};
-use apus_sync::{ErrorKind, HintsInput, SyncError};
+use apus_sync::{ErrorKind, Event, HintsInput, Observer, Phase, SyncError};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{Coin, Shape, UtxoSet, hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
 use apus_testkit::storage::CrashStorage;
 use bitcoin::{Amount, OutPoint};
+use std::sync::atomic::AtomicBool;
 
 /// A start that must fail for what the hints say.
 fn invalid(job: &Job) -> SyncError {
@@ -248,4 +249,63 @@ fn lies_about_heights() {
     // In the same one it is, and the result has its real height.
     let one_segment = Job { segment_bytes: Some(u64::MAX), ..job(1) };
     one_segment.expect(&world.truth, &CrashStorage::new(), &CrashStorage::new());
+}
+
+/// Does something to a file once the blocks are begun with.
+struct Meanwhile<F: Fn() + Sync>(F);
+
+impl<F: Fn() + Sync> Observer for Meanwhile<F> {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Started(Phase::Blocks)) {
+            (self.0)();
+        }
+    }
+}
+
+/// Hints of the same length, each of a block valid by itself.
+fn of_equal_length(world: &World) -> Vec<u8> {
+    let right = hints(&world.chain, &utxo_set(&world.chain));
+    let good = oracle::hints_file(&right, BitOrder::Msb);
+    let other = |at: usize| {
+        let mut hints = right.clone();
+        *hints[at].last_mut()? ^= 1;
+        hints[at].is_sorted_by(|a, b| a < b).then(|| oracle::hints_file(&hints, BitOrder::Msb))
+    };
+    let mut all = (0..right.len()).filter_map(other);
+    all.find(|bytes| bytes.len() == good.len() && *bytes != good).unwrap()
+}
+
+#[test]
+fn hints_that_change_under_a_run_are_told_from_wrong_ones() {
+    let world = World::small(118);
+    let (other, stop) = (of_equal_length(&world), AtomicBool::new(false));
+    let right = hints(&world.chain, &utxo_set(&world.chain));
+    let good = oracle::hints_file(&right, BitOrder::Msb);
+    for way in ["written over", "cut", "longer", "replaced", "left alone"] {
+        let path = world.file("watched.hints", &good);
+        let meanwhile = Meanwhile(|| match way {
+            "written over" => std::fs::write(&path, &other).unwrap(),
+            "cut" => std::fs::write(&path, &good[..good.len() / 2]).unwrap(),
+            "longer" => std::fs::write(&path, [&good[..], &[0]].concat()).unwrap(),
+            "replaced" => std::fs::rename(world.file("new.hints", &other), &path).unwrap(),
+            _ => {}
+        });
+        let job = Job { hints: hintsfile(&path), threads: 2, ..world.job() };
+        let (work, out) = (CrashStorage::new(), CrashStorage::new());
+        let ended = job.run_watched(&work, &out, &meanwhile, &stop);
+        if ["replaced", "left alone"].contains(&way) {
+            // What was opened is read to the end, whatever has its name by then.
+            world.truth.check(&ended.unwrap(), &out);
+            continue;
+        }
+        let error = ended.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let said = error.to_string();
+        assert!(said.contains("watched.hints: the hints changed since"), "{way}: {said}");
+        assert!(files(&out).is_empty());
+        // With the file as it was, the same run goes on.
+        world.file("watched.hints", &good);
+        let outcome = job.run(&work, &out).unwrap();
+        world.truth.check(&outcome, &out);
+    }
 }

@@ -34,8 +34,9 @@ pub const VERSION: u8 = 0;
 /// Magic, version and height.
 const HEADER_BYTES: usize = 9;
 
-/// Every so many elements the offset of one is kept.
-pub(super) const TABLE_STEP: u32 = 1024;
+/// So many elements are a part, of which offset and digest are kept. Few enough that a range reads
+/// little more than its own; many enough that the table of the whole main chain is half a megabyte.
+pub(super) const PART_ELEMENTS: u32 = 64;
 /// How much is read at once; far above the longest element.
 const PASS_BYTES: usize = 1 << 18;
 
@@ -118,8 +119,16 @@ pub struct HintsFile {
 pub(super) struct Shared {
     pub(super) source: Arc<dyn HintsSource>,
     pub(super) info: HintsInfo,
-    /// Offsets of the elements 0, [`TABLE_STEP`], 2 · [`TABLE_STEP`], …
-    pub(super) table: Vec<u64>,
+    /// The parts, [`PART_ELEMENTS`] elements each; the last may have fewer.
+    pub(super) parts: Vec<Part>,
+}
+
+/// Some elements of a file as they were when it was opened.
+pub(super) struct Part {
+    /// Where the first one begins.
+    pub(super) offset: u64,
+    /// SHA-256 of all of them.
+    pub(super) digest: [u8; 32],
 }
 
 impl HintsFile {
@@ -139,7 +148,8 @@ impl HintsFile {
         let mut pass = Pass {
             window: Window::new(reader, PASS_BYTES, 0),
             trial: OrderTrial::new(options.order),
-            table: Vec::new(),
+            parts: Vec::new(),
+            part: Sha256::new(),
             indices: Vec::new(),
             elements: 0,
             coins: 0,
@@ -148,6 +158,7 @@ impl HintsFile {
         let stop_height = pass.header()?;
         let (layout, shift) = pass.elements(stop_height, options.layout)?;
         let (order, order_evidence) = pass.trial.verdict(shift)?;
+        pass.end_part();
         let bytes = pass.window.offset();
         let hasher = core::mem::take(&mut pass.window.reader_mut().hasher);
         let info = HintsInfo {
@@ -160,7 +171,7 @@ impl HintsFile {
             bytes,
             sha256: hasher.finalize(),
         };
-        Ok(Self { shared: Arc::new(Shared { source, info, table: pass.table }) })
+        Ok(Self { shared: Arc::new(Shared { source, info, parts: pass.parts }) })
     }
 
     /// What the pass found.
@@ -199,7 +210,9 @@ impl<R: Read> Read for Hashed<R> {
 struct Pass<R> {
     window: Window<R>,
     trial: OrderTrial,
-    table: Vec<u64>,
+    parts: Vec<Part>,
+    /// Hashes the elements of the last part.
+    part: Sha256,
     indices: Vec<u32>,
     elements: u64,
     coins: u64,
@@ -242,7 +255,7 @@ impl<R: Read> Pass<R> {
         for height in layout.start_height()..=stop_height {
             self.element(height)?;
             if height == 0 && !self.first_is_empty {
-                return Err(HintsError::block(0, self.table[0], Fault::Genesis));
+                return Err(HintsError::block(0, self.parts[0].offset, Fault::Genesis));
             }
         }
         if self.window.at_end(stop_height)? {
@@ -300,11 +313,13 @@ impl<R: Read> Pass<R> {
 
     fn element(&mut self, height: Height) -> Result<(), HintsError> {
         let offset = self.window.offset();
-        if self.elements.is_multiple_of(TABLE_STEP.into()) {
-            self.table.push(offset);
+        if self.elements.is_multiple_of(PART_ELEMENTS.into()) {
+            self.end_part();
+            self.parts.push(Part { offset, digest: [0; 32] });
         }
         let bytes = next_element(&mut self.window, height)?;
         self.trial.element(height, offset, bytes, &mut self.indices)?;
+        self.part.update(bytes);
         let length = bytes.len();
         self.window.skip(length);
         if self.elements == 0 {
@@ -313,6 +328,13 @@ impl<R: Read> Pass<R> {
         self.elements += 1;
         self.coins += self.indices.len() as u64;
         Ok(())
+    }
+
+    fn end_part(&mut self) {
+        let digest = core::mem::take(&mut self.part).finalize();
+        if let Some(part) = self.parts.last_mut() {
+            part.digest = digest;
+        }
     }
 }
 

@@ -1,18 +1,18 @@
 //! [`RangeHints`]: the hints of a range of heights, one block after the other.
 //!
-//! Each range reads its part of the file for itself, from the nearest known offset on, in bounded
-//! memory. The file was checked when it was opened; everything is checked again, and anything
-//! invalid now, another length, or an element that is not where it was, means that somebody wrote
-//! to the file. Not noticed is a change that keeps every 1,024th element in its place and leaves
-//! every element valid: such hints are false, and the sums of the engine do not balance.
+//! Each range reads the parts of the file that it lies in for itself, in bounded memory. The file was
+//! checked when it was opened, and what was hashed then is hashed again while it is read: other
+//! bytes mean that somebody wrote to the file. A range that came to its end without an error gave
+//! exactly what the file's digest is of; before that its hints may be others.
 
 use super::block::{BlockElement, BlockHints, HintsDecoder, IndexSpace};
 use super::elias_fano;
-use super::error::HintsError;
-use super::file::{Shared, TABLE_STEP, next_element};
+use super::error::{Fault, HintsError};
+use super::file::{PART_ELEMENTS, Shared, next_element};
 use super::source::SourceReader;
 use super::window::Window;
 use apus_chain::{Height, HeightRange};
+use apus_hash::Sha256;
 use core::fmt;
 use std::sync::Arc;
 
@@ -26,6 +26,10 @@ pub struct RangeHints {
     heights: HeightRange,
     next: Height,
     indices: Vec<u32>,
+    /// Hashes the elements that were read of a part.
+    part: Sha256,
+    /// How many these are.
+    part_elements: u32,
 }
 
 impl RangeHints {
@@ -35,18 +39,22 @@ impl RangeHints {
             return Err(HintsError::OutOfRange { wanted: heights, stop_height });
         }
         let element = heights.start.saturating_sub(shared.info.layout.start_height());
-        let slot = element / TABLE_STEP;
-        let offset = shared.table.get(slot as usize).copied().unwrap_or(shared.info.bytes);
+        let part = element / PART_ELEMENTS;
+        let offset = shared.parts.get(part as usize).map_or(shared.info.bytes, |part| part.offset);
         let mut range = Self {
             shared: Arc::clone(shared),
             window: Window::new(SourceReader::new(&shared.source, offset), RANGE_BYTES, offset),
             heights,
             next: heights.start,
             indices: Vec::new(),
+            part: Sha256::new(),
+            part_elements: 0,
         };
         range.check_length()?;
         if !heights.is_empty() {
-            range.skip_elements(element - slot * TABLE_STEP)?;
+            for height in heights.start - element % PART_ELEMENTS..heights.start {
+                range.element(height, |_| Ok(()))?;
+            }
         }
         Ok(range)
     }
@@ -76,40 +84,53 @@ impl RangeHints {
         let (height, offset) = (self.next, self.window.offset());
         if height >= self.shared.info.layout.start_height() {
             let order = self.shared.info.order;
-            let bytes = self.expect_element(height)?;
-            let length = bytes.len();
-            elias_fano::decode(bytes, order, indices)
-                .map_err(|fault| changed(height, offset, &fault))?;
-            self.window.skip(length);
-            self.check_end(height)?;
+            let decode = |bytes: &[u8]| elias_fano::decode(bytes, order, indices).map(|_| ());
+            self.element(height, decode)?;
         }
         self.next += 1;
+        if self.next == self.heights.end {
+            // The rest of the part, whose digest is of the whole.
+            for height in self.next..=self.shared.info.stop_height {
+                if self.part_elements == 0 {
+                    break;
+                }
+                self.element(height, |_| Ok(()))?;
+            }
+        }
         Ok(Some(BlockElement { height, offset, outputs: None }))
     }
 
-    fn skip_elements(&mut self, count: u32) -> Result<(), HintsError> {
-        let first = self.next - count;
-        for height in first..self.next {
-            let length = self.expect_element(height)?.len();
-            self.window.skip(length);
-        }
-        Ok(())
-    }
-
-    /// The element ahead, where it was when the file was opened.
-    fn expect_element(&mut self, height: Height) -> Result<&[u8], HintsError> {
+    /// Reads the element ahead, which must be where it was when the file was opened.
+    fn element(
+        &mut self,
+        height: Height,
+        read: impl FnOnce(&[u8]) -> Result<(), Fault>,
+    ) -> Result<(), HintsError> {
         let offset = self.window.offset();
-        let element = height - self.shared.info.layout.start_height();
-        if element.is_multiple_of(TABLE_STEP) {
-            let before = self.shared.table[(element / TABLE_STEP) as usize];
-            if before != offset {
-                return Err(changed(height, offset, &format!("its hints were at byte {before}")));
+        let info = &self.shared.info;
+        let element = height - info.layout.start_height();
+        let part = &self.shared.parts[(element / PART_ELEMENTS) as usize];
+        if self.part_elements == 0 && offset != part.offset {
+            let what = format!("its hints were at byte {}", part.offset);
+            return Err(changed(height, offset, &what));
+        }
+        let bytes = match next_element(&mut self.window, height) {
+            Err(HintsError::Block { fault, .. }) => return Err(changed(height, offset, &fault)),
+            other => other?,
+        };
+        read(bytes).map_err(|fault| changed(height, offset, &fault))?;
+        self.part.update(bytes);
+        let length = bytes.len();
+        self.window.skip(length);
+        self.part_elements += 1;
+        if (element + 1).is_multiple_of(PART_ELEMENTS) || height == info.stop_height {
+            self.part_elements = 0;
+            if core::mem::take(&mut self.part).finalize() != part.digest {
+                let what = format!("bytes from {} on are not those that were there", part.offset);
+                return Err(changed(height, offset, &what));
             }
         }
-        match next_element(&mut self.window, height) {
-            Err(HintsError::Block { fault, .. }) => Err(changed(height, offset, &fault)),
-            other => other,
-        }
+        self.check_end(height)
     }
 
     /// After the last element of all the file must end where it ended.

@@ -239,7 +239,7 @@ fn orders_are_told_apart_or_asked_for() {
     ));
 }
 
-/// Ranges begin anywhere, also far behind the offsets that are kept.
+/// Ranges begin and end anywhere, also within parts.
 #[test]
 fn ranges_of_a_long_file_agree_with_one_another() {
     let blocks: Vec<Vec<u32>> = (0u32..3000)
@@ -247,10 +247,17 @@ fn ranges_of_a_long_file_agree_with_one_another() {
         .collect();
     for layout in LAYOUTS {
         let file = open(&write(&blocks, Msb, layout)).unwrap();
-        assert_eq!(file.shared.table.len(), 3);
-        for (start, end) in
-            [(1, 3001), (1, 2), (1023, 1026), (1024, 2050), (2049, 3001), (3001, 3001)]
-        {
+        assert_eq!(file.shared.parts.len(), 3000usize.div_ceil(64));
+        for (start, end) in [
+            (1, 3001),
+            (1, 2),
+            (63, 66),
+            (64, 129),
+            (65, 66),
+            (66, 100),
+            (2049, 3001),
+            (3001, 3001),
+        ] {
             let got = sets(&file, HeightRange::new(start, end)).unwrap();
             assert_eq!(got, blocks[start as usize - 1..end as usize - 1]);
         }
@@ -299,25 +306,37 @@ fn a_file_that_changes_is_noticed() {
         let error = read(changed).unwrap_err();
         assert!(matches!(error, HintsError::Changed { .. }), "{error}");
     }
-    // Not noticed: valid elements of the same lengths. The engine's sums are there for that.
-    assert_eq!(read(with(10, 0).to_vec()).unwrap(), blocks);
+    read(good.clone()).unwrap();
 }
 
-/// Two elements that change places keep every length, but not every offset.
+/// Elements that stay valid, and of the same length: every range that lies in their part sees it.
 #[test]
-fn an_element_that_moved_is_noticed() {
-    let with_long_at = |element: usize| {
-        let mut blocks = vec![vec![0]; 3000];
-        blocks[element] = vec![3, 7, 12];
-        write(&blocks, Msb, Layout::FromHeightOne)
-    };
-    let bytes = Arc::new(Mutex::new(with_long_at(1023)));
-    let file = HintsFile::open(Shifting(Arc::clone(&bytes)), &HintsOptions::default()).unwrap();
-    *bytes.lock().unwrap() = with_long_at(1022);
-    assert!(all_sets(&file).is_ok(), "no kept offset lies between the two");
-    *bytes.lock().unwrap() = with_long_at(1024);
-    let error = all_sets(&file).err().unwrap();
-    assert!(matches!(error, HintsError::Changed { height: 1025, .. }), "{error}");
+fn other_hints_of_the_same_length_are_noticed() {
+    for layout in LAYOUTS {
+        let with = |element: usize, index: u32| {
+            let mut blocks = vec![vec![index - 1]; 200];
+            blocks[element] = vec![index];
+            write(&blocks, Msb, layout)
+        };
+        let good = with(130, 3);
+        let bytes = Arc::new(Mutex::new(good.clone()));
+        let file = HintsFile::open(Shifting(Arc::clone(&bytes)), &HintsOptions::default()).unwrap();
+        assert!(file.info().sha256 == apus_hash::sha256(&good));
+        for (element, index) in [(129, 3), (130, 4), (131, 3)] {
+            let other = with(element, index);
+            assert_eq!(other.len(), good.len());
+            *bytes.lock().unwrap() = other;
+            for (start, end) in [(1, 201), (130, 133), (131, 132), (140, 141), (129, 131)] {
+                let error = sets(&file, HeightRange::new(start, end)).unwrap_err();
+                assert!(matches!(error, HintsError::Changed { .. }), "{error}");
+            }
+            *bytes.lock().unwrap() = good.clone();
+            assert_eq!(all_sets(&file).unwrap().len(), 200);
+        }
+        // A range that lies elsewhere is what it was.
+        *bytes.lock().unwrap() = with(1, 3);
+        assert_eq!(sets(&file, HeightRange::new(195, 197)).unwrap(), [[2], [2]]);
+    }
 }
 
 #[test]
