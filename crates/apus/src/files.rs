@@ -7,7 +7,9 @@ use crate::args::HintsArg;
 use crate::failure::Failure;
 use apus_datadir::{DatadirLock, LEVELDB_LOCK};
 use apus_engine::swiftsync::hints::{Detected, Format, detect_format};
-use apus_sync::{FolderKind, FolderOutput, draft_of, is_unfinished_folder, parent};
+use apus_sync::{
+    FolderKind, FolderOutput, draft_of, is_unfinished_folder, owner_out_of_reach, parent,
+};
 use std::fs::{self, File};
 use std::io::Read;
 #[cfg(feature = "bench")]
@@ -144,7 +146,10 @@ pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result
     let empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     match output.kind {
         _ if empty => Ok(()),
-        FolderKind::Chainstate if output.replace => expect_unused(path),
+        FolderKind::Chainstate if output.replace => {
+            expect_unused(path)?;
+            expect_its_owner(path)
+        }
         // Without the mark it is another's, or done: then only the end of a clean-up is left.
         _ if resuming && is_unfinished_folder(path) => Ok(()),
         FolderKind::Chainstate => Err(Failure::usage(format!(
@@ -191,6 +196,19 @@ fn expect_unused(chainstate: &Path) -> Result<(), Failure> {
         DatadirLock::take(chainstate, LEVELDB_LOCK)?;
     }
     Ok(())
+}
+
+/// What takes a folder's place must be its owner's, or no node of theirs can open it.
+fn expect_its_owner(folder: &Path) -> Result<(), Failure> {
+    match owner_out_of_reach(folder).map_err(|error| Failure::io(parent(folder), error))? {
+        None => Ok(()),
+        Some((uid, gid)) => Err(Failure::usage(format!(
+            "{} belongs to user {uid} and group {gid}, and nothing can be given to them here, so their \
+             node could not open what takes its place: run this as that user (sudo -u '#{uid}'), or as \
+             root, or name another output",
+            folder.display()
+        ))),
+    }
 }
 
 /// Files and folders to be made must not get in each other's way, whichever way their names are

@@ -9,6 +9,7 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Core's lock file in a data directory and in a folder of blocks (Core `util/fs_helpers.cpp`,
@@ -44,10 +45,14 @@ pub enum LockError {
 }
 
 impl DatadirLock {
-    /// Locks `folder` by its file `name`, which is made if it is not there, as Core does.
+    /// Locks `folder` by its file `name`, which is made if it is not there, as Core does. Then it
+    /// belongs to the folder's owner, who has to open it after us.
     pub fn take(folder: &Path, name: &str) -> Result<Self, LockError> {
         let path = folder.join(name);
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = match File::options().write(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => make(folder, &path),
+            other => other,
+        };
         let file = file.map_err(|source| LockError::System { path: path.clone(), source })?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _file: file }),
@@ -57,4 +62,19 @@ impl DatadirLock {
             Err(error) => Err(LockError::System { path, source: error.into() }),
         }
     }
+}
+
+/// Makes a lock file for the owner of its folder.
+fn make(folder: &Path, path: &Path) -> io::Result<File> {
+    let file = match File::options().write(true).create_new(true).open(path) {
+        // Made by somebody else meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return File::options().write(true).open(path);
+        }
+        other => other?,
+    };
+    let owner = folder.metadata()?;
+    // Only root gives files away; to others the file is their own, as any that they make.
+    let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
+    Ok(file)
 }

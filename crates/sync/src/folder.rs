@@ -11,11 +11,16 @@
 //! [`FolderDraft`] until it loses its mark, also while the folder has its name already. So of two runs
 //! with the same output the second is refused, and touches nothing, until the first is over.
 
+mod owner;
+
+pub use owner::owner_out_of_reach;
+
 use crate::error::SyncError;
 use crate::run::{FolderOutput, WrittenFolder};
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK};
 use apus_engine::lock::FolderLock;
+use owner::Owner;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -113,8 +118,8 @@ impl FolderDraft {
         &self.draft
     }
 
-    /// Gives the folder its name, and says where that which was there went. Everything in it must
-    /// be durable. It keeps its mark until [`complete`], and whoever has the mark keeps others out.
+    /// Gives the folder to the owner of its place, and its name, and says where that which was there
+    /// went. Everything in it must be durable. It keeps its mark until [`complete`], and whoever has the mark keeps others out.
     pub(crate) fn publish(self) -> Result<(Option<PathBuf>, Mark), SyncError> {
         sync_folder(&self.draft)?;
         let occupied = match self.path.symlink_metadata() {
@@ -129,6 +134,11 @@ impl FolderDraft {
             }
             true => Some(free_name(&self.path)?),
         };
+        if let Some(owner) = Owner::of_place(&self.path).map_err(at(&self.path))? {
+            let given = owner.give(&self.draft).map_err(at(&self.draft));
+            // Where nothing is replaced, one that cannot be given stays this process's own.
+            given.or_else(|error| if moved_to.is_some() { Err(error) } else { Ok(()) })?;
+        }
         // A node that has the old database open would go on under its name, in the new one. None can
         // open it until it is out of the way.
         let _locks = match &moved_to {

@@ -31,7 +31,7 @@ pub use blocksdir::{BlockHead, BlocksDir, Gap, UseIndex};
 pub use connect::{ConnectOptions, OpenStore, RECORD, Scripts};
 pub use error::{ErrorKind, NoWayOn, SyncError};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
-pub use folder::{draft_of, parent};
+pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use invalid::InvalidBlock;
 pub use outputs::{OutputsOfBlock, walk_outputs};
 pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};

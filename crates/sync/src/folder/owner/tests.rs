@@ -1,0 +1,114 @@
+//! Root gives folders to anybody, and the tests then see it done; to others their own modes are left.
+
+use super::*;
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// A user and a group that nobody is.
+const NOBODYS: (u32, u32) = (12_345, 23_456);
+
+fn rights(path: &Path) -> (u32, u32, u32) {
+    let there = path.symlink_metadata().unwrap();
+    (there.uid(), there.gid(), there.mode() & RIGHTS)
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Another's, where that can be; otherwise this user's.
+fn give_away(path: &Path) -> (u32, u32) {
+    if geteuid().is_root() {
+        lchown(path, Some(NOBODYS.0), Some(NOBODYS.1)).unwrap();
+    }
+    let (uid, gid, _) = rights(path);
+    (uid, gid)
+}
+
+/// A folder with files and folders in it.
+fn made(desk: &TempDir) -> PathBuf {
+    let folder = desk.path().join("made");
+    fs::create_dir_all(folder.join("blocks/index")).unwrap();
+    for name in ["CURRENT", "blocks/blk00000.dat", "blocks/index/000003.ldb"] {
+        fs::write(folder.join(name), "").unwrap();
+        set_mode(&folder.join(name), 0o644);
+    }
+    folder
+}
+
+#[test]
+fn what_takes_a_place_gets_owner_and_modes_of_what_was_there() {
+    for file in ["CURRENT", "000003.log"] {
+        let desk = tempfile::tempdir().unwrap();
+        let place = desk.path().join("place");
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join(file), "").unwrap();
+        fs::write(place.join("LOCK"), "").unwrap();
+        for name in [file, "LOCK"] {
+            set_mode(&place.join(name), 0o640);
+        }
+        set_mode(&place, 0o710);
+        let (uid, gid) = give_away(&place);
+        let owner = Owner::of_place(&place).unwrap().unwrap();
+        assert_eq!(owner, Owner { uid, gid, folders: Some(0o710), files: Some(0o640) });
+        let folder = made(&desk);
+        owner.give(&folder).unwrap();
+        for name in ["", "blocks", "blocks/index"] {
+            assert_eq!(rights(&folder.join(name)), (uid, gid, 0o710), "{name}");
+        }
+        for name in ["CURRENT", "blocks/blk00000.dat", "blocks/index/000003.ldb"] {
+            assert_eq!(rights(&folder.join(name)), (uid, gid, 0o640), "{name}");
+        }
+        // And again, as after a run that was broken off.
+        owner.give(&folder).unwrap();
+        assert_eq!(owner_out_of_reach(&place).unwrap(), None);
+    }
+}
+
+#[test]
+fn what_root_makes_in_anothers_folder_is_theirs() {
+    let desk = tempfile::tempdir().unwrap();
+    let place = desk.path().join("place");
+    let owner = Owner::of_place(&place).unwrap();
+    assert_eq!(owner, None, "the folder around is this process's own");
+    let (uid, gid) = give_away(desk.path());
+    let folder = made(&desk);
+    let before = rights(&folder);
+    let owner = Owner::of_place(&place).unwrap();
+    assert_eq!(owner.is_some(), geteuid().is_root());
+    if let Some(owner) = owner {
+        owner.give(&folder).unwrap();
+    }
+    for (name, mode) in [("", before.2), ("blocks/index/000003.ldb", 0o644)] {
+        assert_eq!(rights(&folder.join(name)), (uid, gid, mode), "{name}");
+    }
+}
+
+#[test]
+fn nothing_is_given_away_that_was_not_made() {
+    let desk = tempfile::tempdir().unwrap();
+    let secret = desk.path().join("secret");
+    fs::write(&secret, "").unwrap();
+    set_mode(&secret, 0o600);
+    let before = rights(&secret);
+    let owner = Owner { uid: before.0, gid: before.1, folders: None, files: Some(0o666) };
+    let owner = match geteuid().is_root() {
+        true => Owner { uid: NOBODYS.0, gid: NOBODYS.1, ..owner },
+        false => owner,
+    };
+    let folder = made(&desk);
+    let within = folder.join("blocks/000009.ldb");
+    fs::hard_link(&secret, &within).unwrap();
+    let error = owner.give(&folder).unwrap_err().to_string();
+    assert!(error.contains("not made by this run"), "{error}");
+    fs::remove_file(&within).unwrap();
+    symlink(&secret, &within).unwrap();
+    owner.give(&folder).unwrap_err();
+    fs::remove_file(&within).unwrap();
+    let (moved, link) = (desk.path().join("moved"), desk.path().join("made"));
+    fs::rename(&folder, &moved).unwrap();
+    symlink(&moved, &link).unwrap();
+    owner.give(&link).unwrap_err();
+    assert_eq!(rights(&secret), before);
+}
