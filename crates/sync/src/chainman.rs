@@ -6,7 +6,7 @@
 //! active chain. Between two calls the active chain always is the best one. Rules about coins are
 //! not its own: [`TipCoins`] judges them.
 //!
-//! What differs from Core: a block that comes before its parent waits for it ([`ORPHANS_MAX`]),
+//! What differs from Core: a block that comes before its parent waits for it ([`ORPHANS_MAX`]), once,
 //! and a block is told apart from the chain that it would have completed only where that chain's
 //! verdict came from another block ([`Outcome::Rejected`]).
 

@@ -101,29 +101,76 @@ impl BlockChecker {
         context: &BlockContext<'_>,
     ) -> Result<BlockBytes<'a>, BlockError> {
         let Self { layout, ids, merkle, fingerprints } = self;
-        let view = layout.read(raw)?;
-        let found = view.hash();
-        if found != context.hash {
-            return Err(BlockError::OtherBlock { found });
-        }
+        let view = read(layout, raw, context)?;
         let segwit = context.height >= context.params.segwit_height;
         let commitment = witness_commitment_of(&view).filter(|_| segwit);
         ids.hash(&view, commitment.is_some());
         let Ids { txids, wtxids, .. } = ids;
-        check_signet(&view, txids, context)?;
-        check_merkle_root(&view, txids, merkle)?;
-        let survey =
-            Survey::of(&view, context.height, locktime_cutoff(&view, context), fingerprints);
-        check_shape(&view, &survey)?;
-        check_transactions(&survey, txids)?;
+        let survey = check_without_place(&view, txids, context, merkle, fingerprints)?;
+        check_final(&survey, txids)?;
         check_coinbase_height(&view, context)?;
         check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
-        let weight = survey.weight(view.raw().len());
-        if weight > WEIGHT_MAX {
-            return Err(BlockError::Weight { weight });
-        }
+        check_weight(&view, &survey)?;
         Ok(BlockBytes { view, txids, height: context.height, hash: context.hash })
     }
+
+    /// Checks a block whose parent is not known, so that its height is not either, nor a time: every
+    /// rule of [`check`](Self::check) that holds at whatever place. Height and time of `context` are
+    /// not looked at. Returns how many bytes of `raw` the block has.
+    ///
+    /// Witnesses are among them (Core `validation.cpp`, `CheckWitnessMalleation`): a block has those
+    /// that its coinbase commits to, or none at all, whether segwit is active at its height or not. The
+    /// merkle root fixes everything else, so of all the bytes under one header two pass at most: one
+    /// copy with the witnesses that are committed to, and one without any.
+    pub fn check_anywhere(
+        &mut self,
+        raw: &[u8],
+        context: &BlockContext<'_>,
+    ) -> Result<usize, BlockError> {
+        let Self { layout, ids, merkle, fingerprints } = self;
+        let view = read(layout, raw, context)?;
+        let commitment = witness_commitment_of(&view);
+        ids.hash(&view, commitment.is_some());
+        let Ids { txids, wtxids, .. } = ids;
+        let survey = check_without_place(&view, txids, context, merkle, fingerprints)?;
+        if survey.witness.is_some() {
+            check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
+        }
+        check_weight(&view, &survey)?;
+        Ok(view.raw().len())
+    }
+}
+
+/// Reads the block that `raw` begins with, which must be the one that is meant.
+fn read<'a>(
+    layout: &'a mut BlockLayout,
+    raw: &'a [u8],
+    context: &BlockContext<'_>,
+) -> Result<BlockView<'a>, BlockError> {
+    let view = layout.read(raw)?;
+    let found = view.hash();
+    if found != context.hash {
+        return Err(BlockError::OtherBlock { found });
+    }
+    Ok(view)
+}
+
+/// The rules that need no place in a chain (Core `validation.cpp`, `CheckBlock`). Whether transactions
+/// are final is noted and not judged.
+fn check_without_place(
+    view: &BlockView<'_>,
+    txids: &[[u8; 32]],
+    context: &BlockContext<'_>,
+    merkle: &mut MerkleScratch,
+    fingerprints: &mut Vec<u64>,
+) -> Result<Survey, BlockError> {
+    check_signet(view, txids, context)?;
+    check_merkle_root(view, txids, merkle)?;
+    let cutoff = locktime_cutoff(view, context);
+    let survey = Survey::of(view, context.height, cutoff, fingerprints);
+    check_shape(view, &survey)?;
+    check_transactions(&survey, txids)?;
+    Ok(survey)
 }
 
 /// The block's solution on a chain that wants one (BIP-325). Without an interpreter to run it, it
@@ -179,8 +226,8 @@ fn check_shape(view: &BlockView<'_>, survey: &Survey) -> Result<(), BlockError> 
     }
 }
 
-/// What each transaction must obey: by itself (Core `consensus/tx_check.cpp`), in signature
-/// operations (Core `validation.cpp`, `CheckBlock`), in its lock time (`ContextualCheckBlock`).
+/// What each transaction must obey by itself (Core `consensus/tx_check.cpp`), and all together in
+/// signature operations (Core `validation.cpp`, `CheckBlock`).
 fn check_transactions(survey: &Survey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
     if let Some((tx, error)) = survey.invalid {
         return Err(BlockError::Tx { tx, txid: Txid(txids[tx]), error });
@@ -189,10 +236,21 @@ fn check_transactions(survey: &Survey, txids: &[[u8; 32]]) -> Result<(), BlockEr
     if cost > BLOCK_SIGOPS_COST_MAX {
         return Err(BlockError::SigOps { cost });
     }
+    Ok(())
+}
+
+/// All transactions are final (Core `validation.cpp`, `ContextualCheckBlock`).
+fn check_final(survey: &Survey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
     match survey.non_final {
         Some(tx) => Err(BlockError::NonFinal { tx, txid: Txid(txids[tx]) }),
         None => Ok(()),
     }
+}
+
+/// The greatest weight (BIP-141; Core `validation.cpp`, `ContextualCheckBlock`).
+fn check_weight(view: &BlockView<'_>, survey: &Survey) -> Result<(), BlockError> {
+    let weight = survey.weight(view.raw().len());
+    if weight > WEIGHT_MAX { Err(BlockError::Weight { weight }) } else { Ok(()) }
 }
 
 /// The time that lock times are compared with: the median time past where BIP-113 is active

@@ -91,9 +91,12 @@ impl ChainManager {
         };
         let header = Header::parse(&first);
         let hash = header.hash();
-        let parent = self.tree.find(&header.prev);
+        let Some(parent) = self.tree.find(&header.prev) else {
+            return self.take_orphan(raw, &header, hash);
+        };
         let checked = self.check(raw, hash, parent);
-        if let Some(reason) = self.context_free_reason(&header, hash, &checked) {
+        let error = checked.as_ref().err().map(|(_, error)| error);
+        if let Some(reason) = self.context_free_reason(&header, hash, error) {
             return Ok(rejected(reason));
         }
         let known = self.tree.find(&hash);
@@ -105,9 +108,6 @@ impl ChainManager {
                 return Ok(Taken::Settled(Outcome::Duplicate));
             }
         }
-        let Some(parent) = parent else {
-            return self.hold(hash, header.prev, checked);
-        };
         if self.tree.is_failed(parent) {
             return Ok(rejected("bad-prevblk"));
         }
@@ -137,24 +137,46 @@ impl ChainManager {
         self.activate_best_chain(Some(block))
     }
 
-    /// Lets a block wait for its parent.
-    fn hold(
+    /// Lets a block wait for its parent, if these bytes can be it at some place. What one proof of work
+    /// can have kept is bounded by that: see [`BlockChecker::check_anywhere`].
+    ///
+    /// [`BlockChecker::check_anywhere`]: apus_chain::BlockChecker::check_anywhere
+    fn take_orphan(
         &mut self,
+        mut raw: Vec<u8>,
+        header: &Header,
         hash: BlockHash,
-        prev: BlockHash,
-        checked: Result<CheckedBlock, (Vec<u8>, BlockError)>,
     ) -> Result<Taken, ChainManagerError> {
-        if prev == BlockHash::ZERO {
-            // Another chain's genesis block: no parent will ever come.
+        let Self { tree, checker, verifier, .. } = self;
+        let context = BlockContext {
+            params: tree.params(),
+            height: 0,
+            hash,
+            median_time_past: 0,
+            verifier: verifier.as_deref(),
+        };
+        let checked = checker.check_anywhere(&raw, &context);
+        if let Some(reason) = self.context_free_reason(header, hash, checked.as_ref().err()) {
+            return Ok(rejected(reason));
+        }
+        if self.tree.find(&hash).is_some() {
+            return Ok(Taken::Settled(Outcome::Duplicate));
+        }
+        match checked {
+            Ok(length) => raw.truncate(length),
+            // Damage, or too heavy wherever it stands.
+            Err(error) => return Ok(rejected(error.reject_reason())),
+        }
+        let orphan = Orphan { hash, prev: header.prev, raw };
+        if self.orphans.contains(&orphan) {
+            return Ok(Taken::Settled(Outcome::Orphan));
+        }
+        // Another chain's genesis block, whose parent will never come; or one that waited already.
+        if header.prev == BlockHash::ZERO || self.orphans.is_forgotten(&orphan) {
             return Ok(rejected("prev-blk-not-found"));
         }
-        // At an unknown place no error that depends on the place means anything.
-        let raw = checked.map_or_else(|(raw, _)| raw, CheckedBlock::into_raw);
-        let orphan = Orphan { hash, prev, raw };
-        if !self.orphans.contains(&orphan) {
-            self.blocks.note(Kind::Orphan, &orphan.raw)?;
-            self.orphans.add(orphan);
-        }
+        self.blocks.note(Kind::Orphan, &orphan.raw)?;
+        self.orphans.add(orphan);
         Ok(Taken::Settled(Outcome::Orphan))
     }
 
@@ -165,9 +187,8 @@ impl ChainManager {
         &self,
         header: &Header,
         hash: BlockHash,
-        checked: &Result<CheckedBlock, (Vec<u8>, BlockError)>,
+        error: Option<&BlockError>,
     ) -> Option<String> {
-        let error = checked.as_ref().err().map(|(_, error)| error);
         if let Some(error @ BlockError::Decode(_)) = error {
             return Some(error.reject_reason());
         }
@@ -177,19 +198,19 @@ impl ChainManager {
         error.filter(|error| !is_contextual(error)).map(BlockError::reject_reason)
     }
 
-    /// Checks a block at its place; where its parent is not known, at no sensible place.
+    /// Checks a block at its place.
     pub(super) fn check(
         &mut self,
         raw: Vec<u8>,
         hash: BlockHash,
-        parent: Option<HeaderId>,
+        parent: HeaderId,
     ) -> Result<CheckedBlock, (Vec<u8>, BlockError)> {
         let Self { tree, checker, verifier, .. } = self;
         let context = BlockContext {
             params: tree.params(),
-            height: parent.map_or(0, |parent| tree.header(parent).height + 1),
+            height: tree.header(parent).height + 1,
             hash,
-            median_time_past: parent.map_or(0, |parent| tree.median_time_past(parent)),
+            median_time_past: tree.median_time_past(parent),
             verifier: verifier.as_deref(),
         };
         checker.check_owned(raw, &context)

@@ -90,7 +90,9 @@ impl ChainManager {
         let hash = self.tree.hash(id);
         let damaged = |what: String| ChainManagerError::BlockDamaged { hash, what };
         let raw = self.blocks.get(id)?.ok_or_else(|| damaged("it is not here".to_owned()))?;
-        let parent = self.tree.header(id).parent;
+        // The genesis block is never read: it is always connected.
+        let parent =
+            self.tree.header(id).parent.ok_or_else(|| damaged("it has no parent".into()))?;
         self.check(raw, hash, parent).map_err(|(_, error)| damaged(error.to_string()))
     }
 }

@@ -1,11 +1,13 @@
 //! [`Orphans`]: blocks that came before their parents, as many as fit.
 //!
-//! The oldest goes when there are too many or they hold too many bytes. Copies that differ are
-//! kept side by side, since one may be damaged and which one shows only with the parent.
+//! The oldest goes when there are too many or they hold too many bytes, and it does not wait again:
+//! those that had proof of work done once could otherwise be had written down without end. Copies
+//! that differ are kept side by side, since one may be damaged and which one shows only with the
+//! parent; the caller lets in no more than two of a block.
 
 use apus_chain::BlockHash;
 use apus_hash::sha256;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// How many blocks may wait for their parents; one more drops the oldest.
 pub const ORPHANS_MAX: usize = 1 << 16;
@@ -38,6 +40,8 @@ impl Orphan {
 pub(super) struct Orphans {
     by_age: BTreeMap<u64, Orphan>,
     by_parent: HashMap<BlockHash, Vec<u64>>,
+    /// SHA-256 of those that had to go.
+    forgotten: HashSet<[u8; 32]>,
     next: u64,
     bytes: usize,
     count_max: usize,
@@ -48,7 +52,13 @@ impl Orphans {
     /// Nobody waits; at most so many may.
     pub(super) fn new(count_max: usize, bytes_max: usize) -> Self {
         let (by_age, by_parent) = (BTreeMap::new(), HashMap::new());
-        Self { by_age, by_parent, next: 0, bytes: 0, count_max, bytes_max }
+        let forgotten = HashSet::new();
+        Self { by_age, by_parent, forgotten, next: 0, bytes: 0, count_max, bytes_max }
+    }
+
+    /// Whether this very copy waited and had to go before its parent came.
+    pub(super) fn is_forgotten(&self, orphan: &Orphan) -> bool {
+        self.forgotten.contains(&sha256(&orphan.raw))
     }
 
     /// Whether this very copy of a block waits already.
@@ -65,7 +75,8 @@ impl Orphans {
         self.next += 1;
         while self.by_age.len() > self.count_max || self.bytes > self.bytes_max {
             let Some((&oldest, _)) = self.by_age.first_key_value() else { break };
-            self.remove(oldest);
+            let gone = self.remove(oldest);
+            self.forgotten.extend(gone.map(|orphan| sha256(&orphan.raw)));
         }
     }
 
@@ -144,6 +155,17 @@ mod tests {
         assert_eq!(taken(&mut orphans, 1), [3]);
         orphans.add(orphan(4, 1, &[0; 6]));
         assert_eq!(orphans.len(), 0, "one that never fits");
+    }
+
+    #[test]
+    fn none_waits_twice() {
+        let mut orphans = Orphans::new(2, 100);
+        (2..6).for_each(|hash| orphans.add(orphan(hash, 1, &[hash])));
+        let is_forgotten = |hash| orphans.is_forgotten(&orphan(hash, 1, &[hash]));
+        assert_eq!([2, 3, 4, 5, 6].map(is_forgotten), [true, true, false, false, false]);
+        assert!(!orphans.is_forgotten(&orphan(2, 1, &[9])), "another copy");
+        orphans.take_children(&BlockHash([1; 32]));
+        assert!(!orphans.is_forgotten(&orphan(4, 1, &[4])), "its parent came");
     }
 
     #[test]

@@ -2,4 +2,5 @@ mod choice;
 mod copies;
 mod desk;
 mod model;
+mod one_header;
 mod resume;

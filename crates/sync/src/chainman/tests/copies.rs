@@ -147,10 +147,10 @@ fn a_damaged_copy_among_orphans_does_not_shut_the_good_one_out() {
     let bad = altered(&desk.raw("a2"), |block| {
         block.txdata[0].input[0].witness = Witness::from_slice(&[[1; 32]]);
     });
-    assert_eq!(desk.submit_raw(bad.clone()), Orphan);
+    assert_eq!(desk.submit_raw(bad.clone()), rejected("bad-witness-merkle-match"));
     desk.expect("a2", Orphan, "genesis");
-    assert_eq!(desk.submit_raw(bad), Orphan);
-    assert_eq!(desk.manager.orphans_count(), 2);
+    assert_eq!(desk.submit_raw(bad), rejected("bad-witness-merkle-match"));
+    assert_eq!(desk.manager.orphans_count(), 1);
     desk.expect("a1", Accepted, "a2");
 }
 
