@@ -4,8 +4,9 @@
 //! Which folders a node takes, which it refuses and which quietly ruin it was found out by
 //! experiments with one. Each finding is a test here: [`written`] and [`reindex`] are those that must
 //! work, [`absent`] looks for those that must not be with readers of its own, [`refusals`] holds that
-//! nobody's coins are touched unasked, and [`kills`] ends runs at any moment. [`soak`] has nodes live
-//! on every kind of folder for as long as wanted.
+//! nobody's coins are touched unasked, and [`kills`] ends runs at any moment. `invalid` is about blocks
+//! that a node stored and refused. [`soak`] has nodes live on every kind of folder for as long as
+//! wanted.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
@@ -14,6 +15,8 @@ mod database;
 #[allow(dead_code, reason = "other tests of the program use the rest")]
 #[path = "../cli/desk.rs"]
 mod desk;
+#[cfg(feature = "kernel")]
+mod invalid;
 mod judge;
 mod kills;
 mod lived;

@@ -71,3 +71,56 @@ impl WaysBack {
         self.0.get(after).filter(|range| range.start <= tip).map(|range| range.start)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::{BlockHash, Network, Params};
+    use apus_testkit::chain::ChainBuilder;
+    use apus_testkit::rng::Rng;
+    use bitcoin::consensus::serialize;
+    use bitcoin::hashes::Hash;
+
+    /// Long after all blocks of all tests.
+    const NOW: i64 = 4_000_000_000;
+
+    /// Exactly where some branch would be gone for is undo data needed, and down to the lowest fork of
+    /// those that overlap.
+    #[test]
+    fn every_way_back_is_known_and_no_other() {
+        let (mut within, mut outside) = (0, 0);
+        for seed in 0..40 {
+            let (mut builder, mut rng) = (ChainBuilder::new(seed), Rng::new(seed));
+            let mut tree = HeaderTree::new(Params::of(Network::Regtest), NOW);
+            let mut made = vec![builder.tip()];
+            for _ in 0..40 {
+                let back = rng.below(made.len().min(6) as u64) as usize;
+                builder.set_tip(made[made.len() - 1 - back]);
+                let block = builder.block_with(Vec::new());
+                made.push(block.block_hash());
+                tree.accept(&serialize(&block.header).try_into().unwrap()).unwrap();
+            }
+            let path = tree.path_to(tree.tip());
+            let branches = branches(&tree, &path);
+            assert_eq!(branches.len() + path.len(), made.len());
+            let ways_back = WaysBack::new(&tree, &path, &branches);
+            // On regtest a block's work is the same everywhere.
+            let ends: Vec<(Height, Height)> = made
+                .iter()
+                .map(|hash| tree.find(&BlockHash(hash.to_byte_array())).unwrap())
+                .filter_map(|id| Some((*branches.get(&id)?, connected(&tree, id)?.height)))
+                .collect();
+            for tip in 0..path.len() as Height {
+                let is_way = |(fork, height): &&(Height, Height)| *fork < tip && tip <= *height;
+                let fork = ends.iter().filter(is_way).map(|(fork, _)| *fork).min();
+                match (fork, ways_back.lowest(tip)) {
+                    (Some(fork), Some(lowest)) => assert!(lowest <= fork + 1, "{seed}: {tip}"),
+                    (None, None) => outside += 1,
+                    (fork, lowest) => panic!("{seed}: {tip}: {fork:?}, {lowest:?}"),
+                }
+                within += usize::from(fork.is_some());
+            }
+        }
+        assert!(within > 50 && outside > 50, "{within}, {outside}");
+    }
+}

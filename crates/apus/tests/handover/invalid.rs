@@ -1,0 +1,77 @@
+//! A node's own folder with blocks in it that the node stored and then found invalid.
+
+use crate::judge::{passes_all_checks, starts};
+use crate::lived::{CHAIN, Lived, submit};
+use crate::reindex::REINDEX;
+use apus_testkit::bitcoind::Bitcoind;
+use apus_testkit::chain::{BlockPlan, ScriptKind};
+use bitcoin::consensus::encode::serialize_hex;
+use serde_json::json;
+
+/// The node knows the headers first and gets the blocks from the last to the first, so it stores all of
+/// them before it judges one. Its folder holds a chain of more work than its own.
+#[test]
+fn a_node_that_stored_an_invalid_block_before_it_connected_it() {
+    for (seed, above) in [(60, 0), (61, 3)] {
+        let (mut lived, node) = Lived::running(seed, &[]);
+        let mut blocks = vec![lived.chain.block_with_a_wrong_signature()];
+        blocks.extend(lived.chain.empty_blocks(above));
+        for block in &blocks {
+            node.call("submitheader", &[json!(serialize_hex(&block.header))]);
+        }
+        for block in blocks.iter().rev() {
+            let said = node.submit_block(block).unwrap_err();
+            let last = block == &blocks[0];
+            assert_eq!(said.contains("script-verify-flag-failed"), last, "{said}");
+        }
+        assert_eq!(node.txoutset_info(), lived.set);
+        node.stop();
+        for by_index in [true, false] {
+            if !by_index {
+                lived.desk.remove("node/regtest/blocks/index");
+            }
+            let line = "sync --chain regtest --blocksdir node/regtest/blocks --validation full \
+                        --out datadir:new --report new.json";
+            lived.desk.apus(line).succeeds();
+            let report = lived.desk.json("new.json");
+            assert_eq!(report["stop_hash"], lived.set.best_block.to_string());
+            assert_eq!(report["tip_height"], lived.set.height);
+            assert_eq!(report["muhash"], lived.set.muhash);
+            assert_eq!(report["hash_serialized_3"], lived.set.hash_serialized_3);
+            let warnings = report["warnings"].as_array().unwrap();
+            let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+            let warning = warning.as_str().unwrap();
+            let at = format!("block {} ({})", lived.set.height + 1, blocks[0].block_hash());
+            let end = format!("block {} ({})", lived.set.height, lived.set.best_block);
+            for words in [&at, &end, "script-verify-flag-failed"] {
+                assert!(warning.contains(words), "{words}: {warning}");
+            }
+            assert_eq!(warning.contains("the 3 blocks above it"), above == 3, "{warning}");
+            passes_all_checks(&lived.desk.path("new"), &lived.set).stop();
+            lived.desk.remove("new");
+            lived.desk.remove("new.json");
+        }
+    }
+}
+
+/// A node on which a rule does not hold yet has connected a block that breaks it. Its index says that
+/// the block is valid, so coins of another chain would not be this node's.
+#[test]
+fn a_block_that_the_node_has_as_valid_is_an_error() {
+    let args = ["-testactivationheight=bip34@500"];
+    let mut lived = Lived::new(62, &args);
+    let node = Bitcoind::start_in(&lived.desk.path("node"), CHAIN, &args).unwrap();
+    let output = lived.chain.output(1, ScriptKind::OpTrue);
+    let coinbase = lived.chain.coinbase(lived.set.height + 300, vec![output]);
+    let plan = BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() };
+    let block = lived.chain.add_plan(plan);
+    submit(&node, &block);
+    assert_eq!(node.best_block_hash(), block.block_hash());
+    let set = node.txoutset_info();
+    node.stop();
+    let hash = block.block_hash().to_string();
+    let said = [&hash[..], "bad-cb-height", "own block index has it as valid"];
+    lived.desk.start(&format!("{REINDEX} --replace")).wait().fails(2, &said);
+    assert!(!lived.desk.has("node/regtest/chainstate.old"));
+    starts(&lived.desk.path("node"), &args, &set).stop();
+}
