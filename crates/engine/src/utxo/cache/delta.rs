@@ -113,12 +113,6 @@ impl CoinsDelta {
         self.changes.iter()
     }
 
-    /// Removes every change and keeps the memory.
-    pub fn clear(&mut self) {
-        self.changes.clear();
-        self.index.clear();
-    }
-
     /// One change, by its place in [`iter`](Self::iter).
     pub(super) fn change(&self, at: u32) -> &(OutPoint, CoinChange) {
         &self.changes[at as usize]
@@ -163,5 +157,35 @@ impl std::fmt::Debug for CoinsDelta {
         f.debug_map()
             .entries(self.changes.iter().map(|(outpoint, change)| (outpoint, change)))
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::{CoinRef, Txid};
+
+    fn coin(script: &[u8]) -> CoinBytes {
+        CoinBytes::new(CoinRef { height: 1, coinbase: false, amount: 1, script })
+    }
+
+    #[test]
+    fn long_scripts_are_counted_while_they_are_there() {
+        let name = |vout| OutPoint { txid: Txid([7; 32]), vout };
+        let (short, long) = (coin(&[0x51; 34]), coin(&[0x51; 1_000]));
+        let each = long.heap_bytes() as u64;
+        assert!(each >= 1_000);
+        let mut delta = CoinsDelta::new();
+        assert!(delta.is_empty());
+        delta.create(name(0), short, true);
+        assert!(!delta.is_empty());
+        delta.create(name(1), long.clone(), true);
+        delta.create(name(2), long, false);
+        assert_eq!((delta.len(), delta.heap_bytes()), (3, 2 * each));
+        delta.spend(name(1));
+        assert_eq!((delta.len(), delta.heap_bytes()), (2, each), "no trace of a fresh one");
+        delta.spend(name(2));
+        assert_eq!((delta.len(), delta.heap_bytes()), (2, 0), "a mark");
+        assert_eq!((delta.get(&name(1)), delta.get(&name(2))), (None, Some(None)));
     }
 }
