@@ -22,8 +22,9 @@ pub enum ScriptCheckReason {
     /// No block is assumed to be valid.
     #[error("no block is assumed to be valid")]
     NoAssumedValid,
-    /// The assumed-valid block is not among the headers.
-    #[error("the block assumed to be valid is not among the headers")]
+    /// The assumed-valid block is not among the headers, or, where the best chain is all that is
+    /// known, not in that.
+    #[error("the block assumed to be valid is not in the best chain of headers")]
     NotInHeaders,
     /// The block is above the assumed-valid one.
     #[error("the block is above the one assumed to be valid")]
@@ -127,6 +128,21 @@ impl ScriptChecks {
             Assumed::Known { .. } if height >= self.recent_from => ScriptCheckReason::TooRecent,
             Assumed::Known { .. } => return None,
         })
+    }
+
+    /// The last height whose block's scripts are not run; none where all are.
+    ///
+    /// Whatever makes the scripts of a block run makes those of all blocks above it run: each height
+    /// that [`reason`](Self::reason) compares with is a limit from above, and the work is the whole
+    /// chain's. So this one height divides the chain.
+    pub fn last_assumed(&self) -> Option<Height> {
+        match self.assumed {
+            Assumed::Known { height, shared_height } if self.enough_work => {
+                let buried = self.recent_from.checked_sub(1)?;
+                Some(height.min(shared_height).min(self.tip_height).min(buried))
+            }
+            _ => None,
+        }
     }
 
     /// Whether the scripts of the best chain's block at `height` are run. Those of a block outside

@@ -139,6 +139,41 @@ fn a_block_above_the_best_chain_is_outside_of_it() {
     assert_eq!(checks.reason(41), Some(ScriptCheckReason::AboveAssumedValid));
 }
 
+/// One height divides the chain, whichever condition it is that ends the assumption.
+#[test]
+fn up_to_the_last_assumed_height_no_script_runs_and_above_it_all_do() {
+    let params = daily();
+    let (mut tree, headers) = trunk(&params, 40);
+    let stale = branch(&mut tree, &params, &headers[10], 5);
+    let early = branch(&mut tree, &params, &headers[0], 3);
+    let best = HeaderChain::best_of(&tree);
+    let cut = HeaderChain::up_to(&tree, tree.find(&headers[14].hash()).unwrap()).unwrap();
+    let buried = HeaderChain::up_to(&tree, tree.find(&headers[15].hash()).unwrap()).unwrap();
+    let poor = Params { minimum_chain_work: 83, ..daily() };
+    let at = |height: usize| Some(headers[height].hash());
+    let unknown = Some(BlockHash([7; 32]));
+    for (checks, last) in [
+        (ScriptChecks::new(&params, &best, at(20)), Some(20)),
+        (ScriptChecks::new(&params, &best, at(25)), Some(25)),
+        (ScriptChecks::new(&params, &best, at(26)), Some(25)),
+        (ScriptChecks::new(&params, &best, at(40)), Some(25)),
+        (ScriptChecks::new(&params, &best, at(0)), Some(0)),
+        (ScriptChecks::new(&params, &best, None), None),
+        (ScriptChecks::new(&params, &best, unknown), None),
+        (ScriptChecks::new(&poor, &best, at(20)), None),
+        (ScriptChecks::new(&params, &cut, at(14)), None),
+        (ScriptChecks::new(&params, &buried, at(14)), Some(0)),
+        (ScriptChecks::of_tree(&tree, &best, Some(stale)), Some(10)),
+        (ScriptChecks::of_tree(&tree, &best, Some(early)), Some(0)),
+        (ScriptChecks::of_tree(&tree, &cut, at(40)), None),
+    ] {
+        assert_eq!(checks.last_assumed(), last, "{checks:?}");
+        for height in 0..50 {
+            assert_eq!(checks.needed(height), last.is_none_or(|last| height > last), "{height}");
+        }
+    }
+}
+
 proptest! {
     /// Core's definition for each block of a chain whose difficulty jumps about.
     #[test]
