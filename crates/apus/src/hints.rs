@@ -7,7 +7,7 @@ use crate::failure::{Failure, option_for};
 use crate::files::Content;
 use crate::print;
 use crate::report::{bytes, grouped};
-use crate::sync::{Job, prove};
+use crate::sync::{Job, NOT_ASKED, prove};
 use apus_chain::{Height, HeightRange};
 use apus_engine::swiftsync::hints::bitmap::BitmapDecoder;
 use apus_engine::swiftsync::hints::btcd::BtcdDecoder;
@@ -175,7 +175,7 @@ fn check(args: &HintsCheckArgs) -> Result<(), Failure> {
     print::result(&report)?;
     print::result("")?;
     print::result(format_args!(
-        "The hints are right for block {} ({}).",
+        "The hints fit the blocks up to {} ({}). {NOT_ASKED}",
         report.stop_height, report.stop_hash
     ))?;
     if let Some(hints) = &report.hints {

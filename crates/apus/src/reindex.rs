@@ -5,8 +5,7 @@
 
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
-use crate::print;
-use crate::sync::{Job, JobSource, believed, expect_engine, run};
+use crate::sync::{Job, JobSource, expect_engine, run, tell};
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, chain_folder, read_index_flags};
 use apus_sync::{Kept, Stop, UseIndex};
@@ -45,13 +44,12 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         kept: Kept::Blocks,
         stop: Stop::AtTip,
     })?;
-    print::result(&report)?;
-    print::result(format_args!(
-        "\nNext: start the node, which goes on from block {}:\n  {}{}",
+    let next = format!(
+        "start the node, which goes on from block {}:\n  {}",
         report.stop_height,
         start_command(&args.datadir, args.chain, false),
-        believed(&report)
-    ))
+    );
+    tell(&report, Some(next))
 }
 
 /// How a node is started on a data directory, for a POSIX shell.

@@ -5,7 +5,7 @@
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use apus_chain::Network;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_sync::{FolderKind, Kept, Outcome, WrittenFolder};
+use apus_sync::{FolderKind, Kept, Outcome, Unanchored, WrittenFolder};
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
@@ -46,6 +46,9 @@ pub(crate) struct Report {
     pub(crate) verified: Verified,
     /// What was taken for granted, in words.
     pub(crate) assumed: Vec<String>,
+    /// Blocks under hints that Bitcoin Core would have checked: what `--assume-hinted-valid` stands for
+    /// here; null where there were none.
+    pub(crate) assume_hinted_valid: Option<AssumedBlocks>,
     /// Whether Bitcoin Core's own table of snapshots has this very set.
     pub(crate) in_assumeutxo_table: bool,
     pub(crate) blocks: u64,
@@ -92,6 +95,35 @@ pub(crate) struct Verified {
     pub(crate) bip30: bool,
     /// The chain has the work that the real one is known to have at least.
     pub(crate) minimum_chain_work: bool,
+}
+
+/// Blocks that were taken for valid because the user said so.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct AssumedBlocks {
+    pub(crate) first_height: u32,
+    pub(crate) last_height: u32,
+    /// Why Core would have run the scripts of the last one.
+    pub(crate) reason: String,
+    /// All of it for people.
+    #[serde(skip)]
+    text: String,
+}
+
+impl fmt::Display for AssumedBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl AssumedBlocks {
+    fn of(blocks: &Unanchored) -> Self {
+        Self {
+            first_height: blocks.first,
+            last_height: blocks.last,
+            reason: blocks.reason.to_string(),
+            text: blocks.to_string(),
+        }
+    }
 }
 
 /// The hintsfile.
@@ -283,6 +315,7 @@ impl Report {
                 minimum_chain_work: outcome.enough_work,
             },
             assumed: assumed(outcome),
+            assume_hinted_valid: outcome.unanchored.as_ref().map(AssumedBlocks::of),
             blocks: counts.blocks,
             transactions: counts.transactions,
             inputs: counts.inputs,

@@ -5,7 +5,7 @@ use crate::failure::{Failure, IO};
 use crate::files::Content;
 use crate::print;
 use crate::report::{bitcoins, bytes, display_hash, grouped};
-use crate::sync::{Job, prove};
+use crate::sync::{Job, NOT_ASKED, prove};
 use apus_chain::{Network, Params};
 use apus_datadir::ErrorKind;
 use apus_datadir::snapshot::{SnapshotError, SnapshotInfo, SnapshotReader, snapshot_info};
@@ -104,7 +104,7 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
         )));
     }
     print::result(format_args!(
-        "{} is the UTXO set of block {} ({}).",
+        "{} holds the coins that the blocks up to {} ({}) leave. {NOT_ASKED}",
         args.file.display(),
         report.stop_height,
         report.stop_hash

@@ -25,9 +25,9 @@ use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
-    COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintsInput, KEPT, Kept, Output,
-    OutputKind, POSITIONS, Request, Source, Stop, SyncError, TAKEN_BACK, UseIndex, draft_of,
-    parent,
+    COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintedValidity, HintsInput, KEPT, Kept,
+    Output, OutputKind, POSITIONS, Request, Source, Stop, SyncError, TAKEN_BACK, UseIndex,
+    draft_of, parent,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
@@ -58,7 +58,6 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         kept: if args.prune { Kept::Nothing } else { Kept::Blocks },
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
     })?;
-    print::result(&report)?;
     let next = args.out.iter().find_map(|sink| match sink {
         SinkArg::Datadir(path) => {
             Some(format!("start a node on it:\n  {}", start_command(path, args.chain, args.prune)))
@@ -69,15 +68,25 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         }
         _ => None,
     });
-    match next {
-        Some(next) => print::result(format_args!("\nNext: {next}{}", believed(&report))),
+    tell(&report, next)
+}
+
+/// Tells what came of a run, what is to be done next, and last what it takes on trust.
+pub(crate) fn tell(report: &Report, next: Option<String>) -> Result<(), Failure> {
+    print::result(report)?;
+    if let Some(next) = next {
+        print::result(format_args!("\nNext: {next}{}", believed(report)))?;
+    }
+    match &report.assume_hinted_valid {
+        Some(assumed) => print::result(format_args!("\n{assumed}.")),
         None => Ok(()),
     }
 }
 
-/// What to know before a node goes on from a set that hints led to.
-pub(crate) fn believed(report: &Report) -> &'static str {
-    if report.verified.amounts || report.in_assumeutxo_table {
+/// What to know before a node goes on from a set that hints led to, where nothing worse is to be told.
+fn believed(report: &Report) -> &'static str {
+    let told = report.assume_hinted_valid.is_some();
+    if told || report.verified.amounts || report.in_assumeutxo_table {
         return "";
     }
     "\n  A node takes all this for validated by itself: it never looks again at what is assumed above."
@@ -213,7 +222,7 @@ pub(crate) struct Job<'a> {
     /// As the user says; the file itself may settle it.
     pub(crate) hints_order: Option<BitOrder>,
     pub(crate) run: &'a RunArgs,
-    /// None where the run ends with the hints.
+    /// None where the run ends with the hints, and only whether they fit the blocks is asked.
     pub(crate) connect: Option<&'a ConnectArgs>,
     pub(crate) outputs: &'a [SinkArg],
     /// Whether a chainstate that is there is moved aside.
@@ -224,7 +233,7 @@ pub(crate) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// A run under hints that writes nothing.
+    /// A run under hints that writes nothing, and asks only whether they fit the blocks.
     pub(crate) fn proof(
         source: &'a SourceArgs,
         hints: &'a HintsArg,
@@ -248,6 +257,10 @@ impl<'a> Job<'a> {
         }
     }
 }
+
+/// What a [`Job::proof`] leaves open.
+pub(crate) const NOT_ASKED: &str = "Whether these blocks are valid is another question, which `apus \
+                                    sync --validation full` answers without hints.";
 
 /// A run whose whole purpose is the proof.
 pub(crate) fn prove(job: &Job<'_>) -> Result<Report, Failure> {
@@ -319,6 +332,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         },
         hints: job.hints.map(|hints| hints_input(hints, job.hints_order)),
         aggregate,
+        hinted_validity: hinted_validity(job.connect),
         connect,
         stop: job.stop,
         follow: matches!(&job.source, JobSource::Peers(args) if args.follow),
@@ -441,6 +455,15 @@ fn assume_valid(args: &ConnectArgs, params: &Params) -> Result<Option<BlockHash>
         (Validation::Full, _) => Ok(None),
         (Validation::Assumevalid, Some(AssumeValidArg(given))) => Ok(given),
         (Validation::Assumevalid, None) => Ok(params.default_assume_valid),
+    }
+}
+
+/// Commands that never connect ask whether hints fit blocks, and say nothing of validity.
+fn hinted_validity(connect: Option<&ConnectArgs>) -> HintedValidity {
+    match connect {
+        None => HintedValidity::NotAsked,
+        Some(args) if args.assume_hinted_valid => HintedValidity::Assumed,
+        Some(_) => HintedValidity::Anchored,
     }
 }
 

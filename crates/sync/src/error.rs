@@ -1,5 +1,6 @@
 //! [`SyncError`]: everything that can end a run, in the four kinds that exit codes tell apart.
 
+use crate::anchor::NotAnchored;
 use crate::blocksdir::Gap;
 use crate::source::SourceError;
 use apus_chain::{BlockError, BlockHash, CoinError, Height, OutPoint, Txid, UtxoSetHash};
@@ -157,6 +158,9 @@ pub enum SyncError {
         /// The block.
         base: BlockHash,
     },
+    /// Hints under which blocks would be taken that Core checks.
+    #[error(transparent)]
+    NotAnchored(Box<NotAnchored>),
     /// `--stopatheight` and the hints disagree.
     #[error(
         "the run is to stop at height {wanted}, but the hints are for height {hints}: the coins \
@@ -506,6 +510,7 @@ impl SyncError {
             | Self::NothingToConnect
             | Self::Unproven
             | Self::NoUndo
+            | Self::NotAnchored(_)
             | Self::StopHeight { .. }
             | Self::OtherRun { .. } => ErrorKind::Usage,
             Self::OutputExists { .. } | Self::DraftInUse { .. } | Self::NotAWorkFolder { .. } => {

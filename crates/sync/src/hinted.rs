@@ -1,5 +1,6 @@
 //! A run of SwiftSync: the set at the height where the hints stop, proven.
 
+use crate::anchor::{Unanchored, expect_anchored};
 use crate::blocks::Blocks;
 use crate::blocksdir::UseIndex;
 use crate::connect::Record;
@@ -12,7 +13,7 @@ use crate::run::{HintsInput, Request, Source, Stop, headers, longer_chain, stop_
 use crate::source::ChainSource;
 use crate::undo::warn_of_missing;
 use crate::workdir::{Done, Workdir};
-use apus_chain::{BlockHash, HeaderChain, Height, HeightRange};
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
 use apus_engine::swiftsync::aggregate::{Aggregator, Secret};
 use apus_engine::swiftsync::hints::HintsInfo;
 use apus_engine::swiftsync::{SwiftSync, SwiftSyncError, Verdict};
@@ -27,6 +28,8 @@ pub(crate) struct Proven<'a> {
     pub(crate) done: Vec<Done>,
     pub(crate) verdict: Verdict,
     pub(crate) hints: Option<HintsInfo>,
+    /// Blocks taken for valid on the user's word.
+    pub(crate) unanchored: Option<Unanchored>,
 }
 
 /// Proves the set at the height where `hints` stop.
@@ -38,7 +41,9 @@ pub(crate) fn prove<'a>(
     let (workdir, plan, done, provider) = hints.plan(request, &*dir)?;
     let identity = &plan.identity;
     warn_of_missing(request, &*dir, HeightRange::new(1, identity.stop + 1));
-    warn_of_scripts(request, dir.chain(), identity.stop);
+    if let Some(unanchored) = hints.unanchored {
+        request.observer.event(Event::RunWarning(unanchored.to_string()));
+    }
     let aggregator =
         Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
     let engine = SwiftSync::new(request.params, dir.chain(), aggregator);
@@ -66,28 +71,13 @@ pub(crate) fn prove<'a>(
     let bytes = verdict.counts.bytes - before;
     request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
     drop(provider);
-    let hints = hints.info();
-    Ok(Proven { dir, workdir, plan, done, verdict, hints })
+    let (unanchored, hints) = (hints.unanchored, hints.info());
+    Ok(Proven { dir, workdir, plan, done, verdict, hints, unanchored })
 }
 
-/// Warns of blocks under the hints that are no ancestors of the assumed-valid block. Core runs their
-/// scripts (Core `validation.cpp`, `ConnectBlock`); under hints none are run.
-fn warn_of_scripts(request: &Request<'_>, chain: &HeaderChain, stop: Height) {
-    let default = request.params.default_assume_valid;
-    let assumed = request.connect.as_ref().map_or(default, |connect| connect.assume_valid);
-    let Some(height) = assumed.and_then(|hash| chain.height_of(&hash)) else { return };
-    if height < stop {
-        let first = height + 1;
-        request.observer.event(Event::RunWarning(format!(
-            "the hints stop at block {stop}, above the assumed-valid block {height}: scripts of the \
-             blocks {first} to {stop} are not run, and Bitcoin Core would run them. Hints that stop \
-             earlier, or none, leave them to the engine utxo, which does"
-        )));
-    }
-}
-
-/// Finds the chain, and opens the hints for it. If the chain of Core's index does not reach as far
-/// as the hints do, the index may be older than the files: then these are gone through.
+/// Finds the chain, and opens the hints for it, which must be anchored in it. If the chain of Core's
+/// index does not reach far enough for that, the index may be older than the files: then these are
+/// gone through.
 fn chain_and_hints<'a>(
     request: &'a Request<'_>,
     input: &HintsInput,
@@ -98,32 +88,37 @@ fn chain_and_hints<'a>(
     let mut dir = headers(request, None)?;
     request.observer.event(Event::Started(Phase::Hints));
     let read = early.map_or_else(|| ReadHints::open(request, input), Ok)?;
-    let is_short = |error: &SyncError| {
-        matches!(
-            error,
-            SyncError::ChainTooShort { .. }
-                | SyncError::BaseNotOnChain { .. }
-                | SyncError::StopAboveTip { .. }
-        )
+    let is_short = |error: &SyncError| match error {
+        SyncError::ChainTooShort { .. }
+        | SyncError::BaseNotOnChain { .. }
+        | SyncError::StopAboveTip { .. } => true,
+        SyncError::NotAnchored(refused) => refused.depends_on_chain(),
+        _ => false,
     };
-    let mut placed = read.stop_on(request, &*dir);
+    let place = |dir: &dyn ChainSource| {
+        let stop = read.stop_on(request, dir)?;
+        let last = KnownBlock { height: stop.height, hash: stop.hash };
+        let unanchored = expect_anchored(request, dir.chain(), last)?;
+        Ok((stop, unanchored))
+    };
+    let mut placed = place(&*dir);
     if placed.as_ref().is_err_and(is_short) {
         if dir.is_by_index() && request.source.may_leave_index() {
             dir = headers(request, Some(UseIndex::Never))?;
-            placed = read.stop_on(request, &*dir);
+            placed = place(&*dir);
         } else {
             // Some other peer may know more.
-            while placed.is_err()
+            while placed.as_ref().is_err_and(is_short)
                 && let Some(longer) = longer_chain(request, dir.chain())?
             {
                 dir = longer;
-                placed = read.stop_on(request, &*dir);
+                placed = place(&*dir);
             }
         }
         request.observer.event(Event::Started(Phase::Hints));
     }
-    let stop = placed?;
-    Ok((dir, Hints { read, stop }))
+    let (stop, unanchored) = placed?;
+    Ok((dir, Hints { read, stop, unanchored }))
 }
 
 /// Hints that can be read, and are of this network as far as they say.
@@ -161,6 +156,7 @@ impl ReadHints {
 struct Hints {
     read: ReadHints,
     stop: HintsEnd,
+    unanchored: Option<Unanchored>,
 }
 
 /// Hints ready to be asked for segments.

@@ -4,6 +4,7 @@
 
 mod again;
 mod ahead;
+mod anchor;
 mod blocks;
 mod blocksdir;
 pub mod chainman;
@@ -27,6 +28,7 @@ mod source;
 mod undo;
 mod workdir;
 
+pub use anchor::{HintedValidity, NotAnchored, Unanchored};
 pub use blocksdir::{BlockHead, BlocksDir, Gap, UseIndex};
 pub use connect::{ConnectOptions, OpenStore, RECORD, Scripts};
 pub use error::{ErrorKind, NoWayOn, SyncError};

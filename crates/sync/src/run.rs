@@ -1,6 +1,7 @@
 //! One run from blocks to a UTXO set: headers, hints, blocks, coins.
 
 use crate::again::take_again;
+use crate::anchor::{HintedValidity, Unanchored};
 use crate::blocksdir::{BlocksDir, UseIndex};
 use crate::coins;
 use crate::connect::{self, ConnectOptions, Scripts};
@@ -143,6 +144,8 @@ pub struct Request<'a> {
     pub hints: Option<HintsInput>,
     /// How that is proven.
     pub aggregate: AggregateKind,
+    /// What becomes of hints that cover blocks which Core would check.
+    pub hinted_validity: HintedValidity,
     /// How blocks above the hints are connected; needed wherever the run ends above them.
     pub connect: Option<ConnectOptions<'a>>,
     /// Where to stop.
@@ -206,6 +209,8 @@ pub struct Outcome {
     pub in_assumeutxo_table: bool,
     /// What the hints were, if they came from a hintsfile.
     pub hints: Option<HintsInfo>,
+    /// The blocks under hints that were taken for valid on the user's word alone.
+    pub unanchored: Option<Unanchored>,
     /// The folders that were written.
     pub folders: Vec<WrittenFolder>,
 }
@@ -252,7 +257,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
-    let Proven { dir, workdir, plan, done, verdict, hints } = proven;
+    let Proven { dir, workdir, plan, done, verdict, hints, unanchored } = proven;
     // What was too young to be made durable: now that costs less than doing it again.
     let held: Vec<Done> = done.iter().filter(|done| done.run.held.is_some()).cloned().collect();
     let written = coins::write_out(request, &*dir, &workdir, &plan, done, &verdict);
@@ -279,18 +284,19 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
         scripts: Scripts::default(),
         in_assumeutxo_table: request.params.assumeutxo_for(&identity.stop_hash).is_some(),
         hints,
+        unanchored,
         folders: put.folders,
     })
 }
 
 /// Connects the blocks above the hints on the coins that were proven.
 fn connect_on<'a>(request: &'a Request<'a>, proven: Proven<'a>) -> Result<Outcome, SyncError> {
-    let Proven { dir, plan, done, verdict, hints, .. } = proven;
+    let Proven { dir, plan, done, verdict, hints, unanchored, .. } = proven;
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Unproven);
     }
     let base = connect::Base { plan: &plan, done, verdict };
-    Ok(Outcome { hints, ..connect::run(request, dir, Some(base))? })
+    Ok(Outcome { hints, unanchored, ..connect::run(request, dir, Some(base))? })
 }
 
 /// Gives up the progress of a finished run. The plan goes last: killed in the middle, the same

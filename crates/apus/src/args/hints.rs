@@ -19,7 +19,7 @@ pub(crate) struct HintsArgs {
 pub(crate) enum HintsCommand {
     /// What a file of hints says about itself: heights, coins, size, encoding, bit order
     Info(HintsInfoArgs),
-    /// Prove hints right or wrong against a chain, writing no set
+    /// Prove whether hints fit the blocks of a chain, writing no set
     Check(HintsCheckArgs),
     /// Rewrite hints in another encoding
     Convert(HintsConvertArgs),
@@ -49,9 +49,10 @@ pub(crate) struct HintsInfoArgs {
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
-  Whether somebody's hints are right for the blocks of your node:
+  Whether somebody's hints fit the blocks of your node:
     apus hints check main.hints --blocksdir ~/.bitcoin/blocks
 
+Whether the blocks are valid is not asked, wherever the hints stop.
 All blocks are read and checked: this takes as long as `apus sync`, and goes on like it where it
 stopped when the same command is given again.";
 

@@ -21,8 +21,8 @@ The node must be stopped, and cannot start meanwhile. The new chainstate is at t
 the node's index has as valid and has undo data of; the node goes on from there. It is written
 beside the old one and takes its place at the end; the old one is kept as chainstate.old until you
 remove it, or as chainstate.old-2 and so on where earlier ones are still there. With hints, scripts
-up to where these stop are assumed valid, as the node itself did; see `apus sync --help` for what
-else is. Blocks, undo data and indexes are not touched.
+up to where these stop are assumed valid, which the node itself assumes, or the hints are refused;
+see `apus sync --help` for what else is. Blocks, undo data and indexes are not touched.
 
 A run that was interrupted or killed goes on where it stopped when the same command is given again.";
 

@@ -17,7 +17,7 @@ pub(crate) struct SourceArgs {
     pub(crate) blocksdir: PathBuf,
 }
 
-/// How blocks are connected in order.
+/// How blocks are connected in order, and what of them, or of those under hints, is taken for valid.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
     /// What is verified of blocks that are connected in order
@@ -28,6 +28,12 @@ pub(crate) struct ConnectArgs {
     /// default is that of Core
     #[arg(long, value_name = "HASH|0")]
     pub(crate) assumevalid: Option<AssumeValidArg>,
+
+    /// Take blocks under hints for valid where Bitcoin Core would check them: above the assumed-valid
+    /// block, within the last two weeks, or on a chain with too little work. Without it such hints are
+    /// refused; with it the report says which blocks nothing vouches for
+    #[arg(long, requires = "hints")]
+    pub(crate) assume_hinted_valid: bool,
 
     /// Threads that fetch the coins which a block spends; 0 to look each up where it is needed
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=256))]

@@ -38,6 +38,7 @@ Examples:
   Whether a snapshot is the UTXO set that the blocks of your node lead to:
     apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks
 
+Whether the blocks are valid is not asked, wherever the snapshot stops.
 All blocks are read and checked: this takes as long as `apus sync`, and goes on like it where it
 stopped when the same command is given again.";
 

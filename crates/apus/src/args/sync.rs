@@ -16,9 +16,9 @@ Examples:
   Without hints, every rule checked and every script run:
     apus sync --blocksdir ~/.bitcoin/blocks --validation full --out snapshot:utxo.dat
 
-  The same on regtest, with a report for other programs:
-    apus sync --chain regtest --blocksdir ~/.bitcoin/regtest/blocks \\
-         --hints regtest.hints --out snapshot:utxo.dat --report run.json
+  On regtest, where no block is assumed valid, with a report for other programs:
+    apus sync --chain regtest --blocksdir ~/.bitcoin/regtest/blocks --hints regtest.hints \\
+         --assume-hinted-valid --out snapshot:utxo.dat --report run.json
 
   The same without any node, blocks from peers as fast as the line gives them:
     apus sync --hints main.hints --out chainstate:node/chainstate
@@ -32,16 +32,20 @@ Examples:
   A data directory for Bitcoin Core, with blocks, undo data, index and coins:
     apus sync --blocksdir /mnt/disk/blocks --out datadir:node
 
-  Hints for others, from a snapshot of your own node:
-    bitcoin-cli dumptxoutset utxo.dat latest
-    apus sync --blocksdir ~/.bitcoin/blocks --hints snapshot:utxo.dat --out hints:main.hints
+  Hints for others, from a snapshot of your own node at a block that Bitcoin Core knows:
+    bitcoin-cli -rpcclienttimeout=0 dumptxoutset utxo.dat rollback
+    apus sync --blocksdir ~/.bitcoin/blocks --stopatheight HEIGHT --hints snapshot:utxo.dat \\
+         --out hints:main.hints
 
 With hints, blocks up to where these stop are taken in any order. What is checked of them: every
 block rule that needs no spent coins, that each coin spent existed and was spent exactly once (by
-the aggregate), BIP-30, and the supply. What is assumed, as below Core's -assumevalid: scripts,
-amounts of each block, and that no coin is spent in a block before its own. Blocks above the hints,
-and all where there are none, are connected in order, by every rule of Core's; scripts of ancestors
-of the assumed-valid block are not run, under Core's conditions.
+the aggregate), BIP-30, and the supply. What is assumed: scripts, amounts of each block, and that no
+coin is spent in a block before its own. So hints are refused that reach further than what Core
+assumes valid: they must stop at or below the assumed-valid block, on a chain that has it, with
+enough work, and with two weeks of work above them. If you take their blocks for valid for a reason
+of your own, say so by --assume-hinted-valid. Blocks above the hints, and all where there are none,
+are connected in order, by every rule of Core's; scripts of ancestors of the assumed-valid block are
+not run, under Core's conditions.
 
 A run that was interrupted or killed goes on where it stopped when the same command is given again.";
 

@@ -35,7 +35,8 @@ const MAKE_EXAMPLES: &str = "\
 Examples:
   A chain of 1.1 GB, and what Apus makes of it:
     apus bench chain make --blocks 620 --seed 1 --out chain
-    apus sync --chain regtest --blocksdir chain/blocks --hints chain/chain.hints
+    apus sync --chain regtest --blocksdir chain/blocks --hints chain/chain.hints \\
+         --assume-hinted-valid
 
   The same for Bitcoin Core, with all scripts checked; `apus bench chain info chain` tells which
   block to give to -assumevalid instead of 0:

@@ -248,5 +248,5 @@ fn a_set_at_an_earlier_height_is_the_nodes_of_then() {
         "snapshot verify then.dat --chain regtest --blocksdir {}",
         lived.node.blocks_dir().display()
     );
-    lived.desk.apus(&verify).succeeds().says(&["then.dat is the UTXO set of block"]);
+    lived.desk.apus(&verify).succeeds().says(&["then.dat holds the coins that the blocks up to"]);
 }

@@ -111,7 +111,7 @@ fn check_proves_hints_right() {
         for hints in ["msb.hints", "lsb.hints", "snapshot:node.dat"] {
             let line = format!("hints check {hints} --chain {} --blocksdir blocks", fixture.chain);
             let node = desk.json("gettxoutsetinfo.json");
-            let verdict = format!("The hints are right for block {}", node["height"]);
+            let verdict = format!("The hints fit the blocks up to {}", node["height"]);
             desk.apus(&line).succeeds().says(&[&verdict]);
         }
     }

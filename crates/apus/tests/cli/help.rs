@@ -67,6 +67,8 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("sync", &["--blocksdir DIR", "--connect NODE"]),
         ("sync --blocksdir blocks --engine swiftsync", &["needs --hints"]),
         (&format!("{run} --engine utxo"), &["no use for hints"]),
+        ("sync --blocksdir blocks --assume-hinted-valid", &["--hints"]),
+        ("reindex --datadir node --assume-hinted-valid", &["--hints"]),
         ("sync --hints x.hints", &["--blocksdir DIR"]),
         (&format!("{run} --outt null"), &["'--outt'", "'--out'"]),
         (&format!("{run} --chain mainnet"), &["mainnet", "main, test, testnet4, signet"]),

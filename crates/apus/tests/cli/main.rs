@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
+mod anchored;
 mod bad_blocks;
 mod bad_hints;
 mod bad_usage;

@@ -30,7 +30,7 @@ fn a_true_snapshot_is_verified() {
         let node = desk.json("gettxoutsetinfo.json");
         let line = format!("snapshot verify node.dat --chain {} --blocksdir blocks", fixture.chain);
         let verdict = format!(
-            "node.dat is the UTXO set of block {} ({})",
+            "node.dat holds the coins that the blocks up to {} ({}) leave",
             node["height"],
             node["bestblock"].as_str().unwrap()
         );

@@ -6,7 +6,7 @@ use apus_chain::{Network, Params};
 use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
-use apus_sync::{HintsInput, Outcome, Request, Silent, Source, Stop, UseIndex};
+use apus_sync::{HintedValidity, HintsInput, Outcome, Request, Silent, Source, Stop, UseIndex};
 use apus_testkit::bitcoind::Bitcoind;
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -67,6 +67,7 @@ fn outcome(chain: &Chain) -> Outcome {
         },
         hints: Some(HintsInput::File(hints, HintsOptions::default())),
         aggregate: AggregateKind::Sha256,
+        hinted_validity: HintedValidity::Assumed,
         connect: None,
         stop: Stop::At(chain.manifest.height),
         follow: false,

@@ -6,6 +6,7 @@
 
 use super::coins::store_records;
 use super::{ConnectOptions, write_draft_error};
+use crate::anchor::HintedValidity;
 use crate::coins::{Put, SetMuHash, Sinks, put_set};
 use crate::error::SyncError;
 use crate::invalid::InvalidBlocks;
@@ -46,6 +47,8 @@ pub(super) fn write(
     let pass = Request {
         hints: Some(HintsInput::Snapshot(options.hints_folder.join(SET))),
         aggregate: AggregateKind::Sha256,
+        // These blocks were connected, or the run said of its own hints what there is to say.
+        hinted_validity: HintedValidity::NotAsked,
         connect: None,
         stop: Stop::AtHints,
         follow: false,

@@ -162,6 +162,7 @@ pub(crate) fn run<'a>(
         },
         in_assumeutxo_table: request.params.assumeutxo_for(&stop_hash).is_some(),
         hints: None,
+        unanchored: None,
         folders: put.folders,
     })
 }

@@ -296,6 +296,7 @@ mod tests {
             source: Source::Files { blocksdir: PathBuf::new(), use_index: UseIndex::IfPresent },
             hints: None,
             aggregate: AggregateKind::Sha256,
+            hinted_validity: crate::HintedValidity::Anchored,
             connect: None,
             stop: Stop::AtTip,
             follow: false,

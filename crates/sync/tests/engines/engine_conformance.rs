@@ -6,7 +6,9 @@ use crate::world::{Files, Truth, display, files, hintsfile};
 use apus_chain::{HeightRange, Network, Params};
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::{DiskOptions, DiskStore, MemoryStore};
-use apus_sync::{BlockSource, BlocksDir, ChainSource, HintsInput, Silent, Stop, Taken, UseIndex};
+use apus_sync::{
+    BlockSource, BlocksDir, ChainSource, HintedValidity, HintsInput, Silent, Stop, Taken, UseIndex,
+};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, utxo_set};
 use apus_testkit::oracle;
@@ -172,6 +174,7 @@ fn check_fixture(blocks: PathBuf, network: Network) {
         blocksdir: blocks,
         hints: None,
         assume_valid: chain.last().map(hash_of),
+        hinted_validity: HintedValidity::Anchored,
         stop: Stop::At(stop),
         threads: 2,
         prevout_threads: 2,
@@ -222,6 +225,7 @@ fn with_scripts_to_the_tip() {
             blocksdir: fixture(name).join(blocks),
             hints: None,
             assume_valid: None,
+            hinted_validity: HintedValidity::Anchored,
             folders: Vec::new(),
             stop: Stop::AtTip,
             threads: 2,

@@ -7,8 +7,8 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_sync::{
-    ConnectOptions, FolderKind, FolderOutput, HintsInput, Kept, Observer, Outcome, Output,
-    OutputKind, Request, Silent, Source, Stop, SyncError, UseIndex,
+    ConnectOptions, FolderKind, FolderOutput, HintedValidity, HintsInput, Kept, Observer, Outcome,
+    Output, OutputKind, Request, Silent, Source, Stop, SyncError, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -85,6 +85,7 @@ impl World {
             blocksdir: self.blocksdir(),
             hints: None,
             assume_valid: self.chain.last().map(hash_of),
+            hinted_validity: HintedValidity::Anchored,
             stop: Stop::At(self.truth.stop),
             threads: 2,
             prevout_threads: 2,
@@ -119,6 +120,7 @@ pub(crate) struct Job {
     pub(crate) blocksdir: PathBuf,
     pub(crate) hints: Option<HintsInput>,
     pub(crate) assume_valid: Option<BlockHash>,
+    pub(crate) hinted_validity: HintedValidity,
     pub(crate) stop: Stop,
     pub(crate) threads: usize,
     pub(crate) prevout_threads: usize,
@@ -200,6 +202,7 @@ impl Job {
             },
             hints: self.hints.clone(),
             aggregate: AggregateKind::Sha256,
+            hinted_validity: self.hinted_validity,
             connect: Some(ConnectOptions {
                 assume_valid: self.assume_valid,
                 prevout_threads: self.prevout_threads,

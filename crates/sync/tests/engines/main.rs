@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "the tests of the pipeline use all of it")]
 mod world;
 
+mod anchored;
 mod engine_conformance;
 mod harness;
 mod invalid;

@@ -10,7 +10,9 @@ use apus_engine::script::ScriptPool;
 use apus_engine::utxo::store::MemoryStore;
 use apus_engine::utxo::{Chainstate, ChainstateOptions};
 use apus_sync::chainman::{ChainManager, ValidatedCoins};
-use apus_sync::{ErrorKind, Event, NoWayOn, Observer, Outcome, Silent, Stop, SyncError};
+use apus_sync::{
+    ErrorKind, Event, HintedValidity, NoWayOn, Observer, Outcome, Silent, Stop, SyncError,
+};
 use apus_testkit::blkfile::{BlockFiles, read_chain};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, seal};
 use apus_testkit::rng::Rng;
@@ -91,9 +93,10 @@ fn world(good: Vec<Block>, blocks: &[Block]) -> World {
     World { folder, truth: Truth::of(&good), chain: good }
 }
 
-/// To the tip, with all scripts run.
+/// To the tip, with all scripts run above the hints, which the user vouches for.
 fn to_tip(world: &World) -> Job {
-    Job { assume_valid: None, stop: Stop::AtTip, ..world.job() }
+    let hinted_validity = HintedValidity::Assumed;
+    Job { assume_valid: None, hinted_validity, stop: Stop::AtTip, ..world.job() }
 }
 
 fn warnings(events: &Events) -> Vec<String> {

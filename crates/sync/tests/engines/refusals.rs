@@ -1,13 +1,12 @@
 //! Starts that do not fit what lies in the work folder.
 
-use crate::harness::{Job, Place, World, hash_of};
+use crate::harness::{Job, Place, World};
 use crate::world::Truth;
 use apus_chain::BlockHash;
 use apus_engine::utxo::store::MemoryStore;
-use apus_sync::{ErrorKind, Event, Observer, RECORD, Stop, SyncError};
+use apus_sync::{ErrorKind, HintedValidity, RECORD, Stop, SyncError};
 use apus_testkit::storage::CrashStorage;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Ends a run at this height, its progress and all.
 fn done_to(world: &World, stop: u32, hints: Option<u32>) -> (Job, Place) {
@@ -41,6 +40,8 @@ fn another_run() {
     plain.expect(&world.truth, &place);
 
     let (hinted, place) = done_to(&world, 110, Some(105));
+    // Other blocks that are assumed valid are no reason to refuse the hints.
+    let hinted = Job { hinted_validity: HintedValidity::Assumed, ..hinted };
     expect_other(&Job { hints: None, ..hinted.clone() }, &place, "with hints");
     let hints = Some(world.hints(106));
     expect_other(&Job { hints, ..hinted.clone() }, &place, "106");
@@ -122,36 +123,5 @@ fn scripts_that_cannot_be_run() {
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
         assert!(matches!(error, SyncError::Scripts(_)), "{error}");
         assert!(place.work.live_files().is_empty() && place.output_files().is_empty());
-    }
-}
-
-struct Warnings(Mutex<Vec<String>>);
-
-impl Observer for Warnings {
-    fn event(&self, event: Event) {
-        if let Event::RunWarning(warning) = event {
-            self.0.lock().unwrap().push(warning);
-        }
-    }
-}
-
-/// Core would run the scripts of blocks above the assumed-valid one.
-#[test]
-fn hints_above_the_assumed_valid_block_draw_a_warning() {
-    let world = World::small(743);
-    let of = |assumed: Option<u32>, hints: u32| {
-        let assume_valid = assumed.map(|height| hash_of(&world.chain[height as usize]));
-        let hints = Some(world.hints(hints));
-        let job = Job { hints, assume_valid, stop: Stop::At(105), ..world.job() };
-        let (observer, never) = (Warnings(Mutex::default()), AtomicBool::new(false));
-        // Above the hints this needs somebody who runs scripts, and comes to that after the warning.
-        let _ = job.run_watched(&Place::new(), &observer, &never);
-        observer.0.into_inner().unwrap()
-    };
-    let warned = of(Some(100), 105);
-    assert_eq!(warned.len(), 1, "{warned:?}");
-    assert!(warned[0].contains("scripts of the blocks 101 to 105 are not run"), "{warned:?}");
-    for (assumed, hints) in [(Some(105), 105), (Some(110), 105), (Some(100), 100), (None, 105)] {
-        assert_eq!(of(assumed, hints), Vec::<String>::new(), "{assumed:?} {hints}");
     }
 }

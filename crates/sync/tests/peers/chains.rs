@@ -8,8 +8,8 @@ use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    ConnectOptions, ErrorKind, Event, Observer, Outcome, Output, OutputKind, Phase, Request,
-    Source, Stop, SyncError,
+    ConnectOptions, ErrorKind, Event, HintedValidity, Observer, Outcome, Output, OutputKind, Phase,
+    Request, Source, Stop, SyncError,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use apus_testkit::peer::{Behaviour, FakePeer};
@@ -151,6 +151,7 @@ impl Run {
             source: Source::Peers(&network),
             hints: None,
             aggregate: AggregateKind::Sha256,
+            hinted_validity: HintedValidity::Anchored,
             connect: Some(ConnectOptions {
                 assume_valid: None,
                 prevout_threads: 0,

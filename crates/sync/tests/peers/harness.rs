@@ -9,8 +9,8 @@ use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    Event, FolderOutput, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent,
-    Source, Stop, SyncError,
+    Event, FolderOutput, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind,
+    Request, Silent, Source, Stop, SyncError,
 };
 use apus_testkit::chain::{hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
@@ -63,6 +63,9 @@ impl World {
     pub(crate) fn job(&self) -> Job<'_> {
         Job {
             world: self,
+            params: Params::of(Network::Regtest),
+            // Chains here are short, and no block is assumed valid.
+            hinted_validity: HintedValidity::Assumed,
             patience: Duration::from_secs(30),
             bytes_max: 1 << 20,
             interrupt: AtomicBool::new(false),
@@ -89,6 +92,8 @@ impl Observer for Warnings {
 /// How a run is done.
 pub(crate) struct Job<'a> {
     pub(crate) world: &'a World,
+    pub(crate) params: &'static Params,
+    pub(crate) hinted_validity: HintedValidity,
     pub(crate) patience: Duration,
     pub(crate) bytes_max: u64,
     pub(crate) interrupt: AtomicBool,
@@ -111,7 +116,7 @@ impl Job<'_> {
     pub(crate) fn network(&self, peers: &[&FakePeer]) -> NetworkOptions {
         let named = peers.iter().map(|peer| NodeAddress::from(peer.address()));
         NetworkOptions {
-            params: Params::of(Network::Regtest).clone(),
+            params: self.params.clone(),
             connect: if self.finds_peers { Vec::new() } else { named.collect() },
             addresses: Vec::new(),
             proxy: None,
@@ -133,7 +138,6 @@ impl Job<'_> {
         out: &CrashStorage,
         observer: &dyn Observer,
     ) -> Result<Outcome, SyncError> {
-        let params = Params::of(Network::Regtest);
         let options = self.network(peers);
         let network = Peers::start(options, work, self.keep.as_ref())?;
         let output = |kind, name: &str| Output {
@@ -144,10 +148,11 @@ impl Job<'_> {
         let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
         let began = Instant::now();
         let outcome = apus_sync::run(&Request {
-            params,
+            params: self.params,
             source: Source::Peers(&network),
             hints: Some(self.world.hints()),
             aggregate: AggregateKind::Sha256,
+            hinted_validity: self.hinted_validity,
             connect: None,
             stop: Stop::AtHints,
             follow: false,

@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "the tests of the pipeline use all of it")]
 mod world;
 
+mod anchored;
 #[cfg(feature = "kernel")]
 mod chains;
 mod harness;

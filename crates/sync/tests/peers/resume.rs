@@ -139,7 +139,8 @@ fn blocks_that_an_earlier_start_did_not_keep_are_fetched() {
     let outcome = job.run_in(&[&bad, &good], &work, &out, &told).unwrap();
     world.truth.check(&outcome, &out);
     let told = told.0.into_inner().unwrap();
-    let [warning] = &told[..] else { panic!("{told:?}") };
+    let [warning, assumed] = &told[..] else { panic!("{told:?}") };
+    assert!(assumed.starts_with("--assume-hinted-valid: blocks 1 to 120"), "{assumed}");
     assert!(warning.starts_with("blocks 1 to 120 will have no undo data"), "{warning}");
     assert!(warning.contains("-checklevel=2"), "{warning}");
     assert!(blocks.join("index").join("CURRENT").exists(), "the index is whole");

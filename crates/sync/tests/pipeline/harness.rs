@@ -5,8 +5,8 @@ use apus_engine::storage::{Storage, StorageFile};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
 use apus_sync::{
-    Event, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop,
-    SyncError, UseIndex,
+    Event, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent,
+    Source, Stop, SyncError, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, UtxoSet, hints, utxo_set};
@@ -238,6 +238,7 @@ impl Job {
             },
             hints: Some(self.hints.clone()),
             aggregate: self.aggregate,
+            hinted_validity: HintedValidity::Assumed,
             connect: None,
             stop: self.stop_height.map_or(Stop::AtHints, Stop::At),
             follow: false,
