@@ -303,7 +303,8 @@ impl<'a> Life<'a> {
             return self.compare();
         }
         let clean = self.end_node();
-        let anew = self.folder.floor == 0 && self.world.rng.one_in(3);
+        // `reindex` goes by undo data for what the node has connected.
+        let anew = self.folder.floor > 0 || self.world.rng.one_in(3);
         let mut line = match anew {
             true => {
                 format!("sync --chain regtest --blocksdir {NODE}/regtest/blocks --out datadir:new")
@@ -320,6 +321,7 @@ impl<'a> Life<'a> {
         if anew {
             desk.remove(NODE);
             fs::rename(desk.path("new"), desk.path(NODE)).unwrap();
+            self.folder.floor = 0;
         } else {
             desk.remove("node/regtest/chainstate.old");
         }
