@@ -503,6 +503,11 @@ fn bytes_that_are_no_block_fail_with_cores_words() {
     assert_eq!(reason(&with(85, 85, &[0, 2])), "Unknown transaction optional data");
     let no_witness = [&raw[..85], &[0, 1], &raw[85..raw.len() - 4], &[0], &raw[raw.len() - 4..]];
     assert_eq!(reason(&no_witness.concat()), "Superfluous witness record");
-    assert_eq!(reason(&[&raw[..], &[0]].concat()), "Block decode failed");
-    assert_eq!(reason(&vec![0; 4_000_001]), "bad-blk-length");
+    // What follows the block is no part of it, and is not looked at.
+    let followed = [&raw[..], &[0]].concat();
+    assert_eq!(check_raw(&followed, &valid, Params::of(Network::Regtest), HEIGHT), Ok(()));
+    // One transaction with one input, whose script alone has as many bytes as a block may have.
+    let script = [&0x3d_0900_u32.to_le_bytes()[..], &[0; 4_000_100]].concat();
+    let long = [&raw[..80], &[1, 1, 0, 0, 0, 1], &[0; 36], &[0xfe], &script].concat();
+    assert_eq!(reason(&long), "bad-blk-length");
 }
