@@ -12,12 +12,12 @@ use crate::blocksdir::UseIndex;
 use crate::error::{NoWayOn, StorageResult, SyncError};
 use crate::progress::Silent;
 use crate::run::{Request, open_files};
+use crate::sealed;
 use crate::source::{ChainSource, SourceError};
 use crate::workdir::Workdir;
-use apus_chain::{BlockHash, KnownBlock, Network, Reader};
+use apus_chain::{BlockHash, KnownBlock, Network};
 use apus_engine::storage::{Storage, read_whole, write_atomically};
 use apus_engine::utxo::ChainstateError;
-use apus_hash::sha256;
 use std::fmt::{Display, Formatter};
 use std::path::Path;
 use std::sync::Arc;
@@ -105,9 +105,7 @@ impl InvalidBlocks {
     }
 
     fn to_bytes(&self, network: Network) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(&network.magic());
         out.extend_from_slice(&(self.0.len() as u32).to_le_bytes());
         for InvalidBlock { block, why } in &self.0 {
@@ -116,20 +114,11 @@ impl InvalidBlocks {
             out.extend_from_slice(&(why.len() as u32).to_le_bytes());
             out.extend_from_slice(why.as_bytes());
         }
-        let checksum = sha256(&out);
-        out.extend_from_slice(&checksum);
-        out
+        sealed::seal(out)
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<(Network, Self)> {
-        let (body, checksum) = bytes.split_last_chunk::<32>()?;
-        let mut reader = Reader::new(body);
-        let intact = sha256(body) == *checksum
-            && reader.array().ok()? == MAGIC
-            && reader.u32().ok()? == VERSION;
-        if !intact {
-            return None;
-        }
+        let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
         let network = Network::from_magic(*reader.array().ok()?)?;
         let mut blocks = Vec::new();
         for _ in 0..reader.u32().ok()? {

@@ -23,6 +23,7 @@ mod progress;
 mod read_back;
 mod run;
 mod runs;
+mod sealed;
 mod sink;
 mod source;
 mod undo;

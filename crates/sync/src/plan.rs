@@ -4,9 +4,9 @@
 //! whatever its own budgets are. A start whose chain, hints or aggregate differ is told so instead
 //! of being mixed in.
 
-use apus_chain::{BlockHash, Height, HeightRange, Network, Reader};
+use crate::sealed;
+use apus_chain::{BlockHash, Height, HeightRange, Network};
 use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
-use apus_hash::sha256;
 
 /// First bytes of a plan's file.
 const MAGIC: &[u8; 8] = b"APUSPLAN";
@@ -63,9 +63,7 @@ impl Plan {
     /// The byte form: see `docs/formats/workdir.md`.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let RunIdentity { network, stop, stop_hash, hints, aggregate } = &self.identity;
-        let mut out = Vec::new();
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(&network.magic());
         out.extend_from_slice(&stop.to_le_bytes());
         out.extend_from_slice(&stop_hash.0);
@@ -76,21 +74,12 @@ impl Plan {
         for segment in &self.segments {
             out.extend_from_slice(&segment.end.to_le_bytes());
         }
-        let checksum = sha256(&out);
-        out.extend_from_slice(&checksum);
-        out
+        sealed::seal(out)
     }
 
     /// Reads the byte form; `None` if it is damaged or of another version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (body, checksum) = bytes.split_last_chunk::<32>()?;
-        let mut reader = Reader::new(body);
-        let intact = sha256(body) == *checksum
-            && reader.array().ok()? == MAGIC
-            && reader.u32().ok()? == VERSION;
-        if !intact {
-            return None;
-        }
+        let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
         let identity = RunIdentity {
             network: Network::from_magic(*reader.array().ok()?)?,
             stop: reader.u32().ok()?,

@@ -5,10 +5,10 @@
 //! a crash leaves the store at, the totals are known. Format: `docs/formats/workdir.md`.
 
 use crate::error::{StorageResult, SyncError};
+use crate::sealed;
 use apus_chain::{BlockHash, KnownBlock, Network, Reader};
 use apus_engine::storage::{Storage, read_whole, write_atomically};
 use apus_engine::utxo::Totals;
-use apus_hash::sha256;
 
 /// Name of the file in which a run that connects blocks notes how far it is.
 pub const RECORD: &str = "connected";
@@ -90,9 +90,7 @@ impl Record {
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(&self.identity.network.magic());
         out.extend_from_slice(&self.identity.assume_valid.unwrap_or(BlockHash::ZERO).0);
         out.extend_from_slice(&self.identity.from.to_le_bytes());
@@ -104,20 +102,11 @@ impl Record {
                 out.extend_from_slice(&number.to_le_bytes());
             }
         }
-        let checksum = sha256(&out);
-        out.extend_from_slice(&checksum);
-        out
+        sealed::seal(out)
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (body, checksum) = bytes.split_last_chunk::<32>()?;
-        let mut reader = Reader::new(body);
-        let intact = sha256(body) == *checksum
-            && reader.array().ok()? == MAGIC
-            && reader.u32().ok()? == VERSION;
-        if !intact {
-            return None;
-        }
+        let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
         let network = Network::from_magic(*reader.array().ok()?)?;
         let assume_valid = BlockHash(*reader.array().ok()?);
         let assume_valid = (assume_valid != BlockHash::ZERO).then_some(assume_valid);
