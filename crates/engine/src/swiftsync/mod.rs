@@ -10,23 +10,29 @@
 //! the one that spends it, maturity or relative lock times. It does check every rule that needs no coins (by taking only
 //! [`BlockBytes`]), that every coin spent existed and was spent once, BIP-30, and that no more
 //! bitcoins came out than subsidies allow. The report says all this.
+//!
+//! The set can be had at any block below the one where the hints stop, too, by what the blocks between
+//! spend ([`SpentLater`]): those can then be connected, with every rule.
 
 pub mod aggregate;
 pub mod hints;
 mod partial;
 mod segment;
 mod segment_hints;
+mod spent_later;
 mod survivors;
 
 pub use partial::{CoinTotals, CoinbaseId, Counts, MergeError, Partial};
 pub use segment::Segment;
 pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};
+pub use spent_later::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuilder};
 
 use aggregate::{AggregateKind, Aggregator};
 use apus_chain::{
     BIP34_IMPLIES_BIP30_LIMIT, BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint,
     Params, Txid, max_supply,
 };
+use segment::BlockFacts;
 
 /// Core's words for what is spent before it can be (Core `consensus/tx_verify.cpp`, `CheckTxInputs`).
 const MISSING: &str = "bad-txns-inputs-missingorspent";
@@ -63,6 +69,7 @@ pub struct SwiftSync {
     params: Params,
     aggregator: Aggregator,
     bip30: Bip30,
+    spent_later: Option<SpentLater>,
 }
 
 /// What a finished segment leaves behind.
@@ -176,7 +183,19 @@ pub struct Verdict {
 impl SwiftSync {
     /// An engine for the chain given.
     pub fn new(params: &Params, chain: &HeaderChain, aggregator: Aggregator) -> Self {
-        Self { params: params.clone(), aggregator, bip30: Bip30::new(params, chain) }
+        Self {
+            params: params.clone(),
+            aggregator,
+            bip30: Bip30::new(params, chain),
+            spent_later: None,
+        }
+    }
+
+    /// To prove the set at a block below the one where the hints stop: `spent` is what the blocks
+    /// between spend. What they create is not asked for, so the hints for them are of no use.
+    #[must_use]
+    pub fn below_hints(self, spent: SpentLater) -> Self {
+        Self { spent_later: Some(spent), ..self }
     }
 
     /// Starts a segment, which covers the range of its hints.
@@ -192,7 +211,12 @@ impl SwiftSync {
         block: &BlockBytes<'_>,
     ) -> Result<(), SwiftSyncError> {
         let unspendable = self.params.is_bip30_unspendable(block.height(), &block.hash());
-        segment.block(block, unspendable, self.bip30.looks_at(block.height()))
+        let facts = BlockFacts {
+            unspendable,
+            unique: self.bip30.looks_at(block.height()),
+            spent_later: self.spent_later.as_ref(),
+        };
+        segment.block(block, &facts)
     }
 
     /// Ends a segment, all of whose blocks must have been given.

@@ -1,6 +1,6 @@
 //! A segment under way: what its blocks leave behind, one after the other in any order.
 //!
-//! Outputs that the hints say survive are kept and everything else goes into the aggregate. Each
+//! Outputs that the hints say survive, or that a later block spends, are kept and everything else goes into the aggregate. Each
 //! block of the range counts exactly once. Whether the sums balance is asked of all segments
 //! together, not here.
 
@@ -8,7 +8,7 @@ use super::aggregate::{Adding, Sums};
 use super::survivors::Survivors;
 use super::{
     CoinbaseId, Finished, HintError, IndexHints, MISSING, PREMATURE, Partial, SegmentHints,
-    SwiftSyncError,
+    SpentLater, SwiftSyncError,
 };
 use crate::tx_table::TxTable;
 use apus_chain::{
@@ -56,21 +56,20 @@ impl Segment {
         }
     }
 
-    /// Takes a block. `unspendable` says whether it is one whose coinbase BIP-30's history took
-    /// away, `unique` whether its coinbase must be looked at for BIP-30.
+    /// Takes a block.
     pub(super) fn block(
         &mut self,
         block: &BlockBytes<'_>,
-        unspendable: bool,
-        unique: bool,
+        facts: &BlockFacts<'_>,
     ) -> Result<(), SwiftSyncError> {
+        let &BlockFacts { unspendable, unique, spent_later } = facts;
         let height = block.height();
         self.expect(height)?;
         expect_order(block)?;
         self.count(block);
         let Self { partial, hints, found, kept, adding, .. } = self;
         let first = kept.indices.len();
-        let mut surviving = Surviving::of(hints, height);
+        let mut surviving = Surviving { hinted: Hinted::of(hints, height), spent_later };
         let mut index = 0;
         for (place, (txid, tx)) in block.txs().enumerate() {
             let coinbase = place == 0;
@@ -85,10 +84,10 @@ impl Segment {
             if !coinbase {
                 tx.inputs().for_each(|input| adding.spend(input.outpoint()));
             }
-            surviving.transaction(txid);
+            surviving.hinted.transaction(txid);
             let made = Made { height, coinbase, txid };
             outputs(made, &tx, &mut index, &mut surviving, partial, kept, adding);
-            surviving.note_found(found);
+            surviving.hinted.note_found(found);
             partial.survivors.transactions += u64::from(kept.coins.end_transaction());
         }
         self.expect_no_more_indices(block, index)?;
@@ -219,7 +218,8 @@ fn outputs(
             continue;
         }
         let outpoint = OutPoint { txid, vout };
-        if surviving.next_is(*index, vout) {
+        let bytes = outpoint.to_bytes();
+        if surviving.next_is(*index, vout, &bytes) {
             let totals = &mut partial.survivors;
             totals.coins += 1;
             totals.amount += u128::from(amount);
@@ -227,7 +227,7 @@ fn outputs(
             kept.push(outpoint, *index, CoinRef { height, coinbase, amount, script });
         } else {
             partial.created += 1;
-            adding.create(&outpoint.to_bytes());
+            adding.create(&bytes);
         }
         *index += 1;
     }
@@ -241,8 +241,32 @@ impl Kept {
     }
 }
 
+/// What is known of a block from elsewhere.
+pub(super) struct BlockFacts<'a> {
+    /// Whether it is one whose coinbase BIP-30's history took away.
+    pub(super) unspendable: bool,
+    /// Whether its coinbase must be looked at for BIP-30.
+    pub(super) unique: bool,
+    /// What is spent by blocks above those of the run that the hints know of.
+    pub(super) spent_later: Option<&'a SpentLater>,
+}
+
 /// The survivors still to come in one block.
-enum Surviving<'a> {
+struct Surviving<'a> {
+    hinted: Hinted<'a>,
+    spent_later: Option<&'a SpentLater>,
+}
+
+impl Surviving<'_> {
+    /// Whether the output survives; asked in ascending order.
+    fn next_is(&mut self, index: u32, vout: u32, outpoint: &[u8; OutPoint::SIZE]) -> bool {
+        self.hinted.next_is(index, vout)
+            || self.spent_later.is_some_and(|spent| spent.contains(outpoint))
+    }
+}
+
+/// Those that the hints name.
+enum Hinted<'a> {
     /// Indices of the block that were not met yet.
     Indices(&'a [u32]),
     /// A snapshot's coins.
@@ -255,7 +279,7 @@ enum Surviving<'a> {
     },
 }
 
-impl<'a> Surviving<'a> {
+impl<'a> Hinted<'a> {
     fn of(hints: &'a SegmentHints, height: Height) -> Self {
         match hints {
             SegmentHints::Indices(hints) => Self::Indices(hints.block(height).unwrap_or_default()),

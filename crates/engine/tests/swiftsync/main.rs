@@ -11,6 +11,7 @@ mod right_hints;
 mod segments;
 mod shapes;
 mod snapshot_hints;
+mod spent_later;
 mod supply;
 mod unspendable;
 mod wrong_hints;
