@@ -16,7 +16,7 @@ const MAGIC: [u8; 4] = [0xfa, 0xbf, 0xb5, 0xda];
 const PREV: BlockHash = BlockHash([7; 32]);
 
 /// Lengths of the head and of a record of a file of positions, and of the check at its end.
-const HEAD: usize = 24;
+const HEAD: usize = 28;
 const RECORD: usize = 112;
 const CHECK: usize = 8;
 
@@ -59,7 +59,7 @@ fn checksum(undo: &[u8]) -> [u8; 32] {
 
 fn positions(dir: &Path, mut bytes: Vec<u8>, repair: bool) {
     if repair && bytes.len() >= HEAD {
-        let head = [&b"APUSPOSN"[..], &1u32.to_le_bytes(), &MAGIC, &[0; 8]].concat();
+        let head = [&b"APUSPOSN"[..], &2u32.to_le_bytes(), &MAGIC, &[0; 12]].concat();
         bytes[..HEAD].copy_from_slice(&head);
         for (height, record) in (0u32..).zip(bytes[HEAD..].chunks_exact_mut(RECORD)) {
             let (body, check) = record.split_at_mut(RECORD - CHECK);
@@ -71,8 +71,9 @@ fn positions(dir: &Path, mut bytes: Vec<u8>, repair: bool) {
     write(&path, &bytes);
     let mut count = 0;
     if let Ok(positions) = BlockPositions::open(&path) {
-        assert!(positions.len() as usize <= bytes.len() / RECORD);
-        let _ = positions.for_each(positions.len(), &mut |height, stored| {
+        let heights = positions.heights();
+        assert!(heights.len() <= bytes.len() / RECORD);
+        let _ = positions.for_each(heights.end, &mut |height, stored| {
             assert_eq!(positions.read(height).expect("it was read"), stored);
             count += 1;
             Ok(())
@@ -81,7 +82,7 @@ fn positions(dir: &Path, mut bytes: Vec<u8>, repair: bool) {
     // There are no blocks, so nothing can be gone on with.
     for keep in 1..=count.min(3) {
         let folder = dir.join("blocks");
-        let opened = BlockStore::open(&folder, &path, MAGIC, Obfuscation::NONE, keep);
+        let opened = BlockStore::open(&folder, &path, MAGIC, Obfuscation::NONE, 0..keep);
         assert!(opened.is_err(), "blocks that are not there");
     }
 }

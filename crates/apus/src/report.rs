@@ -169,7 +169,7 @@ pub(crate) struct Folder {
     /// `chainstate` or `datadir`.
     pub(crate) kind: &'static str,
     pub(crate) path: String,
-    /// Of a data directory, whether it is without blocks and undo data.
+    /// Of a data directory, whether it has the last blocks with their undo data alone.
     pub(crate) pruned: bool,
     /// Of the tables of the chainstate.
     pub(crate) chainstate_bytes: u64,
@@ -193,7 +193,7 @@ impl Folder {
     fn of(written: &WrittenFolder) -> Self {
         let (kind, pruned) = match written.kind {
             FolderKind::Chainstate => ("chainstate", false),
-            FolderKind::Datadir(kept) => ("datadir", kept == Kept::Nothing),
+            FolderKind::Datadir(kept) => ("datadir", kept == Kept::Last),
         };
         Self {
             kind,

@@ -54,8 +54,8 @@ fn of_name(name: &str) -> Option<String> {
     }
     let instead = match name {
         "prune" => {
-            "--prune has no size here: it leaves the blocks out, as in --out datadir:node --prune, \
-             and the node is then started with -prune=550"
+            "--prune has no size here: only the last 288 blocks are kept, as in --out datadir:node \
+             --prune, and the node is then started with -prune=550"
         }
         "port" | "bind" => "--listen names where to let others in, as in --listen 0.0.0.0:8333",
         "addnode" | "seednode" => "a node is named by --connect, as in --connect 192.168.1.10",

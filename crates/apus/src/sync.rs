@@ -26,8 +26,7 @@ use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
     COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintedValidity, HintsInput, KEPT, Kept,
-    Output, OutputKind, POSITIONS, Request, Source, Stop, SyncError, TAKEN_BACK, UseIndex,
-    draft_of, parent,
+    Output, OutputKind, POSITIONS, Request, Source, Stop, SyncError, UseIndex, draft_of, parent,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
@@ -55,7 +54,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         connect: Some(&args.connect),
         outputs: &args.out,
         replace: args.replace,
-        kept: if args.prune { Kept::Nothing } else { Kept::Blocks },
+        kept: if args.prune { Kept::Last } else { Kept::Blocks },
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
     })?;
     let next = args.out.iter().find_map(|sink| match sink {
@@ -63,8 +62,10 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
             Some(format!("start a node on it:\n  {}", start_command(path, args.chain, args.prune)))
         }
         SinkArg::Chainstate(path) if args.peers.blocks == BlocksArg::Keep => {
-            let undo = report.folders.iter().map(|folder| folder.undo_at_end).max();
-            Some(next_with_blocks(path, args.chain, undo.unwrap_or(0)))
+            // It was asked for before the run.
+            let datadir = datadir_around(path, args.chain).ok()?;
+            let command = start_command(&datadir, args.chain, false);
+            Some(format!("start a node on the data directory:\n  {command}"))
         }
         _ => None,
     });
@@ -92,34 +93,21 @@ fn believed(report: &Report) -> &'static str {
     "\n  A node takes all this for validated by itself: it never looks again at what is assumed above."
 }
 
-/// What to do with a chainstate that has the blocks beside it, the last `undo` of them with undo
-/// data.
-fn next_with_blocks(chainstate: &Path, chain: Network, undo: u64) -> String {
-    let around = fs::canonicalize(parent(chainstate)).unwrap_or_else(|_| parent(chainstate).into());
-    let (datadir, how) = match chain.data_folder() {
-        None => (around.as_path(), String::new()),
-        Some(name) if around.file_name().is_some_and(|last| last == name) => {
-            (parent(&around), String::new())
-        }
-        Some(name) => {
-            let how = format!(
-                " of which {} is the folder {name}: move or link it there",
-                around.display()
-            );
-            (Path::new("DIR"), how)
-        }
-    };
-    let mut command = start_command(datadir, chain, false);
-    let mut why = String::new();
-    if undo < TAKEN_BACK.into() {
-        command.push_str(" -checklevel=2");
-        why = format!(
-            "\n  The last {TAKEN_BACK} blocks have not all undo data, as hints led to their \
-             coins: without -checklevel=2 a node would go back over them to check itself, and refuse \
-             to start. Once it has connected {TAKEN_BACK} more it needs no such option."
-        );
+/// The data directory of which a chainstate with blocks beside it is part. A node looks for both in
+/// places of their own (Core `chainparamsbase.cpp`, and `node/chainstate.cpp`): elsewhere it would not find
+/// them, and begin anew.
+fn datadir_around(chainstate: &Path, chain: Network) -> Result<PathBuf, Failure> {
+    let layout = chain.data_folder().map_or_else(PathBuf::new, PathBuf::from).join("chainstate");
+    let around = std::path::absolute(chainstate).map_err(|error| Failure::io(chainstate, error))?;
+    match around.ends_with(&layout) {
+        true => Ok(around.ancestors().nth(layout.iter().count()).unwrap_or(&around).to_owned()),
+        false => Err(Failure::usage(format!(
+            "--blocks keep puts the blocks beside the coins for a node to start on, and on the chain \
+             {chain} a node looks for its coins in DIR/{layout} alone: name such a folder, as in --out \
+             chainstate:node/{layout}",
+            layout = layout.display()
+        ))),
     }
-    format!("start a node on the data directory{how}:\n  {command}{why}")
 }
 
 /// Whether anything but the proof is asked for.
@@ -196,10 +184,17 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
              given",
         ));
     }
+    if args.peers.blocks == BlocksArg::Keep {
+        for sink in &args.out {
+            if let SinkArg::Chainstate(path) = sink {
+                datadir_around(path, args.chain)?;
+            }
+        }
+    }
     if datadirs == 1 && hints && !args.prune {
         return Err(Failure::usage(
             "with hints nobody sees the coins that blocks spend, which undo data consist of: leave \
-             out --hints, or give --prune for a data directory without blocks and undo data",
+             out --hints, or give --prune for a data directory with the last blocks alone",
         ));
     }
     Ok(())

@@ -47,9 +47,34 @@ pub enum Holds<'a> {
     /// All blocks in any order, undo data of some of them, and other blocks between, as
     /// [`KeptBlocks`](crate::KeptBlocks) leave it.
     InAnyOrder,
-    /// No files at all, as for a node that prunes. What the index is to say of the blocks' numbers
-    /// of transactions, by height.
-    Nothing(&'a [u32]),
+    /// The last blocks in ascending height, all their undo data, and not a byte beyond, as for a node
+    /// that prunes.
+    Last {
+        /// The height of the first one.
+        first: u32,
+        /// What the index is to say of the numbers of transactions of all blocks, by height.
+        tx_counts: &'a [u32],
+    },
+}
+
+impl Holds<'_> {
+    /// The height of the first block.
+    fn first(&self) -> u32 {
+        match self {
+            Self::InOrder | Self::InAnyOrder => 0,
+            Self::Last { first, .. } => *first,
+        }
+    }
+
+    /// Whether a block at this height is not there, but for what the index says of it.
+    fn lacks(&self, height: u32) -> bool {
+        height < self.first()
+    }
+
+    /// Whether the blocks lie one behind the other.
+    fn is_dense(&self) -> bool {
+        matches!(self, Self::InOrder | Self::Last { .. })
+    }
 }
 
 /// What is known of a `blocks` folder from the chain.
@@ -92,15 +117,9 @@ impl<'a> BlocksReadBack<'a> {
     ) -> Result<Option<Self>, ReadBackError> {
         let Some(index) = Index::read(&written, reached)? else { return Ok(None) };
         expect_files(&written, &index)?;
-        let key = match written.holds {
-            Holds::Nothing(_) => Obfuscation::NONE,
-            Holds::InOrder | Holds::InAnyOrder => read_key(&written.folder.join(KEY_FILE))?,
-        };
-        let mut order: Vec<u32> = Vec::new();
-        if !matches!(written.holds, Holds::Nothing(_)) {
-            order.extend(0..written.blocks);
-            order.sort_unstable_by_key(|height| index.slot(*height).place());
-        }
+        let key = read_key(&written.folder.join(KEY_FILE))?;
+        let mut order: Vec<u32> = (written.holds.first()..written.blocks).collect();
+        order.sort_unstable_by_key(|height| index.slot(*height).place());
         let mut parts = Vec::new();
         let mut begun = None;
         for (at, height) in order.iter().enumerate() {
@@ -121,9 +140,9 @@ impl<'a> BlocksReadBack<'a> {
         self.index.entries
     }
 
-    /// How many blocks.
+    /// How many blocks the folder has.
     pub fn blocks(&self) -> u64 {
-        u64::from(self.written.blocks)
+        self.order.len() as u64
     }
 
     /// How many transactions the blocks have, by the index.
@@ -182,10 +201,7 @@ fn read_key(path: &Path) -> Result<Obfuscation, ReadBackError> {
 fn expect_files(written: &WrittenBlocks<'_>, index: &Index) -> Result<(), ReadBackError> {
     let dir = written.folder;
     let wrong = |path: &Path, what: String| ReadBackError::Folder { path: path.to_owned(), what };
-    let count = match written.holds {
-        Holds::Nothing(_) => 0,
-        Holds::InOrder | Holds::InAnyOrder => index.files.len(),
-    };
+    let count = index.files.len();
     for entry in fs::read_dir(dir).map_err(ReadBackError::io(dir, 0))? {
         let entry = entry.map_err(ReadBackError::io(dir, 0))?;
         let name = entry.file_name();
@@ -194,14 +210,13 @@ fn expect_files(written: &WrittenBlocks<'_>, index: &Index) -> Result<(), ReadBa
         let belongs = match (number, written.holds) {
             (Some(number), _) => (number as usize) < count,
             (None, Holds::InAnyOrder) => true,
-            (None, Holds::InOrder) => [KEY_FILE, "index"].contains(&name),
-            (None, Holds::Nothing(_)) => name == "index",
+            (None, Holds::InOrder | Holds::Last { .. }) => [KEY_FILE, "index"].contains(&name),
         };
         if !belongs {
             return Err(wrong(&entry.path(), "nobody has written it".to_owned()));
         }
     }
-    for (number, file) in (0..).zip(&index.files[..count]) {
+    for (number, file) in (0..).zip(&index.files) {
         let blocks = (files::file_name(number), file.blocks_bytes);
         for (name, length) in [blocks, (rev::file_name(number), file.undo_bytes)] {
             let path = dir.join(name);

@@ -1,4 +1,5 @@
-//! [`BlockStore`]: a `blocks` folder that is being made, block by block in ascending height.
+//! [`BlockStore`]: a `blocks` folder that is being made, block by block in ascending height, from the
+//! genesis block or, for a node that prunes, from a later one.
 //!
 //! Blocks, undo data and key lie as Bitcoin Core lays them (`docs/formats/blocksdir.md`), but for
 //! space that Core takes ahead. Beside the folder a file of [positions](BlockPositions) says what
@@ -22,6 +23,7 @@ use crate::obfuscation::Obfuscation;
 use crate::rev;
 pub(crate) use append::{AppendFile, sync_names};
 use apus_chain::{BlockHash, Header, undo_checksum};
+use core::ops::Range;
 use layout::Layout;
 pub(crate) use layout::{expect_key, expect_length};
 use std::fs;
@@ -38,7 +40,7 @@ pub struct BlockStore {
     magic: [u8; 4],
     key: Obfuscation,
     file_bytes_max: u64,
-    len: u32,
+    next_height: u32,
     /// Number of the files that are written to.
     number: u32,
     blocks: AppendFile,
@@ -50,20 +52,21 @@ pub struct BlockStore {
 
 impl BlockStore {
     /// Makes the folder `dir` and the file of positions `log`, or goes on with those of an earlier
-    /// start: keeps the blocks of the heights 0 to `keep`, exclusive, and removes what lies behind.
-    /// `magic` begins each record; `key` is for all files of the folder but `log`.
+    /// start: keeps the blocks of the heights `keep`, and removes what lies behind. The first height is
+    /// that of the first block that the folder ever holds. `magic` begins each record; `key` is for all
+    /// files of the folder but `log`.
     ///
-    /// Removes block and undo files of `dir` that are not among those kept, all if `keep` is 0.
+    /// Removes block and undo files of `dir` that are not among those kept, all if `keep` is empty.
     ///
     /// # Errors
-    /// [`BlockStoreError::Damaged`] if fewer blocks are there, or another chain's, or under another
-    /// key; nothing was changed then.
+    /// [`BlockStoreError::Damaged`] if fewer blocks are there, or another chain's, under another key,
+    /// or from another height on; nothing was changed then.
     pub fn open(
         dir: &Path,
         log: &Path,
         magic: [u8; 4],
         key: Obfuscation,
-        keep: u32,
+        keep: Range<u32>,
     ) -> Result<Self, BlockStoreError> {
         Self::open_with(dir, log, magic, key, keep, FILE_BYTES_MAX)
     }
@@ -74,18 +77,19 @@ impl BlockStore {
         log: &Path,
         magic: [u8; 4],
         key: Obfuscation,
-        keep: u32,
+        keep: Range<u32>,
         file_bytes_max: u64,
     ) -> Result<Self, BlockStoreError> {
-        let layout = match keep {
-            0 => Layout::default(),
-            _ => Layout::read(dir, log, magic, key, keep)?,
+        let is_new = keep.is_empty();
+        let layout = match is_new {
+            true => Layout::default(),
+            false => Layout::read(dir, log, magic, key, keep.clone())?,
         };
         fs::create_dir_all(dir).map_err(BlockStoreError::io("create", dir))?;
         // First, so that it never tells of what is about to go.
-        let mut positions = open_positions(log, magic, key, keep)?;
+        let mut positions = open_positions(log, magic, key, &keep)?;
         positions.sync()?;
-        if keep == 0 {
+        if is_new {
             write_key(dir, key)?;
         }
         let number = layout.last();
@@ -108,7 +112,7 @@ impl BlockStore {
             magic,
             key,
             file_bytes_max,
-            len: keep,
+            next_height: keep.end.max(keep.start),
             number,
             blocks,
             undo,
@@ -117,14 +121,9 @@ impl BlockStore {
         })
     }
 
-    /// How many blocks it holds: the height of the next one.
-    pub fn len(&self) -> u32 {
-        self.len
-    }
-
-    /// Whether it holds no block.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
+    /// The height of the next block.
+    pub fn next_height(&self) -> u32 {
+        self.next_height
     }
 
     /// Appends the block of the next height with its number of transactions and its undo data. It
@@ -139,8 +138,8 @@ impl BlockStore {
         tx_count: u32,
         undo: Option<&[u8]>,
     ) -> Result<(), BlockStoreError> {
-        assert!(undo.is_none() == self.is_empty(), "all blocks but the first have undo data");
-        let height = self.len;
+        let height = self.next_height;
+        assert!(undo.is_none() == (height == 0), "all blocks but the first have undo data");
         let wrong = BlockStoreError::Size { height, size: block.len() };
         let Some(size) = u32::try_from(block.len()).ok().filter(|n| BLOCK_SIZES.contains(n)) else {
             return Err(wrong);
@@ -162,7 +161,7 @@ impl BlockStore {
         let undo = undo.map(|(_, place)| place);
         let stored = StoredBlock { header, tx_count, block: place, undo };
         self.positions.push(&[&stored.to_bytes(height)], Obfuscation::NONE);
-        self.len += 1;
+        self.next_height += 1;
         Ok(())
     }
 
@@ -212,7 +211,7 @@ impl BlockStore {
         let end = offset + undo.len() as u64 + rev::CHECKSUM;
         if end > u64::from(u32::MAX) {
             let path = self.undo.path().to_owned();
-            return Err(BlockStoreError::UndoSpace { height: self.len, path, end });
+            return Err(BlockStoreError::UndoSpace { height: self.next_height, path, end });
         }
         Ok(UndoLocation { offset, size: undo.len() as u32 })
     }
@@ -237,14 +236,14 @@ fn open_positions(
     log: &Path,
     magic: [u8; 4],
     key: Obfuscation,
-    keep: u32,
+    keep: &Range<u32>,
 ) -> Result<AppendFile, BlockStoreError> {
-    if keep > 0 {
-        let length = positions::HEAD + u64::from(keep) * positions::RECORD;
+    if !keep.is_empty() {
+        let length = positions::HEAD + keep.len() as u64 * positions::RECORD;
         return AppendFile::open_private(log.to_owned(), length);
     }
     let mut file = AppendFile::open_private(log.to_owned(), 0)?;
-    file.push(&[&positions::head(magic, key)], Obfuscation::NONE);
+    file.push(&[&positions::head(magic, key, keep.start)], Obfuscation::NONE);
     Ok(file)
 }
 

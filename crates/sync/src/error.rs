@@ -363,7 +363,7 @@ pub enum SyncError {
     /// A data directory with blocks and undo data cannot come from hints.
     #[error(
         "undo data are the coins that each block spends, which a run with hints never sees: leave \
-         out the hints, or ask for a pruned data directory, which has none"
+         out the hints, or ask for a pruned data directory, which has those of the last blocks alone"
     )]
     NoUndo,
     /// A work folder that belongs to another run.

@@ -1,4 +1,4 @@
-//! A run of SwiftSync: the set at the height where the hints stop, proven.
+//! A run of SwiftSync: the set at the height where the hints stop, or below the last blocks, proven.
 
 use crate::anchor::{Unanchored, expect_anchored};
 use crate::blocks::Blocks;
@@ -11,6 +11,7 @@ use crate::plan::{Plan, RunIdentity, divide};
 use crate::progress::{Event, Phase, Progress};
 use crate::run::{HintsInput, Request, Source, Stop, headers, longer_chain, stop_if_interrupted};
 use crate::source::ChainSource;
+use crate::tail::{end_of, expect_scripts, last_under_hints, spent_later};
 use crate::undo::warn_of_missing;
 use crate::workdir::{Done, Workdir};
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
@@ -20,11 +21,21 @@ use apus_engine::swiftsync::{SwiftSync, SwiftSyncError, Verdict};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// What became of the hints.
+pub(crate) enum Hinted<'a> {
+    /// A set that is proven by them.
+    Proven(Box<Proven<'a>>),
+    /// So short a chain that all of it is to be connected, for a node that must be able to go back.
+    NotNeeded(Arc<dyn ChainSource + 'a>, Option<HintsInfo>),
+}
+
 /// What SwiftSync proved: everything that is needed to write the set out.
 pub(crate) struct Proven<'a> {
     pub(crate) dir: Arc<dyn ChainSource + 'a>,
     pub(crate) workdir: Workdir<'a>,
     pub(crate) plan: Plan,
+    /// The block whose set it is.
+    pub(crate) at: KnownBlock,
     pub(crate) done: Vec<Done>,
     pub(crate) verdict: Verdict,
     pub(crate) hints: Option<HintsInfo>,
@@ -32,21 +43,39 @@ pub(crate) struct Proven<'a> {
     pub(crate) unanchored: Option<Unanchored>,
 }
 
-/// Proves the set at the height where `hints` stop.
+/// Proves the set at the height where `hints` stop, or at the one below the last blocks where a node is
+/// to start on these.
 pub(crate) fn prove<'a>(
     request: &'a Request<'_>,
     input: &HintsInput,
-) -> Result<Proven<'a>, SyncError> {
+) -> Result<Hinted<'a>, SyncError> {
     let (dir, hints) = chain_and_hints(request, input)?;
+    let (stop, at) = (hints.stop, hints.last);
+    let above = HeightRange::new(at.height + 1, stop.height + 1);
+    if !above.is_empty() {
+        expect_scripts(request, &*dir, at.height, end_of(request.stop, stop.height, &*dir))?;
+    }
+    if at.height == 0 {
+        request.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
+        return Ok(Hinted::NotNeeded(dir, hints.info()));
+    }
     let (workdir, plan, done, provider) = hints.plan(request, &*dir)?;
     let identity = &plan.identity;
-    warn_of_missing(request, &*dir, HeightRange::new(1, identity.stop + 1));
+    warn_of_missing(request, &*dir, HeightRange::new(1, at.height + 1));
     if let Some(unanchored) = hints.unanchored {
         request.observer.event(Event::RunWarning(unanchored.to_string()));
     }
     let aggregator =
         Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
-    let engine = SwiftSync::new(request.params, dir.chain(), aggregator);
+    let mut engine = SwiftSync::new(request.params, dir.chain(), aggregator);
+    let under_hints = |error: SyncError| {
+        let is_invalid = InvalidBlock::of(&error).is_some();
+        let why = NoWayOn::UnderHints { stop: identity.stop };
+        if is_invalid { error.without_way(why) } else { error }
+    };
+    if !above.is_empty() && done.len() < plan.segments.len() {
+        engine = engine.below_hints(spent_later(request, &*dir, above).map_err(under_hints)?);
+    }
     let blocks = Blocks {
         params: request.params,
         chain: dir.chain(),
@@ -62,17 +91,14 @@ pub(crate) fn prove<'a>(
     };
     request.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
-    let done = blocks.run(&workdir, &plan.segments, done).map_err(|error| {
-        let is_invalid = InvalidBlock::of(&error).is_some();
-        let why = NoWayOn::UnderHints { stop: identity.stop };
-        if is_invalid { error.without_way(why) } else { error }
-    })?;
-    let verdict = conclude(&engine, &workdir, &done, identity.stop)?;
+    let done = blocks.run(&workdir, &plan.segments, done).map_err(under_hints)?;
+    let verdict = conclude(&engine, &workdir, &done, at.height)?;
     let bytes = verdict.counts.bytes - before;
     request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
     drop(provider);
     let (unanchored, hints) = (hints.unanchored, hints.info());
-    Ok(Proven { dir, workdir, plan, done, verdict, hints, unanchored })
+    let proven = Proven { dir, workdir, plan, at, done, verdict, hints, unanchored };
+    Ok(Hinted::Proven(Box::new(proven)))
 }
 
 /// Finds the chain, and opens the hints for it, which must be anchored in it. If the chain of Core's
@@ -97,9 +123,11 @@ fn chain_and_hints<'a>(
     };
     let place = |dir: &dyn ChainSource| {
         let stop = read.stop_on(request, dir)?;
-        let last = KnownBlock { height: stop.height, hash: stop.hash };
+        let height = last_under_hints(request, dir, stop)?;
+        let hash = dir.chain().hash(height).copied().unwrap_or_default();
+        let last = KnownBlock { height, hash };
         let unanchored = expect_anchored(request, dir.chain(), last)?;
-        Ok((stop, unanchored))
+        Ok((stop, last, unanchored))
     };
     let mut placed = place(&*dir);
     if placed.as_ref().is_err_and(is_short) {
@@ -117,8 +145,8 @@ fn chain_and_hints<'a>(
         }
         request.observer.event(Event::Started(Phase::Hints));
     }
-    let (stop, unanchored) = placed?;
-    Ok((dir, Hints { read, stop, unanchored }))
+    let (stop, last, unanchored) = placed?;
+    Ok((dir, Hints { read, stop, last, unanchored }))
 }
 
 /// Hints that can be read, and are of this network as far as they say.
@@ -140,7 +168,11 @@ impl ReadHints {
     }
 
     /// Where they end on this chain.
-    fn stop_on(&self, request: &Request<'_>, dir: &dyn ChainSource) -> Result<HintsEnd, SyncError> {
+    fn stop_on(
+        &self,
+        request: &Request<'_>,
+        dir: &dyn ChainSource,
+    ) -> Result<KnownBlock, SyncError> {
         let height = match self {
             Self::File(file) => file.file().info().stop_height,
             Self::Snapshot(_, base) => {
@@ -155,7 +187,10 @@ impl ReadHints {
 /// The hints, before it is known how the run is divided.
 struct Hints {
     read: ReadHints,
-    stop: HintsEnd,
+    /// Where they stop on this chain.
+    stop: KnownBlock,
+    /// The last block that is taken under them.
+    last: KnownBlock,
     unanchored: Option<Unanchored>,
 }
 
@@ -164,13 +199,6 @@ struct Opened<'a> {
     provider: Box<dyn HintsProvider + 'a>,
     sha256: [u8; 32],
     bytes: u64,
-}
-
-/// Where the hints end on this chain.
-#[derive(Clone, Copy)]
-struct HintsEnd {
-    height: Height,
-    hash: BlockHash,
 }
 
 type Planned<'a, 'r> = (Workdir<'r>, Plan, Vec<Done>, Box<dyn HintsProvider + 'a>);
@@ -189,7 +217,7 @@ impl Hints {
         request: &'r Request<'_>,
         dir: &dyn ChainSource,
     ) -> Result<Planned<'a, 'r>, SyncError> {
-        let stop = self.stop;
+        let (stop, last) = (self.stop, self.last.height);
         let earlier = Workdir::read_plan(request.workdir)?;
         if earlier.is_none() && Record::read(request.workdir)?.is_some() {
             let what = "without hints".to_owned();
@@ -208,9 +236,9 @@ impl Hints {
         let segments = match &earlier {
             Some(plan) => plan.segments.clone(),
             None => {
-                let bytes_total = (1..=stop.height).map(|height| dir.block_bytes(height)).sum();
+                let bytes_total = (1..=last).map(|height| dir.block_bytes(height)).sum();
                 let bytes_target = segment_bytes(request, bytes_total);
-                divide(stop.height, bytes_target, |height| dir.block_bytes(height))
+                divide(last, bytes_target, |height| dir.block_bytes(height))
             }
         };
         let Opened { provider, sha256, bytes } = self.provider(request, &segments)?;
@@ -245,7 +273,7 @@ impl Hints {
             ReadHints::Snapshot(path, base) => {
                 let pass = SnapshotHints::read(
                     path,
-                    *base,
+                    KnownBlock { height: self.stop.height, hash: *base },
                     segments,
                     request.workdir,
                     request.memory_bytes / 4,
@@ -273,7 +301,7 @@ fn expect_same(
     }
 }
 
-fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<HintsEnd, SyncError> {
+fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<KnownBlock, SyncError> {
     let chain: &HeaderChain = dir.chain();
     match wanted {
         Stop::At(wanted) if wanted < height => {
@@ -288,7 +316,7 @@ fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<HintsE
         _ => {}
     }
     match chain.hash(height) {
-        Some(&hash) => Ok(HintsEnd { height, hash }),
+        Some(&hash) => Ok(KnownBlock { height, hash }),
         None => Err(SyncError::ChainTooShort {
             stop: height,
             tip: chain.tip_height(),

@@ -6,7 +6,7 @@
 
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::SPILL;
-use apus_chain::{BlockHash, HeightRange, Network, OutPoint};
+use apus_chain::{HeightRange, KnownBlock, Network, OutPoint};
 use apus_datadir::snapshot::{SnapshotCoin, SnapshotHeader, SnapshotReader};
 use apus_engine::storage::Storage;
 use apus_engine::swiftsync::hints::{HintsFile, HintsOptions};
@@ -126,11 +126,11 @@ pub(crate) struct SnapshotPass<'a> {
 impl<'a> SnapshotHints<'a> {
     /// Reads the snapshot at `path`, which was of the block `base` when its header was read, keeping
     /// at most about `memory_bytes` of it at once, and puts its coins into files of `storage` whose
-    /// names begin with [`SPILL`]. Nothing else of it is used afterwards: what was hashed is what was
+    /// names begin with [`SPILL`]; but not those of blocks above the last segment. Nothing else of it is used afterwards: what was hashed is what was
     /// taken. A file that was written to meanwhile is refused.
     pub(crate) fn read(
         path: &Path,
-        base: BlockHash,
+        base: KnownBlock,
         segments: &[HeightRange],
         storage: &'a dyn Storage,
         memory_bytes: u64,
@@ -140,22 +140,24 @@ impl<'a> SnapshotHints<'a> {
         let mut file = Hashed::open(path)?;
         let began = file.stamp(path)?;
         let mut reader = SnapshotReader::new(&mut file, None).map_err(named)?;
-        let of_another_block = reader.header().base_hash != base;
+        let of_another_block = reader.header().base_hash != base.hash;
         let mut hints = Self { storage, segments: segments.to_vec(), spills: Vec::new() };
         let entry_bytes = size_of::<(u32, OutPoint)>() as u64;
         let room = (memory_bytes / entry_bytes).max(1024) as usize;
         let mut coins: Vec<(u32, OutPoint)> = Vec::new();
         let mut count = 0;
         while let Some(SnapshotCoin { outpoint, coin, .. }) = reader.next_coin().map_err(named)? {
-            let index = hints.segments.partition_point(|segment| segment.end <= coin.height);
-            if !hints.segments.get(index).is_some_and(|segment| segment.contains(coin.height)) {
+            if !(1..=base.height).contains(&coin.height) {
                 return Err(SyncError::CoinHeight {
                     file: path.display().to_string(),
                     outpoint,
                     height: coin.height,
                 });
             }
-            coins.push((index as u32, outpoint));
+            let index = hints.segments.partition_point(|segment| segment.end <= coin.height);
+            if index < hints.segments.len() {
+                coins.push((index as u32, outpoint));
+            }
             count += 1;
             if coins.len() >= room {
                 hints.spill(&mut coins)?;
@@ -211,6 +213,7 @@ impl HintsProvider for SnapshotHints<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apus_chain::BlockHash;
     use apus_testkit::storage::CrashStorage;
     use std::time::{Duration, UNIX_EPOCH};
 
@@ -226,7 +229,8 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             snapshot_header(&path, Network::Regtest).unwrap().base_hash
         };
-        let read = |base, touch: bool| {
+        let read = |hash, touch: bool| {
+            let base = KnownBlock { height: 315, hash };
             let file = File::options().write(true).open(&path).unwrap();
             file.set_modified(UNIX_EPOCH + Duration::from_secs(1)).unwrap();
             let (storage, segments) = (CrashStorage::new(), [HeightRange::new(1, 316)]);

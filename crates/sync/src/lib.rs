@@ -26,6 +26,7 @@ mod runs;
 mod sealed;
 mod sink;
 mod source;
+mod tail;
 mod undo;
 mod workdir;
 
@@ -45,7 +46,7 @@ pub use run::{
 };
 pub use sink::ReadBack;
 pub use source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
-pub use undo::TAKEN_BACK;
+pub use tail::LAST_BLOCKS;
 pub use workdir::{COINS, ENDED, GONE, HINTS, KEPT, LOCK, POSITIONS, is_work_file};
 
 /// The interpreter of scripts that this build has.

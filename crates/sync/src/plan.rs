@@ -36,7 +36,8 @@ pub(crate) struct Plan {
     pub identity: RunIdentity,
     /// The node's secret for this run.
     pub secret: Secret,
-    /// Heights 1 to the stop height, divided; none empty.
+    /// Heights from 1 to the last one that is taken under hints, divided; none empty. That is the stop
+    /// height, or lies below it where the last blocks are connected.
     pub segments: Vec<HeightRange>,
 }
 
@@ -60,6 +61,11 @@ impl RunIdentity {
 }
 
 impl Plan {
+    /// The last block that is taken under hints.
+    pub(crate) fn last(&self) -> Height {
+        self.segments.last().map_or(0, |segment| segment.end - 1)
+    }
+
     /// The byte form: see `docs/formats/workdir.md`.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let RunIdentity { network, stop, stop_hash, hints, aggregate } = &self.identity;
@@ -98,15 +104,14 @@ impl Plan {
             segments.push(HeightRange::new(start, end));
             start = end;
         }
-        let whole = start.checked_sub(1) == Some(identity.stop);
-        reader.finish().ok().filter(|()| whole)?;
-        Some(Self { identity, secret, segments })
+        reader.finish().ok()?;
+        (start > 1 && start - 1 <= identity.stop).then_some(Self { identity, secret, segments })
     }
 }
 
-/// Divides the heights from 1 to `stop` so that each segment has about `bytes_target` of blocks.
+/// Divides the heights from 1 to `last` so that each segment has about `bytes_target` of blocks.
 pub(crate) fn divide(
-    stop: Height,
+    last: Height,
     bytes_target: u64,
     block_bytes: impl Fn(Height) -> u64,
 ) -> Vec<HeightRange> {
@@ -114,10 +119,10 @@ pub(crate) fn divide(
     const HEIGHTS_MAX: u32 = 50_000;
     let mut segments = Vec::new();
     let (mut start, mut bytes) = (1, 0);
-    for height in 1..=stop {
+    for height in 1..=last {
         bytes += block_bytes(height);
         let full = bytes >= bytes_target || height + 1 - start >= HEIGHTS_MAX;
-        if full || height == stop {
+        if full || height == last {
             segments.push(HeightRange::new(start, height + 1));
             (start, bytes) = (height + 1, 0);
         }

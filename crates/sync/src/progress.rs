@@ -10,6 +10,8 @@ pub enum Phase {
     Headers,
     /// Reading the hints once, to know their form and where each segment's lie.
     Hints,
+    /// Reading what the last blocks spend, where hints reach into them and they are to be connected.
+    Spends,
     /// Checking blocks and running the engine.
     Blocks,
     /// Connecting blocks in ascending height, on coins that are looked up.
@@ -28,6 +30,7 @@ impl Phase {
         match self {
             Self::Headers => "headers",
             Self::Hints => "hints",
+            Self::Spends => "spends",
             Self::Blocks => "blocks",
             Self::Connect => "connect",
             Self::Coins => "coins",

@@ -7,12 +7,13 @@ use crate::coins;
 use crate::connect::{self, ConnectOptions, Scripts};
 use crate::error::{NoWayOn, SyncError};
 use crate::folder::Mark;
-use crate::hinted::{Proven, prove};
+use crate::hinted::{Hinted, Proven, prove};
 use crate::invalid::{InvalidBlock, InvalidBlocks, chain_without};
 use crate::peers::Peers;
 use crate::progress::{ChainBy, Event, Observer, Phase};
 use crate::read_back::{BlocksRead, complete};
 use crate::source::ChainSource;
+use crate::tail::end_of;
 use crate::workdir::{Done, Workdir};
 use apus_chain::{BlockHash, HeaderChain, Height, KnownBlock, Params, ScriptVerifier};
 use apus_engine::storage::Storage;
@@ -76,10 +77,10 @@ pub enum FolderKind {
 /// What a data directory keeps of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// Blocks and undo data. For engines that know the coins that each block spends.
+    /// All blocks and undo data. For engines that know the coins that each block spends.
     Blocks,
-    /// Neither, only the index of them: what a pruned node has.
-    Nothing,
+    /// The last ones with undo data, and the index of all: what a pruned node has.
+    Last,
 }
 
 /// A folder that was written.
@@ -219,7 +220,7 @@ pub struct Outcome {
 ///
 /// The progress stays in the work folder: once the outcome is told, call [`discard_progress`].
 pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
-    let is_pruned = |folder: &FolderOutput| folder.kind == FolderKind::Datadir(Kept::Nothing);
+    let is_pruned = |folder: &FolderOutput| folder.kind == FolderKind::Datadir(Kept::Last);
     if let Source::Peers(peers) = &request.source
         && request.folders.iter().any(is_pruned)
     {
@@ -241,14 +242,14 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
         let dir = headers(request, None)?;
         return connect::run(request, dir, None);
     };
-    let proven = prove(request, hints)?;
-    let stop = proven.plan.identity.stop;
-    let end = match request.stop {
-        Stop::AtHints => stop,
-        Stop::At(height) => height,
-        Stop::AtTip => proven.dir.chain().tip_height(),
+    let proven = match prove(request, hints)? {
+        Hinted::Proven(proven) => *proven,
+        Hinted::NotNeeded(dir, hints) => {
+            return Ok(Outcome { hints, ..connect::run(request, dir, None)? });
+        }
     };
-    if end == stop && !request.follow {
+    let end = end_of(request.stop, proven.plan.identity.stop, &*proven.dir);
+    if end == proven.at.height && !request.follow {
         write_proven(request, proven)
     } else {
         connect_on(request, proven)
@@ -257,7 +258,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
-    let Proven { dir, workdir, plan, done, verdict, hints, unanchored } = proven;
+    let Proven { dir, workdir, plan, done, verdict, hints, unanchored, .. } = proven;
     // What was too young to be made durable: now that costs less than doing it again.
     let held: Vec<Done> = done.iter().filter(|done| done.run.held.is_some()).cloned().collect();
     let written = coins::write_out(request, &*dir, &workdir, &plan, done, &verdict);
@@ -291,11 +292,11 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
 
 /// Connects the blocks above the hints on the coins that were proven.
 fn connect_on<'a>(request: &'a Request<'a>, proven: Proven<'a>) -> Result<Outcome, SyncError> {
-    let Proven { dir, plan, done, verdict, hints, unanchored, .. } = proven;
+    let Proven { dir, at, done, verdict, hints, unanchored, .. } = proven;
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Unproven);
     }
-    let base = connect::Base { plan: &plan, done, verdict };
+    let base = connect::Base { at, done, verdict };
     Ok(Outcome { hints, unanchored, ..connect::run(request, dir, Some(base))? })
 }
 

@@ -226,8 +226,9 @@ impl<'a> Workdir<'a> {
             done.extend(workdir.read(range)?);
         }
         // The run may have gone on above its hints: what tells how far is of this very plan.
-        let keep: HashSet<String> = [PLAN.to_owned(), LOCK.to_owned(), RECORD.to_owned()]
+        let keep: HashSet<String> = [PLAN, LOCK, RECORD, POSITIONS]
             .into_iter()
+            .map(str::to_owned)
             .chain(done.iter().flat_map(|done| [done.run.name.clone(), partial_name(done.range)]))
             .collect();
         workdir.remove(|name| !keep.contains(name) && !is_input(name))?;

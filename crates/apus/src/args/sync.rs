@@ -91,7 +91,8 @@ pub(crate) struct SyncArgs {
     #[arg(long)]
     pub(crate) replace: bool,
 
-    /// Leave blocks and undo data out of `datadir:DIR`: for a node that runs with -prune
+    /// Keep the last 288 blocks alone in `datadir:DIR`, with their undo data: for a node that runs with
+    /// -prune
     #[arg(long)]
     pub(crate) prune: bool,
 

@@ -110,9 +110,10 @@ impl FileInfo {
     }
 }
 
-/// Expects blocks and undo data of the chain, record after record without a byte between or after,
-/// and an index that has exactly these, everything valid and each file's record.
-fn expect_blocks(folder: &Path, chain: &[Block]) {
+/// Expects blocks and undo data of the chain from the height `first` on, record after record without a
+/// byte between or after, and an index that has exactly these, everything valid and each file's record; of
+/// blocks below, which a pruned node has not, headers and numbers of transactions alone.
+fn expect_blocks(folder: &Path, chain: &[Block], first: u32) {
     let key = fs::read(folder.join("xor.dat")).unwrap();
     assert_eq!(key.len(), 8);
     let file = |name: &str, number: u32| {
@@ -123,6 +124,12 @@ fn expect_blocks(folder: &Path, chain: &[Block]) {
     let (mut number, mut info, mut infos) = (0u32, FileInfo::default(), BTreeMap::new());
     let (mut expected, mut coins) = (Entries::new(), UtxoSet::new());
     for (height, block) in (0u32..).zip(chain) {
+        let validity = if height == 0 { 128 + 3 } else { 128 + 5 };
+        if height < first {
+            expected.insert(index_key(block), index_entry(block, height, validity, &[]));
+            apply_block(&mut coins, height, block);
+            continue;
+        }
         if info.size == blk.len() as u64 {
             assert_eq!(info.undo_size, rev.len() as u64);
             infos.insert(number, std::mem::take(&mut info));
@@ -150,7 +157,7 @@ fn expect_blocks(folder: &Path, chain: &[Block]) {
             info.undo_size += record.len() as u64;
         }
         apply_block(&mut coins, height, block);
-        let status = if height == 0 { 128 + 8 + 3 } else { 128 + 16 + 8 + 5 };
+        let status = validity + if height == 0 { 8 } else { 16 + 8 };
         expected.insert(index_key(block), index_entry(block, height, status, &places));
     }
     assert_eq!((info.size, info.undo_size), (blk.len() as u64, rev.len() as u64));
@@ -159,26 +166,12 @@ fn expect_blocks(folder: &Path, chain: &[Block]) {
         expected.insert([b"f", &number.to_le_bytes()[..]].concat(), info.to_bytes());
     }
     expected.insert(b"l".to_vec(), number.to_le_bytes().to_vec());
+    if first > 0 {
+        expected.insert(b"F\x10prunedblockfiles".to_vec(), b"1".to_vec());
+    }
     expect_index(folder, &expected);
     let files = fs::read_dir(folder).unwrap().count();
     assert_eq!(files, 2 * infos.len() + 2, "blocks, undo data, key, index");
-}
-
-/// Expects an index of headers and numbers of transactions alone, marked as pruned, and no files.
-fn expect_pruned(folder: &Path, chain: &[Block]) {
-    let mut expected = Entries::new();
-    for (height, block) in (0u32..).zip(chain) {
-        let status = if height == 0 { 128 + 3 } else { 128 + 5 };
-        expected.insert(index_key(block), index_entry(block, height, status, &[]));
-    }
-    expected.insert(b"F\x10prunedblockfiles".to_vec(), b"1".to_vec());
-    expected.insert(b"f\0\0\0\0".to_vec(), FileInfo::default().to_bytes());
-    expected.insert(b"l".to_vec(), vec![0; 4]);
-    expect_index(folder, &expected);
-    for entry in fs::read_dir(folder).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(!name.starts_with("blk") && !name.starts_with("rev"), "{name}");
-    }
 }
 
 fn index_key(block: &Block) -> Vec<u8> {
@@ -212,11 +205,11 @@ fn nothing_but_the_chain_and_its_set() {
         expect_chainstate(&desk.path("coins"), tip, coins);
         desk.apus(&format!("{} --prune", sync(way, "datadir:pruned"))).succeeds();
         expect_chainstate(&desk.path("pruned/regtest/chainstate"), tip, coins);
-        expect_pruned(&desk.path("pruned/regtest/blocks"), &blocks);
+        expect_blocks(&desk.path("pruned/regtest/blocks"), &blocks, 1);
         if !way.contains("--hints") {
             desk.apus(&sync(way, "datadir:whole")).succeeds();
             expect_chainstate(&desk.path("whole/regtest/chainstate"), tip, coins);
-            expect_blocks(&desk.path("whole/regtest/blocks"), &blocks);
+            expect_blocks(&desk.path("whole/regtest/blocks"), &blocks, 0);
         }
         desk.start(&format!("{REINDEX} --replace {way}")).wait().succeeds();
         expect_chainstate(&desk.path("node/regtest/chainstate"), tip, coins);
@@ -233,7 +226,13 @@ fn nothing_but_the_fixtures_chain_and_set() {
     assert_eq!(coins.len() as u64, set.txouts);
     desk.apus(&sync(WAYS[2], "datadir:whole")).succeeds();
     expect_chainstate(&desk.path("whole/regtest/chainstate"), set.best_block, &coins);
-    expect_blocks(&desk.path("whole/regtest/blocks"), &chain);
+    expect_blocks(&desk.path("whole/regtest/blocks"), &chain, 0);
+    // Longer than what a pruned node keeps.
+    let first = chain.len() as u32 - 288;
+    for (number, way) in WAYS.iter().enumerate() {
+        desk.apus(&format!("{} --prune", sync(way, &format!("datadir:pruned{number}")))).succeeds();
+        expect_blocks(&desk.path(&format!("pruned{number}/regtest/blocks")), &chain, first);
+    }
     desk.apus(&sync(WAYS[1], "chainstate:coins")).succeeds();
     expect_chainstate(&desk.path("coins"), set.best_block, &coins);
 }

@@ -178,8 +178,7 @@ fn another_network() {
     desk.start(&line).wait().fails(3, &["nothing useful came from any peer"]);
 }
 
-/// By hints, blocks in any order, all of them kept: a node that has everything but the undo data of
-/// what the hints were for.
+/// By hints, all blocks kept: a node that has everything.
 #[test]
 fn a_whole_node_from_nothing() {
     let (mut lived, node) = Lived::running(10, &[]);
@@ -218,4 +217,16 @@ fn kept_blocks_need_a_place() {
     desk.start(&format!("{SYNC} --blocks keep --out snapshot:set.dat"))
         .wait()
         .fails(1, &["--blocks keep", "--out chainstate:DIR"]);
+    // Where no node would look for them.
+    for (chain, place, wanted) in [
+        ("regtest", "node/chainstate", "DIR/regtest/chainstate"),
+        ("signet", "node/regtest/chainstate", "DIR/signet/chainstate"),
+        ("main", "node/coins", "DIR/chainstate"),
+    ] {
+        let line = format!(
+            "sync --chain {chain} --connect 127.0.0.1:1 --blocks keep --out chainstate:{place}"
+        );
+        desk.start(&line).wait().fails(1, &["a node looks for its coins", wanted]);
+        assert!(!desk.has("node"));
+    }
 }

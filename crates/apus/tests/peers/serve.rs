@@ -16,11 +16,11 @@ fn free_port() -> u16 {
 #[test]
 fn a_node_and_another_of_its_kind() {
     let (mut lived, node) = Lived::running(1, &["-maxtipage=2000000000"]);
-    std::fs::create_dir(lived.desk.path("out")).unwrap();
+    std::fs::create_dir_all(lived.desk.path("out/regtest")).unwrap();
     let port = free_port();
     let line = format!(
         "sync --chain regtest --workdir w.work {} --follow --listen 127.0.0.1:{port} \
-         --blocks keep --out chainstate:out/chainstate",
+         --blocks keep --out chainstate:out/regtest/chainstate",
         connect(&node)
     );
     let run = lived.desk.start(&line);

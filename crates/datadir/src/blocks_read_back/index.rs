@@ -160,7 +160,7 @@ impl<'w, 'a> Reading<'w, 'a> {
                 self.last_file = Some(i32::from_le_bytes(number));
                 Ok(())
             }
-            _ if (key, value) == PRUNED && matches!(self.written.holds, Holds::Nothing(_)) => {
+            _ if (key, value) == PRUNED && matches!(self.written.holds, Holds::Last { .. }) => {
                 self.others += 1;
                 self.pruned = true;
                 Ok(())
@@ -188,21 +188,22 @@ impl<'w, 'a> Reading<'w, 'a> {
         if status != wanted {
             return Err(format!("has status {status}, not {wanted}"));
         }
-        match self.written.holds {
-            _ if slot.tx_count == 0 => return Err("has no transactions".to_owned()),
-            Holds::Nothing(counts) => match counts.get(height as usize) {
-                Some(count) if *count == slot.tx_count => {}
-                _ => return Err(format!("has a wrong number of transactions, {}", slot.tx_count)),
-            },
-            Holds::InOrder | Holds::InAnyOrder => {
-                // Zero is where a block has no undo data.
-                let may_lack = height == 0 || matches!(self.written.holds, Holds::InAnyOrder);
-                let undo_fits = slot.undo >= RECORD_HEAD || slot.undo == 0 && may_lack;
-                if slot.data < RECORD_HEAD || !undo_fits {
-                    return Err("has a place where no record can lie".to_owned());
-                }
-                self.seen.entry(slot.file).or_default().add(height, Header::parse(header).time);
+        if slot.tx_count == 0 {
+            return Err("has no transactions".to_owned());
+        }
+        if let Holds::Last { tx_counts, .. } = self.written.holds
+            && tx_counts.get(height as usize) != Some(&slot.tx_count)
+        {
+            return Err(format!("has a wrong number of transactions, {}", slot.tx_count));
+        }
+        if !self.written.holds.lacks(height) {
+            // Zero is where a block has no undo data.
+            let may_lack = height == 0 || matches!(self.written.holds, Holds::InAnyOrder);
+            let undo_fits = slot.undo >= RECORD_HEAD || slot.undo == 0 && may_lack;
+            if slot.data < RECORD_HEAD || !undo_fits {
+                return Err("has a place where no record can lie".to_owned());
             }
+            self.seen.entry(slot.file).or_default().add(height, Header::parse(header).time);
         }
         self.slots[height as usize] = slot;
         self.found += 1;
@@ -215,8 +216,8 @@ impl<'w, 'a> Reading<'w, 'a> {
     /// is stored of it.
     fn status(&self, height: u32, undo: bool) -> u64 {
         match (self.written.holds, height) {
-            (Holds::Nothing(_), 0) => 128 + 3,
-            (Holds::Nothing(_), _) => 128 + 5,
+            (holds, 0) if holds.lacks(0) => 128 + 3,
+            (holds, _) if holds.lacks(height) => 128 + 5,
             (_, 0) => 128 + 8 + 3,
             (Holds::InAnyOrder, _) if !undo => 128 + 8 + 5,
             _ => 128 + 16 + 8 + 5,
@@ -224,18 +225,14 @@ impl<'w, 'a> Reading<'w, 'a> {
     }
 
     /// What only all entries together say.
-    fn end(mut self) -> Result<Index, ReadBackError> {
+    fn end(self) -> Result<Index, ReadBackError> {
         if let Some(height) = self.slots.iter().position(|slot| slot.tx_count == 0) {
             let hash = (self.written.context)(height as u32).hash;
             return Err(self.error(format!("block {height} ({hash}) is missing")));
         }
-        let pruned = matches!(self.written.holds, Holds::Nothing(_));
+        let pruned = matches!(self.written.holds, Holds::Last { .. });
         if pruned != self.pruned {
             return Err(self.error("it does not say that blocks were pruned".to_owned()));
-        }
-        if pruned {
-            // A new folder's: the node begins its first file.
-            self.seen.insert(0, Seen::default());
         }
         let count = self.files.len() as u32;
         if self.files.keys().copied().ne(0..count) {
@@ -255,7 +252,7 @@ impl<'w, 'a> Reading<'w, 'a> {
             let Seen { blocks, heights, times } = seen;
             let (least, most) = (heights.0, heights.1);
             let wanted = [blocks, blocks_bytes, undo_bytes, least, most, times.0, times.1];
-            if *said != wanted || pruned && (blocks_bytes, undo_bytes) != (0, 0) {
+            if *said != wanted {
                 let what = format!("the entry of file {number} says {said:?}, not {wanted:?}");
                 return Err(self.error(what));
             }

@@ -124,20 +124,20 @@ impl<'a> Place<'a> {
         of: fn(&Slot) -> u32,
     ) -> Option<String> {
         let behind = self.behind.map(of).filter(|behind| *behind > begin);
-        let limit = match (holds, behind) {
-            (Holds::InOrder, Some(behind)) => u64::from(behind) - HEAD,
+        let is_dense = holds.is_dense();
+        let limit = match behind {
+            Some(behind) if is_dense => u64::from(behind) - HEAD,
             _ => length,
         };
         let is_first = self.before.map_or(0, of) == 0;
-        match holds {
-            Holds::InOrder if is_first && u64::from(begin) != HEAD => {
-                Some(format!("something lies before it, up to byte {begin}"))
-            }
-            Holds::InOrder if end != limit => {
-                Some(format!("its record ends at byte {end}, and not at {limit}"))
-            }
-            _ if end > limit => Some(format!("its record ends at byte {end} of {limit}")),
-            _ => None,
+        if is_dense && is_first && u64::from(begin) != HEAD {
+            Some(format!("something lies before it, up to byte {begin}"))
+        } else if is_dense && end != limit {
+            Some(format!("its record ends at byte {end}, and not at {limit}"))
+        } else if end > limit {
+            Some(format!("its record ends at byte {end} of {limit}"))
+        } else {
+            None
         }
     }
 }

@@ -74,12 +74,16 @@ fn chain(seed: u64) -> Vec<Made> {
     all
 }
 
+/// A pruned folder's first block.
+const FIRST: u32 = 100;
+
 /// What a folder is to hold.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     InOrder,
     InAnyOrder,
-    Nothing,
+    /// From [`FIRST`] on.
+    Last,
 }
 
 /// A folder in a place of its own, and the chain that it is to hold.
@@ -98,17 +102,23 @@ impl Folder {
     fn in_order(chain: &[Made], key: [u8; 8]) -> Self {
         let folder = Self::new(Kind::InOrder, chain);
         let (log, key) = (folder.dir.path().join("positions"), Obfuscation::new(key));
+        let positions = folder.store(&log, key, 0);
+        let out = folder.new_index();
+        write_block_index(&out, chain.len() as u32, Kept::All(&positions)).unwrap();
+        folder
+    }
+
+    /// Stores the blocks from the height `first` on.
+    fn store(&self, log: &Path, key: Obfuscation, first: u32) -> BlockPositions {
+        let keep = first..first;
         let mut store =
-            BlockStore::open_with(&folder.blocks(), &log, MAGIC, key, 0, FILE_BYTES).unwrap();
-        for (height, made) in chain.iter().enumerate() {
+            BlockStore::open_with(&self.blocks(), log, MAGIC, key, keep, FILE_BYTES).unwrap();
+        for (height, made) in self.chain.iter().enumerate().skip(first as usize) {
             let undo = (height > 0).then_some(&made.undo[..]);
             store.append(&made.block, made.tx_count, undo).unwrap();
         }
         store.sync().unwrap();
-        let positions = BlockPositions::open(&log).unwrap();
-        let out = folder.new_index();
-        write_block_index(&out, chain.len() as u32, Kept::All(&positions)).unwrap();
-        folder
+        BlockPositions::open(log).unwrap()
     }
 
     /// In any order, with blocks of another chain between, and undo data of every third.
@@ -132,14 +142,17 @@ impl Folder {
         folder
     }
 
-    /// An index alone.
-    fn pruned(chain: &[Made]) -> Self {
-        let folder = Self::new(Kind::Nothing, chain);
+    /// The last blocks, as a node that prunes has them.
+    fn pruned(chain: &[Made], key: [u8; 8]) -> Self {
+        let folder = Self::new(Kind::Last, chain);
+        let (log, key) = (folder.dir.path().join("positions"), Obfuscation::new(key));
+        let positions = folder.store(&log, key, FIRST);
         let mut header_at = |height: u32| {
             let made = &chain[height as usize];
             (*made.block.first_chunk().unwrap(), made.tx_count)
         };
-        let (out, kept) = (folder.new_index(), Kept::Nothing(&mut header_at));
+        let out = folder.new_index();
+        let kept = Kept::Last { positions: &positions, header_at: &mut header_at };
         write_block_index(&out, chain.len() as u32, kept).unwrap();
         folder
     }
@@ -173,7 +186,7 @@ impl Folder {
             holds: match self.kind {
                 Kind::InOrder => Holds::InOrder,
                 Kind::InAnyOrder => Holds::InAnyOrder,
-                Kind::Nothing => Holds::Nothing(&counts),
+                Kind::Last => Holds::Last { first: FIRST, tx_counts: &counts },
             },
             context: &context,
         };
@@ -261,13 +274,18 @@ fn what_was_kept_in_any_order_is_as_it_should_be() {
 #[test]
 fn a_pruned_index_is_as_it_should_be() {
     let chain = chain(4);
-    let (entries, found) = Folder::pruned(&chain).read().unwrap();
-    assert_eq!((entries, found), (chain.len() as u64 + 3, PartRead::default()));
+    let folder = Folder::pruned(&chain, KEY);
+    let (entries, found) = folder.read().unwrap();
+    let last = &chain[FIRST as usize..];
+    let files = folder.files().len() as u64 / 2;
+    assert_eq!(entries, chain.len() as u64 + 2 + files);
+    assert_eq!((found.blocks, found.undo), (last.len() as u64, last.len() as u64));
+    assert_eq!(found.undo_coins, last.iter().map(|made| made.coins).sum::<u64>());
 }
 
 #[test]
 fn reading_the_index_can_be_broken_off() {
-    let folder = Folder::pruned(&chain(5));
+    let folder = Folder::pruned(&chain(5), KEY);
     let params = Params::of(Network::Regtest);
     let context = |height: u32| BlockContext {
         params,
@@ -278,7 +296,7 @@ fn reading_the_index_can_be_broken_off() {
     };
     let counts: Vec<u32> = folder.chain.iter().map(|made| made.tx_count).collect();
     let (blocks, dir) = (folder.chain.len() as u32, folder.blocks());
-    let holds = Holds::Nothing(&counts);
+    let holds = Holds::Last { first: FIRST, tx_counts: &counts };
     let written = WrittenBlocks { folder: &dir, params, blocks, holds, context: &context };
     let all = BlocksReadBack::open(written, &mut |_| ControlFlow::Break(())).unwrap();
     assert!(all.is_none());

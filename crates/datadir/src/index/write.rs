@@ -2,8 +2,8 @@
 //!
 //! Every block is written as fully validated, for a node that is to go on from its coins: what a run
 //! took for granted, as scripts under hints, the node will too, and whoever writes an index says so to
-//! its user. Three kinds can be had: with all blocks kept in order, kept in any order, and with none, as a node has
-//! that prunes. Keys and values are those of Core (`node/blockstorage.cpp`, `kernel::BlockTreeDB`; `chain.h`,
+//! its user. Three kinds can be had: with all blocks kept in order, kept in any order, and with the last ones
+//! alone, as a node has that prunes. Keys and values are those of Core (`node/blockstorage.cpp`, `kernel::BlockTreeDB`; `chain.h`,
 //! `CDiskBlockIndex`); `docs/formats/blocksdir.md` has them.
 //!
 //! The folder must be empty. The database counts once all of it is on the disk.
@@ -63,9 +63,13 @@ pub enum Kept<'a> {
         /// The files by their numbers, from 0 on without gaps.
         files: &'a [FileLengths],
     },
-    /// None: there are no block files, and the node has to run with `-prune`. Headers and numbers
-    /// of transactions come from the caller, each asked for twice.
-    Nothing(&'a mut HeaderAt<'a>),
+    /// The last ones, with undo data: the node has to run with `-prune`.
+    Last {
+        /// These.
+        positions: &'a BlockPositions,
+        /// The caller's word for each block below, asked twice.
+        header_at: &'a mut HeaderAt<'a>,
+    },
 }
 
 /// Why a block index could not be written.
@@ -137,7 +141,7 @@ type Put<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), IndexWriteError> + 'a;
 /// All entries in ascending order of their keys.
 fn entries(blocks: u32, mut kept: Kept<'_>, put: &mut Put<'_>) -> Result<(), IndexWriteError> {
     let chain = Chain::read(blocks, &mut kept)?;
-    if matches!(kept, Kept::Nothing(_)) {
+    if matches!(kept, Kept::Last { .. }) {
         let mut key = vec![KEY_FLAG];
         write_compact_size(&mut key, PRUNED.len() as u64);
         key.extend_from_slice(PRUNED);
@@ -151,7 +155,12 @@ fn entries(blocks: u32, mut kept: Kept<'_>, put: &mut Put<'_>) -> Result<(), Ind
             Kept::InAnyOrder { stored_at, .. } => {
                 write_stored(&mut value, height, &stored_at(height)?);
             }
-            Kept::Nothing(header_at) => write_pruned(&mut value, height, header_at(height)),
+            Kept::Last { positions, header_at } if height < positions.heights().start => {
+                write_pruned(&mut value, height, header_at(height));
+            }
+            Kept::Last { positions, .. } => {
+                write_stored(&mut value, height, &positions.read(height)?);
+            }
         }
         let mut key = [KEY_BLOCK; 33];
         key[1..].copy_from_slice(&hash.0);
@@ -218,14 +227,8 @@ struct Chain {
 impl Chain {
     fn read(blocks: u32, kept: &mut Kept<'_>) -> Result<Self, IndexWriteError> {
         let mut chain = Self::default();
-        let mut failed = None;
         match kept {
-            Kept::All(positions) => positions.for_each(blocks, &mut |height, stored| {
-                if failed.is_none() {
-                    failed = chain.add_stored(height, &stored).err();
-                }
-                Ok(())
-            })?,
+            Kept::All(positions) => chain.add_all(positions, blocks)?,
             Kept::InAnyOrder { stored_at, files } => {
                 let sized = |file: &FileLengths| FileInfo {
                     size: file.blocks,
@@ -237,17 +240,13 @@ impl Chain {
                     chain.add_stored(height, &stored_at(height)?)?;
                 }
             }
-            Kept::Nothing(header_at) => {
-                for height in 0..blocks {
+            Kept::Last { positions, header_at } => {
+                for height in 0..positions.heights().start {
                     let (header, tx_count) = header_at(height);
                     chain.add(height, &header, tx_count)?;
                 }
-                // As in a new folder: the node begins its first file.
-                chain.files.push(FileInfo::default());
+                chain.add_all(positions, blocks)?;
             }
-        }
-        if let Some(failed) = failed {
-            return Err(failed);
         }
         chain.order.sort_unstable_by_key(|(hash, _)| hash.0);
         Ok(chain)
@@ -270,6 +269,18 @@ impl Chain {
         self.order.push((hash, height));
         self.tip = Some(hash);
         Ok(())
+    }
+
+    /// Adds all that is stored below the height `end`.
+    fn add_all(&mut self, positions: &BlockPositions, end: u32) -> Result<(), IndexWriteError> {
+        let mut added = Ok(());
+        positions.for_each(end, &mut |height, stored| {
+            if added.is_ok() {
+                added = self.add_stored(height, &stored);
+            }
+            Ok(())
+        })?;
+        added
     }
 
     fn add_stored(&mut self, height: u32, stored: &StoredBlock) -> Result<(), IndexWriteError> {

@@ -4,6 +4,7 @@ use super::{AppendFile, BlockPositions, BlockStoreError, KEY_FILE, StoredBlock};
 use crate::files::{self, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
 use crate::rev;
+use core::ops::Range;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -21,19 +22,19 @@ struct Lengths {
 }
 
 impl Layout {
-    /// That of the blocks of heights 0 to `keep`, exclusive. Fails unless the files are there, and
+    /// That of the blocks of the heights `keep`. Fails unless the files are there, and
     /// at least as long. Changes nothing.
     pub(super) fn read(
         dir: &Path,
         log: &Path,
         magic: [u8; 4],
         key: Obfuscation,
-        keep: u32,
+        keep: Range<u32>,
     ) -> Result<Self, BlockStoreError> {
         let positions = BlockPositions::open(log)?;
-        positions.expect(magic, key)?;
+        positions.expect(magic, key, keep.start)?;
         let mut layout = Self::default();
-        positions.for_each(keep, &mut |height, stored| {
+        positions.for_each(keep.end, &mut |height, stored| {
             layout.add(&stored).ok_or_else(|| {
                 let what = format!("block {height} does not lie behind the one before it");
                 BlockStoreError::damaged(log, what)

@@ -1,6 +1,7 @@
 //! [`BlockPositions`]: the file that says what a [`BlockStore`](crate::BlockStore) holds and where.
 //!
-//! A head, then a record of one size for each height, so that any is found by its height alone.
+//! A head, which names the first height, then a record of one size for each height from there on, so that
+//! any is found by its height alone.
 //! Each carries a check over itself and its height: a record torn by a crash, moved, or of a
 //! flipped bit is none. Format: `docs/formats/workdir.md`.
 
@@ -9,6 +10,7 @@ use crate::files::{BLOCK_SIZES, BlockLocation, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
 use apus_chain::{BlockHash, Header, ReadError, Reader};
 use apus_hash::sha256;
+use core::ops::Range;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -16,10 +18,10 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"APUSPOSN";
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Length of the head in bytes.
-pub(super) const HEAD: u64 = 24;
+pub(super) const HEAD: u64 = 28;
 
 /// Length of what a record says.
 const BODY: usize = 104;
@@ -116,9 +118,11 @@ fn check(height: u32, body: &[u8]) -> [u8; CHECK] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// The first bytes of the file.
-pub(super) fn head(magic: [u8; 4], key: Obfuscation) -> Vec<u8> {
-    super::log_head(MAGIC, VERSION, magic, key)
+/// The first bytes of the file of blocks from the height `first` on.
+pub(super) fn head(magic: [u8; 4], key: Obfuscation, first: u32) -> Vec<u8> {
+    let mut head = super::log_head(MAGIC, VERSION, magic, key);
+    head.extend_from_slice(&first.to_le_bytes());
+    head
 }
 
 /// What a block store holds, by height. It sees what the file holds when it is opened.
@@ -127,6 +131,7 @@ pub struct BlockPositions {
     path: PathBuf,
     file: File,
     head: [u8; HEAD as usize],
+    first: u32,
     len: u32,
 }
 
@@ -149,19 +154,20 @@ impl BlockPositions {
             let what = "it does not begin as one of this version".to_owned();
             return Err(BlockStoreError::damaged(path, what));
         }
+        let first = head.last_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         // A record that a crash cut short is none; heights have 31 bits in Core.
-        let len = ((length - HEAD) / RECORD).min(i32::MAX as u64) as u32;
-        Ok(Self { path: path.to_owned(), file, head, len })
+        let records = (length - HEAD) / RECORD;
+        let len = u64::from(first).saturating_add(records).min(i32::MAX as u64) as u32;
+        if first > len {
+            let what = format!("it begins at height {first}, which no block has");
+            return Err(BlockStoreError::damaged(path, what));
+        }
+        Ok(Self { path: path.to_owned(), file, head, first, len })
     }
 
-    /// How many heights there are records for, from 0 on.
-    pub fn len(&self) -> u32 {
-        self.len
-    }
-
-    /// Whether there is no record.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
+    /// The heights that there are records for, ascending.
+    pub fn heights(&self) -> Range<u32> {
+        self.first..self.len
     }
 
     /// The block at `height`.
@@ -171,14 +177,15 @@ impl BlockPositions {
         self.record(&bytes, height)
     }
 
-    /// The blocks of heights 0 to `until`, exclusive, in order.
+    /// The blocks from the first height to `until`, exclusive, in order.
     pub fn for_each(
         &self,
         until: u32,
         each: &mut dyn FnMut(u32, StoredBlock) -> Result<(), BlockStoreError>,
     ) -> Result<(), BlockStoreError> {
-        let mut buffer = vec![0; (RECORD * AT_ONCE.min(u64::from(until))) as usize];
-        let mut height = 0;
+        let mut height = self.first;
+        let count = u64::from(until.saturating_sub(height));
+        let mut buffer = vec![0; (RECORD * AT_ONCE.min(count)) as usize];
         while height < until {
             let count = AT_ONCE.min(u64::from(until - height));
             let bytes = &mut buffer[..(RECORD * count) as usize];
@@ -191,28 +198,38 @@ impl BlockPositions {
         Ok(())
     }
 
-    /// Fails unless the file belongs to blocks of this chain under this key.
-    pub(super) fn expect(&self, magic: [u8; 4], key: Obfuscation) -> Result<(), BlockStoreError> {
-        if self.head[..] == head(magic, key) {
+    /// Fails unless the file belongs to blocks of this chain under this key, from the height `first` on.
+    pub(super) fn expect(
+        &self,
+        magic: [u8; 4],
+        key: Obfuscation,
+        first: u32,
+    ) -> Result<(), BlockStoreError> {
+        if self.head[..] == head(magic, key, first) {
             return Ok(());
         }
-        let what = "it belongs to blocks of another chain, or under another key";
+        let what =
+            "it belongs to blocks of another chain, under another key, or from another height on";
         Err(BlockStoreError::damaged(&self.path, what))
     }
 
     fn fill(&self, bytes: &mut [u8], height: u32) -> Result<(), BlockStoreError> {
-        let last = u64::from(height) + bytes.len() as u64 / RECORD;
-        if last > u64::from(self.len) {
-            let what = format!("it has records for {} heights, {last} are wanted", self.len);
+        let end = u64::from(height) + bytes.len() as u64 / RECORD;
+        let Some(index) = height.checked_sub(self.first).filter(|_| end <= self.len.into()) else {
+            let (first, len) = (self.first, self.len);
+            let what = format!(
+                "it has records for the heights from {first} on and below {len}, those from {height} \
+                 on and below {end} are wanted"
+            );
             return Err(BlockStoreError::damaged(&self.path, what));
-        }
-        let read = self.file.read_exact_at(bytes, HEAD + u64::from(height) * RECORD);
+        };
+        let read = self.file.read_exact_at(bytes, HEAD + u64::from(index) * RECORD);
         read.map_err(BlockStoreError::io("read", &self.path))
     }
 
     fn record(&self, bytes: &[u8], height: u32) -> Result<StoredBlock, BlockStoreError> {
         StoredBlock::from_bytes(bytes, height).ok_or_else(|| {
-            let offset = HEAD + u64::from(height) * RECORD;
+            let offset = HEAD + u64::from(height - self.first) * RECORD;
             let what = format!("the record of height {height} at byte {offset} is not intact");
             BlockStoreError::damaged(&self.path, what)
         })

@@ -59,6 +59,10 @@ impl Home {
     }
 
     pub(super) fn open(&self, keep: u32) -> Result<BlockStore, BlockStoreError> {
+        self.open_range(0..keep)
+    }
+
+    fn open_range(&self, keep: Range<u32>) -> Result<BlockStore, BlockStoreError> {
         BlockStore::open_with(&self.blocks(), &self.log(), MAGIC, self.key, keep, self.max)
     }
 
@@ -85,8 +89,8 @@ impl Home {
     }
 }
 
-/// Every block is found by the scan and at its position, with its undo data.
-fn check(home: &Home, all: &[Made]) {
+/// Every block from the height `first` on is found by the scan and at its position, with its undo data.
+fn check(home: &Home, all: &[Made], first: u32) {
     let files = BlockFiles::open(&home.blocks(), MAGIC).unwrap();
     assert_eq!(files.obfuscation(), home.key);
     let mut scanned = Vec::new();
@@ -96,15 +100,15 @@ fn check(home: &Home, all: &[Made]) {
     });
     let summary = summary.unwrap();
     assert_eq!((summary.torn_count, summary.resynced_count, summary.mended), (0, 0, 0));
-    assert_eq!(scanned.len(), all.len());
+    assert_eq!(scanned.len(), all.len() - first as usize);
     let positions = BlockPositions::open(&home.log()).unwrap();
-    assert_eq!(positions.len() as usize, all.len());
+    assert_eq!(positions.heights(), first..all.len() as u32);
     let mut undo_files = UndoFiles::open(&home.blocks(), MAGIC).unwrap();
     let mut reader = crate::BlockReader::new(&files, 1 << 16);
     positions
         .for_each(all.len() as u32, &mut |height, stored| {
             let made = &all[height as usize];
-            assert_eq!(scanned[height as usize], (stored.header, stored.block));
+            assert_eq!(scanned[(height - first) as usize], (stored.header, stored.block));
             assert_eq!(positions.read(height).unwrap(), stored);
             assert_eq!((&stored.header[..], stored.tx_count), (&made.block[..80], tx_count(made)));
             let mut wanted = [(height, stored.block)];
@@ -134,29 +138,31 @@ proptest! {
         key: [u8; 8],
         max in 600u64..6_000,
         starts in proptest::collection::vec(1usize..12, 1..6),
+        first in prop_oneof![Just(0), 0u32..40],
     ) {
         let (home, all) = (Home::new(key, max), made(&sizes));
         let mut starts = starts.iter().cycle();
-        let mut store = home.open(0).unwrap();
+        let first = first.min(all.len() as u32 - 1);
+        let mut store = home.open_range(first..first).unwrap();
         let mut left = *starts.next().unwrap();
-        for made in &all {
+        for made in &all[first as usize..] {
             if left == 0 {
                 store.sync().unwrap();
-                store = home.open(store.len()).unwrap();
+                store = home.open_range(first..store.next_height()).unwrap();
                 left = *starts.next().unwrap();
             }
             append(&mut store, made);
             left -= 1;
         }
         store.sync().unwrap();
-        prop_assert_eq!(store.len() as usize, all.len());
+        prop_assert_eq!(store.next_height() as usize, all.len());
         drop(store);
-        check(&home, &all);
+        check(&home, &all, first);
         // Files end where Core would end them.
         let mut length = 0;
         let positions = BlockPositions::open(&home.log()).unwrap();
         let mut file = 0;
-        for height in 0..positions.len() {
+        for height in positions.heights() {
             let block = positions.read(height).unwrap().block;
             let more = u64::from(block.size) + 8;
             if length + more >= max.max(more + 1) {
@@ -190,7 +196,7 @@ fn sizes_that_no_block_has_are_refused_and_change_nothing() {
         let error = store.append(&vec![0; size], 1, None).unwrap_err();
         assert!(matches!(error, BlockStoreError::Size { height: 0, .. }), "{error}");
     }
-    assert!(store.is_empty());
+    assert_eq!(store.next_height(), 0);
     store.append(&synthetic_block(0, 1, 0), 1, None).unwrap();
     store.sync().unwrap();
     assert_eq!(home.state()["log"].len() as u64, positions::HEAD + positions::RECORD);
@@ -221,10 +227,10 @@ fn positions_reach_the_disk_by_themselves_after_the_blocks() {
         for _ in 0..100 {
             store.append(&small, 1, Some(&[0])).unwrap();
         }
-        assert!(store.len() < 20_000);
+        assert!(store.next_height() < 20_000);
     }
-    let told = BlockPositions::open(&home.log()).unwrap().len();
+    let told = BlockPositions::open(&home.log()).unwrap().heights().end;
     // As after a crash: whatever is told can be kept.
     drop(store);
-    assert_eq!(home.open(told).unwrap().len(), told);
+    assert_eq!(home.open(told).unwrap().next_height(), told);
 }

@@ -10,7 +10,8 @@ use crate::outputs::context;
 use crate::progress::Event;
 use crate::run::{Source, Stop, better_chain, other_chain};
 use crate::source::ChainSource;
-use apus_chain::{Height, KnownBlock, ScriptChecks};
+use crate::tail::first_of_last;
+use apus_chain::{Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_engine::utxo::ChainstateError;
 use std::sync::Arc;
@@ -142,15 +143,31 @@ impl<'a> Connecting<'a> {
         Ok(())
     }
 
-    /// Disconnects blocks until the tip is one of the chain.
+    /// The height from which all last blocks above are kept, those that are connected already and those
+    /// to come.
+    fn kept_above(&self) -> Height {
+        let (tip, from) = (self.state.tip().height, self.record.identity.from);
+        let first = first_of_last(self.end).max(from);
+        let missing = match &self.keeper {
+            Some(keeper) => keeper.lacks_some(tip, self.end).then_some(first),
+            None => {
+                let last = HeightRange::new(first, (tip + 1).max(first));
+                self.dir.without_undo(last).first().map(|missing| missing.start)
+            }
+        };
+        missing.map_or(tip, |missing| tip.min(missing - 1))
+    }
+
+    /// Disconnects blocks until the tip is one of the chain, and all last blocks above it are kept where
+    /// that is asked for.
     pub(super) fn go_back(&mut self) -> Result<(), SyncError> {
         let (dir, from) = (Arc::clone(&self.dir), *self.state.tip());
-        let chain = dir.chain();
+        let (chain, kept_above) = (dir.chain(), self.kept_above());
         // None is forgotten on the way.
         self.state.set_undo_from(0);
         loop {
             let KnownBlock { height, hash } = *self.state.tip();
-            if chain.hash(height) == Some(&hash) {
+            if height <= kept_above && chain.hash(height) == Some(&hash) {
                 break;
             }
             // It was checked when it was connected, and lock times against another chain's times.
@@ -165,18 +182,44 @@ impl<'a> Connecting<'a> {
                 block.is_some()
             })?;
             let block = block.ok_or(SyncError::StaleBlock { height, hash })?;
-            self.state.disconnect(&block)?;
+            let disconnected = self.state.disconnect(&block);
+            disconnected.map_err(|error| self.without_undo(error, height > kept_above))?;
         }
         let to = *self.state.tip();
         self.keep_undo_for(to.height);
         if self.keeper.is_some() && to != from {
             // The coins first: a start finds at least the blocks that they came of.
             self.flush()?;
-            if let Some(keeper) = &mut self.keeper {
-                keeper.keep_only(to.height)?;
-            }
         }
+        if let Some(keeper) = &mut self.keeper {
+            keeper.go_on(to.height, self.end)?;
+        }
+        self.warn_of_few();
         Ok(())
+    }
+
+    /// What a missing way back means for a run that takes it to keep blocks.
+    fn without_undo(&self, error: ChainstateError, is_for_kept: bool) -> SyncError {
+        if !is_for_kept || !matches!(error, ChainstateError::Undo { .. }) {
+            return error.into();
+        }
+        let what = "it connected blocks without keeping them, which a node needs, and can go back over \
+                    them no more";
+        SyncError::OtherRun { folder: self.request.workdir.describe(""), what: what.to_owned() }
+    }
+
+    /// Warns where fewer of the last blocks will be kept than a node wants, since hints reach into them.
+    fn warn_of_few(&self) {
+        let (first, from) = (first_of_last(self.end), self.record.identity.from);
+        let keeps = self.keeper.is_some() || self.dir.keeps_undo();
+        if keeps && from > first {
+            let (end, kept) = (self.end, self.end + 1 - from);
+            self.request.observer.event(Event::RunWarning(format!(
+                "the chain now ends at block {end}, and hints led to the coins at block {}: a node that \
+                 starts on what is written can go back over its last {kept} blocks alone",
+                from - 1
+            )));
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::SyncError;
 use crate::run::Request;
 use crate::runs::RunInfo;
 use crate::sink::each_coin;
-use apus_chain::{KnownBlock, Txid};
+use apus_chain::Txid;
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError, Totals};
 
@@ -15,10 +15,10 @@ use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError, Total
 pub(super) fn fill(
     request: &Request<'_>,
     store: &dyn CoinsStore,
-    base: Base<'_>,
+    base: Base,
     record: &Record,
 ) -> Result<At, SyncError> {
-    let Base { plan, done, verdict } = base;
+    let Base { at: tip, done, verdict } = base;
     let counts = verdict.counts;
     let totals = Totals {
         blocks: counts.blocks,
@@ -29,7 +29,6 @@ pub(super) fn fill(
         scripts: 0,
         coins: verdict.coins.coins,
     };
-    let tip = KnownBlock { height: plan.identity.stop, hash: plan.identity.stop_hash };
     let at = At { block: tip, totals };
     Record { at: vec![at], ..record.clone() }.write(request.workdir)?;
     let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();

@@ -1,4 +1,5 @@
-//! [`Keeper`]: writes connected blocks and their undo data into a data directory that is being made.
+//! [`Keeper`]: writes connected blocks and their undo data into a data directory that is being made: all of
+//! them, or [the last ones](crate::tail).
 //!
 //! A thread of its own writes, through a short queue, so that the thread which connects never waits
 //! for the disk while that keeps up. Blocks are durable before the coins that came of them: where a
@@ -11,9 +12,11 @@ use crate::folder::{FolderDraft, at};
 use crate::run::{FolderKind, FolderOutput, Kept, Request};
 use crate::sink::datadir::blocks_folder;
 use crate::source::ChainSource;
+use crate::tail::first_of_last;
 use apus_chain::{Height, KnownBlock};
 use apus_datadir::{BlockPositions, BlockStore, BlockStoreError, free_bytes};
 use apus_engine::utxo::Connected;
+use core::ops::Range;
 use std::fs;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -28,8 +31,8 @@ enum Order {
     Put(Connected),
     /// Make everything durable, and say so.
     Sync(SyncSender<()>),
-    /// Drop the blocks above this height.
-    KeepOnly(Height),
+    /// Hold the blocks of these heights and no others.
+    Hold(Range<Height>),
 }
 
 /// Takes blocks in ascending height.
@@ -39,10 +42,15 @@ pub(super) struct Keeper {
     thread: Option<JoinHandle<Result<(), SyncError>>>,
     /// Nobody else writes there meanwhile. There until the end.
     draft: Option<FolderDraft>,
+    /// The first block that the run connects.
+    from: Height,
+    /// The heights of the blocks that are there once all orders are done. Others are let pass.
+    holds: Range<Height>,
 }
 
 impl Keeper {
-    /// Begins after the block at `tip`, if `request` asks for a data directory that keeps blocks.
+    /// Begins after the block at `tip`, if `request` asks for a data directory that keeps blocks. Of the
+    /// last ones it may hold none, though the tip is among them: see [`lacks_some`](Self::lacks_some).
     pub(super) fn start(
         request: &Request<'_>,
         options: &ConnectOptions<'_>,
@@ -51,44 +59,77 @@ impl Keeper {
         tip: KnownBlock,
         end: Height,
     ) -> Result<Option<Self>, SyncError> {
-        let keeps = |kind| matches!(kind, FolderKind::Datadir(Kept::Blocks));
-        let Some(output) = request.folders.iter().find(|output| keeps(output.kind)) else {
-            return Ok(None);
-        };
-        if from != 1 {
-            return Err(SyncError::NoUndo);
-        }
-        let draft = match tip.height {
-            0 => FolderDraft::begin(output)?,
-            _ => kept(request, options, output, tip)?,
+        let found = request.folders.iter().find_map(|output| match output.kind {
+            FolderKind::Datadir(kept) => Some((output, kept)),
+            FolderKind::Chainstate => None,
+        });
+        let Some((output, what)) = found else { return Ok(None) };
+        let (draft, holds) = match what {
+            Kept::Blocks if from != 1 => return Err(SyncError::NoUndo),
+            Kept::Blocks if tip.height == 0 => (FolderDraft::begin(output)?, 0..0),
+            Kept::Blocks => all_kept(request, options, output, tip)?,
+            Kept::Last => last_kept(options, output, tip, first_of_last(end).max(from))?,
         };
         let folder = blocks_folder(draft.folder(), request.params.network);
         fs::create_dir_all(&folder).map_err(at(&folder))?;
-        expect_room(&folder, (tip.height + 1..=end).map(|height| dir.block_bytes(height)).sum())?;
-        let magic = request.params.network.magic();
-        let (key, keep) = (dir.obfuscation(), if tip.height == 0 { 0 } else { tip.height + 1 });
+        let more = holds.end.max(1)..end + 1;
+        expect_room(&folder, more.map(|height| dir.block_bytes(height)).sum())?;
+        let (magic, key) = (request.params.network.magic(), dir.obfuscation());
         let positions = options.positions.clone();
         let open = move |keep| BlockStore::open(&folder, &positions, magic, key, keep);
-        let mut store = open(keep)?;
-        if keep == 0 {
+        let mut store = open(holds.clone())?;
+        let mut holds = holds;
+        if holds.end == 0 {
             store.append(&request.params.genesis_block(), 1, None)?;
+            holds.end = 1;
         }
         let (orders, receiver) = sync_channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("blocks".to_owned())
             .spawn(move || obey(store, &open, &receiver))
             .map_err(|error| SyncError::Threads { wanted: 1, error })?;
-        Ok(Some(Self { orders: Some(orders), thread: Some(thread), draft: Some(draft) }))
+        let (orders, thread, draft) = (Some(orders), Some(thread), Some(draft));
+        Ok(Some(Self { orders, thread, draft, from, holds }))
     }
 
     /// Takes the next blocks.
     pub(super) fn put(&mut self, blocks: Vec<Connected>) -> Result<(), SyncError> {
-        blocks.into_iter().try_for_each(|block| self.order(Order::Put(block)))
+        for block in blocks {
+            let height = block.block.id().height;
+            if height >= self.holds.start {
+                assert_eq!(height, self.holds.end, "blocks come in ascending height");
+                self.holds.end += 1;
+                self.order(Order::Put(block))?;
+            }
+        }
+        Ok(())
     }
 
-    /// Forgets the blocks above `height`.
-    pub(super) fn keep_only(&mut self, height: Height) -> Result<(), SyncError> {
-        self.order(Order::KeepOnly(height))
+    /// Whether it has to go through all that a run at `tip` has connected of the last blocks once more,
+    /// where the chain ends at `end`.
+    pub(super) fn lacks_some(&self, tip: Height, end: Height) -> bool {
+        self.holds.start > self.first(end) || self.holds.end <= tip
+    }
+
+    /// The run goes on from `tip` to `end`: forgets the blocks above the tip. What the run lacks, it is
+    /// below.
+    pub(super) fn go_on(&mut self, tip: Height, end: Height) -> Result<(), SyncError> {
+        let holds = match self.lacks_some(tip, end) {
+            true => self.first(end)..self.first(end),
+            false => self.holds.start..self.holds.end.min(tip + 1).max(self.holds.start),
+        };
+        if holds == self.holds {
+            return Ok(());
+        }
+        self.holds = holds.clone();
+        self.order(Order::Hold(holds))
+    }
+
+    fn first(&self, end: Height) -> Height {
+        match self.holds.start {
+            0 => 0,
+            _ => first_of_last(end).max(self.from),
+        }
     }
 
     /// Waits until all that was taken is durable.
@@ -126,14 +167,15 @@ impl Keeper {
     }
 }
 
-/// The directory of an earlier start. The blocks below the coins must have been kept, and in this one:
-/// that start may have connected some without being asked to, or for another one.
-fn kept(
+/// The directory of an earlier start, and what it holds of the blocks up to the tip. All of these must
+/// have been kept, and in this one: that start may have connected some without being asked to, or for
+/// another one.
+fn all_kept(
     request: &Request<'_>,
     options: &ConnectOptions<'_>,
     output: &FolderOutput,
     tip: KnownBlock,
-) -> Result<FolderDraft, SyncError> {
+) -> Result<(FolderDraft, Range<Height>), SyncError> {
     let other = |what: &str| {
         let folder = request.workdir.describe("");
         SyncError::OtherRun { folder, what: what.to_owned() }
@@ -142,10 +184,38 @@ fn kept(
         return Err(other("without the data directory as output"));
     }
     let positions = BlockPositions::open(&options.positions)?;
-    if positions.len() <= tip.height || positions.read(tip.height)?.hash() != tip.hash {
+    if !holds(&positions, tip)? || positions.heights().start > 0 {
         return Err(other("some of it without the data directory as output"));
     }
-    FolderDraft::find(output)?.ok_or_else(|| other("with another data directory as output"))
+    let draft = FolderDraft::find(output)?;
+    let draft = draft.ok_or_else(|| other("with another data directory as output"))?;
+    Ok((draft, 0..tip.height + 1))
+}
+
+/// The same where only the last blocks are kept, from the height `first` on. Where these are not all
+/// there, the directory begins anew: the run goes back for them.
+fn last_kept(
+    options: &ConnectOptions<'_>,
+    output: &FolderOutput,
+    tip: KnownBlock,
+    first: Height,
+) -> Result<(FolderDraft, Range<Height>), SyncError> {
+    if let Some(draft) = FolderDraft::find(output)?
+        && options.positions.exists()
+    {
+        let positions = BlockPositions::open(&options.positions)?;
+        let start = positions.heights().start;
+        if start > 0 && start <= first && holds(&positions, tip)? {
+            return Ok((draft, start..tip.height + 1));
+        }
+        drop(draft);
+    }
+    Ok((FolderDraft::begin(output)?, first..first))
+}
+
+fn holds(positions: &BlockPositions, tip: KnownBlock) -> Result<bool, SyncError> {
+    let there = positions.heights().contains(&tip.height);
+    Ok(there && positions.read(tip.height)?.hash() == tip.hash)
 }
 
 /// Says before hours of work that a disk is too small for blocks of so many bytes and their undo data,
@@ -168,7 +238,7 @@ impl Drop for Keeper {
     }
 }
 
-type Open = dyn Fn(u32) -> Result<BlockStore, BlockStoreError>;
+type Open = dyn Fn(Range<u32>) -> Result<BlockStore, BlockStoreError>;
 
 fn obey(mut store: BlockStore, open: &Open, orders: &Receiver<Order>) -> Result<(), SyncError> {
     for order in orders {
@@ -183,9 +253,9 @@ fn obey(mut store: BlockStore, open: &Open, orders: &Receiver<Order>) -> Result<
                 // Nobody may wait any more.
                 let _ = done.send(());
             }
-            Order::KeepOnly(height) => {
+            Order::Hold(heights) => {
                 store.sync()?;
-                store = open(height + 1)?;
+                store = open(heights)?;
             }
         }
     }

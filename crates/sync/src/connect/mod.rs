@@ -20,12 +20,12 @@ pub(crate) use record::Record;
 use crate::again::take_again;
 use crate::ahead::{Ahead, take_ahead};
 use crate::error::SyncError;
-use crate::plan::Plan;
 use crate::progress::{Event, Phase, Progress};
 use crate::read_back::complete;
 use crate::run::{Outcome, Request, Stop};
 use crate::sink::SetInfo;
 use crate::source::ChainSource;
+use crate::tail::first_of_last;
 use crate::undo::warn_of_missing;
 use crate::workdir::{Done, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, KnownBlock, ScriptChecks};
@@ -92,8 +92,9 @@ pub struct Scripts {
 }
 
 /// Coins to start from: those that hints led to.
-pub(crate) struct Base<'a> {
-    pub(crate) plan: &'a Plan,
+pub(crate) struct Base {
+    /// The block whose coins they are.
+    pub(crate) at: KnownBlock,
     pub(crate) done: Vec<Done>,
     pub(crate) verdict: Verdict,
 }
@@ -114,7 +115,7 @@ struct Connecting<'a> {
 pub(crate) fn run<'a>(
     request: &'a Request<'a>,
     dir: Arc<dyn ChainSource + 'a>,
-    base: Option<Base<'_>>,
+    base: Option<Base>,
 ) -> Result<Outcome, SyncError> {
     let options = request.connect.as_ref().ok_or(SyncError::NothingToConnect)?;
     let aggregate = base.as_ref().map(|base| base.verdict.aggregate);
@@ -173,7 +174,7 @@ impl<'a> Connecting<'a> {
         request: &'a Request<'a>,
         options: &'a ConnectOptions<'a>,
         dir: Arc<dyn ChainSource + 'a>,
-        base: Option<Base<'_>>,
+        base: Option<Base>,
     ) -> Result<Self, SyncError> {
         let chain = dir.chain();
         let end = match request.stop {
@@ -187,7 +188,7 @@ impl<'a> Connecting<'a> {
         if end == 0 {
             return Err(SyncError::NothingToDo);
         }
-        let from = base.as_ref().map_or(1, |base| base.plan.identity.stop + 1);
+        let from = base.as_ref().map_or(1, |base| base.at.height + 1);
         let identity =
             Identity { network: request.params.network, assume_valid: options.assume_valid, from };
         if base.is_none() && Workdir::read_plan(request.workdir)?.is_some() {
@@ -238,7 +239,8 @@ impl<'a> Connecting<'a> {
             },
         )?;
         state.set_totals(totals);
-        warn_of_missing(request, &*dir, HeightRange::new(from, tip.height + 1));
+        let below_last = first_of_last(end).min(tip.height + 1).max(from);
+        warn_of_missing(request, &*dir, HeightRange::new(from, below_last));
         if tip.height > from {
             let of = (end + 1 - from) as usize;
             let segments = (tip.height + 1 - from) as usize;

@@ -1,8 +1,8 @@
 //! `datadir:DIR`: a data directory for Bitcoin Core to start on.
 //!
-//! Blocks and undo data are there already where they are kept: whoever connects the blocks
-//! [writes](crate::connect) them into the same draft. Here the coins come beside them, and the index
-//! that knows all of it. Without blocks, the index says that they were pruned.
+//! Blocks and undo data are there already: whoever connects the blocks [writes](crate::connect) them into
+//! the same draft, all of them or the last ones. Here the coins come beside them, and the index that knows
+//! all of it. Of blocks that are not there, the index says that they were pruned.
 
 use super::chainstate::{Tables, publish};
 use super::{CoinSink, SetInfo, Whole};
@@ -40,8 +40,10 @@ pub(crate) struct DatadirSink<'a> {
     kept: Kept,
     draft: FolderDraft,
     tables: Tables<'a>,
-    /// Of blocks that are not kept, how many transactions the index says that they have, by height.
+    /// Where not all blocks are kept, how many transactions the index says that each has, by height.
     tx_counts: Vec<u32>,
+    /// The first block that is kept.
+    first: Height,
     blocks_read_back: BlocksRead,
 }
 
@@ -57,10 +59,7 @@ impl<'a> DatadirSink<'a> {
         place: &'a OutDir,
         set: SetInfo,
     ) -> Result<Self, SyncError> {
-        let draft = match kept {
-            Kept::Blocks => draft.ok_or(SyncError::NoUndo)?,
-            Kept::Nothing => FolderDraft::begin(output)?,
-        };
+        let draft = draft.ok_or(SyncError::NoUndo)?;
         let index = index_folder(draft.folder(), request.params.network);
         for folder in [&index, place.path()] {
             // What an earlier start came to is of no use.
@@ -71,38 +70,39 @@ impl<'a> DatadirSink<'a> {
         }
         let tables = Tables::create(place, set)?;
         let (tx_counts, blocks_read_back) = (Vec::new(), BlocksRead::default());
-        Ok(Self { request, dir, output, kept, draft, tables, tx_counts, blocks_read_back })
+        let first = 0;
+        Ok(Self { request, dir, output, kept, draft, tables, tx_counts, first, blocks_read_back })
     }
 
     fn write_index(&mut self, set: SetInfo) -> Result<(), SyncError> {
         let params = self.request.params;
         let folder = OutDir::new(index_folder(self.draft.folder(), params.network));
         let blocks = set.height + 1;
-        match (self.kept, &self.request.connect) {
-            (Kept::Blocks, Some(connect)) => {
-                let positions = BlockPositions::open(&connect.positions)?;
-                let found = positions.read(set.height)?.hash();
-                if found != set.base {
-                    let folder = self.draft.folder().display().to_string();
-                    let what = format!("its last block is {found}, not {}", set.base);
-                    return Err(SyncError::ReadBack { folder, what });
-                }
-                write_block_index(&folder, blocks, IndexKept::All(&positions))?;
-            }
-            (Kept::Blocks, None) => return Err(SyncError::NoUndo),
-            (Kept::Nothing, _) => {
+        let connect = self.request.connect.as_ref().ok_or(SyncError::NoUndo)?;
+        let positions = BlockPositions::open(&connect.positions)?;
+        let found = positions.read(set.height)?.hash();
+        if found != set.base {
+            let folder = self.draft.folder().display().to_string();
+            let what = format!("its last block is {found}, not {}", set.base);
+            return Err(SyncError::ReadBack { folder, what });
+        }
+        self.first = positions.heights().start;
+        match self.kept {
+            Kept::Blocks => write_block_index(&folder, blocks, IndexKept::All(&positions))?,
+            Kept::Last => {
                 let genesis = (params.genesis_header.to_bytes(), 1);
                 let uncounted = self.dir.not_counted(set.height);
                 take_within(Phase::Index, self.request, self.dir, &uncounted)?;
                 let heads = self.dir.heads(set.height, &mut |height| self.reached(height, set))?;
-                let mut head_at = |height: Height| match height.checked_sub(1) {
+                let header_at = &mut |height: Height| match height.checked_sub(1) {
                     None => genesis,
                     Some(before) => {
                         let head = &heads[before as usize];
                         (head.header, head.tx_count)
                     }
                 };
-                write_block_index(&folder, blocks, IndexKept::Nothing(&mut head_at))?;
+                let kept = IndexKept::Last { positions: &positions, header_at };
+                write_block_index(&folder, blocks, kept)?;
                 let counts = heads.iter().map(|head| head.tx_count);
                 self.tx_counts = std::iter::once(genesis.1).chain(counts).collect();
             }
@@ -157,7 +157,7 @@ impl CoinSink for DatadirSink<'_> {
         self.tables.check(whole)?;
         let holds = match self.kept {
             Kept::Blocks => Holds::InOrder,
-            Kept::Nothing => Holds::Nothing(&self.tx_counts),
+            Kept::Last => Holds::Last { first: self.first, tx_counts: &self.tx_counts },
         };
         let (request, set) = (self.request, whole.set);
         let folder = blocks_folder(self.draft.folder(), request.params.network);

@@ -6,7 +6,7 @@ use super::{CoinSink, SetInfo};
 use crate::coins::Sinks;
 use crate::error::SyncError;
 use crate::folder::{FolderDraft, draft_of};
-use crate::run::{FolderKind, FolderOutput, Kept, Request};
+use crate::run::{FolderKind, FolderOutput, Request};
 use crate::source::ChainSource;
 use apus_datadir::OutDir;
 
@@ -22,8 +22,8 @@ pub(crate) fn places(request: &Request<'_>) -> Vec<OutDir> {
     request.folders.iter().map(place).collect()
 }
 
-/// Begins all folders that `request` asks for, whose coins go to `places`. The data directory that
-/// keeps blocks is `with_blocks`, where these were written while they were connected.
+/// Begins all folders that `request` asks for, whose coins go to `places`. The data directory is
+/// `with_blocks`, where the blocks were written while they were connected.
 pub(crate) fn sinks<'a>(
     request: &'a Request<'_>,
     dir: &'a dyn ChainSource,
@@ -37,10 +37,7 @@ pub(crate) fn sinks<'a>(
                 Box::new(ChainstateSink::create(output, place, set)?) as Box<dyn CoinSink + 'a>
             }
             FolderKind::Datadir(kept) => {
-                let draft = match kept {
-                    Kept::Blocks => with_blocks.take(),
-                    Kept::Nothing => None,
-                };
+                let draft = with_blocks.take();
                 Box::new(DatadirSink::create(request, dir, output, kept, draft, place, set)?)
             }
         })

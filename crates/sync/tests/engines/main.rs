@@ -16,3 +16,4 @@ mod read_back;
 mod refusals;
 mod reorg;
 mod resume;
+mod tail;

@@ -92,7 +92,7 @@ fn a_damaged_index_is_found_and_written_anew() {
         |blocks| fs::remove_dir_all(blocks.join("index")).unwrap(),
     ];
     for harm in cases {
-        for kept in [Kept::Blocks, Kept::Nothing] {
+        for kept in [Kept::Blocks, Kept::Last] {
             let (world, desk) = (World::small(732), tempfile::tempdir().unwrap());
             let mut job = world.job().keeping(desk.path());
             job.folders[0].kind = FolderKind::Datadir(kept);
@@ -132,28 +132,29 @@ fn stopped_while_blocks_are_read_back() {
 
 #[test]
 fn what_was_read_back_is_told() {
-    for threads in [1, 3] {
+    for (threads, kept) in [(1, Kept::Blocks), (3, Kept::Blocks), (2, Kept::Last)] {
         let (world, desk) = (World::small(733), tempfile::tempdir().unwrap());
         let mut job = Job { threads, ..world.job() }.keeping(desk.path());
         let output = |kind, name| {
             let path = desk.path().join(name);
             FolderOutput { kind, path, replace: false }
         };
-        job.folders.push(output(FolderKind::Datadir(Kept::Nothing), "pruned"));
+        job.folders[0].kind = FolderKind::Datadir(kept);
         job.folders.push(output(FolderKind::Chainstate, "coins"));
         let outcome = job.expect(&world.truth, &Place::new());
-        let blocks = world.chain.len() as u64;
+        let undo = u64::from(world.truth.stop);
+        let (blocks, index_entries) = match kept {
+            Kept::Blocks => (undo + 1, undo + 1 + 2),
+            // Not the genesis block, but a word that some were pruned.
+            Kept::Last => (undo, undo + 1 + 3),
+        };
         let bytes = |name: &str| {
             fs::metadata(desk.path().join("node/regtest/blocks").join(name)).unwrap().len()
         };
         let bytes = bytes("blk00000.dat") + bytes("rev00000.dat");
-        let [whole, pruned, coins] = &outcome.folders[..] else { unreachable!() };
-        let index_entries = blocks + 2;
-        let undo = blocks - 1;
+        let [datadir, coins] = &outcome.folders[..] else { unreachable!() };
         let read = BlocksRead { index_entries, blocks, undo, undo_at_end: undo, bytes };
-        assert_eq!(whole.blocks_read_back, read);
-        let alone = BlocksRead { index_entries: blocks + 3, ..BlocksRead::default() };
-        assert_eq!(pruned.blocks_read_back, alone);
+        assert_eq!(datadir.blocks_read_back, read);
         assert_eq!(coins.blocks_read_back, BlocksRead::default());
     }
 }

@@ -355,7 +355,7 @@ fn stopped_while_the_index_is_made() {
         }
     }
     let (world, desk) = (World::small(721), tempfile::tempdir().unwrap());
-    let (kind, path) = (FolderKind::Datadir(Kept::Nothing), desk.path().join("node"));
+    let (kind, path) = (FolderKind::Datadir(Kept::Last), desk.path().join("node"));
     let folders = vec![FolderOutput { kind, path: path.clone(), replace: false }];
     let (job, place, flag) = (Job { folders, ..world.job() }, Place::new(), AtomicBool::new(false));
     let observer = StopAtIndex(&flag, Mutex::default());

@@ -4,12 +4,11 @@ use crate::harness::{World, at_once};
 use crate::world::{HINTS, NOW, SET, Truth};
 use apus_chain::{Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    ConnectOptions, ErrorKind, Event, HintedValidity, Observer, Outcome, Output, OutputKind, Phase,
-    Request, Source, Stop, SyncError,
+    ConnectOptions, ErrorKind, Event, FolderOutput, HintedValidity, Observer, Outcome, Output,
+    OutputKind, Phase, Request, Source, Stop, SyncError,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use apus_testkit::peer::{Behaviour, FakePeer};
@@ -20,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What one waits for comes sooner, or never.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A run that leads somewhere is not quiet for so long, be the machine as busy as it may.
 const LONG: Duration = Duration::from_secs(60);
@@ -30,9 +29,9 @@ const SHORT: Duration = Duration::from_secs(40);
 
 /// What a run told.
 #[derive(Default)]
-struct Told {
+pub(crate) struct Told {
     connected: Mutex<u64>,
-    warnings: Mutex<Vec<String>>,
+    pub(crate) warnings: Mutex<Vec<String>>,
 }
 
 impl Observer for Told {
@@ -73,7 +72,7 @@ impl Told {
 }
 
 /// What happens while a run is held.
-type Held<'a> = dyn Fn(&Told, &Peers<'_>) + Sync + 'a;
+pub(crate) type Held<'a> = dyn Fn(&Told, &Peers<'_>) + Sync + 'a;
 
 /// Holds a run whenever it has connected so many blocks, and does something meanwhile.
 struct Holding<'a> {
@@ -98,19 +97,24 @@ impl Observer for Holding<'_> {
 }
 
 /// A run that connects all blocks.
-struct Run {
+pub(crate) struct Run {
     follow: bool,
     patience: Duration,
-    told: Told,
-    work: CrashStorage,
-    store: Arc<MemoryStore>,
-    keep: Option<KeptFolder>,
+    pub(crate) told: Told,
+    pub(crate) work: CrashStorage,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) keep: Option<KeptFolder>,
+    pub(crate) folders: Vec<FolderOutput>,
+    /// Whether hints are to be written, for which all blocks are gone through once more.
+    pub(crate) writes_hints: bool,
+    /// For what goes with the progress.
+    desk: tempfile::TempDir,
     out: CrashStorage,
-    interrupt: AtomicBool,
+    pub(crate) interrupt: AtomicBool,
 }
 
 impl Run {
-    fn new(follow: bool, patience: Duration) -> Self {
+    pub(crate) fn new(follow: bool, patience: Duration) -> Self {
         Self {
             follow,
             patience,
@@ -118,16 +122,19 @@ impl Run {
             work: CrashStorage::new(),
             store: Arc::new(MemoryStore::new()),
             keep: None,
+            folders: Vec::new(),
+            writes_hints: true,
+            desk: tempfile::tempdir().unwrap(),
             out: CrashStorage::new(),
             interrupt: AtomicBool::new(false),
         }
     }
 
-    fn over(&self, peers: &[&FakePeer]) -> Result<Outcome, SyncError> {
+    pub(crate) fn over(&self, peers: &[&FakePeer]) -> Result<Outcome, SyncError> {
         self.held_at(peers, None)
     }
 
-    fn held_at(
+    pub(crate) fn held_at(
         &self,
         peers: &[&FakePeer],
         hold: Option<(u64, &Held<'_>)>,
@@ -136,7 +143,7 @@ impl Run {
         let world = World::of(ChainBuilder::new(1).blocks());
         let mut job = world.job();
         job.patience = self.patience;
-        let folder = tempfile::tempdir().unwrap();
+        let folder = self.desk.path();
         let network = Peers::start(job.network(peers), &self.work, self.keep.as_ref()).unwrap();
         let observer = Holding { told: &self.told, network: &network, hold };
         let open = || Ok(Arc::clone(&self.store) as _);
@@ -157,8 +164,8 @@ impl Run {
                 prevout_threads: 0,
                 cache_bytes: 1 << 24,
                 store: &open,
-                hints_folder: folder.path().to_owned(),
-                positions: folder.path().join("positions"),
+                hints_folder: folder.join("hints"),
+                positions: folder.join("positions"),
             }),
             stop: Stop::AtTip,
             follow: self.follow,
@@ -169,21 +176,21 @@ impl Run {
             now: NOW,
             verifier: None,
             workdir: &self.work,
-            outputs: &outputs,
-            folders: &[],
+            outputs: &outputs[..1 + usize::from(self.writes_hints)],
+            folders: &self.folders,
             observer: &observer,
             interrupt: &self.interrupt,
         })
     }
 
     /// Whether the set is that of a chain.
-    fn check(&self, outcome: Result<Outcome, SyncError>, chain: &[Block]) {
+    pub(crate) fn check(&self, outcome: Result<Outcome, SyncError>, chain: &[Block]) {
         let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
         Truth::of(chain).check(&outcome, &self.out);
     }
 }
 
-fn chain(seed: u64, blocks: usize) -> ChainBuilder {
+pub(crate) fn chain(seed: u64, blocks: usize) -> ChainBuilder {
     let mut builder = ChainBuilder::new(seed);
     builder.empty_blocks(blocks);
     builder
@@ -413,33 +420,6 @@ fn a_chain_far_above_an_invalid_block_is_no_reason_to_stay_below() {
     let error = Run::new(false, LONG).held_at(&[&peer], Some((110, &grow))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("bad-cb-amount"), "{error}");
-}
-
-/// Blocks are to be kept when some are connected already: what they lack is said at once.
-#[test]
-fn blocks_that_were_connected_before_they_were_kept_have_no_undo_data() {
-    let all = chain(67, 120).blocks();
-    // Progress is told while blocks come, and however late that is, the last ones never do.
-    let slow = Duration::from_millis(25);
-    let peer = FakePeer::slow(&all, &[Behaviour::NotFoundFrom(105)], slow);
-    let mut run = Run::new(false, PATIENCE);
-    let stop = |_: &Told, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
-    let error = run.held_at(&[&peer], Some((20, &stop))).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
-    let connected = run.store.tip().unwrap().unwrap().height;
-    assert!((20..105).contains(&connected), "{connected}");
-    let folder = tempfile::tempdir().unwrap();
-    let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
-    run.keep = Some(KeptFolder { folder: blocks.clone(), log });
-    run.interrupt.store(false, Ordering::Relaxed);
-    let peer = FakePeer::start(&all, &[Behaviour::Honest]);
-    run.check(run.over(&[&peer]), &all);
-    let warnings = run.told.warnings.lock().unwrap();
-    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
-    let said = format!("blocks 1 to {connected} will have no undo data");
-    assert!(warning.starts_with(&said), "{warning}");
-    assert!(warning.ends_with(&format!("go back below block {connected}")), "{warning}");
-    assert!(blocks.join("index").join("CURRENT").exists());
 }
 
 /// And where it is long only when the run has gone back to where it was.

@@ -4,12 +4,14 @@ use crate::world::{HINTS, NOW, SET, Truth, hintsfile, small_chain};
 use apus_chain::{Network, Params};
 use apus_engine::storage::Storage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::utxo::CoinsStore;
+use apus_engine::utxo::store::MemoryStore;
 use apus_p2p::addresses::NodeAddress;
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    Event, FolderOutput, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind,
+    ConnectOptions, Event, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind,
     Request, Silent, Source, Stop, SyncError,
 };
 use apus_testkit::chain::{hints, utxo_set};
@@ -72,7 +74,6 @@ impl World {
             finds_peers: false,
             listens: false,
             keep: None,
-            folders: Vec::new(),
         }
     }
 }
@@ -103,7 +104,6 @@ pub(crate) struct Job<'a> {
     pub(crate) listens: bool,
     /// Where blocks are kept.
     pub(crate) keep: Option<KeptFolder>,
-    pub(crate) folders: Vec<FolderOutput>,
 }
 
 impl Job<'_> {
@@ -146,6 +146,17 @@ impl Job<'_> {
             name: name.to_owned(),
         };
         let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        // The last blocks that are kept for a node are connected.
+        let (coins, desk) = (Arc::new(MemoryStore::new()), tempfile::tempdir().unwrap());
+        let open = || Ok(Arc::clone(&coins) as Arc<dyn CoinsStore>);
+        let connect = self.keep.as_ref().map(|_| ConnectOptions {
+            assume_valid: None,
+            prevout_threads: 0,
+            cache_bytes: 1 << 24,
+            store: &open,
+            hints_folder: desk.path().to_owned(),
+            positions: desk.path().join("positions"),
+        });
         let began = Instant::now();
         let outcome = apus_sync::run(&Request {
             params: self.params,
@@ -153,7 +164,7 @@ impl Job<'_> {
             hints: Some(self.world.hints()),
             aggregate: AggregateKind::Sha256,
             hinted_validity: self.hinted_validity,
-            connect: None,
+            connect,
             stop: Stop::AtHints,
             follow: false,
             threads: 1,
@@ -164,7 +175,7 @@ impl Job<'_> {
             verifier: None,
             workdir: work,
             outputs: &outputs,
-            folders: &self.folders,
+            folders: &[],
             observer,
             interrupt: &self.interrupt,
         });

@@ -12,5 +12,6 @@ mod chains;
 mod harness;
 mod honest;
 mod hostile;
+mod kept;
 mod resume;
 mod schedules;

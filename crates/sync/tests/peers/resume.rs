@@ -4,9 +4,7 @@ use crate::harness::{Job, Warnings, World};
 use apus_engine::storage::Storage;
 use apus_p2p::network::NetworkError;
 use apus_sync::peers::KeptFolder;
-use apus_sync::{
-    ErrorKind, Event, FolderKind, FolderOutput, Kept, Observer, Phase, Silent, SyncError,
-};
+use apus_sync::{ErrorKind, Event, Observer, Phase, Silent, SyncError};
 use apus_testkit::peer::{Behaviour, FakePeer};
 use apus_testkit::storage::CrashStorage;
 use std::fs;
@@ -123,9 +121,10 @@ fn interrupted(job: &Job<'_>, work: &CrashStorage, out: &CrashStorage) {
     job.interrupt.store(false, Ordering::Relaxed);
 }
 
-/// Blocks are to be kept that an earlier start took and did not keep.
+/// Blocks are to be kept, for a node that wants to go back over the last ones, and an earlier start took
+/// these under hints.
 #[test]
-fn blocks_that_an_earlier_start_did_not_keep_are_fetched() {
+fn blocks_that_an_earlier_start_took_under_hints_are_no_use_to_a_node() {
     let world = World::small(23);
     let (work, out, folder) =
         (CrashStorage::new(), CrashStorage::new(), tempfile::tempdir().unwrap());
@@ -133,16 +132,20 @@ fn blocks_that_an_earlier_start_did_not_keep_are_fetched() {
     interrupted(&job, &work, &out);
     let blocks = folder.path().join("blocks");
     job.keep = Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept") });
+    let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
+    let error = job.run_in(&[&peer], &work, &out, &Silent).unwrap_err();
+    assert!(matches!(error, SyncError::OtherRun { .. }), "{error}");
+    assert!(error.to_string().contains("needs all above block 0 connected"), "{error}");
+    assert!(!blocks.join("index").exists());
+    // In another work folder all are connected, and none is taken on trust.
+    let told = Warnings::default();
     let bad = FakePeer::start(&world.chain, &[Behaviour::MutatedWitness]);
     let good = FakePeer::slow(&world.chain, &[Behaviour::Honest], Duration::from_millis(2));
-    let told = Warnings::default();
-    let outcome = job.run_in(&[&bad, &good], &work, &out, &told).unwrap();
+    let fresh = CrashStorage::new();
+    let outcome = job.run_in(&[&bad, &good], &fresh, &out, &told).unwrap();
     world.truth.check(&outcome, &out);
-    let told = told.0.into_inner().unwrap();
-    let [warning, assumed] = &told[..] else { panic!("{told:?}") };
-    assert!(assumed.starts_with("--assume-hinted-valid: blocks 1 to 120"), "{assumed}");
-    assert!(warning.starts_with("blocks 1 to 120 will have no undo data"), "{warning}");
-    assert!(warning.contains("-checklevel=2"), "{warning}");
+    assert_eq!(outcome.connected_from, Some(1));
+    assert_eq!(told.0.into_inner().unwrap(), [""; 0]);
     assert!(blocks.join("index").join("CURRENT").exists(), "the index is whole");
     assert!(good.seen.blocks.load(Ordering::Relaxed) >= 120, "all are there");
 }
@@ -181,32 +184,6 @@ fn kept_blocks_that_are_damaged_get_no_index() {
     let outcome = job.run_in(&[&peer], &work, &out, &Silent).unwrap();
     world.truth.check(&outcome, &out);
     assert!(blocks.join("index/CURRENT").exists());
-}
-
-/// A data directory without blocks says how many transactions each had.
-#[test]
-fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
-    let world = World::small(24);
-    for forget in [false, true] {
-        let (mut work, out) = (CrashStorage::new(), CrashStorage::new());
-        let folder = tempfile::tempdir().unwrap();
-        let mut job = world.job();
-        let (kind, path) = (FolderKind::Datadir(Kept::Nothing), folder.path().join("node"));
-        job.folders = vec![FolderOutput { kind, path, replace: false }];
-        interrupted(&job, &work, &out);
-        if forget {
-            let mut files = work.live_files();
-            assert!(files.remove("counts").is_some(), "they are kept");
-            work = CrashStorage::holding(files);
-        }
-        let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
-        let outcome = job.run_in(&[&peer], &work, &out, &Silent).unwrap();
-        world.truth.check(&outcome, &out);
-        assert_eq!(outcome.folders.len(), 1);
-        let blocks = peer.seen.heights.lock().unwrap().len();
-        // Where nothing is remembered, what was taken before is asked for again.
-        assert!(if forget { blocks == 120 } else { blocks < 120 }, "{blocks} of 120 blocks");
-    }
 }
 
 /// Nothing is touched in a folder that no run made.

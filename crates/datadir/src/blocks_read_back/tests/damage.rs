@@ -102,13 +102,19 @@ fn files_that_are_cut_or_go_on_or_are_not_there() {
         fs::remove_file(path).unwrap();
     }
     folder.read().unwrap();
-    let pruned = Folder::pruned(&chain(13));
-    for name in ["blk00000.dat", "rev00000.dat", KEY_FILE] {
+    let pruned = Folder::pruned(&chain(13), KEY);
+    for name in ["blk00077.dat", "rev00077.dat", "notes"] {
         let path = pruned.blocks().join(name);
         fs::write(&path, [0; 8]).unwrap();
         found(&pruned, "pruned", (of_folder, name));
         fs::remove_file(path).unwrap();
     }
+    for (name, bytes) in pruned.files() {
+        fs::remove_file(&name).unwrap();
+        assert!(pruned.read().is_err(), "{} is gone", name.display());
+        fs::write(&name, &bytes).unwrap();
+    }
+    pruned.read().unwrap();
 }
 
 /// Sound records of another block, or of other coins.
@@ -297,7 +303,7 @@ const PRUNED: &[u8] = b"F\x10prunedblockfiles";
 
 #[test]
 fn a_pruned_index_that_says_something_else() {
-    let folder = Folder::pruned(&chain(18));
+    let folder = Folder::pruned(&chain(18), KEY);
     let whole = folder.entries();
     let mut changed = whole.clone();
     changed.remove(PRUNED).unwrap();
@@ -314,6 +320,12 @@ fn a_pruned_index_that_says_something_else() {
     folder.set_entries(&whole);
     with_field(&folder, 60, 2, 5, (of_index, "status 5"));
     with_field(&folder, 60, 3, 77, (of_index, "wrong number of transactions, 77"));
+    // Of the last blocks, places and undo data.
+    let kept = FIRST as usize;
+    with_field(&folder, kept, 2, 133, (of_index, "cannot be read"));
+    with_field(&folder, kept, 3, 77, (of_index, "wrong number of transactions, 77"));
+    with_field(&folder, kept, 5, 9, (of_block, ""));
+    with_field(&folder, kept + 3, 6, 9, (of_undo, ""));
     folder.read().unwrap();
 }
 

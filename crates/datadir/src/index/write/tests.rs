@@ -34,11 +34,11 @@ fn tx_count(block: &[u8]) -> u32 {
     u32::from(block[80])
 }
 
-fn store(dir: &Path, blocks: &[Vec<u8>], max: u64) -> BlockPositions {
+fn store(dir: &Path, blocks: &[Vec<u8>], first: u32, max: u64) -> BlockPositions {
     let (blocksdir, log) = (dir.join("blocks"), dir.join("positions"));
     let key = Obfuscation::new(KEY);
-    let mut store = BlockStore::open_with(&blocksdir, &log, MAGIC, key, 0, max).unwrap();
-    for (height, block) in blocks.iter().enumerate() {
+    let mut store = BlockStore::open_with(&blocksdir, &log, MAGIC, key, first..first, max).unwrap();
+    for (height, block) in blocks.iter().enumerate().skip(first as usize) {
         let undo = vec![9; height % 40];
         store.append(block, tx_count(block), (height > 0).then_some(&undo)).unwrap();
     }
@@ -77,7 +77,7 @@ fn all_blocks_stand_in_it_with_their_places() {
     let blocksdir = dir.path().join("blocks");
     // So many files that the order of their keys is not that of their numbers.
     let blocks = chain(1_100);
-    let positions = store(dir.path(), &blocks, 1_300);
+    let positions = store(dir.path(), &blocks, 0, 1_300);
     let folder = OutDir::new(blocksdir.join("index"));
     write_block_index(&folder, 1_100, Kept::All(&positions)).unwrap();
     let entries = read(&blocksdir);
@@ -139,28 +139,48 @@ fn a_node_in_the_middle_of_a_reindex_is_known() {
 }
 
 #[test]
-fn without_blocks_it_says_that_they_were_pruned() {
+fn with_the_last_blocks_it_says_that_others_were_pruned() {
     let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("index")).unwrap();
+    let blocksdir = dir.path().join("blocks");
     let blocks = chain(300);
+    let positions = store(dir.path(), &blocks, 260, 100_000);
     let mut header_at = |height: u32| {
         let block = &blocks[height as usize];
         (*header(block), tx_count(block))
     };
-    let folder = OutDir::new(dir.path().join("index"));
-    write_block_index(&folder, 300, Kept::Nothing(&mut header_at)).unwrap();
-    let entries = read(dir.path());
+    let folder = OutDir::new(blocksdir.join("index"));
+    let kept = Kept::Last { positions: &positions, header_at: &mut header_at };
+    write_block_index(&folder, 300, kept).unwrap();
+    let entries = read(&blocksdir);
     assert_eq!(entries.len(), 300);
+    let mut sizes = [0, 0];
     for ((height, block), entry) in (0..).zip(&blocks).zip(entries) {
-        let status = if height == 0 { 131 } else { 133 };
+        let stored = (height >= 260).then(|| positions.read(height).unwrap());
+        let status = match height {
+            0 => 131,
+            1..260 => 133,
+            _ => 157,
+        };
         assert_eq!((entry.height, entry.status, entry.tx_count), (height, status, tx_count(block)));
-        assert_eq!((entry.header, entry.data, entry.undo), (*header(block), None, None));
+        let places = stored.map(|stored| (stored.block.offset, stored.undo.unwrap().offset));
+        assert_eq!(entry.header, *header(block));
+        assert_eq!(entry.data, places.map(|(data, _)| (0, data)));
+        assert_eq!(entry.undo, places.map(|(_, undo)| (0, undo)));
+        if let Some(stored) = stored {
+            sizes[0] += block.len() as u64 + 8;
+            sizes[1] += u64::from(stored.undo.unwrap().size) + 40;
+        }
+    }
+    let times = blocks[260..].iter().map(|block| u64::from(Header::parse(header(block)).time));
+    let (least, most) = (times.clone().min().unwrap(), times.max().unwrap());
+    let mut file = Vec::new();
+    for number in [40, sizes[0], sizes[1], 260, 299, least, most] {
+        write_varint(&mut file, number);
     }
     let flag = [b"F\x10", PRUNED].concat();
-    let want =
-        [(flag, b"1".to_vec()), (b"f\0\0\0\0".to_vec(), vec![0; 7]), (b"l".to_vec(), vec![0; 4])];
-    assert_eq!(others(dir.path()), want);
-    let flags = read_index_flags(dir.path()).unwrap();
+    let want = [(flag, b"1".to_vec()), (b"f\0\0\0\0".to_vec(), file), (b"l".to_vec(), vec![0; 4])];
+    assert_eq!(others(&blocksdir), want);
+    let flags = read_index_flags(&blocksdir).unwrap();
     assert_eq!(flags, IndexFlags { pruned: true, reindexing: false });
 }
 
@@ -168,13 +188,16 @@ fn without_blocks_it_says_that_they_were_pruned() {
 fn what_is_no_chain_is_refused() {
     let mut blocks = chain(20);
     let dir = tempfile::tempdir().unwrap();
+    let last = tempfile::tempdir().unwrap();
+    let positions = store(last.path(), &blocks, 15, 100_000);
     let write = |blocks: &[Vec<u8>]| {
         let mut header_at = |height: u32| {
             let block = &blocks[height as usize];
             (*header(block), tx_count(block))
         };
         let folder = OutDir::new(dir.path());
-        write_block_index(&folder, 20, Kept::Nothing(&mut header_at)).unwrap_err()
+        let kept = Kept::Last { positions: &positions, header_at: &mut header_at };
+        write_block_index(&folder, 20, kept).unwrap_err()
     };
     blocks[12][80] = 0;
     assert!(matches!(write(&blocks), IndexWriteError::Transactions { height: 12 }));
@@ -182,11 +205,15 @@ fn what_is_no_chain_is_refused() {
     assert!(matches!(write(&blocks), IndexWriteError::Chain { height: 7 }));
     blocks[0][4] = 1;
     assert!(matches!(write(&blocks), IndexWriteError::Chain { height: 0 }));
+    // Stored blocks that do not follow the others.
+    let mut other = chain(20);
+    other[14][68] ^= 1;
+    assert!(matches!(write(&other), IndexWriteError::Chain { height: 15 }));
     // Nothing that could be taken for a database.
     assert!(!dir.path().join("CURRENT").exists());
     // Stored blocks that are no chain, and more than are there.
     let dir = tempfile::tempdir().unwrap();
-    let positions = store(dir.path(), &blocks, 100_000);
+    let positions = store(dir.path(), &blocks, 0, 100_000);
     let folder = OutDir::new(dir.path().join("blocks/index"));
     let write = |count| write_block_index(&folder, count, Kept::All(&positions)).unwrap_err();
     assert!(matches!(write(20), IndexWriteError::Chain { height: 0 }));

@@ -74,15 +74,17 @@ impl Theirs {
         blocks
     }
 
-    /// Writes the same blocks into `regtest/blocks` of a new data directory.
-    fn store(&self, key: Obfuscation) -> (tempfile::TempDir, BlockPositions) {
+    /// Writes the same blocks from the height `first` on into `regtest/blocks` of a new data directory.
+    fn store(&self, key: Obfuscation, first: u32) -> (tempfile::TempDir, BlockPositions) {
         let dir = tempfile::tempdir().unwrap();
         let (blocksdir, log) = (dir.path().join("regtest/blocks"), dir.path().join("positions"));
         let open = |keep| {
+            let keep = first..keep;
             BlockStore::open_with(&blocksdir, &log, REGTEST, key, keep, FASTPRUNE_BYTES).unwrap()
         };
-        let mut store = open(0);
-        for (height, (made, block)) in (0..).zip(self.blocks.iter().zip(self.chain.blocks())) {
+        let mut store = open(first);
+        let all = (0..).zip(self.blocks.iter().zip(self.chain.blocks()));
+        for (height, (made, block)) in all.skip(first as usize) {
             // As after a stop.
             if height == 77 {
                 store.sync().unwrap();
@@ -165,11 +167,11 @@ fn raw_index(blocksdir: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 fn a_node_lays_down_the_same_and_goes_on_from_ours() {
     let theirs = Theirs::make(11, 260);
     let files = BlockFiles::open(&theirs.blocksdir(), REGTEST).unwrap();
-    let (dir, positions) = theirs.store(files.obfuscation());
+    let (dir, positions) = theirs.store(files.obfuscation(), 0);
     let blocksdir = dir.path().join("regtest/blocks");
     fs::create_dir(blocksdir.join("index")).unwrap();
     let folder = OutDir::new(blocksdir.join("index"));
-    write_block_index(&folder, positions.len(), Kept::All(&positions)).unwrap();
+    write_block_index(&folder, positions.heights().end, Kept::All(&positions)).unwrap();
 
     // Byte for byte, but for the zeros that the node has taken ahead.
     assert!(files.files().len() > 2, "{}", files.files().len());
@@ -206,11 +208,11 @@ fn a_node_lays_down_the_same_and_goes_on_from_ours() {
 #[test]
 fn a_node_goes_on_from_files_of_our_own_length_and_without_a_key() {
     let theirs = Theirs::make(12, 150);
-    let (dir, positions) = theirs.store(Obfuscation::NONE);
+    let (dir, positions) = theirs.store(Obfuscation::NONE, 0);
     let blocksdir = dir.path().join("regtest/blocks");
     fs::create_dir(blocksdir.join("index")).unwrap();
     let folder = OutDir::new(blocksdir.join("index"));
-    write_block_index(&folder, positions.len(), Kept::All(&positions)).unwrap();
+    write_block_index(&folder, positions.heights().end, Kept::All(&positions)).unwrap();
     // No coins: the node connects all blocks by itself, with every rule.
     let node = Bitcoind::start_in(dir.path(), "regtest", &[]).unwrap();
     // It goes on after it first answers.
@@ -226,9 +228,9 @@ fn a_node_goes_on_from_files_of_our_own_length_and_without_a_key() {
 }
 
 #[test]
-fn a_pruning_node_goes_on_without_blocks() {
+fn a_pruning_node_goes_on_from_the_last_blocks_and_back_over_them() {
     let theirs = Theirs::make(13, 150);
-    let dir = tempfile::tempdir().unwrap();
+    let (dir, positions) = theirs.store(Obfuscation::new([7; 8]), 100);
     let index = dir.path().join("regtest/blocks/index");
     fs::create_dir_all(&index).unwrap();
     let blocks = theirs.chain.blocks();
@@ -236,7 +238,7 @@ fn a_pruning_node_goes_on_without_blocks() {
         let block = &blocks[height as usize];
         (serialize(&block.header).try_into().unwrap(), block.txdata.len() as u32)
     };
-    let kept = Kept::Nothing(&mut header_at);
+    let kept = Kept::Last { positions: &positions, header_at: &mut header_at };
     write_block_index(&OutDir::new(index), blocks.len() as u32, kept).unwrap();
     theirs.copy_chainstate(dir.path());
     let refused = Bitcoind::start_in(dir.path(), "regtest", &[]).unwrap_err();
@@ -247,8 +249,10 @@ fn a_pruning_node_goes_on_without_blocks() {
     node.restart(&["-prune=550"]);
     assert_eq!(node.height(), theirs.info.height + 5);
     let info = node.call("getblockchaininfo", &[]);
-    assert_eq!(
-        (&info["pruned"], &info["pruneheight"]),
-        (&json!(true), &json!(theirs.info.height + 1))
-    );
+    assert_eq!((&info["pruned"], &info["pruneheight"]), (&json!(true), &json!(100)));
+    node.restart(&["-prune=550", "-checklevel=4", "-checkblocks=51"]);
+    node.invalidate_block(blocks[100].block_hash());
+    assert_eq!(node.height(), 99);
+    node.reconsider_block(blocks[100].block_hash());
+    assert_eq!(node.height(), theirs.info.height + 5);
 }

@@ -1,0 +1,144 @@
+//! The last blocks of a folder on which a node is to start.
+//!
+//! A node can go back over its last 288 blocks, however it came by them: it always keeps these with their
+//! undo data (Core `validation.h`, `MIN_BLOCKS_TO_KEEP`), and ends for good where it finds none of a block
+//! that it has to disconnect. So whatever a run writes for a node has them. Undo data comes of connecting a
+//! block, and hints don't tell it; so hints are followed only to the block below the last 288, and those are
+//! connected, on the set that stands there. The hints say what survives to the block where they stop; what is
+//! there below and does not survive is what the blocks between spend. One pass over those, in any order, says
+//! that ([`spent_later`]).
+
+use crate::ahead::{Ahead, take_ahead};
+use crate::connect::Record;
+use crate::error::SyncError;
+use crate::progress::{Event, Phase, Progress};
+use crate::run::{FolderKind, Kept, Request, Stop};
+use crate::source::ChainSource;
+use crate::workdir::Workdir;
+use apus_chain::{CheckedBlock, Height, HeightRange, KnownBlock, ScriptChecks};
+use apus_engine::script::{ScriptPoolError, script_verifier};
+use apus_engine::swiftsync::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuilder};
+use std::time::{Duration, Instant};
+
+/// So many of its last blocks a node always keeps with their undo data (Core `validation.h`,
+/// `MIN_BLOCKS_TO_KEEP`).
+pub const LAST_BLOCKS: Height = 288;
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The first of the last blocks of a chain that ends at `end`. The genesis block is never among them:
+/// nothing goes back over it.
+pub(crate) fn first_of_last(end: Height) -> Height {
+    (end + 1).saturating_sub(LAST_BLOCKS).max(1)
+}
+
+/// Where the chain ends whose set is wanted, with hints that stop at `hinted`.
+pub(crate) fn end_of(stop: Stop, hinted: Height, dir: &dyn ChainSource) -> Height {
+    match stop {
+        Stop::AtHints => hinted,
+        Stop::At(height) => height,
+        Stop::AtTip => dir.chain().tip_height(),
+    }
+}
+
+/// Whether the run writes the blocks that a node starts on. One that cannot connect any asks something else
+/// of them.
+fn writes_blocks(request: &Request<'_>, dir: &dyn ChainSource) -> bool {
+    let keeps = |kind| matches!(kind, FolderKind::Datadir(Kept::Last));
+    let writes = dir.keeps_undo() || request.folders.iter().any(|folder| keeps(folder.kind));
+    writes && request.connect.is_some()
+}
+
+/// The last block that is taken under hints which stop at `hinted`; 0 where all are to be connected. What
+/// an earlier start settled on stays, if it is low enough.
+pub(crate) fn last_under_hints(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    hinted: KnownBlock,
+) -> Result<Height, SyncError> {
+    let wanted = match writes_blocks(request, dir) {
+        true => hinted.height.min(first_of_last(end_of(request.stop, hinted.height, dir)) - 1),
+        false => hinted.height,
+    };
+    Ok(match Workdir::read_plan(request.workdir)? {
+        Some(plan) if plan.identity.stop_hash == hinted.hash && plan.last() > wanted => {
+            let what = format!(
+                "by hints up to block {}, where a node that is to start on the blocks needs all above \
+                 block {wanted} connected",
+                plan.last()
+            );
+            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+        }
+        Some(plan) if plan.identity.stop_hash == hinted.hash => plan.last(),
+        // What an earlier start connected from the first block on stays: the chain was shorter then.
+        None if wanted < hinted.height && Record::read(request.workdir)?.is_some() => 0,
+        _ => wanted,
+    })
+}
+
+/// Fails before anything is done if blocks above `under_hints` need their scripts run and this build
+/// runs none.
+pub(crate) fn expect_scripts(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    under_hints: Height,
+    end: Height,
+) -> Result<(), SyncError> {
+    let assumed = request.connect.as_ref().and_then(|connect| connect.assume_valid);
+    let checks = ScriptChecks::new(request.params, dir.chain(), assumed);
+    match (under_hints + 1..=end).any(|height| checks.needed(height)) {
+        true => script_verifier()
+            .map(drop)
+            .map_err(|error| SyncError::Scripts(ScriptPoolError::NoInterpreter(error))),
+        false => Ok(()),
+    }
+}
+
+/// What the blocks of `range` spend.
+pub(crate) fn spent_later(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    range: HeightRange,
+) -> Result<SpentLater, SyncError> {
+    request.observer.event(Event::Started(Phase::Spends));
+    let mut key = [0; SPENT_LATER_KEY];
+    getrandom::fill(&mut key).map_err(|error| SyncError::Random(error.to_string()))?;
+    let mut builder = SpentLaterBuilder::new(key);
+    let total = Progress { blocks_total: range.count().into(), ..Progress::default() };
+    let mut progress = total;
+    let spent_by = |block: CheckedBlock| {
+        let bytes = block.bytes();
+        (SpentByBlock::new(&bytes, &key), bytes.view().raw().len() as u64)
+    };
+    take_ahead(request, dir, range, &spent_by, |ahead: &Ahead<(SpentByBlock, u64)>| {
+        let mut told_at = Instant::now();
+        while let Some((_, (block, bytes))) = ahead.next()? {
+            builder.add(&block);
+            progress.blocks += 1;
+            progress.bytes += bytes;
+            if told_at.elapsed() >= PROGRESS_INTERVAL {
+                told_at = Instant::now();
+                request.observer.event(Event::Progress(Phase::Spends, progress));
+            }
+        }
+        Ok(())
+    })?;
+    // Where the source keeps blocks, they are not asked for once more.
+    dir.sync()?;
+    request.observer.event(Event::Ended { phase: Phase::Spends, bytes: progress.bytes });
+    Ok(builder.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_blocks_are_as_many_as_a_node_keeps() {
+        for (end, first) in [(1, 1), (287, 1), (288, 1), (289, 2), (1000, 713)] {
+            assert_eq!(first_of_last(end), first);
+            assert_eq!(end + 1 - first, LAST_BLOCKS.min(end));
+        }
+    }
+}
