@@ -13,6 +13,7 @@
 //! - [`btcd`]: a node of another make.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`streams`]: recorded tests of Core's, block by block.
+//! - [`effort`]: how long random tests go on.
 //! - [`rng`]: the one source of randomness, the same everywhere for a seed.
 
 #![allow(clippy::unwrap_used, reason = "test machinery: a failure here is a failed test")]
@@ -21,6 +22,7 @@ pub mod bitcoind;
 pub mod blkfile;
 pub mod btcd;
 pub mod chain;
+pub mod effort;
 pub mod oracle;
 pub mod peer;
 pub mod rng;

@@ -5,6 +5,7 @@ use crate::shapes::{random_chain, small_chain};
 use apus_chain::Network;
 use apus_engine::swiftsync::Counts;
 use apus_testkit::chain::{ChainBuilder, Shape, UtxoSet};
+use apus_testkit::effort::rounds;
 use apus_testkit::{blkfile, oracle};
 use bitcoin::hashes::Hash;
 use std::fs;
@@ -63,14 +64,14 @@ fn of_the_small_chain() {
 
 #[test]
 fn of_random_chains_that_spend_at_once() {
-    for seed in 0..24 {
+    for seed in 0..rounds(24, 2_000) {
         expect_the_models_set(&Chain::of(&random_chain(seed, 25)));
     }
 }
 
 #[test]
 fn of_random_chains_that_a_node_accepts() {
-    for seed in 0..3 {
+    for seed in 0..rounds(3, 100) {
         let mut builder = ChainBuilder::new(seed);
         builder.random_blocks(130, Shape::default());
         expect_the_models_set(&Chain::of(&builder));

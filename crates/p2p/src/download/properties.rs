@@ -2,6 +2,7 @@
 
 use super::simulation::{Behaviour, Consumer, Node, Simulation};
 use super::*;
+use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 
 const EVERYTHING: Consumer =
@@ -166,7 +167,7 @@ fn world(seed: u64) -> (Simulation, u64) {
 /// Runs seed after seed; a failure names its own, which the variable then picks.
 fn seeds(count: u64, run: impl Fn(u64)) {
     let only = std::env::var("DOWNLOAD_SEED").ok().map(|seed| seed.parse().unwrap());
-    for seed in only.map_or(0..count, |seed: u64| seed..seed + 1) {
+    for seed in only.map_or(0..rounds(count, 20 * count), |seed: u64| seed..seed + 1) {
         println!("DOWNLOAD_SEED={seed}");
         run(seed);
     }

@@ -213,7 +213,7 @@ fn live(seed: u64) {
 
 #[test]
 fn a_real_node_has_the_same_tip_after_every_step() {
-    for seed in 1..=4 {
+    for seed in 1..=apus_testkit::effort::rounds(4, 200) {
         live(seed);
     }
 }

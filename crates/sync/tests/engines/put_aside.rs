@@ -15,6 +15,7 @@ use apus_sync::{
 };
 use apus_testkit::blkfile::{BlockFiles, read_chain};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, seal};
+use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use bitcoin::consensus::serialize;
@@ -546,6 +547,5 @@ fn random_tree(seed: u64) {
 
 #[test]
 fn random_trees_end_where_the_chain_manager_does() {
-    let seeds = if std::env::var_os("APUS_LONG").is_some() { 2_000 } else { 6 };
-    (0..seeds).for_each(|seed| random_tree(0x9a_51de + seed));
+    (0..rounds(6, 2_000)).for_each(|seed| random_tree(0x9a_51de + seed));
 }
