@@ -1,7 +1,7 @@
 //! A node's own folder with blocks in it that the node stored and then found invalid.
 
 use crate::judge::{passes_all_checks, starts};
-use crate::lived::{CHAIN, Lived, submit};
+use crate::lived::{CHAIN, Lived, grow, submit};
 use crate::reindex::REINDEX;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chain::{BlockPlan, ScriptKind};
@@ -51,6 +51,34 @@ fn a_node_that_stored_an_invalid_block_before_it_connected_it() {
             lived.desk.remove("new");
             lived.desk.remove("new.json");
         }
+    }
+}
+
+/// Two chains of the same work, of which the node has stored the invalid one first: hints are for the
+/// node's own, and a run under them would not see that the other is invalid.
+#[test]
+fn of_two_last_blocks_the_one_that_the_node_connected_is_gone_for() {
+    let (mut lived, node) = Lived::running(63, &[]);
+    let invalid = lived.chain.block_with_a_wrong_signature();
+    let said = node.submit_block(&invalid).unwrap_err();
+    assert!(said.contains("script-verify-flag-failed"), "{said}");
+    lived.chain.set_tip(lived.set.best_block);
+    grow(&mut lived.chain, &node, 1);
+    assert_eq!(node.height(), lived.set.height + 1);
+    let set = node.txoutset_info();
+    lived.desk.write_results(&lived.chain);
+    node.stop();
+    for hints in ["msb.hints", "snapshot:node.dat"] {
+        let line = format!(
+            "sync --chain regtest --blocksdir node/regtest/blocks --hints {hints} \
+             --out chainstate:new --report new.json"
+        );
+        lived.desk.apus(&line).succeeds();
+        let report = lived.desk.json("new.json");
+        assert_eq!(report["stop_hash"], set.best_block.to_string());
+        assert_eq!(report["muhash"], set.muhash);
+        lived.desk.remove("new");
+        lived.desk.remove("new.json");
     }
 }
 

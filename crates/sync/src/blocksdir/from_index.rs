@@ -106,7 +106,9 @@ fn rooms(files: &BlockFiles) -> Result<HashMap<u32, Vec<u32>>, IndexError> {
     Ok(starts)
 }
 
-/// Gives the headers to `finding` by ascending height, as far as the index is right about heights.
+/// Gives the headers to `finding` by ascending height, as far as the index is right about heights. Of those of
+/// one height the ones come first that the node connected: where two chains have the same work the first one
+/// is gone for, and that should be the node's own.
 fn headers(
     files: &BlockFiles,
     rooms: &HashMap<u32, Vec<u32>>,
@@ -119,19 +121,19 @@ fn headers(
     let mut start = 0;
     while start <= highest {
         let end = start.saturating_add(HEIGHTS_AT_ONCE);
-        let mut found: Vec<(u32, [u8; 80], BlockLocation)> = Vec::new();
+        let mut found: Vec<(u32, bool, BlockLocation, [u8; 80])> = Vec::new();
         read_index(files.dir(), &mut |entry| {
             if let Some((file, offset)) = entry.data
                 && (start..end).contains(&entry.height)
                 && wanted(&entry)
                 && let Some(place) = place(files, rooms, file, offset)
             {
-                found.push((entry.height, entry.header, place));
+                found.push((entry.height, !is_connected(&entry), place, entry.header));
             }
             ControlFlow::Continue(())
         })?;
-        found.sort_unstable_by_key(|(height, _, place)| (*height, *place));
-        for (_, header, place) in found {
+        found.sort_unstable();
+        for (.., place, header) in found {
             finding.header(&header, place);
         }
         if end == u32::MAX {

@@ -163,3 +163,33 @@ proptest::proptest! {
         drain(btcd::BtcdDecoder::new(&headed[..]).map(|decoder| Box::new(decoder) as _));
     }
 }
+
+/// Whatever was kept back until the end is written by then, or the encoder says that it is not.
+#[test]
+fn an_encoder_that_cannot_write_its_last_bytes_says_so() {
+    struct Full;
+    impl std::io::Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Err(std::io::Error::other("the disk is full"))
+        }
+    }
+    let writer = HintsWriter::new(Full, 1).unwrap();
+    let encoders: [Box<dyn HintsEncoder>; 5] = [
+        Box::new(btcd::BtcdEncoder::new(Full, 1).unwrap()),
+        Box::new(delta::DeltaEncoder::new(Full)),
+        Box::new(bitmap::BitmapEncoder::new(Full)),
+        Box::new(offsets::OffsetsEncoder::new(Full, &BlockHash([1; 32])).unwrap()),
+        Box::new(writer),
+    ];
+    for mut encoder in encoders {
+        for _ in encoder.start_height()..=1 {
+            encoder.put_block(&[], 1).unwrap();
+        }
+        let error = encoder.finish().unwrap_err();
+        assert!(matches!(error, HintsError::Write { .. }), "{error}");
+    }
+}

@@ -353,3 +353,64 @@ fn the_writer_counts_its_blocks() {
     let error = writer.finish().unwrap_err();
     assert!(matches!(error, HintsError::BlockCount { height: 2, stop_height: 2, .. }));
 }
+
+/// Bytes of which those from some place on cannot be read.
+struct Broken {
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+impl HintsSource for Broken {
+    fn bytes(&self) -> io::Result<u64> {
+        self.bytes.bytes()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let end = self.from.min(self.bytes.len());
+        match self.bytes.get(offset as usize..end) {
+            Some([]) | None if self.from < self.bytes.len() => Err(io::Error::other("broken")),
+            rest => rest.unwrap_or_default().read(buffer),
+        }
+    }
+}
+
+/// Wherever a disk fails, that is what is told, and not that the file were another one.
+#[test]
+fn a_disk_that_fails_is_no_fault_of_the_file() {
+    for layout in LAYOUTS {
+        // So long that no window holds all of it.
+        let blocks = vec![(0..30_000).step_by(3).collect::<Vec<u32>>(); 400];
+        let bytes = write(&blocks, Msb, layout);
+        let last = (bytes.len() - 1) / 400;
+        assert!(bytes.len() > 2 * PASS_BYTES && last > 9);
+        for from in [0, 9, bytes.len() / 2, bytes.len() - last - 1, bytes.len() - 1] {
+            let source = Broken { bytes: bytes.clone(), from };
+            let error = HintsFile::open(source, &HintsOptions::default()).unwrap_err();
+            assert!(matches!(error, HintsError::Read { .. }), "{layout:?}, {from}: {error}");
+        }
+        let whole = Broken { bytes: bytes.clone(), from: bytes.len() };
+        HintsFile::open(whole, &HintsOptions::default()).unwrap();
+    }
+}
+
+/// A count before the elements is taken for one only where it is the right one and no element can stand
+/// in its place.
+#[test]
+fn a_count_is_told_from_an_element() {
+    let of_height_zero = |body: &[u8]| {
+        let bytes = [&MAGIC[..], &[VERSION, 0, 0, 0, 0], body].concat();
+        open(&bytes).map(|file| file.info().layout)
+    };
+    // The count and the genesis block's element are all there is.
+    assert_eq!(of_height_zero(&[1, 0]).unwrap(), Layout::CountedFromGenesis);
+    assert!(of_height_zero(&[1, 0, 0]).is_err());
+    let counted = write(&[vec![0], vec![3]], Msb, Layout::CountedFromGenesis);
+    let layout = |bytes: &[u8]| open(bytes).map(|file| file.info().layout).ok();
+    assert_eq!(counted[9], 3);
+    assert_eq!(layout(&counted), Some(Layout::CountedFromGenesis));
+    for count in [0, 1, 2, 4] {
+        let mut other = counted.clone();
+        other[9] = count;
+        assert_ne!(layout(&other), Some(Layout::CountedFromGenesis), "{count}");
+    }
+}
