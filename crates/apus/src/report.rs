@@ -176,6 +176,9 @@ pub(crate) struct Folder {
     /// Coins that another implementation read back before the folder got its name; their number
     /// and MuHash are the set's.
     pub(crate) coins_read_back: u64,
+    /// Coins that the same implementation found when it was asked for them one by one, as a node asks;
+    /// as many that are not there it did not find.
+    pub(crate) coins_looked_up: u64,
     /// Entries of the block index that the same implementation read back, each compared with the
     /// chain; 0 where there is none.
     pub(crate) index_entries_read_back: u64,
@@ -201,6 +204,7 @@ impl Folder {
             pruned,
             chainstate_bytes: written.chainstate_bytes,
             coins_read_back: written.coins_read_back,
+            coins_looked_up: written.coins_looked_up,
             index_entries_read_back: written.blocks_read_back.index_entries,
             blocks_read_back: written.blocks_read_back.blocks,
             undo_read_back: written.blocks_read_back.undo,

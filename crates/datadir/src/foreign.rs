@@ -5,6 +5,10 @@
 //! is written and no lock is taken. Memory does not grow with the database; in it are the index of the
 //! table being read and what the library writes on opening. Damage ends in an error, never in entries
 //! that are passed over.
+//!
+//! It is read in two ways, since they take different paths through a table: [`Entries`] go from the
+//! first key to the last, [`LookUps`] ask for single ones as a node does, by separators, filters and
+//! restart points.
 
 mod overlay;
 
@@ -17,7 +21,7 @@ use std::rc::Rc;
 /// Tables whose indexes and filters the library keeps, a megabyte each, and ten that it subtracts.
 const OPEN_FILES: usize = 10 + 4;
 
-/// Nothing is read twice.
+/// Nothing is read twice, or at once again.
 const CACHE_BYTES: usize = 64 << 10;
 
 /// Why a database could not be read back.
@@ -60,31 +64,12 @@ pub(crate) struct Entries<'d> {
 impl<'d> Entries<'d> {
     /// Opens the database in the folder `dir`, at rest.
     pub(crate) fn open(dir: &'d Path) -> Result<Self, ForeignError> {
-        let overlay = Overlay::default();
-        let options = Options {
-            env: Rc::new(Box::new(overlay.clone())),
-            create_if_missing: false,
-            max_open_files: OPEN_FILES,
-            block_cache_capacity_bytes: CACHE_BYTES,
-            // A manifest and log of its own: those that are there are not appended to.
-            reuse_logs: true,
-            reuse_manifest: false,
-            ..Options::default()
-        };
-        let open = || -> Result<(DB, DBIterator), Status> {
-            let mut database = DB::open(dir, options)?;
+        let (overlay, (_database, iterator)) = open(dir, |mut database| {
             let iterator = database.new_iter()?;
             Ok((database, iterator))
-        };
-        match told(dir, &overlay, open)? {
-            Ok((_database, iterator)) => {
-                let (key, value) = (Vec::new(), Vec::new());
-                Ok(Self { key, value, dir, overlay, iterator, _database })
-            }
-            Err(status) => {
-                Err(ForeignError::Open { path: dir.to_owned(), what: status.to_string() })
-            }
-        }
+        })?;
+        let (key, value) = (Vec::new(), Vec::new());
+        Ok(Self { key, value, dir, overlay, iterator, _database })
     }
 
     /// The next one, in the order of the keys; nothing where there is none.
@@ -100,6 +85,51 @@ impl<'d> Entries<'d> {
             true
         })?;
         Ok(found.then_some((&self.key[..], &self.value[..])))
+    }
+}
+
+/// Single entries of a database, asked for by their keys. It is meant for one whose tables lie side by
+/// side on one level, as they are written here: where they don't, the library may begin to merge them,
+/// in memory, and is stopped when that grows.
+pub(crate) struct LookUps<'d> {
+    dir: &'d Path,
+    overlay: Overlay,
+    database: DB,
+}
+
+impl<'d> LookUps<'d> {
+    /// Opens the database in the folder `dir`, at rest.
+    pub(crate) fn open(dir: &'d Path) -> Result<Self, ForeignError> {
+        let (overlay, database) = open(dir, Ok)?;
+        Ok(Self { dir, overlay, database })
+    }
+
+    /// The value that a key has. Keys that follow each other are found fastest.
+    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, ForeignError> {
+        let Self { dir, overlay, database } = self;
+        told(dir, overlay, || database.get(key).map(|value| value.to_vec()))
+    }
+}
+
+/// Opens the database in the folder `dir` over an overlay, and does the first `work` with it.
+fn open<T>(
+    dir: &Path,
+    work: impl FnOnce(DB) -> Result<T, Status>,
+) -> Result<(Overlay, T), ForeignError> {
+    let overlay = Overlay::default();
+    let options = Options {
+        env: Rc::new(Box::new(overlay.clone())),
+        create_if_missing: false,
+        max_open_files: OPEN_FILES,
+        block_cache_capacity_bytes: CACHE_BYTES,
+        // A manifest and log of its own: those that are there are not appended to.
+        reuse_logs: true,
+        reuse_manifest: false,
+        ..Options::default()
+    };
+    match told(dir, &overlay, || DB::open(dir, options).and_then(work))? {
+        Ok(done) => Ok((overlay, done)),
+        Err(status) => Err(ForeignError::Open { path: dir.to_owned(), what: status.to_string() }),
     }
 }
 

@@ -94,6 +94,8 @@ pub struct WrittenFolder {
     pub chainstate_bytes: u64,
     /// Coins that were read back from it, whose count and MuHash are the set's.
     pub coins_read_back: u64,
+    /// Coins that it had when it was asked for them one by one.
+    pub coins_looked_up: u64,
     /// What was read back of its blocks, if it has some or an index of them.
     pub blocks_read_back: BlocksRead,
     /// Where that went which was there before.

@@ -71,6 +71,7 @@ fn a_chainstate_beside_other_outputs() {
     let folder = &report["folders"][0];
     assert_eq!((&folder["kind"], &folder["path"]), (&"chainstate".into(), &"cs".into()));
     assert_eq!(folder["coins_read_back"], report["coins"]);
+    assert_eq!(folder["coins_looked_up"], report["coins"]);
     assert_eq!(folder["moved_to"], serde_json::Value::Null);
     let tables: u64 = desk
         .names("cs")

@@ -81,6 +81,19 @@ pub enum ChainstateError {
         /// The folder.
         path: PathBuf,
     },
+    /// What is read in order is not what is found when a node asks for it.
+    #[error(
+        "the chainstate {path}, asked for {entry} as a node asks, {what}: a node would refuse valid \
+         blocks, or worse; write the chainstate anew"
+    )]
+    LookUp {
+        /// The folder.
+        path: PathBuf,
+        /// What was asked for.
+        entry: String,
+        /// What it answered.
+        what: &'static str,
+    },
     /// A coin that cannot be read.
     #[error("in the chainstate {path} coin {outpoint} cannot be read: {source}")]
     Coin {

@@ -1,5 +1,6 @@
 //! Core's chainstate, a database of all coins: [`ChainstateWriter`] makes one from coins in order,
-//! [`read_back()`] reads one through another implementation.
+//! [`read_back()`] reads one through another implementation, and a [`CoinSample`] asks that one for
+//! single coins.
 //!
 //! `docs/formats/chainstate.md` has the format, and what Core makes of a wrong one. A chainstate
 //! states the block that it is at and nothing else about itself: no network, no version, no count.
@@ -7,12 +8,14 @@
 
 mod error;
 mod read_back;
+mod sample;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 pub use error::ChainstateError;
 pub use read_back::{ReadBack, read_back};
+pub use sample::{CoinSample, LookedUp};
 pub use writer::{ChainstateWriter, Written, size_bound};
 
 /// The first byte of a coin's key (Core `txdb.cpp`, `DB_COIN`); then its txid, then VARINT(vout).

@@ -5,8 +5,9 @@
 //! database.
 //!
 //! It takes every entry, refuses those that a node would stumble over, and hands out the coins.
-//! It does not know which coins there should be: count and hash are for the caller to compare.
-//! Filters are not looked at.
+//! It does not know which coins there should be: count and hash are for the caller to compare. It goes
+//! from the first entry to the last; what leads a node to a single one is for a
+//! [`CoinSample`](super::CoinSample) to try.
 
 use super::{ChainstateError, KEY_BEST_BLOCK, KEY_COIN, KEY_HEAD_BLOCKS, KEY_OBFUSCATION};
 use crate::foreign::Entries;
@@ -72,14 +73,14 @@ pub fn read_back(
     Ok(ReadBack { best, key, coins })
 }
 
-fn obfuscation(dir: &Path, value: &[u8]) -> Result<Obfuscation, ChainstateError> {
+pub(super) fn obfuscation(dir: &Path, value: &[u8]) -> Result<Obfuscation, ChainstateError> {
     let key = value.strip_prefix(&[Obfuscation::KEY_SIZE as u8]);
     let key = key.and_then(|key| key.try_into().ok()).map(Obfuscation::new);
     let entry = "the obfuscation key";
     key.ok_or_else(|| ChainstateError::Entry { path: dir.to_owned(), entry })
 }
 
-fn block(dir: &Path, value: &[u8]) -> Result<BlockHash, ChainstateError> {
+pub(super) fn block(dir: &Path, value: &[u8]) -> Result<BlockHash, ChainstateError> {
     let entry = "the best block";
     let hash = value.try_into().map(BlockHash);
     hash.map_err(|_| ChainstateError::Entry { path: dir.to_owned(), entry })

@@ -1,5 +1,7 @@
 //! Chainstates that a node wrote, that are written here, and that nobody should have written.
 
+mod look_ups;
+
 use super::*;
 use crate::folder::{OutDir, OutFolder};
 use crate::foreign::ForeignError;

@@ -275,24 +275,38 @@ impl Table {
     fn read(&self, out: &mut [u8], offset: u64) {
         self.file.read_exact_at(out, offset).unwrap_or_else(|error| self.give_up(offset, &error));
     }
+
+    /// Gives up unless what stands behind a block is that of this one, uncompressed.
+    fn expect_sum(&self, offset: u64, content: &[u8], tail: &[u8; TAIL]) {
+        let [compression, sum @ ..] = tail;
+        if *compression != 0 {
+            self.give_up(offset, &"a block is compressed, which Bitcoin Core never does");
+        }
+        if *sum != masked_crc32c(content, &[0]).to_le_bytes() {
+            self.give_up(offset, &"a block has a wrong checksum");
+        }
+    }
 }
 
 impl RandomAccess for Table {
-    /// The library reads the footer, the filters alone, which it does not need in order to read all
-    /// entries, and all other blocks with what stands behind them.
+    /// The library reads the footer, the filters without what stands behind them, and all other blocks
+    /// with it.
     fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<usize> {
         let offset = offset as u64;
         self.read(out, offset);
         let end = offset + out.len() as u64;
-        if (offset, end) == (self.length - FOOTER, self.length) || end + TAIL as u64 == self.list {
+        if (offset, end) == (self.length - FOOTER, self.length) {
             return Ok(out.len());
         }
-        let block = out.len().checked_sub(TAIL).map(|length| out.split_at(length));
-        match block {
-            Some((content, [0, sum @ ..]))
-                if *sum == masked_crc32c(content, &[0]).to_le_bytes() => {}
-            Some((_, [0, ..])) => self.give_up(offset, &"a block has a wrong checksum"),
-            _ => self.give_up(offset, &"a block is compressed, which Bitcoin Core never does"),
+        if end + TAIL as u64 == self.list {
+            let mut tail = [0; TAIL];
+            self.read(&mut tail, end);
+            self.expect_sum(offset, out, &tail);
+            return Ok(out.len());
+        }
+        match out.split_last_chunk() {
+            Some((content, tail)) => self.expect_sum(offset, content, tail),
+            None => self.give_up(offset, &"a block is shorter than any"),
         }
         Ok(out.len())
     }

@@ -2,7 +2,8 @@
 //!
 //! Sorted tables are written straight from the merge, in a draft beside the folder's place. Then all
 //! of it is read back through another implementation of LevelDB, and the coins' number and MuHash
-//! compared with the set's: only after that the folder gets its name.
+//! compared with the set's; and that one is asked for some of them as a node asks. Only after that the
+//! folder gets its name.
 
 use super::{CoinSink, MuHashSink, SetInfo, Whole};
 use crate::coins::Taker;
@@ -12,12 +13,17 @@ use crate::progress::{Event, Observer, Phase, Progress};
 use crate::read_back::BlocksRead;
 use crate::run::{FolderOutput, Request, WrittenFolder, stop_if_interrupted};
 use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
-use apus_datadir::chainstate::{ChainstateWriter, read_back, size_bound};
+use apus_datadir::chainstate::{
+    ChainstateWriter, CoinSample, LookedUp, ReadBack as DatabaseReadBack, read_back, size_bound,
+};
 use apus_datadir::{Obfuscation, OutDir, free_bytes};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How many coins are looked up between two looks at whether the run is to stop.
+const LOOK_UPS_BETWEEN: u64 = 1000;
 
 /// Coins read back that are handed to the hash together.
 const BATCH_BYTES: usize = 64 << 10;
@@ -28,6 +34,7 @@ pub(super) struct Tables<'a> {
     writer: Option<ChainstateWriter<'a>>,
     bytes: u64,
     coins_read_back: u64,
+    looked_up: LookedUp,
 }
 
 impl<'a> Tables<'a> {
@@ -43,7 +50,8 @@ impl<'a> Tables<'a> {
         let mut key = [0; Obfuscation::KEY_SIZE];
         getrandom::fill(&mut key).map_err(|error| SyncError::Random(error.to_string()))?;
         let writer = ChainstateWriter::new(place, set.base, Obfuscation::new(key))?;
-        Ok(Self { folder, writer: Some(writer), bytes: 0, coins_read_back: 0 })
+        let (coins_read_back, looked_up) = (0, LookedUp::default());
+        Ok(Self { folder, writer: Some(writer), bytes: 0, coins_read_back, looked_up })
     }
 
     pub(super) fn put(&mut self, txid: Txid, group: &[u8]) -> Result<(), SyncError> {
@@ -71,11 +79,25 @@ impl<'a> Tables<'a> {
         self.coins_read_back
     }
 
-    /// Reads all of it back and compares.
+    /// Coins that were found when it was asked for them, one by one.
+    pub(super) fn coins_looked_up(&self) -> u64 {
+        self.looked_up.coins
+    }
+
+    /// Reads all of it back and compares, then asks for some of it.
     pub(super) fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
         let Request { threads, observer, interrupt, .. } = *whole.request;
-        let found = ReadBack::of(self.folder, threads, observer, interrupt)?;
+        let mut sample = CoinSample::new();
+        let mut draw = |outpoint, coin: &[u8]| sample.take(outpoint, coin);
+        let (read, found) =
+            ReadBack::drawing(self.folder, threads, observer, interrupt, &mut draw)?;
         found.expect(self.folder, whole)?;
+        let mut go_on = |asked: u64| match asked % LOOK_UPS_BETWEEN {
+            0 if interrupt.load(Ordering::Relaxed) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        let looked_up = sample.look_up(self.folder, &read, &mut go_on)?;
+        self.looked_up = looked_up.ok_or(SyncError::Interrupted)?;
         self.coins_read_back = found.coins;
         Ok(())
     }
@@ -101,6 +123,18 @@ impl ReadBack {
         observer: &dyn Observer,
         interrupt: &AtomicBool,
     ) -> Result<Self, SyncError> {
+        let (_, found) = Self::drawing(folder, threads, observer, interrupt, &mut |_, _| ())?;
+        Ok(found)
+    }
+
+    /// The same, with each coin shown to `draw`, and what the database says of itself.
+    fn drawing(
+        folder: &Path,
+        threads: usize,
+        observer: &dyn Observer,
+        interrupt: &AtomicBool,
+        draw: &mut dyn FnMut(OutPoint, &[u8]),
+    ) -> Result<(DatabaseReadBack, Self), SyncError> {
         let mut muhash = MuHashSink::default();
         let (mut progress, mut failure) = (Progress::default(), None);
         let read = std::thread::scope(|scope| {
@@ -114,6 +148,7 @@ impl ReadBack {
                 stop_if_interrupted(interrupt)
             };
             let read = read_back(folder, &mut |outpoint, coin| {
+                draw(outpoint, coin);
                 put_record(&mut batch, outpoint, coin);
                 progress.coins += 1;
                 progress.bytes += coin.len() as u64;
@@ -132,7 +167,7 @@ impl ReadBack {
             Ok(read)
         })?;
         let (muhash, _) = muhash.finish();
-        Ok(Self { best: read.best, coins: read.coins, muhash })
+        Ok((read, Self { best: read.best, coins: read.coins, muhash }))
     }
 
     fn expect(&self, folder: &Path, whole: &Whole<'_>) -> Result<(), SyncError> {
@@ -221,6 +256,7 @@ pub(super) fn publish(
         path: output.path.clone(),
         chainstate_bytes: tables.bytes(),
         coins_read_back: tables.coins_read_back(),
+        coins_looked_up: tables.coins_looked_up(),
         blocks_read_back,
         moved_to,
         mark: Arc::new(mark),
@@ -248,6 +284,9 @@ mod tests {
 
     const COINS: [Coin; 4] = [(1, 0, 10, 50), (1, 3, 10, 50), (2, 0, 11, 60), (9, 7, 12, 70)];
     const BASE: BlockHash = BlockHash([7; 32]);
+
+    /// Behind each block of a table: no compression, checksum.
+    const TAIL: usize = 5;
 
     fn set(base: BlockHash, coins: &[Coin]) -> SetInfo {
         let coins = coins.len() as u64;
@@ -313,7 +352,8 @@ mod tests {
             interrupt: &interrupt,
         };
         let checked = tables.check(&Whole { request: &request, set: set(BASE, &COINS), muhash });
-        assert_eq!(tables.coins_read_back(), if checked.is_ok() { 4 } else { 0 });
+        let expected = if checked.is_ok() { 4 } else { 0 };
+        assert_eq!((tables.coins_read_back(), tables.coins_looked_up()), (expected, expected));
         checked
     }
 
@@ -346,14 +386,45 @@ mod tests {
         assert!(error.to_string().contains("it is at block 0808"), "{error}");
     }
 
+    fn table(folder: &Path) -> PathBuf {
+        let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut tables =
+            paths.filter(|path| path.extension().is_some_and(|extension| extension == "ldb"));
+        tables.next().unwrap()
+    }
+
+    /// Castagnoli's sum over a block and its byte for no compression, masked as LevelDB has it.
+    fn checksum(block: &[u8]) -> [u8; 4] {
+        let sum = block.iter().chain(&[0]).fold(!0u32, |sum, byte| {
+            (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0x82f6_3b78 * (sum & 1)))
+        });
+        (!sum).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
+    }
+
+    /// All entries are there, in order, and every checksum holds: only who asks for a coin does not
+    /// get it.
+    #[test]
+    fn a_filter_without_a_coin_is_noticed() {
+        let harm = |folder: &Path| {
+            let path = table(folder);
+            let mut bytes = fs::read(&path).unwrap();
+            let name = b"filter.leveldb.BuiltinBloomFilter2";
+            let list = bytes.windows(name.len()).position(|window| window == name).unwrap() - 3;
+            // Of six keys: 64 bits and the number of probes; where it begins, and where they end.
+            let block = list - TAIL - (8 + 1 + 4 + 4 + 1)..list - TAIL;
+            assert_eq!(bytes[block.start + 8], 6);
+            assert_eq!(bytes[block.end..][1..TAIL], checksum(&bytes[block.clone()]));
+            bytes[block.start..][..8].fill(0);
+            let sum = checksum(&bytes[block.clone()]);
+            bytes[block.end..][1..TAIL].copy_from_slice(&sum);
+            fs::write(path, bytes).unwrap();
+        };
+        let error = check(BASE, &COINS, harm).unwrap_err().to_string();
+        assert!(error.contains("as a node asks"), "{error}");
+    }
+
     #[test]
     fn a_flipped_bit_of_any_table_is_noticed() {
-        let table = |folder: &Path| {
-            let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-            let mut tables =
-                paths.filter(|path| path.extension().is_some_and(|extension| extension == "ldb"));
-            tables.next().unwrap()
-        };
         // The first block, which has all entries.
         for at in [0, 1, 20, 40, 60, 100] {
             let harm = |folder: &Path| {
