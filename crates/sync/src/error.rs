@@ -199,6 +199,17 @@ pub enum SyncError {
         /// Coins counted by the engine.
         kept: u64,
     },
+    /// The coins of the store are not those that the blocks led to.
+    #[error(
+        "the coins in the work folder are not those that the blocks led to: its disk or the memory \
+         lost, brought back or changed some of them, or this is a mistake in the program; nothing was \
+         written under the output's name. Check disk and memory; then remove {workdir}, which holds \
+         the progress, and start the same run again"
+    )]
+    CoinsChanged {
+        /// The work folder.
+        workdir: String,
+    },
     /// Core's own table of snapshots has another set for the stop block.
     #[error(
         "the set's hash_serialized_3 is {found}, but Bitcoin Core's own table of snapshots has \
@@ -522,6 +533,7 @@ impl SyncError {
             | Self::HintsOfSet { .. }
             | Self::Scripts(_)
             | Self::CoinCount { .. }
+            | Self::CoinsChanged { .. }
             | Self::Group { .. }
             | Self::WorkdirDamaged { .. }
             | Self::Lock(_)

@@ -19,10 +19,14 @@ use super::error::{ChainstateError, ConnectError};
 use super::fetch::{Fetching, PrevoutFetcher};
 use super::prepared::PreparedBlock;
 use super::store::{CoinsStore, UndoRecord};
+use super::sums::RunningSum;
 use super::undo::{block_undo, coins_added, undo_delta};
 use super::view::CoinsView;
 use crate::script::{ScriptPool, Verdict};
-use apus_chain::{Ancestry, BlockHash, CheckedBlock, Height, KnownBlock, Params, ScriptError};
+use apus_chain::{
+    Ancestry, BlockHash, CheckedBlock, CoinSum, CoinSumKey, Height, KnownBlock, OutPoint, Params,
+    ScriptError,
+};
 use layers::{Layer, Layers};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,6 +70,15 @@ struct Pending {
     verdict: Option<Verdict>,
     /// Coins more after it than before.
     coins: i64,
+    /// What their sum grows by, where it is kept.
+    sum: CoinSum,
+}
+
+/// Coins that a block overwrites (BIP-30).
+#[derive(Default)]
+struct Overwritten {
+    coins: i64,
+    sum: CoinSum,
 }
 
 /// A block that was connected, with the coins that it spent.
@@ -93,6 +106,8 @@ pub struct Chainstate {
     scripts: Option<ScriptPool>,
     tip: KnownBlock,
     totals: Totals,
+    /// The sum of the coins at the tip, where somebody wants it.
+    sum: Option<RunningSum>,
     pending: VecDeque<Pending>,
     /// Effects that a fetch under way may not have seen; they are in the cache, or pending.
     recent: VecDeque<Layer>,
@@ -125,6 +140,7 @@ impl Chainstate {
             scripts: options.scripts,
             tip,
             totals: Totals::default(),
+            sum: None,
             pending: VecDeque::new(),
             recent: VecDeque::new(),
             number: 0,
@@ -149,6 +165,16 @@ impl Chainstate {
     /// Says what was processed up to the tip by others.
     pub fn set_totals(&mut self, totals: Totals) {
         self.totals = totals;
+    }
+
+    /// From now on the sum of all coins is kept, which is `sum` at the tip.
+    pub fn keep_sum(&mut self, key: CoinSumKey, sum: CoinSum) {
+        self.sum = Some(RunningSum { key, sum });
+    }
+
+    /// The sum of the coins at the tip, where it is kept: what the store has to have once all is written.
+    pub fn sum(&self) -> Option<CoinSum> {
+        self.sum.map(|sum| sum.sum)
     }
 
     /// Whether there is a pool that runs scripts.
@@ -245,8 +271,10 @@ impl Chainstate {
         let id = block.id();
         self.expect_next(&block)?;
         let invalid = |error: ConnectError| ChainstateError::Invalid { block: id, error };
-        let overwritten =
-            if may_repeat(&self.params) { self.look_for_bip30(&block, context)? } else { 0 };
+        let overwritten = match may_repeat(&self.params) {
+            true => self.look_for_bip30(&block, context)?,
+            false => Overwritten::default(),
+        };
         let spent = self.gather(&block)?;
         let mut batch = match (&self.scripts, context.check_scripts) {
             (_, false) => None,
@@ -269,9 +297,11 @@ impl Chainstate {
         if !self.prefetches.is_empty() {
             self.recent.push_back(layer.clone());
         }
-        let coins = coins_added(block.delta()) - overwritten;
+        let coins = coins_added(block.delta()) - overwritten.coins;
+        let sum = self.sum.map_or_else(CoinSum::default, |sum| sum.change(&block, &spent.coins));
+        let sum = sum.minus(overwritten.sum);
         let verdict = batch.map(crate::script::ScriptBatch::finish);
-        self.pending.push_back(Pending { layer, block, undo, verdict, coins });
+        self.pending.push_back(Pending { layer, block, undo, verdict, coins, sum });
         // What needs no verdict, and waits behind none, is decided.
         while self.pending.front().is_some_and(|pending| pending.verdict.is_none()) {
             self.settle_one()?;
@@ -291,30 +321,31 @@ impl Chainstate {
     }
 
     /// Looks whether an output exists already, where BIP-30 asks for it. In one of the two blocks
-    /// that may overwrite, says how many coins are.
+    /// that may overwrite, says which coins are.
     fn look_for_bip30(
         &self,
         block: &Arc<PreparedBlock>,
         context: &ConnectContext<'_>,
-    ) -> Result<i64, ChainstateError> {
+    ) -> Result<Overwritten, ChainstateError> {
         let id = block.id();
+        let mut found = Overwritten::default();
         let repeats = self.params.is_bip30_repeat(id.height, &id.hash);
         if !repeats && !asks_for_bip30(&self.params, block, context) {
-            return Ok(0);
+            return Ok(found);
         }
         let outputs = outputs_of(block);
         let view = Arc::new(Layers::new(&self.pending_layers(), &self.cache));
         let mut fetching = self.fetcher.start(view, outputs.clone());
-        let mut found = 0;
         for (index, outpoint) in outputs.into_iter().enumerate() {
-            if fetching.take(index)?.is_none() {
-                continue;
-            }
+            let Some(coin) = fetching.take(index)? else { continue };
             if !repeats {
                 let error = bip30_error(block, outpoint);
                 return Err(ChainstateError::Invalid { block: id, error });
             }
-            found += 1;
+            found.coins += 1;
+            if let Some(sum) = &self.sum {
+                found.sum.add(sum.key.coin(&outpoint, coin.as_bytes()));
+            }
         }
         Ok(found)
     }
@@ -359,9 +390,8 @@ impl Chainstate {
     }
 
     fn settle_one(&mut self) -> Result<(), ChainstateError> {
-        let Some(Pending { layer, block, undo, verdict, coins }) = self.pending.pop_front() else {
-            return Ok(());
-        };
+        let Some(pending) = self.pending.pop_front() else { return Ok(()) };
+        let Pending { layer, block, undo, verdict, coins, sum } = pending;
         let id = block.id();
         let run = verdict.is_some();
         let settled = match verdict.map_or(Ok(()), Verdict::wait) {
@@ -377,6 +407,9 @@ impl Chainstate {
         }
         self.tip = id;
         self.totals.add(block.counts(), coins, run);
+        if let Some(running) = &mut self.sum {
+            running.sum.add(sum);
+        }
         if let Some(connected) = &mut self.connected {
             connected.push(Connected { block, undo: undo.clone() });
         }
@@ -411,7 +444,11 @@ impl Chainstate {
         };
         let delta =
             undo_delta(block, &bytes).map_err(|what| ChainstateError::Undo { block: id, what })?;
-        let coins = coins_added(&delta) + self.lost_before(id, &delta)?;
+        let lost = self.lost_before(id, &delta)?;
+        let coins = coins_added(&delta) + lost.len() as i64;
+        if let Some(running) = &mut self.sum {
+            running.sum.add(running.back(block, &delta, &lost));
+        }
         self.cache.apply(&delta)?;
         if let Some(at) = held {
             self.undo_bytes -= self.undo.remove(at).bytes.len();
@@ -422,14 +459,20 @@ impl Chainstate {
         Ok(())
     }
 
-    /// How many of the coins that are to go are gone: those of a coinbase that was overwritten, once
+    /// Which of the coins that are to go are gone: those of a coinbase that was overwritten, once
     /// the block that did it is disconnected (BIP-30; Core `validation.cpp`, `DisconnectBlock`).
-    fn lost_before(&self, id: KnownBlock, undo: &CoinsDelta) -> Result<i64, ChainstateError> {
-        let mut lost = 0;
+    fn lost_before(
+        &self,
+        id: KnownBlock,
+        undo: &CoinsDelta,
+    ) -> Result<Vec<OutPoint>, ChainstateError> {
+        let mut lost = Vec::new();
         if self.params.is_bip30_unspendable(id.height, &id.hash) {
             for (outpoint, change) in undo.iter() {
                 let goes = *change == CoinChange::Spent;
-                lost += i64::from(goes && self.cache.coin(outpoint)?.is_none());
+                if goes && self.cache.coin(outpoint)?.is_none() {
+                    lost.push(*outpoint);
+                }
             }
         }
         Ok(lost)

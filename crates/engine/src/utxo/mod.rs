@@ -13,6 +13,7 @@ pub mod error;
 pub mod fetch;
 pub mod prepared;
 pub mod store;
+mod sums;
 mod undo;
 pub mod view;
 

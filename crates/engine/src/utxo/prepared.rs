@@ -7,9 +7,11 @@
 use super::cache::CoinsDelta;
 use super::coin::CoinBytes;
 use super::fetch::{Place, wanted_of};
+use super::sums::{BlockSums, created};
 use crate::script::RawBlock;
 use apus_chain::{
-    BlockBytes, CheckedBlock, CoinRef, KnownBlock, OutPoint, Params, TxView, Txid, is_unspendable,
+    BlockBytes, CheckedBlock, CoinRef, CoinSumKey, KnownBlock, OutPoint, Params, TxView, Txid,
+    is_unspendable,
 };
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ pub struct PreparedBlock {
     unavailable: Option<usize>,
     delta: Arc<CoinsDelta>,
     counts: BlockCounts,
+    sums: Option<BlockSums>,
 }
 
 /// How much there is in a block.
@@ -55,7 +58,25 @@ impl PreparedBlock {
         let repeats = params.is_bip30_repeat(block.height(), &block.hash());
         let effect = Effect::of(&bytes, &places, repeats);
         let Effect { delta, own, unavailable, .. } = effect;
-        Self { wanted, places, own, unavailable, delta: Arc::new(delta), counts, block }
+        let (delta, sums) = (Arc::new(delta), None);
+        Self { wanted, places, own, unavailable, delta, counts, sums, block }
+    }
+
+    /// The same, with what a [`Chainstate`](super::Chainstate) needs that
+    /// [keeps a sum](super::Chainstate::keep_sum) under this key, so that it has less to do.
+    pub fn with_sums(params: &Params, block: CheckedBlock, key: &CoinSumKey) -> Self {
+        let mut prepared = Self::new(params, block);
+        prepared.sums = Some(prepared.work_out_sums(key));
+        prepared
+    }
+
+    /// The sums of the coins that depend on the block alone.
+    pub(super) fn sums(&self, key: &CoinSumKey) -> BlockSums {
+        self.sums.unwrap_or_else(|| self.work_out_sums(key))
+    }
+
+    fn work_out_sums(&self, key: &CoinSumKey) -> BlockSums {
+        BlockSums { created: created(key, &self.delta) }
     }
 
     /// The block.
@@ -149,15 +170,24 @@ impl Effect {
     }
 
     fn create(&mut self, height: u32, txid: Txid, tx: &TxView<'_>, coinbase: bool, fresh: bool) {
-        for (vout, output) in tx.outputs().enumerate() {
-            if is_unspendable(output.script()) {
-                continue;
-            }
-            // The block was checked: no amount is negative.
-            let amount = output.value() as u64;
-            let coin = CoinRef { height, coinbase, amount, script: output.script() };
-            let outpoint = OutPoint { txid, vout: vout as u32 };
+        for (outpoint, coin) in coins_of(height, txid, tx, coinbase) {
             self.delta.create(outpoint, CoinBytes::new(coin), fresh);
         }
     }
+}
+
+/// The coins that a transaction of a checked block makes: its outputs that can be spent.
+pub(super) fn coins_of<'t>(
+    height: u32,
+    txid: Txid,
+    tx: &'t TxView<'_>,
+    coinbase: bool,
+) -> impl Iterator<Item = (OutPoint, CoinRef<'t>)> {
+    let spendable = tx.outputs().enumerate().filter(|(_, output)| !is_unspendable(output.script()));
+    spendable.map(move |(vout, output)| {
+        // The block was checked: no amount is negative.
+        let amount = output.value() as u64;
+        let coin = CoinRef { height, coinbase, amount, script: output.script() };
+        (OutPoint { txid, vout: vout as u32 }, coin)
+    })
 }

@@ -1,7 +1,7 @@
 //! BIP-30: a coinbase that is there already, where blocks need not state their height.
 
 use crate::harness::*;
-use apus_chain::{BlockHash, HeaderChain, Height, KnownBlock, Params};
+use apus_chain::{BlockHash, CoinSum, HeaderChain, Height, KnownBlock, Params};
 use apus_engine::utxo::store::MemoryStore;
 use apus_engine::utxo::{Chainstate, ChainstateError, CoinsStore};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, utxo_set};
@@ -42,7 +42,9 @@ fn known(height: usize, blocks: &[Block]) -> KnownBlock {
 
 fn open_with(params: &Params, store: &Arc<MemoryStore>) -> Chainstate {
     let store: Arc<dyn CoinsStore> = Arc::clone(store) as _;
-    Chainstate::open(params, store, options(0)).unwrap()
+    let mut state = Chainstate::open(params, store, options(0)).unwrap();
+    state.keep_sum(KEY, CoinSum::default());
+    state
 }
 
 fn connect_each(
@@ -74,6 +76,7 @@ fn a_coinbase_is_repeated_only_once_all_of_it_is_spent() {
         state.flush().unwrap();
         assert_eq!(stored(&store), expected(&utxo_set(&blocks[..end])));
         assert_eq!(state.totals().coins, stored(&store).len() as u64);
+        assert_eq!(state.sum(), Some(sum_of(&stored(&store))));
     }
 }
 
@@ -88,10 +91,9 @@ fn what_was_not_overwritten_yet_is_not_lost() {
     for height in [2, 1] {
         let block = checked(&params, &chain, height, &blocks[height as usize]);
         state.disconnect(&block).unwrap();
-        assert_eq!(
-            state.totals().coins,
-            expected(&utxo_set(&blocks[..height as usize])).len() as u64
-        );
+        let coins = expected(&utxo_set(&blocks[..height as usize]));
+        assert_eq!(state.totals().coins, coins.len() as u64);
+        assert_eq!(state.sum(), Some(sum_of(&coins)));
     }
 }
 
@@ -118,17 +120,20 @@ fn an_exception_overwrites_and_what_it_overwrote_does_not_come_back() {
             state.flush().unwrap();
             assert_eq!(stored(&store), expected(&utxo_set(&blocks)));
             assert_eq!(state.totals().coins, stored(&store).len() as u64);
+            assert_eq!(state.sum(), Some(sum_of(&stored(&store))));
             for height in (1..=last).rev() {
                 let block = checked(&params, &chain, height as Height, &blocks[height]);
                 state.disconnect(&block).unwrap();
                 if flushed {
                     state.flush().unwrap();
                     assert_eq!(state.totals().coins, stored(&store).len() as u64, "{height}");
+                    assert_eq!(state.sum(), Some(sum_of(&stored(&store))), "{height}");
                 }
             }
             state.flush().unwrap();
             assert_eq!(stored(&store).len(), 0);
             assert_eq!(state.totals().coins, 0);
+            assert_eq!(state.sum(), Some(CoinSum::default()));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Blocks of a builder on one side, a chain state on the other, scripts left out.
 
 use apus_chain::{
-    BlockChecker, BlockContext, BlockHash, CheckedBlock, HeaderChain, Height, Network, OutPoint,
-    Params, Txid,
+    BlockChecker, BlockContext, BlockHash, CheckedBlock, CoinRef, CoinSum, CoinSumKey, HeaderChain,
+    Height, Network, OutPoint, Params, Txid,
 };
 use apus_engine::utxo::store::MemoryStore;
 use apus_engine::utxo::{
@@ -21,6 +21,9 @@ const NOW: i64 = 4_000_000_000;
 /// Coins by name: height, coinbase, amount, script.
 pub(crate) type Coins = BTreeMap<OutPoint, (Height, bool, u64, Vec<u8>)>;
 
+/// Under which coins are added up.
+pub(crate) const KEY: CoinSumKey = CoinSumKey::new([0x5e; 16]);
+
 pub(crate) fn regtest() -> Params {
     Params::of(Network::Regtest).clone()
 }
@@ -30,8 +33,11 @@ pub(crate) fn options(prevout_threads: usize) -> ChainstateOptions {
 }
 
 pub(crate) fn open(store: &Arc<MemoryStore>, threads: usize) -> Chainstate {
+    let from = store;
     let store: Arc<dyn CoinsStore> = Arc::clone(store) as _;
-    Chainstate::open(&regtest(), store, options(threads)).unwrap()
+    let mut state = Chainstate::open(&regtest(), store, options(threads)).unwrap();
+    state.keep_sum(KEY, sum_of(&stored(from)));
+    state
 }
 
 /// The headers up to a block of the builder.
@@ -116,6 +122,15 @@ pub(crate) fn expected(set: &UtxoSet) -> Coins {
             (name, (coin.height, coin.coinbase, coin.output.value.to_sat(), script))
         })
         .collect()
+}
+
+/// The sum of these coins.
+pub(crate) fn sum_of(coins: &Coins) -> CoinSum {
+    let one = |(name, (height, coinbase, amount, script)): (&OutPoint, &(_, _, _, Vec<u8>))| {
+        let coin = CoinRef { height: *height, coinbase: *coinbase, amount: *amount, script };
+        KEY.coin(name, CoinBytes::new(coin).as_bytes())
+    };
+    coins.iter().map(one).fold(CoinSum::default(), CoinSum::plus)
 }
 
 /// What the state's view has of these coins.

@@ -6,3 +6,4 @@ mod harness;
 mod model;
 mod pending;
 mod refusals;
+mod sums;

@@ -29,6 +29,7 @@ proptest! {
         prop_assert_eq!(state.totals().blocks, blocks.len() as u64 - 1);
         let transactions: usize = blocks[1..].iter().map(|block| block.txdata.len()).sum();
         prop_assert_eq!(state.totals().transactions, transactions as u64);
+        prop_assert_eq!(state.sum(), Some(sum_of(&expected)));
         prop_assert_eq!(stored(&store), expected);
         prop_assert_eq!(store.tip().unwrap().unwrap().height, chain.tip_height());
     }
@@ -67,6 +68,7 @@ proptest! {
             connect_all(&mut state, &chain, &branch[shared..]).unwrap();
             state.flush().unwrap();
             prop_assert_eq!(stored(&store), expected(&utxo_set(branch.iter())));
+            prop_assert_eq!(state.sum(), Some(sum_of(&stored(&store))));
         }
     }
 }

@@ -78,6 +78,7 @@ impl World {
         names.extend(made.map(name));
         let there = seen(&self.state, names.into_iter());
         assert_eq!(there, expected(self.builder.utxo()));
+        assert_eq!(self.state.sum(), Some(sum_of(&there)));
     }
 
     /// The next valid block still connects.

@@ -7,26 +7,35 @@ use crate::run::{OutputKind, Request};
 use crate::runs::EachRecord;
 use crate::sink::{SetInfo, SnapshotSink, folders};
 use crate::source::ChainSource;
-use apus_chain::{OutPoint, Txid, sort_vouts, write_compact_size};
+use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid, sort_vouts, write_compact_size};
 use apus_engine::swiftsync::CoinTotals;
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 
 /// Hands the coins of a store to the set's hashes and the sinks. `with_blocks` is the data directory
-/// where the blocks are already.
+/// where the blocks are already. The coins have to have the sum, under the key, that the blocks led to.
 pub(super) fn write_set(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     store: &dyn CoinsStore,
     set: SetInfo,
     with_blocks: Option<FolderDraft>,
+    key: CoinSumKey,
+    sum: Option<CoinSum>,
 ) -> Result<(Put, CoinTotals), SyncError> {
     let places = folders::places(request);
     let mut sinks = folders::sinks(request, dir, set, &places, with_blocks)?;
     for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
         sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, set)?));
     }
-    let put =
-        put_set(request, set, sinks, SetMuHash::Compute, 0, |each| store_records(store, each))?;
+    let put = put_set(request, set, sinks, SetMuHash::Compute, 0, |each| {
+        let mut adder = CoinAdder::new(key);
+        let mut add = |outpoint: &OutPoint, coin: &CoinBytes| adder.add(outpoint, coin.as_bytes());
+        records_of(store, &mut add, each)?;
+        match sum == Some(adder.sum()) {
+            true => Ok(()),
+            false => Err(SyncError::CoinsChanged { workdir: request.workdir.describe("") }),
+        }
+    })?;
     let stats = put.stats.unwrap_or_default();
     let coins = CoinTotals {
         coins: stats.coins,
@@ -42,9 +51,19 @@ pub(crate) fn store_records(
     store: &dyn CoinsStore,
     each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
+    records_of(store, &mut |_, _| (), each)
+}
+
+/// The same, with each coin shown to `add`.
+fn records_of(
+    store: &dyn CoinsStore,
+    add: &mut dyn FnMut(&OutPoint, &CoinBytes),
+    each: &mut EachRecord<'_>,
+) -> Result<(), SyncError> {
     let mut group = Group::default();
     let mut failure = None;
     let walked = store.for_each(&mut |outpoint, coin| {
+        add(outpoint, coin);
         group.take(outpoint, coin, each).map_err(|error| {
             failure = Some(error);
             StoreError::Stopped

@@ -7,11 +7,13 @@ use crate::error::SyncError;
 use crate::run::Request;
 use crate::runs::RunInfo;
 use crate::sink::each_coin;
-use apus_chain::Txid;
+use crate::workdir::Done;
+use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError, Totals};
 
-/// Fills an empty store with the coins that hints led to.
+/// Fills an empty store with the coins that hints led to. That their sum is not known yet is in the
+/// record while it is written.
 pub(super) fn fill(
     request: &Request<'_>,
     store: &dyn CoinsStore,
@@ -29,29 +31,66 @@ pub(super) fn fill(
         scripts: 0,
         coins: verdict.coins.coins,
     };
-    let at = At { block: tip, totals };
+    let at = At { block: tip, totals, sum: None };
     Record { at: vec![at], ..record.clone() }.write(request.workdir)?;
-    let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
-    let changes = Merged { request, runs, failure: std::sync::Mutex::new(None) };
+    let changes = Merged::new(request, done, record.key);
     let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
     let failure = changes.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     match failure {
         Some(error) => Err(error),
-        None => Ok(written.map(|()| at)?),
+        None => {
+            written?;
+            let sum = changes.sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            Ok(At { sum, ..at })
+        }
     }
+}
+
+/// The sum of the coins that hints led to, where a start was ended before it was noted.
+pub(super) fn sum_of_base(
+    request: &Request<'_>,
+    base: Base,
+    key: CoinSumKey,
+) -> Result<CoinSum, SyncError> {
+    let runs = base.done.into_iter().map(|done| done.run).collect();
+    let (mut adder, mut stored) = (CoinAdder::new(key), Ok(()));
+    let each = &mut |outpoint: &OutPoint, coin: Option<&CoinBytes>| {
+        coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
+        Ok(())
+    };
+    merge_all(request, runs, &mut |record| {
+        crate::runs::records(record)
+            .try_for_each(|(txid, group)| put_group(txid, group, each, &mut stored))
+    })?;
+    Ok(adder.sum())
 }
 
 /// The coins of all runs, as changes of an empty store.
 struct Merged<'a> {
     request: &'a Request<'a>,
     runs: Vec<RunInfo>,
+    key: CoinSumKey,
+    /// The sum of what was given away, once that is all.
+    sum: std::sync::Mutex<Option<CoinSum>>,
     /// What is none of the store's errors.
     failure: std::sync::Mutex<Option<SyncError>>,
+}
+
+impl<'a> Merged<'a> {
+    fn new(request: &'a Request<'a>, done: Vec<Done>, key: CoinSumKey) -> Self {
+        let runs = done.into_iter().map(|done| done.run).collect();
+        Self { request, runs, key, sum: Default::default(), failure: Default::default() }
+    }
 }
 
 impl Changes for Merged<'_> {
     fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
         let mut stored = Ok(());
+        let mut adder = CoinAdder::new(self.key);
+        let each = &mut |outpoint: &OutPoint, coin: Option<&CoinBytes>| {
+            coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
+            each(outpoint, coin)
+        };
         let merged = merge_all(self.request, self.runs.clone(), &mut |record| {
             for (txid, group) in crate::runs::records(record) {
                 put_group(txid, group, each, &mut stored)?;
@@ -62,6 +101,7 @@ impl Changes for Merged<'_> {
             }
         });
         stored?;
+        *self.sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(adder.sum());
         merged.map_err(|error| {
             let mut failure =
                 self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -28,7 +28,7 @@ use crate::source::ChainSource;
 use crate::tail::first_of_last;
 use crate::undo::warn_of_missing;
 use crate::workdir::{Done, Workdir};
-use apus_chain::{BlockHash, Height, HeightRange, KnownBlock, ScriptChecks};
+use apus_chain::{BlockHash, CoinSum, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::{Counts, Verdict};
 use apus_engine::utxo::{
@@ -36,7 +36,7 @@ use apus_engine::utxo::{
     PreparedBlock, StoreError, Totals,
 };
 use coins::write_set;
-use fill::fill;
+use fill::{fill, sum_of_base};
 use keeper::Keeper;
 use record::{At, Identity};
 use std::path::{Path, PathBuf};
@@ -125,6 +125,7 @@ pub(crate) fn run<'a>(
     let totals = *connecting.state.totals();
     request.observer.event(Event::Ended { phase: Phase::Connect, bytes: totals.bytes });
     let (end, from) = (connecting.end, connecting.record.identity.from);
+    let (key, sum) = (connecting.record.key, connecting.state.sum());
     let stop_hash = connecting.state.tip().hash;
     let with_blocks = connecting.keeper.map(Keeper::end).transpose()?;
     let (store, dir) = (connecting.state.into_store(), connecting.dir);
@@ -136,7 +137,7 @@ pub(crate) fn run<'a>(
         coin_bytes: totals.coins.saturating_mul(COIN_BYTES),
         transactions: totals.transactions,
     };
-    let (mut put, coins) = write_set(request, &*dir, &*store, set, with_blocks)?;
+    let (mut put, coins) = write_set(request, &*dir, &*store, set, with_blocks, key, sum)?;
     hints::write(request, options, &*store, set, &put)?;
     take_again(request, &*dir, &dir.not_kept(end))?;
     complete(request, &*dir, set, &mut put.folders)?;
@@ -209,17 +210,25 @@ impl<'a> Connecting<'a> {
         let store = (options.store)()?;
         let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
         let is_new = earlier.is_none();
-        let mut record = earlier.unwrap_or(Record { identity, at: Vec::new() });
+        let mut record = earlier.map_or_else(|| Record::new(identity), Ok)?;
+        let mut base = base;
         if store.tip()?.is_none() {
-            record.at = vec![match base {
+            record.at = vec![match base.take() {
                 Some(base) => fill(request, &*store, base, &record)?,
-                None => At { block: genesis, totals: Totals::default() },
+                None => {
+                    At { block: genesis, totals: Totals::default(), sum: Some(CoinSum::default()) }
+                }
             }];
             record.write(request.workdir)?;
         }
         let tip = store.tip()?.unwrap_or(genesis);
         let damaged = || SyncError::WorkdirDamaged { file: request.workdir.describe(RECORD) };
-        let totals = record.found_at(&tip).ok_or_else(damaged)?;
+        let At { totals, sum, .. } = record.found_at(&tip).ok_or_else(damaged)?;
+        let sum = match (sum, base) {
+            (Some(sum), _) => sum,
+            (None, Some(base)) => sum_of_base(request, base, record.key)?,
+            (None, None) => return Err(damaged()),
+        };
         if tip.height > end {
             let what = format!("it is at block {} already", tip.height);
             return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
@@ -239,6 +248,7 @@ impl<'a> Connecting<'a> {
             },
         )?;
         state.set_totals(totals);
+        state.keep_sum(record.key, sum);
         let below_last = first_of_last(end).min(tip.height + 1).max(from);
         warn_of_missing(request, &*dir, HeightRange::new(from, below_last));
         if tip.height > from {
@@ -268,7 +278,8 @@ impl<'a> Connecting<'a> {
     fn connect(&mut self) -> Result<(), SyncError> {
         self.go_back()?;
         let (request, dir) = (self.request, Arc::clone(&self.dir));
-        let prepare = |block| Arc::new(PreparedBlock::new(request.params, block));
+        let key = self.record.key;
+        let prepare = |block| Arc::new(PreparedBlock::with_sums(request.params, block, &key));
         let range = HeightRange::new(self.state.tip().height + 1, self.end + 1);
         take_ahead(request, &*dir, range, &prepare, |ahead| self.take_all(ahead))
     }
@@ -349,7 +360,8 @@ impl<'a> Connecting<'a> {
             keeper.sync()?;
         }
         self.dir.sync()?;
-        let at = At { block: *self.state.tip(), totals: *self.state.totals() };
+        let (block, totals, sum) = (*self.state.tip(), *self.state.totals(), self.state.sum());
+        let at = At { block, totals, sum };
         let last = self.record.at.pop();
         self.record.at = last.into_iter().filter(|last| last.block != at.block).collect();
         self.record.at.push(at);

@@ -2,11 +2,12 @@
 //!
 //! Made when the run first starts, and written anew before each flush of the coins: it then holds
 //! the totals at the block where the store is and at the block where it goes. Whichever of the two
-//! a crash leaves the store at, the totals are known. Format: `docs/formats/workdir.md`.
+//! a crash leaves the store at, the totals are known, and the sum of all coins there, under a key that
+//! is this run's secret. Format: `docs/formats/workdir.md`.
 
 use crate::error::{StorageResult, SyncError};
 use crate::sealed;
-use apus_chain::{BlockHash, KnownBlock, Network, Reader};
+use apus_chain::{BlockHash, CoinSum, CoinSumKey, KnownBlock, Network, Reader};
 use apus_engine::storage::{Storage, read_whole, write_atomically};
 use apus_engine::utxo::Totals;
 
@@ -15,7 +16,7 @@ pub const RECORD: &str = "connected";
 
 const MAGIC: &[u8; 8] = b"APUSCONN";
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Far more than any record has.
 const BYTES_MAX: u64 = 4096;
@@ -35,12 +36,16 @@ pub(crate) struct Identity {
 pub(crate) struct At {
     pub(crate) block: KnownBlock,
     pub(crate) totals: Totals,
+    /// The sum of the coins; none while a store is filled with those that hints led to.
+    pub(crate) sum: Option<CoinSum>,
 }
 
 /// The record of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) identity: Identity,
+    /// Under which coins are added up. Nobody else is to know it.
+    pub(crate) key: CoinSumKey,
     /// Where the store may be; the last one is where it was headed.
     pub(crate) at: Vec<At>,
 }
@@ -66,6 +71,13 @@ impl Identity {
 }
 
 impl Record {
+    /// The record of a new run, and a key from the system.
+    pub(crate) fn new(identity: Identity) -> Result<Self, SyncError> {
+        let mut key = [0; CoinSumKey::SIZE];
+        getrandom::fill(&mut key).map_err(|error| SyncError::Random(error.to_string()))?;
+        Ok(Self { identity, key: CoinSumKey::new(key), at: Vec::new() })
+    }
+
     /// Reads the record of an earlier start, if there is one.
     pub(crate) fn read(storage: &dyn Storage) -> Result<Option<Self>, SyncError> {
         if !storage.names().at(storage, "")?.iter().any(|name| name == RECORD) {
@@ -81,12 +93,12 @@ impl Record {
         write_atomically(storage, RECORD, &self.to_bytes()).at(storage, RECORD)
     }
 
-    /// The totals at `block`, where the store turned out to be. Where else it was headed is
+    /// What is known of `block`, where the store turned out to be. Where else it was headed is
     /// forgotten: it never came there, and the next flush begins here.
-    pub(crate) fn found_at(&mut self, block: &KnownBlock) -> Option<Totals> {
+    pub(crate) fn found_at(&mut self, block: &KnownBlock) -> Option<At> {
         let found = self.at.iter().rev().find(|at| at.block == *block).copied()?;
         self.at = vec![found];
-        Some(found.totals)
+        Some(found)
     }
 
     fn to_bytes(&self) -> Vec<u8> {
@@ -94,13 +106,16 @@ impl Record {
         out.extend_from_slice(&self.identity.network.magic());
         out.extend_from_slice(&self.identity.assume_valid.unwrap_or(BlockHash::ZERO).0);
         out.extend_from_slice(&self.identity.from.to_le_bytes());
+        out.extend_from_slice(&self.key.to_bytes());
         out.push(self.at.len() as u8);
-        for At { block, totals } in &self.at {
+        for At { block, totals, sum } in &self.at {
             out.extend_from_slice(&block.height.to_le_bytes());
             out.extend_from_slice(&block.hash.0);
             for number in numbers(totals) {
                 out.extend_from_slice(&number.to_le_bytes());
             }
+            out.push(u8::from(sum.is_some()));
+            out.extend_from_slice(&sum.unwrap_or_default().to_bytes());
         }
         sealed::seal(out)
     }
@@ -111,14 +126,22 @@ impl Record {
         let assume_valid = BlockHash(*reader.array().ok()?);
         let assume_valid = (assume_valid != BlockHash::ZERO).then_some(assume_valid);
         let identity = Identity { network, assume_valid, from: reader.u32().ok()? };
+        let key = CoinSumKey::new(*reader.array().ok()?);
         let mut at = Vec::new();
         for _ in 0..reader.u8().ok()? {
             let height = reader.u32().ok()?;
             let block = KnownBlock { height, hash: BlockHash(*reader.array().ok()?) };
-            at.push(At { block, totals: read_totals(&mut reader)? });
+            let totals = read_totals(&mut reader)?;
+            let (known, sum) = (reader.u8().ok()?, CoinSum::from_bytes(*reader.array().ok()?));
+            let sum = match known {
+                0 => None,
+                1 => Some(sum),
+                _ => return None,
+            };
+            at.push(At { block, totals, sum });
         }
         reader.finish().ok()?;
-        Some(Self { identity, at })
+        Some(Self { identity, key, at })
     }
 }
 
@@ -153,9 +176,11 @@ mod tests {
         let at = |index| At {
             block: KnownBlock { height: index as u32, hash: BlockHash([index as u8 + 1; 32]) },
             totals: Totals { blocks: blocks_done.wrapping_add(index as u64), ..totals },
+            sum: (index != 1).then(|| CoinSum::from_bytes([index as u8; 8])),
         };
         let identity = Identity { network: Network::Regtest, assume_valid, from: 1 };
-        Record { identity, at: (0..blocks).map(at).collect() }
+        let at = (0..blocks).map(at).collect();
+        Record { at, ..Record::new(identity).unwrap() }
     }
 
     proptest! {
@@ -168,7 +193,7 @@ mod tests {
             prop_assert_eq!(Record::read(&storage.durable_image()).unwrap(), Some(record.clone()));
             for at in &record.at {
                 let mut read = Record::read(&storage).unwrap().unwrap();
-                prop_assert_eq!(read.found_at(&at.block), Some(at.totals));
+                prop_assert_eq!(read.found_at(&at.block), Some(*at));
                 // A flush that did not arrive before a crash is not where the next one begins.
                 prop_assert_eq!(&read.at, &[*at]);
             }

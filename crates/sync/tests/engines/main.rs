@@ -7,6 +7,7 @@
 mod world;
 
 mod anchored;
+mod coins_changed;
 mod engine_conformance;
 mod harness;
 mod invalid;

@@ -1,0 +1,69 @@
+//! The sum of the coins that a chain state is at, moved from block to block.
+//!
+//! What a block creates and leaves is added, what it takes from the set is taken away, as it was
+//! fetched: a store that gives another coin than the one that was put in makes a sum that no set has.
+//! Coins that are created and spent within a block are in no set, and in no sum.
+
+use super::cache::{CoinChange, CoinsDelta};
+use super::coin::CoinBytes;
+use super::fetch::Place;
+use super::prepared::{PreparedBlock, coins_of};
+use apus_chain::{CheckedBlock, CoinAdder, CoinSum, CoinSumKey, OutPoint};
+
+/// What of a block's sums depends on the block alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockSums {
+    /// The coins that it creates and leaves.
+    pub(super) created: CoinSum,
+}
+
+/// The sum of a set on its way along a chain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunningSum {
+    pub(super) key: CoinSumKey,
+    pub(super) sum: CoinSum,
+}
+
+impl RunningSum {
+    /// What a block that spends these coins adds, those that it creates and spends itself left out.
+    pub(super) fn change(&self, block: &PreparedBlock, spent: &[CoinBytes]) -> CoinSum {
+        let mut change = block.sums(&self.key).created;
+        for (place, coin) in block.places().iter().zip(spent) {
+            if let Place::Wanted(index) = place {
+                let outpoint = &block.wanted()[*index as usize];
+                change.sub(self.key.coin(outpoint, coin.as_bytes()));
+            }
+        }
+        change
+    }
+
+    /// What it adds to go back from a block, whose undo data come to `undo`; those of the coins to go
+    /// that were `lost` before went then.
+    pub(super) fn back(
+        &self,
+        block: &CheckedBlock,
+        undo: &CoinsDelta,
+        lost: &[OutPoint],
+    ) -> CoinSum {
+        let mut change = created(&self.key, undo);
+        for (index, (txid, tx)) in block.bytes().txs().enumerate() {
+            for (outpoint, coin) in coins_of(block.height(), txid, &tx, index == 0) {
+                if undo.get(&outpoint) == Some(None) && !lost.contains(&outpoint) {
+                    change.sub(self.key.coin(&outpoint, CoinBytes::new(coin).as_bytes()));
+                }
+            }
+        }
+        change
+    }
+}
+
+/// The sum of the coins that are there after a change and were not before it.
+pub(super) fn created(key: &CoinSumKey, delta: &CoinsDelta) -> CoinSum {
+    let mut adder = CoinAdder::new(*key);
+    for (outpoint, change) in delta.iter() {
+        if let CoinChange::Created { coin, .. } = change {
+            adder.add(outpoint, coin.as_bytes());
+        }
+    }
+    adder.sum()
+}

@@ -1,0 +1,188 @@
+//! Stores that don't hold what was put in, as many coins though they have: no output.
+
+use crate::harness::{Job, Place, World};
+use crate::world::SET;
+use apus_chain::{BlockHash, CoinRef, KnownBlock, OutPoint};
+use apus_engine::utxo::store::{EachChange, EachCoin, MemoryStore};
+use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
+use apus_sync::{ErrorKind, Stop, SyncError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// What is wrong with a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// It loses one coin and brings back another of the same amount, or of any.
+    Revives,
+    /// It has lost a block's mark of a coin.
+    Changes,
+    /// It gives another script when it is asked.
+    Gives,
+}
+
+/// A store with a fault.
+struct Faulty {
+    inner: MemoryStore,
+    fault: Fault,
+    spent: Mutex<BTreeMap<OutPoint, CoinBytes>>,
+    /// How often it was wrong.
+    told: Mutex<u32>,
+}
+
+impl Faulty {
+    fn new(fault: Fault) -> Arc<Self> {
+        let inner = MemoryStore::new();
+        Arc::new(Self { inner, fault, spent: Mutex::default(), told: Mutex::default() })
+    }
+
+    fn told(&self) -> u32 {
+        *self.told.lock().unwrap()
+    }
+
+    /// All coins, with the fault.
+    fn coins(&self) -> Result<BTreeMap<OutPoint, CoinBytes>, StoreError> {
+        let mut coins = BTreeMap::new();
+        self.inner.for_each(&mut |outpoint, coin| {
+            coins.insert(*outpoint, coin.clone());
+            Ok(())
+        })?;
+        match self.fault {
+            Fault::Revives => {
+                let amount = |coin: &CoinBytes| coin.coin().as_ref().amount;
+                let spent = self.spent.lock().unwrap();
+                let pairs =
+                    coins.iter().flat_map(|lost| spent.iter().map(move |back| (lost, back)));
+                let alike = pairs.clone().find(|(lost, back)| amount(lost.1) == amount(back.1));
+                let pair = alike.or_else(|| pairs.clone().next());
+                let pair = pair.map(|((lost, _), (back, coin))| (*lost, *back, coin.clone()));
+                if let Some((lost, back, coin)) = pair {
+                    *self.told.lock().unwrap() += 1;
+                    coins.remove(&lost);
+                    coins.insert(back, coin);
+                }
+            }
+            Fault::Changes => {
+                if let Some(coin) = coins.values_mut().next() {
+                    *self.told.lock().unwrap() += 1;
+                    let old = coin.clone();
+                    let old = old.coin();
+                    let CoinRef { coinbase, .. } = old.as_ref();
+                    *coin = CoinBytes::new(CoinRef { coinbase: !coinbase, ..old.as_ref() });
+                }
+            }
+            Fault::None | Fault::Gives => {}
+        }
+        Ok(coins)
+    }
+}
+
+impl CoinsStore for Faulty {
+    fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
+        self.inner.tip()
+    }
+
+    fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        let coin = self.inner.get(outpoint)?;
+        let mut told = self.told.lock().unwrap();
+        Ok(match coin {
+            Some(coin) if self.fault == Fault::Gives && *told == 0 => {
+                *told += 1;
+                let CoinRef { height, coinbase, amount, .. } = coin.coin().as_ref();
+                Some(CoinBytes::new(CoinRef { height, coinbase, amount, script: &[0x52, 0x53] }))
+            }
+            coin => coin,
+        })
+    }
+
+    fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
+        flush.changes.for_each(&mut |outpoint, coin| {
+            if coin.is_none()
+                && let Some(coin) = self.inner.get(outpoint)?
+            {
+                self.spent.lock().unwrap().insert(*outpoint, coin);
+            }
+            Ok(())
+        })?;
+        self.inner.write(flush)
+    }
+
+    fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.undo(block)
+    }
+
+    fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
+        self.coins()?.iter().try_for_each(|(outpoint, coin)| each(outpoint, coin))
+    }
+}
+
+/// From the first block, and above hints.
+fn jobs(world: &World) -> [Job; 2] {
+    let job = Job { cache_bytes: 1, ..world.job() };
+    [job.clone(), Job { hints: Some(world.hints(108)), ..job }]
+}
+
+fn expect_refused(job: &Job, place: &Place) {
+    let error = job.run(place).unwrap_err();
+    assert!(!place.output_files().contains_key(SET), "output in spite of: {error}");
+    assert!(matches!(error, SyncError::CoinsChanged { .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.to_string().contains("lost, brought back or changed"), "{error}");
+}
+
+#[test]
+fn a_store_with_other_coins_gives_no_output() {
+    let world = World::small(730);
+    for fault in [Fault::None, Fault::Revives, Fault::Changes, Fault::Gives] {
+        for job in jobs(&world) {
+            let store = Faulty::new(fault);
+            let place = Place::with(Arc::clone(&store) as Arc<dyn CoinsStore>);
+            match fault {
+                Fault::None => drop(job.expect(&world.truth, &place)),
+                _ => expect_refused(&job, &place),
+            }
+            assert_eq!(store.told() > 0, fault != Fault::None, "{fault:?}");
+            // Nor the next time.
+            if fault != Fault::None {
+                expect_refused(&job, &place);
+            }
+        }
+    }
+}
+
+/// Changes of a store that nobody ordered.
+struct Harm(Vec<(OutPoint, Option<CoinBytes>)>);
+
+impl Changes for Harm {
+    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
+        self.0.iter().try_for_each(|(outpoint, coin)| each(outpoint, coin.as_ref()))
+    }
+}
+
+/// One coin less and one more on the disk while nothing runs. Blocks above don't need either.
+#[test]
+fn coins_that_change_between_two_starts_are_noticed() {
+    let world = World::small(731);
+    for job in jobs(&world) {
+        let store = Arc::new(MemoryStore::new());
+        let lower = Place::with(Arc::clone(&store) as Arc<dyn CoinsStore>);
+        let part = crate::world::Truth::of(&world.chain[..=112]);
+        Job { stop: Stop::At(112), ..job.clone() }.expect(&part, &lower);
+        let mut coins = Vec::new();
+        let mut each = |outpoint: &OutPoint, coin: &CoinBytes| {
+            coins.push((*outpoint, coin.clone()));
+            Ok(())
+        };
+        store.for_each(&mut each).unwrap();
+        // A coinbase that is never mature on this chain.
+        let is_last = |coin: &CoinBytes| (coin.coin().coinbase, coin.coin().height) == (true, 112);
+        let lost = coins.iter().find(|(_, coin)| is_last(coin));
+        let (lost, coin) = lost.unwrap().clone();
+        let back = OutPoint { vout: lost.vout + 70, ..lost };
+        let changes = Harm(vec![(lost, None), (back, Some(coin))]);
+        let tip = store.tip().unwrap().unwrap();
+        store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: 0 }).unwrap();
+        let place = Place { out: apus_testkit::storage::CrashStorage::new(), ..lower };
+        expect_refused(&job, &place);
+    }
+}
