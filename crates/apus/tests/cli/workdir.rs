@@ -158,3 +158,27 @@ fn progress_under_wrong_hints_is_not_in_the_way_of_right_ones() {
     desk.apus(SYNC).succeeds();
     expect_done(&desk);
 }
+
+/// The plan holds the run's secret, and the rest says what somebody is doing.
+#[test]
+fn nobody_else_can_read_the_progress() {
+    use std::os::unix::fs::PermissionsExt;
+    let desk = all_but_written();
+    let mode = |name: &str| fs::metadata(desk.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("progress.work"), 0o700);
+    for name in desk.names("progress.work") {
+        assert_eq!(mode(&format!("progress.work/{name}")), 0o600, "{name}");
+    }
+    // Coins and positions of a run that connects blocks.
+    fs::create_dir(desk.path("utxo.dat.incomplete")).unwrap();
+    let line = "sync --chain regtest --blocksdir blocks --validation full --workdir other.work \
+                --checkpoint-seconds 0 --out snapshot:utxo.dat --out datadir:node";
+    desk.apus(line).fails(3, &["utxo.dat.incomplete"]);
+    assert_eq!(mode("other.work"), 0o700);
+    assert!(desk.has("other.work/positions") && desk.has("other.work/connected"));
+    for name in desk.names("other.work") {
+        let there = desk.path(&format!("other.work/{name}"));
+        let wanted = if there.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode(&format!("other.work/{name}")), wanted, "{name}");
+    }
+}

@@ -5,6 +5,9 @@ use crate::judge::{lives_on, passes_all_checks, starts};
 use crate::lived::{CHAIN, Lived, fixture, grow, submit};
 use crate::written::WAYS;
 use apus_testkit::bitcoind::{Bitcoind, find};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 pub(crate) const REINDEX: &str = "reindex --chain regtest --datadir node";
@@ -164,4 +167,36 @@ fn a_node_with_an_equal_branch() {
     lived.chain.set_tip(rival);
     grow(&mut lived.chain, &node, 1);
     assert_eq!(node.best_block_hash(), lived.chain.tip());
+}
+
+/// What is put in the place of a node's coins has their owner and rights: a node that another user runs
+/// could not open it otherwise.
+#[test]
+fn the_new_coins_are_whose_the_old_ones_were() {
+    const NODE: &str = "node/regtest/chainstate";
+    let lived = Lived::new(28, &[]);
+    let (desk, old) = (&lived.desk, lived.desk.path(NODE));
+    let of = |path: &Path| {
+        let there = fs::metadata(path).unwrap();
+        (there.uid(), there.gid(), there.mode() & 0o777)
+    };
+    let files = |folder: &Path| -> Vec<PathBuf> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    fs::set_permissions(&old, Permissions::from_mode(0o750)).unwrap();
+    for file in files(&old) {
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        // Only the superuser gives files away; anybody else runs this on files of his own.
+        let _ = chown(&file, Some(65_534), Some(65_534));
+    }
+    let _ = chown(&old, Some(65_534), Some(65_534));
+    let (folder, file) = (of(&old), of(&old.join("CURRENT")));
+    assert_eq!((folder.2, file.2), (0o750, 0o640));
+    desk.start(&format!("{REINDEX} --replace {}", WAYS[1])).wait().succeeds();
+    assert!(desk.has(&format!("{NODE}.old/CURRENT")));
+    assert_eq!(of(&old), folder);
+    for name in files(&old) {
+        assert_eq!(of(&name), file, "{}", name.display());
+    }
+    passes_all_checks(&desk.path("node"), &lived.set).stop();
 }
