@@ -64,7 +64,7 @@ impl Keeper {
             FolderKind::Chainstate => None,
         });
         let Some((output, what)) = found else { return Ok(None) };
-        let (draft, holds) = match what {
+        let (draft, mut holds) = match what {
             Kept::Blocks if from != 1 => return Err(SyncError::NoUndo),
             Kept::Blocks if tip.height == 0 => (FolderDraft::begin(output)?, 0..0),
             Kept::Blocks => all_kept(request, options, output, tip)?,
@@ -78,7 +78,6 @@ impl Keeper {
         let positions = options.positions.clone();
         let open = move |keep| BlockStore::open(&folder, &positions, magic, key, keep);
         let mut store = open(holds.clone())?;
-        let mut holds = holds;
         if holds.end == 0 {
             store.append(&request.params.genesis_block(), 1, None)?;
             holds.end = 1;
