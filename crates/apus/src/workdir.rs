@@ -120,6 +120,7 @@ impl WorkFolder {
             error,
             SyncError::WorkdirDamaged { .. }
                 | SyncError::RunDamaged { .. }
+                | SyncError::CoinsChanged { .. }
                 | SyncError::OtherRun { .. }
                 | SyncError::BlocksReadBack { .. }
                 | SyncError::KeptReadBack { .. }

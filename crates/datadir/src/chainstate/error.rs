@@ -111,7 +111,7 @@ impl ChainstateError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Database(error) => error.kind(),
-            Self::Foreign(_) => ErrorKind::Fatal,
+            Self::Foreign(_) | Self::LookUp { .. } => ErrorKind::Fatal,
             _ => ErrorKind::Invalid,
         }
     }
