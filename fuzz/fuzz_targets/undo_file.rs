@@ -17,7 +17,7 @@ const PREV: BlockHash = BlockHash([7; 32]);
 
 /// Lengths of the head and of a record of a file of positions, and of the check at its end.
 const HEAD: usize = 28;
-const RECORD: usize = 112;
+const RECORD: usize = 136;
 const CHECK: usize = 8;
 
 fuzz_target!(|data: &[u8]| {

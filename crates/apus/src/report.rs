@@ -184,7 +184,7 @@ pub(crate) struct Folder {
     pub(crate) index_entries_read_back: u64,
     /// Blocks that lay where the index says, with every byte bound to their headers.
     pub(crate) blocks_read_back: u64,
-    /// Blocks whose undo data lay where the index says, of as many coins as the block spends.
+    /// Blocks whose undo data lay where the index says, of the coins that the block spends.
     pub(crate) undo_read_back: u64,
     /// How many of these are the last blocks, without a gap.
     pub(crate) undo_at_end: u64,

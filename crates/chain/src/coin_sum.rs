@@ -118,6 +118,39 @@ impl CoinAdder {
     }
 }
 
+/// A sum with the key that it was made under, so that whoever has it can make it anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyedCoinSum {
+    /// The key.
+    pub key: CoinSumKey,
+    /// The sum.
+    pub sum: CoinSum,
+}
+
+impl KeyedCoinSum {
+    /// Length of its stored form.
+    pub const SIZE: usize = CoinSumKey::SIZE + CoinSum::SIZE;
+
+    /// The sum of no coins, under a key that everybody knows.
+    pub const NONE: Self = Self { key: CoinSumKey::new([0; CoinSumKey::SIZE]), sum: CoinSum(0) };
+
+    /// Its stored form: the key, then the sum.
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut out = [0; Self::SIZE];
+        let (key, sum) = out.split_at_mut(CoinSumKey::SIZE);
+        key.copy_from_slice(&self.key.to_bytes());
+        sum.copy_from_slice(&self.sum.to_bytes());
+        out
+    }
+
+    /// Reads the stored form.
+    pub fn from_bytes(bytes: [u8; Self::SIZE]) -> Self {
+        let [key @ .., a, b, c, d, e, f, g, h] = bytes;
+        let sum = CoinSum::from_bytes([a, b, c, d, e, f, g, h]);
+        Self { key: CoinSumKey::new(key), sum }
+    }
+}
+
 /// The sum of some coins: of none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CoinSum(u64);

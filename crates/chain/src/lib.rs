@@ -48,7 +48,7 @@ pub use coin::{
     COIN_HEIGHT_MAX, Coin, CoinError, CoinRef, check_coin, is_unspendable, read_coin,
     read_coin_strict, skip_coin, write_coin,
 };
-pub use coin_sum::{CoinAdder, CoinSum, CoinSumKey, TxCoins};
+pub use coin_sum::{CoinAdder, CoinSum, CoinSumKey, KeyedCoinSum, TxCoins};
 pub use compress::{
     CompressedScript, MAX_SCRIPT_SIZE, StoredScript, compress_script, write_script,
 };

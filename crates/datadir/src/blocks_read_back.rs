@@ -1,17 +1,17 @@
 //! [`BlocksReadBack`]: a `blocks` folder that was written, read once more from the disk and compared
 //! with the chain that it is to hold.
 //!
-//! Nothing of what the writers know of it is asked: not the positions, not the log. The index is read
+//! Nothing of what the writers know of it is asked, not where they put what, save one number for each block: the
+//! sum of the coins that it spent, which whoever connected it had from the coins themselves. The index is read
 //! through another implementation of LevelDB; it has to name every block of the chain and nothing else.
 //! Where it says that a block lies has to be one that hashes to the name and passes every rule that
 //! needs no coins, so that each of its bytes is bound to the header: by the merkle root or by the
 //! commitment to witnesses. Where it says that undo data lie has to be a record with the checksum of
-//! that block's, of as many coins for each transaction as it has inputs. Lengths of files, and what the
+//! that block's, of as many coins for each transaction as it has inputs, and these coins, under the names
+//! that its inputs give them, have to have the sum of those that it spent. Lengths of files, and what the
 //! index says of them, have to be those that follow.
 //!
 //! What is shared with the writers are the rules of a block and the plain forms of numbers and coins.
-//! Whether the coins in undo data are those that the block spent is not looked at: whoever connected it
-//! has computed them from the coins themselves.
 //!
 //! Pages that the system still has are dropped before, where it lets itself be asked, so that what is
 //! compared comes from the disk.
@@ -28,7 +28,7 @@ pub use part::{PartRead, PartReader};
 use crate::files;
 use crate::obfuscation::Obfuscation;
 use crate::rev;
-use apus_chain::{BlockContext, Params};
+use apus_chain::{BlockContext, KeyedCoinSum, Params};
 use core::ops::ControlFlow;
 use index::Index;
 use std::fs;
@@ -77,6 +77,10 @@ impl Holds<'_> {
     }
 }
 
+/// The sum of the coins that the block at a height spent, as whoever connected it had it; none where it is
+/// not known.
+pub type SpentAt<'a> = dyn Fn(u32) -> Option<KeyedCoinSum> + Sync + 'a;
+
 /// What is known of a `blocks` folder from the chain.
 #[derive(Clone, Copy)]
 pub struct WrittenBlocks<'a> {
@@ -90,6 +94,8 @@ pub struct WrittenBlocks<'a> {
     pub holds: Holds<'a>,
     /// What is known of the block at a height, first of all its hash.
     pub context: &'a (dyn Fn(u32) -> BlockContext<'a> + Sync),
+    /// What the undo data have to come to; none where there are none.
+    pub spent: Option<&'a SpentAt<'a>>,
 }
 
 /// A folder whose index was read back. What is left to do are its parts, in any order and by any number

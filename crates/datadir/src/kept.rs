@@ -24,8 +24,8 @@ use crate::files::{self, BLOCK_SIZES, BlockLocation, RECORD_HEAD};
 use crate::folder::OutFolder;
 use crate::index::{IndexWriteError, Kept, write_block_index};
 use crate::obfuscation::Obfuscation;
-use crate::store::{AppendFile, BlockStoreError};
-use apus_chain::{BlockHash, Header, Reader, undo_checksum};
+use crate::store::{AppendFile, BlockStoreError, SpentCoins};
+use apus_chain::{BlockHash, Header, KeyedCoinSum, Reader, undo_checksum};
 use places::Entry;
 use state::{NewBlock, Source, State};
 use std::fs::File;
@@ -120,7 +120,7 @@ impl KeptBlocks {
         &self,
         hash: &BlockHash,
         prev: &BlockHash,
-        undo: &[u8],
+        spends: SpentCoins<'_>,
     ) -> Result<(), KeptBlocksError> {
         let wrong = |what: String| KeptBlocksError::Undo { hash: *hash, what };
         let Some(entry) = self.entry(hash)? else {
@@ -134,11 +134,11 @@ impl KeptBlocks {
             Some(found) if found == *prev && found != BlockHash::ZERO => {}
             _ => return Err(wrong(format!("it does not follow block {prev}"))),
         }
-        let sum = undo_checksum(prev, undo);
+        let sum = undo_checksum(prev, spends.undo);
         let mut state = self.state_with_room()?;
         // Somebody else may have been faster.
         match state.places.find(hash).copied() {
-            Some(entry) if entry.undo_record().is_none() => state.append_undo(&entry, undo, &sum),
+            Some(entry) if entry.undo_record().is_none() => state.append_undo(&entry, spends, &sum),
             _ => Ok(()),
         }
     }
@@ -173,6 +173,22 @@ impl KeptBlocks {
         let stored_at = &mut |height: u32| log.stored(&entries[height as usize]);
         let kept = Kept::InAnyOrder { stored_at, files: &files };
         Ok(write_block_index(folder, entries.len() as u32, kept)?)
+    }
+
+    /// The sums of the coins that the blocks of a chain spent, as they were put with their undo data, by
+    /// height; none where a block or its undo data are not there. Makes all durable before.
+    pub fn spent(
+        &self,
+        chain: &mut dyn Iterator<Item = BlockHash>,
+    ) -> Result<Vec<Option<KeyedCoinSum>>, KeptBlocksError> {
+        self.sync()?;
+        let log = log::Lookup::open(&self.log_path)?;
+        let of = |hash| {
+            let Some(entry) = self.entry(&hash)? else { return Ok(None) };
+            let stored = log.stored(&entry)?;
+            Ok(stored.undo.map(|_| stored.spent))
+        };
+        chain.map(of).collect()
     }
 
     fn entry(&self, hash: &BlockHash) -> Result<Option<Entry>, KeptBlocksError> {

@@ -29,7 +29,7 @@ mod testing;
 mod window;
 
 pub use blocks_read_back::{
-    BlocksReadBack, Holds, PartRead, PartReader, ReadBackError, WrittenBlocks,
+    BlocksReadBack, Holds, PartRead, PartReader, ReadBackError, SpentAt, WrittenBlocks,
 };
 pub use error::{BlkError, ErrorKind};
 pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder};
@@ -49,5 +49,7 @@ pub use reader::{BlockReader, Each};
 pub use rev::{RevError, UndoFiles};
 pub use scan::Visit;
 pub use space::free_bytes;
-pub use store::{BlockPositions, BlockStore, BlockStoreError, StoredBlock, UndoLocation};
+pub use store::{
+    BlockPositions, BlockStore, BlockStoreError, SpentCoins, StoredBlock, UndoLocation,
+};
 pub use summary::{ScanSummary, Stretch};

@@ -22,7 +22,7 @@ use crate::files::{self, BLOCK_SIZES, BlockLocation, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
 use crate::rev;
 pub(crate) use append::{AppendFile, sync_names};
-use apus_chain::{BlockHash, Header, undo_checksum};
+use apus_chain::{BlockHash, Header, KeyedCoinSum, undo_checksum};
 use core::ops::Range;
 use layout::Layout;
 pub(crate) use layout::{expect_key, expect_length};
@@ -31,6 +31,15 @@ use std::path::{Path, PathBuf};
 
 /// A block file is shorter than this (Core `node/blockstorage.h`, `MAX_BLOCKFILE_SIZE`).
 pub(crate) const FILE_BYTES_MAX: u64 = 128 << 20;
+
+/// What a block spends.
+#[derive(Debug, Clone, Copy)]
+pub struct SpentCoins<'a> {
+    /// Its undo data (Core `undo.h`, `CBlockUndo`).
+    pub undo: &'a [u8],
+    /// The sum of the coins: what the undo data have to come to when they are read back.
+    pub sum: KeyedCoinSum,
+}
 
 /// See the module. After an error it holds what it held before, or the disk has failed: drop it,
 /// and open the folder anew.
@@ -136,9 +145,11 @@ impl BlockStore {
         &mut self,
         block: &[u8],
         tx_count: u32,
-        undo: Option<&[u8]>,
+        spends: Option<SpentCoins<'_>>,
     ) -> Result<(), BlockStoreError> {
         let height = self.next_height;
+        let undo = spends.map(|spends| spends.undo);
+        let spent = spends.map_or(KeyedCoinSum::NONE, |spends| spends.sum);
         assert!(undo.is_none() == (height == 0), "all blocks but the first have undo data");
         let wrong = BlockStoreError::Size { height, size: block.len() };
         let Some(size) = u32::try_from(block.len()).ok().filter(|n| BLOCK_SIZES.contains(n)) else {
@@ -159,7 +170,7 @@ impl BlockStore {
             self.undo.push(&[&self.magic, &place.size.to_le_bytes(), undo, &sum], self.key);
         }
         let undo = undo.map(|(_, place)| place);
-        let stored = StoredBlock { header, tx_count, block: place, undo };
+        let stored = StoredBlock { header, tx_count, block: place, undo, spent };
         self.positions.push(&[&stored.to_bytes(height)], Obfuscation::NONE);
         self.next_height += 1;
         Ok(())

@@ -4,7 +4,8 @@ mod folder;
 
 use crate::files::{BlockFiles, BlockLocation};
 use crate::obfuscation::Obfuscation;
-use apus_chain::{Network, write_compact_size};
+use crate::store::SpentCoins;
+use apus_chain::{CoinSum, CoinSumKey, KeyedCoinSum, Network, write_compact_size};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,12 @@ pub(crate) const MAGIC: [u8; 4] = Network::Regtest.magic();
 /// A key that hides nothing of a mistake: all bytes differ.
 pub(crate) const KEY: [u8; 8] = [0x68, 0x44, 0xbe, 0x81, 0x9b, 0x4e, 0xbc, 0xbf];
 
+/// What a block spends that has this undo data; the sum tells of it, and no more.
+pub(crate) fn spends(undo: &[u8]) -> SpentCoins<'_> {
+    let [a, b, c, d, e, f, g, h, ..] = apus_hash::sha256(undo);
+    let (key, sum) = (CoinSumKey::new([a; 16]), CoinSum::from_bytes([a, b, c, d, e, f, g, h]));
+    SpentCoins { undo, sum: KeyedCoinSum { key, sum } }
+}
 pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }

@@ -8,10 +8,11 @@ use crate::outputs::context;
 use crate::progress::{Event, Phase, Progress};
 use crate::run::{FolderKind, Request, WrittenFolder, stop_if_interrupted};
 use crate::sink::SetInfo;
-use crate::source::ChainSource;
+use crate::source::{ChainSource, KeptWhole};
 use apus_chain::{HeaderChain, Height};
 use apus_datadir::{
-    BlocksReadBack, Holds, LEVELDB_LOCK, PartRead, PartReader, ReadBackError, WrittenBlocks,
+    BlocksReadBack, Holds, LEVELDB_LOCK, PartRead, PartReader, ReadBackError, SpentAt,
+    WrittenBlocks,
 };
 use core::ops::ControlFlow;
 use std::fs;
@@ -35,7 +36,7 @@ pub struct BlocksRead {
 }
 
 /// Reads back the `blocks` folder of the chain up to the height `last`, of which so many `transactions`
-/// were processed, without the first block's.
+/// were processed, without the first block's. `spent` is for the blocks that have undo data.
 pub(crate) fn read_blocks_back(
     request: &Request<'_>,
     chain: &HeaderChain,
@@ -43,6 +44,7 @@ pub(crate) fn read_blocks_back(
     last: Height,
     holds: Holds<'_>,
     transactions: u64,
+    spent: &SpentAt<'_>,
 ) -> Result<BlocksRead, SyncError> {
     let written = WrittenBlocks {
         folder,
@@ -50,6 +52,7 @@ pub(crate) fn read_blocks_back(
         blocks: last + 1,
         holds,
         context: &|height| context(request.params, chain, request.verifier, height),
+        spent: Some(spent),
     };
     let mut go_on = |_| match request.interrupt.load(Ordering::Relaxed) {
         true => ControlFlow::Break(()),
@@ -80,10 +83,12 @@ pub(crate) fn complete(
     set: SetInfo,
     folders: &mut [WrittenFolder],
 ) -> Result<(), SyncError> {
-    let Some(folder) = dir.complete(set.height)? else { return Ok(()) };
+    let Some(KeptWhole { folder, spent }) = dir.complete(set.height)? else { return Ok(()) };
     request.observer.event(Event::Started(Phase::Check));
     let (last, count) = (set.height, set.transactions);
-    let found = read_blocks_back(request, dir.chain(), &folder, last, Holds::InAnyOrder, count);
+    let (holds, chain) = (Holds::InAnyOrder, dir.chain());
+    let spent = |height: Height| spent.get(height as usize).copied().flatten();
+    let found = read_blocks_back(request, chain, &folder, last, holds, count, &spent);
     let found = found.map_err(|error| {
         let index = folder.join("index");
         if !index.join(LEVELDB_LOCK).exists() {

@@ -7,8 +7,8 @@
 
 use crate::blocksdir::{BlockHead, Gap, files_error_kind};
 use crate::error::{ErrorKind, SyncError};
-use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
-use apus_datadir::Obfuscation;
+use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange, KeyedCoinSum};
+use apus_datadir::{Obfuscation, SpentCoins};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -176,6 +176,15 @@ impl SourceError {
     }
 }
 
+/// Blocks that were kept, with an index that finds them.
+#[derive(Debug)]
+pub struct KeptWhole {
+    /// Their folder.
+    pub folder: PathBuf,
+    /// The sums of the coins that those with undo data spent, by height.
+    pub spent: Vec<Option<KeyedCoinSum>>,
+}
+
 /// A place that blocks come from.
 pub trait BlockSource: Sync {
     /// A fetcher for one thread. Once `halt` is set nobody waits for its blocks any more: one that
@@ -239,7 +248,7 @@ pub trait ChainSource: BlockSource {
     }
 
     /// Keeps the undo data of a connected block.
-    fn put_undo(&self, _: &BlockHash, _: &BlockHash, _: &[u8]) -> Result<(), SyncError> {
+    fn put_undo(&self, _: &BlockHash, _: &BlockHash, _: SpentCoins<'_>) -> Result<(), SyncError> {
         Ok(())
     }
 
@@ -260,8 +269,8 @@ pub trait ChainSource: BlockSource {
     }
 
     /// All that is to be kept of the blocks up to `last` was given: makes it whole. The folder of the
-    /// blocks, if any are kept.
-    fn complete(&self, _last: Height) -> Result<Option<PathBuf>, SyncError> {
+    /// blocks, if any are kept, and the sums of the coins that those with undo data spent, by height.
+    fn complete(&self, _last: Height) -> Result<Option<KeptWhole>, SyncError> {
         Ok(None)
     }
 

@@ -8,7 +8,7 @@ use super::{BlocksReadBack, Holds, ReadBackError};
 use crate::files::{self, BLOCK_SIZES};
 use crate::obfuscation::Obfuscation;
 use crate::rev;
-use apus_chain::{BlockChecker, BlockHash, BlockUndo, MAX_SCRIPT_SIZE};
+use apus_chain::{BlockChecker, BlockHash, BlockUndo, CoinAdder, MAX_SCRIPT_SIZE, OutPoint};
 use apus_hash::{Sha256, sha256};
 use core::ops::Range;
 use std::fs::File;
@@ -92,6 +92,10 @@ pub struct PartReader {
     undo: Vec<u8>,
     /// Inputs of the block's transactions behind the coinbase.
     inputs: Vec<usize>,
+    /// What they spend.
+    outpoints: Vec<OutPoint>,
+    /// A coin in its stored form.
+    coin: Vec<u8>,
 }
 
 /// A block's place.
@@ -204,6 +208,7 @@ impl PartReader {
         self.block.resize(size as usize, 0);
         file.read(&mut self.block, offset, all.key)?;
         self.inputs.clear();
+        self.outpoints.clear();
         if height == 0 {
             if self.block != all.written.params.genesis_block() {
                 return wrong("there is another block than the chain begins with".to_owned());
@@ -224,6 +229,8 @@ impl PartReader {
             return wrong(format!("it has {txs} transactions, by the block index {said}"));
         }
         self.inputs.extend(block.view().txs().skip(1).map(|tx| tx.inputs().count()));
+        let inputs = block.view().txs().skip(1).flat_map(|tx| tx.inputs());
+        self.outpoints.extend(inputs.map(|input| OutPoint::from_bytes(input.outpoint())));
         Ok(HEAD + u64::from(size))
     }
 
@@ -278,6 +285,20 @@ impl PartReader {
             if coins != *inputs {
                 let what = format!("transaction {tx} has {inputs} inputs and spends {coins} coins");
                 return wrong(what);
+            }
+        }
+        if let Some(spent_at) = all.written.spent {
+            let Some(spent) = spent_at(height) else {
+                return wrong("nobody knows which coins the block spent".to_owned());
+            };
+            let mut adder = CoinAdder::new(spent.key);
+            for (outpoint, coin) in self.outpoints.iter().zip(undo.coins()) {
+                self.coin.clear();
+                coin.write_stored(&mut self.coin);
+                adder.add(outpoint, &self.coin);
+            }
+            if adder.sum() != spent.sum {
+                return wrong("they have other coins than the block spent".to_owned());
             }
         }
         Ok(HEAD + self.undo.len() as u64)

@@ -7,10 +7,10 @@ use super::*;
 use crate::folder::OutDir;
 use crate::index::{Kept, write_block_index};
 use crate::leveldb::{Database, DatabaseWriter, WriterOptions};
-use crate::store::{BlockPositions, BlockStore};
+use crate::store::{BlockPositions, BlockStore, SpentCoins};
 use crate::testing::{KEY, MAGIC, fixtures};
 use crate::{KeptBlocks, UndoFiles};
-use apus_chain::{BlockHash, BlockUndoWriter, Network};
+use apus_chain::{BlockHash, BlockUndoWriter, CoinSum, CoinSumKey, KeyedCoinSum, Network, Txid};
 use apus_testkit::chain::{ChainBuilder, Coin, Shape};
 use apus_testkit::oracle::coin_bytes;
 use apus_testkit::rng::Rng;
@@ -34,7 +34,18 @@ struct Made {
     tx_count: u32,
     undo: Vec<u8>,
     coins: u64,
+    /// The sum of these.
+    spent: KeyedCoinSum,
     time: u32,
+}
+
+/// Under which coins are added up.
+const SUM_KEY: CoinSumKey = CoinSumKey::new([0x77; 16]);
+
+impl Made {
+    fn spends(&self) -> SpentCoins<'_> {
+        SpentCoins { undo: &self.undo, sum: self.spent }
+    }
 }
 
 /// A valid chain.
@@ -44,7 +55,7 @@ fn chain(seed: u64) -> Vec<Made> {
     let mut coins: BTreeMap<OutPoint, Coin> = BTreeMap::new();
     let mut all: Vec<Made> = Vec::new();
     for (height, block) in (0..).zip(builder.blocks()) {
-        let (mut undo, mut spent) = (Vec::new(), 0);
+        let (mut undo, mut spent, mut sum) = (Vec::new(), 0, CoinSum::default());
         let mut writer = BlockUndoWriter::new(&mut undo, block.txdata.len());
         for (place, tx) in block.txdata.iter().enumerate() {
             if place > 0 {
@@ -53,6 +64,11 @@ fn chain(seed: u64) -> Vec<Made> {
                 let taken: Vec<Vec<u8>> = taken.map(|coin| coin_bytes(&coin)).collect();
                 writer.push_stored_tx(taken.iter().map(Vec::as_slice)).unwrap();
                 spent += taken.len() as u64;
+                for (input, coin) in tx.input.iter().zip(&taken) {
+                    let OutPoint { txid, vout } = input.previous_output;
+                    let txid = Txid(txid.to_byte_array());
+                    sum.add(SUM_KEY.coin(&apus_chain::OutPoint { txid, vout }, coin));
+                }
             }
             for (vout, output) in (0..).zip(&tx.output) {
                 let coin = Coin { output: output.clone(), height, coinbase: place == 0 };
@@ -67,6 +83,7 @@ fn chain(seed: u64) -> Vec<Made> {
             tx_count: block.txdata.len() as u32,
             undo,
             coins: spent,
+            spent: KeyedCoinSum { key: SUM_KEY, sum },
             time: builder.median_time_past(block.block_hash()),
         });
     }
@@ -91,11 +108,13 @@ struct Folder {
     dir: tempfile::TempDir,
     kind: Kind,
     chain: Vec<Made>,
+    /// Whether it is known which coins the blocks spent.
+    sums: bool,
 }
 
 impl Folder {
     fn new(kind: Kind, chain: &[Made]) -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), kind, chain: chain.to_vec() }
+        Self { dir: tempfile::tempdir().unwrap(), kind, chain: chain.to_vec(), sums: true }
     }
 
     /// In order, as a data directory has them.
@@ -114,8 +133,8 @@ impl Folder {
         let mut store =
             BlockStore::open_with(&self.blocks(), log, MAGIC, key, keep, FILE_BYTES).unwrap();
         for (height, made) in self.chain.iter().enumerate().skip(first as usize) {
-            let undo = (height > 0).then_some(&made.undo[..]);
-            store.append(&made.block, made.tx_count, undo).unwrap();
+            let spends = (height > 0).then(|| made.spends());
+            store.append(&made.block, made.tx_count, spends).unwrap();
         }
         store.sync().unwrap();
         BlockPositions::open(log).unwrap()
@@ -135,7 +154,7 @@ impl Folder {
             kept.put(&made.hash, &made.block).unwrap();
         }
         for (made, _) in all.iter().step_by(3) {
-            kept.put_undo(&made.hash, &made.prev, &made.undo).unwrap();
+            kept.put_undo(&made.hash, &made.prev, made.spends()).unwrap();
         }
         let out = folder.new_index();
         kept.write_index(&out, &mut chain.iter().map(|made| made.hash)).unwrap();
@@ -179,6 +198,7 @@ impl Folder {
             verifier: None,
         };
         let folder = self.blocks();
+        let spent = |height: u32| Some(self.chain[height as usize].spent);
         let written = WrittenBlocks {
             folder: &folder,
             params,
@@ -189,6 +209,7 @@ impl Folder {
                 Kind::Last => Holds::Last { first: FIRST, tx_counts: &counts },
             },
             context: &context,
+            spent: self.sums.then_some(&spent as &SpentAt<'_>),
         };
         let all = BlocksReadBack::open(written, &mut |_| ControlFlow::Continue(()))?.unwrap();
         let (mut found, mut reader) = (PartRead::default(), PartReader::new());
@@ -297,7 +318,8 @@ fn reading_the_index_can_be_broken_off() {
     let counts: Vec<u32> = folder.chain.iter().map(|made| made.tx_count).collect();
     let (blocks, dir) = (folder.chain.len() as u32, folder.blocks());
     let holds = Holds::Last { first: FIRST, tx_counts: &counts };
-    let written = WrittenBlocks { folder: &dir, params, blocks, holds, context: &context };
+    let (context, spent) = (&context, None);
+    let written = WrittenBlocks { folder: &dir, params, blocks, holds, context, spent };
     let all = BlocksReadBack::open(written, &mut |_| ControlFlow::Break(())).unwrap();
     assert!(all.is_none());
 }
@@ -330,10 +352,11 @@ fn what_a_node_leaves_is_as_it_should_be() {
             tx_count: entry.tx_count,
             undo: Vec::new(),
             coins: 0,
+            spent: KeyedCoinSum::NONE,
             time: median(entry.height as usize),
         })
         .collect();
-    let folder = Folder::new(Kind::InOrder, &chain);
+    let folder = Folder { sums: false, ..Folder::new(Kind::InOrder, &chain) };
     fs::create_dir_all(folder.blocks().join("index")).unwrap();
     for place in ["", "index"] {
         for entry in fs::read_dir(theirs.join(place)).unwrap() {

@@ -9,7 +9,7 @@ use super::places::{Entry, Places};
 use crate::files::{BLOCK_SIZES, BlockLocation, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
 use crate::store::{BlockStoreError, StoredBlock, UndoLocation, log_head};
-use apus_chain::{BlockHash, Header, ReadError, Reader};
+use apus_chain::{BlockHash, Header, KeyedCoinSum, ReadError, Reader};
 use apus_hash::sha256;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"APUSKEPT";
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Length of the head in bytes.
 pub(super) const HEAD: u64 = 24;
@@ -31,15 +31,16 @@ const CHECK: usize = 8;
 
 /// Lengths of the records by their first byte, which and the check included.
 const BLOCK: (u8, usize) = (b'b', 1 + Header::SIZE + 16 + CHECK);
-const UNDO: (u8, usize) = (b'u', 1 + 32 + 8 + CHECK);
+const UNDO: (u8, usize) = (b'u', 1 + 32 + 8 + KeyedCoinSum::SIZE + CHECK);
 
 /// What is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Record {
     /// A block: header, number of transactions, place.
     Block([u8; Header::SIZE], u32, BlockLocation),
-    /// The undo data of a block that was told of before; they lie in the file of its number.
-    Undo(BlockHash, UndoLocation),
+    /// The undo data of a block that was told of before, with the sum of its coins; they lie in the file
+    /// of its number.
+    Undo(BlockHash, UndoLocation, KeyedCoinSum),
 }
 
 impl Record {
@@ -56,12 +57,13 @@ impl Record {
                     number(out, field);
                 }
             }
-            Self::Undo(hash, place) => {
+            Self::Undo(hash, place, sum) => {
                 out.push(UNDO.0);
                 out.extend_from_slice(&hash.0);
                 for field in [place.offset as u32, place.size] {
                     number(out, field);
                 }
+                out.extend_from_slice(&sum.to_bytes());
             }
         }
         let check = check(at, &out[from..]);
@@ -77,7 +79,7 @@ impl Record {
         let record = Self::parse_body(body).ok()?;
         let sound = match record {
             Self::Block(_, tx_count, place) => BLOCK_SIZES.contains(&place.size) && tx_count > 0,
-            Self::Undo(_, place) => place.offset >= RECORD_HEAD,
+            Self::Undo(_, place, _) => place.offset >= RECORD_HEAD,
         };
         sound.then_some(record)
     }
@@ -92,7 +94,7 @@ impl Record {
         } else {
             let hash = BlockHash(*reader.array()?);
             let place = UndoLocation { offset: u64::from(reader.u32()?), size: reader.u32()? };
-            Self::Undo(hash, place)
+            Self::Undo(hash, place, KeyedCoinSum::from_bytes(*reader.array()?))
         };
         reader.finish()?;
         Ok(record)
@@ -155,7 +157,7 @@ pub(super) fn read(path: &Path, magic: [u8; 4]) -> Result<Option<Contents>, Kept
             Record::Block(header, _, place) => {
                 places.add_block(Header::parse(&header).hash(), place, at)
             }
-            Record::Undo(hash, place) => places.add_undo(&hash, place, at),
+            Record::Undo(hash, place, _) => places.add_undo(&hash, place, at),
         };
         taken.ok_or_else(|| {
             let what = format!("the record at byte {at} does not follow those before it");
@@ -217,14 +219,14 @@ impl Lookup {
             }
             _ => return Err(wrong(entry.record)),
         };
-        let undo = match entry.undo_record() {
-            None => None,
+        let (undo, spent) = match entry.undo_record() {
+            None => (None, KeyedCoinSum::NONE),
             Some(at) => match self.record(at, UNDO.1)? {
-                Some(Record::Undo(hash, place)) if hash == entry.hash => Some(place),
+                Some(Record::Undo(hash, place, sum)) if hash == entry.hash => (Some(place), sum),
                 _ => return Err(wrong(at)),
             },
         };
-        Ok(StoredBlock { header, tx_count, block: entry.place(), undo })
+        Ok(StoredBlock { header, tx_count, block: entry.place(), undo, spent })
     }
 
     fn record(&self, at: u32, length: usize) -> Result<Option<Record>, BlockStoreError> {

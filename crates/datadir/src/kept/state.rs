@@ -9,7 +9,7 @@ use super::places::{Entry, Places};
 use crate::files::{self, BlockLocation, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
 use crate::rev;
-use crate::store::{AppendFile, BlockStoreError, sync_names};
+use crate::store::{AppendFile, BlockStoreError, SpentCoins, sync_names};
 use apus_chain::{BlockHash, Header};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -123,10 +123,10 @@ impl State {
     pub(super) fn append_undo(
         &mut self,
         entry: &Entry,
-        undo: &[u8],
+        spends: SpentCoins<'_>,
         sum: &[u8],
     ) -> Result<(), KeptBlocksError> {
-        let hash = entry.hash;
+        let (hash, undo) = (entry.hash, spends.undo);
         let wrong = |what: &str| KeptBlocksError::Undo { hash, what: what.to_owned() };
         let Some(place) = self.places.undo_place(entry, undo.len()) else {
             return Err(wrong("they would end where Bitcoin Core no longer finds them"));
@@ -140,7 +140,7 @@ impl State {
         if self.places.add_undo(&hash, place, self.log_end).is_none() {
             return Err(wrong("no log can tell of so many blocks"));
         }
-        self.note(Record::Undo(hash, place));
+        self.note(Record::Undo(hash, place, spends.sum));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::files::BlockFiles;
 use crate::rev::UndoFiles;
 use crate::store::FILE_BYTES_MAX;
-use crate::testing::{KEY, MAGIC, synthetic_block};
+use crate::testing::{KEY, MAGIC, spends, synthetic_block};
 use apus_testkit::rng::Rng;
 use core::ops::ControlFlow;
 use proptest::prelude::*;
@@ -155,11 +155,11 @@ proptest! {
                 }
                 2 | 3 => {
                     let there = order.iter().any(|known| known.hash == made.hash);
-                    let put = kept.put_undo(&made.hash, &made.prev, &made.undo);
+                    let put = kept.put_undo(&made.hash, &made.prev, spends(&made.undo));
                     // The second time nothing happens, whatever is put.
                     prop_assert_eq!(put.is_ok(), there && at > 0);
                     if put.is_ok() && undo.insert(at) {
-                        kept.put_undo(&made.hash, &made.prev, b"other").unwrap();
+                        kept.put_undo(&made.hash, &made.prev, spends(b"other")).unwrap();
                     }
                 }
                 _ => {
@@ -213,7 +213,7 @@ fn threads_share_it() {
                 rng.shuffle(&mut order);
                 for made in order {
                     kept.put(&made.hash, &made.block).unwrap();
-                    kept.put_undo(&made.hash, &made.prev, &made.undo).unwrap();
+                    kept.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
                     let other = &all[rng.index(all.len())];
                     if let Some(bytes) = kept.read(&other.hash).unwrap() {
                         assert_eq!(bytes, other.block);
@@ -233,6 +233,12 @@ fn threads_share_it() {
         assert_eq!(kept.read(&made.hash).unwrap().as_ref(), Some(&made.block));
         assert_eq!(undo_of(&home, &kept, made).as_ref(), Some(&made.undo));
     }
+    let names = || all.iter().map(|made| made.hash);
+    let mut sums: Vec<_> = all.iter().map(|made| Some(spends(&made.undo).sum)).collect();
+    sums[0] = None;
+    assert_eq!(kept.spent(&mut names()).unwrap(), sums);
+    let unknown = BlockHash([7; 32]);
+    assert_eq!(kept.spent(&mut [unknown].into_iter()).unwrap(), [None]);
 }
 
 /// A reader is served while a sync waits for the disk.
@@ -248,7 +254,7 @@ fn reads_do_not_wait_for_a_sync() {
     assert_eq!(kept.read(&all[1].hash).unwrap().as_ref(), Some(&all[1].block));
     assert!(kept.has(&all[0].hash));
     assert!(!kept.has_undo(&all[1].hash));
-    kept.put_undo(&all[1].hash, &all[1].prev, b"undo").unwrap();
+    kept.put_undo(&all[1].hash, &all[1].prev, spends(b"undo")).unwrap();
     assert!(kept.has_undo(&all[1].hash) && !kept.has_undo(&all[0].hash));
     unsynced.sync(&mut log).unwrap();
     drop(log);

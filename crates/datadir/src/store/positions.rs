@@ -8,7 +8,7 @@
 use super::BlockStoreError;
 use crate::files::{BLOCK_SIZES, BlockLocation, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
-use apus_chain::{BlockHash, Header, ReadError, Reader};
+use apus_chain::{BlockHash, Header, KeyedCoinSum, ReadError, Reader};
 use apus_hash::sha256;
 use core::ops::Range;
 use std::fs::File;
@@ -24,7 +24,7 @@ const VERSION: u32 = 2;
 pub(super) const HEAD: u64 = 28;
 
 /// Length of what a record says.
-const BODY: usize = 104;
+const BODY: usize = 128;
 
 /// Length of a record in bytes, its check included.
 pub(super) const RECORD: u64 = BODY as u64 + CHECK as u64;
@@ -54,6 +54,8 @@ pub struct StoredBlock {
     pub block: BlockLocation,
     /// Where its undo data lie; the genesis block has none.
     pub undo: Option<UndoLocation>,
+    /// The sum of the coins that it spends, as whoever stored it had it.
+    pub spent: KeyedCoinSum,
 }
 
 impl StoredBlock {
@@ -79,6 +81,7 @@ impl StoredBlock {
         for (field, number) in out[Header::SIZE..].chunks_exact_mut(4).zip(numbers) {
             field.copy_from_slice(&number.to_le_bytes());
         }
+        out[BODY - KeyedCoinSum::SIZE..BODY].copy_from_slice(&self.spent.to_bytes());
         let check = check(height, &out[..BODY]);
         out[BODY..].copy_from_slice(&check);
         out
@@ -106,8 +109,9 @@ impl StoredBlock {
         let (file, offset, size) = (reader.u32()?, u64::from(reader.u32()?), reader.u32()?);
         let block = BlockLocation { file, offset, size };
         let undo = UndoLocation { offset: u64::from(reader.u32()?), size: reader.u32()? };
+        let spent = KeyedCoinSum::from_bytes(*reader.array()?);
         reader.finish()?;
-        Ok(Self { header, tx_count, block, undo: (undo.offset > 0).then_some(undo) })
+        Ok(Self { header, tx_count, block, undo: (undo.offset > 0).then_some(undo), spent })
     }
 }
 

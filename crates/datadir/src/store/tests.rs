@@ -7,7 +7,7 @@ mod node;
 use super::*;
 use crate::files::BlockFiles;
 use crate::rev::UndoFiles;
-use crate::testing::{KEY, MAGIC, synthetic_block};
+use crate::testing::{KEY, MAGIC, spends, synthetic_block};
 use core::ops::ControlFlow;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(super) fn made(sizes: &[(usize, usize)]) -> Vec<Made> {
 }
 
 pub(super) fn append(store: &mut BlockStore, made: &Made) {
-    store.append(&made.block, tx_count(made), made.undo.as_deref()).unwrap();
+    store.append(&made.block, tx_count(made), made.undo.as_deref().map(spends)).unwrap();
 }
 
 fn tx_count(made: &Made) -> u32 {
@@ -124,6 +124,8 @@ fn check(home: &Home, all: &[Made], first: u32) {
                 bytes
             });
             assert_eq!(undo, made.undo);
+            let spent = made.undo.as_deref().map_or(KeyedCoinSum::NONE, |it| spends(it).sum);
+            assert_eq!(stored.spent, spent);
             Ok(())
         })
         .unwrap();
@@ -182,7 +184,7 @@ fn a_file_is_shorter_than_the_limit() {
         let home = Home::new(KEY, max);
         let mut store = home.open(0).unwrap();
         store.append(&block, 1, None).unwrap();
-        store.append(&block, 1, Some(b"u")).unwrap();
+        store.append(&block, 1, Some(spends(b"u"))).unwrap();
         store.sync().unwrap();
         assert_eq!(home.state().len(), 2 + 2 * files);
     }
@@ -209,7 +211,7 @@ fn what_is_not_synced_is_written_when_buffers_are_full() {
     let big = synthetic_block(0, 1, 3_900_000);
     store.append(&big, 1, None).unwrap();
     assert_eq!(home.state()["blk00000.dat"].len(), 0);
-    store.append(&big, 1, Some(&[])).unwrap();
+    store.append(&big, 1, Some(spends(&[]))).unwrap();
     let state = home.state();
     assert_eq!(state["blk00000.dat"].len(), big.len() + 8);
     assert_eq!(state["xor.dat"], [0; 8]);
@@ -225,7 +227,7 @@ fn positions_reach_the_disk_by_themselves_after_the_blocks() {
     store.append(&small, 1, None).unwrap();
     while home.state()["log"].len() as u64 == positions::HEAD {
         for _ in 0..100 {
-            store.append(&small, 1, Some(&[0])).unwrap();
+            store.append(&small, 1, Some(spends(&[0]))).unwrap();
         }
         assert!(store.next_height() < 20_000);
     }

@@ -162,6 +162,25 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_in_the_table_are_found() {
+        // Those of one word, whose bits lie side by side.
+        let near: Vec<_> = (0..u64::BITS)
+            .step_by(3)
+            .map(|bit| {
+                let mut outpoint = outpoint(5, 0);
+                outpoint[..4].copy_from_slice(&(bit << (u32::BITS - TABLE_BITS)).to_le_bytes());
+                assert_eq!(place(&outpoint), bit);
+                outpoint
+            })
+            .collect();
+        let key = [3; SPENT_LATER_KEY];
+        let mut builder = SpentLaterBuilder::new(key);
+        builder.add(&of(&near, &key));
+        let spent = builder.finish();
+        assert!(near.iter().all(|outpoint| spent.contains(outpoint)));
+    }
+
+    #[test]
     fn a_digest_depends_on_the_key() {
         let [a, b] = [[1; SPENT_LATER_KEY], [2; SPENT_LATER_KEY]];
         assert_ne!(digest(&a, &outpoint(1, 0)), digest(&b, &outpoint(1, 0)));

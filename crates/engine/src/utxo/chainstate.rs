@@ -19,7 +19,7 @@ use super::error::{ChainstateError, ConnectError};
 use super::fetch::{Fetching, PrevoutFetcher};
 use super::prepared::PreparedBlock;
 use super::store::{CoinsStore, UndoRecord};
-use super::sums::RunningSum;
+use super::sums::{BlockChange, RunningSum};
 use super::undo::{block_undo, coins_added, undo_delta};
 use super::view::CoinsView;
 use crate::script::{ScriptPool, Verdict};
@@ -70,8 +70,8 @@ struct Pending {
     verdict: Option<Verdict>,
     /// Coins more after it than before.
     coins: i64,
-    /// What their sum grows by, where it is kept.
-    sum: CoinSum,
+    /// What it comes to, where the sum of coins is kept.
+    change: BlockChange,
 }
 
 /// Coins that a block overwrites (BIP-30).
@@ -88,6 +88,9 @@ pub struct Connected {
     pub block: Arc<PreparedBlock>,
     /// Its undo data (Core `undo.h`, `CBlockUndo`).
     pub undo: Vec<u8>,
+    /// The sum of all coins that it spent, those that it created itself among them, where the chain
+    /// state [keeps a sum](Chainstate::keep_sum).
+    pub spent: CoinSum,
 }
 
 /// A block's coins on their way, and the blocks that were known when that began.
@@ -298,10 +301,10 @@ impl Chainstate {
             self.recent.push_back(layer.clone());
         }
         let coins = coins_added(block.delta()) - overwritten.coins;
-        let sum = self.sum.map_or_else(CoinSum::default, |sum| sum.change(&block, &spent.coins));
-        let sum = sum.minus(overwritten.sum);
+        let mut change = self.sum.map(|sum| sum.change(&block, &spent.coins)).unwrap_or_default();
+        change.set.sub(overwritten.sum);
         let verdict = batch.map(crate::script::ScriptBatch::finish);
-        self.pending.push_back(Pending { layer, block, undo, verdict, coins, sum });
+        self.pending.push_back(Pending { layer, block, undo, verdict, coins, change });
         // What needs no verdict, and waits behind none, is decided.
         while self.pending.front().is_some_and(|pending| pending.verdict.is_none()) {
             self.settle_one()?;
@@ -391,7 +394,7 @@ impl Chainstate {
 
     fn settle_one(&mut self) -> Result<(), ChainstateError> {
         let Some(pending) = self.pending.pop_front() else { return Ok(()) };
-        let Pending { layer, block, undo, verdict, coins, sum } = pending;
+        let Pending { layer, block, undo, verdict, coins, change } = pending;
         let id = block.id();
         let run = verdict.is_some();
         let settled = match verdict.map_or(Ok(()), Verdict::wait) {
@@ -408,10 +411,10 @@ impl Chainstate {
         self.tip = id;
         self.totals.add(block.counts(), coins, run);
         if let Some(running) = &mut self.sum {
-            running.sum.add(sum);
+            running.sum.add(change.set);
         }
         if let Some(connected) = &mut self.connected {
-            connected.push(Connected { block, undo: undo.clone() });
+            connected.push(Connected { block, undo: undo.clone(), spent: change.spent });
         }
         if id.height >= self.undo_from {
             self.undo_bytes += undo.len();

@@ -10,8 +10,8 @@ use super::fetch::{Place, wanted_of};
 use super::sums::{BlockSums, created};
 use crate::script::RawBlock;
 use apus_chain::{
-    BlockBytes, CheckedBlock, CoinRef, CoinSumKey, KnownBlock, OutPoint, Params, TxView, Txid,
-    is_unspendable,
+    BlockBytes, CheckedBlock, CoinAdder, CoinRef, CoinSumKey, KnownBlock, OutPoint, Params, TxView,
+    Txid, is_unspendable,
 };
 use std::sync::Arc;
 
@@ -76,7 +76,15 @@ impl PreparedBlock {
     }
 
     fn work_out_sums(&self, key: &CoinSumKey) -> BlockSums {
-        BlockSums { created: created(key, &self.delta) }
+        let mut own = CoinAdder::new(*key);
+        let bytes = self.block.bytes();
+        let mut inputs = bytes.txs().skip(1).flat_map(|(_, tx)| tx.inputs()).enumerate();
+        for (at, coin) in &self.own {
+            if let Some((_, input)) = inputs.find(|(input, _)| input == at) {
+                own.add(&OutPoint::from_bytes(input.outpoint()), coin.as_bytes());
+            }
+        }
+        BlockSums { created: created(key, &self.delta), own: own.sum() }
     }
 
     /// The block.

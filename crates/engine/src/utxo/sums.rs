@@ -15,6 +15,17 @@ use apus_chain::{CheckedBlock, CoinAdder, CoinSum, CoinSumKey, OutPoint};
 pub(super) struct BlockSums {
     /// The coins that it creates and leaves.
     pub(super) created: CoinSum,
+    /// Those that it creates and spends.
+    pub(super) own: CoinSum,
+}
+
+/// What a block comes to once its coins are there.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct BlockChange {
+    /// What it adds to the sum of the set.
+    pub(super) set: CoinSum,
+    /// All coins that it spends, its own among them: those of its undo data.
+    pub(super) spent: CoinSum,
 }
 
 /// The sum of a set on its way along a chain.
@@ -25,16 +36,16 @@ pub(super) struct RunningSum {
 }
 
 impl RunningSum {
-    /// What a block that spends these coins adds, those that it creates and spends itself left out.
-    pub(super) fn change(&self, block: &PreparedBlock, spent: &[CoinBytes]) -> CoinSum {
-        let mut change = block.sums(&self.key).created;
+    /// What a block comes to that spends these coins.
+    pub(super) fn change(&self, block: &PreparedBlock, spent: &[CoinBytes]) -> BlockChange {
+        let BlockSums { created, own } = block.sums(&self.key);
+        let mut taken = CoinAdder::new(self.key);
         for (place, coin) in block.places().iter().zip(spent) {
             if let Place::Wanted(index) = place {
-                let outpoint = &block.wanted()[*index as usize];
-                change.sub(self.key.coin(outpoint, coin.as_bytes()));
+                taken.add(&block.wanted()[*index as usize], coin.as_bytes());
             }
         }
-        change
+        BlockChange { set: created.minus(taken.sum()), spent: own.plus(taken.sum()) }
     }
 
     /// What it adds to go back from a block, whose undo data come to `undo`; those of the coins to go

@@ -1,10 +1,10 @@
 //! The sum of the coins: that of the set, wherever the chain state goes.
 
 use crate::harness::*;
-use apus_chain::{BlockHash, CoinRef, CoinSum, KnownBlock, OutPoint};
+use apus_chain::{BlockHash, BlockUndo, CoinRef, CoinSum, KnownBlock, OutPoint, UndoCoin};
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{
-    Chainstate, CoinBytes, CoinsStore, ConnectContext, Flush, PreparedBlock, StoreError,
+    Chainstate, CoinBytes, CoinsStore, ConnectContext, Connected, Flush, PreparedBlock, StoreError,
 };
 use apus_testkit::chain::utxo_set;
 use apus_testkit::rng::Rng;
@@ -33,6 +33,7 @@ proptest! {
         let mut state =
             Chainstate::open(&params, Arc::clone(&store) as Arc<dyn CoinsStore>, options).unwrap();
         state.keep_sum(KEY, CoinSum::default());
+        state.keep_connected();
         let mut ready = Vec::new();
         for (height, block) in (1..).zip(&blocks[1..]) {
             let block = checked(&params, &chain, height, block);
@@ -54,6 +55,9 @@ proptest! {
             state.settle().unwrap();
             let coins = expected(&utxo_set(blocks[..at + 2].iter()));
             prop_assert_eq!(state.sum(), Some(sum_of(&coins)));
+            for Connected { block, undo, spent } in state.take_connected() {
+                prop_assert_eq!(spent, sum_of_undo(&block, &undo));
+            }
         }
         for height in (1..blocks.len()).rev() {
             let block = checked(&params, &chain, height as u32, &blocks[height]);
@@ -66,6 +70,24 @@ proptest! {
         }
         prop_assert_eq!(state.sum(), Some(CoinSum::default()));
     }
+}
+
+/// The sum of the coins in a block's undo data, under the names that its inputs give them.
+fn sum_of_undo(block: &PreparedBlock, undo: &[u8]) -> CoinSum {
+    let undo = BlockUndo::read(undo).unwrap();
+    let bytes = block.block().bytes();
+    let inputs: Vec<OutPoint> = bytes
+        .txs()
+        .skip(1)
+        .flat_map(|(_, tx)| tx.inputs().map(|input| OutPoint::from_bytes(input.outpoint())))
+        .collect();
+    assert_eq!(inputs.len(), undo.coins().len());
+    let one = |(name, coin): (&OutPoint, &UndoCoin<'_>)| {
+        let mut stored = Vec::new();
+        coin.write_stored(&mut stored);
+        KEY.coin(name, &stored)
+    };
+    inputs.iter().zip(undo.coins()).map(one).fold(CoinSum::default(), CoinSum::plus)
 }
 
 /// A store that gives another coin than was put in, once.

@@ -13,8 +13,8 @@ use crate::run::{FolderKind, FolderOutput, Kept, Request};
 use crate::sink::datadir::blocks_folder;
 use crate::source::ChainSource;
 use crate::tail::first_of_last;
-use apus_chain::{Height, KnownBlock};
-use apus_datadir::{BlockPositions, BlockStore, BlockStoreError, free_bytes};
+use apus_chain::{CoinSumKey, Height, KeyedCoinSum, KnownBlock};
+use apus_datadir::{BlockPositions, BlockStore, BlockStoreError, SpentCoins, free_bytes};
 use apus_engine::utxo::Connected;
 use core::ops::Range;
 use std::fs;
@@ -58,6 +58,7 @@ impl Keeper {
         from: Height,
         tip: KnownBlock,
         end: Height,
+        sum_key: CoinSumKey,
     ) -> Result<Option<Self>, SyncError> {
         let found = request.folders.iter().find_map(|output| match output.kind {
             FolderKind::Datadir(kept) => Some((output, kept)),
@@ -85,7 +86,7 @@ impl Keeper {
         let (orders, receiver) = sync_channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("blocks".to_owned())
-            .spawn(move || obey(store, &open, &receiver))
+            .spawn(move || obey(store, &open, sum_key, &receiver))
             .map_err(|error| SyncError::Threads { wanted: 1, error })?;
         let (orders, thread, draft) = (Some(orders), Some(thread), Some(draft));
         Ok(Some(Self { orders, thread, draft, from, holds }))
@@ -239,13 +240,20 @@ impl Drop for Keeper {
 
 type Open = dyn Fn(Range<u32>) -> Result<BlockStore, BlockStoreError>;
 
-fn obey(mut store: BlockStore, open: &Open, orders: &Receiver<Order>) -> Result<(), SyncError> {
+fn obey(
+    mut store: BlockStore,
+    open: &Open,
+    key: CoinSumKey,
+    orders: &Receiver<Order>,
+) -> Result<(), SyncError> {
     for order in orders {
         match order {
-            Order::Put(Connected { block, undo }) => {
+            Order::Put(Connected { block, undo, spent }) => {
                 let bytes = block.block().bytes();
                 let view = bytes.view();
-                store.append(view.raw(), view.tx_count() as u32, Some(&undo))?;
+                let sum = KeyedCoinSum { key, sum: spent };
+                let spends = SpentCoins { undo: &undo, sum };
+                store.append(view.raw(), view.tx_count() as u32, Some(spends))?;
             }
             Order::Sync(done) => {
                 store.sync()?;

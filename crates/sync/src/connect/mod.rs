@@ -28,7 +28,8 @@ use crate::source::ChainSource;
 use crate::tail::first_of_last;
 use crate::undo::warn_of_missing;
 use crate::workdir::{Done, Workdir};
-use apus_chain::{BlockHash, CoinSum, Height, HeightRange, KnownBlock, ScriptChecks};
+use apus_chain::{BlockHash, CoinSum, Height, HeightRange, KeyedCoinSum, KnownBlock, ScriptChecks};
+use apus_datadir::SpentCoins;
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::{Counts, Verdict};
 use apus_engine::utxo::{
@@ -256,7 +257,7 @@ impl<'a> Connecting<'a> {
             let segments = (tip.height + 1 - from) as usize;
             request.observer.event(Event::Resumed { segments, of });
         }
-        let keeper = Keeper::start(request, options, &*dir, from, tip, end)?;
+        let keeper = Keeper::start(request, options, &*dir, from, tip, end, record.key)?;
         if keeper.is_some() || dir.keeps_undo() {
             state.keep_connected();
         }
@@ -322,13 +323,15 @@ impl<'a> Connecting<'a> {
     fn keep(&mut self) -> Result<(), SyncError> {
         match &mut self.keeper {
             Some(keeper) => keeper.put(self.state.take_connected()),
-            None if self.dir.keeps_undo() => {
-                self.state.take_connected().iter().try_for_each(|Connected { block, undo }| {
+            None if self.dir.keeps_undo() => self.state.take_connected().iter().try_for_each(
+                |Connected { block, undo, spent }| {
                     let view = block.block().bytes();
                     let header = apus_chain::Header::parse(view.view().header());
-                    self.dir.put_undo(&block.id().hash, &header.prev, undo)
-                })
-            }
+                    let sum = KeyedCoinSum { key: self.record.key, sum: *spent };
+                    let spends = SpentCoins { undo, sum };
+                    self.dir.put_undo(&block.id().hash, &header.prev, spends)
+                },
+            ),
             None => Ok(()),
         }
     }

@@ -6,11 +6,11 @@ use super::{LOOK, Peers, weights};
 use crate::again::ranges;
 use crate::blocksdir::{BlockHead, Gap};
 use crate::error::SyncError;
-use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
+use crate::source::{BlockFetcher, BlockSource, ChainSource, KeptWhole, SourceError, Taken};
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
+use apus_datadir::SpentCoins;
 use apus_p2p::network::{BlockProvider, NetworkError, Next};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -217,8 +217,13 @@ impl ChainSource for PeersChain<'_> {
         self.peers.kept.is_some()
     }
 
-    fn put_undo(&self, hash: &BlockHash, prev: &BlockHash, undo: &[u8]) -> Result<(), SyncError> {
-        self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.put_undo(hash, prev, undo))
+    fn put_undo(
+        &self,
+        hash: &BlockHash,
+        prev: &BlockHash,
+        spends: SpentCoins<'_>,
+    ) -> Result<(), SyncError> {
+        self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.put_undo(hash, prev, spends))
     }
 
     fn without_undo(&self, range: HeightRange) -> Vec<HeightRange> {
@@ -244,7 +249,7 @@ impl ChainSource for PeersChain<'_> {
         ranges((1..=last).filter(|height| self.tx_count(*height).is_none()))
     }
 
-    fn complete(&self, last: Height) -> Result<Option<PathBuf>, SyncError> {
+    fn complete(&self, last: Height) -> Result<Option<KeptWhole>, SyncError> {
         let kept = self.peers.kept.as_ref();
         kept.map(|kept| kept.write_index(&self.chain, last)).transpose()
     }

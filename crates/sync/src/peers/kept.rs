@@ -2,8 +2,9 @@
 
 use crate::error::SyncError;
 use crate::folder::{at, parent};
+use crate::source::KeptWhole;
 use apus_chain::{BlockHash, HeaderChain, Height, Params};
-use apus_datadir::{KeptBlocks, LEVELDB_LOCK, Obfuscation, OutDir};
+use apus_datadir::{KeptBlocks, LEVELDB_LOCK, Obfuscation, OutDir, SpentCoins};
 use apus_p2p::network::BlockProvider;
 use std::fs;
 use std::io::ErrorKind;
@@ -64,24 +65,24 @@ impl Keeping {
         &self,
         hash: &BlockHash,
         prev: &BlockHash,
-        undo: &[u8],
+        spends: SpentCoins<'_>,
     ) -> Result<(), SyncError> {
-        Ok(self.blocks.put_undo(hash, prev, undo)?)
+        Ok(self.blocks.put_undo(hash, prev, spends)?)
     }
 
-    /// Writes the index of the chain up to a height, with which a node finds all of it. The folder that
-    /// it is the index of.
+    /// Writes the index of the chain up to a height, with which a node finds all of it.
     pub(super) fn write_index(
         &self,
         chain: &HeaderChain,
         last: Height,
-    ) -> Result<PathBuf, SyncError> {
+    ) -> Result<KeptWhole, SyncError> {
         self.blocks.sync()?;
         remove(&self.index)?;
         fs::create_dir_all(&self.index).map_err(at(&self.index))?;
-        let mut hashes = (0..=last).map_while(|height| chain.hash(height).copied());
-        self.blocks.write_index(&OutDir::new(&self.index), &mut hashes)?;
-        Ok(parent(&self.index).to_owned())
+        let hashes = || (0..=last).map_while(|height| chain.hash(height).copied());
+        self.blocks.write_index(&OutDir::new(&self.index), &mut hashes())?;
+        let spent = self.blocks.spent(&mut hashes())?;
+        Ok(KeptWhole { folder: parent(&self.index).to_owned(), spent })
     }
 }
 

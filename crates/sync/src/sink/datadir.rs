@@ -162,8 +162,12 @@ impl CoinSink for DatadirSink<'_> {
         let (request, set) = (self.request, whole.set);
         let folder = blocks_folder(self.draft.folder(), request.params.network);
         let chain = self.dir.chain();
+        let connect = request.connect.as_ref().ok_or(SyncError::NoUndo)?;
+        let positions = BlockPositions::open(&connect.positions)?;
+        let spent = |height: Height| Some(positions.read(height).ok()?.spent);
+        let (last, count) = (set.height, set.transactions);
         self.blocks_read_back =
-            read_blocks_back(request, chain, &folder, set.height, holds, set.transactions)?;
+            read_blocks_back(request, chain, &folder, last, holds, count, &spent)?;
         Ok(())
     }
 

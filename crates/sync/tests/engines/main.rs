@@ -6,6 +6,9 @@
 #[allow(dead_code, reason = "the tests of the pipeline use all of it")]
 mod world;
 
+#[path = "../pipeline/undo_data.rs"]
+mod undo_data;
+
 mod anchored;
 mod coins_changed;
 mod engine_conformance;

@@ -1,13 +1,15 @@
 //! A data directory is read back before it gets its name: what somebody damages between writing and
 //! reading is found, whatever it is, and the folder stays a draft.
 
-use crate::harness::{Job, Place, World};
+use crate::harness::{Call, Hooked, Job, Place, World, store_error};
+use crate::undo_data::change_a_coin;
 use apus_sync::{
     BlocksRead, ErrorKind, Event, FolderKind, FolderOutput, Kept, Observer, Phase, Progress,
     SyncError,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Does something to a folder as soon as it is whole, before anything is read back.
@@ -156,5 +158,29 @@ fn what_was_read_back_is_told() {
         let read = BlocksRead { index_entries, blocks, undo, undo_at_end: undo, bytes };
         assert_eq!(datadir.blocks_read_back, read);
         assert_eq!(coins.blocks_read_back, BlocksRead::default());
+    }
+}
+
+/// All that can be checked of a record by itself is right; only who connected the block knows better,
+/// also where a later start goes on.
+#[test]
+fn undo_data_of_another_coin_are_found() {
+    for stopped_at in [None, Some(115)] {
+        let (world, desk) = (World::small(735), tempfile::tempdir().unwrap());
+        let (job, mut place) = (world.job().keeping(desk.path()), Place::new());
+        if let Some(writes) = stopped_at {
+            let whole = Arc::clone(&place.store);
+            place.store = Hooked::over(&whole, move |at, before| match at {
+                Call::Write if before >= writes => Err(store_error()),
+                _ => Ok(()),
+            });
+            job.run(&place).unwrap_err();
+            place.store = whole;
+        }
+        let harm = |blocks: &Path| change_a_coin(blocks, &world.chain);
+        let error = harmed(&job, &place, desk.path(), &harm);
+        assert!(matches!(error, SyncError::BlocksReadBack { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("other coins than the block spent"), "{text}");
     }
 }

@@ -1,6 +1,7 @@
 //! Chains that peers leave, that hold an invalid block, or whose last block nobody gives.
 
 use crate::harness::{World, at_once};
+use crate::undo_data::change_a_coin;
 use crate::world::{HINTS, NOW, SET, Truth};
 use apus_chain::{Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -74,8 +75,10 @@ impl Told {
 /// What happens while a run is held.
 pub(crate) type Held<'a> = dyn Fn(&Told, &Peers<'_>) + Sync + 'a;
 
-/// Holds a run whenever it has connected so many blocks, and does something meanwhile.
+/// Holds a run whenever it has connected so many blocks, and does something meanwhile; and something when it
+/// is about to read back.
 struct Holding<'a> {
+    at_check: &'a (dyn Fn() + Sync),
     told: &'a Told,
     network: &'a Peers<'a>,
     hold: Option<(u64, &'a Held<'a>)>,
@@ -87,6 +90,9 @@ impl Observer for Holding<'_> {
             Event::Progress(Phase::Connect, progress) => progress.blocks,
             _ => 0,
         };
+        if event == Event::Started(Phase::Check) {
+            (self.at_check)();
+        }
         self.told.event(event);
         if let Some((blocks, held)) = self.hold
             && connected >= blocks
@@ -109,6 +115,7 @@ pub(crate) struct Run {
     pub(crate) writes_hints: bool,
     /// For what goes with the progress.
     desk: tempfile::TempDir,
+    at_check: Box<dyn Fn() + Sync>,
     out: CrashStorage,
     pub(crate) interrupt: AtomicBool,
 }
@@ -125,6 +132,7 @@ impl Run {
             folders: Vec::new(),
             writes_hints: true,
             desk: tempfile::tempdir().unwrap(),
+            at_check: Box::new(|| ()),
             out: CrashStorage::new(),
             interrupt: AtomicBool::new(false),
         }
@@ -145,7 +153,8 @@ impl Run {
         job.patience = self.patience;
         let folder = self.desk.path();
         let network = Peers::start(job.network(peers), &self.work, self.keep.as_ref()).unwrap();
-        let observer = Holding { told: &self.told, network: &network, hold };
+        let at_check = &*self.at_check;
+        let observer = Holding { at_check, told: &self.told, network: &network, hold };
         let open = || Ok(Arc::clone(&self.store) as _);
         let output = |kind, name: &str| Output {
             kind,
@@ -420,6 +429,30 @@ fn a_chain_far_above_an_invalid_block_is_no_reason_to_stay_below() {
     let error = Run::new(false, LONG).held_at(&[&peer], Some((110, &grow))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("bad-cb-amount"), "{error}");
+}
+
+/// Undo data of another coin than the block spent are noticed, and no index says that they are there.
+#[test]
+fn kept_undo_data_of_another_coin_are_found() {
+    let mut builder = chain(68, 100);
+    builder.random_blocks(20, apus_testkit::chain::Shape::default());
+    let all = builder.blocks();
+    let folder = tempfile::tempdir().unwrap();
+    let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
+    let peer = FakePeer::start(&all, &[Behaviour::Honest]);
+    let mut run = Run::new(false, PATIENCE);
+    run.keep = Some(KeptFolder { folder: blocks.clone(), log });
+    // The pass that writes the hints reads back first, and does not know better.
+    let (chain, kept, done) = (all.clone(), blocks.clone(), AtomicBool::new(false));
+    run.at_check = Box::new(move || {
+        if !done.swap(true, Ordering::Relaxed) {
+            change_a_coin(&kept, &chain);
+        }
+    });
+    let error = run.over(&[&peer]).unwrap_err();
+    assert!(matches!(error, SyncError::KeptReadBack { .. }), "{error}");
+    assert!(error.to_string().contains("other coins than the block spent"), "{error}");
+    assert!(!blocks.join("index").exists());
 }
 
 /// And where it is long only when the run has gone back to where it was.

@@ -6,6 +6,10 @@
 #[allow(dead_code, reason = "the tests of the pipeline use all of it")]
 mod world;
 
+#[cfg(feature = "kernel")]
+#[path = "../pipeline/undo_data.rs"]
+mod undo_data;
+
 mod anchored;
 #[cfg(feature = "kernel")]
 mod chains;

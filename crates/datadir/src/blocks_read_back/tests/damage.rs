@@ -1,7 +1,7 @@
 //! What is put between writing and reading back.
 
 use super::*;
-use apus_chain::{Reader, write_varint};
+use apus_chain::{CoinRef, Reader, read_coin, write_coin, write_varint};
 
 /// The kind of an error, and what it says.
 type Said<'a> = (fn(&ReadBackError) -> bool, &'a str);
@@ -117,6 +117,82 @@ fn files_that_are_cut_or_go_on_or_are_not_there() {
     pruned.read().unwrap();
 }
 
+/// A sound record of as many coins, one of which is not quite the one that was spent.
+#[test]
+fn a_coin_in_undo_data_that_is_another() {
+    type Change = fn(&mut CoinRef<'_>);
+    let changes: [Change; 5] = [
+        |coin| coin.height += 1,
+        |coin| coin.coinbase = !coin.coinbase,
+        |coin| coin.amount += 1,
+        |coin| coin.script = &[0x51, 0x52],
+        |_| (),
+    ];
+    let (all, others) = (chain(16), chain(17));
+    for (at, change) in changes.into_iter().enumerate() {
+        let harmed = |made: &Made, which: usize| {
+            let undo = apus_chain::BlockUndo::read(&made.undo).unwrap();
+            let (mut out, mut seen) = (Vec::new(), 0);
+            let mut writer = BlockUndoWriter::new(&mut out, undo.tx_count());
+            for tx in 1..undo.tx_count() {
+                let mut stored = Vec::new();
+                for coin in undo.spent_by(tx).unwrap() {
+                    let mut bytes = Vec::new();
+                    coin.write_stored(&mut bytes);
+                    if seen == which {
+                        let coin = read_coin(&mut Reader::new(&bytes)).unwrap();
+                        let mut coin = coin.as_ref();
+                        change(&mut coin);
+                        let mut other = Vec::new();
+                        write_coin(&mut other, coin);
+                        bytes = other;
+                    }
+                    seen += 1;
+                    stored.push(bytes);
+                }
+                writer.push_stored_tx(stored.iter().map(Vec::as_slice)).unwrap();
+            }
+            writer.finish();
+            out
+        };
+        for which in [0, 1] {
+            let mut changed = all.clone();
+            for made in changed.iter_mut().filter(|made| made.coins > 1) {
+                made.undo = harmed(made, which);
+            }
+            for mut folder in
+                [Folder::in_order(&changed, KEY), Folder::in_any_order(&changed, &others, 3)]
+            {
+                folder.chain = all.clone();
+                match at {
+                    4 => drop(folder.read().unwrap()),
+                    _ => found(&folder, "a coin", (of_undo, "other coins than the block spent")),
+                }
+            }
+        }
+    }
+    // The same coins, each in the place of another.
+    let mut changed = all.clone();
+    for made in &mut changed {
+        let undo = apus_chain::BlockUndo::read(&made.undo).unwrap();
+        let mut all = vec![Vec::new(); undo.coins().len()];
+        undo.coins().iter().zip(&mut all).for_each(|(coin, out)| coin.write_stored(out));
+        all.reverse();
+        let (mut out, mut rest) = (Vec::new(), &all[..]);
+        let mut writer = BlockUndoWriter::new(&mut out, undo.tx_count());
+        for tx in 1..undo.tx_count() {
+            let (coins, after) = rest.split_at(undo.spent_by(tx).unwrap().len());
+            rest = after;
+            writer.push_stored_tx(coins.iter().map(Vec::as_slice)).unwrap();
+        }
+        writer.finish();
+        made.undo = out;
+    }
+    let mut folder = Folder::in_order(&changed, KEY);
+    folder.chain = all;
+    found(&folder, "another order", (of_undo, "other coins than the block spent"));
+}
+
 /// Sound records of another block, or of other coins.
 #[test]
 fn other_blocks_and_other_coins() {
@@ -159,7 +235,9 @@ fn other_blocks_and_other_coins() {
     let folder = with(&|chain| chain[1].undo = vec![0; 20_000]);
     found(&folder, "long undo", (of_undo, "0 coins cannot take"));
     // Of as many coins: only who computed it knows better.
-    let folder = with(&|chain| chain[spending].undo = rewritten(&counts));
+    let mut folder = with(&|chain| chain[spending].undo = rewritten(&counts));
+    found(&folder, "other coins", (of_undo, "other coins than the block spent"));
+    folder.sums = false;
     folder.read().unwrap();
     let mut folder = Folder::in_order(&all[..100], KEY);
     folder.chain = others[..100].to_vec();

@@ -6,7 +6,7 @@ use crate::index::{IndexEntry, IndexFlags, read_index, read_index_flags};
 use crate::leveldb::Database;
 use crate::obfuscation::Obfuscation;
 use crate::store::BlockStore;
-use crate::testing::{KEY, MAGIC, synthetic_block};
+use crate::testing::{KEY, MAGIC, spends, synthetic_block};
 use core::ops::ControlFlow;
 use std::fs;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn store(dir: &Path, blocks: &[Vec<u8>], first: u32, max: u64) -> BlockPositions
     let mut store = BlockStore::open_with(&blocksdir, &log, MAGIC, key, first..first, max).unwrap();
     for (height, block) in blocks.iter().enumerate().skip(first as usize) {
         let undo = vec![9; height % 40];
-        store.append(block, tx_count(block), (height > 0).then_some(&undo)).unwrap();
+        store.append(block, tx_count(block), (height > 0).then(|| spends(&undo))).unwrap();
     }
     store.sync().unwrap();
     fs::create_dir(blocksdir.join("index")).unwrap();

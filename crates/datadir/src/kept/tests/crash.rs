@@ -25,7 +25,7 @@ impl<'a> Model<'a> {
         let made = &self.all[at];
         let before = self.put.clone();
         if rng.one_in(4) && at > 0 && self.put.0.contains(&at) {
-            kept.put_undo(&made.hash, &made.prev, &made.undo).unwrap();
+            kept.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
             self.put.1.insert(at);
         } else {
             kept.put(&made.hash, &made.block).unwrap();
@@ -184,7 +184,7 @@ fn after_a_failed_sync_nothing_more_is_kept() {
     let home = Home::new(KEY, FILE_BYTES_MAX, &all);
     let kept = home.open().unwrap();
     kept.put(&all[1].hash, &all[1].block).unwrap();
-    kept.put_undo(&all[1].hash, &all[1].prev, b"undo").unwrap();
+    kept.put_undo(&all[1].hash, &all[1].prev, spends(b"undo")).unwrap();
     let told = fs::read(home.log()).unwrap();
     // The name of the undo file cannot be made durable.
     fs::remove_dir_all(home.blocks()).unwrap();
@@ -194,7 +194,7 @@ fn after_a_failed_sync_nothing_more_is_kept() {
     let errors = [
         kept.sync().unwrap_err(),
         kept.put(&all[2].hash, &all[2].block).unwrap_err(),
-        kept.put_undo(&all[1].hash, &all[1].prev, b"undo").unwrap_err(),
+        kept.put_undo(&all[1].hash, &all[1].prev, spends(b"undo")).unwrap_err(),
     ];
     for error in errors {
         assert!(matches!(error, KeptBlocksError::Failed { .. }), "{error}");

@@ -104,7 +104,7 @@ proptest! {
         let last = chain.len() - with_undo.min(chain.len() - 1);
         let beside = order.iter().filter(|made| !chain.iter().any(|known| known.hash == made.hash));
         for made in chain[last..].iter().chain(beside.take(1)) {
-            kept.put_undo(&made.hash, &made.prev, &made.undo).unwrap();
+            kept.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
             let file = &mut files[places[&made.hash].0 as usize];
             undos.insert(made.hash, (places[&made.hash].0, file.undo_size + 8));
             file.undo_size += 40 + made.undo.len() as u64;
@@ -177,7 +177,7 @@ fn a_log_that_changed_meanwhile_is_told() {
     let kept = home.open().unwrap();
     for made in &all[1..] {
         kept.put(&made.hash, &made.block).unwrap();
-        kept.put_undo(&made.hash, &made.prev, &made.undo).unwrap();
+        kept.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
     }
     kept.sync().unwrap();
     let log = fs::read(home.log()).unwrap();
@@ -200,6 +200,7 @@ fn a_file_that_is_not_there_is_no_place() {
         tx_count: 1,
         block: place,
         undo: Some(UndoLocation { offset: 8, size: 4 }),
+        spent: KeyedCoinSum::NONE,
     };
     let kept = Kept::InAnyOrder { stored_at: &mut |_| Ok(stored), files: &[] };
     let error = write_block_index(&CrashFolder::default(), 1, kept).unwrap_err();

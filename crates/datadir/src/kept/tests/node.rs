@@ -76,7 +76,7 @@ impl Handover {
             kept.put(&hash_of(block), &serialize(block)).unwrap();
         }
         for (hash, prev, undo) in self.undo_of_last() {
-            kept.put_undo(&hash, &prev, &undo).unwrap();
+            kept.put_undo(&hash, &prev, spends(&undo)).unwrap();
         }
         let index = blocksdir.join("index");
         fs::create_dir(&index).unwrap();

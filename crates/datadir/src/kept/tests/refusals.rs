@@ -38,7 +38,7 @@ fn filled(max: u64) -> (Home, Vec<Made>) {
         kept.put(&made.hash, &made.block).unwrap();
     }
     for made in &all[1..] {
-        kept.put_undo(&made.hash, &made.prev, &made.undo).unwrap();
+        kept.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
     }
     kept.sync().unwrap();
     (home, all)
@@ -212,7 +212,7 @@ fn bytes_of_no_block_or_another_are_refused_and_change_nothing() {
         (other.hash, BlockHash::ZERO),
         (all[0].hash, BlockHash::ZERO),
     ] {
-        let error = kept.put_undo(&hash, &prev, b"undo").unwrap_err();
+        let error = kept.put_undo(&hash, &prev, spends(b"undo")).unwrap_err();
         assert!(matches!(error, KeptBlocksError::Undo { .. }), "{error}");
     }
     assert!(home.state() == before);

@@ -149,7 +149,7 @@ fn another_key_or_chain_is_refused() {
 #[test]
 fn any_positions_give_an_answer() {
     let (home, _all) = stored();
-    for length in [0, 1, 27, 28, 29, 28 + 112, 28 + 8 * 112] {
+    for length in [0, 1, 27, 28, 29, 28 + 136, 28 + 8 * 136] {
         fs::write(home.log(), vec![0xff; length]).unwrap();
         damaged(&home, 8, "positions");
     }

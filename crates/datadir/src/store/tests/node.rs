@@ -91,7 +91,7 @@ impl Theirs {
                 store = open(height);
             }
             let tx_count = block.txdata.len() as u32;
-            store.append(&made.block, tx_count, made.undo.as_deref()).unwrap();
+            store.append(&made.block, tx_count, made.undo.as_deref().map(spends)).unwrap();
         }
         store.sync().unwrap();
         (dir, BlockPositions::open(&log).unwrap())
