@@ -161,6 +161,14 @@ impl BlockLayout {
         self.txs.capacity() + self.inputs.capacity() + self.outputs.capacity()
     }
 
+    /// Memory in use beside the value itself, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let bytes = self.txs.capacity() * size_of::<TxSpan>()
+            + self.inputs.capacity() * size_of::<InputSpan>()
+            + self.outputs.capacity() * size_of::<OutputSpan>();
+        bytes as u64
+    }
+
     fn read_tx(&mut self, reader: &mut Reader<'_>, tx: usize) -> Result<(), DecodeError> {
         let offset = reader.position();
         let inputs_start = self.inputs.len() as u32;

@@ -50,6 +50,12 @@ impl CheckedBlock {
         BlockBytes { view, txids: &self.txids, height: self.height, hash: self.hash }
     }
 
+    /// Memory that it takes beside the value itself, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let bytes = self.raw.capacity() + self.txids.capacity() * size_of::<[u8; 32]>();
+        bytes as u64 + self.layout.memory_bytes()
+    }
+
     /// The block's bytes, without what was learned of them.
     pub fn into_raw(self) -> Vec<u8> {
         self.raw

@@ -44,10 +44,12 @@
 //!
 //! Shards split the txids by their leading bits, each with its lock. Txids can be ground for, so a
 //! shard may have any size and what counts is the sum: [`bytes_max`](CoinsCache::new) is for all
-//! tables, the indices, long scripts, and what a flush needs to sort. A flush is due at two thirds.
-//! While it is written, young grows into the rest, then waits. Afterwards the clean generation is
-//! given up shard by shard as young grows. A caller who looks at [`CoinsCache::flush_due`] after
-//! each block stays within the bound, from [`BYTES_MIN`] on: a block cannot add more than the third.
+//! tables, the indices, long scripts, what a flush needs to sort, and the undo data that is written
+//! with the coins: that which waits for the next flush ([`CoinsCache::set_undo_bytes`]) and that of
+//! the one under way. A flush is due at two thirds. While it is written, young grows into the rest,
+//! then waits. Afterwards the clean generation is given up shard by shard as young grows. A caller
+//! who looks at [`CoinsCache::flush_due`] after each block stays within the bound, from [`BYTES_MIN`]
+//! on: a block cannot add more than the third.
 
 mod delta;
 mod flush;
@@ -90,8 +92,8 @@ struct Generations {
 struct Writer {
     /// The first shard whose clean old table is still there.
     old_from: usize,
-    /// What the flush under way, or the last one, needs to sort.
-    sort_bytes: u64,
+    /// What the flush under way, or the last one, needs to sort, and its undo data.
+    flush_bytes: u64,
 }
 
 /// Coins in memory, in front of a store. Shared by reference between any number of threads.
@@ -103,6 +105,8 @@ pub struct CoinsCache {
     bytes_max: u64,
     young_bytes: AtomicU64,
     old_bytes: AtomicU64,
+    /// Undo data that waits for the next flush, wherever it is kept.
+    undo_bytes: AtomicU64,
     /// Entries of the largest shard of young, ever.
     young_largest: AtomicU64,
     writer: Mutex<Writer>,
@@ -116,6 +120,8 @@ pub struct CacheStats {
     pub bytes: u64,
     /// The most that it may use.
     pub bytes_max: u64,
+    /// Of the memory in use, undo data that waits for the next flush.
+    pub undo_bytes: u64,
     /// Changed coins that no flush has begun to write, spent ones among them.
     pub young_entries: u64,
     /// Coins of the last flush that are still in memory, spent ones among them.
@@ -144,6 +150,7 @@ impl CoinsCache {
             bytes_max,
             young_bytes: AtomicU64::new(0),
             old_bytes: AtomicU64::new(0),
+            undo_bytes: AtomicU64::new(0),
             young_largest: AtomicU64::new(0),
             writer: Mutex::new(Writer::default()),
         }
@@ -179,10 +186,17 @@ impl CoinsCache {
         Ok(())
     }
 
+    /// Says how much undo data waits for the next flush. [`begin_flush`](Self::begin_flush) takes it,
+    /// and it is none after that.
+    pub fn set_undo_bytes(&self, bytes: u64) {
+        self.undo_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Whether the young generation has its share of the memory, so that it is time to flush.
     pub fn flush_due(&self) -> bool {
         let sort = self.young_largest.load(Ordering::Relaxed) * SORT_BYTES;
-        self.young_bytes.load(Ordering::Relaxed) + sort >= self.bytes_max / 3 * 2
+        let undo = self.undo_bytes.load(Ordering::Relaxed);
+        self.young_bytes.load(Ordering::Relaxed) + undo + sort >= self.bytes_max / 3 * 2
     }
 
     /// Begins to write all changes to the store, in the background. Returns once the flush before
@@ -209,7 +223,9 @@ impl CoinsCache {
             tables.push(table);
         }
         let largest = self.young_largest.swap(0, Ordering::Relaxed);
-        *writer = Writer { old_from: 0, sort_bytes: largest * SORT_BYTES };
+        let undo_bytes: usize = undo.iter().map(|record| record.bytes.capacity()).sum();
+        self.undo_bytes.store(0, Ordering::Relaxed);
+        *writer = Writer { old_from: 0, flush_bytes: largest * SORT_BYTES + undo_bytes as u64 };
         let bytes = self.young_bytes.swap(0, Ordering::Relaxed);
         self.old_bytes.store(bytes, Ordering::Relaxed);
         self.flusher.start(Job { tables, tip, undo, undo_from })
@@ -238,6 +254,7 @@ impl CoinsCache {
         let mut stats = CacheStats {
             bytes: self.bytes(),
             bytes_max: self.bytes_max,
+            undo_bytes: self.undo_bytes.load(Ordering::Relaxed),
             flushes: self.flusher.flushes(),
             ..CacheStats::default()
         };
@@ -254,9 +271,9 @@ impl CoinsCache {
     }
 
     fn bytes(&self) -> u64 {
-        let tables =
-            self.young_bytes.load(Ordering::Relaxed) + self.old_bytes.load(Ordering::Relaxed);
-        tables + (self.shards.len() * size_of::<Shard>()) as u64
+        let used = [&self.young_bytes, &self.old_bytes, &self.undo_bytes];
+        let used: u64 = used.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        used + (self.shards.len() * size_of::<Shard>()) as u64
     }
 
     fn shard_of(&self, outpoint: &OutPoint) -> usize {
@@ -274,13 +291,13 @@ impl CoinsCache {
         for (shard, changes) in parts.each() {
             growth += self.shards[shard].read()?.young.growth(changes.len());
         }
-        while self.bytes() + growth + writer.sort_bytes > self.bytes_max {
+        while self.bytes() + growth + writer.flush_bytes > self.bytes_max {
             if self.old_bytes.load(Ordering::Relaxed) == 0 {
                 // The caller was told that a flush is due. A block is not refused for that.
                 return Ok(());
             }
             self.flusher.wait()?;
-            writer.sort_bytes = 0;
+            writer.flush_bytes = 0;
             self.drop_old(writer)?;
         }
         Ok(())

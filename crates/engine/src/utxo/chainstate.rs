@@ -38,9 +38,6 @@ const PENDING_MAX: usize = 4;
 /// Blocks whose coins may be on their way at once.
 const PREFETCHES_MAX: usize = 2;
 
-/// Undo data that is held back for the next flush, in bytes, before that flush is due.
-const UNDO_BYTES_MAX: usize = 16 << 20;
-
 /// What the caller knows of a block's surroundings.
 #[derive(Clone, Copy)]
 pub struct ConnectContext<'a> {
@@ -53,7 +50,7 @@ pub struct ConnectContext<'a> {
 /// How a chain state works.
 #[derive(Debug)]
 pub struct ChainstateOptions {
-    /// Memory for coins, in bytes.
+    /// Memory for coins, and for undo data until it is flushed, in bytes.
     pub cache_bytes: u64,
     /// Threads that fetch coins; 0 to look each up where it is needed.
     pub prevout_threads: usize,
@@ -398,7 +395,7 @@ impl Chainstate {
         let id = block.id();
         let run = verdict.is_some();
         let settled = match verdict.map_or(Ok(()), Verdict::wait) {
-            Ok(()) => self.cache.apply(&layer.delta).map_err(ChainstateError::from),
+            Ok(()) => self.apply(&layer, id, &undo),
             Err(failure) => Err(script_error(&block, failure)),
         };
         if let Err(error) = settled {
@@ -417,10 +414,25 @@ impl Chainstate {
             connected.push(Connected { block, undo: undo.clone(), spent: change.spent });
         }
         if id.height >= self.undo_from {
-            self.undo_bytes += undo.len();
             self.undo.push(UndoRecord { block: id, bytes: undo });
         }
         Ok(())
+    }
+
+    /// Puts a block's effect into the cache, which makes room for its undo data too.
+    fn apply(
+        &mut self,
+        layer: &Layer,
+        id: KnownBlock,
+        undo: &Vec<u8>,
+    ) -> Result<(), ChainstateError> {
+        let held = if id.height >= self.undo_from { undo.capacity() as isize } else { 0 };
+        self.add_undo_bytes(held);
+        let applied = self.cache.apply(&layer.delta);
+        if applied.is_err() {
+            self.add_undo_bytes(-held);
+        }
+        Ok(applied?)
     }
 
     /// Goes back from the tip, `block`, to the block before it (Core `validation.cpp`,
@@ -454,7 +466,8 @@ impl Chainstate {
         }
         self.cache.apply(&delta)?;
         if let Some(at) = held {
-            self.undo_bytes -= self.undo.remove(at).bytes.len();
+            let bytes = self.undo.remove(at).bytes.capacity();
+            self.add_undo_bytes(-(bytes as isize));
         }
         let view = block.bytes().view();
         self.tip = KnownBlock { height: id.height - 1, hash: view.prev() };
@@ -483,7 +496,13 @@ impl Chainstate {
 
     /// Whether memory asks for a flush.
     pub fn flush_due(&self) -> bool {
-        self.cache.flush_due() || self.undo_bytes > UNDO_BYTES_MAX
+        self.cache.flush_due()
+    }
+
+    /// Has undo data that came, or that went, counted with the coins.
+    fn add_undo_bytes(&mut self, bytes: isize) {
+        self.undo_bytes = self.undo_bytes.saturating_add_signed(bytes);
+        self.cache.set_undo_bytes(self.undo_bytes as u64);
     }
 
     /// Begins to make everything up to the tip durable, in the background.

@@ -102,6 +102,17 @@ impl PreparedBlock {
         self.counts
     }
 
+    /// Memory that it takes, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let own: usize = self.own.iter().map(|(_, coin)| coin.heap_bytes()).sum();
+        let lists = self.wanted.capacity() * size_of::<OutPoint>()
+            + self.places.capacity() * size_of::<Place>()
+            + self.own.capacity() * size_of::<(usize, CoinBytes)>();
+        (size_of::<Self>() + lists + own) as u64
+            + self.block.memory_bytes()
+            + self.delta.memory_bytes()
+    }
+
     /// The coins that it needs from outside, in block order.
     pub(super) fn wanted(&self) -> &[OutPoint] {
         &self.wanted

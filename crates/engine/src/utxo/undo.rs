@@ -10,7 +10,10 @@ use std::collections::HashSet;
 /// The undo data of a block that spends `spent`, in the order of its inputs.
 pub(super) fn block_undo(block: &PreparedBlock, spent: &[CoinBytes]) -> Vec<u8> {
     let view = block.block().bytes().view();
-    let mut out = Vec::with_capacity(16 + 48 * spent.len());
+    // Much of it waits for a flush at once, so it has little more room than it needs: beside a coin's
+    // stored form one byte, and for each transaction how many coins it has, three bytes at most.
+    let coins: usize = spent.iter().map(|coin| coin.as_bytes().len() + 1).sum();
+    let mut out = Vec::with_capacity(16 + view.tx_count() * 3 + coins);
     let mut writer = BlockUndoWriter::new(&mut out, view.tx_count());
     let mut rest = spent;
     for tx in view.txs().skip(1) {

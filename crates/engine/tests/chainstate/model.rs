@@ -128,13 +128,14 @@ fn totals_go_back_with_the_blocks() {
     }
 }
 
-/// Undo data that waits for the next flush takes memory too: 16 MiB of it are enough.
+/// Undo data that waits for the next flush is counted with the coins, and asks for a flush as they do.
 #[test]
 fn undo_data_asks_for_a_flush() {
     let mut builder = random_chain(3, 1);
-    let plenty = ChainstateOptions { cache_bytes: 1 << 30, ..options(0) };
+    let bytes_max = 24 << 20;
+    let options = ChainstateOptions { cache_bytes: bytes_max, ..options(0) };
     let store: Arc<dyn CoinsStore> = Arc::new(MemoryStore::new());
-    let mut state = Chainstate::open(&regtest(), store, plenty).unwrap();
+    let mut state = Chainstate::open(&regtest(), store, options).unwrap();
     let scripts = [ScriptKind::Longest; 98];
     for _ in 0..18 {
         let outputs = scripts.map(|kind| builder.output(1_000, kind)).into();
@@ -152,26 +153,38 @@ fn undo_data_asks_for_a_flush() {
     }
     let blocks = builder.blocks();
     let chain = headers(&regtest(), &blocks);
+    let (spending, held) = (made, |state: &Chainstate| state.cache().stats().undo_bytes);
+    connect_all(&mut state, &chain, &blocks[1..spending]).unwrap();
+    // Their coins are the store's from here on, so that what waits is undo data.
+    state.flush().unwrap();
+    assert!(!state.flush_due() && held(&state) == 0);
     state.keep_connected();
-    let (mut held, mut sizes) = (0, Vec::new());
-    for block in &blocks[1..] {
+    let mut sizes = Vec::new();
+    for block in &blocks[spending..] {
+        assert!(!state.flush_due(), "{} bytes wait", held(&state));
         connect(&mut state, &regtest(), &chain, block).unwrap();
-        sizes.extend(state.take_connected().iter().map(|connected| connected.undo.len()));
-        held += sizes.last().unwrap();
-        assert_eq!(state.flush_due(), held > 16 << 20, "{held}");
+        sizes.extend(state.take_connected().iter().map(|connected| connected.undo.len() as u64));
+        let (least, found) = (sizes.iter().sum::<u64>(), held(&state));
+        assert!((least..least + (least >> 4) + 4096).contains(&found), "{found} of {least}");
+        let stats = state.cache().stats();
+        assert!(stats.bytes <= bytes_max && stats.bytes >= found, "{stats:?}");
+        if state.flush_due() {
+            break;
+        }
     }
-    assert!(state.flush_due());
-    while state.flush_due() {
+    assert!(state.flush_due() && held(&state) > bytes_max / 2, "{}", held(&state));
+    for last in sizes.iter().rev() {
+        let before = held(&state);
         let height = state.tip().height;
         let block = checked(&regtest(), &chain, height, &blocks[height as usize]);
         state.disconnect(&block).unwrap();
-        held -= sizes[height as usize - 1];
-        assert_eq!(state.flush_due(), held > 16 << 20, "{held}");
+        assert!(before - held(&state) >= *last);
     }
+    assert_eq!(held(&state), 0);
     let next = state.tip().height as usize + 1;
-    connect_all(&mut state, &chain, &blocks[next..]).unwrap();
-    assert!(state.flush_due());
+    let end = next + sizes.len();
+    connect_all(&mut state, &chain, &blocks[next..end]).unwrap();
     state.begin_flush().unwrap();
-    assert!(!state.flush_due());
+    assert!(held(&state) == 0 && !state.flush_due());
     state.finish_flush().unwrap();
 }

@@ -118,6 +118,12 @@ impl CoinsDelta {
         &self.changes[at as usize]
     }
 
+    /// Memory in use.
+    pub(in crate::utxo) fn memory_bytes(&self) -> u64 {
+        let changes = self.changes.capacity() * size_of::<(OutPoint, CoinChange)>();
+        (changes + self.index.allocation_size()) as u64 + self.heap_bytes()
+    }
+
     /// Memory of long scripts.
     pub(super) fn heap_bytes(&self) -> u64 {
         let coins = self.changes.iter().filter_map(|(_, change)| change.coin());
