@@ -9,6 +9,7 @@ use apus_p2p::addresses::{dns_seeds, parse_address};
 use apus_p2p::download::Limit;
 use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerStatus};
 use apus_p2p::transport::TransportChoice;
+use apus_sync::Memory;
 use apus_sync::peers::{KeptFolder, Peers};
 use std::time::Duration;
 
@@ -37,7 +38,6 @@ pub(crate) fn start<'a>(
             params.network
         )));
     }
-    let memory = run.dbcache << 20;
     let options = NetworkOptions {
         params: params.clone(),
         connect,
@@ -50,7 +50,7 @@ pub(crate) fn start<'a>(
             _ => TransportChoice::Auto,
         },
         user_agent: concat!("/apus:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
-        bytes_max: (memory / 8).clamp(8 << 20, 128 << 20),
+        bytes_max: Memory::with_peers(run.dbcache << 20).incoming_bytes,
         patience: Duration::from_secs(args.patience.into()),
         headers: Vec::new(),
         blocks: None,

@@ -26,7 +26,8 @@ use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
     COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintedValidity, HintsInput, KEPT, Kept,
-    Output, OutputKind, POSITIONS, Request, Source, Stop, SyncError, UseIndex, draft_of, parent,
+    Memory, Output, OutputKind, POSITIONS, Request, Source, Stop, SyncError, UseIndex, draft_of,
+    parent,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
@@ -302,7 +303,10 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         0 => cores(),
         threads => threads.into(),
     };
-    let memory = Memory::of(job.run.dbcache << 20);
+    let memory = match &job.source {
+        JobSource::Files { .. } => Memory::with_files(job.run.dbcache << 20, threads),
+        JobSource::Peers(_) => Memory::with_peers(job.run.dbcache << 20),
+    };
     let coins_path = work_path.join(COINS);
     let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {
         let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
@@ -311,7 +315,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let connect = job.connect.map(|args| ConnectOptions {
         assume_valid,
         prevout_threads: args.prevout_threads.into(),
-        cache_bytes: memory.cache_bytes,
+        cache_bytes: memory.coins_bytes,
         store: &open_store,
         hints_folder: work_path.join(HINTS),
         positions: work_path.join(POSITIONS),
@@ -423,22 +427,6 @@ fn expect_scripts(job: &Job<'_>, assume_valid: Option<BlockHash>) -> Result<(), 
     }
     let missing = apus_sync::script_verifier().map(drop);
     missing.map_err(|error| Failure::usage(format!("{error}{WITHOUT_SCRIPTS}")))
-}
-
-/// How `--dbcache` is divided where blocks are connected in order.
-struct Memory {
-    /// For the store's own cache.
-    store_bytes: u64,
-    /// For coins. What is left is for blocks on their way.
-    cache_bytes: u64,
-}
-
-impl Memory {
-    fn of(bytes: u64) -> Self {
-        let store_bytes = (bytes / 8).min(64 << 20);
-        let blocks_bytes = (bytes / 16).min(24 << 20);
-        Self { store_bytes, cache_bytes: bytes - store_bytes - blocks_bytes }
-    }
 }
 
 /// The block up to which scripts are taken for valid.

@@ -1,12 +1,14 @@
 //! Blocks ahead of the one that is wanted: read, checked and prepared by worker threads in any
 //! order, given out in ascending height.
 //!
-//! Workers claim short ranges of heights. How far they run ahead is bounded by the bytes of blocks
-//! that are claimed and not given out yet; the worker that has the lowest heights is never held,
-//! so the one who waits for a block always gets it. What is done with a block is the caller's
-//! business: it brings the preparation, which runs on the worker's thread.
+//! Workers claim short ranges of heights. How far they run ahead is bounded by the memory of blocks
+//! that are claimed or ready, and of those that were given out and that somebody still holds; the
+//! worker that has the lowest heights is never held, so the one who waits for a block always gets it.
+//! What is done with a block is the caller's business: it brings the preparation, which runs on the
+//! worker's thread.
 
 use crate::error::SyncError;
+use crate::memory::Memory;
 use crate::outputs::context;
 use crate::permits::Permits;
 use crate::run::Request;
@@ -14,15 +16,47 @@ use crate::source::{BlockFetcher, BlockSource, ChainSource, SourceError, Taken};
 use apus_chain::{
     BlockChecker, CheckedBlock, HeaderChain, Height, HeightRange, Params, ScriptVerifier,
 };
+use apus_engine::utxo::PreparedBlock;
+use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of blocks that a worker claims at once, where blocks are small.
 const CLAIM_BYTES: u64 = 1 << 20;
 
 /// Blocks that a worker claims at most.
 const CLAIM_BLOCKS: u32 = 256;
+
+/// How many times its bytes a prepared block takes, in halves: what full blocks of the main chain's
+/// kind do. It stands for the memory of a claim until its blocks are there.
+const MEMORY_HALVES: u64 = 5;
+
+/// What comes out of a queue.
+pub(crate) trait Prepared: Send {
+    /// Memory that it takes, made of a block of so many bytes.
+    fn memory_bytes(&self, block_bytes: u64) -> u64 {
+        block_bytes
+    }
+
+    /// By which to see whether somebody still has it, where it takes memory for as long.
+    fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
+        None
+    }
+}
+
+impl Prepared for u64 {}
+
+impl Prepared for Arc<PreparedBlock> {
+    fn memory_bytes(&self, _: u64) -> u64 {
+        PreparedBlock::memory_bytes(self)
+    }
+
+    fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
+        let block: Arc<dyn Any + Send + Sync> = Arc::clone(self) as _;
+        Some(Arc::downgrade(&block))
+    }
+}
 
 /// What workers need to read and check blocks.
 pub(crate) struct Supply<'a> {
@@ -31,7 +65,7 @@ pub(crate) struct Supply<'a> {
     pub(crate) verifier: Option<&'a dyn ScriptVerifier>,
     pub(crate) source: &'a dyn BlockSource,
     pub(crate) interrupt: &'a AtomicBool,
-    /// Bytes of blocks that may be claimed and not given out.
+    /// Memory for blocks from when they are claimed until nobody has them any more.
     pub(crate) bytes_max: u64,
     /// How many workers compute at a time; the others wait for blocks.
     pub(crate) permits: Permits,
@@ -39,7 +73,7 @@ pub(crate) struct Supply<'a> {
 
 /// Has the blocks of `range` read, checked and prepared by worker threads, while `take` takes them out
 /// of the queue on this one.
-pub(crate) fn take_ahead<T: Send>(
+pub(crate) fn take_ahead<T: Prepared>(
     request: &Request<'_>,
     source: &dyn ChainSource,
     range: HeightRange,
@@ -52,7 +86,7 @@ pub(crate) fn take_ahead<T: Send>(
         verifier: request.verifier,
         source,
         interrupt: request.interrupt,
-        bytes_max: (request.memory_bytes / 16).clamp(4 << 20, 24 << 20),
+        bytes_max: Memory::of(request).blocks_bytes,
         permits: Permits::new(request.threads),
     };
     let ahead = Ahead::new(range);
@@ -91,9 +125,11 @@ struct State<T> {
     unclaimed: HeightRange,
     /// The next height to be given out.
     next: Height,
-    /// Bytes claimed and not given out.
+    /// Memory of what is claimed and not given out.
     bytes_ahead: u64,
     ready: BTreeMap<Height, Ready<T>>,
+    /// Blocks that were given out, and what each takes.
+    given: Vec<(Weak<dyn Any + Send + Sync>, u64)>,
     /// The error at the lowest height.
     failure: Option<(Height, SyncError)>,
     ended: bool,
@@ -104,7 +140,15 @@ struct Ready<T> {
     bytes: u64,
 }
 
-impl<T: Send> Ahead<T> {
+impl<T> State<T> {
+    /// Memory of the blocks given out that somebody still has.
+    fn bytes_given(&mut self) -> u64 {
+        self.given.retain(|(block, _)| block.strong_count() > 0);
+        self.given.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl<T: Prepared> Ahead<T> {
     /// A queue for the blocks of `range`.
     pub(crate) fn new(range: HeightRange) -> Self {
         let state = State {
@@ -112,6 +156,7 @@ impl<T: Send> Ahead<T> {
             next: range.start,
             bytes_ahead: 0,
             ready: BTreeMap::new(),
+            given: Vec::new(),
             failure: None,
             ended: false,
         };
@@ -136,6 +181,7 @@ impl<T: Send> Ahead<T> {
             if let Some(Ready { block, bytes }) = state.ready.remove(&height) {
                 state.next += 1;
                 state.bytes_ahead -= bytes;
+                state.given.extend(block.watch().map(|watch| (watch, bytes)));
                 self.taken.notify_all();
                 return Ok(Some((height, block)));
             }
@@ -204,7 +250,8 @@ impl<T: Send> Ahead<T> {
             if state.ended || start >= state.unclaimed.end {
                 return None;
             }
-            if state.bytes_ahead == 0 || state.bytes_ahead < supply.bytes_max {
+            if state.bytes_ahead == 0 || state.bytes_ahead + state.bytes_given() < supply.bytes_max
+            {
                 let mut end = start;
                 let mut bytes = 0;
                 while end < state.unclaimed.end && end - start < CLAIM_BLOCKS && bytes < CLAIM_BYTES
@@ -213,6 +260,7 @@ impl<T: Send> Ahead<T> {
                     end += 1;
                 }
                 state.unclaimed.start = end;
+                let bytes = bytes * MEMORY_HALVES / 2;
                 state.bytes_ahead += bytes;
                 return Some((HeightRange::new(start, end), bytes));
             }
@@ -222,9 +270,9 @@ impl<T: Send> Ahead<T> {
 }
 
 /// Should a thread panic, those who wait for it must not wait for good.
-pub(crate) struct EndOnPanic<'a, T: Send>(pub(crate) &'a Ahead<T>);
+pub(crate) struct EndOnPanic<'a, T: Prepared>(pub(crate) &'a Ahead<T>);
 
-impl<T: Send> Drop for EndOnPanic<'_, T> {
+impl<T: Prepared> Drop for EndOnPanic<'_, T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.end();
@@ -233,7 +281,7 @@ impl<T: Send> Drop for EndOnPanic<'_, T> {
 }
 
 /// Reads and checks the blocks of `range`, into `blocks` as they come.
-fn fetch<T>(
+fn fetch<T: Prepared>(
     supply: &Supply<'_>,
     range: HeightRange,
     checker: &mut BlockChecker,
@@ -256,9 +304,11 @@ fn fetch<T>(
         let context = context(supply.params, supply.chain, supply.verifier, height);
         match checker.check_owned(raw.to_vec(), &context) {
             Ok(block) => {
-                let bytes = block.bytes().view().raw().len() as u64;
+                let block_bytes = block.bytes().view().raw().len() as u64;
                 given.insert(height);
-                blocks.push((height, Ready { block: prepare(block), bytes }));
+                let block = prepare(block);
+                let bytes = block.memory_bytes(block_bytes);
+                blocks.push((height, Ready { block, bytes }));
                 Taken::Yes
             }
             Err((_, error)) if error.is_damage() => Taken::Damaged(error),

@@ -9,6 +9,7 @@ use crate::error::{NoWayOn, SyncError};
 use crate::folder::Mark;
 use crate::hinted::{Hinted, Proven, prove};
 use crate::invalid::{InvalidBlock, InvalidBlocks, chain_without};
+use crate::memory::Memory;
 use crate::peers::Peers;
 use crate::progress::{ChainBy, Event, Observer, Phase};
 use crate::read_back::{BlocksRead, complete};
@@ -443,8 +444,7 @@ pub(crate) fn open_files(
     let (params, now, interrupt) = (request.params, request.now, request.interrupt);
     let mut dir =
         BlocksDir::open_without(blocksdir, params, now, use_index, invalid, observer, interrupt)?;
-    let buffer = request.memory_bytes / (4 * request.threads as u64);
-    dir.set_buffer_bytes(buffer.clamp(256 << 10, 4 << 20) as usize);
+    dir.set_buffer_bytes(Memory::reader_bytes(request.memory_bytes, request.threads) as usize);
     Ok(dir)
 }
 

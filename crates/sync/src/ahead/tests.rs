@@ -2,9 +2,26 @@ use super::*;
 use apus_chain::Network;
 use apus_testkit::chain::ChainBuilder;
 use bitcoin::consensus::encode::serialize;
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
+
+impl Prepared for Height {}
+
+/// A block that takes as much memory as is said, for as long as somebody has it.
+struct Heavy(Arc<Height>, u64);
+
+impl Prepared for Heavy {
+    fn memory_bytes(&self, _: u64) -> u64 {
+        self.1
+    }
+
+    fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
+        let block: Arc<dyn Any + Send + Sync> = Arc::clone(&self.0) as _;
+        Some(Arc::downgrade(&block))
+    }
+}
 
 const NOW: i64 = 4_000_000_000;
 
@@ -178,6 +195,57 @@ fn blocks_come_in_ascending_height() {
             assert_eq!(taken, all_below(TIP + 1));
         }
     }
+}
+
+/// Where blocks stay in use after they were given out, so do their bytes, and where they alone are as
+/// much as there may be, one claim after the other is made all the same.
+#[test]
+fn blocks_that_were_given_out_count_while_somebody_has_them() {
+    let source = Fake { bytes: CLAIM_BYTES, ..Fake::new(Fault::None) };
+    let flag = AtomicBool::new(false);
+    let (weight, most) = (1 << 20, 10u64);
+    let supply = Supply {
+        params: Params::of(Network::Regtest),
+        chain: &source.chain,
+        verifier: None,
+        source: &source,
+        interrupt: &flag,
+        bytes_max: most * weight,
+        permits: Permits::new(2),
+    };
+    let ahead: Ahead<Heavy> = Ahead::new(source.range());
+    let now = AtomicU64::new(0);
+    let prepare = |block: CheckedBlock| {
+        now.fetch_add(1, Ordering::SeqCst);
+        Heavy(Arc::new(block.height()), weight)
+    };
+    // A taker who keeps the last few blocks: how far the worker is ahead of him, once it stands still.
+    let ahead_of = |keeps: usize, until: Height, at_least: u64| {
+        let mut kept = VecDeque::new();
+        while let Some((height, block)) = ahead.next().unwrap() {
+            assert_eq!(height, *block.0);
+            kept.push_back(block);
+            kept.drain(..kept.len().saturating_sub(keeps));
+            if height == until {
+                break;
+            }
+        }
+        let far = || now.load(Ordering::SeqCst) - u64::from(until);
+        let waits = (0..5_000).take_while(|_| far() < at_least);
+        waits.for_each(|_| thread::sleep(Duration::from_millis(1)));
+        thread::sleep(Duration::from_millis(5));
+        far()
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| ahead.work(&supply, &prepare));
+        // The block that was given last may or may not be gone when the worker looks.
+        let found = [(0, 40, 9), (6, 80, 3), (20, 120, 1)]
+            .map(|(keeps, until, at_least)| ahead_of(keeps, until, at_least));
+        ahead.end();
+        assert!((9..=10).contains(&found[0]), "{found:?}");
+        assert!((3..=4).contains(&found[1]), "{found:?}");
+        assert_eq!(found[2], 1, "{found:?}");
+    });
 }
 
 /// Whatever is claimed beyond the bound is one claim: of a whole range, for blocks this small.
