@@ -4,6 +4,7 @@
 //! and the exit code says which kind of ending it was: 0 done, 1 usage or configuration, 2 invalid
 //! blocks, hints or set, 3 input or output, 130 interrupted with progress kept.
 
+mod allocator;
 mod args;
 mod aside;
 #[cfg(feature = "bench")]
@@ -34,6 +35,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     machine::begin();
+    allocator::begin();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

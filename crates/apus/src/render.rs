@@ -1,5 +1,6 @@
 //! Progress for people and programs: one observer that renders all events and keeps the times.
 
+use crate::allocator;
 use crate::args::ProgressArg;
 use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
@@ -310,6 +311,10 @@ impl Observer for Renderer<'_> {
                 }
                 self.json(serde_json::json!({"event": "warning", "text": text}));
                 state.warnings.push(text);
+            }
+            Event::MemoryFreed => {
+                drop(state);
+                allocator::give_back();
             }
         }
     }

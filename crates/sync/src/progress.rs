@@ -117,6 +117,8 @@ pub enum Event {
     Warning(String),
     /// The same, about the whole run: a further pass over its blocks has nothing to add.
     RunWarning(String),
+    /// Much memory was freed at once: a moment to give back to the system what the allocator keeps.
+    MemoryFreed,
 }
 
 /// Receives events, from any thread.

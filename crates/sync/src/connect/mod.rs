@@ -71,7 +71,7 @@ pub struct ConnectOptions<'a> {
     pub assume_valid: Option<BlockHash>,
     /// Threads that fetch coins; 0 to look them up where they are needed.
     pub prevout_threads: usize,
-    /// Memory for coins, in bytes.
+    /// Memory for coins, and for undo data until it is flushed, in bytes.
     pub cache_bytes: u64,
     /// Opens the folder of this run's coins, which goes with its progress.
     pub store: &'a OpenStore<'a>,
@@ -130,6 +130,7 @@ pub(crate) fn run<'a>(
     let stop_hash = connecting.state.tip().hash;
     let with_blocks = connecting.keeper.map(Keeper::end).transpose()?;
     let (store, dir) = (connecting.state.into_store(), connecting.dir);
+    request.observer.event(Event::MemoryFreed);
     let set = SetInfo {
         network: request.params.network,
         height: end,
@@ -341,6 +342,8 @@ impl<'a> Connecting<'a> {
         if self.state.flush_due() || self.flushed_at.elapsed() >= interval {
             self.note_flush()?;
             self.state.begin_flush()?;
+            // The generation before is gone, and the next one only begins to grow.
+            self.request.observer.event(Event::MemoryFreed);
             self.flushed_at = Instant::now();
         }
         Ok(())
