@@ -4,14 +4,14 @@
 //! stay. glibc has up to eight heaps for each core, and gives back by itself only what lies at a heap's
 //! end. So blocks that one thread reads and another drops leave holes in each, and coins that a flush
 //! freed make no room for undo data, which comes in larger pieces. Both grow as long as a run lasts.
-//! With few heaps, and free pages given back when a flush begins, what is in use beyond what is
-//! counted stays what it is. Other allocators are left to themselves.
+//! With few heaps, blocks mapped by themselves, and free pages given back when a flush begins, what is
+//! in use beyond what is counted stays what it is. Other allocators are left to themselves.
 #![cfg_attr(all(target_os = "linux", target_env = "gnu"), allow(unsafe_code))] // Calls of glibc.
 
 /// Says how to manage memory. To be called before there are threads.
 pub(crate) fn begin() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    glibc::limit_heaps();
+    glibc::set_bounds();
 }
 
 /// Gives free pages back to the system.
@@ -30,17 +30,22 @@ mod glibc {
         fn malloc_trim(keep: usize) -> c_int;
     }
 
-    /// `M_ARENA_MAX`.
-    const HEAPS_MAX: c_int = -8;
+    /// `M_ARENA_MAX`: heaps. Small pieces come from a store that each thread has before any of them.
+    const HEAPS_MAX: (c_int, c_int) = (-8, 2);
 
-    /// Threads that allocate small pieces have a store of their own before any heap, so that few heaps
-    /// cost nothing that could be measured.
-    const HEAPS: c_int = 2;
+    /// `M_MMAP_THRESHOLD`: pieces of so many bytes are mapped by themselves. By default this grows with
+    /// what is freed, until blocks come from the heaps.
+    const MAPPED_FROM: (c_int, c_int) = (-3, 1 << 20);
 
-    pub(super) fn limit_heaps() {
-        // SAFETY: two numbers by value, which it checks. Where it refuses them, as it says by an answer
-        // that nobody needs, memory is managed as before.
-        unsafe { mallopt(HEAPS_MAX, HEAPS) };
+    /// `M_TRIM_THRESHOLD`: what is kept at a heap's end. By default it would grow too.
+    const KEPT_AT_END: (c_int, c_int) = (-1, 4 << 20);
+
+    pub(super) fn set_bounds() {
+        for (what, value) in [HEAPS_MAX, MAPPED_FROM, KEPT_AT_END] {
+            // SAFETY: two numbers by value, which it checks. Where it refuses them, as it says by an
+            // answer that nobody needs, memory is managed as before.
+            unsafe { mallopt(what, value) };
+        }
     }
 
     pub(super) fn trim() {

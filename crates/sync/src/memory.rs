@@ -27,8 +27,13 @@ pub struct Memory {
 /// is exceeded by it.
 const BLOCKS_BYTES_MIN: u64 = 16 << 20;
 
-/// With less for coins than this, they have most of the budget, and blocks come on top.
-const COINS_BYTES_MIN: u64 = 24 << 20;
+/// With less for coins than this, they have three quarters of the budget, and some of the rest comes on
+/// top: with few coins in memory each block is looked up, and soon written, on disk.
+const COINS_BYTES_MIN: u64 = 96 << 20;
+
+/// From so much for coins on, a sixth of what is more is left to what an allocator cannot use between
+/// them: tables come and go, and pieces of other sizes take their places.
+const COINS_BYTES_WHOLE: u64 = 128 << 20;
 
 impl Memory {
     /// Divides the memory of a run.
@@ -58,9 +63,8 @@ impl Memory {
         let store_bytes = (bytes / 8).min(64 << 20);
         let blocks_bytes = (bytes / 8).clamp(BLOCKS_BYTES_MIN, 64 << 20);
         let others = store_bytes + blocks_bytes + incoming_bytes;
-        // An eighth of what coins could have is what an allocator cannot use between them: tables come
-        // and go, and pieces of other sizes take their places.
-        let coins_bytes = bytes.saturating_sub(others) / 8 * 7;
+        let rest = bytes.saturating_sub(others);
+        let coins_bytes = rest - rest.saturating_sub(COINS_BYTES_WHOLE) / 6;
         let coins_bytes = coins_bytes.max(COINS_BYTES_MIN.min(bytes / 4 * 3));
         Self { coins_bytes, store_bytes, blocks_bytes, incoming_bytes }
     }
@@ -86,8 +90,8 @@ mod tests {
                 // Beside what blocks need at least, and what a thread reads at least.
                 let beyond = BLOCKS_BYTES_MIN + 8 * MIB + threads as u64 * (256 << 10);
                 prop_assert!(sum(memory) <= bytes + beyond, "{memory:?}");
-                if mib >= 80.max(2 * threads as u64) {
-                    prop_assert!((bytes / 8 * 7..=bytes).contains(&sum(memory)), "{memory:?}");
+                if mib >= 200 {
+                    prop_assert!((bytes / 6 * 5..=bytes).contains(&sum(memory)), "{memory:?}");
                 }
                 prop_assert!(memory.coins_bytes >= bytes / 4, "{memory:?}");
                 prop_assert!(memory.blocks_bytes >= BLOCKS_BYTES_MIN);
