@@ -8,7 +8,7 @@
 //! there below and does not survive is what the blocks between spend. One pass over those, in any order, says
 //! that ([`spent_later`]).
 
-use crate::ahead::{Ahead, take_ahead};
+use crate::ahead::{Ahead, Prepared, take_ahead};
 use crate::connect::Record;
 use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress};
@@ -94,6 +94,8 @@ pub(crate) fn expect_scripts(
         false => Ok(()),
     }
 }
+
+impl Prepared for (SpentByBlock, u64) {}
 
 /// What the blocks of `range` spend.
 pub(crate) fn spent_later(
