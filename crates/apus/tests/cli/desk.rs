@@ -139,7 +139,10 @@ impl Desk {
     /// Names of the files in a folder here; none if it is not there.
     pub(crate) fn names(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(folder)) else { return Vec::new() };
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
     /// Runs `apus` with the words of a line, [`assuming`] and holding it to its promises.
