@@ -253,3 +253,35 @@ fn mistakes_are_told_before_anything_is_made() {
         }
     }
 }
+
+/// What `--dbcache` promises: that much and 100 MiB, whatever the chain holds and wherever it goes.
+#[test]
+#[ignore = "a gigabyte of blocks: scripts/test --long"]
+fn memory_stays_within_the_promise() {
+    const MIB: u64 = 1 << 20;
+    let desk = Desk::empty();
+    desk.apus("bench chain make --blocks 620 --unsigned --out chain").succeeds();
+    let manifest = desk.json("chain/manifest.json");
+    let assumed = manifest["assumevalid_hash"].as_str().unwrap();
+    let height = &manifest["assumevalid_height"];
+    for (dbcache, out) in [
+        (4, "snapshot:set"),
+        (4, "datadir:node"),
+        (100, "snapshot:set"),
+        (100, "datadir:node"),
+        (450, "datadir:node"),
+    ] {
+        let line = format!(
+            "sync --chain regtest --blocksdir chain/blocks --engine utxo --assumevalid {assumed} \
+             --stopatheight {height} --dbcache {dbcache} --par 2 --out {out} --report run.json"
+        );
+        desk.start(&line).wait().succeeds();
+        let peak = desk.json("run.json")["rss_peak_bytes"].as_u64().unwrap();
+        assert!(peak <= (dbcache + 100) * MIB, "{dbcache}, {out}: {} MiB", peak / MIB);
+        // More than a chain of some megabytes would take.
+        assert!(dbcache < 100 || peak > dbcache * MIB / 2, "{dbcache}, {out}: {} MiB", peak / MIB);
+        let (_, name) = out.split_once(':').unwrap();
+        desk.remove(name);
+        desk.remove("run.json");
+    }
+}
