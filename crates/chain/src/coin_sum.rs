@@ -267,6 +267,28 @@ mod tests {
         [&outpoint.to_bytes()[..], &(coin.len() as u32).to_le_bytes(), coin].concat()
     }
 
+    #[test]
+    fn coins_that_are_added_count() {
+        let key = CoinSumKey::new([3; CoinSumKey::SIZE]);
+        let [one, other] = [1, 2].map(|vout| OutPoint { txid: Txid([7; 32]), vout });
+        let mut adder = CoinAdder::new(key);
+        adder.add(&one, b"a coin");
+        assert_eq!(adder.sum(), key.coin(&one, b"a coin"));
+        assert_ne!(adder.sum(), CoinSum::default());
+        adder.add(&other, b"a coin");
+        assert_ne!(adder.sum(), key.coin(&one, b"a coin"));
+    }
+
+    #[test]
+    fn a_sum_is_stored_with_its_key() {
+        let bytes = core::array::from_fn(|index| index as u8 + 1);
+        let keyed = KeyedCoinSum::from_bytes(bytes);
+        assert_eq!(keyed.key.to_bytes()[..], bytes[..CoinSumKey::SIZE]);
+        assert_eq!(keyed.sum.to_bytes()[..], bytes[CoinSumKey::SIZE..]);
+        assert_eq!(keyed.to_bytes(), bytes);
+        assert_eq!(KeyedCoinSum::NONE.to_bytes(), [0; KeyedCoinSum::SIZE]);
+    }
+
     proptest! {
         /// The standard library's hash is the same one under a key of zeros.
         #[test]
