@@ -6,7 +6,7 @@ use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress};
 use crate::run::Request;
 use crate::source::ChainSource;
-use apus_chain::{Height, HeightRange};
+use apus_chain::{CheckedBlock, Height, HeightRange};
 use std::time::{Duration, Instant};
 
 /// How often progress is told.
@@ -51,13 +51,26 @@ pub(crate) fn take_within(
     source: &dyn ChainSource,
     missing: &[HeightRange],
 ) -> Result<u64, SyncError> {
-    if missing.is_empty() {
+    take_each(phase, request, source, missing, &drop, &mut |()| ())
+}
+
+/// Gets and checks the blocks of `ranges`, which ascend, within a phase, and gives what `of` makes of each
+/// on a worker's thread to `each`. How many bytes there were.
+pub(crate) fn take_each<T: Send>(
+    phase: Phase,
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    ranges: &[HeightRange],
+    of: &(dyn Fn(CheckedBlock) -> T + Sync),
+    each: &mut dyn FnMut(T),
+) -> Result<u64, SyncError> {
+    if ranges.is_empty() {
         return Ok(0);
     }
-    let total = missing.iter().map(|range| u64::from(range.count())).sum();
+    let total = ranges.iter().map(|range| u64::from(range.count())).sum();
     let progress = Progress { blocks_total: total, ..Progress::default() };
     let mut taker = Taker { phase, request, source, progress, told_at: Instant::now() };
-    let taken = missing.iter().try_for_each(|range| taker.take(*range));
+    let taken = ranges.iter().try_for_each(|range| taker.take(*range, of, each));
     // What came is not to be asked for once more.
     let kept = source.sync();
     taken.and(kept)?;
@@ -74,15 +87,27 @@ struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    fn take(&mut self, range: HeightRange) -> Result<(), SyncError> {
-        let request = self.request;
-        let bytes_of = |block: apus_chain::CheckedBlock| block.bytes().view().raw().len() as u64;
-        let source = self.source;
-        take_ahead(request, source, range, &bytes_of, |ahead| self.take_all(ahead))
+    fn take<T: Send>(
+        &mut self,
+        range: HeightRange,
+        of: &(dyn Fn(CheckedBlock) -> T + Sync),
+        each: &mut dyn FnMut(T),
+    ) -> Result<(), SyncError> {
+        let (request, source) = (self.request, self.source);
+        let with_bytes = |block: CheckedBlock| {
+            let bytes = block.bytes().view().raw().len() as u64;
+            (of(block), bytes)
+        };
+        take_ahead(request, source, range, &with_bytes, |ahead| self.take_all(ahead, each))
     }
 
-    fn take_all(&mut self, ahead: &Ahead<u64>) -> Result<(), SyncError> {
-        while let Some((_, bytes)) = ahead.next()? {
+    fn take_all<T: Send>(
+        &mut self,
+        ahead: &Ahead<(T, u64)>,
+        each: &mut dyn FnMut(T),
+    ) -> Result<(), SyncError> {
+        while let Some((_, (block, bytes))) = ahead.next()? {
+            each(block);
             self.progress.blocks += 1;
             self.progress.bytes += bytes;
             if self.told_at.elapsed() >= PROGRESS_INTERVAL {

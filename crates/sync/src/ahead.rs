@@ -45,7 +45,8 @@ pub(crate) trait Prepared: Send {
     }
 }
 
-impl Prepared for u64 {}
+/// What was made of a block, and the block's own bytes.
+impl<T: Send> Prepared for (T, u64) {}
 
 impl Prepared for Arc<PreparedBlock> {
     fn memory_bytes(&self, _: u64) -> u64 {

@@ -66,6 +66,13 @@ pub struct FolderOutput {
     pub replace: bool,
 }
 
+impl FolderOutput {
+    /// Whether it is a data directory for a node that prunes.
+    pub(crate) fn is_pruned(&self) -> bool {
+        self.kind == FolderKind::Datadir(Kept::Last)
+    }
+}
+
 /// What a folder is to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FolderKind {
@@ -223,9 +230,8 @@ pub struct Outcome {
 ///
 /// The progress stays in the work folder: once the outcome is told, call [`discard_progress`].
 pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
-    let is_pruned = |folder: &FolderOutput| folder.kind == FolderKind::Datadir(Kept::Last);
     if let Source::Peers(peers) = &request.source
-        && request.folders.iter().any(is_pruned)
+        && request.folders.iter().any(FolderOutput::is_pruned)
     {
         peers.keep_counts()?;
     }

@@ -8,24 +8,20 @@
 //! there below and does not survive is what the blocks between spend. One pass over those, in any order, says
 //! that ([`spent_later`]).
 
-use crate::ahead::{Ahead, Prepared, take_ahead};
+use crate::again::take_each;
 use crate::connect::Record;
 use crate::error::SyncError;
-use crate::progress::{Event, Phase, Progress};
-use crate::run::{FolderKind, Kept, Request, Stop};
+use crate::progress::{Event, Phase};
+use crate::run::{FolderOutput, Request, Stop};
 use crate::source::ChainSource;
 use crate::workdir::Workdir;
 use apus_chain::{CheckedBlock, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::{ScriptPoolError, script_verifier};
 use apus_engine::swiftsync::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuilder};
-use std::time::{Duration, Instant};
 
 /// So many of its last blocks a node always keeps with their undo data (Core `validation.h`,
 /// `MIN_BLOCKS_TO_KEEP`).
 pub const LAST_BLOCKS: Height = 288;
-
-/// How often progress is told.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The first of the last blocks of a chain that ends at `end`. The genesis block is never among them:
 /// nothing goes back over it.
@@ -45,8 +41,7 @@ pub(crate) fn end_of(stop: Stop, hinted: Height, dir: &dyn ChainSource) -> Heigh
 /// Whether the run writes the blocks that a node starts on. One that cannot connect any asks something else
 /// of them.
 fn writes_blocks(request: &Request<'_>, dir: &dyn ChainSource) -> bool {
-    let keeps = |kind| matches!(kind, FolderKind::Datadir(Kept::Last));
-    let writes = dir.keeps_undo() || request.folders.iter().any(|folder| keeps(folder.kind));
+    let writes = dir.keeps_undo() || request.folders.iter().any(FolderOutput::is_pruned);
     writes && request.connect.is_some()
 }
 
@@ -95,40 +90,21 @@ pub(crate) fn expect_scripts(
     }
 }
 
-impl Prepared for (SpentByBlock, u64) {}
-
 /// What the blocks of `range` spend.
 pub(crate) fn spent_later(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     range: HeightRange,
 ) -> Result<SpentLater, SyncError> {
-    request.observer.event(Event::Started(Phase::Spends));
+    let phase = Phase::Spends;
+    request.observer.event(Event::Started(phase));
     let mut key = [0; SPENT_LATER_KEY];
     getrandom::fill(&mut key).map_err(|error| SyncError::Random(error.to_string()))?;
     let mut builder = SpentLaterBuilder::new(key);
-    let total = Progress { blocks_total: range.count().into(), ..Progress::default() };
-    let mut progress = total;
-    let spent_by = |block: CheckedBlock| {
-        let bytes = block.bytes();
-        (SpentByBlock::new(&bytes, &key), bytes.view().raw().len() as u64)
-    };
-    take_ahead(request, dir, range, &spent_by, |ahead: &Ahead<(SpentByBlock, u64)>| {
-        let mut told_at = Instant::now();
-        while let Some((_, (block, bytes))) = ahead.next()? {
-            builder.add(&block);
-            progress.blocks += 1;
-            progress.bytes += bytes;
-            if told_at.elapsed() >= PROGRESS_INTERVAL {
-                told_at = Instant::now();
-                request.observer.event(Event::Progress(Phase::Spends, progress));
-            }
-        }
-        Ok(())
-    })?;
-    // Where the source keeps blocks, they are not asked for once more.
-    dir.sync()?;
-    request.observer.event(Event::Ended { phase: Phase::Spends, bytes: progress.bytes });
+    let spent_by = |block: CheckedBlock| SpentByBlock::new(&block.bytes(), &key);
+    let add = &mut |block| builder.add(&block);
+    let bytes = take_each(phase, request, dir, &[range], &spent_by, add)?;
+    request.observer.event(Event::Ended { phase, bytes });
     Ok(builder.finish())
 }
 

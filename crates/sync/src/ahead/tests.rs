@@ -56,6 +56,19 @@ enum Fault {
 }
 
 impl Fake {
+    /// What workers need to read this, two at a time.
+    fn supply<'a>(&'a self, interrupt: &'a AtomicBool, bytes_max: u64) -> Supply<'a> {
+        Supply {
+            params: Params::of(Network::Regtest),
+            chain: &self.chain,
+            verifier: None,
+            source: self,
+            interrupt,
+            bytes_max,
+            permits: Permits::new(2),
+        }
+    }
+
     fn new(fault: Fault) -> Self {
         let mut builder = ChainBuilder::new(5);
         builder.empty_blocks(TIP as usize);
@@ -138,15 +151,7 @@ fn run(
     interrupt: &AtomicBool,
     look: &mut dyn FnMut(Height),
 ) -> Outcome {
-    let supply = Supply {
-        params: Params::of(Network::Regtest),
-        chain: &source.chain,
-        verifier: None,
-        source,
-        interrupt,
-        bytes_max,
-        permits: Permits::new(2),
-    };
+    let supply = source.supply(interrupt, bytes_max);
     let ahead = Ahead::new(source.range());
     let (now, most) = (AtomicU64::new(0), AtomicU64::new(0));
     let prepare = |block: CheckedBlock| {
@@ -204,15 +209,7 @@ fn blocks_that_were_given_out_count_while_somebody_has_them() {
     let source = Fake { bytes: CLAIM_BYTES, ..Fake::new(Fault::None) };
     let flag = AtomicBool::new(false);
     let (weight, most) = (1 << 20, 10u64);
-    let supply = Supply {
-        params: Params::of(Network::Regtest),
-        chain: &source.chain,
-        verifier: None,
-        source: &source,
-        interrupt: &flag,
-        bytes_max: most * weight,
-        permits: Permits::new(2),
-    };
+    let supply = source.supply(&flag, most * weight);
     let ahead: Ahead<Heavy> = Ahead::new(source.range());
     let now = AtomicU64::new(0);
     let prepare = |block: CheckedBlock| {
@@ -338,15 +335,7 @@ fn an_interruption_ends_it_with_what_was_ready() {
 fn a_panic_of_a_worker_does_not_leave_the_taker_waiting() {
     let source = Fake::new(Fault::None);
     let flag = AtomicBool::new(false);
-    let supply = Supply {
-        params: Params::of(Network::Regtest),
-        chain: &source.chain,
-        verifier: None,
-        source: &source,
-        interrupt: &flag,
-        bytes_max: 1 << 20,
-        permits: Permits::new(2),
-    };
+    let supply = source.supply(&flag, 1 << 20);
     for workers in [1, 3] {
         let ahead: Ahead<Height> = Ahead::new(source.range());
         let prepare = |block: CheckedBlock| match block.height() {
@@ -371,15 +360,7 @@ fn a_panic_of_a_worker_does_not_leave_the_taker_waiting() {
 fn a_look_ahead_takes_nothing() {
     let source = Fake::new(Fault::None);
     let flag = AtomicBool::new(false);
-    let supply = Supply {
-        params: Params::of(Network::Regtest),
-        chain: &source.chain,
-        verifier: None,
-        source: &source,
-        interrupt: &flag,
-        bytes_max: u64::MAX,
-        permits: Permits::new(2),
-    };
+    let supply = source.supply(&flag, u64::MAX);
     let ahead = Ahead::new(source.range());
     assert_eq!(ahead.peek(|height: &Height| *height), None);
     ahead.work(&supply, &|block| block.height());
