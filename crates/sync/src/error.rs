@@ -1,8 +1,13 @@
 //! [`SyncError`]: everything that can end a run, in the four kinds that exit codes tell apart.
 
-use crate::anchor::NotAnchored;
-use crate::blocksdir::Gap;
-use crate::source::SourceError;
+mod anchored;
+mod beyond;
+mod source;
+
+pub use anchored::NotAnchored;
+pub use beyond::{Gap, InvalidBlock};
+pub use source::SourceError;
+
 use apus_chain::{BlockError, BlockHash, CoinError, Height, OutPoint, Txid, UtxoSetHash};
 use apus_engine::script::ScriptPoolError;
 use apus_engine::storage::Storage;

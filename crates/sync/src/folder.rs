@@ -11,12 +11,13 @@
 //! [`FolderDraft`] until it loses its mark, also while the folder has its name already. So of two runs
 //! with the same output the second is refused, and touches nothing, until the first is over.
 
+mod output;
 mod owner;
 
+pub use output::{BlocksRead, FolderKind, FolderOutput, Kept, WrittenFolder};
 pub use owner::owner_out_of_reach;
 
 use crate::error::SyncError;
-use crate::run::{FolderOutput, WrittenFolder};
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK};
 use apus_engine::lock::FolderLock;
@@ -343,7 +344,6 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> SyncError + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::FolderKind;
     use tempfile::TempDir;
 
     /// A name that a run gives to a file.

@@ -1,7 +1,9 @@
 //! What a run tells the outside while it goes on. Libraries never print: they emit [`Event`]s, and
 //! one place renders them.
 
+use crate::error::SyncError;
 use apus_chain::{BlockHash, Height};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A stretch of a run that is timed and shown by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -132,4 +134,9 @@ pub struct Silent;
 
 impl Observer for Silent {
     fn event(&self, _event: Event) {}
+}
+
+/// Fails where the run is to stop.
+pub(crate) fn stop_if_interrupted(interrupt: &AtomicBool) -> Result<(), SyncError> {
+    if interrupt.load(Ordering::Relaxed) { Err(SyncError::Interrupted) } else { Ok(()) }
 }

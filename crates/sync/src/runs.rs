@@ -8,7 +8,8 @@
 mod reader;
 
 use crate::error::{StorageResult, SyncError};
-use crate::workdir::MERGE;
+use crate::workdir::RunInfo;
+use crate::workdir::names::MERGE;
 use apus_chain::Txid;
 use apus_engine::storage::Storage;
 use apus_hash::Sha256;
@@ -17,7 +18,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::io::{BufWriter, Write};
-use std::sync::Arc;
 
 /// Greatest length of a group: a transaction is at most a block, and the stored form of an output
 /// (vout, height, amount, script) is at most 26 bytes longer than its form in the block, of which
@@ -43,19 +43,6 @@ pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
         rest = after;
         Some((Txid(*txid), group))
     })
-}
-
-/// A run as it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RunInfo {
-    /// Name in the storage.
-    pub name: String,
-    /// Length in bytes.
-    pub bytes: u64,
-    /// SHA-256 of all bytes, where they lie in a file.
-    pub sha256: [u8; 32],
-    /// The bytes themselves, where they are in memory and in no file yet.
-    pub held: Option<Arc<Vec<u8>>>,
 }
 
 /// How much a merge may use.
@@ -203,6 +190,7 @@ mod tests {
     use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
     use proptest::prelude::*;
     use std::io;
+    use std::sync::Arc;
 
     type Records = Vec<([u8; 32], Vec<u8>)>;
 

@@ -7,11 +7,14 @@
 mod chainstate;
 pub(crate) mod datadir;
 pub(crate) mod folders;
+pub(crate) mod put;
+pub(crate) mod read_back;
 
 pub use chainstate::ReadBack;
 
 use crate::error::{StorageResult, SyncError};
-use crate::run::{Request, WrittenFolder};
+use crate::folder::WrittenFolder;
+use crate::request::Request;
 use crate::runs::records;
 use apus_chain::{
     BlockHash, CoinError, CoinRef, HashSerialized3, Height, MuHashBatch, Network, OutPoint, Reader,

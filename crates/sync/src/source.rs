@@ -5,10 +5,13 @@
 //! receiver checks each and may turn down a copy that is damaged, whereupon the source looks for
 //! another one.
 
-use crate::blocksdir::{BlockHead, Gap, files_error_kind};
-use crate::error::{ErrorKind, SyncError};
+pub(crate) mod blocksdir;
+pub mod peers;
+
+use crate::error::{Gap, SourceError, SyncError};
 use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange, KeyedCoinSum};
 use apus_datadir::{Obfuscation, SpentCoins};
+use blocksdir::BlockHead;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -24,156 +27,6 @@ pub enum Taken {
     NotWanted,
     /// Stop: the receiver has an error of its own to report, or was interrupted.
     Stop,
-}
-
-/// Why a source could not give what was asked for.
-#[derive(Debug, thiserror::Error)]
-pub enum SourceError {
-    /// Core's block files.
-    #[error(transparent)]
-    Files(#[from] apus_datadir::BlkError),
-    /// The index of the blocks, where nothing can take its place.
-    #[error("{0}")]
-    Index(#[from] apus_datadir::IndexError),
-    /// No header of the chain has a block: only genesis is known.
-    #[error(
-        "no block that follows the genesis block of the {chain} chain was found: give the folder \
-         that holds blk00000.dat and all files after it"
-    )]
-    NoChain {
-        /// The chain's name.
-        chain: &'static str,
-    },
-    /// Peers know of nothing but the genesis block.
-    #[error(
-        "no peer knows a block that follows the genesis block of the {chain} chain: see that they are \
-         of that chain"
-    )]
-    NoHeaders {
-        /// The chain's name.
-        chain: &'static str,
-    },
-    /// A block that was kept cannot be had, or not kept.
-    #[error(transparent)]
-    Kept(#[from] Box<SyncError>),
-    /// Nothing comes from peers.
-    #[error(transparent)]
-    Network(#[from] apus_p2p::network::NetworkError),
-    /// The node whose index is followed has connected nothing.
-    #[error(
-        "by its block index the node of {folder} has connected no block whose undo data it kept: start \
-         it and let it connect some blocks first, or give its folder of blocks to `apus sync`, \
-         which goes by the blocks alone"
-    )]
-    NoneConnected {
-        /// The folder of its blocks.
-        folder: String,
-    },
-    /// A file with blocks that the node connected is gone.
-    #[error(
-        "{folder} has no blk{number:05}.dat, in which the node's block index has connected blocks: \
-         restore the file, or start the node with -reindex, which downloads what is missing"
-    )]
-    FileMissing {
-        /// The folder of the node's blocks.
-        folder: String,
-        /// The file's number.
-        number: u32,
-    },
-    /// Every copy of a block is damaged.
-    #[error(
-        "block {height} ({hash}) in {place}: {error} [{}]: every copy found is damaged; restore \
-         the file or let the node download the block again",
-        .error.reason()
-    )]
-    Damaged {
-        /// The block's height.
-        height: Height,
-        /// The block's hash.
-        hash: BlockHash,
-        /// File and offset of the last copy tried.
-        place: String,
-        /// What is wrong with it.
-        error: BlockError,
-    },
-    /// Every copy of a block that peers sent is damaged.
-    #[error(
-        "block {height} ({hash}): {error} [{}]: {peers} peer{} sent damaged copies of it, and nobody \
-         a sound one: connect to other peers, and start the same run again",
-        .error.reason(), if *.peers == 1 { "" } else { "s" }
-    )]
-    DamagedCopies {
-        /// The block's height.
-        height: Height,
-        /// The block's hash.
-        hash: BlockHash,
-        /// How many peers sent some, by their addresses.
-        peers: usize,
-        /// What is wrong with the last copy.
-        error: BlockError,
-    },
-    /// Nobody gives a block, and there is a chain that does without it.
-    #[error(
-        "no peer gives block {height} ({hash}), and peers have another chain, which does without it: \
-         start the same run again; if it ends here again, give the hints of a block that is on \
-         their chain, or connect to other peers"
-    )]
-    ChainLeft {
-        /// The block's height.
-        height: Height,
-        /// The block's hash.
-        hash: BlockHash,
-    },
-    /// The chain with the most work goes far on from an invalid block.
-    #[error(
-        "block {height} ({hash}) is invalid: {why}, but the chain with the most work goes on from it \
-         up to height {tip}: others take it for valid. If they are right, this program or this \
-         machine is at fault; if not, wait until the chain with the most work is another one"
-    )]
-    Disputed {
-        /// The block's height.
-        height: Height,
-        /// The block's hash.
-        hash: BlockHash,
-        /// The rule that it breaks.
-        why: String,
-        /// Height of the chain's tip.
-        tip: Height,
-    },
-    /// A source that gave fewer blocks than it was asked for, and no error.
-    #[error(
-        "the source of blocks gave not all of heights {} to {}: this is a mistake in the program",
-        .range.start, .range.end - 1
-    )]
-    Incomplete {
-        /// The heights asked for.
-        range: HeightRange,
-    },
-    /// Somebody stopped the run.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl SourceError {
-    /// What it means.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Files(error) => files_error_kind(error),
-            Self::Index(_)
-            | Self::Network(_)
-            | Self::DamagedCopies { .. }
-            | Self::ChainLeft { .. } => ErrorKind::Io,
-            Self::Kept(error) => error.kind(),
-            Self::NoChain { .. }
-            | Self::NoHeaders { .. }
-            | Self::NoneConnected { .. }
-            | Self::FileMissing { .. }
-            | Self::Damaged { .. }
-            | Self::Disputed { .. }
-            | Self::Incomplete { .. } => ErrorKind::Invalid,
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
 }
 
 /// Blocks that were kept, with an index that finds them.
@@ -300,4 +153,33 @@ pub trait BlockFetcher {
         want: HeightRange,
         each: &mut dyn FnMut(Height, &[u8]) -> Taken,
     ) -> Result<(), SourceError>;
+}
+
+/// Heights that are missing, as ranges; where two of them lie this close, the blocks between are
+/// taken as well.
+const GAP_MAX: Height = 16;
+
+/// Puts ascending heights together.
+pub(crate) fn ranges(heights: impl IntoIterator<Item = Height>) -> Vec<HeightRange> {
+    let mut ranges: Vec<HeightRange> = Vec::new();
+    for height in heights {
+        match ranges.last_mut() {
+            Some(last) if height < last.end.saturating_add(GAP_MAX) => last.end = height + 1,
+            _ => ranges.push(HeightRange::new(height, height + 1)),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heights_that_lie_close_are_one_range() {
+        assert_eq!(ranges([]), []);
+        let found = ranges([1, 2, 3, 10, 26, 42, 59, 1000]);
+        let expected = [(1, 43), (59, 60), (1000, 1001)];
+        assert_eq!(found, expected.map(|(start, end)| HeightRange::new(start, end)));
+    }
 }

@@ -5,27 +5,27 @@
 //! So a segment is either done or not, whenever the power goes. Nothing else in the folder counts:
 //! what else a crash left is removed by the next start. Formats: `docs/formats/workdir.md`.
 
-use crate::connect::RECORD;
+pub(crate) mod invalid;
+pub(crate) mod names;
+pub(crate) mod plan;
+pub(crate) mod record;
+mod sealed;
+mod segment;
+
+pub(crate) use segment::{Done, RunInfo};
+
 use crate::error::{StorageResult, SyncError};
-use crate::invalid::INVALID;
-use crate::peers::{ADDRESSES, COUNTS, HEADERS};
-use crate::plan::{Plan, VERSION};
-use crate::runs::RunInfo;
 use apus_chain::{HeightRange, Reader};
 use apus_engine::storage::{Storage, read_whole, write_atomically};
-use apus_engine::swiftsync::{Finished, Partial};
+use apus_engine::swiftsync::Partial;
 use apus_hash::sha256;
+use names::{
+    COINS, GONE, HINTS, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download, is_input,
+    is_work_file, look_alike, partial_name, run_name,
+};
+use plan::{Plan, VERSION};
 use std::collections::HashSet;
-use std::io::{self, ErrorKind, Read, Write};
-use std::sync::Arc;
-
-const PLAN: &str = "plan";
-
-/// Begins the names of runs that were merged from others.
-pub(crate) const MERGE: &str = "merge-";
-
-/// Begins the names of a snapshot's coins in the order of segments.
-pub(crate) const SPILL: &str = "spill-";
+use std::io::{self, ErrorKind, Write};
 
 const MAGIC: &[u8; 8] = b"APUSPART";
 
@@ -35,139 +35,12 @@ const PLAN_BYTES_MAX: u64 = 64 << 20;
 /// Greatest length of a partial result: the hints of a segment and its coinbases dominate.
 const PARTIAL_BYTES_MAX: u64 = 1 << 30;
 
-/// A finished segment as it lies in the folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Done {
-    /// Its heights.
-    pub range: HeightRange,
-    /// Its result.
-    pub partial: Partial,
-    /// Its coins.
-    pub run: RunInfo,
-    /// Its hints, one encoded element a block, where they are in memory and in no file yet.
-    pub hints: Option<Vec<u8>>,
-}
-
-impl Done {
-    /// A segment that is finished, but only in memory.
-    pub(crate) fn held(range: HeightRange, finished: Finished, hints: Vec<u8>) -> Self {
-        let Finished { partial, run, .. } = finished;
-        let name = run_name(range);
-        let run =
-            RunInfo { name, bytes: run.len() as u64, sha256: [0; 32], held: Some(Arc::new(run)) };
-        Self { range, partial, run, hints: Some(hints) }
-    }
-
-    /// Memory that it takes until it is stored.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        let run = if self.run.held.is_some() { self.run.bytes } else { 0 };
-        run + self.hints.as_ref().map_or(0, Vec::len) as u64
-    }
-}
-
 /// A folder with a run's progress.
 pub(crate) struct Workdir<'a> {
     storage: &'a dyn Storage,
     /// SHA-256 of the plan: partial results of another plan do not count.
     plan_id: [u8; 32],
 }
-
-fn run_name(range: HeightRange) -> String {
-    format!("segment-{:08}-{:08}.run", range.start, range.end)
-}
-
-fn partial_name(range: HeightRange) -> String {
-    format!("segment-{:08}-{:08}.part", range.start, range.end)
-}
-
-/// Whether a name in a work folder is one that a run makes.
-pub fn is_work_file(name: &str) -> bool {
-    let segment = name.starts_with("segment-")
-        && [".run", ".part", ".part.tmp"].iter().any(|end| name.ends_with(end));
-    let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
-    let note = [RECORD, INVALID].contains(&name.strip_suffix(".tmp").unwrap_or(name));
-    segment
-        || is_download(name)
-        || scratch
-        || note
-        || [PLAN, "plan.tmp", LOCK, COINS, HINTS, GONE, POSITIONS, ENDED].contains(&name)
-}
-
-/// Whether a file is there before the plan is: what the run needs of its hints, or of peers, or to
-/// choose its chain.
-fn is_input(name: &str) -> bool {
-    name.starts_with(SPILL) || name == INVALID || is_download(name)
-}
-
-/// Whether a file is about what came from peers, whatever becomes of it.
-fn is_download(name: &str) -> bool {
-    let name = name.strip_suffix(".tmp").unwrap_or(name);
-    name.starts_with(HEADERS) || [KEPT, ADDRESSES, COUNTS].contains(&name)
-}
-
-/// A file whose name could be anybody's, where no such file in the folder begins as ours do. One of
-/// those may well be damaged, or empty after a crash.
-fn look_alike(storage: &dyn Storage, names: &[String]) -> Result<Option<String>, SyncError> {
-    let mut found = None;
-    for name in names {
-        let is_common = name.starts_with(HEADERS)
-            || [RECORD, INVALID, POSITIONS, KEPT, ADDRESSES, COUNTS].contains(&name.as_str());
-        if !is_common || name.ends_with(".tmp") {
-            continue;
-        }
-        let mut head = Vec::new();
-        let input =
-            storage.open(name, 0).and_then(|it| it.take(MARKS_BYTES).read_to_end(&mut head));
-        if input.as_ref().is_err_and(|error| error.kind() == ErrorKind::IsADirectory) {
-            return Ok(Some(name.clone()));
-        }
-        input.at(storage, name)?;
-        if MARKS.iter().any(|mark| head.starts_with(mark)) {
-            return Ok(None);
-        }
-        // Whoever reads the record says what is wrong with it, and touches nothing then.
-        if !head.is_empty() && name != RECORD {
-            found.get_or_insert_with(|| name.clone());
-        }
-    }
-    Ok(found)
-}
-
-/// How files of ours begin whose names could be anybody's.
-const MARKS: [&[u8]; 7] = [
-    b"APUSHDRS",
-    b"APUSCONN",
-    b"APUSPOSN",
-    b"APUSKEPT",
-    b"APUSTXNS",
-    b"APUSINVD",
-    b"apus-addresses ",
-];
-
-/// No mark is longer.
-const MARKS_BYTES: u64 = 16;
-
-/// Name of the file by which a run keeps others out of its folder.
-pub const LOCK: &str = "lock";
-
-/// Name of the file in which a run notes where the blocks lie that it puts into a data directory.
-pub const POSITIONS: &str = "positions";
-
-/// Name of the file that says where the blocks lie that a run with peers keeps.
-pub const KEPT: &str = "kept";
-
-/// Name of the folder in which a run that connects blocks has its coins.
-pub const COINS: &str = "coins";
-
-/// Name of either while it is removed.
-pub const GONE: &str = "discarded.incomplete";
-
-/// Empty, and there between two starts of a run that follows the tip: the last one wrote all of its
-/// outputs.
-pub const ENDED: &str = "ended";
-
-/// Name of the folder in which a run without hints works to write some.
-pub const HINTS: &str = "hints";
 
 /// `None` for a file that is not there, or longer than any that a run makes.
 fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
@@ -373,8 +246,9 @@ impl<'a> Workdir<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::RunIdentity;
+    use crate::workdir::plan::RunIdentity;
     use apus_chain::{BlockHash, Network};
+    use apus_engine::swiftsync::Finished;
     use apus_engine::swiftsync::IndexHints;
     use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
     use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};

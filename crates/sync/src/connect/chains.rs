@@ -4,13 +4,12 @@
 //! Which chain that is says the source. What is on the old chain alone is disconnected by undo data.
 
 use super::Connecting;
-use crate::error::{ErrorKind, SyncError};
-use crate::invalid::InvalidBlock;
-use crate::outputs::context;
+use crate::best_chain::{better_chain, other_chain};
+use crate::error::{ErrorKind, InvalidBlock, SyncError};
 use crate::progress::Event;
-use crate::run::{Source, Stop, better_chain, other_chain};
+use crate::request::{Source, Stop, first_of_last};
 use crate::source::ChainSource;
-use crate::tail::first_of_last;
+use crate::supply::context;
 use apus_chain::{Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_engine::utxo::ChainstateError;
@@ -36,7 +35,7 @@ impl<'a> Connecting<'a> {
                 Err(error) => {
                     left += 1;
                     match self.leave(error, left) {
-                        // Who follows the tip ends where he is.
+                        // A run that follows the tip ends where it is.
                         Err(error)
                             if error.kind() == ErrorKind::Interrupted
                                 && reached
@@ -127,10 +126,7 @@ impl<'a> Connecting<'a> {
             let (tip, gap) = (chain.tip_height(), dir.gap().clone());
             return Err(SyncError::StopAboveTip { stop, tip, gap });
         }
-        self.end = match request.stop {
-            Stop::At(height) => height,
-            Stop::AtTip | Stop::AtHints => chain.tip_height(),
-        };
+        self.end = request.stop.end(chain.tip_height(), chain);
         self.checks = ScriptChecks::new(request.params, chain, self.record.identity.assume_valid);
         let first = self.record.identity.from;
         if !self.state.has_scripts() && (first..=self.end).any(|height| self.checks.needed(height))

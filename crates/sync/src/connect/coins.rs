@@ -1,60 +1,56 @@
 //! The last phase of a run that connects blocks: the coins of a store, in the order of a snapshot.
 
-use crate::coins::{Put, SetMuHash, put_set};
+use super::Set;
 use crate::error::SyncError;
-use crate::folder::FolderDraft;
-use crate::run::{OutputKind, Request};
+use crate::request::{OutputKind, Request};
 use crate::runs::EachRecord;
-use crate::sink::{SetInfo, SnapshotSink, folders};
-use crate::source::ChainSource;
-use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid, sort_vouts, write_compact_size};
+use crate::sink::put::{Put, SetMuHash, put_set};
+use crate::sink::{SnapshotSink, folders};
+use apus_chain::{CoinAdder, OutPoint, Txid, sort_vouts, write_compact_size};
 use apus_engine::swiftsync::CoinTotals;
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 
-/// Hands the coins of a store to the set's hashes and the sinks. `with_blocks` is the data directory
-/// where the blocks are already. The coins have to have the sum, under the key, that the blocks led to.
-pub(super) fn write_set(
-    request: &Request<'_>,
-    dir: &dyn ChainSource,
-    store: &dyn CoinsStore,
-    set: SetInfo,
-    with_blocks: Option<FolderDraft>,
-    key: CoinSumKey,
-    sum: Option<CoinSum>,
-) -> Result<(Put, CoinTotals), SyncError> {
-    let places = folders::places(request);
-    let mut sinks = folders::sinks(request, dir, set, &places, with_blocks)?;
-    for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
-        sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, set)?));
-    }
-    let put = put_set(request, set, sinks, SetMuHash::Compute, 0, |each| {
-        let mut adder = CoinAdder::new(key);
-        let mut add = |outpoint: &OutPoint, coin: &CoinBytes| adder.add(outpoint, coin.as_bytes());
-        records_of(store, &mut add, each)?;
-        match sum == Some(adder.sum()) {
-            true => Ok(()),
-            false => Err(SyncError::CoinsChanged { workdir: request.workdir.describe("") }),
+impl Set<'_> {
+    /// Hands the coins of the store to the set's hashes and the sinks. They have to have the sum that
+    /// the blocks led to.
+    pub(crate) fn write_set(
+        &mut self,
+        request: &Request<'_>,
+    ) -> Result<(Put, CoinTotals), SyncError> {
+        let Self { dir, store, set, key, sum, with_blocks, .. } = self;
+        let places = folders::places(request);
+        let mut sinks = folders::sinks(request, &**dir, *set, &places, with_blocks.take())?;
+        for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
+            sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, *set)?));
         }
-    })?;
-    let stats = put.stats.unwrap_or_default();
-    let coins = CoinTotals {
-        coins: stats.coins,
-        transactions: stats.transactions,
-        amount: stats.total_amount,
-        bogosize: stats.bogosize,
-    };
-    Ok((put, coins))
+        let put = put_set(request, *set, sinks, SetMuHash::Compute, 0, |each| {
+            let mut adder = CoinAdder::new(*key);
+            let mut add =
+                |outpoint: &OutPoint, coin: &CoinBytes| adder.add(outpoint, coin.as_bytes());
+            records_of(&**store, &mut add, each)?;
+            match *sum == Some(adder.sum()) {
+                true => Ok(()),
+                false => Err(SyncError::CoinsChanged { workdir: request.workdir.describe("") }),
+            }
+        })?;
+        let stats = put.stats.unwrap_or_default();
+        let coins = CoinTotals {
+            coins: stats.coins,
+            transactions: stats.transactions,
+            amount: stats.total_amount,
+            bogosize: stats.bogosize,
+        };
+        Ok((put, coins))
+    }
+
+    /// Gives all coins to `each`: a record for each transaction, by ascending txid.
+    pub(crate) fn records(&self, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
+        records_of(&*self.store, &mut |_, _| (), each)
+    }
 }
 
-/// Gives all coins of a store to `each`: a record for each transaction, by ascending txid.
-pub(crate) fn store_records(
-    store: &dyn CoinsStore,
-    each: &mut EachRecord<'_>,
-) -> Result<(), SyncError> {
-    records_of(store, &mut |_, _| (), each)
-}
-
-/// The same, with each coin shown to `add`.
+/// Gives all coins of a store to `each`: a record for each transaction, by ascending txid. Each coin is
+/// shown to `add`.
 fn records_of(
     store: &dyn CoinsStore,
     add: &mut dyn FnMut(&OutPoint, &CoinBytes),

@@ -1,13 +1,12 @@
 //! The coins that hints led to, as the first of a store.
 
 use super::Base;
-use super::record::{At, Record};
-use crate::coins::merge_all;
 use crate::error::SyncError;
-use crate::run::Request;
-use crate::runs::RunInfo;
+use crate::request::Request;
 use crate::sink::each_coin;
-use crate::workdir::Done;
+use crate::sink::put::merge_all;
+use crate::workdir::record::{At, Record};
+use crate::workdir::{Done, RunInfo};
 use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError, Totals};

@@ -6,13 +6,11 @@
 //! start goes on, all blocks up to the store's are there, and what lies behind is cut off. Where blocks
 //! are disconnected, the coins go first.
 
-use super::ConnectOptions;
 use crate::error::SyncError;
-use crate::folder::{FolderDraft, at};
-use crate::run::{FolderKind, FolderOutput, Kept, Request};
+use crate::folder::{FolderDraft, FolderKind, FolderOutput, Kept, at};
+use crate::request::{ConnectOptions, Request, first_of_last};
 use crate::sink::datadir::blocks_folder;
 use crate::source::ChainSource;
-use crate::tail::first_of_last;
 use apus_chain::{CoinSumKey, Height, KeyedCoinSum, KnownBlock};
 use apus_datadir::{BlockPositions, BlockStore, BlockStoreError, SpentCoins, free_bytes};
 use apus_engine::utxo::Connected;

@@ -4,8 +4,9 @@
 //! before the run's end has shown whether the run is intact, so nothing that was made of records may
 //! be shown to anybody before [`RunReader::next`] said `false`.
 
-use super::{GROUP_BYTES_MAX, MergeBudget, RECORD_HEADER, RunInfo};
+use super::{GROUP_BYTES_MAX, MergeBudget, RECORD_HEADER};
 use crate::error::{StorageResult, SyncError};
+use crate::workdir::RunInfo;
 use apus_engine::storage::Storage;
 use apus_hash::Sha256;
 use std::io::{ErrorKind, Read};

@@ -6,12 +6,11 @@
 //! folder gets its name.
 
 use super::{CoinSink, MuHashSink, SetInfo, Whole};
-use crate::coins::Taker;
 use crate::error::SyncError;
-use crate::folder::{FolderDraft, at};
-use crate::progress::{Event, Observer, Phase, Progress};
-use crate::read_back::BlocksRead;
-use crate::run::{FolderOutput, Request, WrittenFolder, stop_if_interrupted};
+use crate::folder::{BlocksRead, FolderDraft, FolderOutput, WrittenFolder, at};
+use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
+use crate::request::Request;
+use crate::sink::put::Taker;
 use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
 use apus_datadir::chainstate::{
     ChainstateWriter, CoinSample, LookedUp, ReadBack as DatabaseReadBack, read_back, size_bound,
@@ -266,9 +265,9 @@ pub(super) fn publish(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocksdir::UseIndex;
     use crate::progress::Silent;
-    use crate::run::{Source, Stop};
+    use crate::request::{Source, Stop};
+    use crate::source::blocksdir::UseIndex;
     use apus_chain::{BlockHash, Network, Params};
     use apus_engine::swiftsync::aggregate::AggregateKind;
     use apus_testkit::storage::CrashStorage;

@@ -6,13 +6,13 @@
 
 use super::chainstate::{Tables, publish};
 use super::{CoinSink, SetInfo, Whole};
-use crate::again::take_within;
-use crate::error::SyncError;
-use crate::folder::{FolderDraft, at, sync_folder};
+use crate::error::{SourceError, SyncError};
+use crate::folder::{BlocksRead, FolderDraft, FolderOutput, Kept, WrittenFolder, at, sync_folder};
 use crate::progress::{Event, Phase, Progress};
-use crate::read_back::{BlocksRead, read_blocks_back};
-use crate::run::{FolderOutput, Kept, Request, WrittenFolder};
-use crate::source::{ChainSource, SourceError};
+use crate::request::Request;
+use crate::sink::read_back::read_blocks_back;
+use crate::source::ChainSource;
+use crate::supply::again::take_within;
 use apus_chain::{Height, Network, Txid};
 use apus_datadir::{
     BlockPositions, Holds, Kept as IndexKept, OutDir, chain_folder, write_block_index,

@@ -3,10 +3,10 @@
 use super::chainstate::ChainstateSink;
 use super::datadir::{DatadirSink, chainstate_folder};
 use super::{CoinSink, SetInfo};
-use crate::coins::Sinks;
 use crate::error::SyncError;
-use crate::folder::{FolderDraft, draft_of};
-use crate::run::{FolderKind, FolderOutput, Request};
+use crate::folder::{FolderDraft, FolderKind, FolderOutput, draft_of};
+use crate::request::Request;
+use crate::sink::put::Sinks;
 use crate::source::ChainSource;
 use apus_datadir::OutDir;
 

@@ -11,7 +11,7 @@ mod rules;
 
 use rules::*;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -224,6 +224,23 @@ fn crates_know_only_those_below_them() {
     let arrows = arrows(&metadata());
     assert!(arrows.len() > 40, "the rule looks at nothing");
     hold(arrows.iter().filter_map(check_arrow).collect());
+}
+
+/// What a module needs lies below it, so a reader can begin at the bottom, and a part can be taken out.
+#[test]
+fn modules_know_only_those_below_them() {
+    let tree = tree();
+    for name in LAYERED {
+        let (src, mut modules) = (format!("crates/{name}/src/"), Modules::new());
+        for (path, text) in sources(&tree, &[&src], false) {
+            add_modules(&mut modules, &path[src.len()..], text);
+        }
+        assert!(
+            modules.values().map(BTreeSet::len).sum::<usize>() > 10,
+            "the rule looks at nothing"
+        );
+        assert_eq!(knot(&modules), [""; 0], "of crate {name}");
+    }
 }
 
 #[test]

@@ -109,6 +109,27 @@ fn documents() {
 }
 
 #[test]
+fn knots_of_modules() {
+    let of = |files: &[(&str, &str)]| {
+        let mut modules = Modules::new();
+        files.iter().for_each(|(path, text)| add_modules(&mut modules, path, text));
+        knot(&modules).join(" ")
+    };
+    let straight = [
+        ("lib.rs", "mod a;"),
+        ("a.rs", "use crate::b::B;\n// crate::c\n#[cfg(test)]\nmod tests {\n    use crate::c;\n}"),
+        ("a/x.rs", "use super::c;\nuse crate::a::y;"),
+        ("b.rs", "use crate::c::C;"),
+        ("c.rs", ""),
+    ];
+    assert_eq!(of(&straight), "");
+    let back = |file| of(&[&straight[..], &[file]].concat());
+    assert_eq!(back(("c/deep/er.rs", "fn f(a: &crate::a::A) {}")), "a b c");
+    assert_eq!(back(("c.rs", "use super::b;")), "b c");
+    assert_eq!(back(("d.rs", "use crate::a;")), "");
+}
+
+#[test]
 fn arrows_between_crates() {
     let arrow = |from: &str, to: &str, dev, optional| {
         check_arrow(&Arrow { from: from.to_owned(), to: to.to_owned(), dev, optional })

@@ -4,7 +4,7 @@
 //! comments and from test modules by its lines, as rustfmt leaves them.
 
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// What is wrong, with where.
@@ -82,8 +82,8 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("submit.md", "crates/sync/src/chainman/log.rs"),
     ("workdir.md", "crates/datadir/src/kept/log.rs"),
     ("workdir.md", "crates/datadir/src/store/positions.rs"),
-    ("workdir.md", "crates/sync/src/connect/record.rs"),
     ("workdir.md", "crates/sync/src/workdir.rs"),
+    ("workdir.md", "crates/sync/src/workdir/record.rs"),
 ];
 
 // ---- reading source text ----
@@ -340,6 +340,51 @@ pub(crate) fn json_fields(text: &str) -> BTreeSet<&str> {
         }
     }
     fields
+}
+
+// ---- rules about modules ----
+
+/// Crates whose modules know each other in one direction only.
+pub(crate) const LAYERED: &[&str] = &["datadir", "hash", "sync"];
+
+/// Which of a crate's outermost modules names which others.
+pub(crate) type Modules = BTreeMap<String, BTreeSet<String>>;
+
+/// Adds what the file at `path`, from the crate's `src`, names of other modules.
+pub(crate) fn add_modules(modules: &mut Modules, path: &str, text: &str) {
+    let (module, depth) = (path.split('/').next().unwrap_or(path), path.matches('/').count());
+    let module = module.trim_end_matches(".rs");
+    if module == "lib" {
+        return;
+    }
+    // From an outermost module's own file the others are `super`.
+    let ways: &[&str] = if depth == 0 { &["crate::", "super::"] } else { &["crate::"] };
+    let named = modules.entry(module.to_owned()).or_default();
+    for (_, line) in product_code(text) {
+        for way in ways {
+            for (at, _) in line.match_indices(way) {
+                let rest = &line[at + way.len()..];
+                let name: String = rest.chars().take_while(|c| is_word(*c)).collect();
+                if !name.is_empty() && name != module {
+                    named.insert(name);
+                }
+            }
+        }
+    }
+}
+
+/// Modules that lead back to themselves, after all others were taken away from the bottom up.
+pub(crate) fn knot(modules: &Modules) -> Vec<&str> {
+    let mut left = modules.clone();
+    loop {
+        let free = |named: &BTreeSet<String>| !named.iter().any(|name| left.contains_key(name));
+        let next: Vec<String> =
+            left.iter().filter(|(_, named)| free(named)).map(|(name, _)| name.clone()).collect();
+        if next.is_empty() {
+            return modules.keys().filter(|name| left.contains_key(*name)).map(|s| &**s).collect();
+        }
+        left.retain(|name, _| !next.contains(name));
+    }
 }
 
 // ---- rules about packages ----

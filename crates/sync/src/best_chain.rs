@@ -1,0 +1,172 @@
+//! Which chain a run goes for, by its source: the best one at first, one of more work later, and another
+//! one where a block is invalid or cannot be had.
+
+use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError};
+use crate::progress::{ChainBy, Event, Observer, Phase, Silent};
+use crate::request::{Memory, Request, Source, Stop};
+use crate::source::ChainSource;
+use crate::source::blocksdir::{BlocksDir, UseIndex};
+use crate::workdir::invalid::{INVALID_MAX, InvalidBlocks};
+use apus_chain::{HeaderChain, KnownBlock};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Finds the chain. Block files may be looked at in another way than asked for.
+pub(crate) fn headers<'a>(
+    request: &'a Request<'_>,
+    use_index: Option<UseIndex>,
+) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
+    request.observer.event(Event::Started(Phase::Headers));
+    match &request.source {
+        Source::Files { blocksdir, use_index: asked } => {
+            Ok(Arc::new(files(request, blocksdir, use_index.unwrap_or(*asked))?))
+        }
+        Source::Peers(peers) => {
+            let found = peers.settle(request.observer, request.interrupt)?;
+            let chain = found.chain();
+            let (bytes, height) = (found.headers_bytes(), chain.tip_height());
+            request.observer.event(Event::Ended { phase: Phase::Headers, bytes });
+            let tip = *chain.tip_hash();
+            request.observer.event(Event::ChainFound { tip, height, by: ChainBy::Peers });
+            Ok(Arc::new(found))
+        }
+    }
+}
+
+/// A chain that has more work than the one that was connected, if the run is to go on with one.
+pub(crate) fn better_chain<'a>(
+    request: &'a Request<'_>,
+    than: &HeaderChain,
+) -> Result<Option<Arc<dyn ChainSource + 'a>>, SyncError> {
+    match (&request.source, request.stop) {
+        (Source::Peers(peers), Stop::AtTip) => {
+            let waiting = Event::Waiting { height: than.tip_height(), tip: *than.tip_hash() };
+            let wait = || request.observer.event(waiting.clone());
+            let found = peers.better_chain(than, request.follow, &wait, request.interrupt)?;
+            Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A chain to go on with where `than` fails with `error`: one without the block that is invalid or
+/// cannot be had. `base` is a block that the chain must have.
+///
+/// # Errors
+/// `error`, perhaps with the reason why there is no such chain, where there is none.
+pub(crate) fn other_chain<'a>(
+    request: &'a Request<'_>,
+    than: &dyn ChainSource,
+    base: KnownBlock,
+    error: SyncError,
+) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
+    let peers = match &request.source {
+        Source::Peers(peers) => peers,
+        Source::Files { blocksdir, use_index } => {
+            return chain_without(request, (blocksdir, *use_index), than, base, error);
+        }
+    };
+    let found = peers.other_chain(than.chain(), &error, request.follow, request.interrupt)?;
+    match found {
+        Some(chain) if chain.chain().hash(base.height) != Some(&base.hash) => {
+            Err(error.without_way(NoWayOn::BelowHints { stop: base.height }))
+        }
+        Some(chain) => Ok(Arc::new(chain)),
+        None if InvalidBlock::of(&error).is_some() => Err(error.without_way(NoWayOn::Peers)),
+        None => Err(error),
+    }
+}
+
+/// A chain of more work than one that is too short, where the source may yet learn of one.
+pub(crate) fn longer_chain<'a>(
+    request: &'a Request<'_>,
+    than: &HeaderChain,
+) -> Result<Option<Arc<dyn ChainSource + 'a>>, SyncError> {
+    match &request.source {
+        Source::Peers(peers) => {
+            let found = peers.longer_chain(than, request.interrupt)?;
+            Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
+        }
+        Source::Files { .. } => Ok(None),
+    }
+}
+
+/// The chain of Core's block files, without the blocks that proved invalid in an earlier start.
+fn files(
+    request: &Request<'_>,
+    blocksdir: &Path,
+    use_index: UseIndex,
+) -> Result<BlocksDir, SyncError> {
+    let invalid = match use_index {
+        UseIndex::Connected => InvalidBlocks::default(),
+        _ => InvalidBlocks::read(request.workdir, request.params.network)?,
+    };
+    let dir = open_files(request, blocksdir, use_index, invalid.all(), request.observer)?;
+    for block in &dir.gap().invalid {
+        request.observer.event(Event::RunWarning(format!(
+            "{block}. An earlier start put it aside, with what descends from it"
+        )));
+    }
+    let chain = dir.chain();
+    // By the index, the files themselves are not gone through.
+    let bytes = if dir.is_by_index() { 0 } else { dir.bytes_total() };
+    request.observer.event(Event::Ended { phase: Phase::Headers, bytes });
+    request.observer.event(Event::ChainFound {
+        tip: *chain.tip_hash(),
+        height: chain.tip_height(),
+        by: ChainBy::Files { files: dir.file_count(), index: dir.is_by_index() },
+    });
+    Ok(dir)
+}
+
+/// The chain of Core's block files without some blocks.
+pub(crate) fn open_files(
+    request: &Request<'_>,
+    blocksdir: &Path,
+    use_index: UseIndex,
+    invalid: &[InvalidBlock],
+    observer: &dyn Observer,
+) -> Result<BlocksDir, SyncError> {
+    let (params, now, interrupt) = (request.params, request.now, request.interrupt);
+    let mut dir =
+        BlocksDir::open_without(blocksdir, params, now, use_index, invalid, observer, interrupt)?;
+    dir.set_buffer_bytes(Memory::reader_bytes(request.memory_bytes, request.threads) as usize);
+    Ok(dir)
+}
+
+/// The best chain of block files without the block that `error` is about, and without those that were
+/// put aside before. `than` is the chain that has the block, `base` a block that any chain of this run
+/// must have.
+///
+/// # Errors
+/// `error` itself where it is not that a block is invalid; [`SyncError::NoWayOn`] where there is no
+/// chain to go on with.
+pub(crate) fn chain_without<'a>(
+    request: &'a Request<'_>,
+    (blocksdir, asked): (&Path, UseIndex),
+    than: &dyn ChainSource,
+    base: KnownBlock,
+    error: SyncError,
+) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
+    let Some(block) = InvalidBlock::of(&error) else { return Err(error) };
+    if asked == UseIndex::Connected {
+        return Err(error.without_way(NoWayOn::Connected));
+    }
+    let mut invalid = InvalidBlocks::read(request.workdir, request.params.network)?;
+    if !invalid.add(block) {
+        return Err(error.without_way(NoWayOn::TooMany { count: INVALID_MAX }));
+    }
+    let use_index = if than.is_by_index() { asked } else { UseIndex::Never };
+    // What there is to say of the files was said when the first chain was chosen.
+    let dir = match open_files(request, blocksdir, use_index, invalid.all(), &Silent) {
+        Err(SyncError::Source(SourceError::NoChain { .. })) => {
+            return Err(error.without_way(NoWayOn::Nothing));
+        }
+        other => other?,
+    };
+    if dir.chain().hash(base.height) != Some(&base.hash) {
+        return Err(error.without_way(NoWayOn::BelowHints { stop: base.height }));
+    }
+    invalid.write(request.workdir, request.params.network)?;
+    Ok(Arc::new(dir))
+}

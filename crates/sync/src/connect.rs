@@ -1,0 +1,354 @@
+//! Blocks in ascending height through the `utxo` engine: every rule, on coins that are looked up.
+//!
+//! Worker threads read, check and prepare blocks [ahead](crate::supply::ahead); the calling thread connects
+//! them. Coins become durable in flushes, each of which leaves the store at a block; the
+//! [record](crate::workdir::record) beside it knows the totals there. A start goes on from the block where the
+//! store is, and goes back first where the chain has changed since. Which chain is the best one is
+//! settled elsewhere; where a block of it proves invalid, or cannot be had, the run goes on with
+//! another one if there is one to go for.
+
+mod chains;
+mod coins;
+mod fill;
+mod keeper;
+pub(crate) mod undo;
+
+use crate::error::SyncError;
+use crate::folder::FolderDraft;
+use crate::progress::{Event, Phase, Progress};
+use crate::request::{ConnectOptions, Request, Scripts, first_of_last};
+use crate::sink::SetInfo;
+use crate::source::ChainSource;
+use crate::supply::ahead::{Ahead, take_ahead};
+use crate::workdir::names::RECORD;
+use crate::workdir::record::{At, Identity, Record};
+use crate::workdir::{Done, Workdir};
+use apus_chain::{
+    CoinSum, CoinSumKey, Height, HeightRange, KeyedCoinSum, KnownBlock, ScriptChecks,
+};
+use apus_datadir::SpentCoins;
+use apus_engine::script::ScriptPool;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::swiftsync::{Counts, Verdict};
+use apus_engine::utxo::{
+    Chainstate, ChainstateError, ChainstateOptions, CoinsStore, ConnectContext, Connected,
+    PreparedBlock, Totals,
+};
+use fill::{fill, sum_of_base};
+use keeper::Keeper;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use undo::warn_of_missing;
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A flush writes coins that would have been spent in memory, so it waits longer than the segments
+/// of a run in any order: so many checkpoint intervals.
+const INTERVALS_BETWEEN_FLUSHES: u32 = 30;
+
+/// Undo data is kept for so many blocks below the end: a week's, and more than any reorganisation
+/// of the main chain took. For others it is kept where the source knows of a chain to go back to.
+const UNDO_BLOCKS: Height = 1008;
+
+/// More than a coin takes on average, to know whether a disk has room: most have a script of 20 to 34
+/// bytes, and some eight bytes beside.
+const COIN_BYTES: u64 = 64;
+
+/// Coins to start from: those that hints led to.
+pub(crate) struct Base {
+    /// The block whose coins they are.
+    pub(crate) at: KnownBlock,
+    pub(crate) done: Vec<Done>,
+    pub(crate) verdict: Verdict,
+}
+
+/// A run that connects blocks.
+struct Connecting<'a> {
+    request: &'a Request<'a>,
+    dir: Arc<dyn ChainSource + 'a>,
+    checks: ScriptChecks,
+    end: Height,
+    record: Record,
+    state: Chainstate,
+    flushed_at: Instant,
+    keeper: Option<Keeper>,
+}
+
+/// The set that connecting led to, in its store.
+pub(crate) struct Set<'a> {
+    pub(crate) dir: Arc<dyn ChainSource + 'a>,
+    pub(crate) store: Arc<dyn CoinsStore>,
+    pub(crate) set: SetInfo,
+    pub(crate) counts: Counts,
+    /// The first block that was connected.
+    pub(crate) from: Height,
+    pub(crate) scripts: Scripts,
+    /// By which the coins below that block were proven, if there are any.
+    pub(crate) aggregate: Option<AggregateKind>,
+    /// Under which the coins were added up, and their sum.
+    key: CoinSumKey,
+    sum: Option<CoinSum>,
+    /// The data directory where the blocks are already.
+    with_blocks: Option<FolderDraft>,
+}
+
+/// Connects the blocks above `base`, or all of them.
+pub(crate) fn run<'a>(
+    request: &'a Request<'a>,
+    dir: Arc<dyn ChainSource + 'a>,
+    base: Option<Base>,
+) -> Result<Set<'a>, SyncError> {
+    let options = request.connect.as_ref().ok_or(SyncError::NothingToConnect)?;
+    let aggregate = base.as_ref().map(|base| base.verdict.aggregate);
+    let mut connecting = Connecting::open(request, options, dir, base)?;
+    request.observer.event(Event::Started(Phase::Connect));
+    connecting.connect_all()?;
+    let totals = *connecting.state.totals();
+    request.observer.event(Event::Ended { phase: Phase::Connect, bytes: totals.bytes });
+    let (end, from) = (connecting.end, connecting.record.identity.from);
+    let (key, sum) = (connecting.record.key, connecting.state.sum());
+    let base = connecting.state.tip().hash;
+    let with_blocks = connecting.keeper.map(Keeper::end).transpose()?;
+    let (store, dir) = (connecting.state.into_store(), connecting.dir);
+    request.observer.event(Event::MemoryFreed);
+    let set = SetInfo {
+        network: request.params.network,
+        height: end,
+        base,
+        coins: totals.coins,
+        coin_bytes: totals.coins.saturating_mul(COIN_BYTES),
+        transactions: totals.transactions,
+    };
+    let counts = Counts {
+        blocks: totals.blocks,
+        bytes: totals.bytes,
+        transactions: totals.transactions,
+        inputs: totals.inputs,
+        outputs: totals.outputs,
+    };
+    let assumed = u64::from(end + 1 - from) - totals.scripts;
+    let scripts = Scripts { run: totals.scripts, assumed };
+    Ok(Set { dir, store, set, counts, from, scripts, aggregate, key, sum, with_blocks })
+}
+
+impl<'a> Connecting<'a> {
+    /// Opens the coins of an earlier start, or fills them from `base`.
+    fn open(
+        request: &'a Request<'a>,
+        options: &'a ConnectOptions<'a>,
+        dir: Arc<dyn ChainSource + 'a>,
+        base: Option<Base>,
+    ) -> Result<Self, SyncError> {
+        let chain = dir.chain();
+        let end = request.stop.end(chain.tip_height(), chain);
+        if end > chain.tip_height() {
+            let (tip, gap) = (chain.tip_height(), dir.gap().clone());
+            return Err(SyncError::StopAboveTip { stop: end, tip, gap });
+        }
+        if end == 0 {
+            return Err(SyncError::NothingToDo);
+        }
+        let from = base.as_ref().map_or(1, |base| base.at.height + 1);
+        let identity =
+            Identity { network: request.params.network, assume_valid: options.assume_valid, from };
+        if base.is_none() && Workdir::read_plan(request.workdir)?.is_some() {
+            let what = "with hints".to_owned();
+            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+        }
+        let earlier = Record::read(request.workdir)?;
+        if let Some(what) = earlier.as_ref().and_then(|it| it.identity.difference(&identity)) {
+            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+        }
+        let checks = ScriptChecks::new(request.params, chain, options.assume_valid);
+        let pool_above = |height: Height| {
+            let any_scripts = (height + 1..=end).any(|height| checks.needed(height));
+            any_scripts.then(|| ScriptPool::new(request.threads)).transpose()
+        };
+        // A build that cannot run scripts leaves nothing behind.
+        let mut scripts = if earlier.is_none() { pool_above(from - 1)? } else { None };
+        let store = (options.store)()?;
+        let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
+        let is_new = earlier.is_none();
+        let mut record = earlier.map_or_else(|| Record::new(identity), Ok)?;
+        let mut base = base;
+        if store.tip()?.is_none() {
+            record.at = vec![match base.take() {
+                Some(base) => fill(request, &*store, base, &record)?,
+                None => {
+                    At { block: genesis, totals: Totals::default(), sum: Some(CoinSum::default()) }
+                }
+            }];
+            record.write(request.workdir)?;
+        }
+        let tip = store.tip()?.unwrap_or(genesis);
+        let damaged = || SyncError::WorkdirDamaged { file: request.workdir.describe(RECORD) };
+        let At { totals, sum, .. } = record.found_at(&tip).ok_or_else(damaged)?;
+        let sum = match (sum, base) {
+            (Some(sum), _) => sum,
+            (None, Some(base)) => sum_of_base(request, base, record.key)?,
+            (None, None) => return Err(damaged()),
+        };
+        if tip.height > end {
+            let what = format!("it is at block {} already", tip.height);
+            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+        }
+        if !is_new {
+            // Where the chain has changed, blocks below the tip are connected anew.
+            let stays = chain.hash(tip.height) == Some(&tip.hash);
+            scripts = pool_above(if stays { tip.height } else { from - 1 })?;
+        }
+        let mut state = Chainstate::open(
+            request.params,
+            store,
+            ChainstateOptions {
+                cache_bytes: options.cache_bytes,
+                prevout_threads: options.prevout_threads,
+                scripts,
+            },
+        )?;
+        state.set_totals(totals);
+        state.keep_sum(record.key, sum);
+        let below_last = first_of_last(end).min(tip.height + 1).max(from);
+        warn_of_missing(request, &*dir, HeightRange::new(from, below_last));
+        if tip.height > from {
+            let of = (end + 1 - from) as usize;
+            let segments = (tip.height + 1 - from) as usize;
+            request.observer.event(Event::Resumed { segments, of });
+        }
+        let keeper = Keeper::start(request, options, &*dir, from, tip, end, record.key)?;
+        if keeper.is_some() || dir.keeps_undo() {
+            state.keep_connected();
+        }
+        let flushed_at = Instant::now();
+        let mut connecting = Self { request, dir, checks, end, record, state, flushed_at, keeper };
+        connecting.keep_undo_for(tip.height);
+        Ok(connecting)
+    }
+
+    /// Says which undo data is kept while the block at a height is connected, or gone back to.
+    fn keep_undo_for(&mut self, height: Height) {
+        let always = self.end.saturating_sub(UNDO_BLOCKS);
+        let tip = self.state.tip().height;
+        let needed = [tip, height].into_iter().filter_map(|tip| self.dir.undo_needed(tip)).min();
+        self.state.set_undo_from(needed.map_or(always, |needed| needed.min(always)));
+    }
+
+    /// Connects everything up to the end.
+    fn connect(&mut self) -> Result<(), SyncError> {
+        self.go_back()?;
+        let (request, dir) = (self.request, Arc::clone(&self.dir));
+        let key = self.record.key;
+        let prepare = |block| Arc::new(PreparedBlock::with_sums(request.params, block, &key));
+        let range = HeightRange::new(self.state.tip().height + 1, self.end + 1);
+        take_ahead(request, &*dir, range, &prepare, |ahead| self.take_all(ahead))
+    }
+
+    fn take_all(&mut self, ahead: &Ahead<Arc<PreparedBlock>>) -> Result<(), SyncError> {
+        let total = self.total();
+        let mut told_at = Instant::now();
+        loop {
+            let next = ahead.next();
+            if next.is_err() {
+                // A block below that proves invalid is the one to tell of.
+                self.state.settle()?;
+            }
+            let Some((height, block)) = next? else { break };
+            if self.request.interrupt.load(Ordering::Relaxed) {
+                return Err(SyncError::Interrupted);
+            }
+            if let Some(following) = ahead.peek(Arc::clone) {
+                self.state.prefetch(&following);
+            }
+            self.keep_undo_for(height);
+            let context = ConnectContext {
+                ancestry: self.dir.chain(),
+                check_scripts: self.checks.needed(height),
+            };
+            self.state.begin(block, &context)?;
+            self.keep()?;
+            self.flush_if_due()?;
+            if told_at.elapsed() >= PROGRESS_INTERVAL {
+                told_at = Instant::now();
+                self.tell(total);
+            }
+        }
+        self.state.settle()?;
+        self.tell(total);
+        Ok(())
+    }
+
+    /// Hands the blocks that are connected to what keeps them.
+    fn keep(&mut self) -> Result<(), SyncError> {
+        match &mut self.keeper {
+            Some(keeper) => keeper.put(self.state.take_connected()),
+            None if self.dir.keeps_undo() => self.state.take_connected().iter().try_for_each(
+                |Connected { block, undo, spent }| {
+                    let view = block.block().bytes();
+                    let header = apus_chain::Header::parse(view.view().header());
+                    let sum = KeyedCoinSum { key: self.record.key, sum: *spent };
+                    let spends = SpentCoins { undo, sum };
+                    self.dir.put_undo(&block.id().hash, &header.prev, spends)
+                },
+            ),
+            None => Ok(()),
+        }
+    }
+
+    fn flush_if_due(&mut self) -> Result<(), SyncError> {
+        let interval = self.request.checkpoint_interval * INTERVALS_BETWEEN_FLUSHES;
+        if self.state.flush_due() || self.flushed_at.elapsed() >= interval {
+            self.note_flush()?;
+            self.state.begin_flush()?;
+            // The generation before is gone, and the next one only begins to grow.
+            self.request.observer.event(Event::MemoryFreed);
+            self.flushed_at = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable that is connected.
+    fn flush(&mut self) -> Result<(), SyncError> {
+        // Blocks that still wait for a verdict would move the tip behind what is noted.
+        let settled = self.state.settle();
+        self.note_flush()?;
+        self.state.flush()?;
+        Ok(settled?)
+    }
+
+    /// Writes down where the store is and where it goes. What is under way must have arrived.
+    fn note_flush(&mut self) -> Result<(), SyncError> {
+        self.state.finish_flush()?;
+        self.keep()?;
+        if let Some(keeper) = &mut self.keeper {
+            keeper.sync()?;
+        }
+        self.dir.sync()?;
+        let (block, totals, sum) = (*self.state.tip(), *self.state.totals(), self.state.sum());
+        let at = At { block, totals, sum };
+        let last = self.record.at.pop();
+        self.record.at = last.into_iter().filter(|last| last.block != at.block).collect();
+        self.record.at.push(at);
+        self.record.write(self.request.workdir)
+    }
+
+    fn total(&self) -> Progress {
+        let heights = (1..=self.end).filter(|_| self.dir.knows_sizes());
+        let bytes_total = heights.map(|height| self.dir.block_bytes(height)).sum();
+        Progress { blocks_total: u64::from(self.end), bytes_total, ..Progress::default() }
+    }
+
+    fn tell(&self, total: Progress) {
+        let totals = self.state.totals();
+        let (blocks, bytes, coins) = (totals.blocks, totals.bytes, totals.coins);
+        let progress = Progress { blocks, bytes, coins, ..total };
+        self.request.observer.event(Event::Progress(Phase::Connect, progress));
+    }
+}
+
+impl From<ChainstateError> for SyncError {
+    fn from(error: ChainstateError) -> Self {
+        Self::Chainstate { error: Box::new(error) }
+    }
+}

@@ -1,0 +1,105 @@
+//! [`Gap`] and [`InvalidBlock`]: what a chain lacks, and why, to explain where it ends.
+
+use super::SyncError;
+use apus_chain::{BlockHash, KnownBlock};
+use apus_engine::utxo::ChainstateError;
+use std::fmt::{Display, Formatter};
+
+/// So many blocks that are put aside are told.
+const TOLD: usize = 3;
+
+/// What lies beyond the end of the chain, to explain why it is too short.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// Blocks whose ancestors are missing.
+    pub orphans: usize,
+    /// The missing ancestors. The first few by hash.
+    pub missing: Vec<BlockHash>,
+    /// How many ancestors are missing.
+    pub missing_count: usize,
+    /// Headers that were refused: where, and why. The first few.
+    pub refused: Vec<String>,
+    /// How many headers were refused.
+    pub refused_count: u64,
+    /// Blocks that are there, proved invalid, and were put aside with what descends from them.
+    pub invalid: Vec<InvalidBlock>,
+}
+
+impl std::fmt::Display for Gap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.missing[..] {
+            [] => {}
+            _ if !self.invalid.is_empty() => write!(
+                f,
+                "; {} further blocks descend from blocks that are missing, damaged or invalid",
+                self.orphans
+            )?,
+            [missing] => write!(
+                f,
+                "; {} further blocks descend from block {missing}, which is missing or damaged",
+                self.orphans
+            )?,
+            some => {
+                let some: Vec<String> = some.iter().map(BlockHash::to_string).collect();
+                write!(
+                    f,
+                    "; {} further blocks descend from {} blocks that are missing or damaged, \
+                     among them {}",
+                    self.orphans,
+                    self.missing_count,
+                    some.join(", ")
+                )?;
+            }
+        }
+        for invalid in self.invalid.iter().take(TOLD) {
+            write!(f, "; {invalid}")?;
+        }
+        if self.invalid.len() > TOLD {
+            write!(f, "; and {} further blocks are invalid", self.invalid.len() - TOLD)?;
+        }
+        if self.refused_count > 0 {
+            write!(f, "; {} header(s) refused: {}", self.refused_count, self.refused.join("; "))?;
+        }
+        Ok(())
+    }
+}
+
+/// A block that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidBlock {
+    /// The block.
+    pub block: KnownBlock,
+    /// The rule that it breaks, with Core's reject reason.
+    pub why: String,
+}
+
+impl Display for InvalidBlock {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let KnownBlock { height, hash } = self.block;
+        write!(f, "block {height} ({hash}) is invalid: {}", self.why)
+    }
+}
+
+impl InvalidBlock {
+    /// Why a block is invalid takes no more bytes.
+    pub(crate) const WHY_BYTES_MAX: usize = 1000;
+
+    /// The block that an error is about, if the error is that a block breaks a rule.
+    pub(crate) fn of(error: &SyncError) -> Option<Self> {
+        let (block, mut why) = match error {
+            SyncError::InvalidBlock { height, hash, error } => {
+                let block = KnownBlock { height: *height, hash: *hash };
+                (block, format!("{error} [{}]", error.reason()))
+            }
+            SyncError::Chainstate { error } => match &**error {
+                ChainstateError::Invalid { block, error } => {
+                    (*block, format!("{error} [{}]", error.reject_reason()))
+                }
+                _ => return None,
+            },
+            _ => return None,
+        };
+        why.truncate(why.floor_char_boundary(Self::WHY_BYTES_MAX));
+        Some(Self { block, why })
+    }
+}

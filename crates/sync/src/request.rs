@@ -1,0 +1,155 @@
+//! [`Request`]: what a run is asked for, and [`Outcome`], what came of it.
+//!
+//! Values only: what is done with them is elsewhere.
+
+mod memory;
+mod outcome;
+mod stop;
+
+pub use memory::Memory;
+pub use outcome::{Outcome, Scripts, Unanchored};
+pub(crate) use stop::first_of_last;
+pub use stop::{LAST_BLOCKS, Stop};
+
+use crate::folder::FolderOutput;
+use crate::progress::Observer;
+use crate::source::blocksdir::UseIndex;
+use crate::source::peers::Peers;
+use apus_chain::{BlockHash, Params, ScriptVerifier};
+use apus_engine::storage::Storage;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::swiftsync::hints::HintsOptions;
+use apus_engine::utxo::{CoinsStore, StoreError};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Where the hints come from.
+#[derive(Debug, Clone)]
+pub enum HintsInput {
+    /// A BIP-456 hintsfile.
+    File(PathBuf, HintsOptions),
+    /// A UTXO snapshot as `dumptxoutset` writes it.
+    Snapshot(PathBuf),
+}
+
+/// What a run does where blocks under hints are not all assumed valid by Core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HintedValidity {
+    /// It refuses the hints, before the first block is taken.
+    Anchored,
+    /// It takes the blocks for valid, as its user does (`--assume-hinted-valid`), and warns of it.
+    Assumed,
+    /// It says nothing of it. For those who ask only whether hints and blocks fit each other, and for
+    /// blocks that were checked by other means. What is written is to say no more than that.
+    NotAsked,
+}
+
+/// A file to write.
+#[derive(Clone)]
+pub struct Output {
+    /// What.
+    pub kind: OutputKind,
+    /// The folder.
+    pub storage: Arc<dyn Storage>,
+    /// The file's name in it.
+    pub name: String,
+}
+
+/// What to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputKind {
+    /// A UTXO snapshot.
+    Snapshot,
+    /// A BIP-456 hintsfile.
+    Hints,
+}
+
+/// Where blocks come from.
+#[derive(Debug, Clone)]
+pub enum Source<'a> {
+    /// Core's block files.
+    Files {
+        /// Their folder.
+        blocksdir: PathBuf,
+        /// Whether Core's index of them is looked at.
+        use_index: UseIndex,
+    },
+    /// Peers.
+    Peers(&'a Peers<'a>),
+}
+
+impl Source<'_> {
+    /// Whether going through all files is another way to find the chain.
+    pub(crate) fn may_leave_index(&self) -> bool {
+        matches!(self, Self::Files { use_index: UseIndex::IfPresent, .. })
+    }
+}
+
+/// What to do.
+pub struct Request<'a> {
+    /// The chain's rules.
+    pub params: &'a Params,
+    /// Where blocks come from.
+    pub source: Source<'a>,
+    /// Which coins survive: up to where these stop, blocks are processed in any order. Without
+    /// them every block is connected in ascending height.
+    pub hints: Option<HintsInput>,
+    /// How that is proven.
+    pub aggregate: AggregateKind,
+    /// What becomes of hints that cover blocks which Core would check.
+    pub hinted_validity: HintedValidity,
+    /// How blocks above the hints are connected; needed wherever the run ends above them.
+    pub connect: Option<ConnectOptions<'a>>,
+    /// Where to stop.
+    pub stop: Stop,
+    /// Whether to stay at the tip until it is interrupted, with peers as the source.
+    pub follow: bool,
+    /// Worker threads, at least one.
+    pub threads: usize,
+    /// Memory for buffers, in bytes.
+    pub memory_bytes: u64,
+    /// Bytes of blocks in a segment; by the other budgets where not given.
+    pub segment_bytes: Option<u64>,
+    /// The longest that finished segments wait to be made durable together: what a crash costs
+    /// beside the segments under way.
+    pub checkpoint_interval: Duration,
+    /// Seconds since 1970, for the rule against blocks from the future.
+    pub now: i64,
+    /// Runs scripts; needed for signet.
+    pub verifier: Option<&'a dyn ScriptVerifier>,
+    /// Progress is kept here.
+    pub workdir: &'a dyn Storage,
+    /// Files to write once the set is proven.
+    pub outputs: &'a [Output],
+    /// Folders to write once the set is proven.
+    pub folders: &'a [FolderOutput],
+    /// Told what happens.
+    pub observer: &'a dyn Observer,
+    /// Set from outside to stop the run.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// Opens the coins of a run.
+pub type OpenStore<'a> = dyn Fn() -> Result<Arc<dyn CoinsStore>, StoreError> + Sync + 'a;
+
+/// How blocks are connected.
+#[derive(Clone)]
+pub struct ConnectOptions<'a> {
+    /// The block up to which scripts are taken for valid, under Core's conditions; none where all
+    /// are to be run.
+    pub assume_valid: Option<BlockHash>,
+    /// Threads that fetch coins; 0 to look them up where they are needed.
+    pub prevout_threads: usize,
+    /// Memory for coins, and for undo data until it is flushed, in bytes.
+    pub cache_bytes: u64,
+    /// Opens the folder of this run's coins, which goes with its progress.
+    pub store: &'a OpenStore<'a>,
+    /// Where a second pass over the blocks works, which is there if hints are to be written. Goes
+    /// with the progress, too.
+    pub hints_folder: PathBuf,
+    /// The file that notes where blocks lie which go into a data directory. Goes with the progress,
+    /// too.
+    pub positions: PathBuf,
+}

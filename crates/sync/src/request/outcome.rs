@@ -1,0 +1,80 @@
+//! [`Outcome`]: a finished run.
+
+use crate::folder::WrittenFolder;
+use apus_chain::{BlockHash, Height, ScriptCheckReason};
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::swiftsync::hints::HintsInfo;
+use apus_engine::swiftsync::{CoinTotals, Counts};
+use std::fmt;
+
+/// A finished run.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The height whose UTXO set was computed.
+    pub stop_height: Height,
+    /// Its block.
+    pub stop_hash: BlockHash,
+    /// Height of the chain's tip; blocks above the stop height were not looked at.
+    pub tip_height: Height,
+    /// Whether the chain found has as much work as the real one is known to have at least.
+    pub enough_work: bool,
+    /// How much was processed.
+    pub counts: Counts,
+    /// The UTXO set's totals.
+    pub coins: CoinTotals,
+    /// MuHash of the set in internal order, as `gettxoutsetinfo muhash` shows it reversed.
+    pub muhash: [u8; 32],
+    /// `hash_serialized_3` in internal order.
+    pub hash_serialized_3: [u8; 32],
+    /// By what it was proven, for the blocks up to the hints' stop height, that each coin spent
+    /// existed and was spent once; none where there were no hints.
+    pub aggregate: Option<AggregateKind>,
+    /// The first height that was connected, with every rule on amounts and order; none where the
+    /// run ended with the hints.
+    pub connected_from: Option<Height>,
+    /// Which scripts of the connected blocks were run.
+    pub scripts: Scripts,
+    /// Whether Core's own table of snapshots has this very set. A run that leads to another one
+    /// for a block of the table fails.
+    pub in_assumeutxo_table: bool,
+    /// What the hints were, if they came from a hintsfile.
+    pub hints: Option<HintsInfo>,
+    /// The blocks under hints that were taken for valid on the user's word alone.
+    pub unanchored: Option<Unanchored>,
+    /// The folders that were written.
+    pub folders: Vec<WrittenFolder>,
+}
+
+/// Which scripts of connected blocks were run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scripts {
+    /// Blocks whose scripts were run.
+    pub run: u64,
+    /// Blocks whose scripts were taken for valid.
+    pub assumed: u64,
+}
+
+/// Blocks taken for valid because the user says so: Core would run their scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unanchored {
+    /// The first of them.
+    pub first: Height,
+    /// The last that is taken under hints.
+    pub last: Height,
+    /// Why Core would run the scripts of the last one.
+    pub reason: ScriptCheckReason,
+}
+
+impl fmt::Display for Unanchored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, last, reason } = self;
+        write!(
+            f,
+            "--assume-hinted-valid: blocks {first} to {last} are taken for valid, and Bitcoin Core \
+             would check them ({reason}). This run does not look at their scripts and signatures, \
+             their amounts, what their coinbases claim, whether coins are there before they are \
+             spent and are mature, relative lock times, and signature operations of spent coins. A \
+             node that starts on what comes of it believes all this, and never looks again"
+        )
+    }
+}

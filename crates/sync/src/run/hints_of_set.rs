@@ -1,0 +1,91 @@
+//! Hints of a set that was computed without any: the blocks are gone through once more.
+//!
+//! The set is known by now, so it serves as hints for itself, in the form of a snapshot; SwiftSync
+//! takes the blocks in any order, proves once more that these coins are the right ones, and leaves
+//! the hintsfile behind. The pass has a work folder of its own, inside this run's.
+
+use super::{discard_progress, run};
+use crate::connect::Set;
+use crate::error::SyncError;
+use crate::folder::at;
+use crate::progress::{Event, Observer};
+use crate::request::{HintedValidity, HintsInput, Output, OutputKind, Request, Stop};
+use crate::sink::SnapshotSink;
+use crate::sink::put::{Put, SetMuHash, Sinks, put_set};
+use crate::workdir::invalid::InvalidBlocks;
+use apus_chain::UtxoSetHash;
+use apus_engine::storage::{DirStorage, Storage, create_private_dir};
+use apus_engine::swiftsync::aggregate::AggregateKind;
+
+/// Name of the set's file.
+const SET: &str = "set.dat";
+
+/// Writes the hintsfiles that `request` asks for, of the set that connecting led to, which is `known` by
+/// its hashes.
+pub(super) fn write(request: &Request<'_>, of: &Set<'_>, known: &Put) -> Result<(), SyncError> {
+    let options = request.connect.as_ref().ok_or(SyncError::NothingToConnect)?;
+    let outputs = request.outputs.iter().filter(|output| output.kind == OutputKind::Hints);
+    let outputs: Vec<Output> = outputs.cloned().collect();
+    if outputs.is_empty() {
+        return Ok(());
+    }
+    let work = options.hints_folder.join("work");
+    for folder in [&options.hints_folder, &work] {
+        create_private_dir(folder).map_err(at(folder))?;
+    }
+    let folder = DirStorage::private(&options.hints_folder);
+    // One of an earlier start may be whole or not; it is the same set in any case.
+    folder.remove(SET).map_err(at(&options.hints_folder))?;
+    let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, of.set)?)];
+    let muhash = SetMuHash::Known(known.muhash);
+    put_set(request, of.set, sinks, muhash, 0, |each| of.records(each))?;
+    let pass = Request {
+        hints: Some(HintsInput::Snapshot(options.hints_folder.join(SET))),
+        aggregate: AggregateKind::Sha256,
+        // These blocks were connected, or the run said of its own hints what there is to say.
+        hinted_validity: HintedValidity::NotAsked,
+        connect: None,
+        stop: Stop::AtHints,
+        follow: false,
+        workdir: &DirStorage::private(&work),
+        outputs: &outputs,
+        folders: &[],
+        source: request.source.clone(),
+        observer: &OfSecondPass(request.observer),
+        ..*request
+    };
+    let run_pass = || {
+        // It is to choose the chain that this run ended with.
+        let invalid = InvalidBlocks::read(request.workdir, request.params.network)?;
+        if !invalid.all().is_empty() {
+            invalid.write(pass.workdir, request.params.network)?;
+        }
+        run(&pass)
+    };
+    let outcome = match run_pass() {
+        Err(SyncError::OtherRun { .. }) => {
+            // An earlier start came here with a set further down, which is not asked for any more.
+            discard_progress(pass.workdir)?;
+            run_pass()?
+        }
+        done => done?,
+    };
+    if outcome.hash_serialized_3 != known.hash_serialized_3 {
+        let found = UtxoSetHash(outcome.hash_serialized_3);
+        let known = UtxoSetHash(known.hash_serialized_3);
+        return Err(SyncError::HintsOfSet { found, known });
+    }
+    Ok(())
+}
+
+/// Passes everything on but that this pass was begun by an earlier start, and warnings of what was or
+/// is not done: those are about the run itself, and it gives its own.
+struct OfSecondPass<'a>(&'a dyn Observer);
+
+impl Observer for OfSecondPass<'_> {
+    fn event(&self, event: Event) {
+        if !matches!(event, Event::Resumed { .. } | Event::RunWarning(_)) {
+            self.0.event(event);
+        }
+    }
+}

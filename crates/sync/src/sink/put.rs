@@ -1,0 +1,268 @@
+//! The coins phase: the runs of all segments become one set, which every sink and the set's hash
+//! take in the same order.
+//!
+//! The calling thread merges. Where the run may use more threads than one, the hash, which is one
+//! long chain of compressions, has a thread of its own, and so have the sinks; batches of records go
+//! to them through short queues. Nothing is published before all of them took everything.
+
+use crate::error::SyncError;
+use crate::folder::WrittenFolder;
+use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use crate::request::{OutputKind, Request};
+use crate::runs::{EachRecord, MergeBudget, merge_runs};
+use crate::sink::{
+    CoinSink, HashSink, HintsSink, MuHashSink, SetInfo, SnapshotSink, Whole, folders,
+};
+use crate::source::ChainSource;
+use crate::workdir::plan::Plan;
+use crate::workdir::{Done, RunInfo, Workdir};
+use apus_chain::{UtxoSetHash, UtxoStats};
+use apus_engine::swiftsync::Verdict;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{Scope, ScopedJoinHandle};
+
+/// Records that are handed on together.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Batches on the way to one thread.
+const QUEUE: usize = 16;
+
+/// Merges the runs and writes the outputs. What was known of the set before comes back, too.
+pub(crate) fn write_out(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    workdir: &Workdir<'_>,
+    plan: &Plan,
+    done: Vec<Done>,
+    verdict: &Verdict,
+) -> Result<(SetInfo, Put), SyncError> {
+    let stop = plan.identity.stop;
+    let bytes = done.iter().map(|done| done.run.bytes).sum();
+    let set = SetInfo {
+        network: request.params.network,
+        height: stop,
+        base: plan.identity.stop_hash,
+        coins: verdict.coins.coins,
+        coin_bytes: bytes,
+        transactions: verdict.counts.transactions,
+    };
+    let places = folders::places(request);
+    let mut sinks = folders::sinks(request, dir, set, &places, None)?;
+    for output in request.outputs {
+        let storage = &*output.storage;
+        sinks.push(match output.kind {
+            OutputKind::Snapshot => Box::new(SnapshotSink::create(storage, &output.name, set)?),
+            OutputKind::Hints => {
+                let hints = done.iter().map(|done| workdir.hints(done));
+                Box::new(HintsSink::create(storage, &output.name, stop, hints)?)
+            }
+        });
+    }
+    let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
+    let muhash = SetMuHash::Known(verdict.muhash);
+    let put = put_set(request, set, sinks, muhash, bytes, |each| merge_all(request, runs, each));
+    let put = put.inspect_err(|error| {
+        if let SyncError::RunDamaged { run, .. } = error {
+            // Whether or not this works, the error to tell is the damage.
+            let _ = workdir.forget(run);
+        }
+    })?;
+    Ok((set, put))
+}
+
+/// Gives the records of all runs to `each`, in the order of a snapshot.
+pub(crate) fn merge_all(
+    request: &Request<'_>,
+    runs: Vec<RunInfo>,
+    each: &mut EachRecord<'_>,
+) -> Result<(), SyncError> {
+    let budget = MergeBudget::new(request.memory_bytes / 2);
+    let go_on = || stop_if_interrupted(request.interrupt);
+    merge_runs(request.workdir, runs, budget, &go_on, each)
+}
+
+pub(crate) type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
+
+/// The MuHash of a set that is handed out.
+#[derive(Clone, Copy)]
+pub(crate) enum SetMuHash {
+    /// Whoever counted the coins has it.
+    Known([u8; 32]),
+    /// To be computed on the way, with the totals.
+    Compute,
+}
+
+/// A set that was handed out.
+pub(crate) struct Put {
+    pub(crate) hash_serialized_3: [u8; 32],
+    pub(crate) muhash: [u8; 32],
+    /// The totals, where they were to be computed.
+    pub(crate) stats: Option<UtxoStats>,
+    pub(crate) folders: Vec<WrittenFolder>,
+}
+
+/// Hands a whole set to its hash and all sinks, and publishes these once it is the one that was
+/// announced. `produce` gives the set's records in the order of a snapshot.
+pub(crate) fn put_set(
+    request: &Request<'_>,
+    set: SetInfo,
+    mut sinks: Sinks<'_>,
+    muhash: SetMuHash,
+    bytes: u64,
+    produce: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
+) -> Result<Put, SyncError> {
+    request.observer.event(Event::Started(Phase::Coins));
+    let mut hash = HashSink::default();
+    let mut computed = match muhash {
+        SetMuHash::Known(_) => None,
+        SetMuHash::Compute => Some(MuHashSink::default()),
+    };
+    hand_out(request, bytes, &mut hash, &mut sinks, computed.as_mut(), produce)?;
+    if hash.coins() != set.coins {
+        return Err(SyncError::CoinCount { written: hash.coins(), kept: set.coins });
+    }
+    let hash_serialized_3 = hash.finish();
+    match request.params.assumeutxo_for(&set.base) {
+        Some(known) if known.hash_serialized != hash_serialized_3 => {
+            let found = UtxoSetHash(hash_serialized_3);
+            let known = UtxoSetHash(known.hash_serialized);
+            return Err(SyncError::AssumeUtxo { stop_hash: set.base, found, known });
+        }
+        _ => {}
+    }
+    let (muhash, stats) = match (muhash, computed.map(MuHashSink::finish)) {
+        (_, Some((muhash, stats))) => (muhash, Some(stats)),
+        (SetMuHash::Known(muhash), None) => (muhash, None),
+        (SetMuHash::Compute, None) => unreachable!("it was computed"),
+    };
+    let folders = publish(&Whole { request, set, muhash }, sinks, bytes)?;
+    Ok(Put { hash_serialized_3, muhash, stats, folders })
+}
+
+/// Seals all sinks, has those that want to write an index and read back what they wrote, and gives
+/// all their names.
+fn publish(
+    whole: &Whole<'_>,
+    mut sinks: Sinks<'_>,
+    bytes: u64,
+) -> Result<Vec<WrittenFolder>, SyncError> {
+    let observer = whole.request.observer;
+    sinks.iter_mut().try_for_each(|sink| sink.seal())?;
+    let mut phase = Event::Ended { phase: Phase::Coins, bytes };
+    if sinks.iter().any(|sink| sink.indexes()) {
+        observer.event(phase);
+        observer.event(Event::Started(Phase::Index));
+        sinks.iter_mut().try_for_each(|sink| sink.index(whole))?;
+        phase = Event::Ended { phase: Phase::Index, bytes: 0 };
+    }
+    if sinks.iter().any(|sink| sink.checks()) {
+        observer.event(phase);
+        observer.event(Event::Started(Phase::Check));
+        sinks.iter_mut().try_for_each(|sink| sink.check(whole))?;
+        phase = Event::Ended {
+            phase: Phase::Check,
+            bytes: sinks.iter().map(|sink| sink.bytes()).sum(),
+        };
+    }
+    let mut folders = Vec::new();
+    for sink in sinks {
+        folders.extend(sink.publish(whole)?);
+    }
+    observer.event(phase);
+    Ok(folders)
+}
+
+/// Hands records to the hashes and all sinks, in batches.
+fn hand_out(
+    request: &Request<'_>,
+    bytes_total: u64,
+    hash: &mut HashSink,
+    sinks: &mut Sinks<'_>,
+    muhash: Option<&mut MuHashSink>,
+    produce: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
+) -> Result<(), SyncError> {
+    let coins = hash.counter();
+    std::thread::scope(|scope| {
+        let apart = request.threads > 1;
+        let mut takers = vec![Taker::new(scope, apart, |batch| hash.put_records(batch))?];
+        if !sinks.is_empty() {
+            let put = |batch: &[u8]| sinks.iter_mut().try_for_each(|sink| sink.put_records(batch));
+            takers.push(Taker::new(scope, apart, put)?);
+        }
+        if let Some(muhash) = muhash {
+            takers.push(Taker::new(scope, apart, |batch| muhash.put_records(batch))?);
+        }
+        let mut progress = Progress { bytes_total, ..Progress::default() };
+        let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);
+        let mut hand_on = |batch: &mut Vec<u8>| {
+            progress.bytes += batch.len() as u64;
+            progress.coins = coins.get();
+            let whole = Arc::new(std::mem::replace(batch, Vec::with_capacity(batch.capacity())));
+            takers.iter_mut().try_for_each(|taker| taker.take(&whole))?;
+            request.observer.event(Event::Progress(Phase::Coins, progress));
+            stop_if_interrupted(request.interrupt)
+        };
+        produce(&mut |record| {
+            batch.extend_from_slice(record);
+            if batch.len() >= BATCH_BYTES { hand_on(&mut batch) } else { Ok(()) }
+        })?;
+        hand_on(&mut batch)?;
+        takers.into_iter().try_for_each(Taker::end)
+    })
+}
+
+/// One that takes batches, here or on a thread of its own.
+pub(crate) enum Taker<'scope> {
+    Here(Box<Take<'scope>>),
+    Apart {
+        send: SyncSender<Arc<Vec<u8>>>,
+        thread: ScopedJoinHandle<'scope, Result<(), SyncError>>,
+    },
+    /// It failed and has told why.
+    Ended,
+}
+
+impl<'scope> Taker<'scope> {
+    pub(crate) fn new<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        apart: bool,
+        take: impl FnMut(&[u8]) -> Result<(), SyncError> + Send + 'scope,
+    ) -> Result<Self, SyncError> {
+        if !apart {
+            return Ok(Self::Here(Box::new(take)));
+        }
+        let (send, receive) = sync_channel::<Arc<Vec<u8>>>(QUEUE);
+        let mut take = take;
+        let work = move || receive.into_iter().try_for_each(|batch| take(&batch));
+        let thread = std::thread::Builder::new().name("coins".to_owned()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| SyncError::Threads { wanted: 2, error })?;
+        Ok(Self::Apart { send, thread })
+    }
+
+    /// Gives it a batch. What it failed at, now or with an earlier batch, comes back.
+    pub(crate) fn take(&mut self, batch: &Arc<Vec<u8>>) -> Result<(), SyncError> {
+        match self {
+            Self::Here(take) => take(batch),
+            Self::Apart { send, .. } => match send.send(Arc::clone(batch)) {
+                Ok(()) => Ok(()),
+                Err(_) => std::mem::replace(self, Self::Ended).end(),
+            },
+            Self::Ended => Ok(()),
+        }
+    }
+
+    /// Waits until it took everything.
+    pub(crate) fn end(self) -> Result<(), SyncError> {
+        match self {
+            Self::Apart { send, thread } => {
+                drop(send);
+                thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+            }
+            Self::Here(_) | Self::Ended => Ok(()),
+        }
+    }
+}
+
+pub(crate) type Take<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + Send + 'a;

@@ -1,0 +1,191 @@
+//! Reading back a `blocks` folder that was written: its index, and every block and its undo data.
+//!
+//! The folder is cut into parts, which threads take one after the other. Of several faults the first in
+//! the folder is told, however many threads there were.
+
+use crate::error::SyncError;
+use crate::folder::{BlocksRead, FolderKind, WrittenFolder};
+use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use crate::request::Request;
+use crate::sink::SetInfo;
+use crate::source::{ChainSource, KeptWhole};
+use crate::supply::context;
+use apus_chain::{HeaderChain, Height};
+use apus_datadir::{
+    BlocksReadBack, Holds, LEVELDB_LOCK, PartRead, PartReader, ReadBackError, SpentAt,
+    WrittenBlocks,
+};
+use core::ops::ControlFlow;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Reads back the `blocks` folder of the chain up to the height `last`, of which so many `transactions`
+/// were processed, without the first block's. `spent` is for the blocks that have undo data.
+pub(crate) fn read_blocks_back(
+    request: &Request<'_>,
+    chain: &HeaderChain,
+    folder: &Path,
+    last: Height,
+    holds: Holds<'_>,
+    transactions: u64,
+    spent: &SpentAt<'_>,
+) -> Result<BlocksRead, SyncError> {
+    let written = WrittenBlocks {
+        folder,
+        params: request.params,
+        blocks: last + 1,
+        holds,
+        context: &|height| context(request.params, chain, request.verifier, height),
+        spent: Some(spent),
+    };
+    let mut go_on = |_| match request.interrupt.load(Ordering::Relaxed) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let failed = |error| failure(request, error);
+    let Some(all) = BlocksReadBack::open(written, &mut go_on).map_err(failed)? else {
+        return Err(SyncError::Interrupted);
+    };
+    if all.transactions() != transactions + 1 {
+        let path = folder.join("index");
+        let (found, known) = (all.transactions(), transactions + 1);
+        let what = format!("its blocks have {found} transactions together, not {known}");
+        return Err(failed(ReadBackError::Index { path, what }));
+    }
+    let found = check_parts(request, &all)?;
+    let PartRead { blocks, undo, bytes, .. } = found;
+    let (index_entries, undo_at_end) = (all.index_entries(), all.undo_at_end());
+    Ok(BlocksRead { index_entries, blocks, undo, undo_at_end, bytes })
+}
+
+/// Makes whole what the source keeps of the blocks, which is no folder of the run's, and reads it back.
+/// The blocks belong to the first of `folders`, a chainstate that they lie beside. Where they are not as
+/// they should be, the index goes, so that no node believes it.
+pub(crate) fn complete(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    set: SetInfo,
+    folders: &mut [WrittenFolder],
+) -> Result<(), SyncError> {
+    let Some(KeptWhole { folder, spent }) = dir.complete(set.height)? else { return Ok(()) };
+    request.observer.event(Event::Started(Phase::Check));
+    let (last, count) = (set.height, set.transactions);
+    let (holds, chain) = (Holds::InAnyOrder, dir.chain());
+    let spent = |height: Height| spent.get(height as usize).copied().flatten();
+    let found = read_blocks_back(request, chain, &folder, last, holds, count, &spent);
+    let found = found.map_err(|error| {
+        let index = folder.join("index");
+        if !index.join(LEVELDB_LOCK).exists() {
+            // The error to tell is the first; what stays is removed by the next start. One with a lock a
+            // node has opened, and it is no longer ours.
+            let _ = fs::remove_dir_all(index);
+        }
+        match error {
+            SyncError::BlocksReadBack { error, workdir } => {
+                SyncError::KeptReadBack { error, workdir, folder: folder.display().to_string() }
+            }
+            error => error,
+        }
+    })?;
+    request.observer.event(Event::Ended { phase: Phase::Check, bytes: found.bytes });
+    let beside = folders.iter_mut().find(|folder| folder.kind == FolderKind::Chainstate);
+    if let Some(beside) = beside {
+        beside.blocks_read_back = found;
+    }
+    Ok(())
+}
+
+/// What threads have come to.
+#[derive(Default)]
+struct State {
+    found: PartRead,
+    /// The first in the folder, with its part.
+    failure: Option<(usize, SyncError)>,
+}
+
+/// What threads on the parts share.
+struct Parts<'p, 'r, 'a> {
+    request: &'p Request<'r>,
+    all: &'p BlocksReadBack<'a>,
+    next: AtomicUsize,
+    state: Mutex<State>,
+}
+
+fn check_parts(request: &Request<'_>, all: &BlocksReadBack<'_>) -> Result<PartRead, SyncError> {
+    let (next, state) = (AtomicUsize::new(0), Mutex::default());
+    let parts = Parts { request, all, next, state };
+    let more = request.threads.min(all.parts()).saturating_sub(1);
+    std::thread::scope(|scope| {
+        for _ in 0..more {
+            let thread = std::thread::Builder::new().name("read-back".to_owned());
+            if let Err(error) = thread.spawn_scoped(scope, || parts.work()) {
+                parts.fail(0, SyncError::Threads { wanted: more + 1, error });
+            }
+        }
+        parts.work();
+    });
+    let State { found, failure } = parts.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failure.map_or(Ok(found), |(_, error)| Err(error))
+}
+
+impl Parts<'_, '_, '_> {
+    /// Takes parts until there are none, or something has failed. They are claimed in ascending order,
+    /// so all that lie before one that fails are looked at, too.
+    fn work(&self) {
+        let mut reader = PartReader::new();
+        while self.state().failure.is_none() {
+            let part = self.next.fetch_add(1, Ordering::Relaxed);
+            if part >= self.all.parts() {
+                return;
+            }
+            let checked = self.all.check(part, &mut reader);
+            let checked = checked.map_err(|error| failure(self.request, error)).and_then(|found| {
+                self.add(found);
+                stop_if_interrupted(self.request.interrupt)
+            });
+            if let Err(error) = checked {
+                self.fail(part, error);
+            }
+        }
+    }
+
+    fn add(&self, part: PartRead) {
+        let found = &mut self.state().found;
+        found.blocks += part.blocks;
+        found.undo += part.undo;
+        found.undo_coins += part.undo_coins;
+        found.bytes += part.bytes;
+        let progress = Progress {
+            blocks: found.blocks,
+            blocks_total: self.all.blocks(),
+            bytes: found.bytes,
+            bytes_total: self.all.bytes(),
+            coins: 0,
+        };
+        self.request.observer.event(Event::Progress(Phase::Check, progress));
+    }
+
+    fn fail(&self, part: usize, error: SyncError) {
+        let failure = &mut self.state().failure;
+        if failure.as_ref().is_none_or(|(before, _)| part < *before) {
+            *failure = Some((part, error));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic ends the run in any case.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What can be done about it: an index is written anew by each start, blocks are not.
+fn failure(request: &Request<'_>, error: ReadBackError) -> SyncError {
+    let workdir = request.workdir.describe("");
+    match error {
+        ReadBackError::Io { .. } => SyncError::NotReadBack(Box::new(error)),
+        error if error.is_about_index() => SyncError::IndexReadBack(Box::new(error)),
+        error => SyncError::BlocksReadBack { error: Box::new(error), workdir },
+    }
+}

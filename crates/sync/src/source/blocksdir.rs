@@ -1,0 +1,447 @@
+//! [`BlocksDir`]: Core's block files as a source of blocks.
+//!
+//! Opening it finds every block's header, by Core's index or in the files, builds the header tree
+//! and settles on the most-work chain of all blocks that are there. After that only places are
+//! kept: 16 bytes a height, and the further copies of blocks that lie on the disk more than once.
+
+mod finding;
+mod from_index;
+mod heads;
+mod undo;
+mod ways_back;
+
+pub use heads::BlockHead;
+
+use crate::error::{Gap, InvalidBlock, SourceError};
+use crate::progress::{Event, Observer};
+use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
+use apus_chain::{
+    BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
+    HeightRange, Params, ReadError,
+};
+use apus_datadir::{BlockFiles, BlockLocation, BlockReader, Obfuscation, ScanSummary};
+use finding::{Finding, Settled};
+use from_index::{RECORD_HEAD, Unusable};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use ways_back::WaysBack;
+
+/// So many blocks a node may go back, whether to check itself or for a better chain (Core
+/// `validation.h`, `MIN_BLOCKS_TO_KEEP`).
+const BLOCKS_GONE_BACK: u32 = 288;
+
+/// Core's block files, and the chain found in them.
+#[derive(Debug)]
+pub struct BlocksDir {
+    files: BlockFiles,
+    chain: HeaderChain,
+    /// By height; genesis may lack a place.
+    places: Vec<BlockLocation>,
+    /// Further copies of a height's block.
+    copies: HashMap<Height, Vec<BlockLocation>>,
+    /// Blocks of other chains that are whole.
+    beside: HashMap<BlockHash, BlockLocation>,
+    ways_back: WaysBack,
+    /// Whether the places came from Core's index: then they may be stale, and their sizes are
+    /// bounds.
+    from_index: bool,
+    gap: Gap,
+    /// Read buffer of each fetcher.
+    buffer_bytes: usize,
+    /// Places found by going through all files, made when an index proves wrong for the first time.
+    rescan: OnceLock<HashMap<Height, Vec<BlockLocation>>>,
+}
+
+/// Whether to look for blocks in Core's index first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UseIndex {
+    /// Where it is there and can be read.
+    IfPresent,
+    /// Go through all files.
+    Never,
+    /// Only blocks that the node connected and can disconnect: with data, undo data and scripts
+    /// checked, as the index says. Without an index there are none.
+    Connected,
+}
+
+/// File and offset of a block, for people.
+fn describe(files: &BlockFiles, place: BlockLocation) -> String {
+    let file = files.files().iter().find(|file| file.number == place.file);
+    let path =
+        file.map_or_else(|| format!("blk{:05}.dat", place.file), |f| f.path.display().to_string());
+    format!("{path} at byte {}", place.offset)
+}
+
+impl BlocksDir {
+    /// Finds the most-work chain in `dir`. `now` is the time in seconds since 1970.
+    pub fn open(
+        dir: &Path,
+        params: &Params,
+        now: i64,
+        use_index: UseIndex,
+        observer: &dyn Observer,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, SourceError> {
+        Self::open_without(dir, params, now, use_index, &[], observer, interrupt)
+    }
+
+    /// The same, as if these blocks, and so all that descend from them, were not there.
+    pub(crate) fn open_without(
+        dir: &Path,
+        params: &Params,
+        now: i64,
+        use_index: UseIndex,
+        invalid: &[InvalidBlock],
+        observer: &dyn Observer,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, SourceError> {
+        let files = BlockFiles::open(dir, params.network.magic())?;
+        let mut from_index = false;
+        let mut settled = None;
+        if use_index == UseIndex::Connected {
+            let mut finding = Finding::new(&files, params, now, invalid);
+            from_index::find_connected(&files, &mut finding)?;
+            if let Some(number) = from_index::missing_file(&files)? {
+                let folder = dir.display().to_string();
+                return Err(SourceError::FileMissing { folder, number });
+            }
+            let none = || SourceError::NoneConnected { folder: dir.display().to_string() };
+            settled = Some(finding.settle().ok_or_else(none)?);
+            from_index = true;
+        } else if use_index == UseIndex::IfPresent && dir.join("index").join("CURRENT").is_file() {
+            let mut finding = Finding::new(&files, params, now, invalid);
+            match from_index::find(&files, &mut finding, observer, interrupt)? {
+                Ok(()) => settled = finding.settle(),
+                Err(Unusable::Empty) => {}
+                Err(Unusable::Index(error)) => observer.event(Event::Warning(format!(
+                    "the block index is of no use, so all files are gone through: {error}"
+                ))),
+            }
+            from_index = settled.is_some();
+        }
+        if settled.is_none() {
+            let mut finding = Finding::new(&files, params, now, invalid);
+            let summary = finding.scan(files.files(), observer, interrupt)?;
+            summary.verdict(&files)?;
+            warn(&files, &summary, observer);
+            settled = finding.settle();
+        }
+        let none = SourceError::NoChain { chain: params.network.name() };
+        let Settled { chain, places, copies, beside, ways_back, gap } = settled.ok_or(none)?;
+        let found = Self {
+            files,
+            chain,
+            places,
+            copies,
+            beside,
+            ways_back,
+            from_index,
+            gap,
+            buffer_bytes: 4 << 20,
+            rescan: OnceLock::new(),
+        };
+        if use_index == UseIndex::Connected
+            && let Some(wrong) = found.look_at_undo(BLOCKS_GONE_BACK)?
+        {
+            observer.event(Event::Warning(format!(
+                "{wrong}; a node goes back some blocks when it starts, to check itself, and may \
+                 refuse to start: -checklevel=2 leaves that out, -reindex makes the data anew"
+            )));
+        }
+        Ok(found)
+    }
+
+    /// Length of all block files together.
+    pub fn bytes_total(&self) -> u64 {
+        self.files.bytes_total()
+    }
+
+    /// How many block files there are.
+    pub fn file_count(&self) -> usize {
+        self.files.files().len()
+    }
+
+    /// Sets the read buffer of each fetcher, in bytes.
+    pub fn set_buffer_bytes(&mut self, bytes: usize) {
+        self.buffer_bytes = bytes;
+    }
+
+    /// Other places where a block may lie: further copies known, and where the places came from
+    /// an index, whatever a look at all the files finds.
+    fn other_places(&self, height: Height, tried: BlockLocation) -> Vec<BlockLocation> {
+        let mut places = self.copies.get(&height).cloned().unwrap_or_default();
+        if self.from_index {
+            let rescan = self.rescan.get_or_init(|| self.scan_for_chain());
+            places.extend(rescan.get(&height).into_iter().flatten());
+        }
+        places.retain(|place| *place != tried);
+        places
+    }
+
+    /// The record of a block whose place came from an index, with all the room that it may take.
+    fn record(&self, place: BlockLocation) -> Result<Option<BlockLocation>, SourceError> {
+        let record = |size: u32| BlockLocation {
+            file: place.file,
+            offset: place.offset - RECORD_HEAD,
+            size: size.saturating_add(RECORD_HEAD as u32).min(BLOCK_SIZE_MAX as u32),
+        };
+        let room = u64::from(place.size);
+        if (HEADER_SIZE as u64..BLOCK_SIZE_MAX as u64).contains(&room) {
+            return Ok(Some(record(place.size)));
+        }
+        if place.offset < RECORD_HEAD {
+            return Ok(None);
+        }
+        // The last block of a file with much room behind it, or a place where no block fits.
+        let found = self.files.locate(place.file, place.offset)?;
+        Ok(found.map(|found| record(found.size)))
+    }
+
+    /// Gives the block at a place that was found beside the chain's to `take`. Tells whether it was
+    /// taken.
+    fn read_beside(
+        &self,
+        place: BlockLocation,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<bool, SourceError> {
+        let mut reader = BlockReader::new(&self.files, self.buffer_bytes);
+        let mut taken = false;
+        if !self.from_index {
+            reader.read(&mut [(0, place)], &mut |_, _, raw| {
+                taken = take(raw);
+                ControlFlow::Break(())
+            })?;
+        } else if let Some(record) = self.record(place)? {
+            reader.read(&mut [(0, record)], &mut |_, _, bytes| {
+                taken = take(block_of_record(bytes, self.files.magic()));
+                ControlFlow::Break(())
+            })?;
+        }
+        Ok(taken)
+    }
+
+    /// Where the chain's blocks lie, by their headers in the files.
+    fn scan_for_chain(&self) -> HashMap<Height, Vec<BlockLocation>> {
+        let mut found: HashMap<Height, Vec<BlockLocation>> = HashMap::new();
+        // A file that cannot be read tells of no copy; the error told is that of the first.
+        let _ = self.files.scan(&mut |header, place| {
+            let hash = BlockHash(apus_hash::sha256d(header));
+            if let Some(height) = self.chain.height_of(&hash) {
+                found.entry(height).or_default().push(place);
+            }
+            ControlFlow::Continue(())
+        });
+        found
+    }
+}
+
+/// Tells of damage that the scan went around.
+fn warn(files: &BlockFiles, summary: &ScanSummary, observer: &dyn Observer) {
+    if let Some(&place) = summary.torn.first() {
+        observer.event(Event::Warning(format!(
+            "{} block record(s) end before their last byte, the first in {}: left by a crash of \
+             the node, and ignored",
+            summary.torn_count,
+            describe(files, place)
+        )));
+    }
+    if let Some(stretch) = summary.resynced.first() {
+        observer.event(Event::Warning(format!(
+            "{} bytes in {} place(s) of the block files are no blocks, the first in file {} at \
+             byte {}: skipped",
+            summary.resynced_bytes, summary.resynced_count, stretch.file, stretch.offset
+        )));
+    }
+}
+
+impl BlockSource for BlocksDir {
+    fn fetcher<'a>(&'a self, _halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a> {
+        let reader = BlockReader::new(&self.files, self.buffer_bytes);
+        Box::new(FilesFetcher { dir: self, reader })
+    }
+
+    fn block_bytes(&self, height: Height) -> u64 {
+        let room = self.places.get(height as usize).map_or(0, |place| u64::from(place.size));
+        room.min(BLOCK_SIZE_MAX as u64)
+    }
+}
+
+impl ChainSource for BlocksDir {
+    fn chain(&self) -> &HeaderChain {
+        &self.chain
+    }
+
+    fn is_by_index(&self) -> bool {
+        self.from_index
+    }
+
+    fn gap(&self) -> &Gap {
+        &self.gap
+    }
+
+    fn obfuscation(&self) -> Obfuscation {
+        self.files.obfuscation()
+    }
+
+    fn undo_needed(&self, tip: Height) -> Option<Height> {
+        self.ways_back.lowest(tip)
+    }
+
+    /// All files are gone through where it is not where it was found.
+    fn block_by_hash(
+        &self,
+        hash: &BlockHash,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<bool, SourceError> {
+        let mut places = Vec::new();
+        if let Some(&place) = self.beside.get(hash)
+            && self.read_beside(place, take)?
+        {
+            return Ok(true);
+        }
+        self.files.scan(&mut |header, place| {
+            if apus_hash::sha256d(header) == hash.0 {
+                places.push((0, place));
+            }
+            ControlFlow::Continue(())
+        })?;
+        let mut taken = false;
+        let mut reader = BlockReader::new(&self.files, self.buffer_bytes);
+        reader.read(&mut places, &mut |_, _, raw| {
+            taken = take(raw);
+            if taken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(taken)
+    }
+
+    /// Only headers are compared with the chain's.
+    fn heads(
+        &self,
+        last: Height,
+        reached: &mut dyn FnMut(Height) -> Result<(), SourceError>,
+    ) -> Result<Vec<BlockHead>, SourceError> {
+        self.read_heads(last, reached)
+    }
+}
+
+struct FilesFetcher<'a> {
+    dir: &'a BlocksDir,
+    reader: BlockReader<'a>,
+}
+
+/// Blocks whose copy was turned down: the copy's place and what is wrong with it.
+type Damaged = Vec<(Height, BlockLocation, BlockError)>;
+
+impl BlockFetcher for FilesFetcher<'_> {
+    fn fetch(
+        &mut self,
+        want: HeightRange,
+        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+    ) -> Result<(), SourceError> {
+        let mut stopped = false;
+        let (mut wanted, mut damaged) = self.wanted(want)?;
+        let head = if self.dir.from_index { RECORD_HEAD as usize } else { 0 };
+        let magic = self.dir.files.magic();
+        self.reader.read(&mut wanted, &mut |height, place, bytes| {
+            let raw = if head == 0 { bytes } else { block_of_record(bytes, magic) };
+            let place = BlockLocation { offset: place.offset + head as u64, ..place };
+            offer(height, place, raw, each, &mut damaged, &mut stopped)
+        })?;
+        for (height, place, error) in damaged {
+            if stopped {
+                break;
+            }
+            stopped |= self.another_copy(height, place, error, each)?;
+        }
+        Ok(())
+    }
+}
+
+/// The block in a record that is read with its magic and size and whatever follows it; nothing
+/// where these are not right.
+fn block_of_record(bytes: &[u8], magic: [u8; 4]) -> &[u8] {
+    let Some((&[m0, m1, m2, m3, s0, s1, s2, s3], rest)) = bytes.split_first_chunk::<8>() else {
+        return &[];
+    };
+    let size = u32::from_le_bytes([s0, s1, s2, s3]) as usize;
+    if [m0, m1, m2, m3] == magic { rest.get(..size).unwrap_or_default() } else { &[] }
+}
+
+/// Gives one copy of a block to the receiver.
+fn offer(
+    height: Height,
+    place: BlockLocation,
+    raw: &[u8],
+    each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+    damaged: &mut Damaged,
+    stopped: &mut bool,
+) -> ControlFlow<()> {
+    match each(height, raw) {
+        Taken::Yes | Taken::NotWanted => ControlFlow::Continue(()),
+        Taken::Damaged(error) => {
+            damaged.push((height, place, error));
+            ControlFlow::Continue(())
+        }
+        Taken::Stop => {
+            *stopped = true;
+            ControlFlow::Break(())
+        }
+    }
+}
+
+impl FilesFetcher<'_> {
+    /// What to read for the blocks of `want`: the blocks, or where only a bound of their size is
+    /// known, the records with all the room that they may take. Beside it the blocks of which an
+    /// index says where they are and nothing is there.
+    fn wanted(
+        &self,
+        want: HeightRange,
+    ) -> Result<(Vec<(u32, BlockLocation)>, Damaged), SourceError> {
+        let (mut wanted, mut nowhere) = (Vec::with_capacity(want.count() as usize), Vec::new());
+        for height in want.heights() {
+            let Some(&place) = self.dir.places.get(height as usize) else { continue };
+            if !self.dir.from_index {
+                wanted.push((height, place));
+                continue;
+            }
+            match self.dir.record(place)? {
+                Some(record) => wanted.push((height, record)),
+                None => {
+                    let error =
+                        DecodeError::Read(ReadError::End { offset: 0, needed: HEADER_SIZE });
+                    nowhere.push((height, place, error.into()));
+                }
+            }
+        }
+        Ok((wanted, nowhere))
+    }
+
+    /// Tries the other places of a block whose first copy is damaged; says whether the receiver
+    /// wants to stop.
+    fn another_copy(
+        &mut self,
+        height: Height,
+        first: BlockLocation,
+        error: BlockError,
+        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+    ) -> Result<bool, SourceError> {
+        for place in self.dir.other_places(height, first) {
+            let (mut damaged, mut stopped) = (Vec::new(), false);
+            self.reader.read(&mut [(height, place)], &mut |height, place, raw| {
+                offer(height, place, raw, each, &mut damaged, &mut stopped)
+            })?;
+            if stopped || damaged.is_empty() {
+                return Ok(stopped);
+            }
+        }
+        Err(SourceError::Damaged {
+            height,
+            hash: self.dir.chain.hash(height).copied().unwrap_or_default(),
+            place: describe(&self.dir.files, first),
+            error,
+        })
+    }
+}

@@ -1,0 +1,297 @@
+//! Peers as a source of blocks: the network of [`apus_p2p`] behind the pipeline's seams.
+//!
+//! [`Peers`] is a running network and the headers that it leaves in the work folder. [`PeersChain`]
+//! is one chain of those headers, with its blocks to be had from whoever has them, in whatever
+//! order they come.
+
+mod chain;
+mod choice;
+mod counts;
+mod damaged;
+mod found;
+mod kept;
+mod recent;
+mod stored;
+mod weights;
+
+pub use chain::PeersChain;
+pub use kept::KeptFolder;
+
+use crate::error::SyncError;
+use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
+use crate::workdir::Workdir;
+use apus_chain::{BlockHash, HEADER_SIZE, Header, HeaderChain, Height, Params};
+use apus_engine::storage::Storage;
+use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
+use choice::Choice;
+use counts::TxCounts;
+use damaged::DamagedCopies;
+use kept::Keeping;
+use recent::RecentBlocks;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use apus_p2p::network;
+
+/// How long one waits for the network before looking whether somebody wants to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Nodes that are behind don't announce blocks, so at the tip peers are asked now and then.
+const REFRESH: Duration = Duration::from_secs(20);
+
+/// New headers are made durable when there are so many.
+const HEADERS_STORED: usize = 50_000;
+
+/// How often addresses are made durable.
+const ADDRESSES_EVERY: Duration = Duration::from_secs(180);
+
+/// A running network.
+pub struct Peers<'a> {
+    network: Network,
+    params: Params,
+    workdir: &'a dyn Storage,
+    recent: Arc<RecentBlocks>,
+    kept: Option<Arc<Keeping>>,
+    choice: Mutex<Choice>,
+    damaged: DamagedCopies,
+    tx_counts: TxCounts,
+    /// Number of the next file of headers.
+    next_file: AtomicU32,
+    /// Headers that are not durable yet.
+    unsaved: Mutex<Vec<[u8; 80]>>,
+    /// When addresses were made durable.
+    addresses_at: Mutex<Option<Instant>>,
+    /// Whether it is still to be said that those who connect here get little.
+    gives_little: AtomicBool,
+}
+
+impl std::fmt::Debug for Peers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peers").field("network", &self.params.network).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Peers<'a> {
+    /// Begins to look for peers, with the headers that an earlier start left in `workdir`. The
+    /// headers and blocks of `options` are set here, and the addresses where it names no peers.
+    pub fn start(
+        options: NetworkOptions,
+        workdir: &'a dyn Storage,
+        keep: Option<&KeptFolder>,
+    ) -> Result<Self, SyncError> {
+        let params = options.params.clone();
+        // A folder that is not ours to use is told of before anything is written there.
+        Workdir::read_plan(workdir)?;
+        let stored = stored::read(workdir, params.network)?;
+        let addresses = if options.connect.is_empty() { found::read(workdir) } else { Vec::new() };
+        let recent = Arc::new(RecentBlocks::default());
+        let kept = keep.map(|place| Keeping::open(place, &params)).transpose()?;
+        let blocks: Option<Arc<dyn network::BlockProvider>> = match (options.listen, &kept) {
+            (None, _) => None,
+            (Some(_), Some(kept)) => Some(Arc::clone(kept) as _),
+            (Some(_), None) => Some(Arc::clone(&recent) as _),
+        };
+        let gives_little = options.listen.is_some() && kept.is_none();
+        let network = Network::start(NetworkOptions {
+            headers: stored.headers,
+            addresses,
+            blocks,
+            ..options
+        })?;
+        Ok(Self {
+            network,
+            params,
+            workdir,
+            recent,
+            kept,
+            choice: Mutex::default(),
+            damaged: DamagedCopies::default(),
+            tx_counts: TxCounts::default(),
+            next_file: AtomicU32::new(stored.next_file),
+            unsaved: Mutex::default(),
+            addresses_at: Mutex::default(),
+            gives_little: AtomicBool::new(gives_little),
+        })
+    }
+
+    /// Who is there and how fast.
+    pub fn status(&self) -> NetworkStatus {
+        self.network.status()
+    }
+
+    fn choice(&self) -> MutexGuard<'_, Choice> {
+        self.choice.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the peers have told all headers they have.
+    pub(crate) fn settle<'p>(
+        &'p self,
+        observer: &dyn Observer,
+        interrupt: &'p AtomicBool,
+    ) -> Result<PeersChain<'p>, SyncError> {
+        if self.gives_little.swap(false, Ordering::Relaxed) {
+            observer.event(Event::Warning(recent::GIVEN.to_owned()));
+        }
+        while !self.network.has_headers()? {
+            self.network.wait(LOOK);
+            self.store_headers(HEADERS_STORED)?;
+            let progress = Progress {
+                blocks: self.network.best().0.into(),
+                blocks_total: self.network.status().headers_claimed.into(),
+                ..Progress::default()
+            };
+            observer.event(Event::Progress(Phase::Headers, progress));
+            if let Err(interrupted) = stop_if_interrupted(interrupt) {
+                self.store_headers(1)?;
+                return Err(interrupted);
+            }
+        }
+        self.store_headers(1)?;
+        self.store_addresses();
+        self.settled_on(Arc::new(self.best_chain()), interrupt)
+    }
+
+    fn settled_on<'p>(
+        &'p self,
+        chain: Arc<HeaderChain>,
+        interrupt: &'p AtomicBool,
+    ) -> Result<PeersChain<'p>, SyncError> {
+        self.network.set_chain(Arc::clone(&chain));
+        PeersChain::new(self, chain, interrupt)
+    }
+
+    /// All blocks of `chain` were connected: others may have them.
+    pub(crate) fn serve(&self, chain: &Arc<HeaderChain>) {
+        self.reached(chain);
+        self.network.serve(Arc::clone(chain));
+    }
+
+    /// A chain that has more work than `than`. Without one: none at once, or the first to come where
+    /// the run is to `follow` until it is interrupted, and calls `waiting` meanwhile.
+    pub(crate) fn better_chain<'p>(
+        &'p self,
+        than: &HeaderChain,
+        follow: bool,
+        waiting: &dyn Fn(),
+        interrupt: &'p AtomicBool,
+    ) -> Result<Option<PeersChain<'p>>, SyncError> {
+        let mut known: BlockHash = *than.tip_hash();
+        let began = Instant::now();
+        let mut refreshed = began;
+        // Whoever ends here is to know first of what those have who are about to tell.
+        while !follow
+            && !self.network.has_headers_now()
+            && began.elapsed() < self.looked_for()
+            && !interrupt.load(Ordering::Relaxed)
+        {
+            self.network.wait(LOOK);
+        }
+        loop {
+            self.network.is_whole()?;
+            self.store_addresses();
+            if refreshed.elapsed() >= REFRESH {
+                refreshed = Instant::now();
+                self.network.refresh();
+            }
+            if let Some(best) = self.best_beyond(than, follow)
+                && best.hash != known
+                && self.network.has_headers_now()
+            {
+                known = best.hash;
+                self.store_headers(1)?;
+                if best.chain_work > than.chain_work()
+                    && let Some(chain) = self.network.chain_to(&best.hash)
+                {
+                    return self.settled_on(Arc::new(chain), interrupt).map(Some);
+                }
+            }
+            self.disputed(than)?;
+            // The next interruption is one of what comes after.
+            if !follow || interrupt.swap(false, Ordering::Relaxed) {
+                return Ok(None);
+            }
+            waiting();
+            self.network.wait(LOOK);
+        }
+    }
+
+    /// A chain that has more work than `than`, if somebody has one within the network's patience.
+    pub(crate) fn longer_chain<'p>(
+        &'p self,
+        than: &HeaderChain,
+        interrupt: &'p AtomicBool,
+    ) -> Result<Option<PeersChain<'p>>, SyncError> {
+        let deadline = Instant::now() + self.network.patience();
+        let mut refreshed = None;
+        while Instant::now() < deadline {
+            stop_if_interrupted(interrupt)?;
+            if refreshed.is_none_or(|at: Instant| at.elapsed() >= REFRESH) {
+                refreshed = Some(Instant::now());
+                self.network.refresh();
+            }
+            if let Some(chain) = self.better_chain(than, false, &|| (), interrupt)? {
+                return Ok(Some(chain));
+            }
+            self.network.wait(LOOK);
+        }
+        Ok(None)
+    }
+
+    /// Makes the addresses of peers that were found durable, at most every few minutes. If that fails
+    /// the next start finds others.
+    pub(crate) fn store_addresses(&self) {
+        let mut stored_at = self.addresses_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if stored_at.is_some_and(|at| at.elapsed() < ADDRESSES_EVERY) {
+            return;
+        }
+        *stored_at = Some(Instant::now());
+        if let Some(addresses) = self.network.addresses() {
+            found::write(self.workdir, &addresses);
+        }
+    }
+
+    /// Remembers how many transactions blocks have from now on, for an output that needs it.
+    pub(crate) fn keep_counts(&self) -> Result<(), SyncError> {
+        self.tx_counts.begin(self.workdir, self.params.network)
+    }
+
+    /// The run failed: the next start need not learn again what this one did.
+    pub(crate) fn store_counts(&self) {
+        // What cannot be written is counted again; the error to tell is the one that ended the run.
+        let _ = self.tx_counts.store(self.workdir, self.params.network, true);
+    }
+
+    /// The headers of heights 1 to `last` of `chain`, as they came: those in memory are not whole. None
+    /// for what is not in the work folder, or has become damaged there.
+    fn stored_headers(
+        &self,
+        chain: &HeaderChain,
+        last: Height,
+    ) -> Result<Vec<Option<[u8; HEADER_SIZE]>>, SyncError> {
+        self.store_headers(1)?;
+        let mut found = vec![None; last as usize];
+        stored::for_each(self.workdir, self.params.network, &mut |raw| {
+            let hash = Header::parse(raw).hash();
+            let height = chain.height_of(&hash).filter(|height| *height > 0);
+            let place = height.and_then(|height| found.get_mut(height as usize - 1));
+            if let Some(place) = place {
+                *place = Some(*raw);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Makes headers durable if there are `count` new ones.
+    fn store_headers(&self, count: usize) -> Result<(), SyncError> {
+        let mut unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
+        unsaved.extend(self.network.take_new_headers());
+        if unsaved.is_empty() || unsaved.len() < count {
+            return Ok(());
+        }
+        let file = self.next_file.fetch_add(1, Ordering::Relaxed);
+        stored::write(self.workdir, file, self.params.network, &unsaved)?;
+        unsaved.clear();
+        Ok(())
+    }
+}

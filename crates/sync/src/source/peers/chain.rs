@@ -1,0 +1,416 @@
+//! [`PeersChain`]: a chain of headers whose blocks come from peers.
+
+use super::choice::Way;
+use super::kept::Keeping;
+use super::{LOOK, Peers, weights};
+use crate::error::{Gap, SourceError, SyncError};
+use crate::source::blocksdir::BlockHead;
+use crate::source::{BlockFetcher, BlockSource, ChainSource, KeptWhole, Taken, ranges};
+use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
+use apus_datadir::SpentCoins;
+use apus_p2p::network::{BlockProvider, NetworkError, Next};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Fetchers beside the threads that work: so many more ranges are asked for, and the blocks of all of
+/// them are on their way at once.
+const FETCHERS_MORE: usize = 14;
+
+/// As long a block beside the chain is asked for.
+const STALE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where nothing useful came for so long, or a quarter of the network's patience if that is less, a
+/// chain with more work is gone for.
+const OVERTAKEN: Duration = Duration::from_secs(20);
+
+/// And after so long, or half of the patience, one that has no more.
+const WITHHELD: Duration = Duration::from_secs(60);
+
+/// Those who wait look together for another chain, so often.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
+
+/// Blocks below the tip that somebody may ask for, or that a way back may need (Core `validation.h`,
+/// `MIN_BLOCKS_TO_KEEP`). A copy of each of the others would be work for nothing.
+const RECENT_BLOCKS: Height = 288;
+
+/// See the module.
+pub struct PeersChain<'p> {
+    peers: &'p Peers<'p>,
+    chain: Arc<HeaderChain>,
+    gap: Gap,
+    interrupt: &'p AtomicBool,
+    /// Whether one who wants the blocks can go on with another chain.
+    may_be_left: AtomicBool,
+    /// Whether he ends only where he is told to.
+    follows: AtomicBool,
+    waiting: Mutex<Waiting>,
+}
+
+/// What those know together who wait for blocks of a chain from which nothing comes.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The lowest block that one of them waits for, of those who asked since the last look.
+    lowest: Option<Height>,
+    /// When they looked for another chain last, or began to wait.
+    looked_at: Option<Instant>,
+    /// The block that is not to be waited for any longer.
+    left: Option<(Height, BlockHash)>,
+}
+
+impl<'p> PeersChain<'p> {
+    pub(super) fn new(
+        peers: &'p Peers<'p>,
+        chain: Arc<HeaderChain>,
+        interrupt: &'p AtomicBool,
+    ) -> Result<Self, SyncError> {
+        if chain.tip_height() == 0 {
+            let chain = peers.params.network.name();
+            return Err(SourceError::NoHeaders { chain }.into());
+        }
+        Ok(Self {
+            peers,
+            chain,
+            gap: Gap::default(),
+            interrupt,
+            may_be_left: AtomicBool::new(false),
+            follows: AtomicBool::new(false),
+            waiting: Mutex::default(),
+        })
+    }
+
+    /// Bytes of the chain's headers.
+    pub(crate) fn headers_bytes(&self) -> u64 {
+        u64::from(self.chain.tip_height()) * HEADER_SIZE as u64
+    }
+
+    /// Why one need not wait any longer for a block of this chain, if there is another chain to go
+    /// for. Where the network has `failed` that is all there is left to do.
+    fn left(&self, height: Height, failed: bool) -> Option<SourceError> {
+        let may_be_left = self.may_be_left.load(Ordering::Relaxed);
+        let (quiet, patience) = (self.peers.network.quiet_for(), self.peers.network.patience());
+        let overtaken = failed || may_be_left && quiet >= OVERTAKEN.min(patience / 4);
+        let withheld = may_be_left && (failed || quiet >= WITHHELD.min(patience / 2));
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !overtaken {
+            *waiting = Waiting::default();
+            return None;
+        }
+        waiting.lowest = Some(waiting.lowest.map_or(height, |lowest| lowest.min(height)));
+        // From the first to ask to the first look all others get to say what they wait for.
+        if waiting.looked_at.get_or_insert_with(Instant::now).elapsed() >= LOOK_AROUND {
+            waiting.looked_at = Some(Instant::now());
+            let height = waiting.lowest.take()?;
+            let hash = *self.chain.hash(height)?;
+            let follows = self.follows.load(Ordering::Relaxed);
+            let way = self.peers.way_around(&self.chain, &hash, follows);
+            let long_enough = match way {
+                Some(Way::Better(_)) => true,
+                Some(Way::Other(_) | Way::Back(_)) => withheld,
+                None => false,
+            };
+            waiting.left = long_enough.then_some((height, hash));
+        }
+        waiting.left.map(|(height, hash)| SourceError::ChainLeft { height, hash })
+    }
+
+    /// The network has failed for one who waits for a block. He need not give up if there is another
+    /// chain, which may show only when peers are back. Nothing if he is to `halt` meanwhile.
+    fn given_up(
+        &self,
+        height: Height,
+        error: NetworkError,
+        halt: &AtomicBool,
+    ) -> Result<(), SourceError> {
+        let began = Instant::now();
+        while began.elapsed() < self.peers.looked_for() + LOOK_AROUND {
+            // No peer will come back.
+            self.peers.network.is_whole()?;
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(SourceError::Interrupted);
+            }
+            if halt.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if let Some(left) = self.left(height, true) {
+                return Err(left);
+            }
+            self.peers.network.wait(LOOK);
+        }
+        Err(self.peers.damaged.error().unwrap_or_else(|| error.into()))
+    }
+
+    /// A block from a peer is good. What a peer puts behind it is not kept.
+    fn keep(&self, height: Height, message: &[u8]) -> Result<(), SourceError> {
+        let mut layout = BlockLayout::new();
+        let raw = layout.read(message).map_or(message, |block| block.raw());
+        self.note(height, raw);
+        match (&self.peers.kept, self.chain.hash(height)) {
+            (Some(kept), Some(hash)) => Ok(kept.put(hash, raw).map_err(Box::new)?),
+            _ => Ok(()),
+        }
+    }
+
+    fn tx_count(&self, height: Height) -> Option<u32> {
+        self.peers.tx_counts.get(self.chain.hash(height)?)
+    }
+
+    fn note(&self, height: Height, raw: &[u8]) {
+        let is_recent = height.saturating_add(RECENT_BLOCKS) > self.chain.tip_height();
+        if let Some(hash) = self.chain.hash(height).filter(|_| is_recent) {
+            self.peers.recent.put(*hash, raw);
+        }
+        let mut reader = Reader::new(raw.get(HEADER_SIZE..).unwrap_or_default());
+        let count = reader.compact_size().ok().and_then(|count| u32::try_from(count).ok());
+        if let (Some(hash), Some(count)) = (self.chain.hash(height), count) {
+            self.peers.tx_counts.put(hash, count);
+        }
+    }
+}
+
+impl BlockSource for PeersChain<'_> {
+    fn fetcher<'a>(&'a self, halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a> {
+        Box::new(PeersFetcher { source: self, halt })
+    }
+
+    fn fetchers(&self, threads: usize) -> usize {
+        threads + FETCHERS_MORE
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        let peers = self.peers;
+        peers.store_addresses();
+        peers.kept.as_ref().map_or(Ok(()), |kept| kept.sync())?;
+        peers.tx_counts.store(peers.workdir, peers.params.network, false)
+    }
+
+    fn knows_sizes(&self) -> bool {
+        weights::are_known(self.peers.params.network)
+    }
+
+    fn block_bytes(&self, height: Height) -> u64 {
+        weights::block_bytes(self.peers.params.network, height)
+    }
+}
+
+impl ChainSource for PeersChain<'_> {
+    fn chain(&self) -> &HeaderChain {
+        &self.chain
+    }
+
+    fn gap(&self) -> &Gap {
+        &self.gap
+    }
+
+    fn may_be_left(&self, follow: bool) {
+        self.follows.store(follow, Ordering::Relaxed);
+        self.may_be_left.store(true, Ordering::Relaxed);
+    }
+
+    fn reached_tip(&self) {
+        self.peers.serve(&self.chain);
+    }
+
+    fn keeps_undo(&self) -> bool {
+        self.peers.kept.is_some()
+    }
+
+    fn put_undo(
+        &self,
+        hash: &BlockHash,
+        prev: &BlockHash,
+        spends: SpentCoins<'_>,
+    ) -> Result<(), SyncError> {
+        self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.put_undo(hash, prev, spends))
+    }
+
+    fn without_undo(&self, range: HeightRange) -> Vec<HeightRange> {
+        let Some(kept) = &self.peers.kept else { return Vec::new() };
+        let has = |height: Height| self.chain.hash(height).is_some_and(|it| kept.has_undo(it));
+        let mut missing: Vec<HeightRange> = Vec::new();
+        for height in range.heights().filter(|height| !has(*height)) {
+            match missing.last_mut() {
+                Some(last) if last.end == height => last.end += 1,
+                _ => missing.push(HeightRange::new(height, height + 1)),
+            }
+        }
+        missing
+    }
+
+    fn not_kept(&self, last: Height) -> Vec<HeightRange> {
+        let Some(kept) = &self.peers.kept else { return Vec::new() };
+        let missing = |height: &Height| !self.chain.hash(*height).is_some_and(|it| kept.has(it));
+        ranges((1..=last).filter(missing))
+    }
+
+    fn not_counted(&self, last: Height) -> Vec<HeightRange> {
+        ranges((1..=last).filter(|height| self.tx_count(*height).is_none()))
+    }
+
+    fn complete(&self, last: Height) -> Result<Option<KeptWhole>, SyncError> {
+        let kept = self.peers.kept.as_ref();
+        kept.map(|kept| kept.write_index(&self.chain, last)).transpose()
+    }
+
+    /// One that came lately is at hand; peers are asked for others.
+    fn block_by_hash(
+        &self,
+        hash: &BlockHash,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<bool, SourceError> {
+        if let Some(raw) = self.peers.recent.block(hash) {
+            return Ok(take(&raw));
+        }
+        if let Some(kept) = &self.peers.kept
+            && let Some(raw) = kept.read(hash).map_err(Box::new)?
+            && take(&raw)
+        {
+            return Ok(true);
+        }
+        let Some(mut wanted) = self.peers.network.want_block(*hash) else { return Ok(false) };
+        let deadline = Instant::now() + STALE_PATIENCE;
+        while Instant::now() < deadline {
+            match wanted.next(LOOK) {
+                Next::Block(_, raw) if take(&raw) => {
+                    wanted.accepted();
+                    return Ok(true);
+                }
+                Next::Block(..) => wanted.damaged(),
+                Next::Failed(error) => return Err(error.into()),
+                Next::Done | Next::Nothing => {}
+            }
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(SourceError::Interrupted);
+            }
+        }
+        Ok(false)
+    }
+
+    fn heads(
+        &self,
+        last: Height,
+        reached: &mut dyn FnMut(Height) -> Result<(), SourceError>,
+    ) -> Result<Vec<BlockHead>, SourceError> {
+        reached(last)?;
+        let headers = self.peers.stored_headers(&self.chain, last).map_err(Box::new)?;
+        let head = |(height, header): (Height, Option<[u8; HEADER_SIZE]>)| {
+            Some(BlockHead { header: header?, tx_count: self.tx_count(height)? })
+        };
+        let heads: Option<Vec<BlockHead>> = (1..).zip(headers).map(head).collect();
+        let range = HeightRange::new(1, last + 1);
+        heads.ok_or(SourceError::Incomplete { range })
+    }
+}
+
+struct PeersFetcher<'a> {
+    source: &'a PeersChain<'a>,
+    halt: &'a AtomicBool,
+}
+
+/// How asking for a range went.
+#[derive(PartialEq)]
+enum Went {
+    On,
+    Stopped,
+}
+
+impl PeersFetcher<'_> {
+    /// Gives the blocks that are kept, and tells which are not.
+    fn kept(
+        &self,
+        kept: &Keeping,
+        want: HeightRange,
+        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+    ) -> Result<Option<Vec<HeightRange>>, SourceError> {
+        let mut missing: Vec<HeightRange> = Vec::new();
+        for height in want.heights() {
+            let hash = self.source.chain.hash(height);
+            let raw = match hash.filter(|hash| kept.has(hash)) {
+                Some(hash) => kept.read(hash).map_err(Box::new)?,
+                None => None,
+            };
+            match raw.map(|raw| (each(height, &raw), raw)) {
+                Some((Taken::Yes, raw)) => self.source.note(height, &raw),
+                Some((Taken::NotWanted, _)) => {}
+                Some((Taken::Stop, _)) => return Ok(None),
+                Some((Taken::Damaged(error), _)) => {
+                    let place = "the folder of blocks that are kept".to_owned();
+                    let hash = hash.copied().unwrap_or_default();
+                    return Err(SourceError::Damaged { height, hash, place, error });
+                }
+                None => match missing.last_mut() {
+                    Some(last) if last.end == height => last.end += 1,
+                    _ => missing.push(HeightRange::new(height, height + 1)),
+                },
+            }
+        }
+        Ok(Some(missing))
+    }
+
+    fn ask(
+        &self,
+        want: HeightRange,
+        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+    ) -> Result<Went, SourceError> {
+        let (peers, mut left) = (self.source.peers, want.heights().collect::<BTreeSet<Height>>());
+        let mut wanted = peers.network.want(want);
+        loop {
+            if self.source.interrupt.load(Ordering::Relaxed) {
+                return Err(SourceError::Interrupted);
+            }
+            if self.halt.load(Ordering::Relaxed) {
+                return Ok(Went::Stopped);
+            }
+            match wanted.next(LOOK) {
+                Next::Block(height, raw) => match each(height, &raw) {
+                    Taken::Yes => {
+                        self.source.keep(height, &raw)?;
+                        wanted.accepted();
+                        left.remove(&height);
+                        peers.damaged.forget(height);
+                    }
+                    Taken::Damaged(error) => {
+                        let (hash, peer) = (self.source.chain.hash(height), wanted.damaged());
+                        peers.damaged.note(height, hash.copied().unwrap_or_default(), peer, error);
+                    }
+                    Taken::NotWanted => wanted.returned(),
+                    Taken::Stop => return Ok(Went::Stopped),
+                },
+                Next::Done => return Ok(Went::On),
+                Next::Nothing => {
+                    let height = left.first().copied().unwrap_or(want.start);
+                    if let Some(error) = self.source.left(height, false) {
+                        return Err(error);
+                    }
+                }
+                Next::Failed(error) => {
+                    let height = left.first().copied().unwrap_or(want.start);
+                    // Peers are parted with as long as somebody waits for what they lack.
+                    drop(wanted);
+                    self.source.given_up(height, error, self.halt)?;
+                    return Ok(Went::Stopped);
+                }
+            }
+        }
+    }
+}
+
+impl BlockFetcher for PeersFetcher<'_> {
+    fn fetch(
+        &mut self,
+        want: HeightRange,
+        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+    ) -> Result<(), SourceError> {
+        let missing = match &self.source.peers.kept {
+            Some(kept) => self.kept(kept, want, each)?,
+            None => Some(vec![want]),
+        };
+        for range in missing.unwrap_or_default() {
+            if self.ask(range, each)? == Went::Stopped {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! [`TxCounts`]: how many transactions blocks have that were seen, whatever chain they are on.
+//!
+//! An index of pruned blocks needs them all. Runs that write one remember them, 27 MB for the main
+//! chain, and keep them in the work folder, so that a start that goes on asks for no block again:
+//! `docs/formats/workdir.md`. What does not read well is counted again.
+
+use crate::error::{StorageResult, SyncError};
+use crate::workdir::names::COUNTS;
+use apus_chain::{BlockHash, Network, Reader};
+use apus_engine::storage::{Storage, read_whole, write_atomically};
+use apus_hash::sha256;
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const MAGIC: &[u8; 8] = b"APUSTXNS";
+
+const VERSION: u32 = 1;
+
+/// Bytes beside the entries, and of an entry.
+const FRAME: usize = 52;
+const ENTRY: usize = 12;
+
+/// Blocks that are remembered at most: twice as many as the main chain has, and more.
+const BLOCKS_MAX: usize = 1 << 21;
+
+/// The file is written anew when there are so many new ones, and when the run ends.
+const STORED_EVERY: usize = 20_000;
+
+/// Numbers of transactions by the first eight bytes of the block's hash. To find two blocks with the
+/// same ones would take four billion times the work of a block.
+///
+/// Without [`TxCounts::begin`] nothing is remembered, nor is what an earlier start left touched.
+#[derive(Debug, Default)]
+pub(super) struct TxCounts(Mutex<Option<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    counts: HashMap<[u8; 8], u32>,
+    unsaved: usize,
+}
+
+fn key(hash: &BlockHash) -> [u8; 8] {
+    let [a, b, c, d, e, f, g, h, ..] = hash.0;
+    [a, b, c, d, e, f, g, h]
+}
+
+impl TxCounts {
+    fn lock(&self) -> MutexGuard<'_, Option<Inner>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers from now on, and what an earlier start left.
+    pub(super) fn begin(&self, storage: &dyn Storage, network: Network) -> Result<(), SyncError> {
+        let counts = read(storage, network)?;
+        self.lock().get_or_insert(Inner { counts, unsaved: 0 });
+        Ok(())
+    }
+
+    /// Remembers what a checked block has.
+    pub(super) fn put(&self, hash: &BlockHash, count: u32) {
+        let mut inner = self.lock();
+        let Some(inner) = &mut *inner else { return };
+        if inner.counts.len() < BLOCKS_MAX && inner.counts.insert(key(hash), count).is_none() {
+            inner.unsaved += 1;
+        }
+    }
+
+    /// How many transactions a block has, if that is known.
+    pub(super) fn get(&self, hash: &BlockHash) -> Option<u32> {
+        self.lock().as_ref()?.counts.get(&key(hash)).copied()
+    }
+
+    /// Makes what is known durable if there is enough of it that is new, or `all` of it.
+    pub(super) fn store(
+        &self,
+        storage: &dyn Storage,
+        network: Network,
+        all: bool,
+    ) -> Result<(), SyncError> {
+        let bytes = {
+            let mut inner = self.lock();
+            let Some(inner) = &mut *inner else { return Ok(()) };
+            // A file that grows is written a few times as often as it has entries for once.
+            let enough = STORED_EVERY.max(inner.counts.len() / 8);
+            if inner.unsaved == 0 || !all && inner.unsaved < enough {
+                return Ok(());
+            }
+            inner.unsaved = 0;
+            to_bytes(&inner.counts, network)
+        };
+        write_atomically(storage, COUNTS, &bytes).at(storage, COUNTS)
+    }
+}
+
+/// What the file has.
+fn read(storage: &dyn Storage, network: Network) -> Result<HashMap<[u8; 8], u32>, SyncError> {
+    let bytes = match read_whole(storage, COUNTS, (FRAME + ENTRY * BLOCKS_MAX) as u64) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
+            return Ok(HashMap::new());
+        }
+        other => other.at(storage, COUNTS)?,
+    };
+    Ok(from_bytes(&bytes, network).unwrap_or_default())
+}
+
+fn to_bytes(counts: &HashMap<[u8; 8], u32>, network: Network) -> Vec<u8> {
+    let mut out = Vec::with_capacity(FRAME + ENTRY * counts.len());
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&network.magic());
+    out.extend_from_slice(&(counts.len() as u32).to_le_bytes());
+    for (hash, count) in counts {
+        out.extend_from_slice(hash);
+        out.extend_from_slice(&count.to_le_bytes());
+    }
+    let checksum = sha256(&out);
+    out.extend_from_slice(&checksum);
+    out
+}
+
+fn from_bytes(bytes: &[u8], network: Network) -> Option<HashMap<[u8; 8], u32>> {
+    let (body, checksum) = bytes.split_last_chunk::<32>()?;
+    let mut reader = Reader::new(body);
+    let is_ours = sha256(body) == *checksum
+        && reader.array().ok()? == MAGIC
+        && reader.u32().ok()? == VERSION
+        && *reader.array().ok()? == network.magic();
+    let count = reader.u32().ok().filter(|_| is_ours)? as usize;
+    if bytes.len() != FRAME + ENTRY * count {
+        return None;
+    }
+    let mut counts = HashMap::with_capacity(count);
+    for _ in 0..count {
+        counts.insert(*reader.array().ok()?, reader.u32().ok()?);
+    }
+    Some(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_testkit::storage::CrashStorage;
+
+    fn begun(storage: &dyn Storage, network: Network) -> TxCounts {
+        let counts = TxCounts::default();
+        counts.begin(storage, network).unwrap();
+        counts
+    }
+
+    fn all(counts: &TxCounts) -> HashMap<[u8; 8], u32> {
+        counts.lock().as_ref().unwrap().counts.clone()
+    }
+
+    fn some() -> TxCounts {
+        let counts = begun(&CrashStorage::new(), Network::Regtest);
+        (0..9).for_each(|number| counts.put(&BlockHash([number; 32]), u32::from(number) + 1));
+        counts
+    }
+
+    #[test]
+    fn they_come_back() {
+        let storage = CrashStorage::new();
+        let counts = some();
+        counts.store(&storage, Network::Regtest, false).unwrap();
+        assert!(storage.names().unwrap().is_empty(), "too few to be written");
+        counts.store(&storage, Network::Regtest, true).unwrap();
+        let storage = storage.durable_image();
+        let read = begun(&storage, Network::Regtest);
+        assert_eq!(read.get(&BlockHash([8; 32])), Some(9));
+        assert_eq!(read.get(&BlockHash([9; 32])), None);
+        assert_eq!(all(&read), all(&counts));
+        assert_eq!(begun(&storage, Network::Main).get(&BlockHash([8; 32])), None);
+        // Who begins twice loses nothing.
+        read.put(&BlockHash([9; 32]), 1);
+        read.begin(&storage, Network::Regtest).unwrap();
+        assert_eq!(read.get(&BlockHash([9; 32])), Some(1));
+    }
+
+    #[test]
+    fn a_run_that_needs_none_remembers_none() {
+        let storage = CrashStorage::new();
+        some().store(&storage, Network::Regtest, true).unwrap();
+        let counts = TxCounts::default();
+        counts.put(&BlockHash([20; 32]), 1);
+        assert_eq!(counts.get(&BlockHash([20; 32])), None);
+        counts.store(&storage, Network::Regtest, true).unwrap();
+        assert!(counts.lock().is_none());
+        assert_eq!(all(&begun(&storage, Network::Regtest)).len(), 9, "the file is as it was");
+    }
+
+    #[test]
+    fn what_is_not_as_it_was_written_counts_for_nothing() {
+        let bytes = to_bytes(&all(&some()), Network::Regtest);
+        assert!(from_bytes(&bytes, Network::Regtest).is_some());
+        for length in 0..bytes.len() {
+            assert_eq!(from_bytes(&bytes[..length], Network::Regtest), None, "{length}");
+        }
+        for place in 0..bytes.len() {
+            let mut copy = bytes.clone();
+            copy[place] ^= 1 << (place % 8);
+            assert_eq!(from_bytes(&copy, Network::Regtest), None, "{place}");
+        }
+    }
+}

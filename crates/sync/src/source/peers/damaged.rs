@@ -1,0 +1,103 @@
+//! [`DamagedCopies`]: who sent damaged copies of which blocks, to tell of where no sound one comes.
+
+use crate::error::SourceError;
+use apus_chain::{BlockError, BlockHash, Height};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Blocks that are remembered at most; the lowest ones.
+const BLOCKS_MAX: usize = 1024;
+
+/// Peers that are remembered for each at most.
+const PEERS_MAX: usize = 64;
+
+/// Blocks of which damaged copies came, and no sound one.
+#[derive(Debug, Default)]
+pub(super) struct DamagedCopies(Mutex<BTreeMap<Height, Copies>>);
+
+#[derive(Debug)]
+struct Copies {
+    hash: BlockHash,
+    peers: BTreeSet<String>,
+    error: BlockError,
+}
+
+impl DamagedCopies {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Height, Copies>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A damaged copy came from `peer`.
+    pub(super) fn note(
+        &self,
+        height: Height,
+        hash: BlockHash,
+        peer: Option<String>,
+        error: BlockError,
+    ) {
+        let mut blocks = self.lock();
+        let new = || Copies { hash, peers: BTreeSet::new(), error: error.clone() };
+        let copies = blocks.entry(height).or_insert_with(new);
+        if copies.hash != hash {
+            *copies = new();
+        }
+        if copies.peers.len() < PEERS_MAX {
+            copies.peers.extend(peer);
+        }
+        copies.error = error;
+        if blocks.len() > BLOCKS_MAX {
+            blocks.pop_last();
+        }
+    }
+
+    /// A sound copy came, or nobody wants one any more.
+    pub(super) fn forget(&self, height: Height) {
+        let mut blocks = self.lock();
+        if !blocks.is_empty() {
+            blocks.remove(&height);
+        }
+    }
+
+    /// What to say of the lowest one.
+    pub(super) fn error(&self) -> Option<SourceError> {
+        let blocks = self.lock();
+        let (&height, Copies { hash, peers, error }) = blocks.first_key_value()?;
+        let (hash, error) = (*hash, error.clone());
+        Some(SourceError::DamagedCopies { height, hash, peers: peers.len().max(1), error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ERROR: BlockError = BlockError::MerkleRoot;
+
+    #[test]
+    fn tells_of_the_lowest_and_how_many_peers() {
+        let damaged = DamagedCopies::default();
+        assert!(damaged.error().is_none());
+        for (height, peer) in [(9, "a"), (5, "a"), (5, "b"), (5, "b"), (7, "c")] {
+            damaged.note(height, BlockHash([height as u8; 32]), Some(peer.to_owned()), ERROR);
+        }
+        let said = damaged.error().unwrap();
+        assert!(matches!(said, SourceError::DamagedCopies { height: 5, peers: 2, .. }), "{said}");
+        damaged.forget(5);
+        let said = damaged.error().unwrap();
+        assert!(matches!(said, SourceError::DamagedCopies { height: 7, peers: 1, .. }), "{said}");
+    }
+
+    #[test]
+    fn remembers_so_much_at_most() {
+        let damaged = DamagedCopies::default();
+        for number in (0..2 * BLOCKS_MAX as u32).rev() {
+            damaged.note(number, BlockHash([1; 32]), None, ERROR);
+        }
+        for number in 0..2 * PEERS_MAX {
+            damaged.note(0, BlockHash([1; 32]), Some(number.to_string()), ERROR);
+        }
+        let blocks = damaged.lock();
+        assert_eq!(blocks.len(), BLOCKS_MAX);
+        assert_eq!(blocks[&0].peers.len(), PEERS_MAX);
+    }
+}

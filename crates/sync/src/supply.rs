@@ -1,0 +1,151 @@
+//! Blocks for those that work on them: fetched, checked, each exactly once.
+//!
+//! There is one walk over blocks, a [`Walker`]'s. A thread takes a range of heights by it, in whatever
+//! order the source gives them; [`ahead`] puts the ranges of many threads in order; [`again`] and
+//! [`outputs`] are uses of that. What a source is free to do wrong is dealt with here and nowhere else: a
+//! damaged copy is turned down, a block that comes twice or unasked is passed over, one that never comes is
+//! an error.
+
+pub(crate) mod again;
+pub(crate) mod ahead;
+pub(crate) mod outputs;
+mod permits;
+
+use crate::error::{SourceError, SyncError};
+use crate::request::Request;
+use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
+use apus_chain::{
+    BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, HeaderChain, Height,
+    HeightRange, Params, ScriptVerifier,
+};
+use permits::{Permit, Permits};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What threads need to fetch and check blocks.
+pub(crate) struct Supply<'a> {
+    params: &'a Params,
+    chain: &'a HeaderChain,
+    verifier: Option<&'a dyn ScriptVerifier>,
+    source: &'a dyn BlockSource,
+    interrupt: &'a AtomicBool,
+    /// How many threads compute at a time; the others wait for blocks.
+    permits: Permits,
+}
+
+impl<'a> Supply<'a> {
+    /// For a run.
+    pub(crate) fn of(request: &'a Request<'_>, source: &'a dyn ChainSource) -> Self {
+        Self {
+            params: request.params,
+            chain: source.chain(),
+            verifier: request.verifier,
+            source,
+            interrupt: request.interrupt,
+            permits: Permits::new(request.threads),
+        }
+    }
+
+    /// A thread's own way to the blocks. Once `halt` is set it ends early.
+    pub(crate) fn walker<'w>(&'w self, halt: &'w AtomicBool) -> Walker<'w> {
+        let fetcher = self.source.fetcher(halt);
+        Walker { supply: self, fetcher, checker: BlockChecker::new(), halt }
+    }
+
+    /// The right to compute, once it is free.
+    pub(crate) fn permit(&self) -> Permit<'_> {
+        self.permits.take()
+    }
+}
+
+/// One thread's walk over blocks.
+pub(crate) struct Walker<'a> {
+    supply: &'a Supply<'a>,
+    fetcher: Box<dyn BlockFetcher + 'a>,
+    checker: BlockChecker,
+    halt: &'a AtomicBool,
+}
+
+/// What is done with a block that came: whether it passes its checks, and then what comes of it.
+type Look<'l> = dyn FnMut(&mut BlockChecker, &[u8], &BlockContext<'_>) -> Result<Result<(), SyncError>, BlockError>
+    + 'l;
+
+impl Walker<'_> {
+    /// Gives each block of `range` to `each`, in any order. Whether all came; if not, it was halted.
+    pub(crate) fn take(
+        &mut self,
+        range: HeightRange,
+        each: &mut dyn FnMut(&BlockBytes<'_>) -> Result<(), SyncError>,
+    ) -> Result<bool, SyncError> {
+        self.walk(range, &mut |checker, raw, context| {
+            checker.check(raw, context).map(|block| each(&block))
+        })
+    }
+
+    /// The same, with blocks that last.
+    pub(crate) fn take_owned(
+        &mut self,
+        range: HeightRange,
+        each: &mut dyn FnMut(CheckedBlock),
+    ) -> Result<bool, SyncError> {
+        self.walk(range, &mut |checker, raw, context| {
+            let checked = checker.check_owned(raw.to_vec(), context);
+            checked.map(|block| Ok(each(block))).map_err(|(_, error)| error)
+        })
+    }
+
+    fn walk(&mut self, range: HeightRange, look: &mut Look<'_>) -> Result<bool, SyncError> {
+        let Self { supply, fetcher, checker, halt } = self;
+        let mut missing = vec![true; range.count() as usize];
+        let mut failure = None;
+        fetcher.fetch(range, &mut |height, raw| {
+            if supply.interrupt.load(Ordering::Relaxed) {
+                failure = Some(SyncError::Interrupted);
+                return Taken::Stop;
+            }
+            if halt.load(Ordering::Relaxed) {
+                return Taken::Stop;
+            }
+            let place = height.checked_sub(range.start).map(|place| place as usize);
+            let Some(is_missing @ true) = place.and_then(|place| missing.get_mut(place)) else {
+                return Taken::NotWanted;
+            };
+            let _permit = supply.permits.take();
+            let context = context(supply.params, supply.chain, supply.verifier, height);
+            let error = match look(checker, raw, &context) {
+                Ok(Ok(())) => {
+                    *is_missing = false;
+                    return Taken::Yes;
+                }
+                Ok(Err(error)) => error,
+                Err(error) if error.is_damage() => return Taken::Damaged(error),
+                Err(error) => SyncError::InvalidBlock { height, hash: context.hash, error },
+            };
+            failure = Some(error);
+            Taken::Stop
+        })?;
+        match failure {
+            Some(error) => Err(error),
+            // The blocks need not be whole.
+            None if halt.load(Ordering::Relaxed) => Ok(false),
+            None if missing.contains(&true) => Err(SourceError::Incomplete { range }.into()),
+            None => Ok(true),
+        }
+    }
+}
+
+/// What a block at `height` is checked against.
+pub(crate) fn context<'a>(
+    params: &'a Params,
+    chain: &HeaderChain,
+    verifier: Option<&'a dyn ScriptVerifier>,
+    height: Height,
+) -> BlockContext<'a> {
+    let before = height.saturating_sub(1);
+    BlockContext {
+        params,
+        height,
+        hash: chain.hash(height).copied().unwrap_or_default(),
+        median_time_past: chain.median_time_past(before).unwrap_or_default(),
+        verifier,
+    }
+}

@@ -1,0 +1,104 @@
+//! Blocks that an output needs and that no start kept: they are asked for, checked like all others,
+//! and go to the source alone.
+
+use super::ahead::{Ahead, take_ahead};
+use crate::error::SyncError;
+use crate::progress::{Event, Phase, Progress};
+use crate::request::Request;
+use crate::source::ChainSource;
+use apus_chain::{CheckedBlock, HeightRange};
+use std::time::{Duration, Instant};
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Gets and checks the blocks of `missing`, which ascend, from `source`, as a phase of its own.
+pub(crate) fn take_again(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    missing: &[HeightRange],
+) -> Result<(), SyncError> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let phase = Phase::Blocks;
+    request.observer.event(Event::Started(phase));
+    let bytes = take_within(phase, request, source, missing)?;
+    request.observer.event(Event::Ended { phase, bytes });
+    Ok(())
+}
+
+/// The same within a phase. How many bytes there were.
+pub(crate) fn take_within(
+    phase: Phase,
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    missing: &[HeightRange],
+) -> Result<u64, SyncError> {
+    take_each(phase, request, source, missing, &drop, &mut |()| ())
+}
+
+/// Gets and checks the blocks of `ranges`, which ascend, within a phase, and gives what `of` makes of each
+/// on a worker's thread to `each`. How many bytes there were.
+pub(crate) fn take_each<T: Send>(
+    phase: Phase,
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    ranges: &[HeightRange],
+    of: &(dyn Fn(CheckedBlock) -> T + Sync),
+    each: &mut dyn FnMut(T),
+) -> Result<u64, SyncError> {
+    if ranges.is_empty() {
+        return Ok(0);
+    }
+    let total = ranges.iter().map(|range| u64::from(range.count())).sum();
+    let progress = Progress { blocks_total: total, ..Progress::default() };
+    let mut taker = Taker { phase, request, source, progress, told_at: Instant::now() };
+    let taken = ranges.iter().try_for_each(|range| taker.take(*range, of, each));
+    // What came is not to be asked for once more.
+    let kept = source.sync();
+    taken.and(kept)?;
+    request.observer.event(Event::Progress(phase, taker.progress));
+    Ok(taker.progress.bytes)
+}
+
+struct Taker<'a> {
+    phase: Phase,
+    request: &'a Request<'a>,
+    source: &'a dyn ChainSource,
+    progress: Progress,
+    told_at: Instant,
+}
+
+impl Taker<'_> {
+    fn take<T: Send>(
+        &mut self,
+        range: HeightRange,
+        of: &(dyn Fn(CheckedBlock) -> T + Sync),
+        each: &mut dyn FnMut(T),
+    ) -> Result<(), SyncError> {
+        let (request, source) = (self.request, self.source);
+        let with_bytes = |block: CheckedBlock| {
+            let bytes = block.bytes().view().raw().len() as u64;
+            (of(block), bytes)
+        };
+        take_ahead(request, source, range, &with_bytes, |ahead| self.take_all(ahead, each))
+    }
+
+    fn take_all<T: Send>(
+        &mut self,
+        ahead: &Ahead<(T, u64)>,
+        each: &mut dyn FnMut(T),
+    ) -> Result<(), SyncError> {
+        while let Some((_, (block, bytes))) = ahead.next()? {
+            each(block);
+            self.progress.blocks += 1;
+            self.progress.bytes += bytes;
+            if self.told_at.elapsed() >= PROGRESS_INTERVAL {
+                self.told_at = Instant::now();
+                self.request.observer.event(Event::Progress(self.phase, self.progress));
+            }
+        }
+        Ok(())
+    }
+}

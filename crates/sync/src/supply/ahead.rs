@@ -1,0 +1,278 @@
+//! Blocks ahead of the one that is wanted: read, checked and prepared by worker threads in any
+//! order, given out in ascending height.
+//!
+//! Workers claim short ranges of heights. How far they run ahead is bounded by the memory of blocks
+//! that are claimed or ready, and of those that were given out and that somebody still holds; the
+//! worker that has the lowest heights is never held, so the one who waits for a block always gets it.
+//! What is done with a block is the caller's business: it brings the preparation, which runs on the
+//! worker's thread.
+
+use super::Supply;
+use crate::error::SyncError;
+use crate::request::{Memory, Request};
+use crate::source::ChainSource;
+use apus_chain::{CheckedBlock, Height, HeightRange};
+use apus_engine::utxo::PreparedBlock;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Bytes of blocks that a worker claims at once, where blocks are small.
+const CLAIM_BYTES: u64 = 1 << 20;
+
+/// Blocks that a worker claims at most.
+const CLAIM_BLOCKS: u32 = 256;
+
+/// How many times its bytes a prepared block takes, in halves: what full blocks of the main chain's
+/// kind do. It stands for the memory of a claim until its blocks are there.
+const MEMORY_HALVES: u64 = 5;
+
+/// What comes out of a queue.
+pub(crate) trait Prepared: Send {
+    /// Memory that it takes, made of a block of so many bytes.
+    fn memory_bytes(&self, block_bytes: u64) -> u64 {
+        block_bytes
+    }
+
+    /// By which to see whether it is still held, where it takes memory for as long.
+    fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
+        None
+    }
+}
+
+/// What was made of a block, and the block's own bytes.
+impl<T: Send> Prepared for (T, u64) {}
+
+impl Prepared for Arc<PreparedBlock> {
+    fn memory_bytes(&self, _: u64) -> u64 {
+        PreparedBlock::memory_bytes(self)
+    }
+
+    fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
+        let block: Arc<dyn Any + Send + Sync> = Arc::clone(self) as _;
+        Some(Arc::downgrade(&block))
+    }
+}
+
+/// Has the blocks of `range` read, checked and prepared by worker threads, while `take` takes them out
+/// of the queue on this one.
+pub(crate) fn take_ahead<T: Prepared>(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    range: HeightRange,
+    prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
+    take: impl FnOnce(&Ahead<T>) -> Result<(), SyncError>,
+) -> Result<(), SyncError> {
+    let supply = Supply::of(request, source);
+    let ahead = Ahead::new(range, Memory::of(request).blocks_bytes);
+    let blocks = range.end.saturating_sub(range.start) as usize;
+    let workers = source.fetchers(request.threads).min(blocks);
+    ahead.run(&supply, workers, prepare, take)
+}
+
+/// The queue between workers and the thread that takes blocks.
+pub(crate) struct Ahead<T> {
+    /// Memory for blocks from when they are claimed until nothing holds them any more.
+    bytes_max: u64,
+    state: Mutex<State<T>>,
+    /// A block became ready, or a worker failed.
+    ready: Condvar,
+    /// A block was given out.
+    taken: Condvar,
+    /// No more blocks are taken.
+    halt: AtomicBool,
+}
+
+struct State<T> {
+    /// Heights that no worker has claimed yet.
+    unclaimed: HeightRange,
+    /// The next height to be given out.
+    next: Height,
+    /// Memory of what is claimed and not given out.
+    bytes_ahead: u64,
+    ready: BTreeMap<Height, Ready<T>>,
+    /// Blocks that were given out, and what each takes.
+    given: Vec<(Weak<dyn Any + Send + Sync>, u64)>,
+    /// The error at the lowest height.
+    failure: Option<(Height, SyncError)>,
+    ended: bool,
+}
+
+struct Ready<T> {
+    block: T,
+    bytes: u64,
+}
+
+impl<T> State<T> {
+    /// Memory of the blocks given out that are still held.
+    fn bytes_given(&mut self) -> u64 {
+        self.given.retain(|(block, _)| block.strong_count() > 0);
+        self.given.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl<T: Prepared> Ahead<T> {
+    /// A queue for the blocks of `range`.
+    pub(crate) fn new(range: HeightRange, bytes_max: u64) -> Self {
+        let state = State {
+            unclaimed: range,
+            next: range.start,
+            bytes_ahead: 0,
+            ready: BTreeMap::new(),
+            given: Vec::new(),
+            failure: None,
+            ended: false,
+        };
+        Self {
+            bytes_max,
+            state: Mutex::new(state),
+            ready: Condvar::new(),
+            taken: Condvar::new(),
+            halt: AtomicBool::new(false),
+        }
+    }
+
+    /// Has `workers` threads fill the queue while `take` empties it on this one.
+    pub(crate) fn run(
+        &self,
+        supply: &Supply<'_>,
+        workers: usize,
+        prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
+        take: impl FnOnce(&Self) -> Result<(), SyncError>,
+    ) -> Result<(), SyncError> {
+        std::thread::scope(|scope| {
+            let _guard = EndOnPanic(self);
+            for index in 0..workers {
+                let spawned = std::thread::Builder::new()
+                    .name(format!("check-{index}"))
+                    .spawn_scoped(scope, || self.work(supply, prepare));
+                if let Err(error) = spawned {
+                    self.end();
+                    return Err(SyncError::Threads { wanted: workers, error });
+                }
+            }
+            let taken = take(self);
+            self.end();
+            taken
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next block in ascending height; none after the last. An error of a height is told when
+    /// all blocks below it were given out.
+    pub(crate) fn next(&self) -> Result<Option<(Height, T)>, SyncError> {
+        let mut state = self.lock();
+        loop {
+            let height = state.next;
+            if let Some(Ready { block, bytes }) = state.ready.remove(&height) {
+                state.next += 1;
+                state.bytes_ahead -= bytes;
+                state.given.extend(block.watch().map(|watch| (watch, bytes)));
+                self.taken.notify_all();
+                return Ok(Some((height, block)));
+            }
+            if state.failure.as_ref().is_some_and(|(at, _)| *at <= height)
+                && let Some((_, error)) = state.failure.take()
+            {
+                return Err(error);
+            }
+            if state.ended
+                || (state.unclaimed.start >= state.unclaimed.end && height >= state.unclaimed.end)
+            {
+                return Ok(None);
+            }
+            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The block after the one that [`next`](Self::next) gave last, if it is ready.
+    pub(crate) fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        let state = self.lock();
+        state.ready.get(&state.next).map(|ready| look(&ready.block))
+    }
+
+    /// Sends the workers home.
+    pub(crate) fn end(&self) {
+        self.lock().ended = true;
+        self.halt.store(true, Ordering::Relaxed);
+        self.taken.notify_all();
+        self.ready.notify_all();
+    }
+
+    /// One worker's life. `prepare` makes of a checked block what the taker wants.
+    pub(crate) fn work(&self, supply: &Supply<'_>, prepare: &(dyn Fn(CheckedBlock) -> T + Sync)) {
+        let _guard = EndOnPanic(self);
+        let mut walker = supply.walker(&self.halt);
+        while let Some((range, bytes)) = self.claim(supply) {
+            let mut blocks = Vec::with_capacity(range.count() as usize);
+            let fetched = walker.take_owned(range, &mut |block| {
+                let (height, block_bytes) =
+                    (block.bytes().height(), block.bytes().view().raw().len());
+                let block = prepare(block);
+                let bytes = block.memory_bytes(block_bytes as u64);
+                blocks.push((height, Ready { block, bytes }));
+            });
+            let mut state = self.lock();
+            // What the claim was guessed to weigh goes, what it weighs comes.
+            state.bytes_ahead -= bytes;
+            for (height, ready) in blocks {
+                state.bytes_ahead += ready.bytes;
+                state.ready.insert(height, ready);
+            }
+            if let Err(error) = fetched {
+                let given = |height: &Height| state.ready.contains_key(height);
+                let at = range.heights().find(|height| !given(height)).unwrap_or(range.end);
+                if state.failure.as_ref().is_none_or(|(first, _)| at < *first) {
+                    state.failure = Some((at, error));
+                }
+                // What lies above is of no use; what lies below is being worked on.
+                state.unclaimed.end = state.unclaimed.start;
+            }
+            drop(state);
+            self.ready.notify_all();
+        }
+    }
+
+    /// Claims the lowest heights that no worker has, once there is room for them.
+    fn claim(&self, supply: &Supply<'_>) -> Option<(HeightRange, u64)> {
+        let mut state = self.lock();
+        loop {
+            let start = state.unclaimed.start;
+            if state.ended || start >= state.unclaimed.end {
+                return None;
+            }
+            if state.bytes_ahead == 0 || state.bytes_ahead + state.bytes_given() < self.bytes_max {
+                let mut end = start;
+                let mut bytes = 0;
+                while end < state.unclaimed.end && end - start < CLAIM_BLOCKS && bytes < CLAIM_BYTES
+                {
+                    bytes += supply.source.block_bytes(end);
+                    end += 1;
+                }
+                state.unclaimed.start = end;
+                let bytes = bytes * MEMORY_HALVES / 2;
+                state.bytes_ahead += bytes;
+                return Some((HeightRange::new(start, end), bytes));
+            }
+            state = self.taken.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Should a thread panic, those who wait for it must not wait for good.
+pub(crate) struct EndOnPanic<'a, T: Prepared>(pub(crate) &'a Ahead<T>);
+
+impl<T: Prepared> Drop for EndOnPanic<'_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

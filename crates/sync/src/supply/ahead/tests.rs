@@ -1,0 +1,377 @@
+use super::*;
+use crate::error::SourceError;
+use crate::source::{BlockFetcher, BlockSource, Taken};
+use crate::supply::Permits;
+use apus_chain::{HeaderChain, Network, Params};
+use apus_testkit::chain::ChainBuilder;
+use bitcoin::consensus::encode::serialize;
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
+
+impl Prepared for Height {}
+
+/// A block that takes as much memory as is said, for as long as somebody has it.
+struct Heavy(Arc<Height>, u64);
+
+impl Prepared for Heavy {
+    fn memory_bytes(&self, _: u64) -> u64 {
+        self.1
+    }
+
+    fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
+        let block: Arc<dyn Any + Send + Sync> = Arc::clone(&self.0) as _;
+        Some(Arc::downgrade(&block))
+    }
+}
+
+const NOW: i64 = 4_000_000_000;
+
+/// Some more blocks than two claims have.
+const TIP: Height = 600;
+
+/// A source that holds blocks in memory and can be told to misbehave.
+struct Fake {
+    raw: Vec<Vec<u8>>,
+    chain: HeaderChain,
+    /// What to say each block weighs.
+    bytes: u64,
+    fault: Fault,
+    /// Heights that were asked for so far.
+    asked: AtomicU64,
+}
+
+enum Fault {
+    None,
+    /// The files cannot be read at this height.
+    Error(Height),
+    /// This height is left out.
+    Missing(Height),
+    /// This height is given in place of the one above it, too.
+    Twice(Height),
+    /// Blocks beyond what was asked for come first.
+    Unasked,
+    /// The block of this height breaks a rule.
+    Invalid(Height),
+    /// Fetching takes longer the lower the heights are.
+    SlowBelow(Height),
+}
+
+impl Fake {
+    /// What workers need to read this, two at a time.
+    fn supply<'a>(&'a self, interrupt: &'a AtomicBool) -> Supply<'a> {
+        Supply {
+            params: Params::of(Network::Regtest),
+            chain: &self.chain,
+            verifier: None,
+            source: self,
+            interrupt,
+            permits: Permits::new(2),
+        }
+    }
+
+    fn new(fault: Fault) -> Self {
+        let mut builder = ChainBuilder::new(5);
+        builder.empty_blocks(TIP as usize);
+        let mut blocks = builder.blocks();
+        if let Fault::Invalid(height) = fault {
+            blocks.truncate(height as usize + 1);
+            let block = &mut blocks[height as usize];
+            // More than there is: no block may create it, whatever it spends.
+            block.txdata[0].output[0].value = bitcoin::Amount::from_sat(21_000_001 * 100_000_000);
+            apus_testkit::chain::seal(block);
+        }
+        let raw: Vec<Vec<u8>> = blocks.iter().map(serialize).collect();
+        let headers = raw.iter().map(|block| block.first_chunk().unwrap());
+        let chain = HeaderChain::from_headers(Params::of(Network::Regtest), NOW, headers).unwrap();
+        Self { raw, chain, bytes: 8_000, fault, asked: AtomicU64::new(0) }
+    }
+
+    fn range(&self) -> HeightRange {
+        HeightRange::new(1, self.raw.len() as u32)
+    }
+}
+
+impl BlockSource for Fake {
+    fn fetcher<'a>(&'a self, _halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a> {
+        Box::new(FakeFetcher(self))
+    }
+
+    fn block_bytes(&self, _height: Height) -> u64 {
+        self.bytes
+    }
+}
+
+struct FakeFetcher<'a>(&'a Fake);
+
+impl BlockFetcher for FakeFetcher<'_> {
+    fn fetch(
+        &mut self,
+        want: HeightRange,
+        each: &mut dyn FnMut(Height, &[u8]) -> Taken,
+    ) -> Result<(), SourceError> {
+        let Fake { raw, fault, asked, .. } = self.0;
+        asked.fetch_max(u64::from(want.end), Ordering::SeqCst);
+        if matches!(fault, Fault::Unasked) && want.end < TIP {
+            let taken = each(want.end, &raw[want.end as usize]);
+            assert!(matches!(taken, Taken::NotWanted), "{taken:?}");
+        }
+        if matches!(fault, Fault::SlowBelow(height) if want.start < *height) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let mut before = HashSet::new();
+        // Any order inside of what was asked for.
+        for height in want.heights().rev() {
+            let given = match fault {
+                Fault::Error(at) if *at == height => {
+                    return Err(SourceError::NoChain { chain: "fake" });
+                }
+                Fault::Missing(at) if *at == height => continue,
+                Fault::Twice(at) if *at + 1 == height => *at,
+                _ => height,
+            };
+            match each(given, &raw[given as usize]) {
+                Taken::Yes => assert!(want.contains(given) && before.insert(given)),
+                Taken::NotWanted => assert!(!want.contains(given) || before.contains(&given)),
+                Taken::Damaged(error) => panic!("{error}"),
+                Taken::Stop => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What came out: the heights given, and how it ended.
+type Outcome = (Vec<Height>, Result<(), SyncError>);
+
+/// Runs some workers and one who takes, `look` at each block taken.
+fn run(
+    source: &Fake,
+    workers: usize,
+    bytes_max: u64,
+    interrupt: &AtomicBool,
+    look: &mut dyn FnMut(Height),
+) -> Outcome {
+    let supply = source.supply(interrupt);
+    let ahead = Ahead::new(source.range(), bytes_max);
+    let (now, most) = (AtomicU64::new(0), AtomicU64::new(0));
+    let prepare = |block: CheckedBlock| {
+        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        thread::yield_now();
+        now.fetch_sub(1, Ordering::SeqCst);
+        block.height()
+    };
+    let mut taken = Vec::new();
+    let ended = thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| ahead.work(&supply, &prepare));
+        }
+        let ended = loop {
+            match ahead.next() {
+                Ok(Some((height, prepared))) => {
+                    assert_eq!(height, prepared);
+                    taken.push(height);
+                    look(height);
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        ahead.end();
+        ended
+    });
+    assert!(most.load(Ordering::SeqCst) <= 2, "more compute than are permitted to");
+    (taken, ended)
+}
+
+fn run_all(fault: Fault, workers: usize) -> Outcome {
+    run(&Fake::new(fault), workers, 1 << 20, &AtomicBool::new(false), &mut |_| {})
+}
+
+fn all_below(height: Height) -> Vec<Height> {
+    (1..height).collect()
+}
+
+#[test]
+fn blocks_come_in_ascending_height() {
+    for workers in [1, 2, 4] {
+        for fault in [Fault::None, Fault::SlowBelow(200), Fault::Unasked] {
+            let (taken, ended) = run_all(fault, workers);
+            ended.unwrap();
+            assert_eq!(taken, all_below(TIP + 1));
+        }
+    }
+}
+
+/// Where blocks stay in use after they were given out, so do their bytes, and where they alone are as
+/// much as there may be, one claim after the other is made all the same.
+#[test]
+fn blocks_that_were_given_out_count_while_somebody_has_them() {
+    let source = Fake { bytes: CLAIM_BYTES, ..Fake::new(Fault::None) };
+    let flag = AtomicBool::new(false);
+    let (weight, most) = (1 << 20, 10u64);
+    let supply = source.supply(&flag);
+    let ahead: Ahead<Heavy> = Ahead::new(source.range(), most * weight);
+    let now = AtomicU64::new(0);
+    let prepare = |block: CheckedBlock| {
+        now.fetch_add(1, Ordering::SeqCst);
+        Heavy(Arc::new(block.height()), weight)
+    };
+    // A taker who keeps the last few blocks: how far the worker is ahead of him, once it stands still.
+    let ahead_of = |keeps: usize, until: Height, at_least: u64| {
+        let mut kept = VecDeque::new();
+        while let Some((height, block)) = ahead.next().unwrap() {
+            assert_eq!(height, *block.0);
+            kept.push_back(block);
+            kept.drain(..kept.len().saturating_sub(keeps));
+            if height == until {
+                break;
+            }
+        }
+        let far = || now.load(Ordering::SeqCst) - u64::from(until);
+        let waits = (0..5_000).take_while(|_| far() < at_least);
+        waits.for_each(|_| thread::sleep(Duration::from_millis(1)));
+        thread::sleep(Duration::from_millis(5));
+        far()
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| ahead.work(&supply, &prepare));
+        // The block that was given last may or may not be gone when the worker looks.
+        let found = [(0, 40, 9), (6, 80, 3), (20, 120, 1)]
+            .map(|(keeps, until, at_least)| ahead_of(keeps, until, at_least));
+        ahead.end();
+        assert!((9..=10).contains(&found[0]), "{found:?}");
+        assert!((3..=4).contains(&found[1]), "{found:?}");
+        assert_eq!(found[2], 1, "{found:?}");
+    });
+}
+
+/// Whatever is claimed beyond the bound is one claim: of a whole range, for blocks this small.
+#[test]
+fn workers_run_ahead_no_further_than_the_bound() {
+    let claim_blocks = CLAIM_BYTES.div_ceil(100_000);
+    for bytes_max in [0, 1, 3 << 20] {
+        let source = Fake { bytes: 100_000, ..Fake::new(Fault::None) };
+        // By what the source says before, by their own weight after they were read.
+        let blocks_max = bytes_max / source.raw[1].len() as u64 + claim_blocks;
+        let mut furthest = 0;
+        let (taken, ended) = run(&source, 1, bytes_max, &AtomicBool::new(false), &mut |height| {
+            if height <= 3 {
+                thread::sleep(Duration::from_millis(5));
+            }
+            let ahead = source.asked.load(Ordering::SeqCst) - u64::from(height);
+            furthest = furthest.max(ahead);
+            assert!(ahead <= blocks_max + claim_blocks, "{ahead} at {height}");
+        });
+        ended.unwrap();
+        assert_eq!(taken, all_below(TIP + 1));
+        assert!(furthest > 0);
+    }
+}
+
+#[test]
+fn an_error_is_told_after_all_blocks_below_it() {
+    for workers in [1, 3] {
+        for at in [1, 2, 131, 132, 133, TIP] {
+            // The fake gives ranges from their end, so what was claimed with it may be lost; never
+            // what lies in ranges below.
+            let (taken, ended) = run_all(Fault::Error(at), workers);
+            assert!(matches!(ended, Err(SyncError::Source(SourceError::NoChain { .. }))));
+            assert_eq!(taken, all_below(taken.len() as u32 + 1));
+            assert!(taken.len() < at as usize);
+            assert!(taken.len() as u64 + CLAIM_BYTES.div_ceil(8_000) >= u64::from(at), "{at}");
+        }
+    }
+}
+
+#[test]
+fn a_block_that_breaks_a_rule_has_its_height_in_the_error() {
+    for workers in [1, 3] {
+        for at in [2, 140, TIP] {
+            match run_all(Fault::Invalid(at), workers).1 {
+                Err(SyncError::InvalidBlock { height, error, .. }) => {
+                    assert_eq!((height, error.reason()), (at, "bad-txns-vout-toolarge"));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_source_that_gives_too_few_is_told_of() {
+    for workers in [1, 3] {
+        for at in [1, 131, 132, 133, TIP - 1] {
+            for fault in [Fault::Missing(at), Fault::Twice(at)] {
+                let missing = if matches!(fault, Fault::Twice(_)) { at + 1 } else { at };
+                let (taken, ended) = run_all(fault, workers);
+                assert_eq!(taken, all_below(missing));
+                match ended {
+                    Err(SyncError::Source(SourceError::Incomplete { range })) => {
+                        assert!(range.contains(missing));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_interruption_ends_it_with_what_was_ready() {
+    for workers in [1, 3] {
+        let source = Fake { bytes: 200_000, ..Fake::new(Fault::None) };
+        let flag = AtomicBool::new(false);
+        let (taken, ended) = run(&source, workers, 0, &flag, &mut |height| {
+            if height == 20 {
+                flag.store(true, Ordering::SeqCst);
+            }
+        });
+        assert!(matches!(ended, Err(SyncError::Interrupted)));
+        assert!(taken.len() >= 20 && taken == all_below(taken.len() as u32 + 1));
+    }
+}
+
+#[test]
+fn a_panic_of_a_worker_does_not_leave_the_taker_waiting() {
+    let source = Fake::new(Fault::None);
+    let flag = AtomicBool::new(false);
+    let supply = source.supply(&flag);
+    for workers in [1, 3] {
+        let ahead: Ahead<Height> = Ahead::new(source.range(), 1 << 20);
+        let prepare = |block: CheckedBlock| match block.height() {
+            150 => panic!("on purpose"),
+            height => height,
+        };
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            thread::scope(|scope| {
+                for _ in 0..workers {
+                    scope.spawn(|| ahead.work(&supply, &prepare));
+                }
+                while let Ok(Some((height, _))) = ahead.next() {
+                    assert!(height < 150);
+                }
+            });
+        }));
+        assert!(ended.is_err(), "the panic must not pass for an end");
+    }
+}
+
+#[test]
+fn a_look_ahead_takes_nothing() {
+    let source = Fake::new(Fault::None);
+    let flag = AtomicBool::new(false);
+    let supply = source.supply(&flag);
+    let ahead = Ahead::new(source.range(), u64::MAX);
+    assert_eq!(ahead.peek(|height: &Height| *height), None);
+    ahead.work(&supply, &|block| block.height());
+    for height in 1..TIP {
+        assert_eq!(ahead.peek(|height| *height), Some(height));
+        assert_eq!(ahead.next().unwrap(), Some((height, height)));
+        assert_eq!(ahead.peek(|height| *height), Some(height + 1));
+    }
+    assert_eq!(ahead.next().unwrap(), Some((TIP, TIP)));
+    assert_eq!(ahead.peek(|height| *height), None);
+    assert_eq!(ahead.next().unwrap(), None);
+}

@@ -1,0 +1,359 @@
+//! The work of SwiftSync: the set at the height where the hints stop, or below the last blocks, proven.
+
+mod anchor;
+mod blocks;
+mod hints;
+mod tail;
+
+use crate::best_chain::{headers, longer_chain};
+use crate::connect::undo::warn_of_missing;
+use crate::error::{InvalidBlock, NoWayOn, SyncError};
+use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use crate::request::{HintsInput, Request, Source, Stop, Unanchored};
+use crate::source::ChainSource;
+use crate::source::blocksdir::UseIndex;
+use crate::workdir::plan::{Plan, RunIdentity, divide};
+use crate::workdir::record::Record;
+use crate::workdir::{Done, Workdir};
+use anchor::expect_anchored;
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
+use apus_engine::swiftsync::aggregate::{Aggregator, Secret};
+use apus_engine::swiftsync::hints::HintsInfo;
+use apus_engine::swiftsync::{SwiftSync, SwiftSyncError, Verdict};
+use blocks::Blocks;
+use hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tail::{expect_scripts, last_under_hints, spent_later};
+
+/// What became of the hints.
+pub(crate) enum Hinted<'a> {
+    /// A set that is proven by them.
+    Proven(Box<Proven<'a>>),
+    /// So short a chain that all of it is to be connected, for a node that must be able to go back.
+    NotNeeded(Arc<dyn ChainSource + 'a>, Option<HintsInfo>),
+}
+
+/// What SwiftSync proved: everything that is needed to write the set out.
+pub(crate) struct Proven<'a> {
+    pub(crate) dir: Arc<dyn ChainSource + 'a>,
+    pub(crate) workdir: Workdir<'a>,
+    pub(crate) plan: Plan,
+    /// The block whose set it is.
+    pub(crate) at: KnownBlock,
+    pub(crate) done: Vec<Done>,
+    pub(crate) verdict: Verdict,
+    pub(crate) hints: Option<HintsInfo>,
+    /// Blocks taken for valid on the user's word.
+    pub(crate) unanchored: Option<Unanchored>,
+}
+
+/// Proves the set at the height where `hints` stop, or at the one below the last blocks where a node is
+/// to start on these.
+pub(crate) fn prove<'a>(
+    request: &'a Request<'_>,
+    input: &HintsInput,
+) -> Result<Hinted<'a>, SyncError> {
+    let (dir, hints) = chain_and_hints(request, input)?;
+    let (stop, at) = (hints.stop, hints.last);
+    let above = HeightRange::new(at.height + 1, stop.height + 1);
+    if !above.is_empty() {
+        expect_scripts(request, &*dir, at.height, request.stop.end(stop.height, dir.chain()))?;
+    }
+    if at.height == 0 {
+        request.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
+        return Ok(Hinted::NotNeeded(dir, hints.info()));
+    }
+    let (workdir, plan, done, provider) = hints.plan(request, &*dir)?;
+    let identity = &plan.identity;
+    warn_of_missing(request, &*dir, HeightRange::new(1, at.height + 1));
+    if let Some(unanchored) = hints.unanchored {
+        request.observer.event(Event::RunWarning(unanchored.to_string()));
+    }
+    let aggregator =
+        Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
+    let mut engine = SwiftSync::new(request.params, dir.chain(), aggregator);
+    let under_hints = |error: SyncError| {
+        let is_invalid = InvalidBlock::of(&error).is_some();
+        let why = NoWayOn::UnderHints { stop: identity.stop };
+        if is_invalid { error.without_way(why) } else { error }
+    };
+    if !above.is_empty() && done.len() < plan.segments.len() {
+        engine = engine.below_hints(spent_later(request, &*dir, above).map_err(under_hints)?);
+    }
+    let blocks = Blocks { request, source: &*dir, hints: &*provider, engine: &engine };
+    request.observer.event(Event::Started(Phase::Blocks));
+    let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
+    let done = blocks.run(&workdir, &plan.segments, done).map_err(under_hints)?;
+    let verdict = conclude(&engine, &workdir, &done, at.height)?;
+    let bytes = verdict.counts.bytes - before;
+    request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
+    drop(provider);
+    let (unanchored, hints) = (hints.unanchored, hints.info());
+    let proven = Proven { dir, workdir, plan, at, done, verdict, hints, unanchored };
+    Ok(Hinted::Proven(Box::new(proven)))
+}
+
+/// Finds the chain, and opens the hints for it, which must be anchored in it. If the chain of Core's
+/// index does not reach far enough for that, the index may be older than the files: then these are
+/// gone through.
+fn chain_and_hints<'a>(
+    request: &'a Request<'_>,
+    input: &HintsInput,
+) -> Result<(Arc<dyn ChainSource + 'a>, Hints), SyncError> {
+    // No peers are looked for because of hints that are good for nothing.
+    let first = matches!(request.source, Source::Peers(_));
+    let early = first.then(|| ReadHints::open(request, input)).transpose()?;
+    let mut dir = headers(request, None)?;
+    request.observer.event(Event::Started(Phase::Hints));
+    let read = early.map_or_else(|| ReadHints::open(request, input), Ok)?;
+    let is_short = |error: &SyncError| match error {
+        SyncError::ChainTooShort { .. }
+        | SyncError::BaseNotOnChain { .. }
+        | SyncError::StopAboveTip { .. } => true,
+        SyncError::NotAnchored(refused) => refused.depends_on_chain(),
+        _ => false,
+    };
+    let place = |dir: &dyn ChainSource| {
+        let stop = read.stop_on(request, dir)?;
+        let height = last_under_hints(request, dir, stop)?;
+        let hash = dir.chain().hash(height).copied().unwrap_or_default();
+        let last = KnownBlock { height, hash };
+        let unanchored = expect_anchored(request, dir.chain(), last)?;
+        Ok((stop, last, unanchored))
+    };
+    let mut placed = place(&*dir);
+    if placed.as_ref().is_err_and(is_short) {
+        if dir.is_by_index() && request.source.may_leave_index() {
+            dir = headers(request, Some(UseIndex::Never))?;
+            placed = place(&*dir);
+        } else {
+            // Some other peer may know more.
+            while placed.as_ref().is_err_and(is_short)
+                && let Some(longer) = longer_chain(request, dir.chain())?
+            {
+                dir = longer;
+                placed = place(&*dir);
+            }
+        }
+        request.observer.event(Event::Started(Phase::Hints));
+    }
+    let (stop, last, unanchored) = placed?;
+    Ok((dir, Hints { read, stop, last, unanchored }))
+}
+
+/// Hints that can be read, and are of this network as far as they say.
+enum ReadHints {
+    File(FileHints),
+    /// A snapshot, with the block that it is at.
+    Snapshot(PathBuf, BlockHash),
+}
+
+impl ReadHints {
+    fn open(request: &Request<'_>, input: &HintsInput) -> Result<Self, SyncError> {
+        Ok(match input {
+            HintsInput::File(path, options) => Self::File(FileHints::open(path, options)?),
+            HintsInput::Snapshot(path) => {
+                let header = snapshot_header(path, request.params.network)?;
+                Self::Snapshot(path.clone(), header.base_hash)
+            }
+        })
+    }
+
+    /// Where they end on this chain.
+    fn stop_on(
+        &self,
+        request: &Request<'_>,
+        dir: &dyn ChainSource,
+    ) -> Result<KnownBlock, SyncError> {
+        let height = match self {
+            Self::File(file) => file.file().info().stop_height,
+            Self::Snapshot(_, base) => {
+                let height = dir.chain().height_of(base);
+                height.ok_or(SyncError::BaseNotOnChain { base: *base })?
+            }
+        };
+        stop_at(height, dir, request.stop)
+    }
+}
+
+/// The hints, before it is known how the run is divided.
+struct Hints {
+    read: ReadHints,
+    /// Where they stop on this chain.
+    stop: KnownBlock,
+    /// The last block that is taken under them.
+    last: KnownBlock,
+    unanchored: Option<Unanchored>,
+}
+
+/// Hints ready to be asked for segments.
+struct Opened<'a> {
+    provider: Box<dyn HintsProvider + 'a>,
+    sha256: [u8; 32],
+    bytes: u64,
+}
+
+type Planned<'a, 'r> = (Workdir<'r>, Plan, Vec<Done>, Box<dyn HintsProvider + 'a>);
+
+impl Hints {
+    fn info(&self) -> Option<HintsInfo> {
+        match &self.read {
+            ReadHints::File(file) => Some(file.file().info().clone()),
+            ReadHints::Snapshot(..) => None,
+        }
+    }
+
+    /// Goes on with the plan in the work folder, or makes one.
+    fn plan<'a, 'r: 'a>(
+        &'a self,
+        request: &'r Request<'_>,
+        dir: &dyn ChainSource,
+    ) -> Result<Planned<'a, 'r>, SyncError> {
+        let (stop, last) = (self.stop, self.last.height);
+        let earlier = Workdir::read_plan(request.workdir)?;
+        if earlier.is_none() && Record::read(request.workdir)?.is_some() {
+            let what = "without hints".to_owned();
+            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+        }
+        let mut identity = RunIdentity {
+            network: request.params.network,
+            stop: stop.height,
+            stop_hash: stop.hash,
+            hints: earlier.as_ref().map_or([0; 32], |plan| plan.identity.hints),
+            aggregate: request.aggregate,
+        };
+        // All but the hints can be compared before they are read.
+        expect_same(request, earlier.as_ref(), &identity)?;
+        Workdir::clear_scratch(request.workdir)?;
+        let segments = match &earlier {
+            Some(plan) => plan.segments.clone(),
+            None => {
+                let bytes_total = (1..=last).map(|height| dir.block_bytes(height)).sum();
+                let bytes_target = segment_bytes(request, bytes_total);
+                divide(last, bytes_target, |height| dir.block_bytes(height))
+            }
+        };
+        let Opened { provider, sha256, bytes } = self.provider(request, &segments)?;
+        identity.hints = sha256;
+        expect_same(request, earlier.as_ref(), &identity).or_else(|other| {
+            // What these hints put into the folder is of no use to its run.
+            Workdir::clear_scratch(request.workdir)?;
+            Err(other)
+        })?;
+        request.observer.event(Event::Ended { phase: Phase::Hints, bytes });
+        let Some(plan) = earlier else {
+            let plan = Plan { identity, secret: new_secret()?, segments };
+            let workdir = Workdir::start(request.workdir, &plan)?;
+            return Ok((workdir, plan, Vec::new(), provider));
+        };
+        let (workdir, done) = Workdir::resume(request.workdir, &plan)?;
+        let (segments, of) = (done.len(), plan.segments.len());
+        request.observer.event(Event::Resumed { segments, of });
+        Ok((workdir, plan, done, provider))
+    }
+
+    fn provider<'a>(
+        &'a self,
+        request: &'a Request<'_>,
+        segments: &[HeightRange],
+    ) -> Result<Opened<'a>, SyncError> {
+        match &self.read {
+            ReadHints::File(file) => {
+                let info = file.file().info();
+                Ok(Opened { provider: Box::new(file), sha256: info.sha256, bytes: info.bytes })
+            }
+            ReadHints::Snapshot(path, base) => {
+                let pass = SnapshotHints::read(
+                    path,
+                    KnownBlock { height: self.stop.height, hash: *base },
+                    segments,
+                    request.workdir,
+                    request.memory_bytes / 4,
+                    &mut |coins| {
+                        let progress = Progress { coins, ..Progress::default() };
+                        request.observer.event(Event::Progress(Phase::Hints, progress));
+                        stop_if_interrupted(request.interrupt)
+                    },
+                )?;
+                let provider = Box::new(pass.hints);
+                Ok(Opened { provider, sha256: pass.sha256, bytes: pass.bytes })
+            }
+        }
+    }
+}
+
+fn expect_same(
+    request: &Request<'_>,
+    earlier: Option<&Plan>,
+    identity: &RunIdentity,
+) -> Result<(), SyncError> {
+    match earlier.and_then(|plan| plan.identity.difference(identity)) {
+        Some(what) => Err(SyncError::OtherRun { folder: request.workdir.describe(""), what }),
+        None => Ok(()),
+    }
+}
+
+fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<KnownBlock, SyncError> {
+    let chain: &HeaderChain = dir.chain();
+    match wanted {
+        Stop::At(wanted) if wanted < height => {
+            return Err(SyncError::StopHeight { wanted, hints: height });
+        }
+        _ if height == 0 => return Err(SyncError::NothingToDo),
+        // Hours before the blocks above the hints are wanted.
+        Stop::At(stop) if stop > chain.tip_height() => {
+            let (tip, gap) = (chain.tip_height(), dir.gap().clone());
+            return Err(SyncError::StopAboveTip { stop, tip, gap });
+        }
+        _ => {}
+    }
+    match chain.hash(height) {
+        Some(&hash) => Ok(KnownBlock { height, hash }),
+        None => Err(SyncError::ChainTooShort {
+            stop: height,
+            tip: chain.tip_height(),
+            gap: dir.gap().clone(),
+        }),
+    }
+}
+
+/// Small enough that a few of them are under way at once in the memory allowed, and that no thread
+/// waits long for the others at the end; large enough that the whole main chain is some ten
+/// thousand of them.
+fn segment_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
+    /// Segments for each thread, where the chain is long enough.
+    const EACH: u64 = 24;
+    let threads = request.threads as u64;
+    let share = (request.memory_bytes / (4 * threads)).clamp(16 << 20, 128 << 20);
+    let even = (bytes_total / (EACH * threads)).max(4 << 20);
+    request.segment_bytes.unwrap_or(share.min(even))
+}
+
+fn new_secret() -> Result<Secret, SyncError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| SyncError::Random(error.to_string()))?;
+    Ok(Secret(bytes))
+}
+
+/// Decides. A key is good for one decision: when it is against the hints, the work folder goes.
+fn conclude(
+    engine: &SwiftSync,
+    workdir: &Workdir<'_>,
+    done: &[Done],
+    stop: Height,
+) -> Result<Verdict, SyncError> {
+    let mut whole = engine.nothing();
+    for done in done {
+        whole.merge(&done.partial).map_err(|_| SyncError::WorkdirDamaged {
+            file: done.run.name.replace(".run", ".part"),
+        })?;
+    }
+    engine.conclude(&whole, stop).map_err(|error| {
+        if !matches!(error, SwiftSyncError::Incomplete { .. }) {
+            // The error to tell is the verdict, whatever becomes of the folder.
+            let _ = workdir.wipe();
+        }
+        error.into()
+    })
+}

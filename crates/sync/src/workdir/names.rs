@@ -1,0 +1,130 @@
+//! What the files of a work folder are called, and how to tell ours from others'.
+
+use crate::error::{StorageResult, SyncError};
+use apus_chain::HeightRange;
+use apus_engine::storage::Storage;
+use std::io::{ErrorKind, Read};
+
+/// Name of the file that says what a run computes, and in which segments.
+pub(super) const PLAN: &str = "plan";
+
+/// Begins the names of runs that were merged from others.
+pub(crate) const MERGE: &str = "merge-";
+
+/// Begins the names of a snapshot's coins in the order of segments.
+pub(crate) const SPILL: &str = "spill-";
+
+/// Name of the file in which a run that connects blocks notes how far it is.
+pub const RECORD: &str = "connected";
+
+/// Name of the file in which a run over block files notes the blocks that proved invalid.
+pub(crate) const INVALID: &str = "invalid";
+
+/// Begins the names of the files of headers that came from peers.
+pub(crate) const HEADERS: &str = "headers-";
+
+/// Name of the file of peers' addresses.
+pub(crate) const ADDRESSES: &str = "addresses";
+
+/// Name of the file that says how many transactions blocks have that came from peers.
+pub(crate) const COUNTS: &str = "counts";
+
+/// Name of the file by which a run keeps others out of its folder.
+pub const LOCK: &str = "lock";
+
+/// Name of the file in which a run notes where the blocks lie that it puts into a data directory.
+pub const POSITIONS: &str = "positions";
+
+/// Name of the file that says where the blocks lie that a run with peers keeps.
+pub const KEPT: &str = "kept";
+
+/// Name of the folder in which a run that connects blocks has its coins.
+pub const COINS: &str = "coins";
+
+/// Name of either while it is removed.
+pub const GONE: &str = "discarded.incomplete";
+
+/// Empty, and there between two starts of a run that follows the tip: the last one wrote all of its
+/// outputs.
+pub const ENDED: &str = "ended";
+
+/// Name of the folder in which a run without hints works to write some.
+pub const HINTS: &str = "hints";
+
+pub(super) fn run_name(range: HeightRange) -> String {
+    format!("segment-{:08}-{:08}.run", range.start, range.end)
+}
+
+pub(super) fn partial_name(range: HeightRange) -> String {
+    format!("segment-{:08}-{:08}.part", range.start, range.end)
+}
+
+/// Whether a name in a work folder is one that a run makes.
+pub fn is_work_file(name: &str) -> bool {
+    let segment = name.starts_with("segment-")
+        && [".run", ".part", ".part.tmp"].iter().any(|end| name.ends_with(end));
+    let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
+    let note = [RECORD, INVALID].contains(&name.strip_suffix(".tmp").unwrap_or(name));
+    segment
+        || is_download(name)
+        || scratch
+        || note
+        || [PLAN, "plan.tmp", LOCK, COINS, HINTS, GONE, POSITIONS, ENDED].contains(&name)
+}
+
+/// Whether a file is there before the plan is: what the run needs of its hints, or of peers, or to
+/// choose its chain.
+pub(super) fn is_input(name: &str) -> bool {
+    name.starts_with(SPILL) || name == INVALID || is_download(name)
+}
+
+/// Whether a file is about what came from peers, whatever becomes of it.
+pub(super) fn is_download(name: &str) -> bool {
+    let name = name.strip_suffix(".tmp").unwrap_or(name);
+    name.starts_with(HEADERS) || [KEPT, ADDRESSES, COUNTS].contains(&name)
+}
+
+/// A file whose name could be anybody's, where no such file in the folder begins as ours do. One of
+/// those may well be damaged, or empty after a crash.
+pub(super) fn look_alike(
+    storage: &dyn Storage,
+    names: &[String],
+) -> Result<Option<String>, SyncError> {
+    let mut found = None;
+    for name in names {
+        let is_common = name.starts_with(HEADERS)
+            || [RECORD, INVALID, POSITIONS, KEPT, ADDRESSES, COUNTS].contains(&name.as_str());
+        if !is_common || name.ends_with(".tmp") {
+            continue;
+        }
+        let mut head = Vec::new();
+        let input =
+            storage.open(name, 0).and_then(|it| it.take(MARKS_BYTES).read_to_end(&mut head));
+        if input.as_ref().is_err_and(|error| error.kind() == ErrorKind::IsADirectory) {
+            return Ok(Some(name.clone()));
+        }
+        input.at(storage, name)?;
+        if MARKS.iter().any(|mark| head.starts_with(mark)) {
+            return Ok(None);
+        }
+        // Whoever reads the record says what is wrong with it, and touches nothing then.
+        if !head.is_empty() && name != RECORD {
+            found.get_or_insert_with(|| name.clone());
+        }
+    }
+    Ok(found)
+}
+
+/// How files of ours begin whose names could be anybody's.
+const MARKS: [&[u8]; 7] = [
+    b"APUSHDRS",
+    b"APUSCONN",
+    b"APUSPOSN",
+    b"APUSKEPT",
+    b"APUSTXNS",
+    b"APUSINVD",
+    b"apus-addresses ",
+];
+
+/// No mark is longer.
+const MARKS_BYTES: u64 = 16;

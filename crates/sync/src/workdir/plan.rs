@@ -1,0 +1,199 @@
+//! The plan of a run: what is computed, under which key, and in which segments.
+//!
+//! Made once, when a run first starts, and kept in the work folder; every later start follows it,
+//! whatever its own budgets are. A start whose chain, hints or aggregate differ is told so instead
+//! of being mixed in.
+
+use super::sealed;
+use apus_chain::{BlockHash, Height, HeightRange, Network};
+use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
+
+/// First bytes of a plan's file.
+const MAGIC: &[u8; 8] = b"APUSPLAN";
+
+/// Version of the work folder's formats.
+pub(crate) const VERSION: u32 = 1;
+
+/// What makes two runs the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunIdentity {
+    /// The chain.
+    pub network: Network,
+    /// The height whose UTXO set is wanted.
+    pub stop: Height,
+    /// The block of that height.
+    pub stop_hash: BlockHash,
+    /// SHA-256 of the hints.
+    pub hints: [u8; 32],
+    /// Which aggregate.
+    pub aggregate: AggregateKind,
+}
+
+/// The plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// What is computed.
+    pub identity: RunIdentity,
+    /// The node's secret for this run.
+    pub secret: Secret,
+    /// Heights from 1 to the last one that is taken under hints, divided; none empty. That is the stop
+    /// height, or lies below it where the last blocks are connected.
+    pub segments: Vec<HeightRange>,
+}
+
+impl RunIdentity {
+    /// In which way `other` is another run, for people; `None` if it is the same.
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+        if self.network != other.network {
+            return Some(format!("chain {}, not {}", self.network, other.network));
+        }
+        if (self.stop, self.stop_hash) != (other.stop, other.stop_hash) {
+            return Some(format!(
+                "up to block {} ({}), not {} ({})",
+                self.stop, self.stop_hash, other.stop, other.stop_hash
+            ));
+        }
+        if self.hints != other.hints {
+            return Some("other hints".to_owned());
+        }
+        (self.aggregate != other.aggregate).then(|| "another --aggregate".to_owned())
+    }
+}
+
+impl Plan {
+    /// The last block that is taken under hints.
+    pub(crate) fn last(&self) -> Height {
+        self.segments.last().map_or(0, |segment| segment.end - 1)
+    }
+
+    /// The byte form: see `docs/formats/workdir.md`.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let RunIdentity { network, stop, stop_hash, hints, aggregate } = &self.identity;
+        let mut out = sealed::begin(MAGIC, VERSION);
+        out.extend_from_slice(&network.magic());
+        out.extend_from_slice(&stop.to_le_bytes());
+        out.extend_from_slice(&stop_hash.0);
+        out.extend_from_slice(hints);
+        out.push(aggregate.code());
+        out.extend_from_slice(&self.secret.0);
+        out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
+        for segment in &self.segments {
+            out.extend_from_slice(&segment.end.to_le_bytes());
+        }
+        sealed::seal(out)
+    }
+
+    /// Reads the byte form; `None` if it is damaged or of another version.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
+        let identity = RunIdentity {
+            network: Network::from_magic(*reader.array().ok()?)?,
+            stop: reader.u32().ok()?,
+            stop_hash: BlockHash(*reader.array().ok()?),
+            hints: *reader.array().ok()?,
+            aggregate: AggregateKind::from_code(reader.u8().ok()?)?,
+        };
+        let secret = Secret(*reader.array().ok()?);
+        let mut segments = Vec::new();
+        let mut start = 1;
+        for _ in 0..reader.u32().ok()? {
+            let end = reader.u32().ok()?;
+            if end <= start {
+                return None;
+            }
+            segments.push(HeightRange::new(start, end));
+            start = end;
+        }
+        reader.finish().ok()?;
+        (start > 1 && start - 1 <= identity.stop).then_some(Self { identity, secret, segments })
+    }
+}
+
+/// Divides the heights from 1 to `last` so that each segment has about `bytes_target` of blocks.
+pub(crate) fn divide(
+    last: Height,
+    bytes_target: u64,
+    block_bytes: impl Fn(Height) -> u64,
+) -> Vec<HeightRange> {
+    /// Early blocks are tiny: this bounds what is kept for each height of a segment.
+    const HEIGHTS_MAX: u32 = 50_000;
+    let mut segments = Vec::new();
+    let (mut start, mut bytes) = (1, 0);
+    for height in 1..=last {
+        bytes += block_bytes(height);
+        let full = bytes >= bytes_target || height + 1 - start >= HEIGHTS_MAX;
+        if full || height == last {
+            segments.push(HeightRange::new(start, height + 1));
+            (start, bytes) = (height + 1, 0);
+        }
+    }
+    segments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn plan(ends: Vec<u32>, muhash: bool) -> Plan {
+        let stop = ends.last().map_or(0, |end| end - 1);
+        let starts = [1].into_iter().chain(ends.iter().copied());
+        let segments = starts.zip(&ends).map(|(a, &b)| HeightRange::new(a, b)).collect();
+        Plan {
+            identity: RunIdentity {
+                network: Network::Signet,
+                stop,
+                stop_hash: BlockHash([7; 32]),
+                hints: [9; 32],
+                aggregate: if muhash { AggregateKind::MuHash } else { AggregateKind::Sha256 },
+            },
+            secret: Secret([3; 32]),
+            segments,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips_and_any_flipped_bit_is_noticed(
+            steps in proptest::collection::vec(1u32..1000, 1..20),
+            muhash: bool,
+            place: proptest::sample::Index,
+            bit in 0u8..8,
+        ) {
+            let ends = steps.iter().scan(1, |end, step| { *end += step; Some(*end) }).collect();
+            let plan = plan(ends, muhash);
+            let mut bytes = plan.to_bytes();
+            prop_assert_eq!(Plan::from_bytes(&bytes), Some(plan));
+            let place = place.index(bytes.len());
+            bytes[place] ^= 1 << bit;
+            prop_assert_eq!(Plan::from_bytes(&bytes), None);
+            prop_assert_eq!(Plan::from_bytes(&bytes[..place]), None);
+        }
+
+        #[test]
+        fn segments_cover_every_height_once(
+            sizes in proptest::collection::vec(1u64..100, 1..300),
+            target in 1u64..1000,
+        ) {
+            let stop = sizes.len() as u32;
+            let segments = divide(stop, target, |height| sizes[height as usize - 1]);
+            let heights: Vec<u32> = segments.iter().flat_map(|s| s.heights()).collect();
+            prop_assert_eq!(heights, (1..=stop).collect::<Vec<_>>());
+            prop_assert!(segments.iter().all(|s| !s.is_empty()));
+        }
+    }
+
+    #[test]
+    fn names_what_differs() {
+        let here = plan(vec![5], false).identity;
+        assert_eq!(here.difference(&here), None);
+        for (other, word) in [
+            (RunIdentity { network: Network::Main, ..here.clone() }, "chain"),
+            (RunIdentity { stop_hash: BlockHash([8; 32]), ..here.clone() }, "block"),
+            (RunIdentity { hints: [0; 32], ..here.clone() }, "hints"),
+            (RunIdentity { aggregate: AggregateKind::MuHash, ..here.clone() }, "--aggregate"),
+        ] {
+            assert!(here.difference(&other).is_some_and(|text| text.contains(word)));
+        }
+    }
+}
