@@ -14,9 +14,9 @@ use crate::print;
 use crate::workdir::WorkFolder;
 use apus_chain::{ActivationHeight, Network, Params};
 use apus_engine::script::{ScriptPool, script_verifier};
-use apus_engine::storage::{DirStorage, Storage};
 use apus_engine::utxo::store::{CoinsStore, DiskOptions, DiskStore, MemoryStore};
 use apus_engine::utxo::{Chainstate, ChainstateOptions};
+use apus_storage::{DirStorage, Storage};
 use apus_sync::chainman::{
     ChainManager, ChainManagerError, LogSync, Resumed, TipCoins, ValidatedCoins,
 };

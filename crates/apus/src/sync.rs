@@ -18,11 +18,11 @@ use crate::render::Renderer;
 use crate::report::{Circumstances, Report, is_report};
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
-use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
+use apus_storage::DirStorage;
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
     COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintedValidity, HintsInput, KEPT, Kept,

@@ -2,8 +2,8 @@
 
 use crate::failure::{Failure, INTERRUPTED};
 use apus_chain::Network;
-use apus_engine::lock::FolderLock;
-use apus_engine::storage::{DirStorage, Storage, create_private_dir};
+use apus_storage::lock::FolderLock;
+use apus_storage::{DirStorage, Storage, create_private_dir};
 use apus_sync::{COINS, ENDED, GONE, HINTS, LOCK, POSITIONS, RECORD, SyncError};
 use std::fs::{self, File};
 use std::io::ErrorKind;

@@ -21,11 +21,11 @@ mod tests;
 pub use error::KeptBlocksError;
 
 use crate::files::{self, BLOCK_SIZES, BlockLocation, RECORD_HEAD};
-use crate::folder::OutFolder;
 use crate::index::{IndexWriteError, Kept, write_block_index};
 use crate::obfuscation::Obfuscation;
 use crate::store::{AppendFile, BlockStoreError, SpentCoins};
 use apus_chain::{BlockHash, Header, KeyedCoinSum, Reader, undo_checksum};
+use apus_storage::Storage;
 use places::Entry;
 use state::{NewBlock, Source, State};
 use std::fs::File;
@@ -153,7 +153,7 @@ impl KeptBlocks {
     /// [`IndexWriteError::Chain`] if one does not follow the one before it.
     pub fn write_index(
         &self,
-        folder: &dyn OutFolder,
+        folder: &dyn Storage,
         chain: &mut dyn Iterator<Item = BlockHash>,
     ) -> Result<(), KeptBlocksError> {
         let mut entries: Vec<Entry> = Vec::new();

@@ -2,14 +2,13 @@
 //!
 //! What a node wrote is only read, never trusted, and locked only by order, so that a folder on a
 //! read-only disk or under a running node is as good as any other. What is written here is new and
-//! goes through [`OutFolder`].
+//! goes through [`Storage`](apus_storage::Storage).
 
 mod blocks_read_back;
 pub mod chainstate;
 mod error;
 mod extent;
 mod files;
-mod folder;
 mod foreign;
 mod index;
 mod index_error;
@@ -33,7 +32,6 @@ pub use blocks_read_back::{
 };
 pub use error::{BlkError, ErrorKind};
 pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder};
-pub use folder::{OutDir, OutFile, OutFolder};
 pub use foreign::ForeignError;
 pub use index::{
     FileLengths, HeaderAt, IndexEntry, IndexFlags, IndexWriteError, Kept, STATUS_FAILED,

@@ -1,15 +1,11 @@
 //! What the tests of this crate share: made-up blocks, real blocks, folders of block files.
 
-mod folder;
-
 use crate::files::{BlockFiles, BlockLocation};
 use crate::obfuscation::Obfuscation;
 use crate::store::SpentCoins;
 use apus_chain::{CoinSum, CoinSumKey, KeyedCoinSum, Network, write_compact_size};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-pub(crate) use folder::{CrashFolder, Names};
 
 /// The magic of every made-up file.
 pub(crate) const MAGIC: [u8; 4] = Network::Regtest.magic();

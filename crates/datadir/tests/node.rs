@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use apus_chain::{Txid, write_compact_size};
+use apus_datadir::Obfuscation;
 use apus_datadir::chainstate::{ChainstateWriter, read_back};
 use apus_datadir::snapshot::SnapshotReader;
-use apus_datadir::{Obfuscation, OutDir};
+use apus_storage::DirStorage;
 use apus_testkit::bitcoind::Bitcoind;
 use std::fs;
 use std::ops::ControlFlow;
@@ -43,7 +44,7 @@ fn write_chainstate(dir: &Path, key: Obfuscation) {
         coins.extend_from_slice(next.bytes);
     }
     fs::create_dir(dir).unwrap();
-    let folder = OutDir::new(dir);
+    let folder = DirStorage::new(dir);
     let mut writer = ChainstateWriter::new(&folder, reader.header().base_hash, key).unwrap();
     for (txid, count, coins) in groups {
         let mut group = Vec::new();

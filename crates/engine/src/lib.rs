@@ -2,9 +2,7 @@
 //!
 //! An engine learns neither where blocks come from nor where coins go.
 
-pub mod lock;
 pub mod script;
-pub mod storage;
 pub mod swiftsync;
 mod tx_table;
 pub mod utxo;

@@ -10,10 +10,10 @@ pub use source::SourceError;
 
 use apus_chain::{BlockError, BlockHash, CoinError, Height, OutPoint, Txid, UtxoSetHash};
 use apus_engine::script::ScriptPoolError;
-use apus_engine::storage::Storage;
 use apus_engine::swiftsync::SwiftSyncError;
 use apus_engine::swiftsync::hints::{HintsError, HintsErrorKind};
 use apus_engine::utxo::{ChainstateError, StoreError};
+use apus_storage::Storage;
 use std::io;
 
 /// What an error means for whoever started the run.

@@ -20,7 +20,7 @@ pub use owner::owner_out_of_reach;
 use crate::error::SyncError;
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK};
-use apus_engine::lock::FolderLock;
+use apus_storage::lock::FolderLock;
 use owner::Owner;
 use std::ffi::OsString;
 use std::fs::{self, File};

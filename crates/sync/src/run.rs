@@ -15,9 +15,9 @@ use crate::supply::again::take_again;
 use crate::swiftsync::{Hinted, Proven, prove};
 use crate::workdir::{Done, Workdir};
 use apus_chain::HeaderChain;
-use apus_engine::storage::Storage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::{CoinTotals, Counts};
+use apus_storage::Storage;
 use std::sync::Arc;
 
 /// Computes the UTXO set that `request` asks for.

@@ -21,9 +21,9 @@ use apus_chain::{
     Txid, UtxoStats, read_coin, write_utxo_element,
 };
 use apus_datadir::snapshot::{SnapshotError, SnapshotHeader, SnapshotWriter};
-use apus_engine::storage::{Storage, StorageFile};
 use apus_engine::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
 use apus_hash::Sha256;
+use apus_storage::{Storage, StorageFile};
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

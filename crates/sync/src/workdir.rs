@@ -16,9 +16,9 @@ pub(crate) use segment::{Done, RunInfo};
 
 use crate::error::{StorageResult, SyncError};
 use apus_chain::{HeightRange, Reader};
-use apus_engine::storage::{Storage, read_whole, write_atomically};
 use apus_engine::swiftsync::Partial;
 use apus_hash::sha256;
+use apus_storage::{Storage, read_whole, write_atomically};
 use names::{
     COINS, GONE, HINTS, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download, is_input,
     is_work_file, look_alike, partial_name, run_name,

@@ -7,8 +7,9 @@
 use super::coins::MadeUpSet;
 use super::{ChainstateError, Place};
 use apus_chain::{BlockHash, MuHashBatch, Txid, write_utxo_element};
+use apus_datadir::Obfuscation;
 use apus_datadir::chainstate::ChainstateWriter;
-use apus_datadir::{Obfuscation, OutDir};
+use apus_storage::DirStorage;
 use apus_sync::{ReadBack, Silent};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -130,7 +131,7 @@ fn write(place: &Place, interrupt: &AtomicBool) -> Result<Done, ChainstateError>
     let path = place.set();
     let failed = ChainstateError::at(&path);
     let mut records = Records::new(File::open(&path).map_err(&failed)?);
-    let folder = OutDir::new(place.chainstate());
+    let folder = DirStorage::new(place.chainstate());
     let mut writer = ChainstateWriter::new(&folder, BEST, KEY)?;
     while let Some((txid, group)) = records.next().map_err(&failed)? {
         stop_if(interrupt)?;

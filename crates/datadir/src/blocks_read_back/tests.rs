@@ -4,13 +4,13 @@
 mod damage;
 
 use super::*;
-use crate::folder::OutDir;
 use crate::index::{Kept, write_block_index};
 use crate::leveldb::{Database, DatabaseWriter, WriterOptions};
 use crate::store::{BlockPositions, BlockStore, SpentCoins};
 use crate::testing::{KEY, MAGIC, fixtures};
 use crate::{KeptBlocks, UndoFiles};
 use apus_chain::{BlockHash, BlockUndoWriter, CoinSum, CoinSumKey, KeyedCoinSum, Network, Txid};
+use apus_storage::DirStorage;
 use apus_testkit::chain::{ChainBuilder, Coin, Shape};
 use apus_testkit::oracle::coin_bytes;
 use apus_testkit::rng::Rng;
@@ -180,10 +180,10 @@ impl Folder {
         self.dir.path().join("blocks")
     }
 
-    fn new_index(&self) -> OutDir {
+    fn new_index(&self) -> DirStorage {
         let index = self.blocks().join("index");
         fs::create_dir_all(&index).unwrap();
-        OutDir::new(index)
+        DirStorage::new(index)
     }
 
     /// Reads all of it back: entries of the index, and what was found in the parts.

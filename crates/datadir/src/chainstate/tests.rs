@@ -3,13 +3,14 @@
 mod look_ups;
 
 use super::*;
-use crate::folder::{OutDir, OutFolder};
 use crate::foreign::ForeignError;
 use crate::leveldb::{Database, DatabaseWriter, WriterOptions};
 use crate::obfuscation::Obfuscation;
 use crate::snapshot::SnapshotReader;
 use crate::testing::{KEY, fixtures};
 use apus_chain::{BlockHash, CoinRef, OutPoint, Txid, write_coin, write_compact_size};
+use apus_storage::DirStorage;
+use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
 use core::ops::ControlFlow;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -57,7 +58,7 @@ fn write(
     options: WriterOptions,
     coins: &[(OutPoint, Vec<u8>)],
 ) -> Written {
-    let folder = OutDir::new(dir);
+    let folder = DirStorage::new(dir);
     let mut writer = ChainstateWriter::with_options(&folder, best, key, options).unwrap();
     for (txid, group) in groups(coins) {
         writer.put_group(&txid, &group).unwrap();
@@ -180,7 +181,7 @@ fn what_is_no_group_in_order_is_refused_and_leaves_no_chainstate() {
     ];
     for (txid, bad, is) in cases {
         let dir = tempfile::tempdir().unwrap();
-        let folder = OutDir::new(dir.path());
+        let folder = DirStorage::new(dir.path());
         let mut writer = ChainstateWriter::new(&folder, BEST, Obfuscation::NONE).unwrap();
         writer.put_group(&Txid([5; 32]), &group(2, &[16_512, 256], &coin)).unwrap();
         let error = writer.put_group(&Txid([txid; 32]), &bad).unwrap_err();
@@ -196,7 +197,7 @@ type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
 
 fn with_entries(entries: Entries<'_>) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let folder = OutDir::new(dir.path());
+    let folder = DirStorage::new(dir.path());
     let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
     for (key, value) in entries {
         writer.put(key, value).unwrap();
@@ -364,9 +365,9 @@ fn the_bound_is_not_far_off() {
 /// The folder is a door of the caller's: anything that can be written to will do.
 #[test]
 fn a_folder_that_refuses_is_told() {
-    let folder = crate::testing::CrashFolder::failing_from(0);
-    let folder: &dyn OutFolder = &folder;
-    let error = ChainstateWriter::new(folder, BEST, Obfuscation::NONE).err().unwrap();
+    let folder = FaultStorage::new(CrashStorage::new());
+    folder.fail_from(Operation::Any, 0, std::io::ErrorKind::StorageFull);
+    let error = ChainstateWriter::new(&folder, BEST, Obfuscation::NONE).err().unwrap();
     assert!(matches!(error, ChainstateError::Database(_)), "{error}");
     assert_eq!(error.kind(), crate::ErrorKind::Fatal);
 }

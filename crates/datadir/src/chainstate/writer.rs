@@ -9,10 +9,10 @@
 //! It makes a new database in an empty folder; it never changes one that exists.
 
 use super::{ChainstateError, KEY_BEST_BLOCK, KEY_COIN, KEY_OBFUSCATION};
-use crate::folder::OutFolder;
 use crate::leveldb::{DatabaseWriter, NumberedKey, WriterOptions};
 use crate::obfuscation::Obfuscation;
 use apus_chain::{BlockHash, CoinError, OutPoint, Reader, Txid, check_coin, vout_order};
+use apus_storage::Storage;
 
 /// Writes a chainstate from start to end.
 pub struct ChainstateWriter<'f> {
@@ -39,7 +39,7 @@ impl<'f> ChainstateWriter<'f> {
     /// Begins a chainstate at the block `best` in `folder`, which must be empty. `key` hides the
     /// values from virus scanners; [`Obfuscation::NONE`] leaves them as they are.
     pub fn new(
-        folder: &'f dyn OutFolder,
+        folder: &'f dyn Storage,
         best: BlockHash,
         key: Obfuscation,
     ) -> Result<Self, ChainstateError> {
@@ -47,7 +47,7 @@ impl<'f> ChainstateWriter<'f> {
     }
 
     pub(super) fn with_options(
-        folder: &'f dyn OutFolder,
+        folder: &'f dyn Storage,
         best: BlockHash,
         obfuscation: Obfuscation,
         options: WriterOptions,

@@ -10,11 +10,11 @@
 
 use super::{KEY_BLOCK, STATUS_HAVE_DATA, STATUS_HAVE_UNDO};
 use crate::error::ErrorKind;
-use crate::folder::OutFolder;
 use crate::leveldb::{DatabaseError, DatabaseWriter, WriterOptions};
 use crate::rev;
 use crate::store::{BlockPositions, BlockStoreError, StoredBlock};
 use apus_chain::{BlockHash, Header, write_compact_size, write_varint};
+use apus_storage::Storage;
 
 /// Scripts and all before them are valid (Core `chain.h`, `BLOCK_VALID_SCRIPTS`).
 const STATUS_VALID_SCRIPTS: u32 = 5;
@@ -125,7 +125,7 @@ impl IndexWriteError {
 /// Writes the index of the blocks at heights 0 to `blocks`, exclusive, into an empty folder, which
 /// is `index` in a `blocks` folder. Takes 36 bytes of memory a block.
 pub fn write_block_index(
-    folder: &dyn OutFolder,
+    folder: &dyn Storage,
     blocks: u32,
     kept: Kept<'_>,
 ) -> Result<(), IndexWriteError> {

@@ -6,7 +6,7 @@
 
 use super::error::DatabaseError;
 use super::seal::{Made, Piece, TableEnd, TableSealer};
-use crate::folder::OutFile;
+use apus_storage::StorageFile;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
@@ -14,7 +14,7 @@ use std::thread::{Builder, JoinHandle};
 const BACKLOG: usize = 4;
 
 /// A file with its name in messages.
-type Named = (Box<dyn OutFile>, String);
+type Named = (Box<dyn StorageFile>, String);
 
 enum Order {
     Begin(Named),
@@ -57,7 +57,7 @@ impl Pipe {
     /// The following pieces go to this file, which is another table.
     pub(super) fn begin(
         &mut self,
-        file: Box<dyn OutFile>,
+        file: Box<dyn StorageFile>,
         name: String,
     ) -> Result<(), DatabaseError> {
         self.send(Order::Begin((file, name)))

@@ -20,8 +20,8 @@ use super::log::append_record;
 use super::manifest::first_record;
 use super::pipe::{Pipe, io_error};
 use super::table_writer::TableWriter;
-use crate::folder::OutFolder;
 use crate::obfuscation::Obfuscation;
+use apus_storage::Storage;
 use core::fmt::Write as _;
 use std::io;
 
@@ -73,7 +73,7 @@ pub(crate) struct DatabaseSize {
 }
 
 pub(crate) struct DatabaseWriter<'f> {
-    folder: &'f dyn OutFolder,
+    folder: &'f dyn Storage,
     options: WriterOptions,
     pipe: Pipe,
     table: TableWriter,
@@ -88,7 +88,7 @@ pub(crate) struct DatabaseWriter<'f> {
 impl<'f> DatabaseWriter<'f> {
     /// Begins a database in `folder`, which holds none.
     pub(crate) fn new(
-        folder: &'f dyn OutFolder,
+        folder: &'f dyn Storage,
         options: WriterOptions,
     ) -> Result<Self, DatabaseError> {
         let pipe = Pipe::start(folder.describe(""))?;

@@ -3,9 +3,9 @@
 use super::key::NumberedKey;
 use super::writer::{DatabaseSize, DatabaseWriter, WriterOptions, level_of};
 use super::{Database, DatabaseError};
-use crate::folder::{OutDir, OutFolder};
 use crate::obfuscation::Obfuscation;
-use crate::testing::{CrashFolder, Names};
+use apus_storage::{DirStorage, Storage};
+use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
 use core::ops::ControlFlow;
 use proptest::prelude::*;
 use rusty_leveldb::{DB, LdbIterator, Options};
@@ -19,7 +19,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 const SMALL: WriterOptions = WriterOptions { table_bytes: 2000, block_bytes: 200 };
 
 fn write(
-    folder: &dyn OutFolder,
+    folder: &dyn Storage,
     options: WriterOptions,
     model: &Model,
 ) -> Result<DatabaseSize, DatabaseError> {
@@ -63,7 +63,7 @@ fn read_by_other(db: &mut DB) -> Model {
 /// Writes, reads in all ways, and returns the size.
 fn round_trip(options: WriterOptions, model: &Model) -> DatabaseSize {
     let dir = tempfile::tempdir().unwrap();
-    let size = write(&OutDir::new(dir.path()), options, model).unwrap();
+    let size = write(&DirStorage::new(dir.path()), options, model).unwrap();
     let found = files(dir.path());
     assert_eq!(size.bytes, found.values().map(|bytes| bytes.len() as u64).sum::<u64>());
     assert_eq!(size.tables as usize + 2, found.len());
@@ -140,7 +140,7 @@ fn many_pieces_arrive_in_order() {
         (0u32..60_000).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; 200])).collect();
     let dir = tempfile::tempdir().unwrap();
     let options = WriterOptions { table_bytes: 5 << 20, ..WriterOptions::default() };
-    let size = write(&OutDir::new(dir.path()), options, &many).unwrap();
+    let size = write(&DirStorage::new(dir.path()), options, &many).unwrap();
     assert_eq!(size.tables, 3);
     assert!(read(dir.path()) == many && read_by_other(&mut other(dir.path())) == many);
 }
@@ -165,7 +165,7 @@ fn the_level_holds_all() {
 fn keys_must_ascend() {
     for (first, second) in [(&b"b"[..], &b"b"[..]), (b"b", b"a"), (b"bb", b"b"), (b"", b"")] {
         let dir = tempfile::tempdir().unwrap();
-        let folder = OutDir::new(dir.path());
+        let folder = DirStorage::new(dir.path());
         let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
         writer.put(first, b"").unwrap();
         let error = writer.put(second, b"").unwrap_err();
@@ -180,7 +180,7 @@ fn keys_must_ascend() {
 #[test]
 fn what_no_entry_can_be_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let folder = OutDir::new(dir.path());
+    let folder = DirStorage::new(dir.path());
     round_trip(SMALL, &model(&[(&[7; 63], 3), (&[7; 64], 3), (&[8; 64], 300)]));
     let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
     let error = writer.put(&[7; 65], b"").unwrap_err();
@@ -218,14 +218,14 @@ proptest! {
         let mask = Obfuscation::new(mask);
         let options = if large { WriterOptions::default() } else { SMALL };
         let (numbered, plain) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let folder = OutDir::new(numbered.path());
+        let folder = DirStorage::new(numbered.path());
         let mut writer = DatabaseWriter::new(&folder, options).unwrap();
         for (hash, number, value) in all.values() {
             let key = NumberedKey { kind: b'C', hash, number: *number };
             writer.put_numbered(key, value, mask).unwrap();
         }
         writer.finish().unwrap();
-        let folder = OutDir::new(plain.path());
+        let folder = DirStorage::new(plain.path());
         let mut writer = DatabaseWriter::new(&folder, options).unwrap();
         for (key, (.., value)) in &all {
             writer.put_obfuscated(key, value, mask).unwrap();
@@ -244,7 +244,7 @@ proptest! {
         prop_assume!(!all.is_empty());
         let all: Vec<_> = all.into_values().collect();
         let dir = tempfile::tempdir().unwrap();
-        let folder = OutDir::new(dir.path());
+        let folder = DirStorage::new(dir.path());
         let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
         let mut put = |(hash, number, value): &([u8; 32], u32, Vec<u8>)| {
             let key = NumberedKey { kind: b'C', hash, number: *number };
@@ -264,53 +264,68 @@ fn thirty() -> Model {
     (0u8..30).map(|n| (vec![n], vec![n; 300])).collect()
 }
 
+/// How many calls it takes to write [`thirty`].
+fn calls() -> u64 {
+    let whole = FaultStorage::new(CrashStorage::new());
+    write(&whole, SMALL, &thirty()).unwrap();
+    whole.calls()
+}
+
+/// A disk, and its door, where no call from the nth on does anything.
+fn full_from(n: u64) -> (CrashStorage, FaultStorage) {
+    let disk = CrashStorage::new();
+    let folder = FaultStorage::new(disk.clone());
+    folder.fail_from(Operation::Any, n, std::io::ErrorKind::StorageFull);
+    (disk, folder)
+}
+
 #[test]
 fn a_crash_leaves_the_whole_database_or_none() {
-    let whole = CrashFolder::default();
-    write(&whole, SMALL, &thirty()).unwrap();
+    let calls = calls();
     let mut complete = 0;
-    for n in 0..=whole.operations() {
-        let folder = CrashFolder::failing_from(n);
+    for n in 0..=calls {
+        let (disk, folder) = full_from(n);
         let written = write(&folder, SMALL, &thirty());
-        assert_eq!(written.is_ok(), n == whole.operations());
-        for names in [Names::Synced, Names::All] {
+        assert_eq!(written.is_ok(), n == calls);
+        for seed in 0..20 {
             let dir = tempfile::tempdir().unwrap();
-            folder.write_image(names, dir.path());
+            for (name, bytes) in disk.crash_image(seed).live_files() {
+                std::fs::write(dir.path().join(name), bytes).unwrap();
+            }
             if dir.path().join("CURRENT").exists() {
-                assert!(read(dir.path()) == thirty(), "{n} {names:?}");
+                assert!(read(dir.path()) == thirty(), "{n} {seed}");
                 complete += 1;
             } else {
-                assert!(written.is_err(), "{n} {names:?}");
+                assert!(written.is_err(), "{n} {seed}");
             }
         }
     }
-    // Both after the last operation, and after the rename where names were written early.
-    assert_eq!(complete, 3);
+    // After the last call always, and sometimes after the rename, where names were written early.
+    assert!(complete > 20, "{complete}");
 }
 
 #[test]
 fn an_error_is_told_with_its_file() {
-    let whole = CrashFolder::default();
-    write(&whole, SMALL, &thirty()).unwrap();
-    for n in 0..whole.operations() {
-        let folder = CrashFolder::failing_from(n);
-        let error = write(&folder, SMALL, &thirty()).unwrap_err().to_string();
-        // Several threads may fail after the first one; each tells an operation that did.
-        assert!(error.starts_with("cannot ") && error.contains(" disk:"), "{error}");
-        assert!(error.contains("space"), "{error}");
-        let failed_at = folder.failed_at().unwrap();
-        if let Some((what, name)) = failed_at.split_once(' ')
-            && !name.ends_with(".ldb")
-        {
-            assert!(error.starts_with(&format!("cannot {what} disk:{name}: ")), "{error}");
-        }
+    for n in 0..calls() {
+        let error = write(&full_from(n).1, SMALL, &thirty()).unwrap_err().to_string();
+        // What failed, of which file, and why.
+        let (what, why) = error.split_once(": ").unwrap();
+        assert!(what.starts_with("cannot ") && why.contains(" made to fail"), "{error}");
+        let calls = [
+            ("cannot create ", "Create"),
+            ("cannot write ", "Write"),
+            ("cannot rename ", "Rename"),
+            ("cannot sync ", "Sync"),
+        ];
+        let told = calls.iter().any(|(said, call)| what.starts_with(said) && why.contains(call));
+        assert!(told, "{error}");
     }
 }
 
 #[test]
 fn a_writer_that_is_dropped_leaves_no_database() {
     let dir = tempfile::tempdir().unwrap();
-    let folder = OutDir::new(dir.path());
+    let folder = DirStorage::new(dir.path());
     let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
     for (key, value) in thirty() {
         writer.put(&key, &value).unwrap();

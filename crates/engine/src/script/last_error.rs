@@ -50,12 +50,8 @@ unsafe extern "C-unwind" {
 }
 
 /// Core's `VerifyScript`, overheard.
-///
-/// The test of this library links the library once more, for the testkit: the name is that one's
-/// there.
 // SAFETY: the name is the linker's for this purpose alone, and no other symbol has it.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[cfg_attr(test, allow(dead_code, non_snake_case))]
+#[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn __wrap__Z12VerifyScriptRK7CScriptS1_PK14CScriptWitness19script_verify_flagsRK20BaseSignatureCheckerP13ScriptError_t(
     script_sig: *const c_void,
     script_pubkey: *const c_void,

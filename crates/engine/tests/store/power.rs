@@ -7,9 +7,9 @@
 
 use super::support::{assert_same, random_step};
 use apus_chain::Network;
-use apus_engine::storage::Storage;
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::{DiskOptions, DiskStore, MemoryStore};
+use apus_storage::Storage;
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use std::collections::BTreeMap;

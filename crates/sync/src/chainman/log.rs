@@ -13,8 +13,8 @@ pub(super) use reader::Replayed;
 
 use super::error::ChainManagerError;
 use apus_chain::{BLOCK_SIZE_MAX, Params};
-use apus_engine::storage::{Storage, StorageFile};
 use apus_hash::{Sha256, sha256};
+use apus_storage::{Storage, StorageFile};
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -10,7 +10,7 @@ use super::orphans::{ORPHANS_BYTES_MAX, ORPHANS_MAX, Orphan, Orphans};
 use super::tree::BlockTree;
 use super::{ChainManager, ChainManagerError, TipCoins};
 use apus_chain::{BlockHash, Header, HeaderId, Params, ScriptVerifier};
-use apus_engine::storage::Storage;
+use apus_storage::Storage;
 use std::collections::HashMap;
 use std::sync::Arc;
 

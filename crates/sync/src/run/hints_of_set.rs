@@ -14,8 +14,8 @@ use crate::sink::SnapshotSink;
 use crate::sink::put::{Put, SetMuHash, Sinks, put_set};
 use crate::workdir::invalid::InvalidBlocks;
 use apus_chain::UtxoSetHash;
-use apus_engine::storage::{DirStorage, Storage, create_private_dir};
 use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_storage::{DirStorage, Storage, create_private_dir};
 
 /// Name of the set's file.
 const SET: &str = "set.dat";

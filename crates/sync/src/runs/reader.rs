@@ -7,8 +7,8 @@
 use super::{GROUP_BYTES_MAX, MergeBudget, RECORD_HEADER};
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::RunInfo;
-use apus_engine::storage::Storage;
 use apus_hash::Sha256;
+use apus_storage::Storage;
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 

@@ -15,7 +15,8 @@ use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
 use apus_datadir::chainstate::{
     ChainstateWriter, CoinSample, LookedUp, ReadBack as DatabaseReadBack, read_back, size_bound,
 };
-use apus_datadir::{Obfuscation, OutDir, free_bytes};
+use apus_datadir::{Obfuscation, free_bytes};
+use apus_storage::DirStorage;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,8 +39,8 @@ pub(super) struct Tables<'a> {
 
 impl<'a> Tables<'a> {
     /// Begins the database in the folder `place`, which is empty, if the disk has room for it.
-    pub(super) fn create(place: &'a OutDir, set: SetInfo) -> Result<Self, SyncError> {
-        let folder = place.path();
+    pub(super) fn create(place: &'a DirStorage, set: SetInfo) -> Result<Self, SyncError> {
+        let folder = place.folder();
         let needed = size_bound(set.coins, set.coin_bytes);
         let free = free_bytes(folder).map_err(at(folder))?;
         if free < needed {
@@ -206,7 +207,7 @@ impl<'a> ChainstateSink<'a> {
     /// Begins the folder.
     pub(crate) fn create(
         output: &'a FolderOutput,
-        place: &'a OutDir,
+        place: &'a DirStorage,
         set: SetInfo,
     ) -> Result<Self, SyncError> {
         let draft = FolderDraft::begin(output)?;
@@ -314,7 +315,7 @@ mod tests {
     /// comparing with [`COINS`] at [`BASE`].
     fn check(base: BlockHash, coins: &[Coin], harm: impl FnOnce(&Path)) -> Result<(), SyncError> {
         let desk: TempDir = tempfile::tempdir().unwrap();
-        let place = OutDir::new(desk.path());
+        let place = DirStorage::new(desk.path());
         let mut tables = Tables::create(&place, set(base, coins)).unwrap();
         for (txid, group) in groups(coins) {
             tables.put(txid, &group).unwrap();

@@ -14,9 +14,8 @@ use crate::sink::read_back::read_blocks_back;
 use crate::source::ChainSource;
 use crate::supply::again::take_within;
 use apus_chain::{Height, Network, Txid};
-use apus_datadir::{
-    BlockPositions, Holds, Kept as IndexKept, OutDir, chain_folder, write_block_index,
-};
+use apus_datadir::{BlockPositions, Holds, Kept as IndexKept, chain_folder, write_block_index};
+use apus_storage::DirStorage;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -56,12 +55,12 @@ impl<'a> DatadirSink<'a> {
         output: &'a FolderOutput,
         kept: Kept,
         draft: Option<FolderDraft>,
-        place: &'a OutDir,
+        place: &'a DirStorage,
         set: SetInfo,
     ) -> Result<Self, SyncError> {
         let draft = draft.ok_or(SyncError::NoUndo)?;
         let index = index_folder(draft.folder(), request.params.network);
-        for folder in [&index, place.path()] {
+        for folder in [&index, place.folder()] {
             // What an earlier start came to is of no use.
             match fs::remove_dir_all(folder) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(folder)(error)),
@@ -76,7 +75,7 @@ impl<'a> DatadirSink<'a> {
 
     fn write_index(&mut self, set: SetInfo) -> Result<(), SyncError> {
         let params = self.request.params;
-        let folder = OutDir::new(index_folder(self.draft.folder(), params.network));
+        let folder = DirStorage::new(index_folder(self.draft.folder(), params.network));
         let blocks = set.height + 1;
         let connect = self.request.connect.as_ref().ok_or(SyncError::NoUndo)?;
         let positions = BlockPositions::open(&connect.positions)?;

@@ -8,13 +8,13 @@ use crate::folder::{FolderDraft, FolderKind, FolderOutput, draft_of};
 use crate::request::Request;
 use crate::sink::put::Sinks;
 use crate::source::ChainSource;
-use apus_datadir::OutDir;
+use apus_storage::DirStorage;
 
 /// Where the coins of each folder go while they are written.
-pub(crate) fn places(request: &Request<'_>) -> Vec<OutDir> {
+pub(crate) fn places(request: &Request<'_>) -> Vec<DirStorage> {
     let place = |output: &FolderOutput| {
         let draft = draft_of(&output.path);
-        OutDir::new(match output.kind {
+        DirStorage::new(match output.kind {
             FolderKind::Chainstate => draft,
             FolderKind::Datadir(_) => chainstate_folder(&draft, request.params.network),
         })
@@ -28,10 +28,10 @@ pub(crate) fn sinks<'a>(
     request: &'a Request<'_>,
     dir: &'a dyn ChainSource,
     set: SetInfo,
-    places: &'a [OutDir],
+    places: &'a [DirStorage],
     mut with_blocks: Option<FolderDraft>,
 ) -> Result<Sinks<'a>, SyncError> {
-    let sink = |(output, place): (&'a FolderOutput, &'a OutDir)| {
+    let sink = |(output, place): (&'a FolderOutput, &'a DirStorage)| {
         Ok(match output.kind {
             FolderKind::Chainstate => {
                 Box::new(ChainstateSink::create(output, place, set)?) as Box<dyn CoinSink + 'a>

@@ -12,7 +12,7 @@ use super::names::INVALID;
 use super::{Workdir, sealed};
 use crate::error::{InvalidBlock, StorageResult, SyncError};
 use apus_chain::{BlockHash, KnownBlock, Network};
-use apus_engine::storage::{Storage, read_whole, write_atomically};
+use apus_storage::{Storage, read_whole, write_atomically};
 
 pub(crate) const MAGIC: &[u8; 8] = b"APUSINVD";
 

@@ -2,7 +2,7 @@
 
 use crate::error::{StorageResult, SyncError};
 use apus_chain::HeightRange;
-use apus_engine::storage::Storage;
+use apus_storage::Storage;
 use std::io::{ErrorKind, Read};
 
 /// Name of the file that says what a run computes, and in which segments.

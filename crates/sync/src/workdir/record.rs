@@ -9,8 +9,8 @@ use super::names::RECORD;
 use super::sealed;
 use crate::error::{StorageResult, SyncError};
 use apus_chain::{BlockHash, CoinSum, CoinSumKey, KnownBlock, Network, Reader};
-use apus_engine::storage::{Storage, read_whole, write_atomically};
 use apus_engine::utxo::Totals;
+use apus_storage::{Storage, read_whole, write_atomically};
 
 const MAGIC: &[u8; 8] = b"APUSCONN";
 

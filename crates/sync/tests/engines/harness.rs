@@ -2,10 +2,10 @@
 
 use crate::world::{Files, HINTS, NOW, SET, Truth, files};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
-use apus_engine::storage::Storage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
+use apus_storage::Storage;
 use apus_sync::{
     ConnectOptions, FolderKind, FolderOutput, HintedValidity, HintsInput, Kept, Observer, Outcome,
     Output, OutputKind, Request, Silent, Source, Stop, SyncError, UseIndex,

@@ -1,8 +1,8 @@
 //! Runs that are stopped and started again.
 
 use crate::harness::{Job, Warnings, World};
-use apus_engine::storage::Storage;
 use apus_p2p::network::NetworkError;
+use apus_storage::Storage;
 use apus_sync::peers::KeptFolder;
 use apus_sync::{ErrorKind, Event, Observer, Phase, Silent, SyncError};
 use apus_testkit::peer::{Behaviour, FakePeer};

@@ -5,7 +5,7 @@
 //! at the same moment.
 
 use crate::harness::{Files, HINTS, Job, SET, Truth, World, files};
-use apus_engine::storage::{Storage, StorageFile};
+use apus_storage::{Storage, StorageFile};
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use std::io::{self, Read};
 

@@ -2,7 +2,7 @@
 //! error names the file and the remedy, and the next start ends with the right result.
 
 use crate::harness::{Files, Job, Named, Truth, World, files};
-use apus_engine::storage::Storage;
+use apus_storage::Storage;
 use apus_sync::{ErrorKind, SyncError};
 use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
 use std::io;

@@ -2,7 +2,7 @@
 //! next start goes on.
 
 use crate::harness::{Job, Named, SET, Truth, World, files};
-use apus_engine::storage::Storage;
+use apus_storage::Storage;
 use apus_sync::{ErrorKind, Event, Observer, Outcome, Phase, SyncError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of};
 use apus_testkit::rng::Rng;

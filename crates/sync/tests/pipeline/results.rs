@@ -2,8 +2,8 @@
 
 use crate::harness::{Events, HINTS, Job, SET, Truth, World, display, files, small_chain};
 use apus_chain::{AssumeUtxo, HeightRange, Network, Params};
-use apus_engine::storage::DirStorage;
 use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_storage::DirStorage;
 use apus_sync::{
     BlocksDir, ChainSource, ErrorKind, Event, Phase, Silent, SyncError, UseIndex, walk_outputs,
 };
@@ -200,8 +200,8 @@ fn real_folders_hold_progress_and_outputs() {
 /// A [`DirStorage`] that more than one may hold.
 struct Shared(std::sync::Arc<DirStorage>);
 
-impl apus_engine::storage::Storage for Shared {
-    fn create(&self, name: &str) -> std::io::Result<Box<dyn apus_engine::storage::StorageFile>> {
+impl apus_storage::Storage for Shared {
+    fn create(&self, name: &str) -> std::io::Result<Box<dyn apus_storage::StorageFile>> {
         self.0.create(name)
     }
     fn open(&self, name: &str, offset: u64) -> std::io::Result<Box<dyn std::io::Read + Send>> {

@@ -1,7 +1,7 @@
 //! [`CrashStorage`]: stops the world at a sync point and shows what a disk may hold then.
 
 use super::disk::Disk;
-use apus_engine::storage::{Storage, StorageFile};
+use apus_storage::{Storage, StorageFile};
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,5 +1,5 @@
 use super::*;
-use apus_engine::storage::{DirStorage, Storage, read_whole, write_atomically};
+use apus_storage::{DirStorage, Storage, read_whole, write_atomically};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};

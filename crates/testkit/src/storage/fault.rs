@@ -3,7 +3,7 @@
 //! A failed operation has no effect at all on the storage within. What is counted: each call made
 //! from outside, failed ones too.
 
-use apus_engine::storage::{Storage, StorageFile};
+use apus_storage::{Storage, StorageFile};
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,5 @@
 use super::*;
-use apus_engine::storage::{Storage, read_whole, write_atomically};
+use apus_storage::{Storage, read_whole, write_atomically};
 use std::io::{self, ErrorKind, Read, Write};
 
 fn storage() -> FaultStorage {

@@ -1,4 +1,4 @@
-//! Disks that misbehave, behind the engine's own [`Storage`](apus_engine::storage::Storage) door.
+//! Disks that misbehave, behind the engine's own [`Storage`](apus_storage::Storage) door.
 //!
 //! - [`CrashStorage`] keeps apart what a program has written and what a disk holds for certain,
 //!   stops the world at any sync point, and shows the many things that a disk may hold then.

@@ -229,18 +229,16 @@ fn crates_know_only_those_below_them() {
 /// What a module needs lies below it, so a reader can begin at the bottom, and a part can be taken out.
 #[test]
 fn modules_know_only_those_below_them() {
-    let tree = tree();
+    let (tree, mut arrows) = (tree(), 0);
     for name in LAYERED {
         let (src, mut modules) = (format!("crates/{name}/src/"), Modules::new());
         for (path, text) in sources(&tree, &[&src], false) {
             add_modules(&mut modules, &path[src.len()..], text);
         }
-        assert!(
-            modules.values().map(BTreeSet::len).sum::<usize>() > 10,
-            "the rule looks at nothing"
-        );
+        arrows += modules.values().map(BTreeSet::len).sum::<usize>();
         assert_eq!(knot(&modules), [""; 0], "of crate {name}");
     }
+    assert!(arrows > 100, "{arrows}: the rule looks at nothing");
 }
 
 #[test]

@@ -141,6 +141,7 @@ fn arrows_between_crates() {
         ("apus-hash", "apus-hash", false),
         ("apus-sync", "apus-testkit", false),
         ("apus-testkit", "apus-chain", false),
+        ("apus-testkit", "apus-engine", false),
         ("apus-new", "apus-chain", false),
         ("apus", "apus-new", false),
         ("apus-chain", "log", false),
@@ -153,7 +154,7 @@ fn arrows_between_crates() {
         ("apus", "apus-chain", false, false),
         ("apus-sync", "apus-datadir", false, false),
         ("apus-hash", "apus-testkit", true, false),
-        ("apus-testkit", "apus-engine", false, false),
+        ("apus-testkit", "apus-storage", false, false),
         ("apus-engine", "bitcoinkernel", false, true),
         ("apus-chain", "thiserror", false, false),
     ] {

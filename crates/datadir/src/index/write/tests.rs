@@ -1,12 +1,12 @@
 //! What an index says, read back. What a node says of one is in `store::tests::node`.
 
 use super::*;
-use crate::folder::OutDir;
 use crate::index::{IndexEntry, IndexFlags, read_index, read_index_flags};
 use crate::leveldb::Database;
 use crate::obfuscation::Obfuscation;
 use crate::store::BlockStore;
 use crate::testing::{KEY, MAGIC, spends, synthetic_block};
+use apus_storage::DirStorage;
 use core::ops::ControlFlow;
 use std::fs;
 use std::path::Path;
@@ -78,7 +78,7 @@ fn all_blocks_stand_in_it_with_their_places() {
     // So many files that the order of their keys is not that of their numbers.
     let blocks = chain(1_100);
     let positions = store(dir.path(), &blocks, 0, 1_300);
-    let folder = OutDir::new(blocksdir.join("index"));
+    let folder = DirStorage::new(blocksdir.join("index"));
     write_block_index(&folder, 1_100, Kept::All(&positions)).unwrap();
     let entries = read(&blocksdir);
     assert_eq!(entries.len(), 1_100);
@@ -127,8 +127,8 @@ fn all_blocks_stand_in_it_with_their_places() {
 #[test]
 fn a_node_in_the_middle_of_a_reindex_is_known() {
     let dir = tempfile::tempdir().unwrap();
-    let index = OutDir::new(dir.path().join("index"));
-    fs::create_dir(index.path()).unwrap();
+    let index = DirStorage::new(dir.path().join("index"));
+    fs::create_dir(index.folder()).unwrap();
     let mut writer = DatabaseWriter::new(&index, WriterOptions::default()).unwrap();
     for key in [&b"F\x07txindex"[..], b"R", b"b-and-never-looked-at"] {
         writer.put(key, b"1").unwrap();
@@ -148,7 +148,7 @@ fn with_the_last_blocks_it_says_that_others_were_pruned() {
         let block = &blocks[height as usize];
         (*header(block), tx_count(block))
     };
-    let folder = OutDir::new(blocksdir.join("index"));
+    let folder = DirStorage::new(blocksdir.join("index"));
     let kept = Kept::Last { positions: &positions, header_at: &mut header_at };
     write_block_index(&folder, 300, kept).unwrap();
     let entries = read(&blocksdir);
@@ -195,7 +195,7 @@ fn what_is_no_chain_is_refused() {
             let block = &blocks[height as usize];
             (*header(block), tx_count(block))
         };
-        let folder = OutDir::new(dir.path());
+        let folder = DirStorage::new(dir.path());
         let kept = Kept::Last { positions: &positions, header_at: &mut header_at };
         write_block_index(&folder, 20, kept).unwrap_err()
     };
@@ -214,7 +214,7 @@ fn what_is_no_chain_is_refused() {
     // Stored blocks that are no chain, and more than are there.
     let dir = tempfile::tempdir().unwrap();
     let positions = store(dir.path(), &blocks, 0, 100_000);
-    let folder = OutDir::new(dir.path().join("blocks/index"));
+    let folder = DirStorage::new(dir.path().join("blocks/index"));
     let write = |count| write_block_index(&folder, count, Kept::All(&positions)).unwrap_err();
     assert!(matches!(write(20), IndexWriteError::Chain { height: 0 }));
     assert!(matches!(write(21), IndexWriteError::Positions(_)));

@@ -1,12 +1,12 @@
 //! The index of what is kept, read back. What a node says of one is in `node`.
 
 use super::*;
-use crate::folder::OutDir;
 use crate::index::{IndexEntry, read_index};
 use crate::leveldb::Database;
 use crate::store::UndoLocation;
-use crate::testing::CrashFolder;
 use apus_chain::write_varint;
+use apus_storage::DirStorage;
+use apus_testkit::storage::CrashStorage;
 
 /// Core's record of a file, by its rule for each block that it adds (`node/blockstorage.h`,
 /// `CBlockFileInfo::AddBlock`).
@@ -112,7 +112,7 @@ proptest! {
         let index = home.blocks().join("index");
         fs::create_dir(&index).unwrap();
         let mut hashes = chain.iter().map(|made| made.hash);
-        kept.write_index(&OutDir::new(&index), &mut hashes).unwrap();
+        kept.write_index(&DirStorage::new(&index), &mut hashes).unwrap();
 
         let found = entries(&home.blocks());
         prop_assert_eq!(found.len(), chain.len());
@@ -155,7 +155,7 @@ fn what_is_no_chain_or_not_there_is_refused() {
     }
     let write = |chain: &[usize]| {
         let mut hashes = chain.iter().map(|at| all[*at].hash);
-        kept.write_index(&CrashFolder::default(), &mut hashes).map_err(|error| error.to_string())
+        kept.write_index(&CrashStorage::new(), &mut hashes).map_err(|error| error.to_string())
     };
     write(&[0, 1, 2, 3, 4]).unwrap();
     write(&[0, 1, 2]).unwrap();
@@ -166,7 +166,7 @@ fn what_is_no_chain_or_not_there_is_refused() {
     }
     // An endless chain ends.
     let mut endless = std::iter::repeat(all[0].hash);
-    kept.write_index(&CrashFolder::default(), &mut endless).unwrap_err();
+    kept.write_index(&CrashStorage::new(), &mut endless).unwrap_err();
 }
 
 /// The log is asked for headers and places again, and not believed blindly.
@@ -186,7 +186,7 @@ fn a_log_that_changed_meanwhile_is_told() {
         other[at] ^= 4;
         fs::write(home.log(), other).unwrap();
         let mut hashes = all.iter().map(|made| made.hash);
-        let error = kept.write_index(&CrashFolder::default(), &mut hashes).unwrap_err();
+        let error = kept.write_index(&CrashStorage::new(), &mut hashes).unwrap_err();
         assert!(error.to_string().contains("is not that of block"), "{error}");
     }
 }
@@ -203,7 +203,7 @@ fn a_file_that_is_not_there_is_no_place() {
         spent: KeyedCoinSum::NONE,
     };
     let kept = Kept::InAnyOrder { stored_at: &mut |_| Ok(stored), files: &[] };
-    let error = write_block_index(&CrashFolder::default(), 1, kept).unwrap_err();
+    let error = write_block_index(&CrashStorage::new(), 1, kept).unwrap_err();
     assert!(matches!(error, IndexWriteError::File { height: 0, file: 1 }), "{error}");
     assert!(error.to_string().contains("file 1"), "{error}");
 }

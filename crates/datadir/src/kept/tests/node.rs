@@ -2,9 +2,9 @@
 //! alone.
 
 use super::*;
-use crate::folder::OutDir;
 use crate::index::{IndexEntry, read_index};
 use apus_chain::Network;
+use apus_storage::DirStorage;
 use apus_testkit::bitcoind::{Bitcoind, TxOutSetInfo};
 use apus_testkit::chain::{ChainBuilder, Shape};
 use bitcoin::Block;
@@ -80,7 +80,7 @@ impl Handover {
         }
         let index = blocksdir.join("index");
         fs::create_dir(&index).unwrap();
-        kept.write_index(&OutDir::new(&index), &mut chain.iter().map(hash_of)).unwrap();
+        kept.write_index(&DirStorage::new(&index), &mut chain.iter().map(hash_of)).unwrap();
         let chainstate = chain_dir.join("chainstate");
         fs::create_dir(&chainstate).unwrap();
         for entry in fs::read_dir(self.theirs.path().join("regtest/chainstate")).unwrap() {

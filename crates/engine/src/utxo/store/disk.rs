@@ -15,10 +15,10 @@ mod merger;
 mod tree;
 
 use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord};
-use crate::lock::FolderLock;
-use crate::storage::{DirStorage, Storage, create_private_dir};
 use crate::utxo::coin::CoinBytes;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
+use apus_storage::lock::FolderLock;
+use apus_storage::{DirStorage, Storage, create_private_dir};
 use folder::{damaged, io_error};
 use keys::Tip;
 use merger::Merger;

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::chainman::error::ChainManagerError;
 use apus_chain::{BLOCK_SIZE_MAX, Reader};
-use apus_engine::storage::Storage;
 use apus_hash::sha256;
+use apus_storage::Storage;
 use std::io::{BufReader, ErrorKind, Read};
 
 /// Takes records one by one. An error says what is wrong with one.

@@ -4,7 +4,7 @@ use crate::chainman::{
     ChainManager, ChainManagerError, Outcome, Resumed, Submission, TipCoins, TipCoinsError,
 };
 use apus_chain::{Ancestry, BlockHash, CheckedBlock, Header, KnownBlock, Network, Params};
-use apus_engine::storage::Storage;
+use apus_storage::Storage;
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use bitcoin::consensus::serialize;
 use bitcoin::hashes::Hash;

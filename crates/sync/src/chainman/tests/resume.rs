@@ -3,7 +3,7 @@
 use super::desk::{Desk, Judge, TestCoins, regtest, rejected};
 use crate::chainman::Outcome::{Accepted, Duplicate, Inconclusive, Orphan};
 use crate::chainman::{ChainManager, ChainManagerError, Resumed, TipCoins};
-use apus_engine::storage::Storage;
+use apus_storage::Storage;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -7,8 +7,8 @@
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::COUNTS;
 use apus_chain::{BlockHash, Network, Reader};
-use apus_engine::storage::{Storage, read_whole, write_atomically};
 use apus_hash::sha256;
+use apus_storage::{Storage, read_whole, write_atomically};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::{Mutex, MutexGuard, PoisonError};

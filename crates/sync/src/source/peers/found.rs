@@ -4,8 +4,8 @@
 //! or written is passed over, and addresses are found again.
 
 use crate::workdir::names::ADDRESSES;
-use apus_engine::storage::{Storage, read_whole, write_atomically};
 use apus_p2p::addresses::FILE_BYTES_MAX;
+use apus_storage::{Storage, read_whole, write_atomically};
 
 /// What an earlier start left; nothing if it left none.
 pub(super) fn read(storage: &dyn Storage) -> Vec<u8> {

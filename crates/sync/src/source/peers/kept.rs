@@ -4,8 +4,9 @@ use crate::error::SyncError;
 use crate::folder::{at, parent};
 use crate::source::KeptWhole;
 use apus_chain::{BlockHash, HeaderChain, Height, Params};
-use apus_datadir::{KeptBlocks, LEVELDB_LOCK, Obfuscation, OutDir, SpentCoins};
+use apus_datadir::{KeptBlocks, LEVELDB_LOCK, Obfuscation, SpentCoins};
 use apus_p2p::network::BlockProvider;
+use apus_storage::DirStorage;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -80,7 +81,7 @@ impl Keeping {
         remove(&self.index)?;
         fs::create_dir_all(&self.index).map_err(at(&self.index))?;
         let hashes = || (0..=last).map_while(|height| chain.hash(height).copied());
-        self.blocks.write_index(&OutDir::new(&self.index), &mut hashes())?;
+        self.blocks.write_index(&DirStorage::new(&self.index), &mut hashes())?;
         let spent = self.blocks.spent(&mut hashes())?;
         Ok(KeptWhole { folder: parent(&self.index).to_owned(), spent })
     }

@@ -6,8 +6,8 @@
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::HEADERS;
 use apus_chain::{HEADER_SIZE, Network};
-use apus_engine::storage::{Storage, write_atomically};
 use apus_p2p::headers::store::{Reader, write_frames, write_head};
+use apus_storage::{Storage, write_atomically};
 
 /// So many files are made one by the next start.
 const FILES_MAX: usize = 16;

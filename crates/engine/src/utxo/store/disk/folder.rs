@@ -4,10 +4,10 @@
 //! it and without a tree has lost something, and a folder without it holds no coins.
 
 use super::StoreError;
-use crate::lock::FolderLock;
-use crate::storage::{self, Storage};
 use apus_chain::Network;
 use apus_hash::sha256;
+use apus_storage::lock::FolderLock;
+use apus_storage::{Storage, read_whole, write_atomically};
 use std::io;
 use std::path::Path;
 
@@ -44,7 +44,7 @@ pub(super) fn write_header(
     bytes.extend_from_slice(&FORMAT.to_le_bytes());
     bytes.extend_from_slice(&network.magic());
     bytes.extend_from_slice(&sha256(&bytes));
-    storage::write_atomically(storage, HEADER, &bytes).map_err(|error| io_error(place, &error))
+    write_atomically(storage, HEADER, &bytes).map_err(|error| io_error(place, &error))
 }
 
 /// Reads that file; false where the folder is new. Refuses folders that are something else.
@@ -63,7 +63,7 @@ pub(super) fn read_header(
             None => Ok(false),
         };
     }
-    let bytes = match storage::read_whole(storage, HEADER, HEADER_BYTES_MAX) {
+    let bytes = match read_whole(storage, HEADER, HEADER_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             return Err(damaged(place, format!("its file `{HEADER}` is too long")));
         }

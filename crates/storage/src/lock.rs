@@ -5,7 +5,7 @@
 //! saying so: closing the file alone would leave it to chance when the folder is free again.
 //! Folders of a node are locked in another way, by the crate that knows them.
 
-use crate::storage::private_options;
+use crate::private_options;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;

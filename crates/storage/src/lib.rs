@@ -11,6 +11,8 @@
 //! - In a folder of the program's own, other users of the machine can read nothing from the moment that
 //!   it is there. A file system without modes keeps to its own.
 
+pub mod lock;
+
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 #[cfg(unix)]
@@ -101,7 +103,7 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
 }
 
 /// A real folder of a file system.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct DirStorage {
     folder: PathBuf,
     private: bool,
