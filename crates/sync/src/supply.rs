@@ -85,11 +85,11 @@ impl Walker<'_> {
     pub(crate) fn take_owned(
         &mut self,
         range: HeightRange,
-        each: &mut dyn FnMut(CheckedBlock),
+        each: &mut dyn FnMut(CheckedBlock) -> Result<(), SyncError>,
     ) -> Result<bool, SyncError> {
         self.walk(range, &mut |checker, raw, context| {
             let checked = checker.check_owned(raw.to_vec(), context);
-            checked.map(|block| Ok(each(block))).map_err(|(_, error)| error)
+            checked.map(&mut *each).map_err(|(_, error)| error)
         })
     }
 

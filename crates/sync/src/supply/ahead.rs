@@ -215,6 +215,7 @@ impl<T: Prepared> Ahead<T> {
                 let block = prepare(block);
                 let bytes = block.memory_bytes(block_bytes as u64);
                 blocks.push((height, Ready { block, bytes }));
+                Ok(())
             });
             let mut state = self.lock();
             // What the claim was guessed to weigh goes, what it weighs comes.
