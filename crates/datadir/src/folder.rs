@@ -1,7 +1,7 @@
 //! [`OutFolder`]: where the files of a database that is written go.
 //!
-//! The least that a crash-safe writer needs, so that whoever has a better idea of a disk, or a worse
-//! one for tests, can put it behind this door. Reading back does not come through here.
+//! The least that a crash-safe writer needs, so that a caller can put another disk behind it, and a
+//! test one that fails. Reading back does not come through here.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
