@@ -42,8 +42,8 @@ mod glibc {
 
     pub(super) fn set_bounds() {
         for (what, value) in [HEAPS_MAX, MAPPED_FROM, KEPT_AT_END] {
-            // SAFETY: two numbers by value, which it checks. Where it refuses them, as it says by an
-            // answer that nobody needs, memory is managed as before.
+            // SAFETY: two numbers by value, which it checks. Where it refuses them memory is
+            // managed as before, so its answer is not needed.
             unsafe { mallopt(what, value) };
         }
     }

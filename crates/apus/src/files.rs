@@ -1,6 +1,6 @@
 //! Files that a command line names, judged before hours of work are spent on them.
 //!
-//! What is said here is for people who mistyped; nothing relies on it later, when a file may have
+//! What is said here is for a user who mistyped; nothing relies on it later, when a file may have
 //! come or gone.
 
 use crate::args::HintsArg;
@@ -367,7 +367,7 @@ mod tests {
         let outputs = [path("a"), path("b"), path("nowhere/c")];
         expect_places(&outputs.each_ref().map(PathBuf::as_path)).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // Nobody makes files there, whatever rights he has.
+        // Not even root can make files there.
         let failure = expect_places(&[&path("a"), Path::new("/proc/a")]).unwrap_err();
         assert_eq!(failure.code, 3);
         assert!(failure.message.contains("/proc: nothing can be written"), "{}", failure.message);

@@ -34,7 +34,7 @@ pub(crate) fn start<'a>(
         .collect::<Result<Vec<_>, _>>()?;
     if connect.is_empty() && args.listen.is_none() && dns_seeds(params.network).is_empty() {
         return Err(Failure::usage(format!(
-            "nobody publishes addresses of nodes on {}: name one by --connect NODE",
+            "no addresses of nodes are published for {}: name one by --connect NODE",
             params.network
         )));
     }
@@ -78,7 +78,7 @@ pub(crate) fn report(status: &NetworkStatus) -> report::Peers {
     }
 }
 
-/// A few words about who is there, who gives how much, and what holds the run up.
+/// A few words about which peers are there, how much they give, and what holds the run up.
 pub(crate) fn line(status: &NetworkStatus) -> String {
     let connected = status.peers.iter().filter(|peer| !peer.inbound).count();
     let mut parts = vec![format!("{connected} peer{}", if connected == 1 { "" } else { "s" })];

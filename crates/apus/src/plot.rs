@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// More lines than this nobody can tell apart.
+/// More lines than this cannot be told apart.
 const RUNS_MAX: usize = 21;
 
 const EXAMPLES: &str = "\

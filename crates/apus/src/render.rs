@@ -335,7 +335,7 @@ fn peers_json(status: &NetworkStatus) -> serde_json::Value {
 fn line(phase: Phase, progress: Progress, first: Progress, elapsed: f64) -> String {
     let mut parts = vec![phase.name().to_owned()];
     let fraction = match (progress.bytes_total, progress.blocks_total) {
-        // Nobody knows how many bytes blocks have that are still to come from peers.
+        // How many bytes the blocks have that are still to come from peers is not known.
         (0, 0) => None,
         (0, blocks) => Some(progress.blocks as f64 / blocks as f64),
         (bytes, _) => Some(progress.bytes as f64 / bytes as f64),

@@ -260,7 +260,7 @@ pub(crate) struct Sample {
     pub(crate) bytes: u64,
 }
 
-/// What only the one who ran it knows.
+/// What only the caller that ran it knows.
 pub(crate) struct Circumstances {
     pub(crate) network: Network,
     pub(crate) threads: usize,

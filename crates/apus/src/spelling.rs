@@ -1,5 +1,5 @@
 //! Words of Bitcoin Core's command line that are written otherwise here, or mean something else:
-//! what is said to those who give them.
+//! what the user who gives them is told.
 //!
 //! Only asked where a line was refused, so nothing that is right is ever commented on.
 

@@ -116,7 +116,7 @@ fn writes(outputs: &[SinkArg]) -> bool {
     outputs.iter().any(|sink| sink.path().is_some())
 }
 
-/// Nobody looks for peers and downloads a chain because of a line that was sent too early.
+/// A line that was sent too early must not find peers and download a chain.
 fn expect_purpose(args: &SyncArgs) -> Result<(), Failure> {
     if args.blocksdir.is_some() || !args.peers.connect.is_empty() || writes(&args.out) {
         return Ok(());
@@ -194,8 +194,8 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
     }
     if datadirs == 1 && hints && !args.prune {
         return Err(Failure::usage(
-            "with hints nobody sees the coins that blocks spend, which undo data consist of: leave \
-             out --hints, or give --prune for a data directory with the last blocks alone",
+            "with hints a run does not see spent coins, of which undo data consist: leave out \
+             --hints, or give --prune for a data directory with the last blocks alone",
         ));
     }
     Ok(())
@@ -378,7 +378,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     }
     apus_sync::complete_folders(&outcome.folders).map_err(|error| folder.keep(error.into()))?;
     let follows = matches!(&job.source, JobSource::Peers(args) if args.follow);
-    // A data directory has the blocks in it, and nobody adds to one that is complete.
+    // A data directory has the blocks in it, and nothing is added to one that is complete.
     let has_blocks = |output: &SinkArg| matches!(output, SinkArg::Datadir(_));
     if follows && !job.outputs.iter().any(has_blocks) {
         folder.leave_ended()?;
@@ -496,7 +496,7 @@ fn expect_sensible(
     let written = paths.clone();
     paths.push(work_path);
     expect_apart(&paths)?;
-    // Files that an earlier start finished before it was killed are in nobody's way.
+    // Files that an earlier start finished before it was killed are not in the way.
     let resuming = WorkFolder::was_broken_off(work_path);
     paths.extend(job.hints.map(HintsArg::path));
     let blocksdir = match job.source {

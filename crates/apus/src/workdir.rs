@@ -42,7 +42,7 @@ impl WorkFolder {
         }
     }
 
-    /// Begins a run in the folder, unless it is somebody else's: then nothing in it is touched. Removes
+    /// Begins a run in the folder, unless it is not ours: then nothing in it is touched. Removes
     /// what a crash left of a folder that was on its way out, and closes to others what an earlier
     /// version made for all to read.
     pub(crate) fn begin(&self) -> Result<(), Failure> {
@@ -203,8 +203,8 @@ impl WorkFolder {
         }
     }
 
-    /// Removes the lock, and the folder if that was all. Somebody may have put something beside;
-    /// then the folder stays, which harms nobody.
+    /// Removes the lock, and the folder if that was all. Where the user put something beside it
+    /// the folder stays, which does no harm.
     pub(crate) fn leave(&self) {
         let folder = self.storage.folder();
         let lock = folder.join(LOCK);

@@ -3,7 +3,7 @@
 //! `VARINT(height * 2 + coinbase) VARINT(short amount) script`, as in Core's chainstate and in
 //! `dumptxoutset` files (Core `coins.h`, `Coin::Serialize`). Writing gives the one form that Core
 //! writes; [`read_coin_strict`] accepts no other. Reading allocates nothing. The name of a coin,
-//! its [`OutPoint`](crate::OutPoint), is kept beside it by whoever stores it.
+//! its [`OutPoint`](crate::OutPoint), is not in it: the caller stores it beside the coin.
 
 use crate::amount::{MAX_MONEY, SHORT_FITS, compress_amount, decompress_amount, money_range};
 use crate::compress::{
@@ -88,7 +88,7 @@ pub enum CoinError {
         /// Where its length is stated.
         offset: usize,
     },
-    /// A script that nobody can ever satisfy; such an output is never kept as a coin.
+    /// A script that no input can ever satisfy; such an output is never kept as a coin.
     #[error("the script at byte {offset} can never be spent, so it makes no coin")]
     Unspendable {
         /// Where it begins.

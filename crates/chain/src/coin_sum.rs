@@ -1,15 +1,15 @@
 //! [`CoinSum`]: a number that stands for a set of coins, kept up to date as coins come and go.
 //!
 //! Each coin is hashed with its name under a secret key, and the hashes are added modulo 2^64: what is
-//! added and taken away leaves no trace, and the order does not matter. So whoever changes a set and
-//! whoever goes through all of it later come to the same sum, if it is the same set. They differ if a
-//! coin was lost, came back, or became another one, save by a chance of 1 in 2^64.
+//! added and taken away leaves no trace, and the order does not matter. So the sum that is kept
+//! while the set changes equals the one computed from the whole set later. They differ if a coin
+//! was lost, came back, or became another one, save by a chance of 1 in 2^64.
 //!
 //! The hash is SipHash-1-3 (Aumasson and Bernstein, *SipHash: a fast short-input PRF*, 2012, with one
-//! round for each word and three at the end), as hash tables use it against whoever chooses their keys.
-//! What is to be found are the mistakes of a disk, a memory or a program, which don't know the key:
-//! for them any fixed error changes the sum by what is as good as a random number. It is no proof
-//! against somebody who reads the key, as a MuHash would be, and costs a tenth of it.
+//! round for each word and three at the end), as hash tables use it against chosen keys. What is to
+//! be found are the mistakes of a disk, a memory or a program, which don't know the key: any fixed
+//! error changes the sum by what is as good as a random number. An attacker who reads the key can
+//! forge it, unlike a MuHash, which costs ten times as much.
 
 use crate::hashes::Txid;
 use crate::outpoint::OutPoint;
@@ -23,7 +23,7 @@ impl CoinSumKey {
     /// Length of its stored form.
     pub const SIZE: usize = 16;
 
-    /// A key of these bytes, which nobody else should know.
+    /// A key of these bytes, which the caller keeps secret.
     pub const fn new(bytes: [u8; Self::SIZE]) -> Self {
         let number = u128::from_le_bytes(bytes);
         Self([number as u64, (number >> 64) as u64])
@@ -118,7 +118,7 @@ impl CoinAdder {
     }
 }
 
-/// A sum with the key that it was made under, so that whoever has it can make it anew.
+/// A sum with the key that it was made under, so that a reader of the coins can check it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyedCoinSum {
     /// The key.
@@ -131,7 +131,7 @@ impl KeyedCoinSum {
     /// Length of its stored form.
     pub const SIZE: usize = CoinSumKey::SIZE + CoinSum::SIZE;
 
-    /// The sum of no coins, under a key that everybody knows.
+    /// The sum of no coins, under a key that is no secret.
     pub const NONE: Self = Self { key: CoinSumKey::new([0; CoinSumKey::SIZE]), sum: CoinSum(0) };
 
     /// Its stored form: the key, then the sum.

@@ -84,7 +84,7 @@ pub struct Params {
     pub minimum_chain_work: u128,
     /// Signatures up to here may be assumed valid, `defaultAssumeValid`.
     pub default_assume_valid: Option<BlockHash>,
-    /// Who may make blocks (BIP-325), `signet_challenge`; none where anybody may.
+    /// What a block's solution must satisfy (BIP-325), `signet_challenge`; none elsewhere.
     pub signet_challenge: Option<Cow<'static, [u8]>>,
     /// The blocks that overwrite a coinbase (Core `validation.cpp`, `IsBIP30Repeat`).
     pub bip30_repeats: Cow<'static, [KnownBlock]>,

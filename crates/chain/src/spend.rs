@@ -1,8 +1,8 @@
 //! What a transaction may take from the coins it spends, and what a block may add up to.
 //!
 //! The rules of Core's `ConnectBlock` that need the coins but run no script. They judge coins that
-//! somebody else has looked up; who has none to hand in says so with
-//! [`SpendError::MissingOrSpent`]. Sums never overflow: what is out of range is refused first.
+//! the caller has looked up; one that is not there is a [`SpendError::MissingOrSpent`]. Sums never
+//! overflow: what is out of range is refused first.
 
 mod error;
 mod totals;

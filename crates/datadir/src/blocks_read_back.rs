@@ -1,15 +1,15 @@
 //! [`BlocksReadBack`]: a `blocks` folder that was written, read once more from the disk and compared
 //! with the chain that it is to hold.
 //!
-//! Nothing of what the writers know of it is asked, not where they put what, save one number for each block: the
-//! sum of the coins that it spent, which whoever connected it had from the coins themselves. The index is read
-//! through another implementation of LevelDB; it has to name every block of the chain and nothing else.
-//! Where it says that a block lies has to be one that hashes to the name and passes every rule that
-//! needs no coins, so that each of its bytes is bound to the header: by the merkle root or by the
-//! commitment to witnesses. Where it says that undo data lie has to be a record with the checksum of
-//! that block's, of as many coins for each transaction as it has inputs, and these coins, under the names
-//! that its inputs give them, have to have the sum of those that it spent. Lengths of files, and what the
-//! index says of them, have to be those that follow.
+//! Nothing is taken from the writers, not even where they put what, save one number for each block:
+//! the sum of the coins that it spent, computed from the coins when it was connected. The index is
+//! read through another implementation of LevelDB; it has to name every block of the chain and
+//! nothing else. Where it says that a block lies has to be one that hashes to the name and passes
+//! every rule that needs no coins, so that each of its bytes is bound to the header: by the merkle
+//! root or by the commitment to witnesses. Where it says that undo data lie has to be a record with
+//! the checksum of that block's, of as many coins for each transaction as it has inputs, and these
+//! coins, under the names that its inputs give them, have to have the sum of those that it spent.
+//! Lengths of files, and what the index says of them, have to be those that follow.
 //!
 //! What is shared with the writers are the rules of a block and the plain forms of numbers and coins.
 //!
@@ -77,8 +77,8 @@ impl Holds<'_> {
     }
 }
 
-/// The sum of the coins that the block at a height spent, as whoever connected it had it; none where it is
-/// not known.
+/// The sum of the coins that the block at a height spent, from when it was connected; none where it
+/// is not known.
 pub type SpentAt<'a> = dyn Fn(u32) -> Option<KeyedCoinSum> + Sync + 'a;
 
 /// What is known of a `blocks` folder from the chain.
@@ -219,7 +219,7 @@ fn expect_files(written: &WrittenBlocks<'_>, index: &Index) -> Result<(), ReadBa
             (None, Holds::InOrder | Holds::Last { .. }) => [KEY_FILE, "index"].contains(&name),
         };
         if !belongs {
-            return Err(wrong(&entry.path(), "nobody has written it".to_owned()));
+            return Err(wrong(&entry.path(), "it does not belong there".to_owned()));
         }
     }
     for (number, file) in (0..).zip(&index.files) {

@@ -1,8 +1,8 @@
 //! [`read_index`]: Core's block index, `blocks/index`, where every header a node knows is kept
 //! with the place of its block.
 //!
-//! A hint, never trusted: an entry is what some node once wrote, or somebody else. Headers and
-//! blocks found through it must be checked like any others, and a place in it looked up with
+//! A hint, never trusted: a node once wrote it, or another program did. Headers and blocks found
+//! through it must be checked like any others, and a place in it looked up with
 //! [`BlockFiles::locate`](crate::BlockFiles::locate). Nothing is written,
 //! no lock is taken.
 

@@ -43,7 +43,7 @@ pub struct KeptBlocks {
     key: Obfuscation,
     /// Never locked while the disk is waited for.
     state: Mutex<State>,
-    /// Locked by whoever syncs, before the state.
+    /// Locked by the thread that syncs, before the state.
     log: Mutex<AppendFile>,
 }
 
@@ -96,7 +96,7 @@ impl KeptBlocks {
     /// other threads read and put.
     ///
     /// # Errors
-    /// If it fails, nobody knows what is on the disk, and every later call that changes something
+    /// If it fails, what is on the disk is unknown, and every later call that changes something
     /// fails with [`KeptBlocksError::Failed`]: drop it and open the folder anew.
     pub fn sync(&self) -> Result<(), KeptBlocksError> {
         let mut log = self.log.lock().map_err(|_| self.failed())?;
@@ -136,7 +136,7 @@ impl KeptBlocks {
         }
         let sum = undo_checksum(prev, spends.undo);
         let mut state = self.state_with_room()?;
-        // Somebody else may have been faster.
+        // Another thread may have been faster.
         match state.places.find(hash).copied() {
             Some(entry) if entry.undo_record().is_none() => state.append_undo(&entry, spends, &sum),
             _ => Ok(()),

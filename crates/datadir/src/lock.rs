@@ -28,7 +28,7 @@ pub struct DatadirLock {
 /// Why a folder could not be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody has it.
+    /// Another process has locked it.
     #[error("{folder} is in use, most likely by a running node: stop it first")]
     InUse {
         /// The folder.
@@ -67,7 +67,7 @@ impl DatadirLock {
 /// Makes a lock file for the owner of its folder.
 fn make(folder: &Path, path: &Path) -> io::Result<File> {
     let file = match File::options().write(true).create_new(true).open(path) {
-        // Made by somebody else meanwhile.
+        // Another process made it meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             return File::options().write(true).open(path);
         }

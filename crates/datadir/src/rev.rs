@@ -1,9 +1,9 @@
 //! [`UndoFiles`]: the undo data in the `revNNNNN.dat` files of a `blocks` folder.
 //!
 //! A record is magic, size, undo data, checksum (Core `node/blockstorage.cpp`, `WriteBlockUndo`),
-//! and lies in the file with the number of its block's. Where it lies only the block index says,
-//! or whoever wrote it. The checksum covers the hash of the block before, so data of another
-//! block is noticed. What the data mean is not looked at.
+//! and lies in the file with the number of its block's. Where in it, only the block index or the
+//! writer can tell. The checksum covers the hash of the block before, so data of another block is
+//! noticed. What the data mean is not looked at.
 
 use crate::error::{BlkError, ErrorKind};
 use crate::files::{RECORD_HEAD, read_key};

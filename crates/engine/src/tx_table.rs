@@ -1,7 +1,7 @@
 //! [`TxTable`]: transactions of a block, found by their ids.
 //!
-//! Open addressing, at most half full. Ids can be ground for, so the hash is keyed with words that
-//! nobody outside the process knows; and an entry only counts if the whole id is the same.
+//! Open addressing, at most half full. Ids can be ground for, so the hash is keyed with random
+//! words that never leave the process; and an entry only counts if the whole id is the same.
 
 use apus_chain::Txid;
 use std::hash::{BuildHasher, RandomState};

@@ -211,7 +211,7 @@ impl<const N: usize, L: Lanes<N> + Send + Sync> Many for Groups<N, L> {
     }
 }
 
-/// Loud, because digests that nobody wrote would be worse.
+/// Panics, because digests that no kernel wrote would be worse.
 fn no_one_left() -> ! {
     unreachable!("a kernel of one lane takes every message")
 }

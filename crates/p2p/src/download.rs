@@ -1,5 +1,5 @@
-//! [`Download`]: which peer is asked for which block, when, and what becomes of those who do not
-//! deliver.
+//! [`Download`]: which peer is asked for which block, when, and what becomes of those that do
+//! not deliver.
 //!
 //! Consumers say which heights they want now and take blocks in whatever order they come. One
 //! window of wanted blocks serves all peers: each is kept busy for as long as it has shown to need,
@@ -38,7 +38,7 @@ use rates::Sizes;
 use std::collections::BTreeMap;
 use window::{Delivery, Key, Window};
 
-/// After this many blocks that nobody asked it for a peer is dropped; a race may explain fewer.
+/// After this many blocks that it was not asked for, a peer is dropped; a race may explain fewer.
 const UNREQUESTED_MAX: u32 = 3;
 /// After this many blocks that it says it has not, less those that it delivered, a peer is dropped.
 const REFUSALS_MAX: u32 = 16;
@@ -79,7 +79,7 @@ impl Default for Options {
 pub enum Action {
     /// Ask a peer for these blocks, in this order, by one `getdata`.
     Request {
-        /// Whom to ask.
+        /// The peer to ask.
         peer: PeerId,
         /// At most [`Options::in_flight_max`].
         blocks: Vec<(Height, BlockHash)>,
@@ -111,7 +111,7 @@ pub enum Blame {
         others: u64,
     },
     /// It sent blocks that it had not been asked for.
-    #[error("sent {0} blocks that nobody had asked it for")]
+    #[error("sent {0} blocks that it had not been asked for")]
     Unrequested(u32),
     /// It sent a block whose transactions are not those of its header.
     #[error("sent a damaged copy of block {0}")]
@@ -127,7 +127,7 @@ pub enum Received {
     /// Hand it to the consumer, and report its judgement.
     Wanted(Height),
     /// The peer was asked for it, but it came from another meanwhile or is not wanted any more:
-    /// throw it away. Nobody is to blame.
+    /// throw it away. No peer is to blame.
     Duplicate(Height),
     /// Memory is full: throw it away, it will be asked for again. Rare: blocks were much larger
     /// than those before them.
@@ -143,11 +143,11 @@ pub struct Totals {
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Bytes of copies that another peer was faster with, or that nobody wanted any more.
+    /// Bytes of copies that another peer was faster with, or that were not wanted any more.
     pub duplicate_bytes: u64,
     /// Bytes of blocks for which there was no memory.
     pub no_room_bytes: u64,
-    /// Blocks that nobody had asked for.
+    /// Blocks that no peer had been asked for.
     pub unrequested: u64,
     /// Blocks that the consumer found damaged.
     pub damaged: u64,
@@ -174,7 +174,7 @@ pub struct Download {
 }
 
 impl Download {
-    /// Nothing wanted, nobody to ask.
+    /// Nothing wanted, no peer to ask.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
@@ -257,7 +257,7 @@ impl Download {
     }
 
     /// The consumer found that a block is not what its header says. The peer that sent it is
-    /// dropped, if it is still there, and the block asked for elsewhere. Who it was.
+    /// dropped, if it is still there, and the block asked for elsewhere. Returns that peer.
     pub fn damaged(&mut self, hash: &BlockHash) -> Option<PeerId> {
         let sender = self.window.damaged(hash)?;
         self.totals.damaged += 1;
@@ -301,7 +301,7 @@ impl Download {
         }
     }
 
-    /// The connection is closed, whoever closed it. Others are asked for what it owed.
+    /// The connection is closed, by either side. Other peers are asked for what it owed.
     pub fn peer_gone(&mut self, peer: PeerId) {
         self.changed = true;
         if let Some(gone) = self.peers.remove(&peer) {
@@ -453,7 +453,7 @@ impl Download {
             peer.refused.retain(|hash| self.window.key(hash).is_some());
         }
         if peer.extras.contains(hash) {
-            // Nobody said that it has it for sure.
+            // It never said that it has this one.
             return true;
         }
         peer.refusals += 1;

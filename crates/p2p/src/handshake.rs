@@ -14,7 +14,7 @@ const ADDRV2_PROTOCOL_VERSION: u32 = 70_016;
 /// Most messages without a place in the handshake; Core ignores them without a limit.
 const IGNORED_MAX: u32 = 100;
 
-/// Who asked for the connection.
+/// Which side asked for the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// We did.
@@ -30,7 +30,7 @@ pub(crate) struct Agreed {
     pub(crate) wants_addrv2: bool,
 }
 
-/// Shakes hands. Who asked for the connection speaks first.
+/// Shakes hands. The side that asked for the connection speaks first.
 pub(crate) fn shake(
     reader: &mut MessageReader,
     writer: &mut MessageWriter,

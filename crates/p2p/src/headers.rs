@@ -59,7 +59,7 @@ const LOCATOR_OVERLAP: Height = 6;
 /// `SendMessages`).
 const RECENT_SECONDS: i64 = 24 * 60 * 60;
 
-/// Something to do for the one who holds the connections.
+/// What the caller, which holds the connections, is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Send a `getheaders`.
@@ -121,7 +121,7 @@ struct Peer {
     unconnecting: u32,
 }
 
-/// Who has the run, and by when it has to be done.
+/// The peer that has the run, and by when it has to be done.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     peer: PeerId,
@@ -250,8 +250,8 @@ impl HeaderSync {
         std::mem::take(&mut self.actions)
     }
 
-    /// The headers that are new in the tree since the last call, each after its parent: for whoever
-    /// keeps them.
+    /// The headers that are new in the tree since the last call, each after its parent: for the
+    /// caller to keep.
     pub fn take_new(&mut self) -> Vec<[u8; Header::SIZE]> {
         std::mem::take(&mut self.new)
     }
@@ -287,7 +287,7 @@ impl HeaderSync {
         Some(self.best.fork_height(&self.tree, self.peer_best(peer)?))
     }
 
-    /// Height of the chain on trial, for those who show progress; none where there is none.
+    /// Height of the chain on trial, to show progress; none where there is none.
     pub fn candidate_height(&self) -> Option<Height> {
         self.candidate.as_ref().map(Candidate::height)
     }

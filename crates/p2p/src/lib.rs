@@ -2,8 +2,8 @@
 //!
 //! What decides is written without sockets, clocks and threads, so that tests can drive it through
 //! any schedule: [`headers`] and [`download`] are told what happened and say what to do. The parts
-//! that touch the network are beside them; [`network`] puts all of it together. Blocks are data of
-//! no standing here: whoever takes them checks them.
+//! that touch the network are beside them; [`network`] puts all of it together. Blocks are mere
+//! data here: the caller that takes them checks them.
 
 pub mod addresses;
 pub mod download;

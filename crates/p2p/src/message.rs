@@ -1,6 +1,6 @@
 //! [`Message`]: what peers say to each other, as far as this program listens.
 //!
-//! Hashes are in internal order. Blocks and headers are bytes: whoever checks them parses them.
+//! Hashes are in internal order. Blocks and headers are bytes: the caller parses and checks them.
 
 mod addresses;
 mod codec;

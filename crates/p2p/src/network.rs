@@ -3,7 +3,7 @@
 //! Every peer has a thread that reads and one that writes; one more, the driver, watches the clock
 //! and finds peers. What is decided is decided in [`headers`](crate::headers) and
 //! [`download`](crate::download), under one lock that no thread holds while it waits for a socket.
-//! Blocks go from the thread that read them straight to the one who [asked](Network::want).
+//! Blocks go from the thread that read them straight to the one that [asked](Network::want).
 //!
 //! Nothing here is durable: what is worth keeping (headers, addresses) is handed out.
 
@@ -70,7 +70,7 @@ pub struct NetworkOptions {
     pub patience: Duration,
     /// Headers of an earlier run, each after its parent.
     pub headers: Vec<[u8; HEADER_SIZE]>,
-    /// Blocks for those who ask.
+    /// Blocks for peers that ask.
     pub blocks: Option<Arc<dyn BlockProvider>>,
 }
 
@@ -245,12 +245,12 @@ impl Network {
         }
     }
 
-    /// The same for those who do not wait for it.
+    /// The same for a caller that does not wait for it.
     pub fn has_headers_now(&self) -> bool {
         self.shared.lock().has_headers(self.shared.now())
     }
 
-    /// That the network has not ended by itself: otherwise nobody need wait for it.
+    /// That the network has not ended by itself: otherwise there is no use in waiting for it.
     ///
     /// # Errors
     /// [`NetworkError::Panicked`].
@@ -304,7 +304,7 @@ impl Network {
         state.act(now);
     }
 
-    /// Asks for all blocks of `range`, which nobody else asks for at this time.
+    /// Asks for all blocks of `range`, which no other caller asks for at this time.
     pub fn want(&self, range: HeightRange) -> Want<'_> {
         let mut state = self.shared.lock();
         let mailbox = state.want(range, self.shared.now());
@@ -313,7 +313,7 @@ impl Network {
         Want { shared: &self.shared, range, mailbox, left: range.count(), given: None }
     }
 
-    /// Who is there and how fast.
+    /// Which peers are there, and how fast they are.
     pub fn status(&self) -> NetworkStatus {
         self.shared.lock().status(self.shared.now())
     }
@@ -391,7 +391,7 @@ impl Want<'_> {
         self.shared.lock().accepted(&hash, now);
     }
 
-    /// Nobody looked at the block that was given last: that says nothing about it, or its sender.
+    /// The caller did not look at the block given last: that says nothing about it, or its sender.
     pub fn returned(&mut self) {
         let Some(hash) = self.given.take() else { return };
         let now = self.shared.now();

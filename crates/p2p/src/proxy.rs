@@ -1,7 +1,7 @@
 //! An open socket to an address: directly, or through a SOCKS5 proxy (RFC 1928).
 //!
-//! A proxy gets names as they are, so that nobody else is asked for them; Tor services are reached
-//! in no other way. All that it takes to get there ends by one deadline.
+//! A proxy gets names as they are, so that they are looked up nowhere else; Tor services are
+//! reached in no other way. All that it takes to get there ends by one deadline.
 
 mod onion;
 
@@ -61,14 +61,14 @@ pub(crate) fn open(
     })
 }
 
-/// Whether a name is one of Tor's, for which nobody else may be asked (RFC 7686).
+/// Whether a name is one of Tor's, which no name server may be asked for (RFC 7686).
 fn is_onion(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.len() >= 6 && name.as_bytes()[name.len() - 6..].eq_ignore_ascii_case(b".onion")
 }
 
 fn direct(address: SocketAddr, deadline: &Deadline) -> Result<TcpStream, PeerError> {
-    // Not by way of `From`: that nobody listens is no closed connection.
+    // Not by way of `From`: a connection that never came about was not closed.
     TcpStream::connect_timeout(&address, deadline.remaining()?).map_err(PeerError::Io)
 }
 
@@ -85,7 +85,7 @@ fn by_name(name: &str, port: u16, deadline: &Deadline) -> Result<TcpStream, Peer
 }
 
 /// Asks the system, which has no limit of its own: a thread waits for it, if need be for longer
-/// than anybody cares.
+/// than the caller does.
 fn resolve(name: &str, port: u16, deadline: &Deadline) -> Result<Vec<SocketAddr>, PeerError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let host = name.to_owned();
@@ -93,7 +93,7 @@ fn resolve(name: &str, port: u16, deadline: &Deadline) -> Result<Vec<SocketAddr>
         .name("resolve".to_owned())
         .spawn(move || {
             let found = (host.as_str(), port).to_socket_addrs();
-            // Nobody waits any more: then nobody needs it.
+            // The caller may no longer wait: then it is not needed.
             let _ = sender.send(found.map(|found| found.take(RESOLVED_MAX).collect()));
         })
         .map_err(PeerError::Io)?;
@@ -101,7 +101,7 @@ fn resolve(name: &str, port: u16, deadline: &Deadline) -> Result<Vec<SocketAddr>
         Ok(found) => found.map_err(PeerError::Io),
         Err(_) => Err(PeerError::Io(io::Error::new(
             io::ErrorKind::TimedOut,
-            "nobody said in time which address the name has",
+            "the system did not say in time which address the name has",
         ))),
     }
 }

@@ -1,8 +1,9 @@
-//! Connections to peers: [`connect`] to an address, or [`accept`] whoever comes.
+//! Connections to peers: [`connect`] to an address, or [`accept`] one that comes.
 //!
 //! What comes back is a [`Connection`] on which both sides have agreed, in the encrypted transport
 //! of BIP-324 or in plaintext, directly or through a proxy. Its halves may live on two threads;
-//! neither waits without a limit. Who is connected to, and what is said then, is others' concern.
+//! neither waits without a limit. Which peers to connect to, and what to say then, is the caller's
+//! concern.
 
 mod buffers;
 mod error;
@@ -115,14 +116,14 @@ pub struct PeerInfo {
     pub transport: Transport,
 }
 
-/// A peer with whom hands are shaken.
+/// A peer with which hands are shaken.
 #[derive(Debug)]
 pub struct Connection {
     /// Messages from it.
     pub reader: MessageReader,
     /// Messages to it.
     pub writer: MessageWriter,
-    /// Who it is.
+    /// What is known of it.
     pub peer: PeerInfo,
     stream: Arc<TcpStream>,
 }
@@ -140,7 +141,8 @@ impl Connection {
 pub struct Closer(Arc<TcpStream>);
 
 impl Closer {
-    /// Ends the connection: who reads or writes finds it closed at once. More than once is no harm.
+    /// Ends the connection: a thread that reads or writes finds it closed at once. More than once
+    /// is no harm.
     pub fn close(&self) {
         // An error means that it is closed already.
         let _ = self.0.shutdown(Shutdown::Both);
@@ -153,7 +155,7 @@ impl Closer {
 /// is open (as Core does). Each attempt has both limits of [`Dial`] for itself.
 ///
 /// # Errors
-/// When there is nobody, or nobody of use: see [`PeerError::kind`].
+/// When there is no peer, or none of use: see [`PeerError::kind`].
 pub fn connect(address: &NodeAddress, dial: &Dial) -> Result<Connection, PeerError> {
     let attempt = |transport| {
         let stream = proxy::open(address, dial.proxy, dial.connect_timeout)?;
@@ -170,10 +172,10 @@ pub fn connect(address: &NodeAddress, dial: &Dial) -> Result<Connection, PeerErr
     }
 }
 
-/// Shakes hands with who connected to us, in the transport that they chose.
+/// Shakes hands with a peer that connected to us, in the transport that it chose.
 ///
 /// # Errors
-/// When they break the protocol, take too long or are ourselves: see [`PeerError::kind`].
+/// When it breaks the protocol, takes too long or is ourselves: see [`PeerError::kind`].
 pub fn accept(stream: TcpStream, dial: &Dial) -> Result<Connection, PeerError> {
     let address = NodeAddress::from(stream.peer_addr()?);
     let deadline = handshake_deadline(dial);
@@ -250,7 +252,7 @@ fn agree_on_keys(
     };
     match v2::handshake(stream, incoming, dial.network, role, deadline) {
         Ok((reader, writer)) => Ok((Decoder::V2(reader.into()), Encoder::V2(writer.into()))),
-        // As in Core: who said a word knows this transport.
+        // As in Core: a peer that said a word knows this transport.
         Err(PeerError::Closed) if side == Side::Outbound && incoming.is_untouched() => {
             Err(PeerError::ClosedDuringV2Handshake)
         }

@@ -75,11 +75,11 @@ pub fn read_whole(storage: &dyn Storage, name: &str, limit: u64) -> io::Result<V
     Ok(bytes)
 }
 
-/// Rights that others have to a file or folder: its group and everybody else.
+/// The rights of the group and of all other users to a file or folder.
 #[cfg(unix)]
 const OF_OTHERS: u32 = 0o077;
 
-/// How a file is opened that others may not read, if it is made by that.
+/// Options for opening a file; one that is created with them is for its owner alone.
 pub fn private_options() -> fs::OpenOptions {
     let mut options = fs::OpenOptions::new();
     #[cfg(unix)]

@@ -15,8 +15,8 @@ use std::path::Path;
 pub struct FolderLock(File);
 
 impl FolderLock {
-    /// Locks the file at `path`, which is made if it is not there, for nobody else to open; `None` where
-    /// another process has it.
+    /// Locks the file at `path`, which is made if it is not there, for its owner alone; `None`
+    /// where another process holds it.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
         Self::lock(private_options().create(true).truncate(false).write(true).open(path)?)
     }

@@ -49,7 +49,7 @@ pub(crate) struct HintsInfoArgs {
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
-  Whether somebody's hints fit the blocks of your node:
+  Whether hints from elsewhere fit the blocks of your node:
     apus hints check main.hints --blocksdir ~/.bitcoin/blocks
 
 Whether the blocks are valid is not asked, wherever the hints stop.

@@ -125,9 +125,9 @@ pub(crate) struct PeerArgs {
     #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) v2transport: u8,
 
-    /// Hand headers and blocks to others who connect here, while this run lasts: with --blocks keep the
-    /// whole chain, without at most its last blocks. Without --follow the run ends with the set, and
-    /// nobody is served any more
+    /// Hand headers and blocks to peers that connect here, while this run lasts: with --blocks keep
+    /// the whole chain, without at most its last blocks. Without --follow the run ends with the
+    /// set, and then serves no peer any more
     #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir", value_parser = parse_listen)]
     pub(crate) listen: Option<SocketAddr>,
 

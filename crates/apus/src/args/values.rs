@@ -90,19 +90,19 @@ impl FromStr for SinkArg {
     }
 }
 
-/// An address to listen at. A port alone could mean everybody or nobody but this machine, which are
-/// far apart, so it says neither.
+/// An address to listen at. A port alone could mean all machines or this one alone, which are
+/// far apart, so it is refused.
 pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| match text.parse::<u16>() {
-        Ok(0 | 1) => "name where to listen, as 0.0.0.0:8333 for everybody who can reach this \
-                      machine; without --listen nobody is let in"
+        Ok(0 | 1) => "name where to listen, as 0.0.0.0:8333 for all machines that can reach this \
+                      one; without --listen no peer is let in"
             .to_owned(),
         Ok(port) => format!(
-            "whom is it for? 127.0.0.1:{port} is for this machine alone, 0.0.0.0:{port} for \
-             everybody who can reach it"
+            "which machines is it for? 127.0.0.1:{port} is for this one alone, 0.0.0.0:{port} for \
+             all that can reach it"
         ),
-        Err(_) => "an address and a port are needed, as 0.0.0.0:8333 or [::]:8333 for everybody \
-                   who can reach this machine, 127.0.0.1:8333 for itself alone"
+        Err(_) => "an address and a port are needed, as 0.0.0.0:8333 or [::]:8333 for all \
+                   machines that can reach this one, 127.0.0.1:8333 for itself alone"
             .to_owned(),
     })
 }

@@ -174,8 +174,8 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     tables(&record).iter().try_for_each(|table| print::result(table.text()))
 }
 
-/// The command as it was given. Folders are named by their last part: where they are is nobody's
-/// business.
+/// The command as it was given. Folders are named by their last part: where they are is the
+/// user's business.
 fn line() -> Vec<String> {
     let short = |argument: String| match Path::new(&argument).file_name() {
         Some(name) if argument.contains('/') => name.to_string_lossy().into_owned(),

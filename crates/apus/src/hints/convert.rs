@@ -371,7 +371,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.draft.as_os_str().is_empty() {
-            // What failed is told already; a draft left behind harms nobody.
+            // What failed is told already; a draft left behind does no harm.
             let _ = fs::remove_file(&self.draft);
         }
     }

@@ -1,7 +1,7 @@
 //! Lines in, answers out, until the input ends.
 //!
 //! One answer for each line, written out before the next line is read. Whatever a line holds, the
-//! next one is read; only a failure of the machine or a reader who has gone ends it.
+//! next one is read; only a failure of the machine or a reader that has gone ends it.
 
 use super::answer::Answer;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
@@ -72,7 +72,7 @@ fn obey(
     })
 }
 
-/// Writes an answer out. False where nobody reads any more.
+/// Writes an answer out. False where the reader has gone.
 fn write(output: &mut impl Write, answer: &Answer) -> Result<bool, Failure> {
     let failed = |error| Failure::io(Path::new("standard output"), error);
     let mut line = serde_json::to_vec(answer).map_err(|error| failed(io::Error::from(error)))?;

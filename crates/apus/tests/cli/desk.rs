@@ -284,7 +284,7 @@ impl Running {
         let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
     }
 
-    /// Tells everybody in the group, as a terminal does at Ctrl-C.
+    /// Tells each process in the group, as a terminal does at Ctrl-C.
     pub(crate) fn interrupt_group(&self) {
         let script = format!("kill -s INT -- -{}", self.child.id());
         let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
@@ -377,7 +377,7 @@ impl Ended {
         if self.code.is_some_and(|code| code != 0) {
             let named =
                 ["apus: ", "error: ", "Usage: "].iter().any(|start| self.stderr.contains(start));
-            assert!(named, "nobody knows who failed: {self}");
+            assert!(named, "it does not say which program failed: {self}");
         }
     }
 }

@@ -164,7 +164,7 @@ fn progress_comes_in_every_style() {
     assert_eq!(run("none"), "");
     let plain = run("plain");
     assert!(plain.contains("chain of 4521 blocks in 1 file, found by their headers"), "{plain}");
-    // Nobody sits at a terminal here.
+    // There is no terminal here.
     assert_eq!(run("auto").lines().next(), plain.lines().next());
     let json = run("json");
     let events: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

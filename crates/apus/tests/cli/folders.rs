@@ -88,7 +88,7 @@ fn a_chainstate_beside_other_outputs() {
     let ended = ended.says(&["What was there before is in cs.old."]);
     assert!(!ended.stderr.contains("earlier ones"), "{ended}");
     assert_eq!(desk.names("cs.old"), desk.names("cs"));
-    // And again: now there are two, which nobody but the user removes.
+    // And again: now there are two, which only the user removes.
     let ended = desk.start(&line).wait().succeeds();
     let ended = ended.says(&["What was there before is in cs.old-2."]);
     let said = ["of cs, 2 earlier ones are still there", "\n  cs.old (", "\n  cs.old-2 ("];
@@ -137,7 +137,7 @@ fn a_pruned_data_directory_says_how_to_start_on_it() {
 fn a_second_run_cannot_take_what_the_first_is_not_done_with() {
     let desk = Desk::with(REGTEST);
     let line = |more: &str| format!("{RUN} --out chainstate:cs --replace {more}");
-    // Whoever opens a pipe to write waits until somebody reads.
+    // A program that opens a pipe to write waits until another reads.
     let pipe = Command::new("mkfifo").arg(desk.path("run.json.incomplete")).status().unwrap();
     assert!(pipe.success());
     let mut first = desk.start(&line("--workdir one --report run.json"));
@@ -145,7 +145,7 @@ fn a_second_run_cannot_take_what_the_first_is_not_done_with() {
     let said = ["another run is writing cs: wait until it has ended"];
     desk.start(&line("--workdir two")).wait().fails(1, &said);
     assert!(desk.has("cs/CURRENT") && !desk.has("cs.incomplete"));
-    // It is killed there: what it made is whoever's comes next.
+    // It is killed there: what it made is the next run's to take.
     first.signal(&["KILL"]);
     first.wait();
     desk.start(&line("--workdir three")).wait().succeeds();

@@ -1,4 +1,4 @@
-//! What the program says of itself, and to those who mistype.
+//! What the program says of itself, and to a user who mistypes.
 
 use crate::desk::Desk;
 

@@ -2,7 +2,7 @@
 //!
 //! Every run through [`desk::Desk::apus`] is held to what the program promises whatever happens:
 //! no file of the user's changes, a failure leaves nothing under an output's name, success leaves
-//! nothing but outputs, and nobody ever sees a panic.
+//! nothing but outputs, and there is never a panic.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 

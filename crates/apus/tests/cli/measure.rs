@@ -50,7 +50,7 @@ fn a_small_chain_gives_the_same_set_everywhere() {
         assert!(measured["wall_seconds"]["min"].as_f64().unwrap() > 0.0, "{measured}");
         assert!(measured["rss_peak_bytes"].as_u64().unwrap() > 1_000_000, "{measured}");
     }
-    // Little work: no ratio is told to anybody.
+    // Little work: no ratio is told.
     assert_eq!(record["timed"], false);
     let here = desk.path("").display().to_string();
     assert!(!record.to_string().contains(here.trim_end_matches('/')), "{record}");
@@ -155,7 +155,7 @@ fn a_disk_that_is_full_is_told_of() {
     assert!(!desk.has("scratch"));
 }
 
-/// As a terminal does it: everybody in the group is told.
+/// As a terminal does it: each process in the group is told.
 #[test]
 fn an_interruption_ends_the_measuring_of_a_floor() {
     let desk = Desk::empty();

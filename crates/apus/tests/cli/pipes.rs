@@ -1,4 +1,4 @@
-//! Standard output and standard error that nobody reads, or that cannot be written.
+//! Standard output and standard error that are not read, or cannot be written.
 
 use crate::desk::{Desk, REGTEST};
 

@@ -128,7 +128,7 @@ fn killed_while_it_finishes_it_arrives_all_the_same() {
         if unfinished {
             again.succeeds();
         } else {
-            // All was done but for the empty folder; nobody was told.
+            // All was done but for the empty folder, and was not said yet.
             again.fails(1, &["utxo.dat exists already"]);
             if desk.has(WORK) {
                 desk.remove(WORK);

@@ -159,7 +159,7 @@ fn progress_under_wrong_hints_is_not_in_the_way_of_right_ones() {
     expect_done(&desk);
 }
 
-/// The plan holds the run's secret, and the rest says what somebody is doing.
+/// The plan holds the run's secret, and the rest says what its user is doing.
 #[test]
 fn nobody_else_can_read_the_progress() {
     use std::os::unix::fs::PermissionsExt;

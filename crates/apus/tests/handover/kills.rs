@@ -16,7 +16,7 @@ const CHAINSTATE: &str = "node/regtest/chainstate";
 /// Kills between two runs that are left to their end.
 const KILLS_IN_A_ROW: u32 = 8;
 
-/// How long a run takes that nobody disturbs.
+/// How long an undisturbed run takes.
 fn duration(desk: &Desk, line: &str) -> Duration {
     let start = Instant::now();
     desk.start(line).wait().succeeds();

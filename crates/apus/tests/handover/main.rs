@@ -3,10 +3,10 @@
 //!
 //! Which folders a node takes, which it refuses and which quietly ruin it was found out by
 //! experiments with one. Each finding is a test here: [`written`] and [`reindex`] are those that must
-//! work, [`last`] takes nodes back over all that they keep, [`absent`] looks for those that must not be with readers of its own, [`refusals`] holds that
-//! nobody's coins are touched unasked, and [`kills`] ends runs at any moment. `invalid` is about blocks
-//! that a node stored and refused. [`soak`] has nodes live on every kind of folder for as long as
-//! wanted.
+//! work, [`last`] takes nodes back over all that they keep, [`absent`] looks for those that must
+//! not be with readers of its own, [`refusals`] holds that no node's coins are touched unasked, and
+//! [`kills`] ends runs at any moment. `invalid` is about blocks that a node stored and refused.
+//! [`soak`] has nodes live on every kind of folder for as long as wanted.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 

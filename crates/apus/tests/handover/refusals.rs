@@ -1,5 +1,5 @@
-//! Nobody's coins are touched unasked: under a running node, without the word for it, and whenever a
-//! run fails, is interrupted or is killed.
+//! No node's coins are touched unasked: under a running node, without the word for it, and whenever
+//! a run fails, is interrupted or is killed.
 
 use crate::desk::{Desk, Running};
 use crate::judge::{passes_all_checks, starts};
@@ -38,7 +38,7 @@ pub(crate) fn tree(folder: &Path) -> Files {
 
 /// A run that stands still once `reached`.
 fn halted(desk: &Desk, line: &str, reached: impl Fn() -> bool) -> Running {
-    // Whoever is too fast to be caught is of no use, and changes nothing for the next.
+    // A run that is too fast to be caught is of no use, and changes nothing for the next.
     for _ in 0..50 {
         let mut run = desk.start(line);
         let caught = run.until(&reached);

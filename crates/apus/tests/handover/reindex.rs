@@ -186,7 +186,7 @@ fn the_new_coins_are_whose_the_old_ones_were() {
     fs::set_permissions(&old, Permissions::from_mode(0o750)).unwrap();
     for file in files(&old) {
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
-        // Only the superuser gives files away; anybody else runs this on files of his own.
+        // Only the superuser gives files away; other users run this on files of their own.
         let _ = chown(&file, Some(65_534), Some(65_534));
     }
     let _ = chown(&old, Some(65_534), Some(65_534));

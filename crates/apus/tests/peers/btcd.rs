@@ -11,8 +11,8 @@ fn connect_btcd(node: &Btcd) -> String {
     format!("--connect 127.0.0.1:{}", node.p2p_port())
 }
 
-/// A chain with a block of today at its end: without one btcd takes itself for somebody who still
-/// has to find the others, and answers no request for headers.
+/// A chain with a block of today at its end: without one btcd takes itself for a node that
+/// is still behind, and answers no request for headers.
 fn of_today(seed: u64) -> (Lived, Bitcoind) {
     let (lived, node) = Lived::running(seed, &["-maxtipage=2000000000"]);
     node.mine(1);

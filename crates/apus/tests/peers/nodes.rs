@@ -145,7 +145,7 @@ fn from_eight_of_which_some_come_and_go() {
     expect_set(&lived);
 }
 
-/// Ended in the middle, it goes on; with nobody there it says so.
+/// Ended in the middle, it goes on; with no node there it says so.
 #[test]
 fn killed_and_started_again() {
     let (lived, node) = Lived::running(9, &[]);

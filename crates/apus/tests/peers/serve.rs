@@ -1,4 +1,4 @@
-//! Others who get their blocks from the program.
+//! Nodes that get their blocks from the program.
 
 use crate::connect;
 use crate::lived::{Lived, grow};

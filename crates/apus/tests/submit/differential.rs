@@ -55,7 +55,7 @@ impl Both {
         both
     }
 
-    /// Gives a block to both, who must say the same and be at the same tip.
+    /// Gives a block to both, which must say the same and be at the same tip.
     fn judge(&mut self, case: &Case) -> Result<Value, String> {
         let block = hex(&case.raw);
         let said = submit(&self.node, &block);

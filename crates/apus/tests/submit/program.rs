@@ -47,7 +47,7 @@ impl Program {
         drop(self.input.take());
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
-        assert_eq!(rest, "", "an answer that nobody asked for");
+        assert_eq!(rest, "", "an answer that was not asked for");
         let said = self.complaints();
         assert!(self.process.wait().unwrap().success(), "{said}");
         said

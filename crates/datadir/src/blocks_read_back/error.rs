@@ -5,8 +5,8 @@ use crate::foreign::ForeignError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// In what a `blocks` folder differs from what it is to hold. What to do about it whoever made the
-/// folder knows.
+/// In what a `blocks` folder differs from what it is to hold. The caller, which made the folder,
+/// says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadBackError {
     /// The index could not be read through the other implementation.

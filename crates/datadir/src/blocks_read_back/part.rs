@@ -289,7 +289,7 @@ impl PartReader {
         }
         if let Some(spent_at) = all.written.spent {
             let Some(spent) = spent_at(height) else {
-                return wrong("nobody knows which coins the block spent".to_owned());
+                return wrong("it is not known which coins the block spent".to_owned());
             };
             let mut adder = CoinAdder::new(spent.key);
             for (outpoint, coin) in self.outpoints.iter().zip(undo.coins()) {

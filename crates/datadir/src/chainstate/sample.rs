@@ -1,7 +1,7 @@
 //! [`CoinSample`]: coins of a chainstate drawn at random, to ask for one by one as a node does.
 //!
-//! Whoever reads a database from its first entry to its last never comes by the separators of an index,
-//! the filters and the restart points of blocks, where one wrong bit hides a coin from a node, which
+//! Reading a database from its first entry to its last never uses the separators of an index, the
+//! filters or the restart points of blocks, where one wrong bit hides a coin from a node, which
 //! then refuses the valid block that spends it. So some coins are looked up, through another
 //! implementation: all of a small set, at least a thousandth and [`COINS_MIN`] of a large one. As many
 //! outpoints are asked for that are not there, on which filters and blocks have to agree, too.

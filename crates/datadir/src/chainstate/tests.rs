@@ -1,4 +1,4 @@
-//! Chainstates that a node wrote, that are written here, and that nobody should have written.
+//! Chainstates that a node wrote, that are written here, and that no program should have written.
 
 mod look_ups;
 

@@ -34,7 +34,7 @@ const TOO_SHORT: &str = "it is shorter than any table";
 /// Behind each block: 0 for no compression, checksum.
 const TAIL: usize = 5;
 
-/// The first fault, for whoever catches the unwinding.
+/// The first fault, for the caller that catches the unwinding.
 pub(super) type Fault = Rc<RefCell<Option<ForeignError>>>;
 
 #[derive(Clone, Default)]
@@ -103,7 +103,7 @@ fn is_table(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "ldb")
 }
 
-/// Messages of the library's, which nobody reads.
+/// Messages of the library's, which are thrown away.
 fn is_message_log(path: &Path) -> bool {
     name(path).starts_with("LOG")
 }

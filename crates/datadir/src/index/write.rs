@@ -1,10 +1,11 @@
 //! [`write_block_index`]: Core's block index, for one chain of blocks and nothing beside it.
 //!
-//! Every block is written as fully validated, for a node that is to go on from its coins: what a run
-//! took for granted, as scripts under hints, the node will too, and whoever writes an index says so to
-//! its user. Three kinds can be had: with all blocks kept in order, kept in any order, and with the last ones
-//! alone, as a node has that prunes. Keys and values are those of Core (`node/blockstorage.cpp`, `kernel::BlockTreeDB`; `chain.h`,
-//! `CDiskBlockIndex`); `docs/formats/blocksdir.md` has them.
+//! Every block is written as fully validated, for a node that is to go on from its coins: what a
+//! run took for granted, as scripts under hints, the node will too, and the caller must tell the
+//! user so. There are three kinds: of all blocks kept in order, of all kept in any order, and of
+//! the last ones alone, as a pruned node has. Keys and values are those of Core
+//! (`node/blockstorage.cpp`, `kernel::BlockTreeDB`; `chain.h`, `CDiskBlockIndex`);
+//! `docs/formats/blocksdir.md` has them.
 //!
 //! The folder must be empty. The database counts once all of it is on the disk.
 

@@ -27,7 +27,7 @@ pub enum KeptBlocksError {
         what: String,
     },
     /// The bytes are not those of the block.
-    #[error("block {hash} cannot be kept: {what}; get it again, from somebody else")]
+    #[error("block {hash} cannot be kept: {what}; get it again, from another source")]
     Block {
         /// The block.
         hash: BlockHash,

@@ -39,7 +39,7 @@ impl KeptBlocks {
     ///
     /// # Errors
     /// [`KeptBlocksError::Foreign`] if `dir` has block files without a log that tells of them, or a
-    /// folder `index`, even our own: whoever goes on after writing one removes it before.
+    /// folder `index`, even our own: a caller that goes on after writing one removes it before.
     /// [`BlockStoreError::Damaged`] if not all is there that the log tells of. Nothing was changed
     /// then.
     pub fn open(

@@ -49,7 +49,7 @@ pub(super) struct State {
     /// What is to go into the log, and where that will end.
     records: Vec<u8>,
     log_end: u64,
-    /// Nobody knows what is on the disk.
+    /// A write failed: what is on the disk is unknown.
     pub(super) failed: bool,
 }
 

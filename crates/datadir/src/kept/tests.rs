@@ -1,5 +1,5 @@
 //! What is kept comes back, whatever the order and whenever the program starts again. What a crash
-//! leaves, who is refused, what the index says and what a real node says: in the modules below.
+//! leaves, what is refused, what the index says and what a real node says: in the modules below.
 
 mod crash;
 mod index;
@@ -261,7 +261,7 @@ fn reads_do_not_wait_for_a_sync() {
     assert_eq!(undo_of(&home, &kept, &all[1]).unwrap(), b"undo");
 }
 
-/// Blocks that nobody syncs reach the disk by themselves, before their records take much memory.
+/// Blocks reach the disk without a call to sync, before their records take much memory.
 #[test]
 fn much_that_waits_is_synced() {
     let all = made(&vec![(0, 0); 12_000]);

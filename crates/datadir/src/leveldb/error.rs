@@ -38,7 +38,7 @@ pub enum DatabaseError {
         /// What is wrong.
         what: &'static str,
     },
-    /// Writing failed before, and somebody went on nevertheless.
+    /// Writing failed before, and the caller went on nevertheless.
     #[error("writing {folder} failed before: nothing can be added to it")]
     Failed {
         /// The folder of the database.

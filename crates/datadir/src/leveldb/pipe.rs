@@ -105,7 +105,7 @@ impl Drop for Pipe {
     fn drop(&mut self) {
         if let Some(Running { orders, writer, syncer }) = self.running.take() {
             drop(orders);
-            // Whoever drops it early does not care how they ended.
+            // A writer that drops it early needs no results.
             let _ = (writer.join(), syncer.join());
         }
     }

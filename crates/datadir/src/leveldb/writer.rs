@@ -2,9 +2,9 @@
 //! disk.
 //!
 //! Each byte is written once. All tables lie side by side on one level, the lowest that may hold
-//! so much, so whoever opens the database has nothing to merge. The calling thread makes blocks,
-//! one more their checksums and filters, and writes them, a third syncs ([`Pipe`]); together they
-//! hold some 10 MB.
+//! so much, so the node that opens the database has nothing to merge. The calling thread makes
+//! blocks, a second one adds checksums and filters and writes, a third syncs ([`Pipe`]); together
+//! they hold some 10 MB.
 //!
 //! `CURRENT` comes last, by a rename, when all that it leads to is durable: before that a reader
 //! finds no database. Tables of an attempt that ended early stay where they are, and are replaced

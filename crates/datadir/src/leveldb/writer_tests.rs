@@ -332,7 +332,7 @@ fn a_writer_that_is_dropped_leaves_no_database() {
     }
     drop(writer);
     assert!(!dir.path().join("CURRENT").exists());
-    // What it left is in nobody's way.
+    // What it left is in no later writer's way.
     write(&folder, SMALL, &model(&[(b"k", 9)])).unwrap();
     assert!(read(dir.path()) == model(&[(b"k", 9)]));
     assert!(read_by_other(&mut other(dir.path())) == model(&[(b"k", 9)]));

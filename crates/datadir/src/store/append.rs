@@ -80,8 +80,8 @@ impl AppendFile {
         self.buffer.len() >= BUFFER_BYTES
     }
 
-    /// Appends, obfuscated. Cannot fail: whoever appends makes room before, by
-    /// [`write`](Self::write) where the buffer [is full](Self::is_full).
+    /// Appends, obfuscated. Cannot fail: the caller makes room before, by [`write`](Self::write)
+    /// where the buffer [is full](Self::is_full).
     pub(crate) fn push(&mut self, parts: &[&[u8]], key: Obfuscation) {
         let (at, from) = (self.end(), self.buffer.len());
         parts.iter().for_each(|part| self.buffer.extend_from_slice(part));

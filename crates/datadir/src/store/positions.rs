@@ -54,7 +54,7 @@ pub struct StoredBlock {
     pub block: BlockLocation,
     /// Where its undo data lie; the genesis block has none.
     pub undo: Option<UndoLocation>,
-    /// The sum of the coins that it spends, as whoever stored it had it.
+    /// The sum of the coins that it spends, as told by the caller that stored it.
     pub spent: KeyedCoinSum,
 }
 

@@ -31,7 +31,7 @@ pub(super) fn error_name() -> Option<&'static str> {
 #[repr(C)]
 struct VerifyFlags(u64);
 
-// Without the argument the linker knows no such name: then it is null, and nobody calls it.
+// Without the argument the linker knows no such name: then it is null, and is never called.
 global_asm!(
     ".weak __real__Z12VerifyScriptRK7CScriptS1_PK14CScriptWitness19script_verify_flagsRK20BaseSignatureCheckerP13ScriptError_t"
 );
@@ -71,7 +71,7 @@ unsafe extern "C-unwind" fn __wrap__Z12VerifyScriptRK7CScriptS1_PK14CScriptWitne
     };
     LAST.set(Some(heard));
     if !error.is_null() {
-        // SAFETY: whoever gave a place expects it to be written before the call returns.
+        // SAFETY: the caller gave this place to be written before the call returns.
         unsafe { error.write(heard) };
     }
     verdict

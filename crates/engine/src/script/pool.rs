@@ -3,7 +3,7 @@
 //! A batch is the scripts of one block; several may be under way, and the oldest goes first. Its
 //! verdict does not depend on the number of threads or on their timing: of all inputs that fail,
 //! the one first in the block is reported. An input is left out only when one before it has failed,
-//! or when nobody waits for the verdict any more.
+//! or when the caller no longer waits for the verdict.
 //!
 //! What is held: of a transaction that waits, its place in the block's bytes and the coins it
 //! spends; in the interpreter's form, one group of small transactions or one large one a thread,
@@ -52,7 +52,7 @@ pub struct ScriptFailure {
     /// Which of its inputs. The first, if the whole transaction could not be read.
     pub input: usize,
     /// Whether the answer is no, or there is none: then the block is neither valid nor invalid, and
-    /// no one can go on.
+    /// the caller cannot go on.
     pub error: ScriptError,
     /// The words that Core has for it, where the interpreter told.
     pub name: Option<&'static str>,
@@ -72,7 +72,7 @@ impl ScriptFailure {
 }
 
 /// Threads that do nothing else. Dropping it ends them, each after the piece of work at hand; what
-/// is left of a batch is then done by whoever waits for its verdict.
+/// is left of a batch is then done by the caller that waits for its verdict.
 pub struct ScriptPool {
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
@@ -80,7 +80,7 @@ pub struct ScriptPool {
 
 impl ScriptPool {
     /// Starts threads that run scripts with this build's interpreter. With none, all work is done
-    /// by those who wait for verdicts.
+    /// by the callers that wait for verdicts.
     pub fn new(threads: usize) -> Result<Self, ScriptPoolError> {
         Self::with_interpreter(threads, interpreter()?)
     }

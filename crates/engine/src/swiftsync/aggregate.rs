@@ -78,7 +78,7 @@ pub struct Aggregator {
 
 impl Aggregator {
     /// The key is SHA-256(secret ‖ stop block ‖ SHA-256 of the hints): another stop block or other
-    /// hints get another key, so that nobody can try twice against the same one.
+    /// hints get another key, so that their author cannot try twice against the same one.
     pub fn new(kind: AggregateKind, secret: &Secret, stop: BlockHash, hints: [u8; 32]) -> Self {
         let mut hash = Sha256::new();
         hash.update(&secret.0);

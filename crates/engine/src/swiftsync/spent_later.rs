@@ -4,10 +4,11 @@
 //! needs one thing more: which coins are there and do not survive, because the blocks between spend them.
 //! Those blocks alone say it, in any order, by the outpoints of their inputs.
 //!
-//! Only digests are kept, twelve bytes of a keyed hash for each input. The key is this object's own, so
-//! whoever makes a chain cannot make two outpoints that share one; should two do so by chance, once in
-//! 2^96 for each pair, a coin is kept that was spent, and the sums do not balance. Most
-//! outpoints that are asked for are none of these: a table of bits sorts them out before anything is hashed.
+//! Only digests are kept, twelve bytes of a keyed hash for each input. The key is this object's
+//! own, so an attacker cannot make two outpoints that share a digest; should two do so by chance,
+//! once in 2^96 for each pair, a coin is kept that was spent, and the sums do not balance. Most
+//! outpoints that are asked for are none of these: a table of bits sorts them out before anything
+//! is hashed.
 
 use apus_chain::{BlockBytes, OutPoint};
 use apus_hash::sha256;
@@ -41,7 +42,7 @@ pub struct SpentByBlock {
 pub struct SpentLaterBuilder(SpentLater);
 
 impl SpentLaterBuilder {
-    /// Under a key that nobody else knows.
+    /// Under a key that the caller keeps secret.
     pub fn new(key: [u8; SPENT_LATER_KEY]) -> Self {
         let table = vec![0; 1 << (TABLE_BITS - u64::BITS.ilog2())];
         Self(SpentLater { key, table, digests: Vec::new() })

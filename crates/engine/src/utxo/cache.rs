@@ -7,7 +7,7 @@
 //! A coin is what the first of young, old and store says that knows it. [`CoinsCache::apply`] changes
 //! young alone; [`CoinsCache::begin_flush`] makes young the old generation and writes it, while a
 //! new young takes the next blocks. Looking a coin up changes nothing: a coin that was read from the
-//! store is spent soon or not asked for again, and who looked it up has it.
+//! store is spent soon or not asked for again, and the caller keeps it.
 //!
 //! # FRESH and DIRTY
 //!
@@ -48,8 +48,8 @@
 //! with the coins: that which waits for the next flush ([`CoinsCache::set_undo_bytes`]) and that of
 //! the one under way. A flush is due at two thirds. While it is written, young grows into the rest,
 //! then waits. Afterwards the clean generation is given up shard by shard as young grows. A caller
-//! who looks at [`CoinsCache::flush_due`] after each block stays within the bound, from [`BYTES_MIN`]
-//! on: a block cannot add more than the third.
+//! that looks at [`CoinsCache::flush_due`] after each block stays within the bound, from
+//! [`BYTES_MIN`] on: a block cannot add more than the third.
 
 mod delta;
 mod flush;
@@ -87,7 +87,7 @@ struct Generations {
     old: Option<Arc<Table>>,
 }
 
-/// Who applies blocks and freezes generations: one at a time.
+/// For applying blocks and freezing generations, which one thread at a time does.
 #[derive(Default)]
 struct Writer {
     /// The first shard whose clean old table is still there.
@@ -249,7 +249,7 @@ impl CoinsCache {
         self.finish_flush()
     }
 
-    /// What the cache holds and did. Counted without stopping anybody.
+    /// What the cache holds and did. Counted without stopping any other thread.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats {
             bytes: self.bytes(),

@@ -106,7 +106,7 @@ pub struct Chainstate {
     scripts: Option<ScriptPool>,
     tip: KnownBlock,
     totals: Totals,
-    /// The sum of the coins at the tip, where somebody wants it.
+    /// The sum of the coins at the tip, where the caller wants it.
     sum: Option<RunningSum>,
     pending: VecDeque<Pending>,
     /// Effects that a fetch under way may not have seen; they are in the cache, or pending.
@@ -117,7 +117,7 @@ pub struct Chainstate {
     undo: Vec<UndoRecord>,
     undo_bytes: usize,
     undo_from: Height,
-    /// Blocks connected and not taken yet, where somebody wants them.
+    /// Blocks connected and not taken yet, where the caller wants them.
     connected: Option<Vec<Connected>>,
 }
 

@@ -84,7 +84,7 @@ impl Drop for PrevoutFetcher {
 /// Once this is dropped no thread holds the view or looks anything up in it: what was not begun is
 /// never begun, and look-ups under way, at most one a thread, are waited for.
 pub struct Fetching {
-    /// Where the other threads are; none where nobody helps.
+    /// Where the other threads are; none where the taking thread works alone.
     pool: Option<Arc<Pool>>,
     job: Arc<Job>,
     pace: Pace,

@@ -69,7 +69,7 @@ pub enum StoreError {
         /// The store.
         place: String,
     },
-    /// Whoever gave or took the coins has had enough, for a reason of its own.
+    /// The caller wants to give or take no more coins, for a reason of its own.
     #[error("stopped")]
     Stopped,
     /// What was read is not what was written.

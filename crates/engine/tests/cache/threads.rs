@@ -1,4 +1,4 @@
-//! Readers beside one who applies blocks and flushes.
+//! Readers beside a thread that applies blocks and flushes.
 
 use crate::store::TestStore;
 use crate::{block, coin, outpoint};

@@ -97,7 +97,8 @@ fn what_was_not_overwritten_yet_is_not_lost() {
     }
 }
 
-/// The two blocks that may repeat a coinbase: the coins before are lost, also for those who go back.
+/// The two blocks that may repeat a coinbase: the coins before are lost, and stay so when the
+/// blocks are disconnected.
 #[test]
 fn an_exception_overwrites_and_what_it_overwrote_does_not_come_back() {
     let blocks = repeated(0);

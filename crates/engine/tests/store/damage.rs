@@ -18,7 +18,7 @@ fn filled(folder: &Path) -> MemoryStore {
     let store = DiskStore::open(folder, Network::Regtest, options).unwrap();
     for height in 0..HEIGHTS {
         let mut step = random_step(height, 300, NAMES, &mut rng);
-        // What is no longer there is never read, so nobody would see that it is damaged.
+        // What is no longer there is never read, so its damage would not be seen.
         step.undo_from = 0;
         step.write(&store).unwrap();
         step.write(&model).unwrap();
@@ -139,7 +139,7 @@ fn a_flipped_bit_of_a_table_gives_no_wrong_answer() {
         true => flips(bytes, (0..bytes.len()).rev().step_by(1 + bytes.len() / 30)),
         false => Vec::new(),
     });
-    // Some bits are of no account: filters that are not asked, numbers that nobody needs.
+    // Some bits are of no account: filters that are not asked, numbers that no read needs.
     assert!(tried > 100);
     assert!(seen * 10 > tried * 8, "{seen} of {tried}");
 }

@@ -84,7 +84,7 @@ fn a_merge_that_fails_is_told_to_the_next_writer() {
     let half = bytes.len() / 2;
     bytes[half..half + 64].fill(0);
     fs::write(table.path(), bytes).unwrap();
-    // Merges come after some writes; nobody says when.
+    // Merges come after some writes; which ones is not fixed.
     let failed = (1..100).find_map(|height| {
         let step = random_step(height, 50, 4000, &mut rng);
         step.write(&model).unwrap();

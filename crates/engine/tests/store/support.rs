@@ -91,7 +91,7 @@ pub(crate) fn coins_of(store: &dyn CoinsStore) -> Result<Vec<(OutPoint, CoinByte
     Ok(coins)
 }
 
-/// Fails unless both stores are the same to whoever asks, about blocks below `heights` too.
+/// Fails unless both stores give the same answers, about blocks below `heights` too.
 pub(crate) fn assert_same(store: &dyn CoinsStore, model: &dyn CoinsStore, heights: Height) {
     assert_eq!(store.tip().unwrap(), model.tip().unwrap());
     let coins = coins_of(store).unwrap();

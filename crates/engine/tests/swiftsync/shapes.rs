@@ -4,7 +4,7 @@ use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of};
 use apus_testkit::rng::Rng;
 use bitcoin::{Amount, OutPoint, ScriptBuf, Transaction, TxOut};
 
-/// An output that anybody can spend.
+/// An output that any transaction can spend.
 pub(crate) fn pay(satoshi: u64) -> TxOut {
     pay_to(satoshi, vec![0x51])
 }
@@ -30,7 +30,7 @@ pub(crate) fn mined(builder: &mut ChainBuilder) -> Transaction {
 }
 
 /// A transaction that spends `inputs`, told apart from others by its amount, into `outputs`
-/// outputs for anybody.
+/// outputs that any transaction can spend.
 pub(crate) fn spend(builder: &ChainBuilder, inputs: &[OutPoint], outputs: usize) -> Transaction {
     builder.spend(inputs, vec![pay(1_000); outputs])
 }

@@ -68,7 +68,7 @@ proptest! {
         }
     }
 
-    /// Without the spends of one block there are coins that nobody keeps and nobody spends.
+    /// Without the spends of one block there are coins that are neither kept nor spent.
     #[test]
     fn a_block_that_is_left_out_makes_it_fail(seed: u64) {
         let chain = Chain::of(&random_chain(seed, BLOCKS));

@@ -2,7 +2,7 @@
 //!
 //! A number is an array of limbs, a limb a vector register: lane by lane one limb of different
 //! numbers. A product is an array of *columns*, one for each power of the base: sums of 64 bits
-//! that nobody carries from. Columns are added and subtracted modulo 2^64, so nothing is lost on
+//! without carries. Columns are added and subtracted modulo 2^64, so nothing is lost on
 //! the way as long as the columns of the whole product fit; the kernels say why theirs do. Limbs
 //! are added without carrying too, so the base must leave room for the sums of as many limbs as
 //! there are base products in a row.

@@ -1,9 +1,9 @@
 //! [`AddressBook`]: the addresses that are known, and which to try next.
 //!
-//! Most of them come from strangers, who want to be the only ones we talk to. So no stranger can
-//! fill the book: what one peer, the [group](super::group) of one peer, and one group of addresses
-//! may put into it is limited, and what is there gives way only if it failed or is old. And no two
-//! connections go to the same group, unless the user named the addresses.
+//! Most of them come from strangers, which may want to be the only ones we talk to. So no stranger
+//! can fill the book: what one peer, the [group](super::group) of one peer, and one group of
+//! addresses may put into it is limited, and what is there gives way only if it failed or is old.
+//! And no two connections go to the same group, unless the user named the addresses.
 //!
 //! Invariant: `index` has exactly the entries, `groups` and `sources` count those that no user named.
 
@@ -41,7 +41,7 @@ const BANS_MAX: usize = 10_000;
 /// How long one that misbehaved is left alone.
 const BAN_SECONDS: i64 = DAY_SECONDS;
 
-/// An address that nobody heard of for so long, and that never answered, is forgotten (Core
+/// An address that was not heard of for so long, and that never answered, is forgotten (Core
 /// `addrman.cpp`, `ADDRMAN_HORIZON`).
 const HORIZON_SECONDS: i64 = 30 * DAY_SECONDS;
 
@@ -154,7 +154,7 @@ pub struct AddressBook {
 }
 
 impl AddressBook {
-    /// An empty book. What it picks follows from `seed`, which nobody else should know.
+    /// An empty book. What it picks follows from `seed`, which the caller keeps secret.
     pub fn new(network: Network, seed: u64) -> Self {
         Self {
             network,
@@ -404,7 +404,7 @@ impl AddressBook {
         }
     }
 
-    /// The connection ended and nobody is to blame.
+    /// The connection ended, and the peer is not to blame.
     pub fn disconnected(&mut self, address: &NodeAddress, now: i64) {
         if let Some(entry) = self.entry_mut(address) {
             entry.in_use = false;
@@ -490,7 +490,7 @@ impl Draw {
     }
 }
 
-/// SplitMix64. Whom it picks can be told by nobody who does not know its state.
+/// SplitMix64. What it picks cannot be told without its state.
 #[derive(Debug, Clone, Copy)]
 struct Random(u64);
 

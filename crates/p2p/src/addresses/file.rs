@@ -2,7 +2,7 @@
 //!
 //! The format is in `docs/formats/addresses.md`. The text may come from anywhere: what it says is
 //! held to the same rules as what peers say, and a line that says nothing is counted and passed
-//! over. What the user named, and who misbehaved, is not in it.
+//! over. What the user named, and which peers misbehaved, is not in it.
 
 use super::book::Source;
 use super::{AddressBook, Host, NodeAddress};

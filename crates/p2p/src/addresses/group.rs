@@ -10,7 +10,7 @@ pub(super) enum Group {
     V4([u8; 2]),
     /// The first 32 bits of an IPv6 address.
     V6([u8; 4]),
-    /// The first 4 bits of a Tor service's key: anybody can have as many of those as he likes.
+    /// The first 4 bits of a Tor service's key: an operator can have as many of those as it likes.
     Tor(u8),
     /// A name is a group of its own.
     Name(String),
@@ -53,7 +53,7 @@ fn carried(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether a host that somebody told of can be one of the public network (Core `netaddress.cpp`,
+/// Whether a host that a peer told of can be one of the public network (Core `netaddress.cpp`,
 /// `IsRoutable`; stricter: no multicast, nothing reserved). Names never are: only users give them.
 pub(super) fn is_routable(host: &Host) -> bool {
     match host {

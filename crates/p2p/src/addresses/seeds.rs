@@ -86,7 +86,7 @@ fn resolve(
     for name in names {
         let (sender, resolver) = (sender.clone(), resolver.clone());
         let task = move || {
-            // Nobody listens any more once the time is over.
+            // The caller no longer listens once the time is over.
             let _ = sender.send(resolver(name).unwrap_or_default());
         };
         // A seed that no thread can be had for is one that does not answer.

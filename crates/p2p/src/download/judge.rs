@@ -1,9 +1,9 @@
-//! Who is no use: peers that are silent, that leave blocks out, that are much slower than others.
+//! Which peers are of no use: silent, leaving blocks out, or much slower than others.
 //!
 //! A silent peer loses its blocks to others early, and its connection late. How long "early" is
 //! adapts: if several fall silent at once it is the line, and patience doubles, as Core's does for
-//! the same reason (`net_processing.cpp`, `BLOCK_STALLING_TIMEOUT_DEFAULT` and `_MAX`). Nobody is
-//! dropped while the consumer is what everything waits for.
+//! the same reason (`net_processing.cpp`, `BLOCK_STALLING_TIMEOUT_DEFAULT` and `_MAX`). No peer
+//! is dropped while everything waits for the consumer.
 
 use super::peers::Peer;
 use super::schedule::TICK_MS;
@@ -31,7 +31,7 @@ const SLOW_TIMES: f64 = 8.0;
 pub(super) struct Judge {
     /// Patience with silence, in milliseconds.
     stall_ms: f64,
-    /// Who lost its blocks last, and when.
+    /// The peer that lost its blocks last, and when.
     struck: Option<(PeerId, u64)>,
     /// When any peer made progress last.
     pub(super) heard_at: u64,
@@ -71,7 +71,7 @@ impl Judge {
 }
 
 impl Download {
-    /// Takes blocks away from those who do not deliver, and drops those who are no use.
+    /// Takes blocks away from peers that do not deliver, and drops those that are of no use.
     pub(super) fn judge_peers(&mut self, now: u64) {
         if now < self.judge.judged_at + TICK_MS {
             return;
@@ -111,7 +111,7 @@ impl Download {
             self.peers.iter().filter(|(_, peer)| is_silent(peer)).map(|(id, _)| *id).collect();
         let all_quiet = now.saturating_sub(self.judge.heard_at) >= stall;
         if silent.len() > 1 && all_quiet && stall < STALL_MAX_MS {
-            // Nobody says anything: that is no peer's fault.
+            // All peers are silent: that is no peer's fault.
             self.judge.double();
             return;
         }
@@ -140,7 +140,7 @@ impl Download {
         }
     }
 
-    /// Whether there is somebody else to ask, or to be found.
+    /// Whether there is another peer to ask, or to be found.
     fn is_replaceable(&self, id: PeerId) -> bool {
         let mut others = self.peers.iter().filter(|(other, _)| **other != id);
         self.judge.replacements > 0 || others.any(|(_, peer)| !peer.stalled)

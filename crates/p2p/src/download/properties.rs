@@ -64,7 +64,7 @@ fn far_peers_are_used_in_full() {
     assert!(efficiency(nodes.clone(), &nodes, 4_000, f64::INFINITY) > 0.95);
 }
 
-/// Who was asked for many small ones owes as many large ones, and others have nothing to do.
+/// A peer asked for many small blocks owes as many large ones, and others have nothing to do.
 #[test]
 fn large_blocks_right_after_small_ones_are_shared_out() {
     for (peers, large) in [(2, 40), (4, 40), (4, 120), (8, 300)] {
@@ -243,7 +243,7 @@ fn check(download: &Download) {
     let free: Vec<_> = download.window.all_free().collect();
     assert!(free.iter().all(|key| !owned.contains_key(key)));
     for (key, ids) in owned {
-        // Who is counted on for a block that is there already may still bring a copy.
+        // A peer that is counted on for a block that is there already may still bring a copy.
         if let Some(owners) = download.window.owners(key) {
             let mut owners = owners.to_vec();
             owners.sort_unstable();

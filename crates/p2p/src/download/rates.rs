@@ -1,7 +1,7 @@
 //! How fast a peer is, and how large blocks are: averages that forget.
 //!
 //! Arithmetic of `f64` without transcendental functions, so that the same events give the same
-//! numbers everywhere. A [`Meter`] knows no clock; whoever feeds it decides which time counts.
+//! numbers everywhere. A [`Meter`] knows no clock; its caller decides which time counts.
 
 use apus_chain::Height;
 use std::collections::BTreeMap;

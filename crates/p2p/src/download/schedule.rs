@@ -1,4 +1,4 @@
-//! Who is asked for what: keeping every peer busy, and taking over what others are late with.
+//! Which peer is asked for what: keeping all busy, and taking over what others are late with.
 //!
 //! The peer that would run dry soonest is served first, with the lowest block that it has; so a
 //! fast peer gets many and a slow one few, and when memory is short all stay as busy as it allows.
@@ -31,7 +31,7 @@ pub(super) struct Schedule {
 type Requests = BTreeMap<PeerId, Vec<Key>>;
 
 impl Download {
-    /// Asks peers for blocks that nobody owes, as far as peers and memory have room.
+    /// Asks peers for blocks that none owes, as far as peers and memory have room.
     pub(super) fn fill(&mut self, now: u64) {
         if !self.window.any_free() {
             return;
@@ -62,7 +62,7 @@ impl Download {
         self.send(requests);
     }
 
-    /// What peers owe weighs what blocks weigh by now: who was asked for many when they were small
+    /// What peers owe weighs what blocks weigh by now: a peer that was asked for many small ones
     /// may owe more than all others together.
     pub(super) fn weigh_anew(&mut self, now: u64) {
         if now < self.schedule.weighed_at + TICK_MS {
@@ -156,7 +156,7 @@ impl Download {
     /// Blocks in flight with the time until they are expected, in milliseconds, the latest first.
     fn late(&self, now: u64) -> Vec<(u64, Key)> {
         let mut soonest = BTreeMap::new();
-        // What another one delivered in the meantime is still owed, and late for nobody.
+        // What another one delivered in the meantime is still owed, but not late.
         let missing = |key| self.window.owners(key).is_some();
         for peer in self.peers.values() {
             for (owed, arrival) in peer.arrivals(LATE_MAX, missing, now) {
@@ -191,7 +191,7 @@ impl Download {
             return true;
         }
         if owners.len() >= self.options.copies_max {
-            // All who owe it are far behind: one of them is not counted on any more.
+            // All that owe it are far behind: one of them is not counted on any more.
             let Some(first) = owners.first().copied() else { return true };
             if arrival < own.saturating_mul(4) + 10 * GAIN_MS {
                 return true;

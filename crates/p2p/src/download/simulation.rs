@@ -56,7 +56,7 @@ impl Node {
     }
 }
 
-/// Who takes the blocks.
+/// What takes the blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Consumer {
     pub(super) in_order: bool,

@@ -11,7 +11,7 @@ pub enum Limit {
     Line,
     /// The consumer: memory is full of blocks that it could take in, or it wants none.
     Consumer,
-    /// Somebody to ask: no peer has what is wanted.
+    /// A peer to ask: none has what is wanted.
     Peers,
 }
 

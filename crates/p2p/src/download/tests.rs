@@ -54,7 +54,7 @@ fn asked(download: &mut Download, peer: PeerId, now: u64) -> Vec<Height> {
     heights
 }
 
-/// Who is dropped at a time, and why.
+/// Which peers are dropped at a time, and why.
 fn dropped(download: &mut Download, now: u64) -> Vec<(PeerId, Blame)> {
     let of = |action| match action {
         Action::Disconnect { peer, why } => Some((peer, why)),
@@ -298,7 +298,7 @@ fn a_silent_peer_loses_its_blocks_then_its_connection() {
     assert_eq!(asked(&mut download, A, 0), [0, 2]);
     take(&mut download, B, 1, 10, 100);
     take(&mut download, B, 3, 10, 100);
-    // Idle, it takes the other's blocks over, and what comes late is nobody's fault.
+    // Idle, it takes the other's blocks over, and what comes late is held against no peer.
     let mut now = 100;
     while download.status(now).in_flight == 2 && asked(&mut download, B, now).is_empty() {
         now += 100;
@@ -461,7 +461,7 @@ fn nobody_is_dropped_while_the_consumer_is_what_limits() {
         download.peer_added(peer, full(), 0);
         download.peer_has(peer, 100, 100);
     }
-    // One of them delivers all, the other nothing, and nobody takes blocks in.
+    // One of them delivers all, the other nothing, and the consumer takes none in.
     for now in (0..300_000).step_by(100) {
         for action in download.tick(now) {
             match action {
@@ -474,7 +474,7 @@ fn nobody_is_dropped_while_the_consumer_is_what_limits() {
             }
         }
     }
-    // What the other owed was taken away all the same: somebody may wait for it.
+    // What the other owed was taken away all the same: the consumer may wait for it.
     assert!(download.status(300_000).peers[1].stalled);
     assert_eq!(download.status(300_000).unconsumed, 4);
     assert!(download.consumed(&hash(0)));

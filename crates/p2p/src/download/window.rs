@@ -29,7 +29,7 @@ pub(super) const fn last_key(height: Height) -> Key {
 pub(super) enum Delivery {
     /// It is the consumer's now.
     Taken,
-    /// Nobody needs this copy.
+    /// This copy is not needed.
     Unneeded,
     /// It is needed, but memory is full; it is to be asked for again.
     NoRoom,
@@ -219,7 +219,7 @@ impl Window {
         true
     }
 
-    /// The consumer found a copy damaged: who sent it. The block is awaited again.
+    /// The consumer found a copy damaged: which peer sent it. The block is awaited again.
     pub(super) fn damaged(&mut self, hash: &BlockHash) -> Option<PeerId> {
         let key = self.handed_out_key(hash)?;
         let (sender, wanted) = match self.entries.get(&key)?.state {

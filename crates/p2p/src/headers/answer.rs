@@ -171,7 +171,7 @@ impl HeaderSync {
         Ok(if stretch.is_full() { Went::On(start) } else { Went::Ended })
     }
 
-    /// Headers of enough work, with those who sent them, of which `peer` sent the last.
+    /// Headers of enough work, with the peers that sent them, of which `peer` sent the last.
     fn accept_all(
         &mut self,
         peer: PeerId,

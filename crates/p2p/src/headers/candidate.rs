@@ -44,7 +44,7 @@ impl Orphaned {
     }
 }
 
-/// The headers of one message and who sent them.
+/// The headers of one message and the peer that sent them.
 #[derive(Debug)]
 struct Batch {
     peer: PeerId,
@@ -149,7 +149,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// All headers in order, with those who sent them.
+    /// All headers in order, with the peers that sent them.
     pub(super) fn into_headers(self) -> impl Iterator<Item = (PeerId, [u8; Header::SIZE])> {
         let mut prev = self.start_hash;
         let headers = self

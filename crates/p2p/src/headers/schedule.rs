@@ -1,4 +1,4 @@
-//! Whom to ask, and when to give up on an answer.
+//! Which peer to ask, and when to give up on an answer.
 
 use super::*;
 
@@ -12,7 +12,7 @@ const SILENCE_MS: u64 = 120_000;
 
 /// What a run may take: this, and [`RUN_HEADER_US`] for each block due since our tip (Core allows 15
 /// minutes and 1 ms: `net_processing.cpp`, `HEADERS_DOWNLOAD_TIMEOUT_BASE`). All main chain headers
-/// in that time are 130 KB/s. Whoever is slower is tried again with more time if all are.
+/// in that time are 130 KB/s. A slower peer is tried again with more time if all are slower.
 const RUN_BASE_MS: u64 = 60_000;
 
 /// Microseconds for each header that a run is expected to bring.
@@ -103,7 +103,7 @@ impl HeaderSync {
             let from = ids[tip_height.saturating_sub(LOCATOR_OVERLAP) as usize];
             self.ask(peer, from, now_ms);
         }
-        // A chain on trial that nobody goes on with is kept only while there is no better one.
+        // A chain on trial that no peer goes on with is kept only while there is no better one.
         if self.run.is_none() && self.has_minimum_work() {
             self.candidate = None;
         }

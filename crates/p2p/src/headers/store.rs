@@ -1,7 +1,7 @@
 //! Headers on a disk: frames of raw headers, each with its checksum, in one file.
 //!
 //! The format is in `docs/formats/headers.md`. This encodes and decodes it, nothing more: files are
-//! somebody else's, and so is the check of what the headers say. A frame that is cut short or
+//! the caller's, and so is the check of what the headers say. A frame that is cut short or
 //! rotten, and all that follows it, counts as absent; what came before is given.
 
 use apus_chain::{Header, Network};

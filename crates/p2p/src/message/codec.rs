@@ -93,7 +93,7 @@ pub fn decode(command: Command, payload: Vec<u8>) -> Result<Message, MessageErro
 /// Name and payload of a message. Addresses are written as `addrv2` if so asked, else as `addr`,
 /// which leaves out those that it cannot hold. A message without meaning here has no payload.
 ///
-/// Limits are the caller's to keep: nobody takes a message that passes them.
+/// Limits are the caller's to keep: no peer takes a message that passes them.
 #[must_use]
 pub fn encode(message: &Message, addrv2: bool) -> (Command, Cow<'_, [u8]>) {
     let mut out = Vec::new();
@@ -186,7 +186,7 @@ fn read_version(reader: &mut Reader<'_>) -> Result<Version, ReadError> {
     Ok(version)
 }
 
-/// Neither address is told: ours is nobody's business, and the peer knows its own.
+/// Neither address is told: ours is not the peer's business, and it knows its own.
 fn write_version(version: &Version, out: &mut Vec<u8>) {
     out.extend(version.protocol.to_le_bytes());
     out.extend(version.services.0.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Blocks by height on their way: who asked for them, who gets what came, and what became of it.
+//! Blocks by height on their way: what is asked for, which caller gets it, and what became of it.
 
 use super::mailbox::Mailbox;
 use super::state::State;
@@ -9,7 +9,7 @@ use apus_chain::{BlockHash, Height, HeightRange};
 use std::sync::Arc;
 
 impl State {
-    /// Somebody wants the blocks of a range: they come into the mailbox.
+    /// A caller wants the blocks of a range: they come into the mailbox.
     pub(super) fn want(&mut self, range: HeightRange, now: u64) -> Arc<Mailbox> {
         self.begin_to_wait(now);
         let mailbox = self.mailboxes.open(range);
@@ -40,7 +40,8 @@ impl State {
         }
     }
 
-    /// Hands a block to who asked for it by its hash, to who asked for its height, or to both.
+    /// Hands a block to the caller that asked for it by its hash, to the one that asked for its
+    /// height, or to both.
     fn hand_out(&mut self, height: Height, hash: BlockHash, raw: BlockBytes) {
         let of_chain = self.mailboxes.of(height).filter(|_| self.download.is_on_chain(&hash));
         let of_chain = of_chain.map(|mailbox| &**mailbox);
@@ -63,7 +64,7 @@ impl State {
         self.act(now);
     }
 
-    /// A block was given back by one who did not look at it.
+    /// A block was given back by a caller that did not look at it.
     pub(super) fn returned(&mut self, hash: &BlockHash, now: u64) {
         self.download.consumed(hash);
         self.act(now);

@@ -1,10 +1,10 @@
 //! [`WantBlock`]: a block asked for by its hash, on the chain or beside it.
 //!
-//! Who has such a block is not known. So peers are asked one after the other until it comes: a peer
-//! that says it has it not is passed over for [`AGAIN_MS`], and so is one that says nothing, as
-//! nodes do of blocks they never heard of. That it says nothing is seen by a ping sent right behind
-//! the request, which nodes answer after it. The wish stands from [`Network::want_block`] until its
-//! holder drops it, however often it looks.
+//! Which peer has such a block is not known. So peers are asked one after the other until it comes:
+//! a peer that says it has it not is passed over for [`AGAIN_MS`], and so is one that says nothing,
+//! as nodes do of blocks they never heard of. That it says nothing is seen by a ping sent right
+//! behind the request, which nodes answer after it. The wish stands from [`Network::want_block`]
+//! until its holder drops it, however often it looks.
 
 use super::mailbox::{Mail, Mailbox};
 use super::peer::Outgoing;
@@ -32,14 +32,14 @@ struct Wish {
     height: Height,
     mailbox: Arc<Mailbox>,
     holders: usize,
-    /// Whether the copy that was handed out last went to who wants its height, too.
+    /// Whether the copy that was handed out last went to the caller that wants its height, too.
     with_range: bool,
     /// When those that had it not are asked again.
     again_at: u64,
 }
 
 impl Wishes {
-    /// Where a block is to go; `with_range` if one like it goes to who wants its height.
+    /// Where a block is to go; `with_range` if a caller that wants its height gets one, too.
     pub(super) fn mailbox(&mut self, hash: &BlockHash, with_range: bool) -> Option<&Mailbox> {
         let wish = self.0.get_mut(hash)?;
         wish.with_range = with_range;
@@ -107,7 +107,7 @@ impl State {
         Some(mailbox)
     }
 
-    /// A holder has gone, perhaps with a copy that nobody will judge: that says nothing about it.
+    /// A holder has gone, perhaps without judging its copy: that says nothing about the copy.
     fn unwish(&mut self, hash: &BlockHash, has_copy: bool, now: u64) {
         let Some(wish) = self.wishes.0.get_mut(hash) else { return };
         wish.holders -= 1;
@@ -129,8 +129,8 @@ impl State {
         self.act(now);
     }
 
-    /// A holder is done with a block. Who wants it by its height has a copy of the same to judge, or
-    /// is still to get one.
+    /// A holder is done with a block. The caller that wants it by its height has a copy of the same
+    /// to judge, or is still to get one.
     fn let_go(&mut self, hash: &BlockHash) {
         let Some(wish) = self.wishes.0.get_mut(hash) else { return };
         let (height, with_range) = (wish.height, std::mem::take(&mut wish.with_range));
@@ -150,7 +150,7 @@ impl State {
         }
     }
 
-    /// Wants again what others, who wanted it too, do not want any more.
+    /// Wants again what other callers wanted too, and have given up.
     pub(super) fn renew_wishes(&mut self) {
         for (hash, wish) in &self.wishes.0 {
             self.download.want_hash(wish.height, *hash);
@@ -220,8 +220,8 @@ pub struct WantBlock<'a> {
 }
 
 impl Network {
-    /// Asks for a block that need not be on the chain, from whoever has it. None where its header is
-    /// not known.
+    /// Asks for a block that need not be on the chain, from any peer that has it. None where its
+    /// header is not known.
     pub fn want_block(&self, hash: BlockHash) -> Option<WantBlock<'_>> {
         let now = self.shared.now();
         let mailbox = self.shared.lock().wish(hash, now)?;

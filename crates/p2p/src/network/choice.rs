@@ -1,7 +1,7 @@
 //! Which chain to go for where the one with the most work will not do.
 //!
-//! Headers alone say nothing about blocks: whoever has the work can announce some whose blocks are
-//! invalid, or that he gives to nobody. Who finds that out names the blocks, and is told of the best
+//! Headers alone say nothing about blocks: a miner can announce some whose blocks are invalid, or
+//! are given to no peer. A caller that finds that out names the blocks, and is told of the best
 //! chain without them. Nothing is remembered here.
 
 use super::state::State;
@@ -27,7 +27,7 @@ pub struct BestHeader {
 impl Network {
     /// The end of the most-work chain that holds none of the blocks of `without`. Where the one with
     /// the most work of all headers holds one, it is a chain that some connected peer has told to be
-    /// its own, up to its end; none where nobody has.
+    /// its own, up to its end; none where no peer has.
     pub fn best_without(&self, without: &[BlockHash]) -> Option<BestHeader> {
         let state = self.shared.lock();
         let id = state.best_without(without)?;
@@ -43,7 +43,7 @@ impl Network {
         HeaderChain::up_to(tree, tree.find(hash)?)
     }
 
-    /// How long somebody has been waiting since anything useful came. Of no meaning while nobody
+    /// How long a caller has been waiting since anything useful came. Of no meaning while none
     /// waits.
     pub fn quiet_for(&self) -> Duration {
         let shared: &Shared = &self.shared;

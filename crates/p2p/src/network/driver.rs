@@ -25,7 +25,7 @@ const RETRY_MS_MAX: u64 = 30_000;
 /// How often it is asked whether the peers there are of use, in milliseconds.
 const USEFUL_EVERY_MS: u64 = 1_000;
 
-/// Peers who are of none are parted with after so long.
+/// Peers that are of none are parted with after so long.
 const USELESS_MS: u64 = 4_000;
 
 /// A peer of the user's.
@@ -108,8 +108,8 @@ fn watch(state: &mut State, shared: &Shared, now: u64) {
     }
 }
 
-/// Blocks are wanted that no peer has, or that each refused once: after a while those who are there
-/// make room for others, or for themselves, who may do better on another connection.
+/// Blocks are wanted that no peer has, or that each refused once: after a while the peers that we
+/// dialled make room for others, or for themselves on a connection that may do better.
 fn part_with_useless(state: &mut State, now: u64) {
     if now < state.usefulness_at {
         return;

@@ -1,8 +1,7 @@
 //! What becomes of a network one of whose threads panics.
 //!
-//! A panic is a fault of this program. Whoever waits for the network must not wait for what that
-//! thread does no longer, so all of the network ends, and says why to everybody who asks from then
-//! on. Nothing is mended.
+//! A panic is a fault of this program. A caller must not wait for what that thread no longer
+//! does, so all of the network ends, and says why to every caller from then on. Nothing is mended.
 
 use super::peer::Turns;
 use super::state::State;

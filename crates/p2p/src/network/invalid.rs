@@ -1,14 +1,13 @@
 //! Blocks that proved invalid, and peers whose chain has one.
 //!
-//! A header commits to its block, so who tells a chain that goes over such a block takes it for valid,
-//! or has not looked: nothing that it has is of use. Core parts with who sends such a block, or headers
-//! that build on one (`net_processing.cpp`, `MaybePunishNodeForBlock`). It spares peers that hand on
-//! compact blocks before they looked at them, which nobody is asked for here; and those that its user
-//! named, which are dialled again here, after ever longer pauses. Those who connected to us are asked
-//! for nothing, so nothing is held against them.
+//! A header commits to its block, so a peer whose chain has such a block takes it for valid, or has
+//! not looked: nothing that it has is of use. Core parts with peers that send such a block, or
+//! headers that build on one (`net_processing.cpp`, `MaybePunishNodeForBlock`). It spares peers
+//! that hand on compact blocks before they looked at them, which no peer is asked for here; and
+//! those that its user named, which are dialled again here, after ever longer pauses. Peers that
+//! connected to us are asked for nothing, so nothing is held against them.
 //!
-//! Their headers stay known: how far others go on from such a block is for whoever called it invalid
-//! to weigh.
+//! Their headers stay known: how much builds on such a block is for the caller to weigh.
 
 use super::Network;
 use super::presence::Verdict;
@@ -39,8 +38,8 @@ impl InvalidBlocks {
 }
 
 impl Network {
-    /// A block breaks a rule, and its header commits to it: peers whose chain has it are parted with
-    /// as those are who send damaged blocks, and so are those who tell such a chain from now on.
+    /// A block breaks a rule, and its header commits to it: peers whose chain has it are parted
+    /// with like those that send damaged blocks, and so are peers that announce such a chain later.
     pub fn invalid(&self, hash: &BlockHash) {
         let mut state = self.shared.lock();
         if !state.invalid.put(*hash) {

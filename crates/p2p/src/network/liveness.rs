@@ -1,7 +1,7 @@
-//! [`Liveness`]: whether somebody is still at the other end.
+//! [`Liveness`]: whether a peer is still at the other end.
 //!
 //! A line can go without a word, and a peer that owes nothing is not missed. So each is asked now and
-//! then, by a ping. Whoever sends anything at all is there; a pong also tells how far away it is.
+//! then, by a ping. A peer that sends anything at all is there; a pong also tells how far away.
 
 /// How often a peer is asked whether it is there, in milliseconds (Core `net_processing.cpp`,
 /// `PING_INTERVAL`, has two minutes).

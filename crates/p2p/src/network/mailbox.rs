@@ -1,4 +1,4 @@
-//! Where the blocks of a range wait for the one who asked for them.
+//! Where the blocks of a range wait for the caller that asked for them.
 
 use crate::transport::BlockBytes;
 use apus_chain::{BlockHash, Height, HeightRange};
@@ -17,7 +17,7 @@ pub(super) enum Mail {
     Closed,
 }
 
-/// Blocks of one range on their way from the threads that read to the one who asked.
+/// Blocks of one range on their way from the threads that read to the caller that asked.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     inner: Mutex<Inner>,
@@ -45,7 +45,7 @@ impl Mailbox {
         self.lock().blocks.drain(..).map(|(_, hash, _)| hash).collect()
     }
 
-    /// Tells the one who waits that there is no use in it.
+    /// Tells the waiting caller that there is no use in it.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.came.notify_all();
@@ -80,13 +80,13 @@ impl Mailboxes {
         mailbox
     }
 
-    /// Forgets a range, and tells which of its blocks nobody took.
+    /// Forgets a range, and tells which of its blocks were not taken.
     pub(super) fn remove(&mut self, range: HeightRange) -> Vec<BlockHash> {
         let removed = self.by_start.remove(&range.start);
         removed.map(|(_, mailbox)| mailbox.empty()).unwrap_or_default()
     }
 
-    /// Who asked for a height.
+    /// Where the block at a height is to go; none where none was asked for.
     pub(super) fn of(&self, height: Height) -> Option<&Arc<Mailbox>> {
         let (_, (end, mailbox)) = self.by_start.range(..=height).next_back()?;
         (height < *end).then_some(mailbox)

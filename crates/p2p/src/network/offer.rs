@@ -1,4 +1,4 @@
-//! [`Offer`]: what others are told that they can have here.
+//! [`Offer`]: what peers are told that they can have here.
 //!
 //! It is said once, in the handshake, and nodes believe it as long as the connection lasts. So only
 //! what is there at that moment, and will stay, is offered.
@@ -18,8 +18,8 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// What can be had of `chain`, which is the one that others are told of. Nobody needs to be
-    /// given the genesis block.
+    /// What can be had of `chain`, which is the one that peers are told of. No peer needs to
+    /// be given the genesis block.
     pub(super) fn services(&mut self, chain: &HeaderChain, blocks: &dyn BlockProvider) -> Services {
         let tip = chain.tip_height();
         if tip == 0 {
@@ -126,7 +126,7 @@ mod tests {
         assert!(offer.services(&branch, &blocks).has(Services::NETWORK));
     }
 
-    /// Who dials asks, and a block may be missing for hours.
+    /// Every peer that dials us makes us look, and a block may be missing for hours.
     #[test]
     fn a_missing_block_does_not_make_it_ask_for_all_each_time() {
         let chain = chain(&mined(None, 1000, 1));

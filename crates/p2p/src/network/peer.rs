@@ -43,14 +43,14 @@ pub(super) enum Outgoing {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     pending: AtomicUsize,
-    /// Nobody answers any more.
+    /// The thread that answers has ended.
     ended: AtomicBool,
 }
 
 impl Turns {
     /// Waits until the peer has taken the answers to its requests but for a few: nothing more is read
-    /// from it before, so its requests are never many. What is read already when nobody answers any
-    /// more would wait for good, so that is an error.
+    /// from it before, so its requests are never many. A request that is read after the answering
+    /// thread has ended would wait for good, so that is an error.
     fn take(&self, shared: &Shared) -> Result<(), PeerError> {
         loop {
             if self.ended.load(Ordering::Relaxed) || shared.has_ended() {
@@ -171,7 +171,7 @@ fn read(
         at_message.store(reader.bytes_received(), Ordering::Relaxed);
         match message {
             Message::Block(raw) => block(shared, id, raw)?,
-            // Nothing is here for anybody.
+            // No blocks are served here.
             Message::GetHeaders { .. } | Message::GetData(_) if shared.options.blocks.is_none() => {
             }
             Message::GetHeaders { locator, stop } => {

@@ -1,5 +1,5 @@
-//! Who is there and may stay: how peers come and go, pings, the places of those who connected to us,
-//! and what is held against those who go.
+//! Which peers are there and may stay: how they come and go, pings, the places of those that
+//! connected to us, and what is held against those that go.
 
 use super::by_hash::Fences;
 use super::liveness::Liveness;
@@ -31,8 +31,8 @@ pub(super) enum Verdict {
 }
 
 impl From<Blame> for Verdict {
-    /// Only a damaged block is a lie. A block that came unasked may be one that was given up, and who
-    /// has not what it said it has may have lost it.
+    /// Only a damaged block is a lie. A block that came unasked may be one that was given up, and a
+    /// peer that has not what it said it has may have lost it.
     fn from(why: Blame) -> Self {
         match why {
             Blame::Damaged(_) => Self::Misbehaved,
@@ -156,7 +156,7 @@ impl State {
         outbound.into_iter().for_each(|id| self.hang_up(id, why, Verdict::Blameless));
     }
 
-    /// Asks those who were silent whether they are there, and parts with those who are not.
+    /// Pings each peer now and then, and parts with those that are no longer there.
     pub(super) fn look_after_peers(&mut self, now: u64) {
         let (mut due, mut gone) = (Vec::new(), Vec::new());
         for (&id, peer) in &mut self.peers {
@@ -201,8 +201,9 @@ impl State {
         }
     }
 
-    /// A place for one that connected to us, if there is one or one of `max` can give way: whoever
-    /// has asked for nothing for longest (Core `net.cpp`, `AttemptToEvictConnection`, weighs more).
+    /// A place for one that connected to us, if there is one or one of `max` can give way: the one
+    /// that has asked for nothing for longest (Core `net.cpp`, `AttemptToEvictConnection`, weighs
+    /// more things).
     pub(super) fn new_inbound(&mut self, max: usize, now: u64) -> Option<PeerId> {
         if self.ended {
             return None;

@@ -17,7 +17,7 @@ const DRY_MS: u64 = 60_000;
 /// And for so long after they were asked often: they are other people's machines.
 const DRY_MS_MAX: u64 = 960_000;
 
-/// With so many peers nobody need be asked for more.
+/// With so many peers the seeds need not be asked for more.
 const ENOUGH_PEERS: usize = 4;
 
 /// When to ask.
@@ -92,7 +92,7 @@ impl Seeds {
         let _ = std::thread::Builder::new().name("seeds".to_owned()).spawn(move || {
             let _guard = Guard(&of_thread);
             let (found, _) = resolve_seeds(network, PATIENCE);
-            // Nobody may wait for it any more.
+            // The network may have ended meanwhile.
             let _ = sender.send(found);
         });
     }

@@ -1,7 +1,7 @@
 //! What others ask of us: headers and blocks.
 //!
-//! Only the chain that is followed is served. Whoever asks for something else is told that it is not
-//! there, as a node without it does.
+//! Only the chain that is followed is served. A peer that asks for something else is told that it
+//! is not there, as by a node without it.
 
 use super::guard::Guard;
 use super::peer::{Origin, Outgoing, spawn};
@@ -56,8 +56,8 @@ fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
             return;
         }
         match stream {
-            // There is nothing to be had yet, and who is told so in the handshake goes on to believe
-            // it: better they come again.
+            // There is nothing to be had yet, and a peer that is told so in the handshake goes
+            // on to believe it: better it comes again.
             Ok(_) if shared.lock().served.is_none() => {}
             Ok(stream) => {
                 let now = shared.now();
@@ -129,8 +129,8 @@ pub(super) fn blocks(
     let mut missing = Vec::new();
     for item in items {
         let wanted = match item.kind {
-            // Without witnesses a block would have to be taken apart, and nobody who still asks for
-            // those can validate it.
+            // Without witnesses a block would have to be taken apart, and no peer that still asks
+            // for one can validate it.
             InventoryKind::WitnessBlock => Some(BlockHash(item.hash)),
             InventoryKind::Block | InventoryKind::Other(_) => None,
         };

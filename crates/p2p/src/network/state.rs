@@ -24,7 +24,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 /// several is hardly ever behind, and the run ends at the tip of all of them in any case.
 const ENOUGH_PEERS: usize = 4;
 
-/// So long others are waited for who may have more headers, in milliseconds.
+/// How long to wait for other peers, which may have more headers, in milliseconds.
 const ATTEMPTS_MS: u64 = 8_000;
 
 /// A connected peer, as other threads see it.
@@ -39,7 +39,7 @@ pub(super) struct Handle {
     pub(super) info: PeerInfo,
 }
 
-/// A peer, from the moment that somebody dials.
+/// A peer, from the moment that either side dials.
 pub(super) struct Peer {
     /// Its address; none where it connected to us.
     pub(super) address: Option<NodeAddress>,
@@ -72,7 +72,7 @@ pub(super) struct State {
     pub(super) wishes: Wishes,
     /// Blocks that proved invalid.
     pub(super) invalid: InvalidBlocks,
-    /// For those who ask for headers; where nobody can there are none.
+    /// For peers that ask for headers; none where no peer can connect to us.
     raw: Option<RawHeaders>,
     /// Headers that were not handed out yet.
     new: Vec<[u8; HEADER_SIZE]>,
@@ -80,7 +80,7 @@ pub(super) struct State {
     pub(super) stuck_since: Option<u64>,
     /// When that is asked next.
     pub(super) usefulness_at: u64,
-    /// Whether somebody waits for headers.
+    /// Whether a caller waits for headers.
     pub(super) settling: bool,
     /// When something useful came last.
     pub(super) useful_at: u64,
@@ -167,7 +167,7 @@ impl State {
         (height, *self.headers.tree().hash(self.headers.best()))
     }
 
-    /// Whether those who answer have told all headers they have, and enough were asked.
+    /// Whether the peers that answer have told all their headers, and enough were asked.
     pub(super) fn has_headers(&self, now: u64) -> bool {
         let connected = self.peers.values().filter(|peer| peer.is_connected()).count();
         let asked = self.first_attempts.as_ref().is_some_and(|first| {
@@ -204,7 +204,7 @@ impl State {
         }
     }
 
-    /// Takes a message of any kind but blocks and requests. Tells whether somebody may wait for it.
+    /// Takes a message of any kind but blocks and requests. Tells whether a caller may wait for it.
     pub(super) fn message(
         &mut self,
         id: PeerId,
@@ -295,7 +295,7 @@ impl State {
         self.act(now);
     }
 
-    /// Others may have the blocks of `chain`: those who connected to us are told of its tip.
+    /// Peers may have the blocks of `chain`: those that connected to us are told of its tip.
     pub(super) fn serve(&mut self, chain: Arc<HeaderChain>) {
         let tip = *chain.tip_hash();
         let known = self.served.replace(chain);
@@ -336,8 +336,8 @@ impl State {
         }
     }
 
-    /// Whether blocks of the chain are wanted, and nobody is there who could be asked for one. That
-    /// nobody has a block beside the chain says nothing about anybody.
+    /// Whether blocks of the chain are wanted, and no peer is there that could be asked for one. A
+    /// block beside the chain does not count: that no peer has it is no peer's fault.
     pub(super) fn is_stuck(&self, now: u64) -> bool {
         !self.mailboxes.is_empty() && {
             let status = self.download.status(now);
@@ -367,12 +367,12 @@ impl State {
         self.wishes.close_all();
     }
 
-    /// Whether somebody waits for something.
+    /// Whether a caller waits for anything.
     pub(super) fn is_awaited(&self) -> bool {
         !self.mailboxes.is_empty() || !self.wishes.is_empty() || self.settling
     }
 
-    /// Somebody begins to wait: patience begins anew.
+    /// A caller begins to wait: patience begins anew.
     pub(super) fn begin_to_wait(&mut self, now: u64) {
         if !self.is_awaited() {
             self.useful_at = now;

@@ -77,7 +77,7 @@ fn a_wish_asks_each_peer_once_until_one_has_the_block() {
         let peers = network.status().peers;
         drop(wanted);
         assert!(network.shared.lock().wishes.is_empty());
-        assert!(network.want_block(BlockHash([7; 32])).is_none(), "a header that nobody knows");
+        assert!(network.want_block(BlockHash([7; 32])).is_none(), "a header that is not known");
         let nobody_is_blamed = peers.len() == 3 && !peers.iter().any(|peer| peer.stalled);
         nobody_is_blamed && without.iter().all(|peer| asked(peer) == 1)
     };
@@ -294,7 +294,7 @@ fn dial(nonce: u64) -> Dial {
     Dial { transport: TransportChoice::V1, ..Dial::new(apus_chain::Network::Regtest, nonce) }
 }
 
-/// Blocks that nobody gets before it is said.
+/// Blocks that are not given before the test says so.
 #[derive(Default)]
 struct HeldBack {
     asked: AtomicBool,

@@ -14,7 +14,7 @@ const BYTES_LEAST: usize = 128 << 10;
 /// Bytes that may lie unused at least: room for a block of any size.
 const FREE_BYTES_LEAST: u64 = 4 << 20;
 
-/// Memory that nobody uses now; by default none is kept.
+/// Memory that is not in use now; by default none is kept.
 #[derive(Debug, Default)]
 pub struct Buffers {
     free: Mutex<Vec<Vec<u8>>>,
@@ -33,9 +33,9 @@ impl Buffers {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory for `total` bytes, with anything in it, and at most a quarter larger, as who counts
-    /// blocks counts their bytes alone; none if there is none. It was taken from the system before, so a peer that promises and does not send costs no
-    /// more.
+    /// Memory for `total` bytes, with anything in it, and at most a quarter larger, since only the
+    /// bytes of blocks are counted; none if none fits. It was taken from the system before, so a
+    /// peer that promises a block and does not send it costs no more.
     pub(crate) fn take(&self, total: usize) -> Option<Vec<u8>> {
         if total < BYTES_LEAST {
             return None;
@@ -51,7 +51,7 @@ impl Buffers {
             return;
         }
         let mut free = self.lock();
-        // Blocks may have grown: what lies here longest is what nobody wants.
+        // Blocks may have grown: what lies here longest is what fits least.
         let mut held: usize = free.iter().map(Vec::capacity).sum();
         while held + bytes.capacity() > self.free_bytes_max && !free.is_empty() {
             held -= free.remove(0).capacity();

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub enum Fault {
     /// It broke the protocol: nothing is to be had there.
     Misbehaved,
-    /// No connection of use came about: nobody is there, or somebody who lacks what we need.
+    /// No connection of use came about: no peer is there, or one that lacks what we need.
     Unreachable,
     /// It was there and is no more; it may well come back.
     Gone,
@@ -52,8 +52,8 @@ pub enum PeerError {
     /// The peer, or a [`Closer`](super::Closer), closed the connection.
     #[error("the peer closed the connection")]
     Closed,
-    /// Who was to answer the encrypted transport's handshake hung up without a word, as those do
-    /// who don't know it. They may answer in plaintext.
+    /// The peer hung up on the encrypted transport's handshake without a word, as peers do that
+    /// don't know it. It may answer in plaintext.
     #[error("the peer closed during the v2 handshake: it may know the v1 transport only")]
     ClosedDuringV2Handshake,
     /// Bytes that the protocol does not allow.

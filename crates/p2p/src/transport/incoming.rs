@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 const BODY_BYTES_FIRST: usize = 256 << 10;
 /// A wait that a socket can still express; zero would be no limit at all.
 const TICK_LEAST: Duration = Duration::from_millis(1);
-/// Nobody waits longer than this; so points in time are never out of range.
+/// No wait is longer than this, so points in time are never out of range.
 const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
 /// A point in time by which something has to be done.
@@ -56,7 +56,7 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// Bytes from a peer that nobody has taken yet.
+/// Bytes from a peer that are not taken yet.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     stream: Arc<TcpStream>,

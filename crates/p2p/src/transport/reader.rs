@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long [`MessageReader::read`] waits if nobody says otherwise.
+/// How long [`MessageReader::read`] waits unless told otherwise.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
 
 /// What the bytes mean.

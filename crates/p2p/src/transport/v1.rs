@@ -51,7 +51,7 @@ impl V1Reader {
     /// Takes the payload that belongs to the last header.
     ///
     /// That of a block is not held against its checksum: every byte of a block is proved by its
-    /// header, which whoever takes it checks in any case, and hashing it once more would be a seventh
+    /// header, which the consumer checks in any case, and hashing it once more would be a seventh
     /// of all work.
     pub(crate) fn payload(&self, payload: Vec<u8>) -> Result<(Command, Vec<u8>), PeerError> {
         if self.command != BLOCK && checksum(&payload) != self.checksum {
@@ -76,7 +76,7 @@ pub(crate) fn header(network: Network, command: Command, payload: &[u8]) -> [u8;
 }
 
 /// Whether these are the first bytes of a connection in plaintext (BIP-324, "V1 prefix"). In
-/// another network's plaintext they are an error: nobody's key looks like that.
+/// another network's plaintext they are an error: no key looks like that.
 pub(crate) fn is_v1(first: &[u8; PREFIX_BYTES], network: Network) -> Result<bool, PeerError> {
     let (magic, command) = split::<4>(first);
     if command != Command::new("version").to_bytes() {

@@ -5,7 +5,7 @@
 //! things and their limits, which are those of the plaintext transport. A packet that cannot be
 //! proved ends the connection. Decoys are read and forgotten; no time is spent to hide how this
 //! program behaves, beyond garbage of random length, and keys are not wiped from memory: what is
-//! said is public, and who listens on this machine hears it anyway.
+//! said is public, and a listener on this machine hears it anyway.
 
 mod cipher;
 mod keys;

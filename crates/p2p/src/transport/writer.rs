@@ -12,7 +12,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a message may take to write if nobody says otherwise.
+/// How long a message may take to write, unless told otherwise.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How messages become bytes.
@@ -58,7 +58,7 @@ impl MessageWriter {
         self.write_payload(command, &payload)
     }
 
-    /// Writes a block that somebody else keeps.
+    /// Writes a block that the caller keeps.
     ///
     /// # Errors
     /// As [`MessageWriter::write`].

@@ -71,7 +71,7 @@ fn damaged_blocks_and_undo_data_are_found_and_named() {
         (|blocks| cut(&blocks.join("blk00000.dat")), "blk00000.dat was looked at once more"),
         (|blocks| cut(&blocks.join("rev00000.dat")), "rev00000.dat was looked at once more"),
         (|blocks| fs::remove_file(blocks.join("rev00000.dat")).unwrap(), "it is not there"),
-        (|blocks| fs::write(blocks.join("blk00001.dat"), "").unwrap(), "nobody has written it"),
+        (|blocks| fs::write(blocks.join("blk00001.dat"), "").unwrap(), "it does not belong there"),
     ];
     for (threads, (harm, said)) in [1, 4].into_iter().cycle().zip(cases) {
         let (world, desk) = (World::small(731), tempfile::tempdir().unwrap());

@@ -234,7 +234,7 @@ fn other_blocks_and_other_coins() {
     found(&folder, "longer undo", (of_undo, "cannot be read"));
     let folder = with(&|chain| chain[1].undo = vec![0; 20_000]);
     found(&folder, "long undo", (of_undo, "0 coins cannot take"));
-    // Of as many coins: only who computed it knows better.
+    // Of as many coins: only the sum tells them apart.
     let mut folder = with(&|chain| chain[spending].undo = rewritten(&counts));
     found(&folder, "other coins", (of_undo, "other coins than the block spent"));
     folder.sums = false;

@@ -1,4 +1,4 @@
-//! Tables that have every coin for who reads all of them, and not for who asks for one.
+//! Tables whose coins are all found by reading everything, but not by asking for one.
 
 use super::*;
 use crate::leveldb::masked_crc32c;

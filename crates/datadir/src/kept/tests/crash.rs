@@ -177,7 +177,7 @@ fn a_crash_while_it_is_made() {
     }
 }
 
-/// Nobody takes a disk that failed for one that has what it was given.
+/// After a failed sync no later call reports success.
 #[test]
 fn after_a_failed_sync_nothing_more_is_kept() {
     let all = made(&[(30, 0), (20, 0), (10, 0)]);

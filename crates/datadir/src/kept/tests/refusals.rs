@@ -1,4 +1,4 @@
-//! Who and what is refused, and that nothing is changed by it.
+//! What is refused, and that nothing is changed by it.
 
 use super::*;
 use crate::error::ErrorKind;
@@ -65,7 +65,7 @@ fn a_folder_of_somebody_elses_is_left_alone() {
     let (home, _) = filled(900);
     fs::create_dir(home.blocks().join("index")).unwrap();
     foreign(&home, "block index");
-    // Without its log nobody knows whose it is.
+    // Without its log nothing says whose it is.
     fs::remove_dir(home.blocks().join("index")).unwrap();
     fs::remove_file(home.log()).unwrap();
     foreign(&home, "has the file");

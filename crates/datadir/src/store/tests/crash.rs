@@ -56,7 +56,7 @@ proptest! {
         drop(store);
         crash(&home, &durable, &change);
 
-        // Whoever drives it may know of fewer blocks than the positions.
+        // The caller may know of fewer blocks than the positions.
         let keep = (synced as u32).saturating_sub(back);
         let mut store = home.open(keep).unwrap();
         prop_assert_eq!(store.next_height(), keep);

@@ -6,7 +6,7 @@ use super::work::{Job, PIECE_COST, RawTx, Ticket, Tx};
 use crate::utxo::CoinBytes;
 use std::sync::Arc;
 
-/// Holds a batch on the queue's list while somebody cares for it.
+/// Holds a batch on the queue's list while the caller has it or its verdict.
 struct Listed {
     queue: Arc<Queue>,
     ticket: Arc<Ticket>,

@@ -1,7 +1,7 @@
 //! The work that waits, of all batches, and how far each batch is.
 //!
 //! One lock over all of it, held for the moments in which work is put in, taken or reported. A
-//! batch that is no longer listed is one whose verdict nobody waits for.
+//! batch that is no longer listed is one whose verdict no caller waits for.
 
 use super::ScriptFailure;
 use super::work::{Job, Ticket};

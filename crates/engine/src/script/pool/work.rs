@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The bytes of a block, shared by those who read its transactions.
+/// The bytes of a block, shared by the threads that read its transactions.
 pub trait RawBlock: Send + Sync {
     /// The bytes.
     fn raw(&self) -> &[u8];
@@ -130,7 +130,7 @@ pub(super) struct Ticket {
     /// The batch's number: lower is older.
     pub(super) number: u64,
     pub(super) flags: u32,
-    /// Inputs from this one on need not be run: it failed. 0 once nobody waits for the verdict.
+    /// Inputs from this one on need not be run: it failed. 0 once no caller waits for the verdict.
     stop_at: AtomicU64,
 }
 

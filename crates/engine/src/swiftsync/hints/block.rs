@@ -1,7 +1,7 @@
 //! What every encoding of hints has in common: indices of unspent outputs, block after block.
 //!
-//! Encodings differ in what an index counts ([`IndexSpace`]); whoever converts from one to another
-//! needs the blocks, and nothing here has them.
+//! Encodings differ in what an index counts ([`IndexSpace`]); converting one into another takes the
+//! blocks, which nothing here has.
 
 use super::error::HintsError;
 use apus_chain::{BlockHash, Height};

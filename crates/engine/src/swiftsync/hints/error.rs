@@ -199,7 +199,7 @@ pub enum HintsError {
     /// The file is not the one that was checked when it was opened.
     #[error(
         "the hints changed since they were opened: height {height}, byte {offset}: {what}; start \
-         again with a file that nobody writes to"
+         again with a file that no program writes to"
     )]
     Changed {
         /// The height being read.

@@ -2,8 +2,8 @@
 //!
 //! Each range reads the parts of the file that it lies in for itself, in bounded memory. The file was
 //! checked when it was opened, and what was hashed then is hashed again while it is read: other
-//! bytes mean that somebody wrote to the file. A range that came to its end without an error gave
-//! exactly what the file's digest is of; before that its hints may be others.
+//! bytes mean that the file was changed meanwhile. A range that came to its end without an error
+//! gave exactly what the file's digest is of; before that its hints may be others.
 
 use super::block::{BlockElement, BlockHints, HintsDecoder, IndexSpace};
 use super::elias_fano;

@@ -1,6 +1,6 @@
 //! [`Window`]: a stream seen through a buffer of fixed size, with the position in the file.
 //!
-//! Whoever reads asks for so many bytes in one piece and then takes them; the buffer never grows,
+//! A decoder asks for so many bytes in one piece and then takes them; the buffer never grows,
 //! so memory stays bounded whatever the stream holds. It knows no encoding, only CompactSizes.
 
 use super::elias_fano::number;

@@ -164,7 +164,7 @@ impl Flusher {
     fn write(&self, job: Job) {
         let Job { tip, undo_from, .. } = job;
         let flush = Flush { tip, changes: &job, undo: &job.undo, undo_from };
-        // A store that panics must not leave those waiting who wait for this thread.
+        // A store that panics must not leave callers waiting for this thread.
         let written =
             catch_unwind(AssertUnwindSafe(|| self.store.write(&flush))).unwrap_or_else(|_| {
                 Err(super::error("the store failed in the midst of a write".into()))
@@ -183,7 +183,7 @@ impl Flusher {
         self.ended.notify_all();
     }
 
-    /// Waits for the thread itself: afterwards nobody writes to the store.
+    /// Waits for the thread itself: afterwards it no longer writes to the store.
     pub(super) fn stop(&self) {
         let thread = self.lock().ok().and_then(|mut state| state.thread.take());
         join(thread);

@@ -1,6 +1,6 @@
 //! The salted hash of outpoints.
 //!
-//! Whoever makes transactions chooses outpoints, so the hash is keyed: two 64-bit halves of the
+//! An attacker can grind for outpoints, so the hash is keyed: two 64-bit halves of the
 //! txid, each xored with a secret word, are multiplied to 128 bits and folded, twice, and the two
 //! results with the output's number once more. Without the secrets, which no answer of this program
 //! depends on, two outpoints are as likely to meet as two random words; and most of an outpoint is

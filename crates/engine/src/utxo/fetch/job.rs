@@ -1,4 +1,4 @@
-//! [`Job`]: the inputs of one block, who looks which one up, and what was found.
+//! [`Job`]: the inputs of one block, which thread looks each one up, and what was found.
 //!
 //! Claims come from one counter, so each input has one owner. An owner's result is set once, with
 //! the ordering of [`OnceLock`], and read by the thread that takes it. An input that was claimed is
@@ -33,7 +33,7 @@ pub(super) struct Job {
     /// As long as `wanted`. Made by the first thread that fetches something for another: while the
     /// taking thread is alone it needs no room, which would cost it more than all else here.
     found: OnceLock<Vec<OnceLock<Found>>>,
-    /// The first input that nobody has claimed, or anything beyond the last.
+    /// The first input that no thread has claimed, or anything beyond the last.
     unclaimed: Alone,
     abandoned: AtomicBool,
     /// Threads at work on this. Changed by the pool, under its lock.
@@ -65,7 +65,7 @@ impl Job {
         &self.found.get_or_init(slots)[index]
     }
 
-    /// How many inputs nobody has claimed.
+    /// How many inputs no thread has claimed.
     pub(super) fn unclaimed(&self) -> usize {
         self.wanted.len().saturating_sub(self.unclaimed.0.load(Ordering::Relaxed))
     }
@@ -76,7 +76,7 @@ impl Job {
         if self.unclaimed() == 0 {
             return 0..0;
         }
-        // Who an input belongs to is all that the counter says; results have their own ordering.
+        // The counter only says which thread owns an input; results have their own ordering.
         let start = self.unclaimed.0.fetch_add(count, Ordering::Relaxed);
         start.min(self.wanted.len())..(start + count).min(self.wanted.len())
     }
@@ -86,7 +86,7 @@ impl Job {
         self.view.coin(&self.wanted[index])
     }
 
-    /// Looks up an input that the caller has claimed, for whoever takes it.
+    /// Looks up an input that the caller has claimed, for the taking thread.
     pub(super) fn fetch(&self, index: usize) {
         // What a view leaves broken behind a panic is its own: nothing of this job is changed.
         let found = catch_unwind(AssertUnwindSafe(|| self.look_up(index).map_err(Box::new)))
@@ -118,7 +118,7 @@ impl Job {
         self.unclaimed.0.store(self.wanted.len(), Ordering::Relaxed);
     }
 
-    /// Whether nobody will take anything any more.
+    /// Whether the taking thread wants nothing more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }

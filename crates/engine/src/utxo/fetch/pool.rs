@@ -25,8 +25,8 @@ pub(super) struct Pool {
     work: Condvar,
     /// A thread has left a job.
     left: Condvar,
-    /// Threads that sleep and that nobody has begun to wake. Too many for a while if one wakes by
-    /// itself; then somebody wakes nobody.
+    /// Threads that sleep and that no other has begun to wake. Too many for a while if one wakes by
+    /// itself; then a notification finds no sleeper.
     asleep: AtomicUsize,
     /// What a thread last knew of the time that a look-up takes.
     average_ns: AtomicU64,

@@ -77,7 +77,7 @@ impl CoinsView for Counting {
     }
 }
 
-/// A view that lets nobody through until it is opened.
+/// A view that answers no look-up until it is opened.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -181,8 +181,8 @@ fn what_is_wanted_twice_is_looked_up_twice() {
     assert_eq!(view.counts(), [1, 3]);
 }
 
-/// Look-ups of many threads are under way at once: with every one of them held at the gate, the
-/// taking thread is let through by nobody but the last.
+/// Look-ups of many threads are under way at once: all of them, the taking thread's too, wait at
+/// the gate before one is answered.
 #[test]
 fn slow_look_ups_are_made_at_once() {
     let fetcher = PrevoutFetcher::new(7).unwrap();
@@ -214,15 +214,15 @@ fn await_sleep(fetcher: &PrevoutFetcher, threads: usize) {
     }
 }
 
-/// The thread that meets slow look-ups wakes the others, though the block is small and nobody
-/// expected it.
+/// The thread that meets slow look-ups wakes the others, though the block is small and no look-up
+/// was slow before.
 #[test]
 fn slow_look_ups_wake_others() {
     let fetcher = PrevoutFetcher::new(3).unwrap();
     await_sleep(&fetcher, 3);
     let view = Counting::new(20, Some(1));
     let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints(0..20));
-    assert_eq!(view.total(), 0, "nobody was woken");
+    assert_eq!(view.total(), 0, "no thread was woken");
     // The clock says at least 50 microseconds for each.
     for index in 0..3 {
         assert_eq!(text(&fetching.take(index)), text(&answer(index as u32)));
@@ -363,5 +363,5 @@ fn connect_some(fetcher: &PrevoutFetcher, rng: &mut Rng) {
             assert_eq!(text(&fetching.take(index)), text(&answer(number)));
         }
     }
-    assert_eq!(Arc::strong_count(&view), 1, "nobody holds the view any more");
+    assert_eq!(Arc::strong_count(&view), 1, "no thread holds the view any more");
 }

@@ -1,8 +1,8 @@
-//! Whom a network parts with, and how it ends itself.
+//! Which peers a network parts with, and how it ends itself.
 
 use super::*;
 
-/// Who asks for a block makes the thread panic that answers.
+/// A request for a block makes the thread that answers panic.
 struct Panics;
 
 impl BlockProvider for Panics {
@@ -50,9 +50,9 @@ fn who_has_an_invalid_block_in_its_chain_is_left_alone_for_a_day() {
     let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
     let network = found(&peer);
     network.invalid(&BlockHash([7; 32]));
-    assert_eq!(network.status().peers.len(), 1, "nobody has that");
+    assert_eq!(network.status().peers.len(), 1, "no peer has that");
     network.invalid(&hash_of(&chain[12]));
-    // At once, for those who write the book down.
+    // At once, for the caller that writes the book down.
     let ready = |after: i64| network.shared.lock().book.ready_count(unix_time() + after);
     assert_eq!((ready(12 * 60 * 60), ready(25 * 60 * 60)), (0, 1));
     until("the end", || network.status().peers.is_empty());

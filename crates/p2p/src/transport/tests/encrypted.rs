@@ -173,7 +173,7 @@ fn garbage_has_an_end() {
 #[test]
 fn another_network_is_another_world() {
     // Its keys derive from the magic, so that neither finds the end of the other's garbage.
-    // Long enough for keys to have come, on any machine, before somebody gives up.
+    // Long enough for keys to have come, on any machine, before either side gives up.
     let patient = Dial { handshake_timeout: Duration::from_secs(10), ..dial(TransportChoice::V2) };
     let other = Dial { network: Network::Signet, ..patient.clone() };
     let (left, right) = meet(&other, &patient);

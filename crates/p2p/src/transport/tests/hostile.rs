@@ -149,7 +149,7 @@ fn a_peer_that_does_not_read_does_not_hold_a_writer() {
         let block = vec![0; PAYLOAD_BYTES_MAX];
         let start = Instant::now();
         let error = loop {
-            assert!(start.elapsed() < PATIENCE, "somebody takes all this");
+            assert!(start.elapsed() < PATIENCE, "all this is taken");
             if let Err(error) = left.writer.write_block(&block) {
                 break error;
             }

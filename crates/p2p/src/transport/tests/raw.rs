@@ -13,14 +13,14 @@ pub(super) fn local(port: u16) -> NodeAddress {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()
 }
 
-/// Who listens, and where.
+/// A listener, and its address.
 pub(super) fn listener() -> (TcpListener, NodeAddress) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap().into();
     (listener, address)
 }
 
-/// A `version` that nobody minds.
+/// A `version` with nothing special in it.
 pub(super) fn version() -> Version {
     Version {
         protocol: 70_015,
@@ -58,7 +58,7 @@ impl RawPeer {
     }
 
     pub(super) fn send_bytes(&mut self, bytes: &[u8]) {
-        // Whoever has seen enough closes; that is the test's to find.
+        // A peer that has seen enough closes; that is the test's to find.
         let _ = self.0.write_all(bytes);
     }
 
@@ -81,7 +81,7 @@ impl RawPeer {
         decode(command, payload).unwrap()
     }
 
-    /// Shakes hands as one who was connected to.
+    /// Shakes hands as the side that was connected to.
     pub(super) fn shake_as_responder(&mut self) {
         assert!(matches!(self.next(), Message::Version(_)));
         self.send(&Message::Version(version()));

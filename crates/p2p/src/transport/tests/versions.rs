@@ -14,7 +14,7 @@ fn answered(dial: &Dial, answers: Vec<Message>) -> Made {
             raw.is_closed();
         });
         let made = connect(&address, dial);
-        // Who closes lets the other thread end.
+        // Closing lets the other thread end.
         if let Ok(made) = &made {
             made.closer().close();
         }
@@ -120,7 +120,7 @@ fn who_lacks_what_we_need_is_of_no_use() {
     let error = with(Services::NETWORK.with(Services::NETWORK_LIMITED), full).unwrap_err();
     assert!(matches!(error, PeerError::MissingServices { .. }), "{error}");
     assert_eq!(error.kind(), Fault::Unreachable);
-    // Who comes to us need not offer anything.
+    // A peer that comes to us need not offer anything.
     let picky = Dial { required_services: full, ..v1() };
     assert!(meet(&v1(), &picky).1.is_ok());
 }

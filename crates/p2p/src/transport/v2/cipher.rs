@@ -67,7 +67,7 @@ impl PacketCipher {
         if self.count % REKEY_INTERVAL == REKEY_INTERVAL - 1 {
             let (nonce, mut key) = (self.nonce(u32::MAX), KeyBytes::default());
             let aad = aead::Aad::empty();
-            // Its tag goes to nobody.
+            // Its tag is not sent.
             let sealed = self.key.seal_in_place_separate_tag(nonce, aad, &mut key);
             let _tag = sealed.map_err(|_| Unproved)?;
             self.key = packet_key(&key).ok_or(Unproved)?;

@@ -12,7 +12,7 @@ pub(super) const KEY_BYTES: usize = 64;
 /// Bytes that end the garbage.
 pub(super) const TERMINATOR_BYTES: usize = 16;
 
-/// Who began.
+/// Which side began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// We connected.
@@ -63,7 +63,7 @@ impl OurKey {
     }
 }
 
-/// What both sides know and nobody else.
+/// What only the two sides know.
 pub(super) struct Session {
     keys: Prk,
     role: Role,

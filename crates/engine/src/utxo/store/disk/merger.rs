@@ -1,7 +1,7 @@
 //! [`Merger`]: a thread that merges tables while coins are read and written.
 //!
 //! It changes what files there are, never what coins there are. A failure is told to the next
-//! writer, who cannot go on for ever without it.
+//! writer, which cannot go on for ever without it.
 
 use super::StoreError;
 use super::tree::Tree;
