@@ -2,6 +2,7 @@
 //!
 //! An engine learns neither where blocks come from nor where coins go.
 
+pub mod pass;
 pub mod script;
 pub mod swiftsync;
 mod tx_table;

@@ -22,7 +22,7 @@ use crate::source::ChainSource;
 use crate::supply::ahead::{Ahead, take_ahead};
 use crate::workdir::names::RECORD;
 use crate::workdir::record::{At, Identity, Record};
-use crate::workdir::{Done, Workdir};
+use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{
     CoinSum, CoinSumKey, Height, HeightRange, KeyedCoinSum, KnownBlock, ScriptChecks,
 };
@@ -60,7 +60,8 @@ const COIN_BYTES: u64 = 64;
 pub(crate) struct Base {
     /// The block whose coins they are.
     pub(crate) at: KnownBlock,
-    pub(crate) done: Vec<Done>,
+    /// Their runs.
+    pub(crate) runs: Vec<RunInfo>,
     pub(crate) verdict: Verdict,
 }
 

@@ -7,6 +7,7 @@ pub mod chainman;
 mod connect;
 mod error;
 mod folder;
+mod pass;
 mod progress;
 mod request;
 mod run;

@@ -13,8 +13,9 @@ use crate::sink::read_back::complete;
 use crate::source::ChainSource;
 use crate::supply::again::take_again;
 use crate::swiftsync::{Hinted, Proven, prove};
-use crate::workdir::{Done, Workdir};
+use crate::workdir::{Workdir, runs_of};
 use apus_chain::HeaderChain;
+use apus_engine::pass::RunKind;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::{CoinTotals, Counts};
 use apus_storage::Storage;
@@ -58,7 +59,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Unproven);
     }
-    let base = connect::Base { at, done, verdict };
+    let base = connect::Base { at, runs: runs_of(&done, RunKind::Coins), verdict };
     Ok(Outcome { hints, unanchored, ..connect_on(request, dir, Some(base))? })
 }
 
@@ -66,8 +67,8 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let Proven { dir, workdir, plan, done, verdict, hints, unanchored, .. } = proven;
     // What was too young to be made durable: now that costs less than doing it again.
-    let held: Vec<Done> = done.iter().filter(|done| done.run.held.is_some()).cloned().collect();
-    let written = write_out(request, &*dir, &workdir, &plan, done, &verdict);
+    let held: Vec<_> = done.iter().filter(|done| done.is_held()).cloned().collect();
+    let written = write_out(request, &*dir, &workdir, &plan, &done, &verdict);
     let (set, mut put) = written.inspect_err(|error| {
         if !matches!(error, SyncError::AssumeUtxo { .. }) {
             // Whether or not this works, the error to tell is the first.

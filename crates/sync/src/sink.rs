@@ -21,10 +21,9 @@ use apus_chain::{
     Txid, UtxoStats, read_coin, write_utxo_element,
 };
 use apus_datadir::snapshot::{SnapshotError, SnapshotHeader, SnapshotWriter};
-use apus_engine::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
 use apus_hash::Sha256;
 use apus_storage::{Storage, StorageFile};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -120,6 +119,11 @@ impl<'a> Draft<'a> {
         let draft = format!("{name}.incomplete");
         let file = storage.create(&draft).at(storage, &draft)?;
         Ok((Self { storage, name: name.to_owned(), draft }, file))
+    }
+
+    /// Adds bytes to the file.
+    pub(crate) fn write(&self, file: &mut dyn StorageFile, bytes: &[u8]) -> Result<(), SyncError> {
+        file.write_all(bytes).at(self.storage, &self.draft)
     }
 
     /// Makes the file durable and gives it its name.
@@ -223,43 +227,6 @@ impl CoinSink for SnapshotSink<'_> {
     }
 }
 
-/// `hints:FILE`: which coins survive, as a BIP-456 hintsfile in the order of its vectors.
-///
-/// What is written is known before the first coin; it appears with the other outputs, once the set
-/// is proven and merged.
-pub(crate) struct HintsSink<'a> {
-    draft: Draft<'a>,
-    file: Box<dyn StorageFile>,
-}
-
-impl<'a> HintsSink<'a> {
-    /// Writes the file `name` in `storage` from the encoded hints of all segments, ascending.
-    pub(crate) fn create(
-        storage: &'a dyn Storage,
-        name: &str,
-        stop: Height,
-        segments: impl Iterator<Item = Result<Vec<u8>, SyncError>>,
-    ) -> Result<Self, SyncError> {
-        let (draft, mut file) = Draft::create(storage, name)?;
-        let header = [&HINTS_MAGIC[..], &[HINTS_VERSION], &stop.to_le_bytes()].concat();
-        file.write_all(&header).at(storage, &draft.draft)?;
-        for bytes in segments {
-            file.write_all(&bytes?).at(storage, &draft.draft)?;
-        }
-        Ok(Self { draft, file })
-    }
-}
-
-impl CoinSink for HintsSink<'_> {
-    fn put(&mut self, _txid: Txid, _group: &[u8]) -> Result<(), SyncError> {
-        Ok(())
-    }
-
-    fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {
-        self.draft.publish(self.file).map(|()| None)
-    }
-}
-
 /// Computes `hash_serialized_3` of the set and counts its coins.
 #[derive(Default)]
 pub(crate) struct HashSink {
@@ -357,7 +324,7 @@ mod tests {
     use super::*;
     use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
     use std::collections::BTreeMap;
-    use std::io;
+    use std::io::{self, Write};
 
     fn publish(storage: &dyn Storage, bytes: &[u8]) -> Result<(), SyncError> {
         let (draft, mut file) = Draft::create(storage, "out")?;

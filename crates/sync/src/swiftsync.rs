@@ -1,30 +1,32 @@
 //! The work of SwiftSync: the set at the height where the hints stop, or below the last blocks, proven.
 
 mod anchor;
-mod blocks;
 mod hints;
 mod tail;
 
 use crate::best_chain::{headers, longer_chain};
 use crate::connect::undo::warn_of_missing;
 use crate::error::{InvalidBlock, NoWayOn, SyncError};
+use crate::pass::{self, Job, Threads};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{HintsInput, Request, Source, Stop, Unanchored};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::workdir::plan::{Plan, RunIdentity, divide};
 use crate::workdir::record::Record;
-use crate::workdir::{Done, Workdir};
+use crate::workdir::{Done, SegmentsOf, Workdir};
 use anchor::expect_anchored;
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
 use apus_engine::swiftsync::aggregate::{Aggregator, Secret};
 use apus_engine::swiftsync::hints::HintsInfo;
-use apus_engine::swiftsync::{SwiftSync, SwiftSyncError, Verdict};
-use blocks::Blocks;
+use apus_engine::swiftsync::{Partial, SwiftSync, SwiftSyncError, Verdict};
 use hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tail::{expect_scripts, last_under_hints, spent_later};
+
+/// The segments of a run under hints.
+pub(crate) type Segments = SegmentsOf<SwiftSync>;
 
 /// What became of the hints.
 pub(crate) enum Hinted<'a> {
@@ -41,7 +43,7 @@ pub(crate) struct Proven<'a> {
     pub(crate) plan: Plan,
     /// The block whose set it is.
     pub(crate) at: KnownBlock,
-    pub(crate) done: Vec<Done>,
+    pub(crate) done: Segments,
     pub(crate) verdict: Verdict,
     pub(crate) hints: Option<HintsInfo>,
     /// Blocks taken for valid on the user's word.
@@ -81,10 +83,11 @@ pub(crate) fn prove<'a>(
     if !above.is_empty() && done.len() < plan.segments.len() {
         engine = engine.below_hints(spent_later(request, &*dir, above).map_err(under_hints)?);
     }
-    let blocks = Blocks { request, source: &*dir, hints: &*provider, engine: &engine };
+    let input = |range| provider.segment(range);
+    let job = Job { request, source: &*dir, pass: &engine, input: &input };
     request.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
-    let done = blocks.run(&workdir, &plan.segments, done).map_err(under_hints)?;
+    let done = pass::run(&job, &Threads, &workdir, &plan.segments, done).map_err(under_hints)?;
     let verdict = conclude(&engine, &workdir, &done, at.height)?;
     let bytes = verdict.counts.bytes - before;
     request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
@@ -194,7 +197,7 @@ struct Opened<'a> {
     bytes: u64,
 }
 
-type Planned<'a, 'r> = (Workdir<'r>, Plan, Vec<Done>, Box<dyn HintsProvider + 'a>);
+type Planned<'a, 'r> = (Workdir<'r>, Plan, Segments, Box<dyn HintsProvider + 'a>);
 
 impl Hints {
     fn info(&self) -> Option<HintsInfo> {
@@ -247,7 +250,7 @@ impl Hints {
             let workdir = Workdir::start(request.workdir, &plan)?;
             return Ok((workdir, plan, Vec::new(), provider));
         };
-        let (workdir, done) = Workdir::resume(request.workdir, &plan)?;
+        let (workdir, done) = Workdir::resume::<SwiftSync>(request.workdir, &plan)?;
         let (segments, of) = (done.len(), plan.segments.len());
         request.observer.event(Event::Resumed { segments, of });
         Ok((workdir, plan, done, provider))
@@ -340,14 +343,14 @@ fn new_secret() -> Result<Secret, SyncError> {
 fn conclude(
     engine: &SwiftSync,
     workdir: &Workdir<'_>,
-    done: &[Done],
+    done: &[Done<Partial>],
     stop: Height,
 ) -> Result<Verdict, SyncError> {
     let mut whole = engine.nothing();
     for done in done {
-        whole.merge(&done.partial).map_err(|_| SyncError::WorkdirDamaged {
-            file: done.run.name.replace(".run", ".part"),
-        })?;
+        whole
+            .merge(&done.partial)
+            .map_err(|_| SyncError::WorkdirDamaged { file: workdir.describe(done) })?;
     }
     engine.conclude(&whole, stop).map_err(|error| {
         if !matches!(error, SwiftSyncError::Incomplete { .. }) {

@@ -1,7 +1,7 @@
 //! The work folder: what makes a run resumable at any moment.
 //!
-//! A finished segment is two files, written in this order: its run of coins, synced; then its
-//! partial result, which names the run's length and SHA-256 and appears under its name only whole.
+//! A finished segment is some files, written in this order: its runs, synced; then its partial
+//! result, which has the length and SHA-256 of each and appears under its name only whole.
 //! So a segment is either done or not, whenever the power goes. Nothing else in the folder counts:
 //! what else a crash left is removed by the next start. Formats: `docs/formats/workdir.md`.
 
@@ -12,27 +12,25 @@ pub(crate) mod record;
 mod sealed;
 mod segment;
 
-pub(crate) use segment::{Done, RunInfo};
+pub(crate) use segment::{Done, RunInfo, SegmentsOf, runs_of};
 
 use crate::error::{StorageResult, SyncError};
-use apus_chain::{HeightRange, Reader};
-use apus_engine::swiftsync::Partial;
+use apus_chain::HeightRange;
+use apus_engine::pass::{PartialResult, Pass, RunKind};
 use apus_hash::sha256;
 use apus_storage::{Storage, read_whole, write_atomically};
 use names::{
     COINS, GONE, HINTS, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download, is_input,
-    is_work_file, look_alike, partial_name, run_name,
+    is_work_file, look_alike, partial_name, partial_of_run,
 };
-use plan::{Plan, VERSION};
+use plan::Plan;
 use std::collections::HashSet;
 use std::io::{self, ErrorKind, Write};
-
-const MAGIC: &[u8; 8] = b"APUSPART";
 
 /// Greatest length of a plan: four bytes for each of at most as many segments as heights exist.
 const PLAN_BYTES_MAX: u64 = 64 << 20;
 
-/// Greatest length of a partial result: the hints of a segment and its coinbases dominate.
+/// Greatest length of a partial result.
 const PARTIAL_BYTES_MAX: u64 = 1 << 30;
 
 /// A folder with a run's progress.
@@ -88,45 +86,48 @@ impl<'a> Workdir<'a> {
         Ok(workdir)
     }
 
-    /// Goes on with a run: its finished segments, and the folder cleared of everything else.
-    pub(crate) fn resume(
+    /// Goes on with a run: the finished segments of its pass, and the folder cleared of everything else.
+    pub(crate) fn resume<P: Pass>(
         storage: &'a dyn Storage,
         plan: &Plan,
-    ) -> Result<(Self, Vec<Done>), SyncError> {
+    ) -> Result<(Self, SegmentsOf<P>), SyncError> {
         let workdir = Self { storage, plan_id: sha256(&plan.to_bytes()) };
         let mut done = Vec::new();
         for &range in &plan.segments {
-            done.extend(workdir.read(range)?);
+            done.extend(workdir.read(range, P::RUNS)?);
         }
         // The run may have gone on above its hints: what tells how far is of this very plan.
         let keep: HashSet<String> = [PLAN, LOCK, RECORD, POSITIONS]
             .into_iter()
             .map(str::to_owned)
-            .chain(done.iter().flat_map(|done| [done.run.name.clone(), partial_name(done.range)]))
+            .chain(done.iter().flat_map(Done::names))
             .collect();
         workdir.remove(|name| !keep.contains(name) && !is_input(name))?;
         Ok((workdir, done))
     }
 
     /// Makes a finished segment durable, and lets go of the memory that it took.
-    pub(crate) fn store(&self, done: &mut Done) -> Result<(), SyncError> {
-        let (Some(run), Some(hints)) = (&done.run.held, &done.hints) else { return Ok(()) };
-        let name = &done.run.name;
-        let mut file = self.storage.create(name).at(self.storage, name)?;
-        file.write_all(run).at(self.storage, name)?;
-        file.sync().at(self.storage, name)?;
-        drop(file);
-        done.run.sha256 = sha256(run);
+    pub(crate) fn store<P: PartialResult>(&self, done: &mut Done<P>) -> Result<(), SyncError> {
+        if !done.is_held() {
+            return Ok(());
+        }
+        for run in &mut done.runs {
+            let (name, Some(bytes)) = (&run.name, &run.held) else { continue };
+            let mut file = self.storage.create(name).at(self.storage, name)?;
+            file.write_all(bytes).at(self.storage, name)?;
+            file.sync().at(self.storage, name)?;
+            run.sha256 = sha256(bytes);
+        }
         let name = partial_name(done.range);
-        let bytes = self.encode(done, hints);
+        let bytes = done.to_bytes(&self.plan_id);
         write_atomically(self.storage, &name, &bytes).at(self.storage, &name)?;
-        (done.run.held, done.hints) = (None, None);
+        done.runs.iter_mut().for_each(|run| run.held = None);
         Ok(())
     }
 
-    /// Forgets a finished segment, so that the next start processes it anew.
+    /// Forgets a finished segment, one of whose runs is damaged, so that the next start processes it anew.
     pub(crate) fn forget(&self, run_name: &str) -> Result<(), SyncError> {
-        let partial = run_name.replace(".run", ".part");
+        let partial = partial_of_run(run_name);
         self.storage.remove(&partial).at(self.storage, &partial)?;
         self.storage.sync_names().at(self.storage, "")
     }
@@ -165,7 +166,7 @@ impl<'a> Workdir<'a> {
 
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {
         for name in self.storage.names().at(self.storage, "")? {
-            // Folders are nobody's business here.
+            // Folders are others' business.
             if is_work_file(&name) && ![COINS, HINTS, GONE].contains(&&*name) && which(&name) {
                 self.storage.remove(&name).at(self.storage, &name)?;
             }
@@ -173,84 +174,54 @@ impl<'a> Workdir<'a> {
         self.storage.sync_names().at(self.storage, "")
     }
 
-    /// The hints of a finished segment, one encoded element a block. They are read again when they
-    /// are wanted: those of the whole chain together would fill memory.
-    pub(crate) fn hints(&self, done: &Done) -> Result<Vec<u8>, SyncError> {
-        if let Some(hints) = &done.hints {
-            return Ok(hints.clone());
+    /// What to call the file of a segment's partial result in a message.
+    pub(crate) fn describe<P>(&self, done: &Done<P>) -> String {
+        self.storage.describe(&partial_name(done.range))
+    }
+
+    /// The bytes of a run, all at once: for those that follow one another. They are read when they are
+    /// wanted: those of the whole chain together would fill memory.
+    pub(crate) fn read_run(&self, run: &RunInfo) -> Result<Vec<u8>, SyncError> {
+        if let Some(held) = &run.held {
+            return Ok(held.to_vec());
         }
-        let name = partial_name(done.range);
-        let bytes = read_whole(self.storage, &name, PARTIAL_BYTES_MAX).at(self.storage, &name)?;
+        let name = &run.name;
         // Rotten since it was written or read: the next start sees that and makes it anew.
-        let damaged = || SyncError::RunDamaged {
-            run: done.run.name.clone(),
-            file: self.storage.describe(&name),
-        };
-        self.decode(done.range, &bytes).map(|(_, hints)| hints.to_vec()).ok_or_else(damaged)
+        let damaged =
+            || SyncError::RunDamaged { run: name.clone(), file: self.storage.describe(name) };
+        let bytes = present(read_whole(self.storage, name, run.bytes)).at(self.storage, name)?;
+        bytes.filter(|bytes| sha256(bytes) == run.sha256).ok_or_else(damaged)
     }
 
-    fn encode(&self, done: &Done, hints: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(2048 + hints.len());
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&self.plan_id);
-        out.extend_from_slice(&done.range.start.to_le_bytes());
-        out.extend_from_slice(&done.range.end.to_le_bytes());
-        out.extend_from_slice(&done.run.bytes.to_le_bytes());
-        out.extend_from_slice(&done.run.sha256);
-        out.extend_from_slice(&(hints.len() as u32).to_le_bytes());
-        out.extend_from_slice(hints);
-        done.partial.write(&mut out);
-        let checksum = sha256(&out);
-        out.extend_from_slice(&checksum);
-        out
-    }
-
-    /// A segment, if it is done: its partial result whole and of this plan, its run there.
+    /// A segment, if it is done: its partial result whole and of this plan, its runs there.
     /// Where the disk fails that is not known, and nothing may be given up for it.
-    fn read(&self, range: HeightRange) -> Result<Option<Done>, SyncError> {
+    fn read<P: PartialResult>(
+        &self,
+        range: HeightRange,
+        kinds: &[RunKind],
+    ) -> Result<Option<Done<P>>, SyncError> {
         let name = partial_name(range);
         let bytes = present(read_whole(self.storage, &name, PARTIAL_BYTES_MAX));
         let Some(bytes) = bytes.at(self.storage, &name)? else { return Ok(None) };
-        let Some((done, _)) = self.decode(range, &bytes) else { return Ok(None) };
-        let name = &done.run.name;
-        let length = present(self.storage.len(name)).at(self.storage, name)?;
-        Ok((length == Some(done.run.bytes)).then_some(done))
-    }
-
-    /// A segment and its encoded hints.
-    fn decode<'b>(&self, range: HeightRange, bytes: &'b [u8]) -> Option<(Done, &'b [u8])> {
-        let (body, checksum) = bytes.split_last_chunk::<32>()?;
-        let mut reader = Reader::new(body);
-        let ours = sha256(body) == *checksum
-            && reader.array().ok()? == MAGIC
-            && reader.u32().ok()? == VERSION
-            && *reader.array().ok()? == self.plan_id
-            && reader.u32().ok()? == range.start
-            && reader.u32().ok()? == range.end;
-        if !ours {
-            return None;
+        let done = Done::from_bytes(&bytes, &self.plan_id, range, kinds);
+        for RunInfo { name, bytes, .. } in done.iter().flat_map(|done| &done.runs) {
+            if present(self.storage.len(name)).at(self.storage, name)? != Some(*bytes) {
+                return Ok(None);
+            }
         }
-        let run_bytes = reader.u64().ok()?;
-        let (name, sha256) = (run_name(range), *reader.array().ok()?);
-        let run = RunInfo { name, bytes: run_bytes, sha256, held: None };
-        let hints_bytes = reader.u32().ok()? as usize;
-        let hints = reader.take(hints_bytes).ok()?;
-        let partial = Partial::read(&mut reader)?;
-        reader.finish().ok()?;
-        let done = Done { range, partial, run, hints: None };
-        (done.partial.ranges() == [range]).then_some((done, hints))
+        Ok(done)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::names::run_name;
     use super::*;
     use crate::workdir::plan::RunIdentity;
-    use apus_chain::{BlockHash, Network};
-    use apus_engine::swiftsync::Finished;
-    use apus_engine::swiftsync::IndexHints;
+    use apus_chain::{BlockHash, Network, Reader};
+    use apus_engine::pass::FinishedSegment;
     use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
+    use apus_engine::swiftsync::{Partial, SwiftSync};
     use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
 
     const FIRST: HeightRange = HeightRange::new(1, 5);
@@ -268,7 +239,7 @@ mod tests {
     }
 
     /// A segment's result, with nothing in its sums.
-    fn finished(range: HeightRange) -> Finished {
+    fn finished(range: HeightRange) -> Partial {
         let kind = AggregateKind::Sha256;
         let sums = Aggregator::new(kind, &Secret([0; 32]), BlockHash([1; 32]), [2; 32]).zero();
         let mut bytes = vec![1];
@@ -281,16 +252,18 @@ mod tests {
         let mut reader = Reader::new(&bytes);
         let partial = Partial::read(&mut reader).unwrap();
         reader.finish().unwrap();
-        Finished { partial, run: vec![3; 100], hints: IndexHints::new(range.start) }
+        partial
     }
 
     /// A folder with both segments done.
-    fn filled() -> (CrashStorage, Vec<Done>) {
+    fn filled() -> (CrashStorage, Vec<Done<Partial>>) {
         let storage = CrashStorage::new();
         let workdir = Workdir::start(&storage, &plan(9)).unwrap();
         let done = [FIRST, SECOND].map(|range| {
-            let mut done = Done::held(range, finished(range), vec![range.start as u8; 20]);
-            assert_eq!(workdir.hints(&done).unwrap(), [range.start as u8; 20]);
+            let runs = vec![vec![3; 100], vec![range.start as u8; 20]];
+            let finished = FinishedSegment { partial: finished(range), runs };
+            let mut done = Done::held(range, finished, SwiftSync::RUNS);
+            assert_eq!(workdir.read_run(hints_of(&done)).unwrap(), [range.start as u8; 20]);
             assert_eq!(done.held_bytes(), 120);
             workdir.store(&mut done).unwrap();
             assert_eq!(done.held_bytes(), 0);
@@ -299,8 +272,17 @@ mod tests {
         (storage.clone(), done.to_vec())
     }
 
-    fn resumed(storage: &CrashStorage, plan: &Plan) -> Vec<Done> {
-        Workdir::resume(storage, plan).unwrap().1
+    fn hints_of(done: &Done<Partial>) -> &RunInfo {
+        done.run(RunKind::Hints).unwrap()
+    }
+
+    /// The names of a segment's runs.
+    fn runs(range: HeightRange) -> [String; 2] {
+        RunKind::ALL.map(|kind| run_name(range, kind))
+    }
+
+    fn resumed(storage: &CrashStorage, plan: &Plan) -> Vec<Done<Partial>> {
+        Workdir::resume::<SwiftSync>(storage, plan).unwrap().1
     }
 
     #[test]
@@ -309,12 +291,17 @@ mod tests {
         assert_eq!(Workdir::read_plan(&storage).unwrap(), Some(plan(9)));
         assert_eq!(resumed(&storage, &plan(9)), done);
         assert_eq!(resumed(&storage.durable_image(), &plan(9)), done);
-        let (workdir, _) = Workdir::resume(&storage, &plan(9)).unwrap();
-        assert_eq!(workdir.hints(&done[0]).unwrap(), [1; 20]);
-        assert_eq!(workdir.hints(&done[1]).unwrap(), [5; 20]);
-        storage.create(&partial_name(FIRST)).unwrap().write_all(b"rotten").unwrap();
-        let error = workdir.hints(&done[0]).unwrap_err();
-        assert!(matches!(error, SyncError::RunDamaged { .. }), "{error}");
+        let (workdir, _) = Workdir::resume::<SwiftSync>(&storage, &plan(9)).unwrap();
+        assert_eq!(workdir.read_run(hints_of(&done[0])).unwrap(), [1; 20]);
+        assert_eq!(workdir.read_run(hints_of(&done[1])).unwrap(), [5; 20]);
+        for rotten in [&[1; 19][..], &[1; 21], &[2; 20]] {
+            storage.create(&hints_of(&done[0]).name).unwrap().write_all(rotten).unwrap();
+            let error = workdir.read_run(hints_of(&done[0])).unwrap_err();
+            assert!(matches!(&error, SyncError::RunDamaged { run, .. } if *run == runs(FIRST)[1]));
+        }
+        // Of the right length, so only who reads it can tell.
+        assert_eq!(resumed(&storage, &plan(9)), done);
+        workdir.forget(&hints_of(&done[0]).name).unwrap();
         assert_eq!(resumed(&storage, &plan(9)), done[1..]);
     }
 
@@ -329,8 +316,9 @@ mod tests {
             files.insert(name.clone(), bytes);
             let storage = CrashStorage::holding(files);
             assert_eq!(resumed(&storage, &plan(9)), done[1..], "{why}");
-            // What does not count goes, its run too.
-            let expected = ["plan", &partial_name(SECOND), &run_name(SECOND)];
+            // What does not count goes, its runs too.
+            let [coins, hints] = runs(SECOND);
+            let expected = ["plan", &hints, &partial_name(SECOND), &coins];
             assert_eq!(storage.names().unwrap(), expected);
         };
         for length in 0..bytes.len() {
@@ -349,13 +337,14 @@ mod tests {
     #[test]
     fn a_part_with_the_result_of_other_heights_does_not_count() {
         let (storage, done) = filled();
-        let workdir = Workdir { storage: &storage, plan_id: sha256(&plan(9).to_bytes()) };
-        for partial in [done[1].partial.clone(), finished(HeightRange::new(1, 4)).partial] {
+        drop(storage);
+        let id = sha256(&plan(9).to_bytes());
+        let decode = |bytes: &[u8]| Done::from_bytes(bytes, &id, FIRST, SwiftSync::RUNS);
+        for partial in [done[1].partial.clone(), finished(HeightRange::new(1, 4))] {
             let lying = Done { partial, ..done[0].clone() };
-            assert_eq!(workdir.decode(FIRST, &workdir.encode(&lying, &[])), None);
+            assert_eq!(decode(&lying.to_bytes(&id)), None);
         }
-        let bytes = workdir.encode(&done[0], &[4, 5]);
-        assert_eq!(workdir.decode(FIRST, &bytes), Some((done[0].clone(), &[4, 5][..])));
+        assert_eq!(decode(&done[0].to_bytes(&id)), Some(done[0].clone()));
     }
 
     #[test]
@@ -375,12 +364,14 @@ mod tests {
 
     #[test]
     fn a_run_of_another_length_does_not_count() {
-        for length in [None, Some(0), Some(99), Some(101)] {
-            let (storage, done) = filled();
-            let mut files = storage.live_files();
-            files.remove(&run_name(SECOND));
-            files.extend(length.map(|length| (run_name(SECOND), vec![3; length])));
-            assert_eq!(resumed(&CrashStorage::holding(files), &plan(9)), done[..1]);
+        for (name, bytes) in runs(SECOND).iter().zip([100, 20]) {
+            for length in [None, Some(0), Some(bytes - 1), Some(bytes + 1)] {
+                let (storage, done) = filled();
+                let mut files = storage.live_files();
+                files.remove(name);
+                files.extend(length.map(|length| (name.clone(), vec![3; length])));
+                assert_eq!(resumed(&CrashStorage::holding(files), &plan(9)), done[..1]);
+            }
         }
     }
 
@@ -393,7 +384,7 @@ mod tests {
         for operation in [Operation::Len, Operation::Open, Operation::Read] {
             for n in 0..2 {
                 faulty.fail_nth(operation, n, ErrorKind::Other);
-                let error = Workdir::resume(&faulty, &plan(9)).err().unwrap();
+                let error = Workdir::resume::<SwiftSync>(&faulty, &plan(9)).err().unwrap();
                 assert!(matches!(error, SyncError::Storage { .. }), "{error}");
                 assert!(error.to_string().contains("segment-0000000"), "{error}");
                 faulty.heal();
@@ -405,8 +396,8 @@ mod tests {
     #[test]
     fn a_forgotten_segment_is_not_found_again() {
         let (storage, done) = filled();
-        let (workdir, _) = Workdir::resume(&storage, &plan(9)).unwrap();
-        workdir.forget(&run_name(FIRST)).unwrap();
+        let (workdir, _) = Workdir::resume::<SwiftSync>(&storage, &plan(9)).unwrap();
+        workdir.forget(&runs(FIRST)[0]).unwrap();
         assert_eq!(resumed(&storage.durable_image(), &plan(9)), done[1..]);
     }
 
@@ -428,7 +419,7 @@ mod tests {
                 for seed in 0..30 {
                     let names = storage.crash_image(seed).names().unwrap();
                     let first_is_there = names.iter().any(|name| first_gone(name));
-                    let rest_is_whole = [PLAN, &partial_name(FIRST), &run_name(SECOND)]
+                    let rest_is_whole = [PLAN, &partial_name(FIRST), &runs(SECOND)[0].clone()]
                         .iter()
                         .filter(|name| !first_gone(name))
                         .all(|name| names.iter().any(|found| found == name));

@@ -37,13 +37,14 @@ fn a_damaged_result_is_computed_anew() {
         (".part", Vec::clear),
         (".run", |bytes| bytes.truncate(bytes.len() - 1)),
         (".run", |bytes| bytes.push(0)),
+        (".hints", |bytes| bytes.truncate(bytes.len() - 1)),
     ] {
         let desk = all_but_written();
         desk.edit(&one(&desk, end), harm);
         desk.apus(SYNC).succeeds();
         expect_done(&desk);
     }
-    for end in [".part", ".run"] {
+    for end in [".part", ".run", ".hints"] {
         let desk = all_but_written();
         desk.remove(&one(&desk, end));
         desk.apus(SYNC).succeeds();

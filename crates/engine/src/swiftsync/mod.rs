@@ -15,6 +15,7 @@
 //! spend ([`SpentLater`]): those can then be connected, with every rule.
 
 pub mod aggregate;
+mod as_pass;
 pub mod hints;
 mod partial;
 mod segment;

@@ -5,8 +5,8 @@ use crate::error::SyncError;
 use crate::request::Request;
 use crate::sink::each_coin;
 use crate::sink::put::merge_all;
+use crate::workdir::RunInfo;
 use crate::workdir::record::{At, Record};
-use crate::workdir::{Done, RunInfo};
 use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError, Totals};
@@ -19,7 +19,7 @@ pub(super) fn fill(
     base: Base,
     record: &Record,
 ) -> Result<At, SyncError> {
-    let Base { at: tip, done, verdict } = base;
+    let Base { at: tip, runs, verdict } = base;
     let counts = verdict.counts;
     let totals = Totals {
         blocks: counts.blocks,
@@ -32,7 +32,7 @@ pub(super) fn fill(
     };
     let at = At { block: tip, totals, sum: None };
     Record { at: vec![at], ..record.clone() }.write(request.workdir)?;
-    let changes = Merged::new(request, done, record.key);
+    let changes = Merged::new(request, runs, record.key);
     let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
     let failure = changes.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     match failure {
@@ -51,13 +51,12 @@ pub(super) fn sum_of_base(
     base: Base,
     key: CoinSumKey,
 ) -> Result<CoinSum, SyncError> {
-    let runs = base.done.into_iter().map(|done| done.run).collect();
     let (mut adder, mut stored) = (CoinAdder::new(key), Ok(()));
     let each = &mut |outpoint: &OutPoint, coin: Option<&CoinBytes>| {
         coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
         Ok(())
     };
-    merge_all(request, runs, &mut |record| {
+    merge_all(request, base.runs, &mut |record| {
         crate::runs::records(record)
             .try_for_each(|(txid, group)| put_group(txid, group, each, &mut stored))
     })?;
@@ -76,8 +75,7 @@ struct Merged<'a> {
 }
 
 impl<'a> Merged<'a> {
-    fn new(request: &'a Request<'a>, done: Vec<Done>, key: CoinSumKey) -> Self {
-        let runs = done.into_iter().map(|done| done.run).collect();
+    fn new(request: &'a Request<'a>, runs: Vec<RunInfo>, key: CoinSumKey) -> Self {
         Self { request, runs, key, sum: Default::default(), failure: Default::default() }
     }
 }

@@ -8,16 +8,17 @@
 use crate::error::SyncError;
 use crate::folder::WrittenFolder;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::request::{OutputKind, Request};
+use crate::request::{Output, OutputKind, Request};
 use crate::runs::{EachRecord, MergeBudget, merge_runs};
-use crate::sink::{
-    CoinSink, HashSink, HintsSink, MuHashSink, SetInfo, SnapshotSink, Whole, folders,
-};
+use crate::sink::{CoinSink, Draft, HashSink, MuHashSink, SetInfo, SnapshotSink, Whole, folders};
 use crate::source::ChainSource;
 use crate::workdir::plan::Plan;
-use crate::workdir::{Done, RunInfo, Workdir};
-use apus_chain::{UtxoSetHash, UtxoStats};
-use apus_engine::swiftsync::Verdict;
+use crate::workdir::{Done, RunInfo, Workdir, runs_of};
+use apus_chain::{Height, UtxoSetHash, UtxoStats};
+use apus_engine::pass::RunKind;
+use apus_engine::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
+use apus_engine::swiftsync::{Partial, Verdict};
+use apus_storage::{Storage, StorageFile};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -35,11 +36,12 @@ pub(crate) fn write_out(
     dir: &dyn ChainSource,
     workdir: &Workdir<'_>,
     plan: &Plan,
-    done: Vec<Done>,
+    done: &[Done<Partial>],
     verdict: &Verdict,
 ) -> Result<(SetInfo, Put), SyncError> {
     let stop = plan.identity.stop;
-    let bytes = done.iter().map(|done| done.run.bytes).sum();
+    let runs = runs_of(done, RunKind::Coins);
+    let bytes = runs.iter().map(|run| run.bytes).sum();
     let set = SetInfo {
         network: request.params.network,
         height: stop,
@@ -50,26 +52,49 @@ pub(crate) fn write_out(
     };
     let places = folders::places(request);
     let mut sinks = folders::sinks(request, dir, set, &places, None)?;
-    for output in request.outputs {
-        let storage = &*output.storage;
-        sinks.push(match output.kind {
-            OutputKind::Snapshot => Box::new(SnapshotSink::create(storage, &output.name, set)?),
-            OutputKind::Hints => {
-                let hints = done.iter().map(|done| workdir.hints(done));
-                Box::new(HintsSink::create(storage, &output.name, stop, hints)?)
+    let mut hints = Vec::new();
+    for Output { kind, storage, name } in request.outputs {
+        match kind {
+            OutputKind::Snapshot => {
+                sinks.push(Box::new(SnapshotSink::create(&**storage, name, set)?))
             }
-        });
+            OutputKind::Hints => {
+                let draft = draft_hints(&**storage, name, stop, workdir, done);
+                hints.push(draft.inspect_err(|error| forget_damaged(workdir, error))?);
+            }
+        }
     }
-    let runs: Vec<RunInfo> = done.into_iter().map(|done| done.run).collect();
     let muhash = SetMuHash::Known(verdict.muhash);
     let put = put_set(request, set, sinks, muhash, bytes, |each| merge_all(request, runs, each));
-    let put = put.inspect_err(|error| {
-        if let SyncError::RunDamaged { run, .. } = error {
-            // Whether or not this works, the error to tell is the damage.
-            let _ = workdir.forget(run);
-        }
-    })?;
+    let put = put.inspect_err(|error| forget_damaged(workdir, error))?;
+    hints.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
     Ok((set, put))
+}
+
+/// Has the next start do the segment again whose run turned out to be damaged.
+fn forget_damaged(workdir: &Workdir<'_>, error: &SyncError) {
+    if let SyncError::RunDamaged { run, .. } = error {
+        // Whether or not this works, the error to tell is the damage.
+        let _ = workdir.forget(run);
+    }
+}
+
+/// Begins a BIP-456 hintsfile in the order of its vectors, and writes all of it: what it holds is known
+/// before the first coin is merged. It gets its name once the set is proven and handed out.
+fn draft_hints<'a>(
+    storage: &'a dyn Storage,
+    name: &str,
+    stop: Height,
+    workdir: &Workdir<'_>,
+    done: &[Done<Partial>],
+) -> Result<(Draft<'a>, Box<dyn StorageFile>), SyncError> {
+    let (draft, mut file) = Draft::create(storage, name)?;
+    let header = [&HINTS_MAGIC[..], &[HINTS_VERSION], &stop.to_le_bytes()].concat();
+    draft.write(&mut *file, &header)?;
+    for run in runs_of(done, RunKind::Hints) {
+        draft.write(&mut *file, &workdir.read_run(&run)?)?;
+    }
+    Ok((draft, file))
 }
 
 /// Gives the records of all runs to `each`, in the order of a snapshot.

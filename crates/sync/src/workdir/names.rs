@@ -2,6 +2,7 @@
 
 use crate::error::{StorageResult, SyncError};
 use apus_chain::HeightRange;
+use apus_engine::pass::RunKind;
 use apus_storage::Storage;
 use std::io::{ErrorKind, Read};
 
@@ -51,8 +52,14 @@ pub const ENDED: &str = "ended";
 /// Name of the folder in which a run without hints works to write some.
 pub const HINTS: &str = "hints";
 
-pub(super) fn run_name(range: HeightRange) -> String {
-    format!("segment-{:08}-{:08}.run", range.start, range.end)
+pub(super) fn run_name(range: HeightRange, kind: RunKind) -> String {
+    format!("segment-{:08}-{:08}{}", range.start, range.end, kind.ending())
+}
+
+/// The name of the partial result of the segment that left a run.
+pub(super) fn partial_of_run(run: &str) -> String {
+    let segment = RunKind::ALL.iter().find_map(|kind| run.strip_suffix(kind.ending()));
+    format!("{}.part", segment.unwrap_or(run))
 }
 
 pub(super) fn partial_name(range: HeightRange) -> String {
@@ -62,7 +69,8 @@ pub(super) fn partial_name(range: HeightRange) -> String {
 /// Whether a name in a work folder is one that a run makes.
 pub fn is_work_file(name: &str) -> bool {
     let segment = name.starts_with("segment-")
-        && [".run", ".part", ".part.tmp"].iter().any(|end| name.ends_with(end));
+        && (RunKind::ALL.iter().any(|kind| name.ends_with(kind.ending()))
+            || [".part", ".part.tmp"].iter().any(|end| name.ends_with(end)));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
     let note = [RECORD, INVALID].contains(&name.strip_suffix(".tmp").unwrap_or(name));
     segment

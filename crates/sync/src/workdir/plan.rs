@@ -11,8 +11,8 @@ use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
 /// First bytes of a plan's file.
 const MAGIC: &[u8; 8] = b"APUSPLAN";
 
-/// Version of the work folder's formats.
-pub(crate) const VERSION: u32 = 1;
+/// Version of a plan's file.
+const VERSION: u32 = 1;
 
 /// What makes two runs the same.
 #[derive(Debug, Clone, PartialEq, Eq)]

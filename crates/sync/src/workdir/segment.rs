@@ -1,39 +1,31 @@
-//! [`Done`]: a finished segment, and [`RunInfo`], its coins.
+//! [`Done`]: a finished segment, and [`RunInfo`], what it leaves for others. Their byte form is here,
+//! their files are the [work folder](super::Workdir)'s.
 
-use super::names::run_name;
-use apus_chain::HeightRange;
-use apus_engine::swiftsync::{Finished, Partial};
+use super::names::{partial_name, run_name};
+use super::sealed;
+use apus_chain::{HeightRange, Reader};
+use apus_engine::pass::{FinishedSegment, PartialResult, Pass, RunKind};
 use std::sync::Arc;
+
+/// First bytes of a segment's partial result.
+const MAGIC: &[u8; 8] = b"APUSPART";
+
+/// Version of its file.
+const VERSION: u32 = 2;
 
 /// A finished segment as it lies in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct Done<P> {
     /// Its heights.
     pub range: HeightRange,
     /// Its result.
-    pub partial: Partial,
-    /// Its coins.
-    pub run: RunInfo,
-    /// Its hints, one encoded element a block, where they are in memory and in no file yet.
-    pub hints: Option<Vec<u8>>,
+    pub partial: P,
+    /// Its runs, one of each kind that the pass leaves.
+    pub runs: Vec<RunInfo>,
 }
 
-impl Done {
-    /// A segment that is finished, but only in memory.
-    pub(crate) fn held(range: HeightRange, finished: Finished, hints: Vec<u8>) -> Self {
-        let Finished { partial, run, .. } = finished;
-        let name = run_name(range);
-        let run =
-            RunInfo { name, bytes: run.len() as u64, sha256: [0; 32], held: Some(Arc::new(run)) };
-        Self { range, partial, run, hints: Some(hints) }
-    }
-
-    /// Memory that it takes until it is stored.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        let run = if self.run.held.is_some() { self.run.bytes } else { 0 };
-        run + self.hints.as_ref().map_or(0, Vec::len) as u64
-    }
-}
+/// The finished segments of a pass.
+pub(crate) type SegmentsOf<P> = Vec<Done<<P as Pass>::Partial>>;
 
 /// A run as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,4 +38,90 @@ pub(crate) struct RunInfo {
     pub sha256: [u8; 32],
     /// The bytes themselves, where they are in memory and in no file yet.
     pub held: Option<Arc<Vec<u8>>>,
+}
+
+impl<P> Done<P> {
+    /// A segment that is finished, but only in memory. Its runs are of these kinds.
+    pub(crate) fn held(
+        range: HeightRange,
+        finished: FinishedSegment<P>,
+        kinds: &[RunKind],
+    ) -> Self {
+        let run = |(kind, run): (&RunKind, Vec<u8>)| RunInfo {
+            name: run_name(range, *kind),
+            bytes: run.len() as u64,
+            sha256: [0; 32],
+            held: Some(Arc::new(run)),
+        };
+        let FinishedSegment { partial, runs } = finished;
+        Self { range, partial, runs: kinds.iter().zip(runs).map(run).collect() }
+    }
+
+    /// Memory that it takes until it is stored.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.runs.iter().filter(|run| run.held.is_some()).map(|run| run.bytes).sum()
+    }
+
+    /// Whether it is in memory alone.
+    pub(crate) fn is_held(&self) -> bool {
+        self.runs.iter().any(|run| run.held.is_some())
+    }
+
+    /// Its run of a kind.
+    pub(crate) fn run(&self, kind: RunKind) -> Option<&RunInfo> {
+        let name = run_name(self.range, kind);
+        self.runs.iter().find(|run| run.name == name)
+    }
+
+    /// The names of its files.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        let runs = self.runs.iter().map(|run| run.name.clone());
+        runs.chain([partial_name(self.range)])
+    }
+}
+
+/// The runs of a kind that segments left.
+pub(crate) fn runs_of<P>(done: &[Done<P>], kind: RunKind) -> Vec<RunInfo> {
+    done.iter().filter_map(|done| done.run(kind)).cloned().collect()
+}
+
+impl<P: PartialResult> Done<P> {
+    /// The byte form, under a plan: see `docs/formats/workdir.md`.
+    pub(super) fn to_bytes(&self, plan_id: &[u8; 32]) -> Vec<u8> {
+        let mut out = sealed::begin(MAGIC, VERSION);
+        out.extend_from_slice(plan_id);
+        out.extend_from_slice(&self.range.start.to_le_bytes());
+        out.extend_from_slice(&self.range.end.to_le_bytes());
+        for run in &self.runs {
+            out.extend_from_slice(&run.bytes.to_le_bytes());
+            out.extend_from_slice(&run.sha256);
+        }
+        self.partial.write(&mut out);
+        sealed::seal(out)
+    }
+
+    /// Reads the byte form; none where it is damaged, or not of this plan, these heights and these kinds
+    /// of runs.
+    pub(super) fn from_bytes(
+        bytes: &[u8],
+        plan_id: &[u8; 32],
+        range: HeightRange,
+        kinds: &[RunKind],
+    ) -> Option<Self> {
+        let mut reader: Reader<'_> = sealed::open(bytes, MAGIC, VERSION)?;
+        let ours = reader.array().ok()? == plan_id
+            && reader.u32().ok()? == range.start
+            && reader.u32().ok()? == range.end;
+        if !ours {
+            return None;
+        }
+        let mut runs = Vec::with_capacity(kinds.len());
+        for kind in kinds {
+            let (bytes, sha256) = (reader.u64().ok()?, *reader.array().ok()?);
+            runs.push(RunInfo { name: run_name(range, *kind), bytes, sha256, held: None });
+        }
+        let partial = P::read(&mut reader)?;
+        reader.finish().ok()?;
+        (partial.ranges() == [range]).then_some(Self { range, partial, runs })
+    }
 }

@@ -274,8 +274,8 @@ impl Job {
     pub(crate) fn stopped_after(&self, segments: u64) -> Files {
         let disk = CrashStorage::new();
         let work = FaultStorage::new(disk.clone());
-        // The plan is created first, then two files a segment.
-        work.fail_from(Operation::Create, 1 + 2 * segments, ErrorKind::StorageFull);
+        // The plan is created first, then three files a segment.
+        work.fail_from(Operation::Create, 1 + 3 * segments, ErrorKind::StorageFull);
         self.run(&work, &CrashStorage::new()).unwrap_err();
         disk.live_files()
     }

@@ -83,7 +83,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("submit.md", "crates/sync/src/chainman/log.rs"),
     ("workdir.md", "crates/datadir/src/kept/log.rs"),
     ("workdir.md", "crates/datadir/src/store/positions.rs"),
-    ("workdir.md", "crates/sync/src/workdir.rs"),
+    ("workdir.md", "crates/sync/src/workdir/segment.rs"),
     ("workdir.md", "crates/sync/src/workdir/record.rs"),
 ];
 

@@ -1,0 +1,168 @@
+//! A [`Pass`] over the segments of a plan, made durable on the way.
+//!
+//! A [`Dispatch`] sees that each segment is done; what it hands over is kept here, and written down
+//! before it takes too much memory or too long to do again.
+
+mod threads;
+
+pub(crate) use threads::Threads;
+
+use crate::error::SyncError;
+use crate::progress::{Event, Phase, Progress};
+use crate::request::Request;
+use crate::source::ChainSource;
+use crate::workdir::{Done, SegmentsOf, Workdir};
+use apus_chain::HeightRange;
+use apus_engine::pass::{PartialResult, Pass, Work};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Finished segments that are not durable yet take at most this part of the memory.
+const HELD_SHARE: u64 = 4;
+
+/// What a segment of a pass is told, by its heights.
+pub(crate) type InputOf<'a, P> =
+    dyn Fn(HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;
+
+/// A pass with all that its segments need.
+pub(crate) struct Job<'a, P: Pass> {
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) source: &'a dyn ChainSource,
+    pub(crate) pass: &'a P,
+    pub(crate) input: &'a InputOf<'a, P>,
+}
+
+/// What becomes of a segment that is done. Called without one every now and then, too.
+pub(crate) type Take<'t, P> =
+    dyn FnMut(Option<Done<<P as Pass>::Partial>>) -> Result<(), SyncError> + 't;
+
+/// What does the segments of a pass: threads here, perhaps other machines.
+///
+/// # Errors
+/// The lowest segment that fails is the one told, whatever failed first.
+pub(crate) trait Dispatch<P: Pass> {
+    /// Has each segment of `todo` done once, in any order, and gives what it leaves to `take`, on this
+    /// thread. It ends early, and without an error, where the run is interrupted.
+    fn run(
+        &self,
+        job: &Job<'_, P>,
+        todo: &[HeightRange],
+        counters: &Counters,
+        take: &mut Take<'_, P>,
+    ) -> Result<(), SyncError>;
+}
+
+/// Does the segments that are not `done` yet. All of them, the done ones included, by ascending height.
+pub(crate) fn run<P: Pass>(
+    job: &Job<'_, P>,
+    dispatch: &dyn Dispatch<P>,
+    workdir: &Workdir<'_>,
+    segments: &[HeightRange],
+    done: SegmentsOf<P>,
+) -> Result<SegmentsOf<P>, SyncError> {
+    let is_done = |range: &HeightRange| done.iter().any(|done| done.range == *range);
+    let todo: Vec<HeightRange> = segments.iter().copied().filter(|it| !is_done(it)).collect();
+    let counters = Counters::default();
+    done.iter().for_each(|done| counters.add(done.partial.done()));
+    let total = total(job.source, segments);
+    let mut results = Results::new(job, workdir, done);
+    let ran = dispatch.run(job, &todo, &counters, &mut |done| {
+        job.request.observer.event(Event::Progress(Phase::Blocks, counters.progress(total)));
+        results.take(done)
+    });
+    let interrupted =
+        job.request.interrupt.load(Ordering::Relaxed) && results.all.len() < segments.len();
+    match ran {
+        Err(error) => {
+            // Kept if that is possible; the error to tell is the one that ended the run.
+            let _ = results.store();
+            Err(error)
+        }
+        Ok(()) if interrupted => {
+            results.store()?;
+            Err(SyncError::Interrupted)
+        }
+        Ok(()) => {
+            results.all.sort_unstable_by_key(|done| done.range);
+            Ok(results.all)
+        }
+    }
+}
+
+fn total(source: &dyn ChainSource, segments: &[HeightRange]) -> Progress {
+    let heights = || segments.iter().flat_map(|segment| segment.heights());
+    let sizes = heights().filter(|_| source.knows_sizes());
+    Progress {
+        blocks_total: heights().count() as u64,
+        bytes_total: sizes.map(|height| source.block_bytes(height)).sum(),
+        ..Progress::default()
+    }
+}
+
+/// The finished segments. Those that came last are held in memory for a while, so that many are
+/// made durable together, and those of a short run never have to be.
+struct Results<'a, P: Pass> {
+    job: &'a Job<'a, P>,
+    workdir: &'a Workdir<'a>,
+    all: SegmentsOf<P>,
+    /// How many of them are durable, and since when.
+    stored: usize,
+    stored_at: Instant,
+    /// Memory of the others.
+    held_bytes: u64,
+}
+
+impl<'a, P: Pass> Results<'a, P> {
+    fn new(job: &'a Job<'a, P>, workdir: &'a Workdir<'a>, done: SegmentsOf<P>) -> Self {
+        let stored = done.len();
+        Self { job, workdir, all: done, stored, stored_at: Instant::now(), held_bytes: 0 }
+    }
+
+    /// Takes a finished segment, and makes it and those that wait durable if it is time.
+    fn take(&mut self, done: Option<Done<P::Partial>>) -> Result<(), SyncError> {
+        self.held_bytes += done.as_ref().map_or(0, Done::held_bytes);
+        self.all.extend(done);
+        let request = self.job.request;
+        let due = self.stored_at.elapsed() >= request.checkpoint_interval
+            || self.held_bytes > request.memory_bytes / HELD_SHARE;
+        if due { self.store() } else { Ok(()) }
+    }
+
+    /// Makes all finished segments durable, after what the source keeps of their blocks.
+    fn store(&mut self) -> Result<(), SyncError> {
+        self.job.source.sync()?;
+        while let Some(done) = self.all.get_mut(self.stored) {
+            let held_bytes = done.held_bytes();
+            self.workdir.store(done)?;
+            self.held_bytes -= held_bytes;
+            self.stored += 1;
+        }
+        self.stored_at = Instant::now();
+        Ok(())
+    }
+}
+
+/// Work done so far, by this start and earlier ones.
+#[derive(Default)]
+pub(crate) struct Counters {
+    blocks: AtomicU64,
+    bytes: AtomicU64,
+    coins: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn add(&self, work: Work) {
+        self.blocks.fetch_add(work.blocks, Ordering::Relaxed);
+        self.bytes.fetch_add(work.bytes, Ordering::Relaxed);
+        self.coins.fetch_add(work.coins, Ordering::Relaxed);
+    }
+
+    fn progress(&self, total: Progress) -> Progress {
+        Progress {
+            blocks: self.blocks.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            coins: self.coins.load(Ordering::Relaxed),
+            ..total
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! [`Threads`]: the segments of a pass, done by threads of this process.
+//!
+//! Each worker takes the next unclaimed segment, walks over its blocks and feeds the pass; nothing is
+//! shared between workers but the claim counter. A finished segment goes through a bounded channel to
+//! the calling thread. The channel is the back-pressure: a slow disk holds the workers.
+
+use super::{Counters, Dispatch, Job, Take};
+use crate::error::SyncError;
+use crate::supply::{Supply, Walker};
+use crate::workdir::Done;
+use apus_chain::HeightRange;
+use apus_engine::pass::{PartialResult, Pass, Work};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// How long the calling thread waits for a segment before it looks at the time.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// As many threads as the request and the source ask for.
+pub(crate) struct Threads;
+
+/// A segment that a worker finished or failed at.
+type Outcome<P> = (HeightRange, Result<Done<<P as Pass>::Partial>, SyncError>);
+
+/// What the workers share.
+struct Shared<'a, P: Pass> {
+    job: &'a Job<'a, P>,
+    todo: &'a [HeightRange],
+    /// The first segment that no worker has claimed.
+    next: AtomicUsize,
+    halt: AtomicBool,
+    supply: Supply<'a>,
+    counters: &'a Counters,
+}
+
+impl<P: Pass> Dispatch<P> for Threads
+where
+    SyncError: From<P::Error>,
+{
+    fn run(
+        &self,
+        job: &Job<'_, P>,
+        todo: &[HeightRange],
+        counters: &Counters,
+        take: &mut Take<'_, P>,
+    ) -> Result<(), SyncError> {
+        let (next, halt) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let supply = Supply::of(job.request, job.source);
+        let shared = Shared { job, todo, next, halt, supply, counters };
+        let threads = job.request.threads;
+        let workers = job.source.fetchers(threads).min(todo.len());
+        std::thread::scope(|scope| {
+            let mut failure = Failure::default();
+            let (send, receive) = sync_channel::<Outcome<P>>(threads);
+            for index in 0..workers {
+                let (send, shared) = (send.clone(), &shared);
+                let spawned = std::thread::Builder::new()
+                    .name(format!("blocks-{index}"))
+                    .spawn_scoped(scope, move || shared.work(&send));
+                if let Err(error) = spawned {
+                    shared.halt.store(true, Ordering::Relaxed);
+                    let error = SyncError::Threads { wanted: workers, error };
+                    failure.note(HeightRange::new(0, 0), error);
+                    break;
+                }
+            }
+            drop(send);
+            loop {
+                let (range, taken) = match receive.recv_timeout(LOOK) {
+                    Ok((range, done)) => (range, done.and_then(|done| take(Some(done)))),
+                    Err(RecvTimeoutError::Timeout) => (HeightRange::new(0, 0), take(None)),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                };
+                if let Err(error) = taken {
+                    shared.halt.store(true, Ordering::Relaxed);
+                    failure.note(range, error);
+                }
+            }
+            failure.0.map_or_else(|| take(None), |(_, error)| Err(error))
+        })
+    }
+}
+
+/// The lowest failure, whichever thread was quicker.
+#[derive(Default)]
+struct Failure(Option<(HeightRange, SyncError)>);
+
+impl Failure {
+    fn note(&mut self, range: HeightRange, error: SyncError) {
+        if self.0.as_ref().is_none_or(|(first, _)| range < *first) {
+            self.0 = Some((range, error));
+        }
+    }
+}
+
+impl<P: Pass> Shared<'_, P>
+where
+    SyncError: From<P::Error>,
+{
+    /// One worker's life.
+    fn work(&self, send: &SyncSender<Outcome<P>>) {
+        let mut walker = self.supply.walker(&self.halt);
+        while !self.halt.load(Ordering::Relaxed) {
+            let claimed = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(&range) = self.todo.get(claimed) else { return };
+            let outcome = match self.segment(range, &mut walker) {
+                Ok(Some(done)) => Ok(done),
+                Ok(None) | Err(SyncError::Interrupted) => return,
+                Err(error) => Err(error),
+            };
+            if send.send((range, outcome)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Does one segment; none where that was halted.
+    fn segment(
+        &self,
+        range: HeightRange,
+        walker: &mut Walker<'_>,
+    ) -> Result<Option<Done<P::Partial>>, SyncError> {
+        let pass = self.job.pass;
+        let mut segment = pass.begin((self.job.input)(range)?)?;
+        let whole = walker.take(range, &mut |block| {
+            pass.block(&mut segment, block)?;
+            let bytes = block.view().raw().len() as u64;
+            self.counters.add(Work { blocks: 1, bytes, coins: 0 });
+            Ok(())
+        })?;
+        if !whole {
+            return Ok(None);
+        }
+        let _permit = self.supply.permit();
+        let finished = pass.finish(segment)?;
+        let coins = finished.partial.done().coins;
+        self.counters.add(Work { coins, ..Work::default() });
+        Ok(Some(Done::held(range, finished, P::RUNS)))
+    }
+}
