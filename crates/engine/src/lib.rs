@@ -2,7 +2,10 @@
 //!
 //! An engine learns neither where blocks come from nor where coins go.
 
+pub mod coin;
+pub mod connect;
 pub mod pass;
+mod salt;
 pub mod script;
 pub mod swiftsync;
 mod tx_table;

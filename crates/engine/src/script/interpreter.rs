@@ -3,7 +3,7 @@
 //! A transaction is prepared once, together with every output that it spends, and its inputs are
 //! then verified in any order by any thread. Nothing is remembered from one input to the next.
 
-use crate::utxo::CoinBytes;
+use crate::coin::CoinBytes;
 use apus_chain::ScriptError;
 use std::sync::Arc;
 

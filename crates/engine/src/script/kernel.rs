@@ -4,7 +4,7 @@
 //! flags that make no sense, outputs that are missing) is an error of setup and never a verdict.
 
 use super::interpreter::{Interpreter, PreparedTx, Refusal};
-use crate::utxo::CoinBytes;
+use crate::coin::CoinBytes;
 use apus_chain::{ScriptError, ScriptVerifier, VERIFY_TAPROOT};
 use bitcoinkernel::prelude::*;
 use bitcoinkernel::{

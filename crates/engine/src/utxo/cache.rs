@@ -51,16 +51,13 @@
 //! that looks at [`CoinsCache::flush_due`] after each block stays within the bound, from
 //! [`BYTES_MIN`] on: a block cannot add more than the third.
 
-mod delta;
 mod flush;
-mod salt;
 mod table;
 
-pub use delta::{CoinChange, CoinsDelta};
-
-use super::coin::CoinBytes;
 use super::store::{CoinsStore, StoreError, UndoRecord};
 use super::view::CoinsView;
+use crate::coin::CoinBytes;
+use crate::connect::{CoinChange, CoinsDelta};
 use apus_chain::{Height, KnownBlock, OutPoint};
 use flush::{Flusher, Job};
 use std::sync::atomic::{AtomicU64, Ordering};

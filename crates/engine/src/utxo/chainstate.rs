@@ -13,19 +13,18 @@ mod totals;
 
 pub use totals::Totals;
 
-use super::cache::{CoinChange, CoinsCache, CoinsDelta};
-use super::connect::{Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of};
-use super::error::{ChainstateError, ConnectError};
+use super::cache::CoinsCache;
+use super::error::ChainstateError;
 use super::fetch::{Fetching, PrevoutFetcher};
-use super::prepared::PreparedBlock;
 use super::store::{CoinsStore, UndoRecord};
-use super::sums::{BlockChange, RunningSum};
-use super::undo::{block_undo, coins_added, undo_delta};
 use super::view::CoinsView;
+use crate::connect::rules::{Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of};
+use crate::connect::sums::{BlockChange, RunningSum};
+use crate::connect::undo::{block_undo, coins_added, undo_delta};
+use crate::connect::{CoinChange, CoinsDelta, ConnectContext, ConnectError, PreparedBlock};
 use crate::script::{ScriptPool, Verdict};
 use apus_chain::{
-    Ancestry, BlockHash, CheckedBlock, CoinSum, CoinSumKey, Height, KnownBlock, OutPoint, Params,
-    ScriptError,
+    BlockHash, CheckedBlock, CoinSum, CoinSumKey, Height, KnownBlock, OutPoint, Params, ScriptError,
 };
 use layers::{Layer, Layers};
 use std::collections::VecDeque;
@@ -37,15 +36,6 @@ const PENDING_MAX: usize = 4;
 
 /// Blocks whose coins may be on their way at once.
 const PREFETCHES_MAX: usize = 2;
-
-/// What the caller knows of a block's surroundings.
-#[derive(Clone, Copy)]
-pub struct ConnectContext<'a> {
-    /// The blocks below it.
-    pub ancestry: &'a dyn Ancestry,
-    /// Whether its scripts are to be run.
-    pub check_scripts: bool,
-}
 
 /// How a chain state works.
 #[derive(Debug)]

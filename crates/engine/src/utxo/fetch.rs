@@ -12,13 +12,12 @@
 mod job;
 mod pace;
 mod pool;
-mod wanted;
 
-pub use wanted::{Place, wanted_of};
+pub use crate::connect::{Place, wanted_of};
 
-use super::coin::CoinBytes;
 use super::store::StoreError;
 use super::view::CoinsView;
+use crate::coin::CoinBytes;
 use apus_chain::OutPoint;
 use job::Job;
 use pace::Pace;

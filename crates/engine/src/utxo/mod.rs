@@ -7,20 +7,17 @@
 
 pub mod cache;
 pub mod chainstate;
-pub mod coin;
-mod connect;
 pub mod error;
 pub mod fetch;
-pub mod prepared;
 pub mod store;
-mod sums;
-mod undo;
 pub mod view;
 
-pub use cache::{CacheStats, CoinChange, CoinsCache, CoinsDelta};
-pub use chainstate::{Chainstate, ChainstateOptions, ConnectContext, Connected, Totals};
-pub use coin::CoinBytes;
-pub use error::{ChainstateError, ConnectError};
-pub use prepared::{BlockCounts, PreparedBlock};
+pub use crate::coin::CoinBytes;
+pub use crate::connect::{
+    BlockCounts, CoinChange, CoinsDelta, ConnectContext, ConnectError, PreparedBlock,
+};
+pub use cache::{CacheStats, CoinsCache};
+pub use chainstate::{Chainstate, ChainstateOptions, Connected, Totals};
+pub use error::ChainstateError;
 pub use store::{Changes, CoinsStore, Flush, StoreError};
 pub use view::CoinsView;

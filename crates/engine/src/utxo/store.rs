@@ -12,7 +12,7 @@ pub use disk::{DiskOptions, DiskStore};
 pub use latency::LatencyStore;
 pub use memory::MemoryStore;
 
-use super::coin::CoinBytes;
+use crate::coin::CoinBytes;
 use apus_chain::{BlockHash, CoinError, Height, KnownBlock, Network, OutPoint};
 
 /// Why coins could not be read or written.

@@ -1,7 +1,7 @@
 //! [`CoinsView`]: something that coins can be looked up in.
 
-use super::coin::CoinBytes;
 use super::store::StoreError;
+use crate::coin::CoinBytes;
 use apus_chain::OutPoint;
 
 /// A set of coins at one moment, shared by the threads that look things up.

@@ -3,7 +3,7 @@
 use super::ScriptFailure;
 use super::queue::Queue;
 use super::work::{Job, PIECE_COST, RawTx, Ticket, Tx};
-use crate::utxo::CoinBytes;
+use crate::coin::CoinBytes;
 use std::sync::Arc;
 
 /// Holds a batch on the queue's list while the caller has it or its verdict.

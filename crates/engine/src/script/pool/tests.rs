@@ -1,6 +1,6 @@
 use super::super::interpreter::{PreparedTx, Refusal};
 use super::*;
-use crate::utxo::CoinBytes;
+use crate::coin::CoinBytes;
 use apus_chain::CoinRef;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -4,8 +4,8 @@
 //! running them and no thread is left with a long one at the end.
 
 use super::ScriptFailure;
+use crate::coin::CoinBytes;
 use crate::script::interpreter::{Interpreter, PreparedTx, Refusal};
-use crate::utxo::CoinBytes;
 use apus_chain::ScriptError;
 use std::ops::Range;
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 //! anew), no coin has an allocation of its own, and what a table uses is known to the byte. What
 //! FRESH and DIRTY mean is stated in the [cache](super).
 
-use super::salt::Salt;
-use crate::utxo::coin::CoinBytes;
+use crate::coin::CoinBytes;
+use crate::salt::Salt;
 use apus_chain::OutPoint;
 use hashbrown::HashTable;
 

@@ -1,7 +1,8 @@
 //! [`Layers`]: pending blocks over the cache, as one view of the coins.
 
-use crate::utxo::cache::{CoinsCache, CoinsDelta};
-use crate::utxo::coin::CoinBytes;
+use crate::coin::CoinBytes;
+use crate::connect::CoinsDelta;
+use crate::utxo::cache::CoinsCache;
 use crate::utxo::store::StoreError;
 use crate::utxo::view::CoinsView;
 use apus_chain::OutPoint;

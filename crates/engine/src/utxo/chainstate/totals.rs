@@ -1,6 +1,6 @@
 //! [`Totals`]: how much was processed up to a block.
 
-use super::super::prepared::BlockCounts;
+use crate::connect::BlockCounts;
 use apus_chain::CheckedBlock;
 
 /// What was processed up to a block, as far as the caller told.

@@ -4,7 +4,7 @@
 //! the ordering of [`OnceLock`], and read by the thread that takes it. An input that was claimed is
 //! always set, even where the look-up panics, unless the job was abandoned; so waiting for one ends.
 
-use crate::utxo::coin::CoinBytes;
+use crate::coin::CoinBytes;
 use crate::utxo::store::StoreError;
 use crate::utxo::view::CoinsView;
 use apus_chain::OutPoint;

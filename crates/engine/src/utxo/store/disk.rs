@@ -15,7 +15,7 @@ mod merger;
 mod tree;
 
 use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord};
-use crate::utxo::coin::CoinBytes;
+use crate::coin::CoinBytes;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
 use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, Storage, create_private_dir};

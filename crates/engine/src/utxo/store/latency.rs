@@ -1,7 +1,7 @@
 //! [`LatencyStore`]: a store that answers late, to see what waiting costs.
 
 use super::{CoinsStore, EachCoin, Flush, StoreError};
-use crate::utxo::coin::CoinBytes;
+use crate::coin::CoinBytes;
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
 use std::thread;
 use std::time::Duration;

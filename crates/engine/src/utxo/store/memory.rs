@@ -1,7 +1,7 @@
 //! A store that does not outlast the program: for chains that fit, and as the model of the others.
 
 use super::{CoinsStore, EachCoin, Flush, StoreError};
-use crate::utxo::coin::CoinBytes;
+use crate::coin::CoinBytes;
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{PoisonError, RwLock};

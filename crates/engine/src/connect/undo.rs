@@ -1,14 +1,14 @@
 //! Undo data of a block, as Core's undo files have it, made and used.
 
-use super::cache::{CoinChange, CoinsDelta};
-use super::coin::CoinBytes;
-use super::fetch::{Place, wanted_of};
+use super::delta::{CoinChange, CoinsDelta};
 use super::prepared::PreparedBlock;
+use super::wanted::{Place, wanted_of};
+use crate::coin::CoinBytes;
 use apus_chain::{BlockUndo, BlockUndoWriter, CheckedBlock, OutPoint, is_unspendable};
 use std::collections::HashSet;
 
 /// The undo data of a block that spends `spent`, in the order of its inputs.
-pub(super) fn block_undo(block: &PreparedBlock, spent: &[CoinBytes]) -> Vec<u8> {
+pub(crate) fn block_undo(block: &PreparedBlock, spent: &[CoinBytes]) -> Vec<u8> {
     let view = block.block().bytes().view();
     // Much of it waits for a flush at once, so it has little more room than it needs: beside a coin's
     // stored form one byte, and for each transaction how many coins it has, three bytes at most.
@@ -31,7 +31,7 @@ pub(super) fn block_undo(block: &PreparedBlock, spent: &[CoinBytes]) -> Vec<u8> 
 /// it created goes, what it spent comes back. Fails where the undo data is not this block's.
 ///
 /// A coin that one of BIP-30's two exceptions overwrote does not come back, as in Core.
-pub(super) fn undo_delta(block: &CheckedBlock, undo: &[u8]) -> Result<CoinsDelta, String> {
+pub(crate) fn undo_delta(block: &CheckedBlock, undo: &[u8]) -> Result<CoinsDelta, String> {
     let undo = BlockUndo::read(undo).map_err(|error| format!("cannot be read: {error}"))?;
     let bytes = block.bytes();
     let view = bytes.view();
@@ -70,7 +70,7 @@ pub(super) fn undo_delta(block: &CheckedBlock, undo: &[u8]) -> Result<CoinsDelta
 }
 
 /// Coins more after a change than before.
-pub(super) fn coins_added(delta: &CoinsDelta) -> i64 {
+pub(crate) fn coins_added(delta: &CoinsDelta) -> i64 {
     let one = |change: &CoinChange| match change {
         CoinChange::Created { .. } => 1,
         CoinChange::Spent => -1,

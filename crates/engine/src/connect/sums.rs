@@ -4,40 +4,40 @@
 //! fetched: a store that gives another coin than the one that was put in makes a sum that no set has.
 //! Coins that are created and spent within a block are in no set, and in no sum.
 
-use super::cache::{CoinChange, CoinsDelta};
-use super::coin::CoinBytes;
-use super::fetch::Place;
+use super::delta::{CoinChange, CoinsDelta};
 use super::prepared::{PreparedBlock, coins_of};
+use super::wanted::Place;
+use crate::coin::CoinBytes;
 use apus_chain::{CheckedBlock, CoinAdder, CoinSum, CoinSumKey, OutPoint};
 
 /// What of a block's sums depends on the block alone.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BlockSums {
+pub(crate) struct BlockSums {
     /// The coins that it creates and leaves.
-    pub(super) created: CoinSum,
+    pub(crate) created: CoinSum,
     /// Those that it creates and spends.
-    pub(super) own: CoinSum,
+    pub(crate) own: CoinSum,
 }
 
 /// What a block comes to once its coins are there.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct BlockChange {
+pub(crate) struct BlockChange {
     /// What it adds to the sum of the set.
-    pub(super) set: CoinSum,
+    pub(crate) set: CoinSum,
     /// All coins that it spends, its own among them: those of its undo data.
-    pub(super) spent: CoinSum,
+    pub(crate) spent: CoinSum,
 }
 
 /// The sum of a set on its way along a chain.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RunningSum {
-    pub(super) key: CoinSumKey,
-    pub(super) sum: CoinSum,
+pub(crate) struct RunningSum {
+    pub(crate) key: CoinSumKey,
+    pub(crate) sum: CoinSum,
 }
 
 impl RunningSum {
     /// What a block comes to that spends these coins.
-    pub(super) fn change(&self, block: &PreparedBlock, spent: &[CoinBytes]) -> BlockChange {
+    pub(crate) fn change(&self, block: &PreparedBlock, spent: &[CoinBytes]) -> BlockChange {
         let BlockSums { created, own } = block.sums(&self.key);
         let mut taken = CoinAdder::new(self.key);
         for (place, coin) in block.places().iter().zip(spent) {
@@ -50,7 +50,7 @@ impl RunningSum {
 
     /// What it adds to go back from a block, whose undo data come to `undo`; those of the coins to go
     /// that were `lost` before went then.
-    pub(super) fn back(
+    pub(crate) fn back(
         &self,
         block: &CheckedBlock,
         undo: &CoinsDelta,
@@ -69,7 +69,7 @@ impl RunningSum {
 }
 
 /// The sum of the coins that are there after a change and were not before it.
-pub(super) fn created(key: &CoinSumKey, delta: &CoinsDelta) -> CoinSum {
+pub(crate) fn created(key: &CoinSumKey, delta: &CoinsDelta) -> CoinSum {
     let mut adder = CoinAdder::new(*key);
     for (outpoint, change) in delta.iter() {
         if let CoinChange::Created { coin, .. } = change {

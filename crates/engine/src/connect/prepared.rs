@@ -4,10 +4,10 @@
 //! coin whatever the set holds, depends on the block alone. So it is worked out where blocks are
 //! checked, on any thread, and little is left to the one thread that connects them in order.
 
-use super::cache::CoinsDelta;
-use super::coin::CoinBytes;
-use super::fetch::{Place, wanted_of};
+use super::delta::CoinsDelta;
 use super::sums::{BlockSums, created};
+use super::wanted::{Place, wanted_of};
+use crate::coin::CoinBytes;
 use crate::script::RawBlock;
 use apus_chain::{
     BlockBytes, CheckedBlock, CoinAdder, CoinRef, CoinSumKey, KnownBlock, OutPoint, Params, TxView,
@@ -62,8 +62,8 @@ impl PreparedBlock {
         Self { wanted, places, own, unavailable, delta, counts, sums, block }
     }
 
-    /// The same, with what a [`Chainstate`](super::Chainstate) needs that
-    /// [keeps a sum](super::Chainstate::keep_sum) under this key, so that it has less to do.
+    /// The same, with what a [`Chainstate`](crate::utxo::Chainstate) needs that
+    /// [keeps a sum](crate::utxo::Chainstate::keep_sum) under this key, so that it has less to do.
     pub fn with_sums(params: &Params, block: CheckedBlock, key: &CoinSumKey) -> Self {
         let mut prepared = Self::new(params, block);
         prepared.sums = Some(prepared.work_out_sums(key));
@@ -71,7 +71,7 @@ impl PreparedBlock {
     }
 
     /// The sums of the coins that depend on the block alone.
-    pub(super) fn sums(&self, key: &CoinSumKey) -> BlockSums {
+    pub(crate) fn sums(&self, key: &CoinSumKey) -> BlockSums {
         self.sums.unwrap_or_else(|| self.work_out_sums(key))
     }
 
@@ -114,28 +114,28 @@ impl PreparedBlock {
     }
 
     /// The coins that it needs from outside, in block order.
-    pub(super) fn wanted(&self) -> &[OutPoint] {
+    pub(crate) fn wanted(&self) -> &[OutPoint] {
         &self.wanted
     }
 
     /// Where the coin of each input comes from, in block order and without the coinbase's.
-    pub(super) fn places(&self) -> &[Place] {
+    pub(crate) fn places(&self) -> &[Place] {
         &self.places
     }
 
     /// Coins created and spent in this block, by the place of the input among all of them.
-    pub(super) fn own(&self) -> &[(usize, CoinBytes)] {
+    pub(crate) fn own(&self) -> &[(usize, CoinBytes)] {
         &self.own
     }
 
     /// The first input that spends what an input before it spent, or an output of this block that
     /// is no coin: nothing can be there for it.
-    pub(super) fn unavailable(&self) -> Option<usize> {
+    pub(crate) fn unavailable(&self) -> Option<usize> {
         self.unavailable
     }
 
     /// What the block does, if it is valid.
-    pub(super) fn delta(&self) -> &Arc<CoinsDelta> {
+    pub(crate) fn delta(&self) -> &Arc<CoinsDelta> {
         &self.delta
     }
 }
@@ -196,7 +196,7 @@ impl Effect {
 }
 
 /// The coins that a transaction of a checked block makes: its outputs that can be spent.
-pub(super) fn coins_of<'t>(
+pub(crate) fn coins_of<'t>(
     height: u32,
     txid: Txid,
     tx: &'t TxView<'_>,

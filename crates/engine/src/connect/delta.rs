@@ -4,8 +4,8 @@
 //! none. A delta is complete in itself, so a block whose scripts still run is a layer over the cache
 //! for the next one. It is made by one thread and then only read.
 
-use super::salt::Salt;
-use crate::utxo::coin::CoinBytes;
+use crate::coin::CoinBytes;
+use crate::salt::Salt;
 use apus_chain::OutPoint;
 use hashbrown::HashTable;
 
@@ -114,18 +114,18 @@ impl CoinsDelta {
     }
 
     /// One change, by its place in [`iter`](Self::iter).
-    pub(super) fn change(&self, at: u32) -> &(OutPoint, CoinChange) {
+    pub(crate) fn change(&self, at: u32) -> &(OutPoint, CoinChange) {
         &self.changes[at as usize]
     }
 
     /// Memory in use.
-    pub(in crate::utxo) fn memory_bytes(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         let changes = self.changes.capacity() * size_of::<(OutPoint, CoinChange)>();
         (changes + self.index.allocation_size()) as u64 + self.heap_bytes()
     }
 
     /// Memory of long scripts.
-    pub(super) fn heap_bytes(&self) -> u64 {
+    pub(crate) fn heap_bytes(&self) -> u64 {
         let coins = self.changes.iter().filter_map(|(_, change)| change.coin());
         coins.map(|coin| coin.heap_bytes() as u64).sum()
     }

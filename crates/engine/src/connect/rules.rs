@@ -4,12 +4,11 @@
 //! verdict comes later. Nothing is changed here: what the block does is known beforehand, and
 //! whether it may is all that is asked.
 
-use super::chainstate::ConnectContext;
-use super::coin::CoinBytes;
+use super::ConnectContext;
 use super::error::ConnectError;
-use super::fetch::Place;
 use super::prepared::PreparedBlock;
-use super::store::StoreError;
+use super::wanted::Place;
+use crate::coin::CoinBytes;
 use crate::script::{RawBlock, RawTx, ScriptBatch};
 use apus_chain::{
     BlockTotals, Coin, CoinRef, Height, OutPoint, Params, SpendError, check_sequence_locks,
@@ -18,18 +17,18 @@ use apus_chain::{
 use std::sync::Arc;
 
 /// The coins that a block spends, in the order of its inputs, up to the first that is not there.
-pub(super) struct Spent {
-    pub(super) coins: Vec<CoinBytes>,
+pub(crate) struct Spent {
+    pub(crate) coins: Vec<CoinBytes>,
     /// Whether there is an input without a coin: the next one.
     missing: bool,
 }
 
 impl Spent {
     /// Takes the coins that are wanted from `look_up`, by their place among the wanted ones.
-    pub(super) fn gather(
+    pub(crate) fn gather<E>(
         block: &PreparedBlock,
-        mut look_up: impl FnMut(usize) -> Result<Option<CoinBytes>, StoreError>,
-    ) -> Result<Self, StoreError> {
+        mut look_up: impl FnMut(usize) -> Result<Option<CoinBytes>, E>,
+    ) -> Result<Self, E> {
         let mut coins = Vec::with_capacity(block.places().len());
         let mut own = block.own().iter();
         for (input, place) in block.places().iter().enumerate() {
@@ -49,7 +48,7 @@ impl Spent {
 
 /// Whether Core asks the set for the outputs of this block before all else (BIP-30; Core
 /// `validation.cpp`, `ConnectBlock`).
-pub(super) fn asks_for_bip30(
+pub(crate) fn asks_for_bip30(
     params: &Params,
     block: &PreparedBlock,
     context: &ConnectContext<'_>,
@@ -66,12 +65,12 @@ pub(super) fn asks_for_bip30(
 /// so no two transactions: each spends coins that exist once. Core asks the set even then, on
 /// chains whose BIP-34 block it does not know; it only finds something in blocks that are invalid
 /// anyway, where it becomes the reason.
-pub(super) const fn may_repeat(params: &Params) -> bool {
+pub(crate) const fn may_repeat(params: &Params) -> bool {
     params.bip34_height > 1
 }
 
 /// Every output of a block, to be looked for in the set.
-pub(super) fn outputs_of(block: &PreparedBlock) -> Vec<OutPoint> {
+pub(crate) fn outputs_of(block: &PreparedBlock) -> Vec<OutPoint> {
     let bytes = block.block().bytes();
     let outputs = bytes.txs().flat_map(|(txid, tx)| {
         (0..tx.outputs().len() as u32).map(move |vout| OutPoint { txid, vout })
@@ -80,14 +79,14 @@ pub(super) fn outputs_of(block: &PreparedBlock) -> Vec<OutPoint> {
 }
 
 /// The error for an output that exists already.
-pub(super) fn bip30_error(block: &PreparedBlock, outpoint: OutPoint) -> ConnectError {
+pub(crate) fn bip30_error(block: &PreparedBlock, outpoint: OutPoint) -> ConnectError {
     let bytes = block.block().bytes();
     let tx = bytes.txs().position(|(txid, _)| txid == outpoint.txid).unwrap_or_default();
     SpendError::Bip30 { tx, txid: outpoint.txid, outpoint }.into()
 }
 
 /// Checks everything but scripts, and adds those to `scripts`.
-pub(super) fn check(
+pub(crate) fn check(
     params: &Params,
     block: &Arc<PreparedBlock>,
     context: &ConnectContext<'_>,

@@ -1,0 +1,29 @@
+//! What connecting a block is, as functions of the block and the coins that it spends.
+//!
+//! What can be known of a block before its coins are ([`PreparedBlock`]), the rules once they are there,
+//! what the block does to a set of coins ([`CoinsDelta`]), to its sum, and how it is undone. Where the
+//! coins come from, and whether blocks come in order, is the business of engines.
+
+mod delta;
+mod error;
+mod prepared;
+pub(crate) mod rules;
+pub(crate) mod sums;
+pub(crate) mod undo;
+mod wanted;
+
+pub use delta::{CoinChange, CoinsDelta};
+pub use error::ConnectError;
+pub use prepared::{BlockCounts, PreparedBlock};
+pub use wanted::{Place, wanted_of};
+
+use apus_chain::Ancestry;
+
+/// What the caller knows of a block's surroundings.
+#[derive(Clone, Copy)]
+pub struct ConnectContext<'a> {
+    /// The blocks below it.
+    pub ancestry: &'a dyn Ancestry,
+    /// Whether its scripts are to be run.
+    pub check_scripts: bool,
+}

@@ -1,0 +1,33 @@
+//! [`ConnectError`]: a rule that a block breaks, given the coins that it spends.
+
+use apus_chain::{SpendError, Txid};
+
+/// A rule that a block breaks, found when it was connected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// What it spends, or how much.
+    #[error("{0}")]
+    Spend(#[from] SpendError),
+    /// A script does not allow a spend.
+    #[error("transaction {tx} ({txid}), input {vin}: {reason}")]
+    Script {
+        /// Index of the transaction in the block.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+        /// Index of the input.
+        vin: usize,
+        /// Core's reject reason.
+        reason: String,
+    },
+}
+
+impl ConnectError {
+    /// Core's reject reason (`validation.cpp`, `ConnectBlock`).
+    pub fn reject_reason(&self) -> String {
+        match self {
+            Self::Spend(error) => error.reason().to_owned(),
+            Self::Script { reason, .. } => reason.clone(),
+        }
+    }
+}
