@@ -97,8 +97,6 @@ fn documents() {
     assert!(named.into_iter().eq([format!("{docs}b-c.md"), format!("{docs}formats/a.md")]));
     let page = "[a](x/y.md), [b](z.md#part), [c](#here), [d](https://bitcoin.org/)";
     assert_eq!(links(page), ["x/y.md", "z.md"]);
-    let page = "fn no();\n```rust\nimpl A {\n    fn f(\n        a: u8,\n    ) -> B;\n}\n```\n";
-    assert_eq!(declarations(page), ["fnf(a:u8)->B"]);
     let text = "const MAGIC: [u8; 5] = *b\"utxo\\xff\";\nconst OTHER: &[u8; 1] = b\"x\";";
     assert_eq!(magics(text), [b"utxo\xff"]);
     assert!(shows("it begins with 75 74 78 6F ff", b"utxo\xff"));
@@ -106,6 +104,25 @@ fn documents() {
     let json = "#[derive(Debug, Serialize)]\npub(crate) struct A {\n    pub(crate) x: u8,\n}\n\
                 #[derive(Debug)]\npub(crate) struct B {\n    pub(crate) y: u8,\n}";
     assert!(json_fields(json).into_iter().eq(["x"]));
+}
+
+#[test]
+fn items_and_their_files() {
+    let page =
+        "[`A::f`](a.rs), `B`, [b](b.rs), [`c`](c.md), `x`, [`T`](../t.rs)\n```\n`D::g`\n```\n";
+    assert_eq!(items(page), [("A::f", "a.rs"), ("T", "../t.rs")]);
+    assert_eq!(unlinked(page), [""; 0]);
+    assert_eq!(unlinked("`a` [`A::f`](a.rs) `B::f`, [`C::f`] and `g()`"), ["B::f", "C::f", "g()"]);
+    let text = "struct A;\nimpl A {\n    pub fn f() {\n        fn inner() {}\n    }\n}\n\
+                impl<T> Put for B<T>\nwhere\n    T: A,\n{\n    fn put(self) {}\n}\nfn free() {}\n\
+                // fn said() {}\npub trait Put {\n    fn put(self);\n}\n\
+                #[cfg(test)]\nmod tests {\n    struct C;\n}\n#[cfg(test)]\nfn tested() {\n}\n";
+    for there in ["A", "A::f", "B::put", "Put", "Put::put", "free"] {
+        assert!(defines(text, there), "{there}");
+    }
+    for not in ["B", "C", "f", "fre", "A::put", "A::inner", "A::free", "B::f", "said", "tested"] {
+        assert!(!defines(text, not), "{not}");
+    }
 }
 
 #[test]

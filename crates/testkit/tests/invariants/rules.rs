@@ -307,22 +307,48 @@ pub(crate) fn shows(page: &str, bytes: &[u8]) -> bool {
     spelled || page.replace(' ', "").to_lowercase().contains(&hex)
 }
 
-/// Declarations of functions in the Rust blocks of a page, without their white space.
-pub(crate) fn declarations(page: &str) -> Vec<String> {
-    let mut declarations = Vec::new();
-    for block in page.split("```rust").skip(1) {
-        let block = block.split("```").next().unwrap_or_default();
-        for piece in block.split([';', '{', '}']).filter(|piece| piece.contains("fn ")) {
-            declarations.push(squeeze(piece));
-        }
-    }
-    declarations
+/// Items that a page names with their files, as [`Type::method`](file.rs): name and file, as it writes them.
+pub(crate) fn items(page: &str) -> Vec<(&str, &str)> {
+    let names = page.split("[`").skip(1).filter_map(|rest| rest.split_once("`]("));
+    let linked = names.filter_map(|(name, rest)| Some((name, rest.split(')').next()?)));
+    linked.filter(|(name, file)| !name.contains('`') && file.ends_with(".rs")).collect()
 }
 
-/// Code without what rustfmt may change.
-pub(crate) fn squeeze(text: &str) -> String {
-    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-    text.replace(",)", ")")
+/// Methods and functions that the prose of a page names without a link to their file.
+pub(crate) fn unlinked(page: &str) -> Vec<&str> {
+    let mut unlinked = Vec::new();
+    for prose in page.split("```").step_by(2) {
+        let pieces: Vec<&str> = prose.split('`').collect();
+        for piece in pieces.windows(3).step_by(2) {
+            let is_linked = piece[0].ends_with('[') && piece[2].starts_with("](");
+            let is_item = piece[1].contains("::") || piece[1].ends_with("()");
+            unlinked.extend((is_item && !is_linked).then_some(piece[1]));
+        }
+    }
+    unlinked
+}
+
+/// Whether a file has this function or type, or, for `Type::method`, this method in an `impl` or a trait of
+/// that name.
+pub(crate) fn defines(text: &str, item: &str) -> bool {
+    let has = |line: &str, kinds: &[&str], name: &str| {
+        kinds.iter().any(|kind| has_word(line, &format!("{kind} {name}")))
+    };
+    let Some((owner, method)) = item.rsplit_once("::") else {
+        let kinds = &["fn", "struct", "enum", "trait"];
+        return product_code(text)
+            .iter()
+            .any(|(_, line)| !line.starts_with(' ') && has(line, kinds, item));
+    };
+    let mut inside = false;
+    product_code(text).iter().any(|(_, line)| {
+        if line.starts_with("impl") || (!line.starts_with(' ') && has_word(line, "trait")) {
+            inside = has_word(line, owner);
+        }
+        inside &= !line.starts_with('}');
+        let indent = line.len() - line.trim_start().len();
+        inside && indent == 4 && has(line, &["fn"], method)
+    })
 }
 
 /// Names of the fields of structs that are written as JSON.
