@@ -4,6 +4,8 @@
 
 use crate::store::TestStore;
 use crate::{block, coin, outpoint};
+use apus_engine::swiftsync::hints::OUTPUTS_PER_BLOCK_MAX;
+use apus_engine::utxo::cache::BYTES_MIN;
 use apus_engine::utxo::store::UndoRecord;
 use apus_engine::utxo::{CoinsCache, CoinsDelta, CoinsStore, CoinsView};
 use std::sync::Arc;
@@ -82,6 +84,18 @@ fn a_flush_is_due_at_two_thirds_and_not_before() {
     let old = cache.stats().old_entries;
     assert_eq!(old, 1010);
     assert!(!cache.flush_due());
+}
+
+/// The most outputs that a block can have, on top of all that may be there before a flush is due.
+#[test]
+fn the_largest_block_fits_into_the_least_memory() {
+    let (_, cache) = cache(BYTES_MIN);
+    cache.set_undo_bytes(BYTES_MIN / 3 * 2 - 1);
+    assert!(!cache.flush_due());
+    cache.apply(&all_of(1, OUTPUTS_PER_BLOCK_MAX)).unwrap();
+    let bytes = cache.stats().bytes;
+    assert!(bytes <= BYTES_MIN, "{bytes} bytes");
+    assert!(cache.flush_due());
 }
 
 /// A flush that failed is told to whoever needs its memory, and to nobody else.

@@ -2,7 +2,7 @@ use super::*;
 use apus_chain::{CoinRef, Txid};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Same first bytes for some, so that sorting has to look further.
 fn outpoint(number: u32) -> OutPoint {
@@ -111,14 +111,17 @@ const PLACE: u64 = 24;
 fn memory_is_counted_to_the_byte() {
     let mut table = Table::new();
     assert_eq!(table.bytes(), 0);
+    let mut lists = BTreeSet::new();
     for number in 0..20_000u32 {
         table.create(&outpoint(number), &coin(number), true);
         let (chunks, places) = (u64::from(number / 64) + 1, table.chunks.capacity() as u64);
         assert!(places <= chunks + 4 + chunks / 8, "{places} places for {chunks} chunks");
+        lists.insert(places);
         let index = table.index.allocation_size() as u64;
         assert_eq!(table.bytes(), chunks * CHUNK + places * PLACE + index + table.heap_bytes);
     }
     assert!(table.chunks.iter().all(|chunk| chunk.capacity() == 64));
+    assert!(lists.len() < 30, "{} lists for {} chunks", lists.len(), table.chunks.len());
 }
 
 /// Chunks are announced always, since the last may be full; a longer list and a larger index only
