@@ -124,7 +124,7 @@ impl Fetching {
             // Inputs passed over are not wanted any more.
             self.mine.start = self.mine.start.max(index);
             if self.mine.start == index && !self.mine.is_empty() {
-                self.mine.start += 1;
+                self.mine.start = self.next;
                 return self.timed(|job| job.look_up(index));
             }
             if let Some(found) = self.job.found(index) {
