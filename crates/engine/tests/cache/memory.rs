@@ -55,6 +55,7 @@ fn waiting_undo_data_count_until_a_flush_takes_them() {
     cache.set_undo_bytes(4321);
     let both = cache.stats();
     assert_eq!((both.undo_bytes, both.bytes), (4321, coins.bytes + 4321));
+    assert_eq!(both.bytes_max, BYTES_MAX);
     cache.flush(block(1), Vec::new(), 0).unwrap();
     let flushed = cache.stats();
     assert_eq!((flushed.undo_bytes, flushed.bytes), (0, coins.bytes), "its coins are kept");
