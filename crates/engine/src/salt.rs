@@ -72,6 +72,32 @@ mod tests {
         }
     }
 
+    const A: u64 = 0x0123_4567_89ab_cdef;
+    const B: u64 = 0xfedc_ba98_7654_3210;
+    const C: u64 = 0x0f1e_2d3c_4b5a_6978;
+
+    /// Whatever bits the salt has: all of the number and of both halves of the txid count.
+    #[test]
+    fn near_outpoints_differ_under_the_plainest_salts() {
+        for word in [0, u64::MAX] {
+            let salt = Salt([word; 4]);
+            let mut hashes = HashSet::new();
+            let mut count = 0;
+            // What the words are once they are salted; the first two make all bits of their half.
+            for words in [[u64::MAX, 1, A, B], [2, 3, A, B], [2, 5, A, B], [2, 3, A, C]] {
+                let mut txid = [0; 32];
+                for (bytes, salted) in txid.chunks_exact_mut(8).zip(words) {
+                    bytes.copy_from_slice(&(salted ^ word).to_le_bytes());
+                }
+                for vout in 0..100 {
+                    hashes.insert(salt.hash(&OutPoint { txid: Txid(txid), vout }));
+                    count += 1;
+                }
+            }
+            assert_eq!(hashes.len(), count, "under a salt of {word:#x}");
+        }
+    }
+
     #[test]
     fn the_salt_decides() {
         let (one, other) = (Salt([1, 2, 3, 4]), Salt([5, 6, 7, 8]));

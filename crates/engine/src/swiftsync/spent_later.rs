@@ -118,6 +118,7 @@ fn digest(key: &[u8; SPENT_LATER_KEY], outpoint: &[u8; OutPoint::SIZE]) -> [u8; 
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::HashSet;
 
     fn of(inputs: &[[u8; OutPoint::SIZE]], key: &[u8; SPENT_LATER_KEY]) -> SpentByBlock {
         SpentByBlock { inputs: inputs.iter().map(|o| (place(o), digest(key, o))).collect() }
@@ -160,6 +161,25 @@ mod tests {
         builder.add(&of(&[one], &key));
         let spent = builder.finish();
         assert!(spent.contains(&one) && !spent.contains(&other) && !spent.is_empty());
+    }
+
+    #[test]
+    fn blocks_that_spend_nothing_are_empty() {
+        let key = [3; SPENT_LATER_KEY];
+        let mut builder = SpentLaterBuilder::new(key);
+        builder.add(&of(&[], &key));
+        let spent = builder.finish();
+        assert!(spent.is_empty() && !spent.contains(&outpoint(1, 7)));
+        assert_eq!(spent.len(), 0);
+    }
+
+    /// Where they shared some, most of what is asked for would have to be hashed.
+    #[test]
+    fn outputs_of_one_transaction_have_places_of_their_own() {
+        for txid in [0, 0x55, 0xaa, 0xff] {
+            let places: HashSet<u32> = (0..4096).map(|vout| place(&outpoint(txid, vout))).collect();
+            assert_eq!(places.len(), 4096, "of transaction {txid}");
+        }
     }
 
     #[test]

@@ -56,12 +56,12 @@ impl PrevoutFetcher {
     ///
     /// Of several fetchings the one that was started first is served first.
     pub fn start(&self, view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Fetching {
+        let job = Arc::new(Job::new(view, wanted));
         if self.threads.is_empty() {
-            let mine = 0..wanted.len();
-            let job = Arc::new(Job::unshared(view, wanted));
+            // Nobody else knows of it, so all of it is this thread's.
+            let mine = 0..job.wanted.len();
             return Fetching { pool: None, job, pace: Pace::of(0), mine, next: 0, timed: true };
         }
-        let job = Arc::new(Job::shared(view, wanted));
         self.pool.publish(&job);
         let pool = Some(Arc::clone(&self.pool));
         Fetching { pool, job, pace: self.pool.pace(), mine: 0..0, next: 0, timed: true }
@@ -122,8 +122,7 @@ impl Fetching {
         loop {
             // Inputs passed over are not wanted any more.
             self.mine.start = self.mine.start.max(index);
-            if self.mine.start == index && !self.mine.is_empty() {
-                self.mine.start += 1;
+            if self.mine.start == index && self.mine.next().is_some() {
                 return self.timed(|job| job.look_up(index));
             }
             if let Some(found) = self.job.found(index) {

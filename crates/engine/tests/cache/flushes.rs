@@ -73,6 +73,7 @@ fn nothing_newer_is_written_before_what_failed() {
     cache.apply(&coins(2, 10)).unwrap();
     cache.begin_flush(block(2), vec![undo(2)], 0).unwrap_err();
     assert_eq!(store.tip().unwrap(), None);
+    assert_eq!(cache.stats().flushes, 0);
     cache.finish_flush().unwrap_err();
     cache.finish_flush().unwrap();
     assert_eq!(store.tip().unwrap(), Some(block(1)));
@@ -83,6 +84,7 @@ fn nothing_newer_is_written_before_what_failed() {
     assert_eq!(written[0].undo, [undo(1)]);
     assert_eq!(written[1].undo, [undo(2), undo(3)]);
     assert_eq!(store.coins().len(), 20);
+    assert_eq!(cache.stats().flushes, 2, "those that reached the store");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod flushes;
 mod layers;
+mod memory;
 mod model;
 mod store;
 mod threads;

@@ -149,7 +149,31 @@ fn making_a_store_may_be_cut_short_anywhere() {
         cut(&path);
         filled(&path);
         assert_eq!(open(&path).unwrap().tip().unwrap(), Some(block(2)));
+        let drafts =
+            fs::read_dir(path.join("tree")).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(!drafts.into_iter().any(|name| name.to_string_lossy().starts_with(".tmp")));
     }
+}
+
+/// What cannot be read is not taken for lost: another try, or a repair, may bring it back.
+#[test]
+fn files_that_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    filled(folder.path());
+    let current = fs::read(folder.path().join("tree/current")).unwrap();
+    let list = format!("tree/v{}", u64::from_le_bytes(*current.first_chunk().unwrap()));
+    // A folder in place of a file opens and cannot be read.
+    fs::remove_file(folder.path().join(&list)).unwrap();
+    fs::create_dir(folder.path().join(&list)).unwrap();
+    let error = refusal(folder.path());
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("tree")).unwrap();
+    fs::write(folder.path().join("tree/tables"), "no folder").unwrap();
+    let error = refusal(folder.path());
+    assert!(error.to_string().contains("Not a directory"), "{error}");
+    assert_eq!(fs::read(folder.path().join("tree/tables")).unwrap(), b"no folder");
 }
 
 #[test]

@@ -157,6 +157,7 @@ mod tests {
         assert_eq!(read(&bytes).unwrap(), [vec![], vec![1, 7, 8], vec![7]]);
         assert_eq!(write(&[(&[], 1), (&[1, 7, 8], 9), (&[7], 8)]).unwrap(), bytes);
         let mut decoder = BitmapDecoder::new(&bytes[..]);
+        assert_eq!((decoder.start_height(), decoder.stop_height()), (0, None));
         let mut indices = Vec::new();
         decoder.next_block(&mut indices).unwrap();
         let element = decoder.next_block(&mut indices).unwrap();

@@ -274,3 +274,38 @@ const fn is_about_the_data(kind: io::ErrorKind) -> bool {
 fn reading(order: &Option<BitOrder>) -> String {
     order.map_or_else(String::new, |order| format!(" (read {order})"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_data_are_invalid_and_what_the_system_says_is_not() {
+        use io::ErrorKind::{InvalidData, InvalidInput, PermissionDenied, TimedOut, UnexpectedEof};
+        let read =
+            |kind: io::ErrorKind| HintsError::Read { height: 1, offset: 2, source: kind.into() };
+        for kind in [InvalidData, InvalidInput, UnexpectedEof] {
+            assert_eq!(read(kind).kind(), HintsErrorKind::Invalid, "{kind}");
+        }
+        for kind in [PermissionDenied, TimedOut] {
+            assert_eq!(read(kind).kind(), HintsErrorKind::Io, "{kind}");
+        }
+        // Whatever a system says of what it was given to write, the hints are not to blame.
+        let write = HintsError::Write { height: 1, offset: 2, source: InvalidData.into() };
+        assert_eq!(write.kind(), HintsErrorKind::Io);
+        assert_eq!(HintsError::block(1, 2, Fault::Genesis).kind(), HintsErrorKind::Invalid);
+    }
+
+    #[test]
+    fn a_block_is_named_with_the_order_that_it_was_read_in() {
+        let read_in = |order| {
+            HintsError::Block { height: 7, offset: 9, order, fault: Fault::Genesis }.to_string()
+        };
+        let begin = "the hints of height 7 at byte 9 are invalid";
+        assert!(read_in(None).starts_with(&format!("{begin}: ")), "{}", read_in(None));
+        for order in [BitOrder::MsbFirst, BitOrder::LsbFirst] {
+            let said = read_in(Some(order));
+            assert!(said.starts_with(&format!("{begin} (read {order}): ")), "{said}");
+        }
+    }
+}

@@ -23,6 +23,9 @@ use std::io::{Read, Write};
 
 const WINDOW_BYTES: usize = 1 << 16;
 
+/// The greatest index that a block can have.
+const INDEX_MAX: u32 = OUTPUTS_PER_BLOCK_MAX - 1;
+
 /// Reads either form.
 pub struct OffsetsDecoder<R> {
     window: Window<R>,
@@ -48,7 +51,7 @@ impl<R: Read> OffsetsDecoder<R> {
     }
 
     fn push(&self, indices: &mut Vec<u32>, number: u32) -> Result<(), Fault> {
-        let limit = u64::from(OUTPUTS_PER_BLOCK_MAX) - 1;
+        let limit = u64::from(INDEX_MAX);
         let previous = indices.last().copied();
         let base = if self.stop_height.is_some() { previous.unwrap_or(0) } else { 0 };
         let value = u64::from(base) + u64::from(number);
@@ -99,7 +102,7 @@ impl<R: Read> HintsDecoder for OffsetsDecoder<R> {
         let count = self.window.number(height, "the number of indices", OUTPUTS_PER_BLOCK_MAX)?;
         for _ in 0..count {
             let at = self.window.offset();
-            let number = self.window.number(height, "an index", OUTPUTS_PER_BLOCK_MAX - 1)?;
+            let number = self.window.number(height, "an index", INDEX_MAX)?;
             self.push(indices, number).map_err(|fault| HintsError::block(height, at, fault))?;
         }
         self.next = height.saturating_add(1);
@@ -204,6 +207,10 @@ mod tests {
         assert_eq!(fault(plain(&[2, 5, 5])), Fault::NotAscending { previous: 5, index: 5 });
         let repeated = fault(with_height(1, &[2, 5, 0]));
         assert_eq!(repeated, Fault::NotAscending { previous: 5, index: 5 });
+        let last = [2, 0, 0xfe, 6, 0xb2, 1, 0];
+        assert_eq!(plain(&last).unwrap(), [[0, 111_110]]);
+        let beyond = fault(plain(&[2, 0, 0xfe, 7, 0xb2, 1, 0]));
+        assert!(matches!(beyond, Fault::TooLarge { value: 111_111, limit: 111_110, .. }));
         let sum = fault(with_height(1, &[2, 0xfe, 6, 0xb2, 1, 0, 1]));
         assert!(matches!(sum, Fault::TooLarge { value: 111_111, .. }));
         assert!(matches!(fault(plain(&[1, 0xff])), Fault::End { .. }));

@@ -56,3 +56,42 @@ impl<W: Write> Sink<W> {
         result.map_err(|source| HintsError::Write { height, offset, source })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many bytes and then fails.
+    struct Full(usize);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            if taken == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn errors_name_the_block_and_where_its_hints_begin() {
+        let mut sink = Sink::new(Full(8), 5);
+        for (height, offset) in [(5, 0), (6, 3)] {
+            let error = sink.invalid(Fault::Genesis);
+            assert!(
+                matches!(error, HintsError::Block { height: at, offset: byte, .. } if (at, byte) == (height, offset)),
+                "{error}"
+            );
+            sink.scratch.extend_from_slice(&[1, 2, 3]);
+            sink.end_block().unwrap();
+        }
+        let error = sink.miscounted(9);
+        assert!(matches!(error, HintsError::BlockCount { height: 7, offset: 6, stop_height: 9 }));
+        sink.scratch.extend_from_slice(&[1, 2, 3]);
+        let error = sink.end_block().unwrap_err();
+        assert!(matches!(error, HintsError::Write { height: 7, offset: 6, .. }), "{error}");
+    }
+}

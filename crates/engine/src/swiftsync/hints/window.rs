@@ -39,10 +39,7 @@ impl<R: Read> Window<R> {
     pub(super) fn peek(&mut self, count: usize, height: Height) -> Result<&[u8], HintsError> {
         debug_assert!(count <= self.buffer.len(), "the window is smaller than {count} bytes");
         while self.end - self.start < count && !self.ended {
-            if self.buffer.len() - self.start < count {
-                self.buffer.copy_within(self.start..self.end, 0);
-                (self.start, self.end) = (0, self.end - self.start);
-            }
+            self.make_room(count);
             match self.reader.read(&mut self.buffer[self.end..]) {
                 Ok(0) => self.ended = true,
                 Ok(read) => self.end += read,
@@ -54,6 +51,14 @@ impl<R: Read> Window<R> {
             }
         }
         Ok(&self.buffer[self.start..self.end])
+    }
+
+    /// Moves what was read to the front where `count` bytes would not fit behind what was taken.
+    fn make_room(&mut self, count: usize) {
+        if self.buffer.len() - self.start < count {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
     }
 
     /// Whether no byte is left.
@@ -137,6 +142,27 @@ mod tests {
         }
         assert_eq!(seen, data);
         assert!(window.at_end(0).unwrap());
+    }
+
+    /// Gives what it has, then fails.
+    struct Fails<'a>(&'a [u8]);
+
+    impl Read for Fails<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() { Err(io::ErrorKind::Other.into()) } else { self.0.read(buffer) }
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_byte_that_could_not_be_read() {
+        let mut window = Window::new(Fails(&[1, 2, 3, 4, 5]), 16, 1000);
+        window.peek(3, 7).unwrap();
+        window.skip(3);
+        let error = window.peek(4, 8).unwrap_err();
+        assert!(
+            matches!(error, HintsError::Read { height: 8, offset: 1005, .. }),
+            "after the two that are ahead: {error}"
+        );
     }
 
     #[test]

@@ -229,15 +229,15 @@ impl Table {
     }
 }
 
-/// Places that a new index for so many entries has room for, at least.
+/// Places that a new index for so many entries has room for, at least: some more than there are.
 fn index_capacity(entries: usize) -> usize {
-    (entries * 5 / 4 + 1).max(56)
+    (entries * 5 / 4).max(56)
 }
 
-/// What such an index takes at most: buckets are the power of two above 8/7 of its capacity, each
+/// What such an index takes at most: buckets are a power of two, 8/7 of its capacity or more, each
 /// 4 bytes and one of control, and a last group.
 fn index_bytes_max(entries: usize) -> usize {
-    (index_capacity(entries) * 8 / 7 + 1).next_power_of_two() * 5 + 64
+    (index_capacity(entries) * 8 / 7).next_power_of_two() * 5 + 64
 }
 
 fn place(chunks: &[Vec<Entry>], at: u32) -> &Entry {

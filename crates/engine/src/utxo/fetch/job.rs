@@ -41,8 +41,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// A job for many threads.
-    pub(super) fn shared(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Self {
+    /// A job of which nothing is claimed.
+    pub(super) fn new(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Self {
         Self {
             view,
             wanted,
@@ -51,12 +51,6 @@ impl Job {
             abandoned: AtomicBool::new(false),
             helpers: AtomicUsize::new(0),
         }
-    }
-
-    /// A job for one thread, which has claimed everything.
-    pub(super) fn unshared(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Self {
-        let inputs = wanted.len();
-        Self { unclaimed: Alone(AtomicUsize::new(inputs)), ..Self::shared(view, wanted) }
     }
 
     /// The place for the result of an input.

@@ -112,6 +112,16 @@ mod tests {
     }
 
     #[test]
+    fn look_ups_are_slow_above_a_microsecond_each() {
+        assert!(!Pace::of(1000).is_slow() && Pace::of(1001).is_slow());
+        for (took_ns, chunk) in [(16_000, 2), (16_016, 1)] {
+            let mut pace = Pace::of(0);
+            pace.learn(16, Duration::from_nanos(took_ns));
+            assert_eq!(pace.chunk(), chunk, "sixteen took {took_ns} ns");
+        }
+    }
+
+    #[test]
     fn a_disk_for_few_look_ups_is_slow() {
         let mut pace = Pace::of(0);
         for look_up in 0..1000 {

@@ -100,7 +100,7 @@ impl Pool {
 
     /// Wakes up to `count` threads.
     fn wake(&self, count: usize) {
-        if count == 0 || self.asleep.load(Ordering::Relaxed) == 0 {
+        if self.asleep.load(Ordering::Relaxed) == 0 {
             return;
         }
         let others = |asleep: usize| Some(asleep.saturating_sub(count));

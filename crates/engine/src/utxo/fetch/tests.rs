@@ -132,6 +132,7 @@ proptest! {
         let view = Counting::new(300, slow_one_in);
         let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints(numbers.clone()));
         prop_assert_eq!(fetching.len(), numbers.len());
+        prop_assert_eq!(fetching.is_empty(), numbers.is_empty());
         let (mut index, mut skips) = (0, skips.into_iter().cycle());
         while index < numbers.len() {
             prop_assert_eq!(text(&fetching.take(index)), text(&answer(numbers[index])));
@@ -190,6 +191,8 @@ fn slow_look_ups_are_made_at_once() {
     await_sleep(&fetcher, 7);
     let gate = Arc::new(Gate::default());
     let mut fetching = fetcher.start(Arc::<Gate>::clone(&gate), outpoints(0..100));
+    // The first coin is among those that others look up, so the taking thread goes for another one.
+    gate.await_waiting(7);
     thread::scope(|scope| {
         let taker = scope.spawn(move || text(&fetching.take(0)));
         gate.await_waiting(8);
@@ -197,6 +200,22 @@ fn slow_look_ups_are_made_at_once() {
         gate.open();
         assert_eq!(taker.join().unwrap(), text(&answer(0)));
     });
+}
+
+#[test]
+fn no_more_threads_are_woken_than_the_taking_one_leaves_to_do() {
+    let fetcher = PrevoutFetcher::new(3).unwrap();
+    expect_slow(&fetcher);
+    await_sleep(&fetcher, 3);
+    let gate = Arc::new(Gate::default());
+    let one = fetcher.start(Arc::<Gate>::clone(&gate), outpoints(0..1));
+    assert_eq!(fetcher.pool.asleep(), 3);
+    drop(one);
+    let two = fetcher.start(Arc::<Gate>::clone(&gate), outpoints(0..2));
+    gate.await_waiting(1);
+    assert_eq!(fetcher.pool.asleep(), 2);
+    gate.open();
+    drop(two);
 }
 
 /// Look-ups have been slow before, so that every thread is worth waking.
@@ -251,6 +270,33 @@ fn a_fetching_that_is_dropped_stops_and_lets_go_of_its_view() {
     assert_eq!(fetcher.pool.open(), 0);
 }
 
+/// Answers at once below a number, and is a gate from there on.
+struct GateFrom(u32, Gate);
+
+impl CoinsView for GateFrom {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        if number(outpoint) < self.0 { answer(number(outpoint)) } else { self.1.coin(outpoint) }
+    }
+}
+
+#[test]
+fn what_was_claimed_and_not_begun_is_never_begun() {
+    for _ in 0..4 {
+        let fetcher = PrevoutFetcher::new(1).unwrap();
+        expect_slow(&fetcher);
+        await_sleep(&fetcher, 1);
+        // As long as they are quick more and more are claimed at once: the gate is among sixteen.
+        let view = Arc::new(GateFrom(23, Gate::default()));
+        let fetching = fetcher.start(Arc::<GateFrom>::clone(&view), outpoints(0..1000));
+        view.1.await_waiting(1);
+        fetching.job.abandon();
+        view.1.open();
+        drop(fetching);
+        let answered = view.1.answered.load(Ordering::SeqCst);
+        assert_eq!(answered, 1, "the look-up that was under way");
+    }
+}
+
 #[test]
 fn what_is_not_wanted_cannot_be_taken() {
     for threads in [0, 1] {
@@ -275,6 +321,17 @@ fn a_fetching_outlives_its_fetcher() {
     }
     drop(fetching);
     assert_eq!(view.counts(), vec![1; MANY as usize]);
+}
+
+#[test]
+fn threads_end_with_their_fetcher() {
+    for threads in [0, 1, 3] {
+        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        assert_eq!(fetcher.threads(), threads);
+        let pool = Arc::clone(&fetcher.pool);
+        drop(fetcher);
+        assert_eq!(Arc::strong_count(&pool), 1, "of {threads} threads");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@ use super::*;
 use apus_chain::{CoinRef, Txid};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Same first bytes for some, so that sorting has to look further.
 fn outpoint(number: u32) -> OutPoint {
@@ -99,4 +99,61 @@ fn places_are_used_again() {
     }
     assert_eq!(table.len(), 1000);
     assert!(table.bytes() <= bytes * 3 / 2, "{} after {bytes}", table.bytes());
+}
+
+/// 64 entries of 88 bytes, and what an allocator keeps beside them.
+const CHUNK: u64 = 64 * 88 + 16;
+
+/// A chunk's place in the list of chunks.
+const PLACE: u64 = 24;
+
+#[test]
+fn memory_is_counted_to_the_byte() {
+    let mut table = Table::new();
+    assert_eq!(table.bytes(), 0);
+    let mut lists = BTreeSet::new();
+    for number in 0..20_000u32 {
+        table.create(&outpoint(number), &coin(number), true);
+        let (chunks, places) = (u64::from(number / 64) + 1, table.chunks.capacity() as u64);
+        assert!(places <= chunks + 4 + chunks / 8, "{places} places for {chunks} chunks");
+        lists.insert(places);
+        let index = table.index.allocation_size() as u64;
+        assert_eq!(table.bytes(), chunks * CHUNK + places * PLACE + index + table.heap_bytes);
+    }
+    assert!(table.chunks.iter().all(|chunk| chunk.capacity() == 64));
+    assert!(lists.len() < 30, "{} lists for {} chunks", lists.len(), table.chunks.len());
+}
+
+/// Chunks are announced always, since the last may be full; a longer list and a larger index only
+/// where there is no room for so many entries.
+#[test]
+fn growth_is_announced_where_there_is_no_room() {
+    let mut table = Table::new();
+    for number in 0..20_000u32 {
+        let list = 64 * (table.chunks.capacity() - table.chunks.len());
+        let index = table.index.capacity() - table.index.len();
+        let fit = list.min(index);
+        let chunks = |entries: usize| entries.div_ceil(64) as u64 * (CHUNK + PLACE);
+        assert_eq!(table.growth(fit), chunks(fit));
+        assert!(table.growth(fit + 1) > chunks(fit + 1));
+        if list < index {
+            let places = (table.chunks.capacity() + (list / 64 + 1).max(4)) as u64;
+            assert_eq!(table.growth(list + 1), chunks(list + 1) + places * PLACE);
+        }
+        table.create(&outpoint(number), &coin(number), true);
+    }
+}
+
+/// A small table gets an index that lasts for a while, a large one as much as it needs.
+#[test]
+fn an_index_takes_what_was_announced() {
+    let mut table = Table::new();
+    table.create(&outpoint(1), &coin(1), true);
+    assert_eq!(table.index.capacity(), 56);
+    for entries in (0..5000).chain([100_000, 366_998, 366_999, 367_000, 1 << 20]) {
+        let index = HashTable::<u32>::with_capacity(index_capacity(entries));
+        assert!(index.capacity() > entries, "{entries} entries and one more");
+        let spare = index_bytes_max(entries).checked_sub(index.allocation_size());
+        assert!(spare.is_some_and(|spare| spare <= 64), "{spare:?} to spare for {entries}");
+    }
 }

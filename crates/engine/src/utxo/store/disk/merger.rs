@@ -111,3 +111,91 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::utxo::store::DiskOptions;
+    use apus_hash::sha256;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    fn open(folder: &Path, new: bool) -> Arc<Tree> {
+        let options = DiskOptions { cache_bytes: 1 << 20, table_bytes: 4 << 10 };
+        Arc::new(Tree::open(&folder.join("tree"), "here", new, options).unwrap())
+    }
+
+    /// Adds so many batches and tells nobody.
+    fn add(tree: &Tree, batches: usize, keys: u32) {
+        for number in 0..batches {
+            let mut batch = tree.batch().unwrap();
+            for key in 0..keys {
+                let value = sha256(&[key.to_be_bytes(), (number as u32).to_be_bytes()].concat());
+                batch.put(&key.to_be_bytes(), Some(&value)).unwrap();
+            }
+            batch.finish().unwrap();
+        }
+    }
+
+    #[test]
+    fn writers_wait_for_a_merge_where_too_many_batches_are_not_merged() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = open(folder.path(), true);
+        let merger = Merger::start(Arc::clone(&tree)).unwrap();
+        // As while the thread merges.
+        merger.shared.state().running = true;
+        add(&tree, UNMERGED_MAX - 1, 10);
+        assert_eq!(tree.unmerged(), UNMERGED_MAX - 1);
+        merger.make_room().unwrap();
+        add(&tree, 1, 10);
+        let (asked, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !asked.load(SeqCst) {
+                    thread::yield_now();
+                }
+                // Time for one who does not wait to be gone.
+                (0..1000).for_each(|_| thread::yield_now());
+                ended.store(true, SeqCst);
+                merger.shared.state().running = false;
+                merger.shared.changed.notify_all();
+            });
+            asked.store(true, SeqCst);
+            merger.make_room().unwrap();
+            assert!(ended.load(SeqCst), "it waits");
+        });
+    }
+
+    #[test]
+    fn settling_takes_as_many_merges_as_there_are() {
+        let steps = |tree: &Tree| (0..).take_while(|_| tree.merge().unwrap()).count();
+        let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let (tree, model) = (open(one.path(), true), open(other.path(), true));
+        for tree in [&tree, &model] {
+            for keys in [500, 1000, 1500] {
+                add(tree, 8, keys);
+                steps(tree);
+            }
+            add(tree, 8, 2000);
+        }
+        assert!(steps(&model) > 1, "one is not enough");
+        let merger = Merger::start(Arc::clone(&tree)).unwrap();
+        merger.wake();
+        merger.settle().unwrap();
+        assert_eq!(steps(&tree), 0);
+    }
+
+    #[test]
+    fn a_merge_that_is_to_stop_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = open(folder.path(), true);
+        add(&tree, 12, 500);
+        tree.stop_merging();
+        assert!(!tree.merge().unwrap(), "nobody is to call again");
+        assert_eq!(tree.unmerged(), 12);
+        drop(tree);
+        let tree = open(folder.path(), false);
+        assert!(tree.merge().unwrap());
+        assert!(tree.unmerged() < 12);
+    }
+}

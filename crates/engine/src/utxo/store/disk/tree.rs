@@ -55,8 +55,9 @@ impl Tree {
             .with_compaction_filter_factory(Some(Arc::new(Stop(Arc::clone(&stop)))));
         let tree = guarded(place, || config.open())?;
         if let Some(highest) = guarded(place, || Ok(tree.get_highest_seqno()))? {
-            sequence.fetch_max(highest + 1);
-            visible.fetch_max(highest + 1);
+            let next = highest + 1;
+            sequence.fetch_max(next);
+            visible.fetch_max(next);
         }
         Ok(Self { tree, sequence, place: place.to_owned(), table_bytes: options.table_bytes, stop })
     }
