@@ -305,7 +305,8 @@ impl Observer for Renderer<'_> {
                     "event": "resumed", "segments": segments, "of": of
                 }));
             }
-            Event::Warning(text) | Event::RunWarning(text) => {
+            Event::Warning(warning) => {
+                let text = warning.to_string();
                 if self.style != Style::None {
                     self.say(&state, &format!("warning: {text}"));
                 }

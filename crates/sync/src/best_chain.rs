@@ -6,6 +6,7 @@ use crate::progress::{ChainBy, Event, Observer, Phase, Silent};
 use crate::request::{Memory, Request, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::{BlocksDir, UseIndex};
+use crate::warning::Warning;
 use crate::workdir::invalid::{INVALID_MAX, InvalidBlocks};
 use apus_chain::{HeaderChain, KnownBlock};
 use std::path::Path;
@@ -103,9 +104,7 @@ fn files(
     };
     let dir = open_files(request, blocksdir, use_index, invalid.all(), request.observer)?;
     for block in &dir.gap().invalid {
-        request.observer.event(Event::RunWarning(format!(
-            "{block}. An earlier start put it aside, with what descends from it"
-        )));
+        request.observer.event(Event::Warning(Warning::PutAsideBefore(block.clone())));
     }
     let chain = dir.chain();
     // By the index, the files themselves are not gone through.

@@ -16,6 +16,7 @@ mod sink;
 mod source;
 mod supply;
 mod swiftsync;
+mod warning;
 mod workdir;
 
 pub use error::{ErrorKind, Gap, InvalidBlock, NoWayOn, NotAnchored, SourceError, SyncError};
@@ -25,7 +26,7 @@ pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
 pub use request::{
     ConnectOptions, HintedValidity, HintsInput, LAST_BLOCKS, Memory, OpenStore, Outcome, Output,
-    OutputKind, Request, Scripts, Source, Stop, Unanchored,
+    OutputKind, Request, Scripts, Source, Stop,
 };
 pub use run::{discard_progress, expect_work_folder, give_up_progress, has_progress, run};
 pub use sink::ReadBack;
@@ -33,6 +34,7 @@ pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
 pub use source::peers;
 pub use source::{BlockFetcher, BlockSource, ChainSource, Taken};
 pub use supply::outputs::{OutputsOfBlock, walk_outputs};
+pub use warning::{Unanchored, Warning};
 pub use workdir::names::{COINS, ENDED, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file};
 
 /// The interpreter of scripts that this build has.

@@ -2,6 +2,7 @@
 //! one place renders them.
 
 use crate::error::SyncError;
+use crate::warning::Warning;
 use apus_chain::{BlockHash, Height};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -116,9 +117,7 @@ pub enum Event {
     /// How far the phase is.
     Progress(Phase, Progress),
     /// Something that the user should know but that stops nothing.
-    Warning(String),
-    /// The same, about the whole run: a further pass over its blocks has nothing to add.
-    RunWarning(String),
+    Warning(Warning),
     /// Much memory was freed at once: a moment to give back to the system what the allocator keeps.
     MemoryFreed,
 }

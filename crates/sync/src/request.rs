@@ -7,7 +7,7 @@ mod outcome;
 mod stop;
 
 pub use memory::Memory;
-pub use outcome::{Outcome, Scripts, Unanchored};
+pub use outcome::{Outcome, Scripts};
 pub(crate) use stop::first_of_last;
 pub use stop::{LAST_BLOCKS, Stop};
 

@@ -9,9 +9,10 @@ use crate::connect::undo::warn_of_missing;
 use crate::error::{InvalidBlock, NoWayOn, SyncError};
 use crate::pass::{self, Job, Threads};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::request::{HintsInput, Request, Source, Stop, Unanchored};
+use crate::request::{HintsInput, Request, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
+use crate::warning::{Unanchored, Warning};
 use crate::workdir::plan::{Plan, RunIdentity, divide};
 use crate::workdir::record::Record;
 use crate::workdir::{Done, SegmentsOf, Workdir};
@@ -70,7 +71,7 @@ pub(crate) fn prove<'a>(
     let identity = &plan.identity;
     warn_of_missing(request, &*dir, HeightRange::new(1, at.height + 1));
     if let Some(unanchored) = hints.unanchored {
-        request.observer.event(Event::RunWarning(unanchored.to_string()));
+        request.observer.event(Event::Warning(Warning::Unanchored(unanchored)));
     }
     let aggregator =
         Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);

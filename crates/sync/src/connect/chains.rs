@@ -10,6 +10,7 @@ use crate::progress::Event;
 use crate::request::{Source, Stop, first_of_last};
 use crate::source::ChainSource;
 use crate::supply::context;
+use crate::warning::Warning;
 use apus_chain::{Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_engine::utxo::ChainstateError;
@@ -74,9 +75,8 @@ impl<'a> Connecting<'a> {
         if !matches!(&error, SyncError::Chainstate { error } if is_of_block(error)) {
             return Err(error);
         }
-        let (height, hash) = (self.end, self.state.tip().hash);
-        let warning = format!("{error}. The run ends at block {height} ({hash})");
-        self.request.observer.event(Event::Warning(warning));
+        let (why, tip) = (error.to_string(), *self.state.tip());
+        self.request.observer.event(Event::Warning(Warning::EndsBelow { why, tip }));
         Ok(())
     }
 
@@ -97,16 +97,14 @@ impl<'a> Connecting<'a> {
         }
         let below = self.record.identity.from - 1;
         let hash = self.dir.chain().hash(below).copied().unwrap_or_default();
-        let (text, base) = (error.to_string(), KnownBlock { height: below, hash });
+        let (why, base) = (error.to_string(), KnownBlock { height: below, hash });
         let other = other_chain(self.request, &*self.dir, base, error)?;
-        let put_aside = match &invalid {
-            Some(invalid) if of_files => {
-                put_aside(self.dir.chain().tip_height() - invalid.block.height)
-            }
-            _ => String::new(),
-        };
-        let (tip, height) = (other.chain().tip_hash(), other.chain().tip_height());
-        let warning = format!("{text}. {put_aside}The run goes on to block {height} ({tip})");
+        let put_aside = invalid.filter(|_| of_files);
+        let put_aside =
+            put_aside.map(|invalid| self.dir.chain().tip_height() - invalid.block.height);
+        let chain = other.chain();
+        let to = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
+        let warning = Warning::OtherChain { why, put_aside, to };
         self.request.observer.event(Event::Warning(warning));
         Ok(other)
     }
@@ -209,21 +207,8 @@ impl<'a> Connecting<'a> {
         let (first, from) = (first_of_last(self.end), self.record.identity.from);
         let keeps = self.keeper.is_some() || self.dir.keeps_undo();
         if keeps && from > first {
-            let (end, kept) = (self.end, self.end + 1 - from);
-            self.request.observer.event(Event::RunWarning(format!(
-                "the chain now ends at block {end}, and hints led to the coins at block {}: a node that \
-                 starts on what is written can go back over its last {kept} blocks alone",
-                from - 1
-            )));
+            let (end, hinted) = (self.end, from - 1);
+            self.request.observer.event(Event::Warning(Warning::FewWithUndo { end, hinted }));
         }
-    }
-}
-
-/// What is left out of the chain beside an invalid block, for people.
-fn put_aside(above: Height) -> String {
-    match above {
-        0 => "It is put aside. ".to_owned(),
-        1 => "It is put aside, and the block above it. ".to_owned(),
-        _ => format!("It is put aside, and the {above} blocks above it. "),
     }
 }

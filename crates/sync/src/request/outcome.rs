@@ -1,11 +1,11 @@
 //! [`Outcome`]: a finished run.
 
 use crate::folder::WrittenFolder;
-use apus_chain::{BlockHash, Height, ScriptCheckReason};
+use crate::warning::Unanchored;
+use apus_chain::{BlockHash, Height};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsInfo;
 use apus_engine::swiftsync::{CoinTotals, Counts};
-use std::fmt;
 
 /// A finished run.
 #[derive(Debug, Clone)]
@@ -52,29 +52,4 @@ pub struct Scripts {
     pub run: u64,
     /// Blocks whose scripts were taken for valid.
     pub assumed: u64,
-}
-
-/// Blocks taken for valid because the user says so: Core would run their scripts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unanchored {
-    /// The first of them.
-    pub first: Height,
-    /// The last that is taken under hints.
-    pub last: Height,
-    /// Why Core would run the scripts of the last one.
-    pub reason: ScriptCheckReason,
-}
-
-impl fmt::Display for Unanchored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first, last, reason } = self;
-        write!(
-            f,
-            "--assume-hinted-valid: blocks {first} to {last} are taken for valid, and Bitcoin Core \
-             would check them ({reason}). This run does not look at their scripts and signatures, \
-             their amounts, what their coinbases claim, whether coins are there before they are \
-             spent and are mature, relative lock times, and signature operations of spent coins. A \
-             node that starts on what comes of it believes all this, and never looks again"
-        )
-    }
 }

@@ -84,8 +84,10 @@ struct OfSecondPass<'a>(&'a dyn Observer);
 
 impl Observer for OfSecondPass<'_> {
     fn event(&self, event: Event) {
-        if !matches!(event, Event::Resumed { .. } | Event::RunWarning(_)) {
-            self.0.event(event);
+        match &event {
+            Event::Resumed { .. } => {}
+            Event::Warning(warning) if warning.is_of_run() => {}
+            _ => self.0.event(event),
         }
     }
 }

@@ -15,6 +15,7 @@ pub use heads::BlockHead;
 use crate::error::{Gap, InvalidBlock, SourceError};
 use crate::progress::{Event, Observer};
 use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
+use crate::warning::Warning;
 use apus_chain::{
     BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
     HeightRange, Params, ReadError,
@@ -116,9 +117,10 @@ impl BlocksDir {
             match from_index::find(&files, &mut finding, observer, interrupt)? {
                 Ok(()) => settled = finding.settle(),
                 Err(Unusable::Empty) => {}
-                Err(Unusable::Index(error)) => observer.event(Event::Warning(format!(
-                    "the block index is of no use, so all files are gone through: {error}"
-                ))),
+                Err(Unusable::Index(error)) => {
+                    let why = error.to_string();
+                    observer.event(Event::Warning(Warning::NoIndex { why }));
+                }
             }
             from_index = settled.is_some();
         }
@@ -144,12 +146,9 @@ impl BlocksDir {
             rescan: OnceLock::new(),
         };
         if use_index == UseIndex::Connected
-            && let Some(wrong) = found.look_at_undo(BLOCKS_GONE_BACK)?
+            && let Some(what) = found.look_at_undo(BLOCKS_GONE_BACK)?
         {
-            observer.event(Event::Warning(format!(
-                "{wrong}; a node goes back some blocks when it starts, to check itself, and may \
-                 refuse to start: -checklevel=2 leaves that out, -reindex makes the data anew"
-            )));
+            observer.event(Event::Warning(Warning::UndoOfNode { what }));
         }
         Ok(found)
     }
@@ -241,19 +240,13 @@ impl BlocksDir {
 /// Tells of damage that the scan went around.
 fn warn(files: &BlockFiles, summary: &ScanSummary, observer: &dyn Observer) {
     if let Some(&place) = summary.torn.first() {
-        observer.event(Event::Warning(format!(
-            "{} block record(s) end before their last byte, the first in {}: left by a crash of \
-             the node, and ignored",
-            summary.torn_count,
-            describe(files, place)
-        )));
+        let (count, first) = (summary.torn_count, describe(files, place));
+        observer.event(Event::Warning(Warning::TornRecords { count, first }));
     }
     if let Some(stretch) = summary.resynced.first() {
-        observer.event(Event::Warning(format!(
-            "{} bytes in {} place(s) of the block files are no blocks, the first in file {} at \
-             byte {}: skipped",
-            summary.resynced_bytes, summary.resynced_count, stretch.file, stretch.offset
-        )));
+        let (bytes, places) = (summary.resynced_bytes, summary.resynced_count);
+        let first = (stretch.file, stretch.offset);
+        observer.event(Event::Warning(Warning::SkippedBytes { bytes, places, first }));
     }
 }
 

@@ -19,6 +19,7 @@ pub use kept::KeptFolder;
 
 use crate::error::SyncError;
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
+use crate::warning::Warning;
 use crate::workdir::Workdir;
 use apus_chain::{BlockHash, HEADER_SIZE, Header, HeaderChain, Height, Params};
 use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
@@ -131,7 +132,7 @@ impl<'a> Peers<'a> {
         interrupt: &'p AtomicBool,
     ) -> Result<PeersChain<'p>, SyncError> {
         if self.gives_little.swap(false, Ordering::Relaxed) {
-            observer.event(Event::Warning(recent::GIVEN.to_owned()));
+            observer.event(Event::Warning(Warning::GivesFewBlocks));
         }
         while !self.network.has_headers()? {
             self.network.wait(LOOK);

@@ -8,7 +8,8 @@
 //! right, and which blocks are valid the assumed-valid block says.
 
 use crate::error::{NotAnchored, SyncError};
-use crate::request::{HintedValidity, Request, Unanchored};
+use crate::request::{HintedValidity, Request};
+use crate::warning::Unanchored;
 use apus_chain::{HeaderChain, KnownBlock, ScriptChecks};
 
 /// Asks whether the blocks of `chain` up to `last`, which is one of them, may be taken under hints.

@@ -24,7 +24,9 @@ impl Observer for Seen {
     fn event(&self, event: Event) {
         match event {
             Event::Started(phase) => self.phases.lock().unwrap().push(phase),
-            Event::RunWarning(warning) => self.warnings.lock().unwrap().push(warning),
+            Event::Warning(warning) if warning.is_of_run() => {
+                self.warnings.lock().unwrap().push(warning.to_string());
+            }
             _ => {}
         }
     }

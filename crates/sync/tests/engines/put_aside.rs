@@ -102,7 +102,7 @@ fn to_tip(world: &World) -> Job {
 
 fn warnings(events: &Events) -> Vec<String> {
     let warning = |event| match event {
-        Event::Warning(text) | Event::RunWarning(text) => Some(text),
+        Event::Warning(warning) => Some(warning.to_string()),
         _ => None,
     };
     events.all().into_iter().filter_map(warning).collect()

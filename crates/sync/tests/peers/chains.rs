@@ -41,8 +41,8 @@ impl Observer for Told {
             Event::Progress(Phase::Connect, progress) => {
                 *self.connected.lock().unwrap() = progress.blocks;
             }
-            Event::Warning(warning) | Event::RunWarning(warning) => {
-                self.warnings.lock().unwrap().push(warning)
+            Event::Warning(warning) => {
+                self.warnings.lock().unwrap().push(warning.to_string());
             }
             _ => {}
         }

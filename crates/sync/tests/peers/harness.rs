@@ -84,8 +84,8 @@ pub(crate) struct Warnings(pub(crate) Mutex<Vec<String>>);
 
 impl Observer for Warnings {
     fn event(&self, event: Event) {
-        if let Event::Warning(warning) | Event::RunWarning(warning) = event {
-            self.0.lock().unwrap().push(warning);
+        if let Event::Warning(warning) = event {
+            self.0.lock().unwrap().push(warning.to_string());
         }
     }
 }

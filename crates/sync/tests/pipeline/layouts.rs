@@ -22,7 +22,8 @@ fn check(builder: &ChainBuilder, layout: impl FnOnce(&[Block]) -> BlockFiles) ->
     world.truth.check(&outcome, &out);
     let other = Job { hints: world.snapshot_hints(), segment_bytes: Some(1), ..world.job() };
     other.expect(&world.truth, &CrashStorage::new(), &CrashStorage::new());
-    let warning = |event| if let Event::Warning(text) = event { Some(text) } else { None };
+    let warning =
+        |event| if let Event::Warning(warning) = event { Some(warning.to_string()) } else { None };
     events.all().into_iter().filter_map(warning).collect()
 }
 

@@ -8,11 +8,6 @@ use std::sync::{Mutex, PoisonError};
 /// Bytes of blocks that are held at most.
 const BYTES_MAX: usize = 32 << 20;
 
-/// What it means for others that no more is held.
-pub(super) const GIVEN: &str = "blocks are not kept, so those who connect here are given headers and, \
-    of blocks, the last 32 MB; unless these are 288 blocks, which on the main chain they are not, \
-    others are told that no blocks are to be had. With --blocks keep they are given all";
-
 /// Blocks in memory, the last to come.
 #[derive(Debug, Default)]
 pub(super) struct RecentBlocks {

@@ -1,0 +1,205 @@
+//! [`Warning`]: what a user should know of a run that goes on, with what it means for what is written.
+
+use crate::error::InvalidBlock;
+use apus_chain::{Height, HeightRange, KnownBlock, ScriptCheckReason};
+use std::fmt::{self, Display, Formatter};
+
+/// Ranges without undo data that are told; more come of many starts with and without blocks kept.
+const RANGES_TOLD: usize = 3;
+
+/// Something that the user should know but that stops nothing. Its text has the advice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Warning {
+    /// The block index of a node cannot be used.
+    NoIndex {
+        /// Why.
+        why: String,
+    },
+    /// Undo data of a node's last blocks is not what it should be.
+    UndoOfNode {
+        /// What is wrong with it, and where.
+        what: String,
+    },
+    /// Records of blocks end too early.
+    TornRecords {
+        /// How many.
+        count: u64,
+        /// File and offset of the first.
+        first: String,
+    },
+    /// Bytes of block files are no blocks.
+    SkippedBytes {
+        /// How many.
+        bytes: u64,
+        /// In how many places.
+        places: u64,
+        /// The first of these: number of the file, and offset.
+        first: (u32, u64),
+    },
+    /// Blocks are not kept, so peers that connect get few.
+    GivesFewBlocks,
+    /// An earlier start put an invalid block aside.
+    PutAsideBefore(InvalidBlock),
+    /// The chain that was gone for is left for another one.
+    OtherChain {
+        /// Why it is left.
+        why: String,
+        /// How many blocks are put aside above the block that is invalid, where one of files is.
+        put_aside: Option<Height>,
+        /// The tip of the chain that the run goes on with.
+        to: KnownBlock,
+    },
+    /// A run that was interrupted ends at its tip, though a block above it failed.
+    EndsBelow {
+        /// What failed.
+        why: String,
+        /// Where the run ends.
+        tip: KnownBlock,
+    },
+    /// Blocks that are kept will have no undo data.
+    NoUndo {
+        /// Which; not empty.
+        ranges: Vec<HeightRange>,
+    },
+    /// Fewer of the last blocks than a node keeps will have undo data.
+    FewWithUndo {
+        /// The last block of the chain.
+        end: Height,
+        /// The block where hints led to the coins.
+        hinted: Height,
+    },
+    /// Blocks under hints are taken for valid on the user's word.
+    Unanchored(Unanchored),
+}
+
+impl Warning {
+    /// Whether it is about the whole run: a further pass over its blocks has nothing to add.
+    pub fn is_of_run(&self) -> bool {
+        matches!(
+            self,
+            Self::PutAsideBefore(_)
+                | Self::NoUndo { .. }
+                | Self::FewWithUndo { .. }
+                | Self::Unanchored(_)
+        )
+    }
+}
+
+impl Display for Warning {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoIndex { why } => {
+                write!(f, "the block index is of no use, so all files are gone through: {why}")
+            }
+            Self::UndoOfNode { what } => write!(
+                f,
+                "{what}; a node goes back some blocks when it starts, to check itself, and may \
+                 refuse to start: -checklevel=2 leaves that out, -reindex makes the data anew"
+            ),
+            Self::TornRecords { count, first } => write!(
+                f,
+                "{count} block record(s) end before their last byte, the first in {first}: left by \
+                 a crash of the node, and ignored"
+            ),
+            Self::SkippedBytes { bytes, places, first: (file, offset) } => write!(
+                f,
+                "{bytes} bytes in {places} place(s) of the block files are no blocks, the first in \
+                 file {file} at byte {offset}: skipped"
+            ),
+            Self::GivesFewBlocks => f.write_str(
+                "blocks are not kept, so those who connect here are given headers and, of blocks, \
+                 the last 32 MB; unless these are 288 blocks, which on the main chain they are not, \
+                 others are told that no blocks are to be had. With --blocks keep they are given all",
+            ),
+            Self::PutAsideBefore(block) => {
+                write!(f, "{block}. An earlier start put it aside, with what descends from it")
+            }
+            Self::OtherChain { why, put_aside, to: KnownBlock { height, hash } } => {
+                write!(f, "{why}. ")?;
+                match put_aside {
+                    None => {}
+                    Some(0) => f.write_str("It is put aside. ")?,
+                    Some(1) => f.write_str("It is put aside, and the block above it. ")?,
+                    Some(above) => {
+                        write!(f, "It is put aside, and the {above} blocks above it. ")?;
+                    }
+                }
+                write!(f, "The run goes on to block {height} ({hash})")
+            }
+            Self::EndsBelow { why, tip: KnownBlock { height, hash } } => {
+                write!(f, "{why}. The run ends at block {height} ({hash})")
+            }
+            Self::NoUndo { ranges } => write_no_undo(f, ranges),
+            Self::FewWithUndo { end, hinted } => write!(
+                f,
+                "the chain now ends at block {end}, and hints led to the coins at block {hinted}: a \
+                 node that starts on what is written can go back over its last {} blocks alone",
+                end - hinted
+            ),
+            Self::Unanchored(unanchored) => unanchored.fmt(f),
+        }
+    }
+}
+
+fn write_no_undo(f: &mut Formatter<'_>, ranges: &[HeightRange]) -> fmt::Result {
+    let shown = |range: &HeightRange| match range.count() {
+        1 => range.start.to_string(),
+        _ => format!("{} to {}", range.start, range.end - 1),
+    };
+    let told = &ranges[ranges.len().saturating_sub(RANGES_TOLD)..];
+    let told: Vec<String> = told.iter().map(shown).collect();
+    let more = if ranges.len() > RANGES_TOLD { ", and others below," } else { "" };
+    write!(
+        f,
+        "blocks {}{more} will have no undo data in the folder of kept blocks, since this run proves \
+         them by hints or connected them before it kept blocks: a node there cannot go back below \
+         block {}",
+        told.join(", "),
+        ranges.last().map_or(0, |last| last.end - 1)
+    )
+}
+
+/// Blocks taken for valid because the user says so: Core would run their scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unanchored {
+    /// The first of them.
+    pub first: Height,
+    /// The last that is taken under hints.
+    pub last: Height,
+    /// Why Core would run the scripts of the last one.
+    pub reason: ScriptCheckReason,
+}
+
+impl Display for Unanchored {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { first, last, reason } = self;
+        write!(
+            f,
+            "--assume-hinted-valid: blocks {first} to {last} are taken for valid, and Bitcoin Core \
+             would check them ({reason}). This run does not look at their scripts and signatures, \
+             their amounts, what their coinbases claim, whether coins are there before they are \
+             spent and are mature, relative lock times, and signature operations of spent coins. A \
+             node that starts on what comes of it believes all this, and never looks again"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(ranges: &[(Height, Height)]) -> String {
+        let ranges = ranges.iter().map(|&(start, end)| HeightRange::new(start, end)).collect();
+        Warning::NoUndo { ranges }.to_string()
+    }
+
+    #[test]
+    fn the_highest_ranges_without_undo_data_are_told() {
+        assert!(told(&[(1, 2)]).starts_with("blocks 1 will have"), "{}", told(&[(1, 2)]));
+        let few = told(&[(1, 3), (5, 6), (8, 10)]);
+        assert!(few.starts_with("blocks 1 to 2, 5, 8 to 9 will have"), "{few}");
+        assert!(few.ends_with("cannot go back below block 9"), "{few}");
+        let many = told(&[(1, 3), (5, 6), (8, 10), (20, 21)]);
+        assert!(many.starts_with("blocks 5, 8 to 9, 20, and others below, will have"), "{many}");
+    }
+}
