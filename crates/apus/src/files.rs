@@ -271,7 +271,7 @@ fn place(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apus_sync::Kept;
+    use apus_sync::DatadirBlocks;
 
     #[test]
     fn names_of_one_file_are_seen_through() {
@@ -302,7 +302,7 @@ mod tests {
         let path = desk.path().join("out");
         fs::create_dir(&path).unwrap();
         let output = |kind, replace| FolderOutput { kind, path: path.clone(), replace };
-        let datadir = output(FolderKind::Datadir(Kept::Blocks), false);
+        let datadir = output(FolderKind::Datadir(DatadirBlocks::All), false);
         let code = |output: &FolderOutput, resuming: bool| {
             expect_new_folder(output, resuming).err().map(|failure| failure.code)
         };

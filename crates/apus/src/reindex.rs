@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::sync::{Job, JobSource, expect_engine, run, tell};
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, chain_folder, read_index_flags};
-use apus_sync::{Kept, Stop, UseIndex};
+use apus_sync::{DatadirBlocks, Stop, UseIndex};
 use std::fs;
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         connect: Some(&args.connect),
         outputs: &[SinkArg::Chainstate(target)],
         replace: args.replace,
-        kept: Kept::Blocks,
+        kept: DatadirBlocks::All,
         stop: Stop::AtTip,
     })?;
     let next = format!(

@@ -5,7 +5,7 @@
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use apus_chain::Network;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_sync::{FolderKind, Kept, Outcome, Unanchored, WrittenFolder};
+use apus_sync::{DatadirBlocks, FolderKind, Outcome, Unanchored, WrittenFolder};
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
@@ -196,7 +196,7 @@ impl Folder {
     fn of(written: &WrittenFolder) -> Self {
         let (kind, pruned) = match written.kind {
             FolderKind::Chainstate => ("chainstate", false),
-            FolderKind::Datadir(kept) => ("datadir", kept == Kept::Last),
+            FolderKind::Datadir(kept) => ("datadir", kept == DatadirBlocks::Last),
         };
         Self {
             kind,

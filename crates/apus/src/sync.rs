@@ -25,9 +25,9 @@ use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::DirStorage;
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
-    COINS, ConnectOptions, FolderKind, FolderOutput, HINTS, HintedValidity, HintsInput, KEPT, Kept,
-    Memory, Output, OutputKind, POSITIONS, Request, Source, Stop, SyncError, UseIndex, draft_of,
-    parent,
+    COINS, ConnectOptions, DatadirBlocks, FolderKind, FolderOutput, HINTS, HintedValidity,
+    HintsInput, KEPT, Memory, Output, OutputKind, POSITIONS, Request, Source, Stop, SyncError,
+    UseIndex, draft_of, parent,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
@@ -55,7 +55,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         connect: Some(&args.connect),
         outputs: &args.out,
         replace: args.replace,
-        kept: if args.prune { Kept::Last } else { Kept::Blocks },
+        kept: if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All },
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
     })?;
     let next = args.out.iter().find_map(|sink| match sink {
@@ -224,7 +224,7 @@ pub(crate) struct Job<'a> {
     /// Whether a chainstate that is there is moved aside.
     pub(crate) replace: bool,
     /// What a data directory keeps of the blocks.
-    pub(crate) kept: Kept,
+    pub(crate) kept: DatadirBlocks,
     pub(crate) stop: Stop,
 }
 
@@ -248,7 +248,7 @@ impl<'a> Job<'a> {
             connect: None,
             outputs: &[],
             replace: false,
-            kept: Kept::Blocks,
+            kept: DatadirBlocks::All,
             stop: Stop::AtHints,
         }
     }

@@ -8,7 +8,9 @@
 
 mod write;
 
-pub use write::{FileLengths, HeaderAt, IndexWriteError, Kept, StoredAt, write_block_index};
+pub use write::{
+    FileLengths, HeaderAt, IndexWriteError, IndexedBlocks, StoredAt, write_block_index,
+};
 
 use crate::index_error::IndexError;
 use crate::leveldb::Database;

@@ -21,7 +21,7 @@ mod tests;
 pub use error::KeptBlocksError;
 
 use crate::files::{self, BLOCK_SIZES, BlockLocation, RECORD_HEAD};
-use crate::index::{IndexWriteError, Kept, write_block_index};
+use crate::index::{IndexWriteError, IndexedBlocks, write_block_index};
 use crate::obfuscation::Obfuscation;
 use crate::store::{AppendFile, BlockStoreError, SpentCoins};
 use apus_chain::{BlockHash, Header, KeyedCoinSum, Reader, undo_checksum};
@@ -171,7 +171,7 @@ impl KeptBlocks {
         self.sync()?;
         let log = log::Lookup::open(&self.log_path)?;
         let stored_at = &mut |height: u32| log.stored(&entries[height as usize]);
-        let kept = Kept::InAnyOrder { stored_at, files: &files };
+        let kept = IndexedBlocks::InAnyOrder { stored_at, files: &files };
         Ok(write_block_index(folder, entries.len() as u32, kept)?)
     }
 

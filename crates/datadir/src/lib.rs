@@ -34,7 +34,7 @@ pub use error::{BlkError, ErrorKind};
 pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder};
 pub use foreign::ForeignError;
 pub use index::{
-    FileLengths, HeaderAt, IndexEntry, IndexFlags, IndexWriteError, Kept, STATUS_FAILED,
+    FileLengths, HeaderAt, IndexEntry, IndexFlags, IndexWriteError, IndexedBlocks, STATUS_FAILED,
     STATUS_HAVE_DATA, STATUS_HAVE_UNDO, StoredAt, VALID_SCRIPTS, read_index, read_index_flags,
     write_block_index,
 };

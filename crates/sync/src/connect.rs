@@ -1,6 +1,6 @@
 //! Blocks in ascending height through the `utxo` engine: every rule, on coins that are looked up.
 //!
-//! Worker threads read, check and prepare blocks [ahead](crate::supply::ahead); the calling thread connects
+//! Worker threads read, check and prepare blocks [ahead](crate::supply::in_order); the calling thread connects
 //! them. Coins become durable in flushes, each of which leaves the store at a block; the
 //! [record](crate::workdir::record) beside it knows the totals there. A start goes on from the block where the
 //! store is, and goes back first where the chain has changed since. Which chain is the best one is
@@ -19,7 +19,7 @@ use crate::progress::{Event, Phase, Progress};
 use crate::request::{ConnectOptions, Request, Scripts, first_of_last};
 use crate::sink::SetInfo;
 use crate::source::ChainSource;
-use crate::supply::ahead::{Ahead, take_ahead};
+use crate::supply::in_order::{InOrder, take_in_order};
 use crate::workdir::names::RECORD;
 use crate::workdir::record::{At, Identity, Record};
 use crate::workdir::{RunInfo, Workdir};
@@ -243,10 +243,10 @@ impl<'a> Connecting<'a> {
         let key = self.record.key;
         let prepare = |block| Arc::new(PreparedBlock::with_sums(request.params, block, &key));
         let range = HeightRange::new(self.state.tip().height + 1, self.end + 1);
-        take_ahead(request, &*dir, range, &prepare, |ahead| self.take_all(ahead))
+        take_in_order(request, &*dir, range, &prepare, |ahead| self.take_all(ahead))
     }
 
-    fn take_all(&mut self, ahead: &Ahead<Arc<PreparedBlock>>) -> Result<(), SyncError> {
+    fn take_all(&mut self, ahead: &InOrder<Arc<PreparedBlock>>) -> Result<(), SyncError> {
         let total = self.total();
         let mut told_at = Instant::now();
         loop {

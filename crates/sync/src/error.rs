@@ -16,7 +16,7 @@ use apus_engine::utxo::{ChainstateError, StoreError};
 use apus_storage::Storage;
 use std::io;
 
-/// What an error means for whoever started the run.
+/// What an error means for the user that started the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The question was wrong: options that do not fit together, a file for another chain.
@@ -25,7 +25,7 @@ pub enum ErrorKind {
     Invalid,
     /// Reading or writing failed.
     Io,
-    /// Somebody stopped the run; its progress is kept.
+    /// The run was stopped; its progress is kept.
     Interrupted,
 }
 
@@ -259,7 +259,7 @@ pub enum SyncError {
         height: Height,
     },
     /// A snapshot given as hints was written to while it was read.
-    #[error("{file} changed while it was read: start again with a file that nobody writes to")]
+    #[error("{file} changed while it was read: start again with a file that no program writes to")]
     HintsChanged {
         /// The snapshot.
         file: String,
@@ -297,8 +297,8 @@ pub enum SyncError {
     },
     /// A folder that was written is not there any more when the run ends.
     #[error(
-        "{folder} is not the folder any more that this run has written: somebody has moved, removed \
-         or replaced it meanwhile. Look for it, or start again"
+        "{folder} is not the folder any more that this run has written: it was moved, removed \
+         or replaced meanwhile. Look for it, or start again"
     )]
     FolderGone {
         /// The folder.
@@ -424,7 +424,7 @@ pub enum SyncError {
     /// The system gave no random bytes for the secret.
     #[error("no random bytes for the aggregate's key: {0}")]
     Random(String),
-    /// Somebody stopped the run.
+    /// The run was stopped.
     #[error("interrupted; progress is kept, and the same command goes on from here")]
     Interrupted,
 }

@@ -4,7 +4,7 @@
 //! the end. A folder that was there before is not touched until then, and then only moved aside,
 //! and only by order. The file that marks it goes last of all, once the run has nothing more to do: a
 //! folder that has its name and the mark is one that a killed run would have finished, and the next
-//! start takes it back, unless somebody has used it meanwhile. What is in the folder is its
+//! start takes it back, unless it has been used meanwhile. What is in the folder is its
 //! writer's business.
 //!
 //! A folder has one writer at a time: the file that marks it is locked from the beginning of its
@@ -14,7 +14,7 @@
 mod output;
 mod owner;
 
-pub use output::{BlocksRead, FolderKind, FolderOutput, Kept, WrittenFolder};
+pub use output::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use owner::owner_out_of_reach;
 
 use crate::error::SyncError;
@@ -120,7 +120,8 @@ impl FolderDraft {
     }
 
     /// Gives the folder to the owner of its place, and its name, and says where that which was there
-    /// went. Everything in it must be durable. It keeps its mark until [`complete`], and whoever has the mark keeps others out.
+    /// went. Everything in it must be durable. It keeps its mark until [`complete`]; the
+    /// run that holds the mark keeps others out.
     pub(crate) fn publish(self) -> Result<(Option<PathBuf>, Mark), SyncError> {
         sync_folder(&self.draft)?;
         let occupied = match self.path.symlink_metadata() {
@@ -258,10 +259,10 @@ fn lock(folder: &Path) -> Result<Vec<DatadirLock>, SyncError> {
     Ok(locks)
 }
 
-/// Whether the folder of this name is one that a run made and did not end, and nobody has used since:
+/// Whether the folder of this name is one that a run made and did not end, and that has not been used since:
 /// the next start may take it back, and remove it.
 pub fn is_unfinished(path: &Path) -> bool {
-    // Where it cannot be told, somebody has.
+    // Where it cannot be told, it has been.
     path.join(MARK).is_file() && is_unused(path).unwrap_or(false)
 }
 
@@ -454,7 +455,7 @@ mod tests {
             (aside, read(&desk, "out")),
             (Some(desk.path().join("out.old")), "second".into())
         );
-        // Nobody's mark is taken from a folder that has come in the place of the first.
+        // No mark is taken from a folder that has come in the place of the first.
         let error = take_off(&mark, &out).unwrap_err();
         assert!(matches!(error, SyncError::FolderGone { .. }), "{error}");
         take_off(&second, &out).unwrap();
@@ -480,7 +481,7 @@ mod tests {
         assert!(matches!(error, SyncError::Storage { .. }), "{error}");
     }
 
-    /// Somebody moved it away before the run was over.
+    /// It was moved away before the run was over.
     #[test]
     fn a_folder_that_is_gone_is_not_done() {
         let desk = tempfile::tempdir().unwrap();
@@ -512,7 +513,7 @@ mod tests {
         assert!(!one.join(MARK).exists() && !two.join(MARK).exists());
     }
 
-    /// Somebody took the draft away, or put something in its way, between the two renames.
+    /// Another program took the draft away, or put something in its way, between the two renames.
     #[test]
     fn what_was_moved_aside_is_put_back() {
         let desk = tempfile::tempdir().unwrap();

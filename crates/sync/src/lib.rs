@@ -20,7 +20,7 @@ mod warning;
 mod workdir;
 
 pub use error::{ErrorKind, Gap, InvalidBlock, NoWayOn, NotAnchored, SourceError, SyncError};
-pub use folder::{BlocksRead, FolderKind, FolderOutput, Kept, WrittenFolder};
+pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};

@@ -41,7 +41,7 @@ pub enum HintedValidity {
     Anchored,
     /// It takes the blocks for valid, as its user does (`--assume-hinted-valid`), and warns of it.
     Assumed,
-    /// It says nothing of it. For those who ask only whether hints and blocks fit each other, and for
+    /// It says nothing of it. For callers that ask only whether hints and blocks fit each other, and for
     /// blocks that were checked by other means. What is written is to say no more than that.
     NotAsked,
 }

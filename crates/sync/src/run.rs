@@ -11,7 +11,7 @@ use crate::sink::SetInfo;
 use crate::sink::put::{Put, write_out};
 use crate::sink::read_back::complete;
 use crate::source::ChainSource;
-use crate::supply::again::take_again;
+use crate::supply::ranges::take_missing;
 use crate::swiftsync::{Hinted, Proven, prove};
 use crate::workdir::{Workdir, runs_of};
 use apus_chain::HeaderChain;
@@ -102,7 +102,7 @@ fn finish(
     set: SetInfo,
     put: &mut Put,
 ) -> Result<(), SyncError> {
-    take_again(request, dir, &dir.not_kept(set.height))?;
+    take_missing(request, dir, &dir.not_kept(set.height))?;
     complete(request, dir, set, &mut put.folders)
 }
 

@@ -300,7 +300,7 @@ mod tests {
             let place = place.index(copy.len());
             copy[place] ^= 1 << bit;
             write(&storage, &infos[damaged].name, &copy);
-            // Whoever takes the groups may see before the end that they make no sense.
+            // What takes the groups may see before the end that they make no sense.
             let error = merge_runs(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |record| {
                 let (txid, group) = records(record).next().unwrap();
                 let right = runs.concat().contains(&(txid.0, group.to_vec()));

@@ -234,7 +234,7 @@ pub(crate) struct HashSink {
     coins: CoinCounter,
 }
 
-/// How many coins there were so far, for whoever is curious.
+/// How many coins there were so far, to be shown.
 #[derive(Clone, Default)]
 pub(crate) struct CoinCounter(Arc<AtomicU64>);
 

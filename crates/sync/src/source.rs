@@ -22,7 +22,7 @@ pub enum Taken {
     Yes,
     /// The copy is damaged; another one may be good.
     Damaged(BlockError),
-    /// It is no part of what was asked for, or was taken before: nobody looked at it, so nothing is
+    /// It is no part of what was asked for, or was taken before: it was not looked at, so nothing is
     /// known of this copy.
     NotWanted,
     /// Stop: the receiver has an error of its own to report, or was interrupted.
@@ -40,7 +40,7 @@ pub struct KeptWhole {
 
 /// A place that blocks come from.
 pub trait BlockSource: Sync {
-    /// A fetcher for one thread. Once `halt` is set nobody waits for its blocks any more: one that
+    /// A fetcher for one thread. Once `halt` is set its blocks are not waited for any more: one that
     /// itself waits for blocks then returns early, without an error.
     fn fetcher<'a>(&'a self, halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a>;
 
@@ -81,9 +81,9 @@ pub trait ChainSource: BlockSource {
         Obfuscation::NONE
     }
 
-    /// Whoever takes its blocks can go on with another chain: where one cannot be had and others do
-    /// without it, its fetchers end with [`SourceError::ChainLeft`], and wait no longer. He may
-    /// `follow` the tip, which means that he does not end where he gets to.
+    /// The run that takes its blocks can go on with another chain: where one cannot be had and others do
+    /// without it, its fetchers end with [`SourceError::ChainLeft`], and wait no longer. It may
+    /// `follow` the tip, which means that it does not end where it gets to.
     fn may_be_left(&self, _follow: bool) {}
 
     /// The lowest block whose undo data a run needs that is at height `tip`, should a block above prove

@@ -1,15 +1,15 @@
 //! Blocks for those that work on them: fetched, checked, each exactly once.
 //!
 //! There is one walk over blocks, a [`Walker`]'s. A thread takes a range of heights by it, in whatever
-//! order the source gives them; [`ahead`] puts the ranges of many threads in order; [`again`] and
+//! order the source gives them; [`in_order`] puts the ranges of many threads in order; [`ranges`] and
 //! [`outputs`] are uses of that. What a source is free to do wrong is dealt with here and nowhere else: a
 //! damaged copy is turned down, a block that comes twice or unasked is passed over, one that never comes is
 //! an error.
 
-pub(crate) mod again;
-pub(crate) mod ahead;
+pub(crate) mod in_order;
 pub(crate) mod outputs;
 mod permits;
+pub(crate) mod ranges;
 
 use crate::error::{SourceError, SyncError};
 use crate::request::Request;

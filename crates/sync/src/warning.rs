@@ -107,7 +107,7 @@ impl Display for Warning {
                  file {file} at byte {offset}: skipped"
             ),
             Self::GivesFewBlocks => f.write_str(
-                "blocks are not kept, so those who connect here are given headers and, of blocks, \
+                "blocks are not kept, so peers that connect here are given headers and, of blocks, \
                  the last 32 MB; unless these are 288 blocks, which on the main chain they are not, \
                  others are told that no blocks are to be had. With --blocks keep they are given all",
             ),

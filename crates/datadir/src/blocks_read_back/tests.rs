@@ -4,7 +4,7 @@
 mod damage;
 
 use super::*;
-use crate::index::{Kept, write_block_index};
+use crate::index::{IndexedBlocks, write_block_index};
 use crate::leveldb::{Database, DatabaseWriter, WriterOptions};
 use crate::store::{BlockPositions, BlockStore, SpentCoins};
 use crate::testing::{KEY, MAGIC, fixtures};
@@ -123,7 +123,7 @@ impl Folder {
         let (log, key) = (folder.dir.path().join("positions"), Obfuscation::new(key));
         let positions = folder.store(&log, key, 0);
         let out = folder.new_index();
-        write_block_index(&out, chain.len() as u32, Kept::All(&positions)).unwrap();
+        write_block_index(&out, chain.len() as u32, IndexedBlocks::All(&positions)).unwrap();
         folder
     }
 
@@ -171,7 +171,7 @@ impl Folder {
             (*made.block.first_chunk().unwrap(), made.tx_count)
         };
         let out = folder.new_index();
-        let kept = Kept::Last { positions: &positions, header_at: &mut header_at };
+        let kept = IndexedBlocks::Last { positions: &positions, header_at: &mut header_at };
         write_block_index(&out, chain.len() as u32, kept).unwrap();
         folder
     }

@@ -53,7 +53,7 @@ pub struct FileLengths {
 }
 
 /// Which blocks are in the `blocks` folder that the index is for.
-pub enum Kept<'a> {
+pub enum IndexedBlocks<'a> {
     /// All, with undo data.
     All(&'a BlockPositions),
     /// All, in whatever order they lie in the files; undo data of some. The files may hold more than
@@ -128,7 +128,7 @@ impl IndexWriteError {
 pub fn write_block_index(
     folder: &dyn Storage,
     blocks: u32,
-    kept: Kept<'_>,
+    kept: IndexedBlocks<'_>,
 ) -> Result<(), IndexWriteError> {
     let mut writer = DatabaseWriter::new(folder, WriterOptions::default())?;
     entries(blocks, kept, &mut |key, value| Ok(writer.put(key, value)?))?;
@@ -140,9 +140,13 @@ pub fn write_block_index(
 type Put<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), IndexWriteError> + 'a;
 
 /// All entries in ascending order of their keys.
-fn entries(blocks: u32, mut kept: Kept<'_>, put: &mut Put<'_>) -> Result<(), IndexWriteError> {
+fn entries(
+    blocks: u32,
+    mut kept: IndexedBlocks<'_>,
+    put: &mut Put<'_>,
+) -> Result<(), IndexWriteError> {
     let chain = Chain::read(blocks, &mut kept)?;
-    if matches!(kept, Kept::Last { .. }) {
+    if matches!(kept, IndexedBlocks::Last { .. }) {
         let mut key = vec![KEY_FLAG];
         write_compact_size(&mut key, PRUNED.len() as u64);
         key.extend_from_slice(PRUNED);
@@ -152,14 +156,16 @@ fn entries(blocks: u32, mut kept: Kept<'_>, put: &mut Put<'_>) -> Result<(), Ind
     for (hash, height) in chain.order {
         value.clear();
         match &mut kept {
-            Kept::All(positions) => write_stored(&mut value, height, &positions.read(height)?),
-            Kept::InAnyOrder { stored_at, .. } => {
+            IndexedBlocks::All(positions) => {
+                write_stored(&mut value, height, &positions.read(height)?)
+            }
+            IndexedBlocks::InAnyOrder { stored_at, .. } => {
                 write_stored(&mut value, height, &stored_at(height)?);
             }
-            Kept::Last { positions, header_at } if height < positions.heights().start => {
+            IndexedBlocks::Last { positions, header_at } if height < positions.heights().start => {
                 write_pruned(&mut value, height, header_at(height));
             }
-            Kept::Last { positions, .. } => {
+            IndexedBlocks::Last { positions, .. } => {
                 write_stored(&mut value, height, &positions.read(height)?);
             }
         }
@@ -226,11 +232,11 @@ struct Chain {
 }
 
 impl Chain {
-    fn read(blocks: u32, kept: &mut Kept<'_>) -> Result<Self, IndexWriteError> {
+    fn read(blocks: u32, kept: &mut IndexedBlocks<'_>) -> Result<Self, IndexWriteError> {
         let mut chain = Self::default();
         match kept {
-            Kept::All(positions) => chain.add_all(positions, blocks)?,
-            Kept::InAnyOrder { stored_at, files } => {
+            IndexedBlocks::All(positions) => chain.add_all(positions, blocks)?,
+            IndexedBlocks::InAnyOrder { stored_at, files } => {
                 let sized = |file: &FileLengths| FileInfo {
                     size: file.blocks,
                     undo_size: file.undo,
@@ -241,7 +247,7 @@ impl Chain {
                     chain.add_stored(height, &stored_at(height)?)?;
                 }
             }
-            Kept::Last { positions, header_at } => {
+            IndexedBlocks::Last { positions, header_at } => {
                 for height in 0..positions.heights().start {
                     let (header, tx_count) = header_at(height);
                     chain.add(height, &header, tx_count)?;

@@ -25,7 +25,7 @@ pub struct Segment {
     seen: Vec<bool>,
     /// Which coins of a snapshot were found; empty where hints go by place.
     found: Vec<bool>,
-    kept: Kept,
+    kept: SurvivorsSoFar,
     adding: Adding,
     /// For each block that was taken whole where in `kept.indices` its own begin and end.
     blocks: Vec<(Height, Range<usize>)>,
@@ -33,7 +33,7 @@ pub struct Segment {
 
 /// The survivors so far.
 #[derive(Default)]
-struct Kept {
+struct SurvivorsSoFar {
     coins: Survivors,
     set: MuHashBatch,
     /// Their places among their blocks' spendable outputs.
@@ -50,7 +50,7 @@ impl Segment {
             seen: vec![false; range.count() as usize],
             found: vec![false; coins],
             hints,
-            kept: Kept::default(),
+            kept: SurvivorsSoFar::default(),
             adding,
             blocks: Vec::new(),
         }
@@ -207,7 +207,7 @@ fn outputs(
     index: &mut u32,
     surviving: &mut Surviving<'_>,
     partial: &mut Partial,
-    kept: &mut Kept,
+    kept: &mut SurvivorsSoFar,
     adding: &mut Adding,
 ) {
     let Made { height, coinbase, txid } = made;
@@ -233,7 +233,7 @@ fn outputs(
     }
 }
 
-impl Kept {
+impl SurvivorsSoFar {
     fn push(&mut self, outpoint: OutPoint, index: u32, coin: CoinRef<'_>) {
         self.set.insert_written(|out| write_utxo_element(out, &outpoint, coin));
         self.coins.push(outpoint, coin);

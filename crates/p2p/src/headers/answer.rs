@@ -27,10 +27,10 @@ impl HeaderSync {
         learned.new_headers = self.new.len().saturating_sub(before);
         learned.best_changed = self.best.follow(&self.tree);
         match verdict {
-            Ok(Went::On(from)) => self.go_on(peer, from, now_ms),
-            Ok(Went::Among(asked_from)) => self.ask_lower(peer, asked_from, now_ms),
-            Ok(Went::Ended) => self.ended(peer, learned.too_new),
-            Ok(Went::Nowhere) => {}
+            Ok(Step::On(from)) => self.go_on(peer, from, now_ms),
+            Ok(Step::Among(asked_from)) => self.ask_lower(peer, asked_from, now_ms),
+            Ok(Step::Ended) => self.ended(peer, learned.too_new),
+            Ok(Step::Nowhere) => {}
             Err(_) => self.remove(peer),
         }
         self.schedule(now_ms);
@@ -43,14 +43,14 @@ impl HeaderSync {
         raw: &[[u8; Header::SIZE]],
         now_ms: u64,
         learned: &mut Learned,
-    ) -> Result<Went, Misbehaviour> {
-        let Some(state) = self.peers.get_mut(&peer) else { return Ok(Went::Nowhere) };
+    ) -> Result<Step, Misbehaviour> {
+        let Some(state) = self.peers.get_mut(&peer) else { return Ok(Step::Nowhere) };
         let Some(stretch) = Stretch::check(self.tree.params(), raw)? else {
             let answered = state.asked_ms.take().is_some();
             let (best, asked_from) = (state.best, state.asked_from);
             return Ok(match answered {
                 true => self.nothing_more(best, asked_from),
-                false => Went::Nowhere,
+                false => Step::Nowhere,
             });
         };
         let has_run = self.run.is_some_and(|run| run.peer == peer);
@@ -72,13 +72,13 @@ impl HeaderSync {
     /// (Core `net_processing.cpp`, `NetMsgType::GETHEADERS`), or the peer's chain is so short that it
     /// keeps it to itself. Which of them it is matters only if nothing better is known of the peer;
     /// then a request that starts below it tells.
-    fn nothing_more(&self, best: HeaderId, asked_from: Height) -> Went {
+    fn nothing_more(&self, best: HeaderId, asked_from: Height) -> Step {
         let nothing_known = best == self.best.ids()[0];
         // What is on trial is no chain of ours to go down.
         if nothing_known && asked_from > 0 && self.candidate.is_none() {
-            Went::Among(asked_from)
+            Step::Among(asked_from)
         } else {
-            Went::Ended
+            Step::Ended
         }
     }
 
@@ -92,7 +92,7 @@ impl HeaderSync {
 
     /// Headers that follow nothing known are no answer: our locators end in the genesis block. They
     /// announce something, so the peer is asked how it comes to that.
-    fn unconnecting(&mut self, peer: PeerId, now_ms: u64) -> Result<Went, Misbehaviour> {
+    fn unconnecting(&mut self, peer: PeerId, now_ms: u64) -> Result<Step, Misbehaviour> {
         let max = if self.is_recent(now_ms) { UNCONNECTING_MAX } else { UNCONNECTING_OLD_MAX };
         if let Some(state) = self.peers.get_mut(&peer) {
             state.unconnecting += 1;
@@ -103,7 +103,7 @@ impl HeaderSync {
                 state.want = Want::News;
             }
         }
-        Ok(Went::Nowhere)
+        Ok(Step::Nowhere)
     }
 
     /// Headers whose first one is a child of `parent`.
@@ -114,7 +114,7 @@ impl HeaderSync {
         parent: HeaderId,
         now_ms: u64,
         learned: &mut Learned,
-    ) -> Result<Went, Misbehaviour> {
+    ) -> Result<Step, Misbehaviour> {
         let hashes = stretch.hashes().iter();
         let known: Vec<HeaderId> = hashes.map_while(|hash| self.tree.find(hash)).collect();
         let first = known.len();
@@ -125,9 +125,9 @@ impl HeaderSync {
             // One that tells the same again and again is not asked for more.
             let further = self.peer_best(peer) != before;
             return Ok(if stretch.is_full() && further {
-                Went::On(last_known)
+                Step::On(last_known)
             } else {
-                Went::Ended
+                Step::Ended
             });
         }
         let work = work_of(&self.tree, last_known).saturating_add(stretch.work_from(first));
@@ -138,7 +138,7 @@ impl HeaderSync {
             return self.accept_all(peer, headers, stretch.is_full(), learned);
         }
         if !stretch.is_full() {
-            return Ok(Went::Ended);
+            return Ok(Step::Ended);
         }
         if self.run.is_none() {
             self.start_run(peer, now_ms);
@@ -149,7 +149,7 @@ impl HeaderSync {
             self.candidate = Some(Candidate::above(&self.tree, last_known, max));
             return self.on_trial(peer, stretch, first, learned);
         }
-        Ok(Went::On(last_known))
+        Ok(Step::On(last_known))
     }
 
     /// Headers, from the `first` on, that go on with the candidate.
@@ -159,16 +159,16 @@ impl HeaderSync {
         stretch: &Stretch<'_>,
         first: usize,
         learned: &mut Learned,
-    ) -> Result<Went, Misbehaviour> {
+    ) -> Result<Step, Misbehaviour> {
         let required = self.work_required();
-        let Some(mut candidate) = self.candidate.take() else { return Ok(Went::Nowhere) };
+        let Some(mut candidate) = self.candidate.take() else { return Ok(Step::Nowhere) };
         candidate.extend(self.tree.params(), peer, stretch, first)?;
         if candidate.work() >= required {
             return self.accept_all(peer, candidate.into_headers(), stretch.is_full(), learned);
         }
         let start = candidate.start();
         self.candidate = Some(candidate);
-        Ok(if stretch.is_full() { Went::On(start) } else { Went::Ended })
+        Ok(if stretch.is_full() { Step::On(start) } else { Step::Ended })
     }
 
     /// Headers of enough work, with the peers that sent them, of which `peer` sent the last.
@@ -178,7 +178,7 @@ impl HeaderSync {
         headers: impl Iterator<Item = (PeerId, [u8; Header::SIZE])>,
         is_full: bool,
         learned: &mut Learned,
-    ) -> Result<Went, Misbehaviour> {
+    ) -> Result<Step, Misbehaviour> {
         let mut last = None;
         for (sender, raw) in headers {
             let before = self.tree.len();
@@ -203,8 +203,8 @@ impl HeaderSync {
             self.peer_has(peer, last);
         }
         Ok(match last {
-            Some(last) if is_full && !learned.too_new => Went::On(last),
-            _ => Went::Ended,
+            Some(last) if is_full && !learned.too_new => Step::On(last),
+            _ => Step::Ended,
         })
     }
 
@@ -238,7 +238,7 @@ impl HeaderSync {
 
 /// Where a message leaves its peer.
 #[derive(Debug, Clone, Copy)]
-enum Went {
+enum Step {
     /// There is more to be had from it, above this header or above the candidate.
     On(HeaderId),
     /// Its last block is one that the request named, of which this height is the highest.

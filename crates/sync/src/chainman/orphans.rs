@@ -49,7 +49,7 @@ pub(super) struct Orphans {
 }
 
 impl Orphans {
-    /// Nobody waits; at most so many may.
+    /// No block waits; at most so many may.
     pub(super) fn new(count_max: usize, bytes_max: usize) -> Self {
         let (by_age, by_parent) = (BTreeMap::new(), HashMap::new());
         let forgotten = HashSet::new();

@@ -23,7 +23,7 @@ pub struct Resumed {
     pub torn_bytes: u64,
 }
 
-/// Makes the log durable, for whoever is about to make something durable that relies on it.
+/// Makes the log durable, for a caller that is about to make something durable that relies on it.
 #[derive(Clone)]
 pub struct LogSync(Arc<BlockLog>);
 
@@ -36,7 +36,7 @@ impl LogSync {
 
 impl ChainManager {
     /// A manager that keeps its blocks and verdicts in `storage`, and goes on from those that are
-    /// there. Nobody else may use the storage.
+    /// there. Nothing else may use the storage.
     ///
     /// `open_coins` opens the coins. They must never be durable at a block whose log is not:
     /// whatever writes them calls [`LogSync::sync`] before.

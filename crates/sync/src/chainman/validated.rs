@@ -1,7 +1,7 @@
 //! [`ValidatedCoins`]: the engine that knows every rule about coins, as the manager's [`TipCoins`].
 //!
 //! And the order of durable things: the store moves to a block only after the log that holds the
-//! block is durable, so no crash leaves coins at a block that nobody has.
+//! block is durable, so no crash leaves coins at a block that is nowhere.
 
 use super::coins::{TipCoins, TipCoinsError};
 use super::replay::LogSync;

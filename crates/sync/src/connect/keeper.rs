@@ -7,7 +7,7 @@
 //! are disconnected, the coins go first.
 
 use crate::error::SyncError;
-use crate::folder::{FolderDraft, FolderKind, FolderOutput, Kept, at};
+use crate::folder::{DatadirBlocks, FolderDraft, FolderKind, FolderOutput, at};
 use crate::request::{ConnectOptions, Request, first_of_last};
 use crate::sink::datadir::blocks_folder;
 use crate::source::ChainSource;
@@ -38,7 +38,7 @@ pub(super) struct Keeper {
     /// There until it is dropped, which ends the thread.
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<Result<(), SyncError>>>,
-    /// Nobody else writes there meanwhile. There until the end.
+    /// No other run writes there meanwhile. There until the end.
     draft: Option<FolderDraft>,
     /// The first block that the run connects.
     from: Height,
@@ -64,10 +64,10 @@ impl Keeper {
         });
         let Some((output, what)) = found else { return Ok(None) };
         let (draft, mut holds) = match what {
-            Kept::Blocks if from != 1 => return Err(SyncError::NoUndo),
-            Kept::Blocks if tip.height == 0 => (FolderDraft::begin(output)?, 0..0),
-            Kept::Blocks => all_kept(request, options, output, tip)?,
-            Kept::Last => last_kept(options, output, tip, first_of_last(end).max(from))?,
+            DatadirBlocks::All if from != 1 => return Err(SyncError::NoUndo),
+            DatadirBlocks::All if tip.height == 0 => (FolderDraft::begin(output)?, 0..0),
+            DatadirBlocks::All => all_kept(request, options, output, tip)?,
+            DatadirBlocks::Last => last_kept(options, output, tip, first_of_last(end).max(from))?,
         };
         let folder = blocks_folder(draft.folder(), request.params.network);
         fs::create_dir_all(&folder).map_err(at(&folder))?;
@@ -140,7 +140,7 @@ impl Keeper {
         }
     }
 
-    /// Ends the thread. The directory stays this run's, for whoever writes into it next.
+    /// Ends the thread. The directory stays this run's, for what writes into it next.
     pub(super) fn end(mut self) -> Result<FolderDraft, SyncError> {
         self.sync()?;
         Ok(self.draft.take().expect("it is there until the end"))
@@ -159,7 +159,7 @@ impl Keeper {
         match joined {
             Some(Ok(Err(error))) => error,
             Some(Err(panic)) => resume_unwind(panic),
-            // It ends by itself only when nobody can order any more, or by what was told before.
+            // It ends by itself only when no thread can order any more, or by what was told before.
             Some(Ok(Ok(()))) | None => SyncError::Interrupted,
         }
     }
@@ -228,7 +228,7 @@ fn expect_room(folder: &Path, block_bytes: u64) -> Result<(), SyncError> {
 }
 
 impl Drop for Keeper {
-    /// Whoever opens the files next finds nobody there.
+    /// Its thread is gone before the files are opened again.
     fn drop(&mut self) {
         self.orders = None;
         // What it failed at was told, or the run failed before.
@@ -255,7 +255,7 @@ fn obey(
             }
             Order::Sync(done) => {
                 store.sync()?;
-                // Nobody may wait any more.
+                // The thread that ordered it may not wait any more.
                 let _ = done.send(());
             }
             Order::Hold(heights) => {

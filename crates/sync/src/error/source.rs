@@ -76,7 +76,7 @@ pub enum SourceError {
     },
     /// Every copy of a block that peers sent is damaged.
     #[error(
-        "block {height} ({hash}): {error} [{}]: {peers} peer{} sent damaged copies of it, and nobody \
+        "block {height} ({hash}): {error} [{}]: {peers} peer{} sent damaged copies of it, and none \
          a sound one: connect to other peers, and start the same run again",
         .error.reason(), if *.peers == 1 { "" } else { "s" }
     )]
@@ -90,7 +90,7 @@ pub enum SourceError {
         /// What is wrong with the last copy.
         error: BlockError,
     },
-    /// Nobody gives a block, and there is a chain that does without it.
+    /// No peer gives a block, and there is a chain that does without it.
     #[error(
         "no peer gives block {height} ({hash}), and peers have another chain, which does without it: \
          start the same run again; if it ends here again, give the hints of a block that is on \
@@ -127,7 +127,7 @@ pub enum SourceError {
         /// The heights asked for.
         range: HeightRange,
     },
-    /// Somebody stopped the run.
+    /// The run was stopped.
     #[error("interrupted")]
     Interrupted,
 }

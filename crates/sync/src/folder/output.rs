@@ -18,7 +18,7 @@ pub struct FolderOutput {
 impl FolderOutput {
     /// Whether it is a data directory for a node that prunes.
     pub(crate) fn is_pruned(&self) -> bool {
-        self.kind == FolderKind::Datadir(Kept::Last)
+        self.kind == FolderKind::Datadir(DatadirBlocks::Last)
     }
 }
 
@@ -28,14 +28,14 @@ pub enum FolderKind {
     /// Bitcoin Core's coins: a `chainstate` folder.
     Chainstate,
     /// A data directory of Bitcoin Core's.
-    Datadir(Kept),
+    Datadir(DatadirBlocks),
 }
 
 /// What a data directory keeps of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum DatadirBlocks {
     /// All blocks and undo data. For engines that know the coins that each block spends.
-    Blocks,
+    All,
     /// The last ones with undo data, and the index of all: what a pruned node has.
     Last,
 }

@@ -1,6 +1,6 @@
 //! [`Owner`]: whose a folder is, and giving one that was made here to them.
 //!
-//! A node runs as a user of its own, and whoever runs this program need not be that user: root makes a
+//! A node runs as a user of its own, and the user of this program need not be that one: root makes a
 //! chainstate for a node that could not open it. So what takes a folder's place gets its owner, its
 //! group and its modes, and what root makes in another user's folder becomes that user's.
 //!
@@ -137,7 +137,7 @@ pub fn owner_out_of_reach(path: &Path) -> io::Result<Option<(u32, u32)>> {
     let probe = File::create_new(&name)?;
     let given = fstat(&probe).map_err(io::Error::from).and_then(|it| owner.chown(&probe, &it));
     unlinkat(CWD, &name, AtFlags::empty())?;
-    // What systems say to those who may not, and where a user or group means nothing.
+    // What systems say to a user that may not, and where a user or group means nothing.
     let refusals = [Errno::PERM, Errno::ACCESS, Errno::INVAL].map(|it| Some(it.raw_os_error()));
     match given {
         Ok(()) => Ok(None),

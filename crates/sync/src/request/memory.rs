@@ -1,7 +1,7 @@
 //! [`Memory`]: how the memory that a run may use is divided where blocks are connected in order.
 //!
-//! In one place, so that the parts can be seen to add up: whoever holds blocks, coins or undo data has
-//! a part here and counts what it holds. What is in no part comes on top, and does not grow with the
+//! In one place, so that the parts can be seen to add up: what holds blocks, coins or undo data has a
+//! part here and counts what it holds. What is in no part comes on top, and does not grow with the
 //! chain but for some bytes for each block: the program and its stacks, tables of the store that are
 //! being written, headers, and what the allocator cannot use or give back.
 
@@ -15,10 +15,10 @@ pub struct Memory {
     pub coins_bytes: u64,
     /// For the store's cache of what it has read.
     pub store_bytes: u64,
-    /// For blocks, from when they are to be read until they are connected and nobody has them any
-    /// more.
+    /// For blocks, from when they are to be read until they are connected and nothing holds them
+    /// any more.
     pub blocks_bytes: u64,
-    /// For blocks that nobody has looked at yet: on their way from peers, or read from files with
+    /// For blocks that no thread has looked at yet: on their way from peers, or read from files with
     /// their neighbours.
     pub incoming_bytes: u64,
 }

@@ -2,7 +2,7 @@
 //!
 //! Bytes are hashed and parsed where they were read to, a buffer at a time. A record is handed out
 //! before the run's end has shown whether the run is intact, so nothing that was made of records may
-//! be shown to anybody before [`RunReader::next`] said `false`.
+//! be shown before [`RunReader::next`] said `false`.
 
 use super::{GROUP_BYTES_MAX, MergeBudget, RECORD_HEADER};
 use crate::error::{StorageResult, SyncError};

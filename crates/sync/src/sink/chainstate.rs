@@ -311,7 +311,7 @@ mod tests {
         coins.chunk_by(|a, b| a.0 == b.0).map(of_tx).collect()
     }
 
-    /// Writes some coins and lets somebody `harm` the folder; the result of reading back and
+    /// Writes some coins and lets the caller `harm` the folder; the result of reading back and
     /// comparing with [`COINS`] at [`BASE`].
     fn check(base: BlockHash, coins: &[Coin], harm: impl FnOnce(&Path)) -> Result<(), SyncError> {
         let desk: TempDir = tempfile::tempdir().unwrap();

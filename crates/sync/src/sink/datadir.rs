@@ -1,20 +1,22 @@
 //! `datadir:DIR`: a data directory for Bitcoin Core to start on.
 //!
-//! Blocks and undo data are there already: whoever connects the blocks [writes](crate::connect) them into
-//! the same draft, all of them or the last ones. Here the coins come beside them, and the index that knows
+//! Blocks and undo data are there already: the run that connects the blocks [writes](crate::connect) them
+//! into the same draft, all of them or the last ones. Here the coins come beside them, and the index that knows
 //! all of it. Of blocks that are not there, the index says that they were pruned.
 
 use super::chainstate::{Tables, publish};
 use super::{CoinSink, SetInfo, Whole};
 use crate::error::{SourceError, SyncError};
-use crate::folder::{BlocksRead, FolderDraft, FolderOutput, Kept, WrittenFolder, at, sync_folder};
+use crate::folder::{
+    BlocksRead, DatadirBlocks, FolderDraft, FolderOutput, WrittenFolder, at, sync_folder,
+};
 use crate::progress::{Event, Phase, Progress};
 use crate::request::Request;
 use crate::sink::read_back::read_blocks_back;
 use crate::source::ChainSource;
-use crate::supply::again::take_within;
+use crate::supply::ranges::take_ranges;
 use apus_chain::{Height, Network, Txid};
-use apus_datadir::{BlockPositions, Holds, Kept as IndexKept, chain_folder, write_block_index};
+use apus_datadir::{BlockPositions, Holds, IndexedBlocks, chain_folder, write_block_index};
 use apus_storage::DirStorage;
 use std::fs;
 use std::io::ErrorKind;
@@ -36,7 +38,7 @@ pub(crate) struct DatadirSink<'a> {
     request: &'a Request<'a>,
     dir: &'a dyn ChainSource,
     output: &'a FolderOutput,
-    kept: Kept,
+    kept: DatadirBlocks,
     draft: FolderDraft,
     tables: Tables<'a>,
     /// Where not all blocks are kept, how many transactions the index says that each has, by height.
@@ -53,7 +55,7 @@ impl<'a> DatadirSink<'a> {
         request: &'a Request<'_>,
         dir: &'a dyn ChainSource,
         output: &'a FolderOutput,
-        kept: Kept,
+        kept: DatadirBlocks,
         draft: Option<FolderDraft>,
         place: &'a DirStorage,
         set: SetInfo,
@@ -87,11 +89,13 @@ impl<'a> DatadirSink<'a> {
         }
         self.first = positions.heights().start;
         match self.kept {
-            Kept::Blocks => write_block_index(&folder, blocks, IndexKept::All(&positions))?,
-            Kept::Last => {
+            DatadirBlocks::All => {
+                write_block_index(&folder, blocks, IndexedBlocks::All(&positions))?
+            }
+            DatadirBlocks::Last => {
                 let genesis = (params.genesis_header.to_bytes(), 1);
                 let uncounted = self.dir.not_counted(set.height);
-                take_within(Phase::Index, self.request, self.dir, &uncounted)?;
+                take_ranges(Phase::Index, self.request, self.dir, &uncounted)?;
                 let heads = self.dir.heads(set.height, &mut |height| self.reached(height, set))?;
                 let header_at = &mut |height: Height| match height.checked_sub(1) {
                     None => genesis,
@@ -100,7 +104,7 @@ impl<'a> DatadirSink<'a> {
                         (head.header, head.tx_count)
                     }
                 };
-                let kept = IndexKept::Last { positions: &positions, header_at };
+                let kept = IndexedBlocks::Last { positions: &positions, header_at };
                 write_block_index(&folder, blocks, kept)?;
                 let counts = heads.iter().map(|head| head.tx_count);
                 self.tx_counts = std::iter::once(genesis.1).chain(counts).collect();
@@ -155,8 +159,8 @@ impl CoinSink for DatadirSink<'_> {
     fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
         self.tables.check(whole)?;
         let holds = match self.kept {
-            Kept::Blocks => Holds::InOrder,
-            Kept::Last => Holds::Last { first: self.first, tx_counts: &self.tx_counts },
+            DatadirBlocks::All => Holds::InOrder,
+            DatadirBlocks::Last => Holds::Last { first: self.first, tx_counts: &self.tx_counts },
         };
         let (request, set) = (self.request, whole.set);
         let folder = blocks_folder(self.draft.folder(), request.params.network);

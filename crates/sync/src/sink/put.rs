@@ -113,7 +113,7 @@ pub(crate) type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
 /// The MuHash of a set that is handed out.
 #[derive(Clone, Copy)]
 pub(crate) enum SetMuHash {
-    /// Whoever counted the coins has it.
+    /// It was computed as the coins were counted.
     Known([u8; 32]),
     /// To be computed on the way, with the totals.
     Compute,

@@ -1,14 +1,14 @@
 //! Peers as a source of blocks: the network of [`apus_p2p`] behind the pipeline's seams.
 //!
 //! [`Peers`] is a running network and the headers that it leaves in the work folder. [`PeersChain`]
-//! is one chain of those headers, with its blocks to be had from whoever has them, in whatever
+//! is one chain of those headers, with its blocks to be had from any peer that has them, in whatever
 //! order they come.
 
+mod addresses;
 mod chain;
 mod choice;
 mod counts;
 mod damaged;
-mod found;
 mod kept;
 mod recent;
 mod stored;
@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 pub use apus_p2p::network;
 
-/// How long one waits for the network before looking whether somebody wants to stop.
+/// How long a thread waits for the network before it looks whether the run is to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Nodes that are behind don't announce blocks, so at the tip peers are asked now and then.
@@ -63,7 +63,7 @@ pub struct Peers<'a> {
     unsaved: Mutex<Vec<[u8; 80]>>,
     /// When addresses were made durable.
     addresses_at: Mutex<Option<Instant>>,
-    /// Whether it is still to be said that those who connect here get little.
+    /// Whether it is still to be said that peers that connect here get little.
     gives_little: AtomicBool,
 }
 
@@ -85,7 +85,8 @@ impl<'a> Peers<'a> {
         // A folder that is not ours to use is told of before anything is written there.
         Workdir::read_plan(workdir)?;
         let stored = stored::read(workdir, params.network)?;
-        let addresses = if options.connect.is_empty() { found::read(workdir) } else { Vec::new() };
+        let addresses =
+            if options.connect.is_empty() { addresses::read(workdir) } else { Vec::new() };
         let recent = Arc::new(RecentBlocks::default());
         let kept = keep.map(|place| Keeping::open(place, &params)).transpose()?;
         let blocks: Option<Arc<dyn network::BlockProvider>> = match (options.listen, &kept) {
@@ -180,7 +181,7 @@ impl<'a> Peers<'a> {
         let mut known: BlockHash = *than.tip_hash();
         let began = Instant::now();
         let mut refreshed = began;
-        // Whoever ends here is to know first of what those have who are about to tell.
+        // A run that ends here is to know first what peers have that are about to tell.
         while !follow
             && !self.network.has_headers_now()
             && began.elapsed() < self.looked_for()
@@ -217,7 +218,7 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// A chain that has more work than `than`, if somebody has one within the network's patience.
+    /// A chain that has more work than `than`, if a peer has one within the network's patience.
     pub(crate) fn longer_chain<'p>(
         &'p self,
         than: &HeaderChain,
@@ -248,7 +249,7 @@ impl<'a> Peers<'a> {
         }
         *stored_at = Some(Instant::now());
         if let Some(addresses) = self.network.addresses() {
-            found::write(self.workdir, &addresses);
+            addresses::write(self.workdir, &addresses);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::folder::FolderOutput;
 use crate::progress::{Event, Phase};
 use crate::request::{Request, first_of_last};
 use crate::source::ChainSource;
-use crate::supply::again::take_each;
+use crate::supply::ranges::take_each;
 use crate::workdir::Workdir;
 use crate::workdir::record::Record;
 use apus_chain::{CheckedBlock, Height, HeightRange, KnownBlock, ScriptChecks};

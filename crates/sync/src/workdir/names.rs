@@ -92,7 +92,7 @@ pub(super) fn is_download(name: &str) -> bool {
     name.starts_with(HEADERS) || [KEPT, ADDRESSES, COUNTS].contains(&name)
 }
 
-/// A file whose name could be anybody's, where no such file in the folder begins as ours do. One of
+/// A file whose name could be another program's, where no such file in the folder begins as ours do. One of
 /// those may well be damaged, or empty after a crash.
 pub(super) fn look_alike(
     storage: &dyn Storage,
@@ -115,7 +115,7 @@ pub(super) fn look_alike(
         if MARKS.iter().any(|mark| head.starts_with(mark)) {
             return Ok(None);
         }
-        // Whoever reads the record says what is wrong with it, and touches nothing then.
+        // What reads the record says what is wrong with it, and touches nothing then.
         if !head.is_empty() && name != RECORD {
             found.get_or_insert_with(|| name.clone());
         }
@@ -123,7 +123,7 @@ pub(super) fn look_alike(
     Ok(found)
 }
 
-/// How files of ours begin whose names could be anybody's.
+/// How files of ours begin whose names could be another program's.
 const MARKS: [&[u8]; 7] = [
     b"APUSHDRS",
     b"APUSCONN",

@@ -42,7 +42,7 @@ pub(crate) struct At {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) identity: Identity,
-    /// Under which coins are added up. Nobody else is to know it.
+    /// Under which coins are added up. It is this run's secret.
     pub(crate) key: CoinSumKey,
     /// Where the store may be; the last one is where it was headed.
     pub(crate) at: Vec<At>,

@@ -7,8 +7,8 @@ use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
 use apus_sync::{
-    ConnectOptions, FolderKind, FolderOutput, HintedValidity, HintsInput, Kept, Observer, Outcome,
-    Output, OutputKind, Request, Silent, Source, Stop, SyncError, UseIndex,
+    ConnectOptions, DatadirBlocks, FolderKind, FolderOutput, HintedValidity, HintsInput, Observer,
+    Outcome, Output, OutputKind, Request, Silent, Source, Stop, SyncError, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -160,7 +160,7 @@ impl Place {
 impl Job {
     /// Makes a data directory in `folder`, too.
     pub(crate) fn keeping(self, folder: &Path) -> Self {
-        let kind = FolderKind::Datadir(Kept::Blocks);
+        let kind = FolderKind::Datadir(DatadirBlocks::All);
         let output = FolderOutput { kind, path: folder.join("node"), replace: false };
         Self { folders: vec![output], ..self }
     }

@@ -4,8 +4,8 @@
 use crate::harness::{Call, Hooked, Job, Place, World, store_error};
 use crate::undo_data::change_a_coin;
 use apus_sync::{
-    BlocksRead, ErrorKind, Event, FolderKind, FolderOutput, Kept, Observer, Phase, Progress,
-    SyncError,
+    BlocksRead, DatadirBlocks, ErrorKind, Event, FolderKind, FolderOutput, Observer, Phase,
+    Progress, SyncError,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ fn a_damaged_index_is_found_and_written_anew() {
         |blocks| fs::remove_dir_all(blocks.join("index")).unwrap(),
     ];
     for harm in cases {
-        for kept in [Kept::Blocks, Kept::Last] {
+        for kept in [DatadirBlocks::All, DatadirBlocks::Last] {
             let (world, desk) = (World::small(732), tempfile::tempdir().unwrap());
             let mut job = world.job().keeping(desk.path());
             job.folders[0].kind = FolderKind::Datadir(kept);
@@ -134,7 +134,9 @@ fn stopped_while_blocks_are_read_back() {
 
 #[test]
 fn what_was_read_back_is_told() {
-    for (threads, kept) in [(1, Kept::Blocks), (3, Kept::Blocks), (2, Kept::Last)] {
+    for (threads, kept) in
+        [(1, DatadirBlocks::All), (3, DatadirBlocks::All), (2, DatadirBlocks::Last)]
+    {
         let (world, desk) = (World::small(733), tempfile::tempdir().unwrap());
         let mut job = Job { threads, ..world.job() }.keeping(desk.path());
         let output = |kind, name| {
@@ -146,9 +148,9 @@ fn what_was_read_back_is_told() {
         let outcome = job.expect(&world.truth, &Place::new());
         let undo = u64::from(world.truth.stop);
         let (blocks, index_entries) = match kept {
-            Kept::Blocks => (undo + 1, undo + 1 + 2),
+            DatadirBlocks::All => (undo + 1, undo + 1 + 2),
             // Not the genesis block, but a word that some were pruned.
-            Kept::Last => (undo, undo + 1 + 3),
+            DatadirBlocks::Last => (undo, undo + 1 + 3),
         };
         let bytes = |name: &str| {
             fs::metadata(desk.path().join("node/regtest/blocks").join(name)).unwrap().len()

@@ -4,8 +4,8 @@ use crate::harness::{Call, Hooked, Job, Place, World, store_error};
 use crate::world::{Events, Truth};
 use apus_engine::utxo::CoinsStore;
 use apus_sync::{
-    ErrorKind, Event, FolderKind, FolderOutput, Kept, Observer, Outcome, Phase, Progress, Silent,
-    Stop, SyncError,
+    DatadirBlocks, ErrorKind, Event, FolderKind, FolderOutput, Observer, Outcome, Phase, Progress,
+    Silent, Stop, SyncError,
 };
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use std::fs::{self, File, TryLockError};
@@ -355,7 +355,7 @@ fn stopped_while_the_index_is_made() {
         }
     }
     let (world, desk) = (World::small(721), tempfile::tempdir().unwrap());
-    let (kind, path) = (FolderKind::Datadir(Kept::Last), desk.path().join("node"));
+    let (kind, path) = (FolderKind::Datadir(DatadirBlocks::Last), desk.path().join("node"));
     let folders = vec![FolderOutput { kind, path: path.clone(), replace: false }];
     let (job, place, flag) = (Job { folders, ..world.job() }, Place::new(), AtomicBool::new(false));
     let observer = StopAtIndex(&flag, Mutex::default());

@@ -6,8 +6,8 @@ use crate::world::Truth;
 use apus_datadir::{IndexEntry, read_index};
 use apus_engine::utxo::CoinsStore;
 use apus_sync::{
-    ErrorKind, Event, FolderKind, FolderOutput, HintsInput, Kept, LAST_BLOCKS, Observer, Phase,
-    Stop, SyncError,
+    DatadirBlocks, ErrorKind, Event, FolderKind, FolderOutput, HintsInput, LAST_BLOCKS, Observer,
+    Phase, Stop, SyncError,
 };
 use apus_testkit::chain::{ChainBuilder, Shape, hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
@@ -41,7 +41,7 @@ fn world(seed: u64) -> World {
 }
 
 fn pruned(world: &World, hints: Option<HintsInput>, folder: &Path) -> Job {
-    let (kind, path) = (FolderKind::Datadir(Kept::Last), folder.join("node"));
+    let (kind, path) = (FolderKind::Datadir(DatadirBlocks::Last), folder.join("node"));
     let folders = vec![FolderOutput { kind, path, replace: false }];
     Job { hints, folders, ..world.job() }
 }

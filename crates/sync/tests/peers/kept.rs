@@ -6,7 +6,7 @@ use apus_datadir::{IndexEntry, read_index};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
 use apus_sync::peers::{KeptFolder, Peers};
-use apus_sync::{ErrorKind, FolderKind, FolderOutput, Kept};
+use apus_sync::{DatadirBlocks, ErrorKind, FolderKind, FolderOutput};
 use apus_testkit::chain::utxo_set;
 use apus_testkit::oracle;
 use apus_testkit::peer::{Behaviour, FakePeer};
@@ -94,7 +94,7 @@ fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
     for forget in [false, true] {
         let mut run = Run::new(false, PATIENCE);
         let folder = tempfile::tempdir().unwrap();
-        let (kind, path) = (FolderKind::Datadir(Kept::Last), folder.path().join("node"));
+        let (kind, path) = (FolderKind::Datadir(DatadirBlocks::Last), folder.path().join("node"));
         run.writes_hints = false;
         run.folders = vec![FolderOutput { kind, path: path.clone(), replace: false }];
         interrupted(&run, &all);

@@ -213,6 +213,26 @@ fn every_folder_of_fixtures_is_explained() {
     }
 }
 
+/// A target is a file in one folder. It says how long its inputs are, and the page what it asserts.
+#[test]
+fn every_fuzz_target_is_described() {
+    let (page, tree) = (read("docs/fuzzing.md"), tree());
+    let targets: Vec<_> =
+        tree.iter().filter(|(path, _)| path.starts_with("fuzz/src/bin/")).collect();
+    assert!(targets.len() > 10, "{targets:?}");
+    for (path, text) in targets {
+        let name = Path::new(path).file_stem().unwrap().to_str().unwrap();
+        let is_length = |line: &str| {
+            let number = line.strip_prefix("//! Inputs: at most ");
+            let number = number.and_then(|number| number.strip_suffix(" bytes."));
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        };
+        assert_eq!(text.lines().filter(|line| is_length(line)).count(), 1, "{path}");
+        let described = name == "canary" || page.contains(&format!("| `{name}` |"));
+        assert!(described, "docs/fuzzing.md does not say what {name} asserts");
+    }
+}
+
 #[test]
 fn decisions_are_numbered_without_gaps() {
     let names = fs::read_dir(root().join("docs/decisions")).unwrap();

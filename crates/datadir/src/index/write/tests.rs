@@ -79,7 +79,7 @@ fn all_blocks_stand_in_it_with_their_places() {
     let blocks = chain(1_100);
     let positions = store(dir.path(), &blocks, 0, 1_300);
     let folder = DirStorage::new(blocksdir.join("index"));
-    write_block_index(&folder, 1_100, Kept::All(&positions)).unwrap();
+    write_block_index(&folder, 1_100, IndexedBlocks::All(&positions)).unwrap();
     let entries = read(&blocksdir);
     assert_eq!(entries.len(), 1_100);
     let mut expected: Vec<[u64; 7]> = Vec::new();
@@ -149,7 +149,7 @@ fn with_the_last_blocks_it_says_that_others_were_pruned() {
         (*header(block), tx_count(block))
     };
     let folder = DirStorage::new(blocksdir.join("index"));
-    let kept = Kept::Last { positions: &positions, header_at: &mut header_at };
+    let kept = IndexedBlocks::Last { positions: &positions, header_at: &mut header_at };
     write_block_index(&folder, 300, kept).unwrap();
     let entries = read(&blocksdir);
     assert_eq!(entries.len(), 300);
@@ -196,7 +196,7 @@ fn what_is_no_chain_is_refused() {
             (*header(block), tx_count(block))
         };
         let folder = DirStorage::new(dir.path());
-        let kept = Kept::Last { positions: &positions, header_at: &mut header_at };
+        let kept = IndexedBlocks::Last { positions: &positions, header_at: &mut header_at };
         write_block_index(&folder, 20, kept).unwrap_err()
     };
     blocks[12][80] = 0;
@@ -215,7 +215,8 @@ fn what_is_no_chain_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let positions = store(dir.path(), &blocks, 0, 100_000);
     let folder = DirStorage::new(dir.path().join("blocks/index"));
-    let write = |count| write_block_index(&folder, count, Kept::All(&positions)).unwrap_err();
+    let write =
+        |count| write_block_index(&folder, count, IndexedBlocks::All(&positions)).unwrap_err();
     assert!(matches!(write(20), IndexWriteError::Chain { height: 0 }));
     assert!(matches!(write(21), IndexWriteError::Positions(_)));
 }

@@ -202,7 +202,7 @@ fn a_file_that_is_not_there_is_no_place() {
         undo: Some(UndoLocation { offset: 8, size: 4 }),
         spent: KeyedCoinSum::NONE,
     };
-    let kept = Kept::InAnyOrder { stored_at: &mut |_| Ok(stored), files: &[] };
+    let kept = IndexedBlocks::InAnyOrder { stored_at: &mut |_| Ok(stored), files: &[] };
     let error = write_block_index(&CrashStorage::new(), 1, kept).unwrap_err();
     assert!(matches!(error, IndexWriteError::File { height: 0, file: 1 }), "{error}");
     assert!(error.to_string().contains("file 1"), "{error}");

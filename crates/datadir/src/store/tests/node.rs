@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::leveldb::Database;
-use crate::{BlockReader, Kept, read_index, write_block_index};
+use crate::{BlockReader, IndexedBlocks, read_index, write_block_index};
 use apus_chain::{BlockUndo, Header, Network};
 use apus_storage::DirStorage;
 use apus_testkit::bitcoind::Bitcoind;
@@ -172,7 +172,7 @@ fn a_node_lays_down_the_same_and_goes_on_from_ours() {
     let blocksdir = dir.path().join("regtest/blocks");
     fs::create_dir(blocksdir.join("index")).unwrap();
     let folder = DirStorage::new(blocksdir.join("index"));
-    write_block_index(&folder, positions.heights().end, Kept::All(&positions)).unwrap();
+    write_block_index(&folder, positions.heights().end, IndexedBlocks::All(&positions)).unwrap();
 
     // Byte for byte, but for the zeros that the node has taken ahead.
     assert!(files.files().len() > 2, "{}", files.files().len());
@@ -213,7 +213,7 @@ fn a_node_goes_on_from_files_of_our_own_length_and_without_a_key() {
     let blocksdir = dir.path().join("regtest/blocks");
     fs::create_dir(blocksdir.join("index")).unwrap();
     let folder = DirStorage::new(blocksdir.join("index"));
-    write_block_index(&folder, positions.heights().end, Kept::All(&positions)).unwrap();
+    write_block_index(&folder, positions.heights().end, IndexedBlocks::All(&positions)).unwrap();
     // No coins: the node connects all blocks by itself, with every rule.
     let node = Bitcoind::start_in(dir.path(), "regtest", &[]).unwrap();
     // It goes on after it first answers.
@@ -239,7 +239,7 @@ fn a_pruning_node_goes_on_from_the_last_blocks_and_back_over_them() {
         let block = &blocks[height as usize];
         (serialize(&block.header).try_into().unwrap(), block.txdata.len() as u32)
     };
-    let kept = Kept::Last { positions: &positions, header_at: &mut header_at };
+    let kept = IndexedBlocks::Last { positions: &positions, header_at: &mut header_at };
     write_block_index(&DirStorage::new(index), blocks.len() as u32, kept).unwrap();
     theirs.copy_chainstate(dir.path());
     let refused = Bitcoind::start_in(dir.path(), "regtest", &[]).unwrap_err();

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 /// A header, and the longest form of a count.
 const HEAD_BYTES: u32 = HEADER_SIZE as u32 + 9;
 
-/// Heights looked at before they are put in order, and before somebody can stop it. A slow disk takes
+/// Heights looked at before they are put in order, and before the caller can stop it. A slow disk takes
 /// some seconds for them.
 const BATCH: u32 = 1024;
 

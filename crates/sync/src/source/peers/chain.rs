@@ -28,10 +28,10 @@ const OVERTAKEN: Duration = Duration::from_secs(20);
 /// And after so long, or half of the patience, one that has no more.
 const WITHHELD: Duration = Duration::from_secs(60);
 
-/// Those who wait look together for another chain, so often.
+/// Threads that wait look together for another chain, so often.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
-/// Blocks below the tip that somebody may ask for, or that a way back may need (Core `validation.h`,
+/// Blocks below the tip that a peer may ask for, or that a way back may need (Core `validation.h`,
 /// `MIN_BLOCKS_TO_KEEP`). A copy of each of the others would be work for nothing.
 const RECENT_BLOCKS: Height = 288;
 
@@ -41,17 +41,17 @@ pub struct PeersChain<'p> {
     chain: Arc<HeaderChain>,
     gap: Gap,
     interrupt: &'p AtomicBool,
-    /// Whether one who wants the blocks can go on with another chain.
+    /// Whether the run can go on with another chain.
     may_be_left: AtomicBool,
-    /// Whether he ends only where he is told to.
+    /// Whether the run ends only where it is told to.
     follows: AtomicBool,
     waiting: Mutex<Waiting>,
 }
 
-/// What those know together who wait for blocks of a chain from which nothing comes.
+/// What threads know together that wait for blocks of a chain from which nothing comes.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The lowest block that one of them waits for, of those who asked since the last look.
+    /// The lowest block that one of them waits for, of those that asked since the last look.
     lowest: Option<Height>,
     /// When they looked for another chain last, or began to wait.
     looked_at: Option<Instant>,
@@ -115,8 +115,8 @@ impl<'p> PeersChain<'p> {
         waiting.left.map(|(height, hash)| SourceError::ChainLeft { height, hash })
     }
 
-    /// The network has failed for one who waits for a block. He need not give up if there is another
-    /// chain, which may show only when peers are back. Nothing if he is to `halt` meanwhile.
+    /// The network has failed for a thread that waits for a block. It need not give up if there is another
+    /// chain, which may show only when peers are back. Nothing if it is to `halt` meanwhile.
     fn given_up(
         &self,
         height: Height,
@@ -310,7 +310,7 @@ struct PeersFetcher<'a> {
 
 /// How asking for a range went.
 #[derive(PartialEq)]
-enum Went {
+enum Asked {
     On,
     Stopped,
 }
@@ -352,7 +352,7 @@ impl PeersFetcher<'_> {
         &self,
         want: HeightRange,
         each: &mut dyn FnMut(Height, &[u8]) -> Taken,
-    ) -> Result<Went, SourceError> {
+    ) -> Result<Asked, SourceError> {
         let (peers, mut left) = (self.source.peers, want.heights().collect::<BTreeSet<Height>>());
         let mut wanted = peers.network.want(want);
         loop {
@@ -360,7 +360,7 @@ impl PeersFetcher<'_> {
                 return Err(SourceError::Interrupted);
             }
             if self.halt.load(Ordering::Relaxed) {
-                return Ok(Went::Stopped);
+                return Ok(Asked::Stopped);
             }
             match wanted.next(LOOK) {
                 Next::Block(height, raw) => match each(height, &raw) {
@@ -375,9 +375,9 @@ impl PeersFetcher<'_> {
                         peers.damaged.note(height, hash.copied().unwrap_or_default(), peer, error);
                     }
                     Taken::NotWanted => wanted.returned(),
-                    Taken::Stop => return Ok(Went::Stopped),
+                    Taken::Stop => return Ok(Asked::Stopped),
                 },
-                Next::Done => return Ok(Went::On),
+                Next::Done => return Ok(Asked::On),
                 Next::Nothing => {
                     let height = left.first().copied().unwrap_or(want.start);
                     if let Some(error) = self.source.left(height, false) {
@@ -386,10 +386,10 @@ impl PeersFetcher<'_> {
                 }
                 Next::Failed(error) => {
                     let height = left.first().copied().unwrap_or(want.start);
-                    // Peers are parted with as long as somebody waits for what they lack.
+                    // Peers are parted with as long as a thread waits for what they lack.
                     drop(wanted);
                     self.source.given_up(height, error, self.halt)?;
-                    return Ok(Went::Stopped);
+                    return Ok(Asked::Stopped);
                 }
             }
         }
@@ -407,7 +407,7 @@ impl BlockFetcher for PeersFetcher<'_> {
             None => Some(vec![want]),
         };
         for range in missing.unwrap_or_default() {
-            if self.ask(range, each)? == Went::Stopped {
+            if self.ask(range, each)? == Asked::Stopped {
                 break;
             }
         }

@@ -1,19 +1,19 @@
 //! Which chain to go for: the one with the most work, but for blocks that proved invalid, and for a
-//! while those that nobody gives.
+//! while those that no peer gives.
 //!
 //! * A chain is left for one with more work, or because a block of it is invalid or cannot be had.
 //!   In the latter cases it is left for one that a connected peer has to its end, and that has more
 //!   work than the last chain whose blocks were all connected, or else for that chain.
-//! * Whoever does not follow ends where he gets to. So, and as long as no chain was connected, a
+//! * A run that does not follow ends where it gets to. So, and as long as no chain was connected, a
 //!   chain is left for one that lacks the work of a few blocks at most: what peers that are behind
 //!   have is no tip, and where a run was a while ago is none either.
-//! * A block that nobody gave is tried again later and later, so whoever announces such blocks
+//! * A block that no peer gave is tried again later and later, so a peer that announces such blocks
 //!   delays less and less.
 //! * Where the chain that goes on from an invalid block has the work of many blocks more than any
 //!   other, all others take it for valid. Then the run ends: one of the two is wrong, and going on
 //!   as if nothing were would hide it.
 //!
-//! It says nothing about blocks itself: who checks them tells.
+//! It says nothing about blocks itself: the threads that check them tell.
 
 use super::{LOOK, Peers, PeersChain};
 use crate::error::{InvalidBlock, SourceError, SyncError};
@@ -29,13 +29,13 @@ use std::time::{Duration, Instant};
 /// many confirmations are commonly waited for.
 const BLOCKS_LACKING_MAX: u128 = 6;
 
-/// A block that nobody gave is left alone for so long the first time, twice as long the next.
+/// A block that no peer gave is left alone for so long the first time, twice as long the next.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 /// And so often it is twice as long.
 const DOUBLINGS_MAX: u32 = 6;
 
-/// Peers come and go, and those who are there may be about to tell their headers. So a way around a
+/// Peers come and go, and those that are there may be about to tell their headers. So a way around a
 /// block is looked for so long, or a quarter of the network's patience if that is less, before there
 /// is none.
 const LOOKED_FOR: Duration = Duration::from_secs(20);
@@ -48,7 +48,7 @@ const REMEMBERED_MAX: usize = 256;
 enum Fault {
     /// It breaks a rule.
     Invalid { height: Height, why: String },
-    /// Nobody gave it, so many times.
+    /// No peer gave it, so many times.
     Withheld { times: u32, until: Instant },
 }
 
@@ -109,8 +109,8 @@ impl<'a> Peers<'a> {
         self.network.best_without(&avoided)
     }
 
-    /// The same for who is at the end of `than`, and ends there if he does not `follow`. What nobody
-    /// gave a moment ago is tried again where it leads far.
+    /// The same for a run that is at the end of `than`, and ends there if it does not `follow`. What no
+    /// peer gave a moment ago is tried again where it leads far.
     pub(super) fn best_beyond(&self, than: &HeaderChain, follow: bool) -> Option<BestHeader> {
         if follow || !self.is_far_behind(than, than.chain_work()) {
             return self.best();
@@ -197,7 +197,7 @@ impl<'a> Peers<'a> {
         match invalid {
             Some(InvalidBlock { block, why }) => {
                 self.choice().put(hash, Fault::Invalid { height: block.height, why });
-                // Whoever has it in his chain is of no use, now and later.
+                // A peer that has it in its chain is of no use, now and later.
                 self.network.invalid(&hash);
             }
             None => self.choice().withheld(hash, now),

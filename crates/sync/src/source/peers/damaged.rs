@@ -50,7 +50,7 @@ impl DamagedCopies {
         }
     }
 
-    /// A sound copy came, or nobody wants one any more.
+    /// A sound copy came, or none is wanted any more.
     pub(super) fn forget(&self, height: Height) {
         let mut blocks = self.lock();
         if !blocks.is_empty() {

@@ -33,7 +33,7 @@ impl Keeping {
         let index = place.folder.join("index");
         if place.log.exists() && !index.join(LEVELDB_LOCK).exists() {
             // Made by an earlier start of this run, whose chain may have been another one. One that a
-            // database opened is somebody's, and refused below.
+            // database opened is a node's, and refused below.
             remove(&index)?;
         }
         let (magic, genesis) = (params.network.magic(), params.genesis_block());

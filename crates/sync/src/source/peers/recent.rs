@@ -1,4 +1,4 @@
-//! [`RecentBlocks`]: the blocks that came last, for those who ask for them and for a way back.
+//! [`RecentBlocks`]: the blocks that came last, for peers that ask for them and for a way back.
 
 use apus_chain::BlockHash;
 use apus_p2p::network::BlockProvider;

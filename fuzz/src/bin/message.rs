@@ -2,6 +2,8 @@
 //! what was read is written so that it reads the same.
 //!
 //! Input: which command, then the payload.
+//!
+//! Inputs: at most 8192 bytes.
 
 #![no_main]
 

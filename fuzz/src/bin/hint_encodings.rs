@@ -2,6 +2,8 @@
 //! the same sets.
 //!
 //! Input: which encoding, then the file.
+//!
+//! Inputs: at most 8192 bytes.
 
 #![no_main]
 

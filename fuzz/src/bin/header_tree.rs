@@ -2,6 +2,8 @@
 //! naive model says.
 //!
 //! Input: which rules hold, then instructions to make headers and to hand them in.
+//!
+//! Inputs: at most 1024 bytes.
 
 #![no_main]
 

@@ -1,4 +1,6 @@
 //! A UTXO snapshot: what is accepted is, written again, the same bytes.
+//!
+//! Inputs: at most 8192 bytes.
 
 #![no_main]
 

@@ -2,6 +2,8 @@
 //! under a right checksum; addresses that are written again as they were read.
 //!
 //! Input: which of the two, then the bytes.
+//!
+//! Inputs: at most 8192 bytes.
 
 #![no_main]
 

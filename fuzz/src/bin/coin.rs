@@ -1,4 +1,6 @@
 //! A stored coin: three readers agree, and the strict one takes only what Core writes.
+//!
+//! Inputs: at most 11000 bytes.
 
 #![no_main]
 

@@ -2,8 +2,8 @@
 //! order, given out in ascending height.
 //!
 //! Workers claim short ranges of heights. How far they run ahead is bounded by the memory of blocks
-//! that are claimed or ready, and of those that were given out and that somebody still holds; the
-//! worker that has the lowest heights is never held, so the one who waits for a block always gets it.
+//! that are claimed or ready, and of those that were given out and are still held; the
+//! worker that has the lowest heights is never held, so the thread that waits for a block always gets it.
 //! What is done with a block is the caller's business: it brings the preparation, which runs on the
 //! worker's thread.
 
@@ -57,22 +57,22 @@ impl Prepared for Arc<PreparedBlock> {
 
 /// Has the blocks of `range` read, checked and prepared by worker threads, while `take` takes them out
 /// of the queue on this one.
-pub(crate) fn take_ahead<T: Prepared>(
+pub(crate) fn take_in_order<T: Prepared>(
     request: &Request<'_>,
     source: &dyn ChainSource,
     range: HeightRange,
     prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
-    take: impl FnOnce(&Ahead<T>) -> Result<(), SyncError>,
+    take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
     let supply = Supply::of(request, source);
-    let ahead = Ahead::new(range, Memory::of(request).blocks_bytes);
+    let ahead = InOrder::new(range, Memory::of(request).blocks_bytes);
     let blocks = range.end.saturating_sub(range.start) as usize;
     let workers = source.fetchers(request.threads).min(blocks);
     ahead.run(&supply, workers, prepare, take)
 }
 
 /// The queue between workers and the thread that takes blocks.
-pub(crate) struct Ahead<T> {
+pub(crate) struct InOrder<T> {
     /// Memory for blocks from when they are claimed until nothing holds them any more.
     bytes_max: u64,
     state: Mutex<State<T>>,
@@ -112,7 +112,7 @@ impl<T> State<T> {
     }
 }
 
-impl<T: Prepared> Ahead<T> {
+impl<T: Prepared> InOrder<T> {
     /// A queue for the blocks of `range`.
     pub(crate) fn new(range: HeightRange, bytes_max: u64) -> Self {
         let state = State {
@@ -264,8 +264,8 @@ impl<T: Prepared> Ahead<T> {
     }
 }
 
-/// Should a thread panic, those who wait for it must not wait for good.
-pub(crate) struct EndOnPanic<'a, T: Prepared>(pub(crate) &'a Ahead<T>);
+/// Should a thread panic, the threads that wait for it must not wait for good.
+pub(crate) struct EndOnPanic<'a, T: Prepared>(pub(crate) &'a InOrder<T>);
 
 impl<T: Prepared> Drop for EndOnPanic<'_, T> {
     fn drop(&mut self) {

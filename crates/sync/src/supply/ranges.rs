@@ -1,7 +1,7 @@
 //! Blocks that an output needs and that no start kept: they are asked for, checked like all others,
 //! and go to the source alone.
 
-use super::ahead::{Ahead, take_ahead};
+use super::in_order::{InOrder, take_in_order};
 use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress};
 use crate::request::Request;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Gets and checks the blocks of `missing`, which ascend, from `source`, as a phase of its own.
-pub(crate) fn take_again(
+pub(crate) fn take_missing(
     request: &Request<'_>,
     source: &dyn ChainSource,
     missing: &[HeightRange],
@@ -23,13 +23,13 @@ pub(crate) fn take_again(
     }
     let phase = Phase::Blocks;
     request.observer.event(Event::Started(phase));
-    let bytes = take_within(phase, request, source, missing)?;
+    let bytes = take_ranges(phase, request, source, missing)?;
     request.observer.event(Event::Ended { phase, bytes });
     Ok(())
 }
 
 /// The same within a phase. How many bytes there were.
-pub(crate) fn take_within(
+pub(crate) fn take_ranges(
     phase: Phase,
     request: &Request<'_>,
     source: &dyn ChainSource,
@@ -82,12 +82,12 @@ impl Taker<'_> {
             let bytes = block.bytes().view().raw().len() as u64;
             (of(block), bytes)
         };
-        take_ahead(request, source, range, &with_bytes, |ahead| self.take_all(ahead, each))
+        take_in_order(request, source, range, &with_bytes, |ahead| self.take_all(ahead, each))
     }
 
     fn take_all<T: Send>(
         &mut self,
-        ahead: &Ahead<(T, u64)>,
+        ahead: &InOrder<(T, u64)>,
         each: &mut dyn FnMut(T),
     ) -> Result<(), SyncError> {
         while let Some((_, (block, bytes))) = ahead.next()? {

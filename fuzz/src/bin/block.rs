@@ -2,6 +2,8 @@
 //!
 //! Input: switches, height, median time past, then the block. Switches seal the block, so that
 //! what lies behind the commitments is reached.
+//!
+//! Inputs: at most 20000 bytes.
 
 #![no_main]
 

@@ -1,5 +1,7 @@
 //! Partial results, as a work folder holds them: what is accepted is, written again, the same
 //! bytes, and adding two up does not depend on which comes first.
+//!
+//! Inputs: at most 8192 bytes.
 
 #![no_main]
 

@@ -2,6 +2,8 @@
 //! never more memory than the file has bytes, and undo data only under a right checksum.
 //!
 //! Input: which of the two, whether the checks are made right, a place, then the bytes.
+//!
+//! Inputs: at most 4096 bytes.
 
 #![no_main]
 

@@ -154,7 +154,7 @@ fn run(
     look: &mut dyn FnMut(Height),
 ) -> Outcome {
     let supply = source.supply(interrupt);
-    let ahead = Ahead::new(source.range(), bytes_max);
+    let ahead = InOrder::new(source.range(), bytes_max);
     let (now, most) = (AtomicU64::new(0), AtomicU64::new(0));
     let prepare = |block: CheckedBlock| {
         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -212,7 +212,7 @@ fn blocks_that_were_given_out_count_while_somebody_has_them() {
     let flag = AtomicBool::new(false);
     let (weight, most) = (1 << 20, 10u64);
     let supply = source.supply(&flag);
-    let ahead: Ahead<Heavy> = Ahead::new(source.range(), most * weight);
+    let ahead: InOrder<Heavy> = InOrder::new(source.range(), most * weight);
     let now = AtomicU64::new(0);
     let prepare = |block: CheckedBlock| {
         now.fetch_add(1, Ordering::SeqCst);
@@ -339,7 +339,7 @@ fn a_panic_of_a_worker_does_not_leave_the_taker_waiting() {
     let flag = AtomicBool::new(false);
     let supply = source.supply(&flag);
     for workers in [1, 3] {
-        let ahead: Ahead<Height> = Ahead::new(source.range(), 1 << 20);
+        let ahead: InOrder<Height> = InOrder::new(source.range(), 1 << 20);
         let prepare = |block: CheckedBlock| match block.height() {
             150 => panic!("on purpose"),
             height => height,
@@ -363,7 +363,7 @@ fn a_look_ahead_takes_nothing() {
     let source = Fake::new(Fault::None);
     let flag = AtomicBool::new(false);
     let supply = source.supply(&flag);
-    let ahead = Ahead::new(source.range(), u64::MAX);
+    let ahead = InOrder::new(source.range(), u64::MAX);
     assert_eq!(ahead.peek(|height: &Height| *height), None);
     ahead.work(&supply, &|block| block.height());
     for height in 1..TIP {

@@ -1,6 +1,8 @@
 //! Core's block index with one of its LevelDB files replaced: never a panic, and no block twice.
 //!
 //! Input: which file, whether its checksums are made right, then its bytes.
+//!
+//! Inputs: at most 45000 bytes.
 
 #![no_main]
 

@@ -1,4 +1,6 @@
 //! A coinbase with a signet solution: what was signed is a transaction that spends the other one.
+//!
+//! Inputs: at most 4096 bytes.
 
 #![no_main]
 

@@ -2,6 +2,8 @@
 //! of the whole.
 //!
 //! Input: what the user states, a range, then the file.
+//!
+//! Inputs: at most 8192 bytes.
 
 #![no_main]
 

@@ -1,6 +1,8 @@
 //! Block files: whatever is in them, what a scan finds lies where it says.
 //!
 //! Input: switches, a key, then the bytes of a file as they lie on disk.
+//!
+//! Inputs: at most 20000 bytes.
 
 #![no_main]
 

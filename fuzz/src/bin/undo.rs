@@ -1,4 +1,6 @@
 //! Undo data of a block: whatever is read is in the one form that is written, coin for coin.
+//!
+//! Inputs: at most 8192 bytes.
 
 #![no_main]
 

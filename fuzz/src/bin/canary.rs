@@ -1,0 +1,24 @@
+//! A fault that is planted: fuzzing that does not find it finds nothing.
+//!
+//! Four comparisons deep, as those of parsers are: chance alone takes weeks to it, coverage and the values
+//! compared with lead there in a moment.
+//!
+//! Inputs: at most 64 bytes.
+
+#![no_main]
+
+use apus_chain::Reader;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let mut reader = Reader::new(data);
+    let Ok(length) = reader.compact_size() else { return };
+    let Ok(bytes) = reader.take(length.min(32)) else { return };
+    if bytes.len() < 9 || bytes[0] != 0xc0 {
+        return;
+    }
+    let mut inner = Reader::new(&bytes[1..]);
+    if inner.u32() == Ok(0x0a05_0a05) && inner.u32() == Ok(0x0b1d_ca9e) {
+        panic!("the canary was found");
+    }
+});
