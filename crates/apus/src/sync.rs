@@ -26,8 +26,8 @@ use apus_storage::DirStorage;
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
     COINS, ConnectOptions, DatadirBlocks, FolderKind, FolderOutput, HINTS, HintedValidity,
-    HintsInput, KEPT, Memory, Output, OutputKind, POSITIONS, Request, Source, Stop, SyncError,
-    UseIndex, draft_of, parent,
+    HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS, Request, Source, Stop,
+    SyncError, UseIndex, draft_of, parent,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
@@ -351,7 +351,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
-            let about_hints = matches!(error, SyncError::Engine(_));
+            let about_hints = matches!(error, SyncError::Invalid(InvalidError::Engine(_)));
             let mut failure = folder.give_up(error);
             if let Some(hints) = job.hints.filter(|_| about_hints) {
                 failure.message = format!("{}: {}", hints.path().display(), failure.message);

@@ -4,7 +4,10 @@ use crate::failure::{Failure, INTERRUPTED};
 use apus_chain::Network;
 use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, Storage, create_private_dir};
-use apus_sync::{COINS, ENDED, GONE, HINTS, LOCK, POSITIONS, RECORD, SyncError};
+use apus_sync::{
+    COINS, ENDED, GONE, HINTS, InvalidError, IoError, LOCK, POSITIONS, RECORD, SyncError,
+    UsageError,
+};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -98,7 +101,7 @@ impl WorkFolder {
     /// what is kept.
     pub(crate) fn give_up(self, error: SyncError) -> Failure {
         let folder = self.storage.folder();
-        if matches!(error, SyncError::NotAWorkFolder { .. }) {
+        if matches!(error, SyncError::Usage(UsageError::NotAWorkFolder { .. })) {
             // Whatever its names, nothing there is ours.
             self.leave();
             return error.into();
@@ -106,9 +109,9 @@ impl WorkFolder {
         // What was computed under hints that proved wrong is in the way of the next ones.
         let proven_wrong = matches!(
             error,
-            SyncError::Engine(_)
-                | SyncError::DuplicateTransaction { .. }
-                | SyncError::AssumeUtxo { .. }
+            SyncError::Invalid(InvalidError::Engine(_))
+                | SyncError::Invalid(InvalidError::DuplicateTransaction { .. })
+                | SyncError::Invalid(InvalidError::AssumeUtxo { .. })
         );
         let mut kept = Self::has_plan(folder) && !proven_wrong;
         if !kept {
@@ -118,12 +121,12 @@ impl WorkFolder {
         self.leave();
         let about_itself = matches!(
             error,
-            SyncError::WorkdirDamaged { .. }
-                | SyncError::RunDamaged { .. }
-                | SyncError::CoinsChanged { .. }
-                | SyncError::OtherRun { .. }
-                | SyncError::BlocksReadBack { .. }
-                | SyncError::KeptReadBack { .. }
+            SyncError::Io(IoError::WorkdirDamaged { .. })
+                | SyncError::Io(IoError::RunDamaged { .. })
+                | SyncError::Io(IoError::CoinsChanged { .. })
+                | SyncError::Usage(UsageError::OtherRun { .. })
+                | SyncError::Io(IoError::BlocksReadBack { .. })
+                | SyncError::Io(IoError::KeptReadBack { .. })
         );
         let mut failure = Failure::from(error);
         if failure.code == INTERRUPTED {

@@ -13,7 +13,7 @@ mod fill;
 mod keeper;
 pub(crate) mod undo;
 
-use crate::error::SyncError;
+use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderDraft;
 use crate::progress::{Event, Phase, Progress};
 use crate::request::{ConnectOptions, Request, Scripts, first_of_last};
@@ -101,7 +101,7 @@ pub(crate) fn run<'a>(
     dir: Arc<dyn ChainSource + 'a>,
     base: Option<Base>,
 ) -> Result<Set<'a>, SyncError> {
-    let options = request.connect.as_ref().ok_or(SyncError::NothingToConnect)?;
+    let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
     let aggregate = base.as_ref().map(|base| base.verdict.aggregate);
     let mut connecting = Connecting::open(request, options, dir, base)?;
     request.observer.event(Event::Started(Phase::Connect));
@@ -146,21 +146,27 @@ impl<'a> Connecting<'a> {
         let end = request.stop.end(chain.tip_height(), chain);
         if end > chain.tip_height() {
             let (tip, gap) = (chain.tip_height(), dir.gap().clone());
-            return Err(SyncError::StopAboveTip { stop: end, tip, gap });
+            return Err(SyncError::Invalid(InvalidError::StopAboveTip { stop: end, tip, gap }));
         }
         if end == 0 {
-            return Err(SyncError::NothingToDo);
+            return Err(SyncError::Usage(UsageError::NothingToDo));
         }
         let from = base.as_ref().map_or(1, |base| base.at.height + 1);
         let identity =
             Identity { network: request.params.network, assume_valid: options.assume_valid, from };
         if base.is_none() && Workdir::read_plan(request.workdir)?.is_some() {
             let what = "with hints".to_owned();
-            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+            return Err(SyncError::Usage(UsageError::OtherRun {
+                folder: request.workdir.describe(""),
+                what,
+            }));
         }
         let earlier = Record::read(request.workdir)?;
         if let Some(what) = earlier.as_ref().and_then(|it| it.identity.difference(&identity)) {
-            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+            return Err(SyncError::Usage(UsageError::OtherRun {
+                folder: request.workdir.describe(""),
+                what,
+            }));
         }
         let checks = ScriptChecks::new(request.params, chain, options.assume_valid);
         let pool_above = |height: Height| {
@@ -184,7 +190,8 @@ impl<'a> Connecting<'a> {
             record.write(request.workdir)?;
         }
         let tip = store.tip()?.unwrap_or(genesis);
-        let damaged = || SyncError::WorkdirDamaged { file: request.workdir.describe(RECORD) };
+        let damaged =
+            || SyncError::Io(IoError::WorkdirDamaged { file: request.workdir.describe(RECORD) });
         let At { totals, sum, .. } = record.found_at(&tip).ok_or_else(damaged)?;
         let sum = match (sum, base) {
             (Some(sum), _) => sum,
@@ -193,7 +200,10 @@ impl<'a> Connecting<'a> {
         };
         if tip.height > end {
             let what = format!("it is at block {} already", tip.height);
-            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+            return Err(SyncError::Usage(UsageError::OtherRun {
+                folder: request.workdir.describe(""),
+                what,
+            }));
         }
         if !is_new {
             // Where the chain has changed, blocks below the tip are connected anew.

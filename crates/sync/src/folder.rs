@@ -17,7 +17,7 @@ mod owner;
 pub use output::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use owner::owner_out_of_reach;
 
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError, UsageError};
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK};
 use apus_storage::lock::FolderLock;
@@ -66,7 +66,9 @@ impl FolderDraft {
             }
             // A run was killed before it could mark it.
             Ok(there) if there.is_dir() && is_empty(&draft)? => Ok(None),
-            Ok(_) => Err(SyncError::OutputExists { file: draft.display().to_string() }),
+            Ok(_) => Err(SyncError::Usage(UsageError::OutputExists {
+                file: draft.display().to_string(),
+            })),
             Err(error) if error.kind() != ErrorKind::NotFound => Err(at(&draft)(error)),
             Err(_) if output.path.join(MARK).is_file() => {
                 // The run that gave it its name may not be over.
@@ -132,7 +134,9 @@ impl FolderDraft {
         let moved_to = match occupied {
             false => None,
             true if !self.replace => {
-                return Err(SyncError::OutputExists { file: self.path.display().to_string() });
+                return Err(SyncError::Usage(UsageError::OutputExists {
+                    file: self.path.display().to_string(),
+                }));
             }
             true => Some(free_name(&self.path)?),
         };
@@ -164,13 +168,13 @@ impl FolderDraft {
         match fs::rename(aside, &self.path) {
             // The names as they were before: whether this is durable does not matter.
             Ok(()) => at(&self.path)(error),
-            Err(back) => SyncError::NotPublished {
+            Err(back) => SyncError::Io(IoError::NotPublished {
                 path: self.path.display().to_string(),
                 draft: self.draft.display().to_string(),
                 aside: aside.display().to_string(),
                 error,
                 back,
-            },
+            }),
         }
     }
 }
@@ -190,7 +194,9 @@ impl Mark {
         match mark {
             // Between its opening and its locking the folder may have got its name or lost its mark.
             Some(mark) if mark.is_in(folder)? => Ok(mark),
-            _ => Err(SyncError::DraftInUse { draft: folder.display().to_string() }),
+            _ => Err(SyncError::Usage(UsageError::DraftInUse {
+                draft: folder.display().to_string(),
+            })),
         }
     }
 
@@ -203,7 +209,9 @@ impl Mark {
     fn expect_in(&self, folder: &Path) -> Result<(), SyncError> {
         match self.is_in(folder)? {
             true => Ok(()),
-            false => Err(SyncError::FolderGone { folder: folder.display().to_string() }),
+            false => {
+                Err(SyncError::Io(IoError::FolderGone { folder: folder.display().to_string() }))
+            }
         }
     }
 
@@ -339,7 +347,7 @@ fn is_empty(path: &Path) -> Result<bool, SyncError> {
 /// Puts a path to an error of the system.
 pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> SyncError + use<> {
     let file = path.display().to_string();
-    move |error| SyncError::Storage { file, error }
+    move |error| SyncError::Io(IoError::Storage { file, error })
 }
 
 #[cfg(test)]
@@ -397,7 +405,7 @@ mod tests {
         fs::write(old.join(FILE), "old").unwrap();
         fs::create_dir(desk.path().join("out.old")).unwrap();
         let error = draft(&desk, false, "new").publish().unwrap_err();
-        assert!(matches!(error, SyncError::OutputExists { .. }), "{error}");
+        assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
         assert_eq!(read(&desk, "out"), "old");
         let (aside, _mark) = draft(&desk, true, "newer").publish().unwrap();
         assert_eq!(aside, Some(desk.path().join("out.old-2")));
@@ -419,7 +427,7 @@ mod tests {
         let first = draft(&desk, false, "first");
         for begin in [FolderDraft::begin, resume] {
             let error = begin(&output(&desk, true)).err().unwrap();
-            assert!(matches!(error, SyncError::DraftInUse { .. }), "{error}");
+            assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
             assert!(error.to_string().contains("out.incomplete"), "{error}");
         }
         assert_eq!(read(&desk, "out.incomplete"), "first");
@@ -439,7 +447,10 @@ mod tests {
         for used in [false, true] {
             for begin in [FolderDraft::begin, resume] {
                 let error = begin(&output(&desk, true)).err().unwrap();
-                assert!(matches!(error, SyncError::DraftInUse { .. }), "{error}");
+                assert!(
+                    matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })),
+                    "{error}"
+                );
                 assert!(error.to_string().contains("/out:"), "{error}");
             }
             assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".into()], "first".into()));
@@ -457,7 +468,7 @@ mod tests {
         );
         // No mark is taken from a folder that has come in the place of the first.
         let error = take_off(&mark, &out).unwrap_err();
-        assert!(matches!(error, SyncError::FolderGone { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::FolderGone { .. })), "{error}");
         take_off(&second, &out).unwrap();
     }
 
@@ -476,9 +487,9 @@ mod tests {
         let (_, mark) = draft.publish().unwrap();
         drop(mark);
         let error = Mark::take(&out, late).unwrap_err();
-        assert!(matches!(error, SyncError::DraftInUse { .. }), "{error}");
+        assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
         let error = Mark::take(&in_draft, FolderLock::try_take_existing).unwrap_err();
-        assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
     }
 
     /// It was moved away before the run was over.
@@ -489,7 +500,7 @@ mod tests {
         let (_, mark) = draft(&desk, false, "mine").publish().unwrap();
         fs::rename(&out, desk.path().join("elsewhere")).unwrap();
         let error = take_off(&mark, &out).unwrap_err();
-        assert!(matches!(error, SyncError::FolderGone { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::FolderGone { .. })), "{error}");
         assert!(error.to_string().contains("/out "), "{error}");
         assert!(desk.path().join("elsewhere").join(MARK).is_file());
     }
@@ -523,7 +534,7 @@ mod tests {
         fs::write(aside.join(FILE), "old").unwrap();
         let failed = || io::Error::from(ErrorKind::PermissionDenied);
         let error = draft.not_published(Some(&aside), failed());
-        assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
         assert_eq!(names(&desk), ["out", "out.incomplete"]);
         assert_eq!(read(&desk, "out"), "old");
 
@@ -532,7 +543,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::write(path.join("theirs"), "").unwrap();
         let error = draft.not_published(Some(&aside), failed());
-        assert!(matches!(error, SyncError::NotPublished { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::NotPublished { .. })), "{error}");
         let text = error.to_string();
         for place in [&path, &aside, &draft.draft] {
             assert!(text.contains(&place.display().to_string()), "{text}");
@@ -542,7 +553,10 @@ mod tests {
             (read(&desk, "out.old"), read(&desk, "out.incomplete")),
             ("old".into(), "new".into())
         );
-        assert!(matches!(draft.not_published(None, failed()), SyncError::Storage { .. }));
+        assert!(matches!(
+            draft.not_published(None, failed()),
+            SyncError::Io(IoError::Storage { .. })
+        ));
     }
 
     /// An earlier start was ended at any step.
@@ -573,7 +587,7 @@ mod tests {
         fs::write(theirs.join(FILE), "theirs").unwrap();
         for begin in [FolderDraft::begin, resume] {
             let error = begin(&output(&desk, true)).err().unwrap();
-            assert!(matches!(error, SyncError::OutputExists { .. }), "{error}");
+            assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
         }
         assert_eq!(read(&desk, "out.incomplete"), "theirs");
     }

@@ -19,7 +19,10 @@ mod swiftsync;
 mod warning;
 mod workdir;
 
-pub use error::{ErrorKind, Gap, InvalidBlock, NoWayOn, NotAnchored, SourceError, SyncError};
+pub use error::{
+    ErrorKind, Gap, InvalidBlock, InvalidError, IoError, NoWayOn, NotAnchored, SourceError,
+    SyncError, UsageError,
+};
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use folder::{draft_of, owner_out_of_reach, parent};

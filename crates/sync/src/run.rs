@@ -4,7 +4,7 @@ mod hints_of_set;
 
 use crate::best_chain::headers;
 use crate::connect;
-use crate::error::SyncError;
+use crate::error::{InvalidError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::request::{Outcome, Request, Scripts, Source};
 use crate::sink::SetInfo;
@@ -40,7 +40,7 @@ pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     let writes = !(request.outputs.is_empty() && request.folders.is_empty());
     if request.aggregate == AggregateKind::None && writes {
-        return Err(SyncError::Unproven);
+        return Err(SyncError::Usage(UsageError::Unproven));
     }
     let Some(hints) = &request.hints else {
         return connect_on(request, headers(request, None)?, None);
@@ -57,7 +57,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     }
     let Proven { dir, at, done, verdict, hints, unanchored, .. } = proven;
     if verdict.aggregate == AggregateKind::None {
-        return Err(SyncError::Unproven);
+        return Err(SyncError::Usage(UsageError::Unproven));
     }
     let base = connect::Base { at, runs: runs_of(&done, RunKind::Coins), verdict };
     Ok(Outcome { hints, unanchored, ..connect_on(request, dir, Some(base))? })
@@ -70,7 +70,7 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let held: Vec<_> = done.iter().filter(|done| done.is_held()).cloned().collect();
     let written = write_out(request, &*dir, &workdir, &plan, &done, &verdict);
     let (set, mut put) = written.inspect_err(|error| {
-        if !matches!(error, SyncError::AssumeUtxo { .. }) {
+        if !matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })) {
             // Whether or not this works, the error to tell is the first.
             let _ = held.into_iter().try_for_each(|mut done| workdir.store(&mut done));
         }

@@ -7,7 +7,7 @@
 
 mod reader;
 
-use crate::error::{StorageResult, SyncError};
+use crate::error::{InvalidError, IoError, StorageResult, SyncError};
 use crate::workdir::RunInfo;
 use crate::workdir::names::MERGE;
 use apus_chain::Txid;
@@ -131,12 +131,12 @@ fn merge_once(
     let mut readers = Vec::with_capacity(runs.len());
     merge_readers(storage, runs, budget, &mut readers, each).map_err(|error| match error {
         // Bytes that make no sense: most likely those of a damaged run, which shows at its end.
-        SyncError::Group { .. }
+        SyncError::Io(IoError::Group { .. })
         | SyncError::Snapshot { .. }
-        | SyncError::DuplicateTransaction { .. } => readers
+        | SyncError::Invalid(InvalidError::DuplicateTransaction { .. }) => readers
             .iter_mut()
             .filter_map(|reader| reader.expect_rest_intact(storage).err())
-            .find(|found| matches!(found, SyncError::RunDamaged { .. }))
+            .find(|found| matches!(found, SyncError::Io(IoError::RunDamaged { .. })))
             .unwrap_or(error),
         error => error,
     })
@@ -169,7 +169,9 @@ fn merge_readers(
     while let Some(mut first) = heads.peek_mut() {
         let Reverse((_, txid, index)) = *first;
         if last == Some(txid) {
-            return Err(SyncError::DuplicateTransaction { txid: Txid(txid) });
+            return Err(SyncError::Invalid(InvalidError::DuplicateTransaction {
+                txid: Txid(txid),
+            }));
         }
         last = Some(txid);
         let reader = &mut readers[index];
@@ -230,7 +232,7 @@ mod tests {
     }
 
     fn is_damage(error: &SyncError, name: &str) -> bool {
-        matches!(error, SyncError::RunDamaged { run, .. } if run == name)
+        matches!(error, SyncError::Io(IoError::RunDamaged { run, .. }) if run == name)
     }
 
     fn record(txid: u8, length: usize) -> ([u8; 32], Vec<u8>) {
@@ -278,7 +280,7 @@ mod tests {
                     prop_assert_eq!(all, expected);
                     prop_assert_eq!(storage.names().unwrap().len(), written, "merged runs stay");
                 }
-                (Err(SyncError::DuplicateTransaction { txid }), Some(again)) => {
+                (Err(SyncError::Invalid(InvalidError::DuplicateTransaction { txid })), Some(again)) => {
                     prop_assert_eq!(txid.0, again);
                 }
                 (other, _) => prop_assert!(false, "{other:?}"),
@@ -313,7 +315,7 @@ mod tests {
 
     fn unreadable(txid: Txid) -> SyncError {
         let error = apus_chain::read_coin(&mut apus_chain::Reader::new(&[])).unwrap_err();
-        SyncError::Group { txid, error }
+        SyncError::Io(IoError::Group { txid, error })
     }
 
     /// Wrong although written so: what the SHA-256 cannot tell.
@@ -350,7 +352,7 @@ mod tests {
         }
         storage.remove("run").unwrap();
         let error = merged(&storage, &[run], BUDGET).unwrap_err();
-        assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
     }
 
     /// A repeated transaction is the chain's fault only if the runs are whole.
@@ -361,7 +363,10 @@ mod tests {
             write(&storage, name, &bytes(&vec![record(name.as_bytes()[0], 3), record(200, 3)]))
         });
         let error = merged(&storage, &runs[1..], BUDGET).unwrap_err();
-        assert!(matches!(error, SyncError::DuplicateTransaction { .. }), "{error}");
+        assert!(
+            matches!(error, SyncError::Invalid(InvalidError::DuplicateTransaction { .. })),
+            "{error}"
+        );
         let mut content = bytes(&vec![record(b'c', 3), record(200, 3)]);
         *content.last_mut().unwrap() ^= 1;
         write(&storage, "c", &content);
@@ -377,7 +382,10 @@ mod tests {
             let run = vec![run.clone()];
             merge_runs(&storage, run, BUDGET, &|| Ok(()), &mut |_| Err(error())).unwrap_err()
         };
-        assert!(matches!(fails(|| unreadable(Txid([1; 32]))), SyncError::Group { .. }));
+        assert!(matches!(
+            fails(|| unreadable(Txid([1; 32]))),
+            SyncError::Io(IoError::Group { .. })
+        ));
         assert!(matches!(fails(|| SyncError::Interrupted), SyncError::Interrupted));
     }
 
@@ -390,7 +398,7 @@ mod tests {
         for operation in [Operation::Open, Operation::Read, Operation::Create, Operation::Write] {
             storage.fail_nth(operation, 2, io::ErrorKind::StorageFull);
             let error = merged(&storage, &runs, BUDGET).unwrap_err();
-            assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+            assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
             storage.heal();
         }
         assert_eq!(merged(&storage, &runs, BUDGET).unwrap().len(), 5);

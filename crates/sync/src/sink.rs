@@ -12,7 +12,7 @@ pub(crate) mod read_back;
 
 pub use chainstate::ReadBack;
 
-use crate::error::{StorageResult, SyncError};
+use crate::error::{IoError, StorageResult, SyncError, UsageError};
 use crate::folder::WrittenFolder;
 use crate::request::Request;
 use crate::runs::records;
@@ -163,7 +163,9 @@ impl<'a> Draft<'a> {
             }
         };
         if digest(&self.name)? != digest(&self.draft)? {
-            return Err(SyncError::OutputExists { file: self.storage.describe(&self.name) });
+            return Err(SyncError::Usage(UsageError::OutputExists {
+                file: self.storage.describe(&self.name),
+            }));
         }
         Ok(())
     }
@@ -194,7 +196,9 @@ impl<'a> SnapshotSink<'a> {
 fn at_draft(draft: &Draft<'_>, error: SnapshotError) -> SyncError {
     let file = draft.storage.describe(&draft.draft);
     match error {
-        SnapshotError::Write { source, .. } => SyncError::Storage { file, error: source },
+        SnapshotError::Write { source, .. } => {
+            SyncError::Io(IoError::Storage { file, error: source })
+        }
         error => SyncError::Snapshot { file, error },
     }
 }
@@ -264,7 +268,9 @@ impl HashSink {
     pub(crate) fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
         let mut coins = 0;
         for (txid, group) in records(batch) {
-            coins += self.read(txid, group).map_err(|error| SyncError::Group { txid, error })?;
+            coins += self
+                .read(txid, group)
+                .map_err(|error| SyncError::Io(IoError::Group { txid, error }))?;
         }
         self.coins.0.fetch_add(coins, Ordering::Relaxed);
         Ok(())
@@ -308,7 +314,8 @@ impl MuHashSink {
                 self.batch.insert_written(|out| write_utxo_element(out, &outpoint, coin));
                 self.stats.push(&outpoint, coin);
             };
-            each_coin(txid, group, each).map_err(|error| SyncError::Group { txid, error })?;
+            each_coin(txid, group, each)
+                .map_err(|error| SyncError::Io(IoError::Group { txid, error }))?;
         }
         Ok(())
     }
@@ -366,7 +373,7 @@ mod tests {
         for other in [&b""[..], b"byte", b"bytes!", b"bytez"] {
             let storage = holding("out", other);
             let error = publish(&storage, b"bytes").unwrap_err();
-            assert!(matches!(error, SyncError::OutputExists { .. }), "{error}");
+            assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
             assert_eq!(storage.live_files()["out"], other);
         }
     }
@@ -398,7 +405,7 @@ mod tests {
                 let storage = FaultStorage::new(disk.clone());
                 storage.fail_nth(operation, n, io::ErrorKind::Other);
                 let error = publish(&storage, b"bytes").unwrap_err();
-                assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+                assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
                 assert_eq!(disk.live_files()["out"], other);
             }
         }
@@ -468,7 +475,7 @@ mod tests {
         let whole = group();
         for bytes in [&whole[..whole.len() - 1], &[&whole[..], &[0]].concat(), &[]] {
             let error = HashSink::default().put_records(&record(bytes)).unwrap_err();
-            assert!(matches!(error, SyncError::Group { .. }), "{error}");
+            assert!(matches!(error, SyncError::Io(IoError::Group { .. })), "{error}");
         }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod outputs;
 mod permits;
 pub(crate) mod ranges;
 
-use crate::error::{SourceError, SyncError};
+use crate::error::{InvalidError, SourceError, SyncError};
 use crate::request::Request;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
 use apus_chain::{
@@ -118,7 +118,11 @@ impl Walker<'_> {
                 }
                 Ok(Err(error)) => error,
                 Err(error) if error.is_damage() => return Taken::Damaged(error),
-                Err(error) => SyncError::InvalidBlock { height, hash: context.hash, error },
+                Err(error) => SyncError::Invalid(InvalidError::InvalidBlock {
+                    height,
+                    hash: context.hash,
+                    error,
+                }),
             };
             failure = Some(error);
             Taken::Stop

@@ -6,7 +6,7 @@ mod tail;
 
 use crate::best_chain::{headers, longer_chain};
 use crate::connect::undo::warn_of_missing;
-use crate::error::{InvalidBlock, NoWayOn, SyncError};
+use crate::error::{InvalidBlock, InvalidError, IoError, NoWayOn, SyncError, UsageError};
 use crate::pass::{self, Job, Threads};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{HintsInput, Request, Source, Stop};
@@ -112,10 +112,10 @@ fn chain_and_hints<'a>(
     request.observer.event(Event::Started(Phase::Hints));
     let read = early.map_or_else(|| ReadHints::open(request, input), Ok)?;
     let is_short = |error: &SyncError| match error {
-        SyncError::ChainTooShort { .. }
-        | SyncError::BaseNotOnChain { .. }
-        | SyncError::StopAboveTip { .. } => true,
-        SyncError::NotAnchored(refused) => refused.depends_on_chain(),
+        SyncError::Invalid(InvalidError::ChainTooShort { .. })
+        | SyncError::Invalid(InvalidError::BaseNotOnChain { .. })
+        | SyncError::Invalid(InvalidError::StopAboveTip { .. }) => true,
+        SyncError::Usage(UsageError::NotAnchored(refused)) => refused.depends_on_chain(),
         _ => false,
     };
     let place = |dir: &dyn ChainSource| {
@@ -174,7 +174,7 @@ impl ReadHints {
             Self::File(file) => file.file().info().stop_height,
             Self::Snapshot(_, base) => {
                 let height = dir.chain().height_of(base);
-                height.ok_or(SyncError::BaseNotOnChain { base: *base })?
+                height.ok_or(SyncError::Invalid(InvalidError::BaseNotOnChain { base: *base }))?
             }
         };
         stop_at(height, dir, request.stop)
@@ -218,7 +218,10 @@ impl Hints {
         let earlier = Workdir::read_plan(request.workdir)?;
         if earlier.is_none() && Record::read(request.workdir)?.is_some() {
             let what = "without hints".to_owned();
-            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+            return Err(SyncError::Usage(UsageError::OtherRun {
+                folder: request.workdir.describe(""),
+                what,
+            }));
         }
         let mut identity = RunIdentity {
             network: request.params.network,
@@ -293,7 +296,10 @@ fn expect_same(
     identity: &RunIdentity,
 ) -> Result<(), SyncError> {
     match earlier.and_then(|plan| plan.identity.difference(identity)) {
-        Some(what) => Err(SyncError::OtherRun { folder: request.workdir.describe(""), what }),
+        Some(what) => Err(SyncError::Usage(UsageError::OtherRun {
+            folder: request.workdir.describe(""),
+            what,
+        })),
         None => Ok(()),
     }
 }
@@ -302,23 +308,23 @@ fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<KnownB
     let chain: &HeaderChain = dir.chain();
     match wanted {
         Stop::At(wanted) if wanted < height => {
-            return Err(SyncError::StopHeight { wanted, hints: height });
+            return Err(SyncError::Usage(UsageError::StopHeight { wanted, hints: height }));
         }
-        _ if height == 0 => return Err(SyncError::NothingToDo),
+        _ if height == 0 => return Err(SyncError::Usage(UsageError::NothingToDo)),
         // Hours before the blocks above the hints are wanted.
         Stop::At(stop) if stop > chain.tip_height() => {
             let (tip, gap) = (chain.tip_height(), dir.gap().clone());
-            return Err(SyncError::StopAboveTip { stop, tip, gap });
+            return Err(SyncError::Invalid(InvalidError::StopAboveTip { stop, tip, gap }));
         }
         _ => {}
     }
     match chain.hash(height) {
         Some(&hash) => Ok(KnownBlock { height, hash }),
-        None => Err(SyncError::ChainTooShort {
+        None => Err(SyncError::Invalid(InvalidError::ChainTooShort {
             stop: height,
             tip: chain.tip_height(),
             gap: dir.gap().clone(),
-        }),
+        })),
     }
 }
 
@@ -336,7 +342,8 @@ fn segment_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
 
 fn new_secret() -> Result<Secret, SyncError> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| SyncError::Random(error.to_string()))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| SyncError::Io(IoError::Random(error.to_string())))?;
     Ok(Secret(bytes))
 }
 
@@ -351,7 +358,7 @@ fn conclude(
     for done in done {
         whole
             .merge(&done.partial)
-            .map_err(|_| SyncError::WorkdirDamaged { file: workdir.describe(done) })?;
+            .map_err(|_| SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) }))?;
     }
     engine.conclude(&whole, stop).map_err(|error| {
         if !matches!(error, SwiftSyncError::Incomplete { .. }) {

@@ -14,7 +14,7 @@ mod segment;
 
 pub(crate) use segment::{Done, RunInfo, SegmentsOf, runs_of};
 
-use crate::error::{StorageResult, SyncError};
+use crate::error::{IoError, StorageResult, SyncError, UsageError};
 use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass, RunKind};
 use apus_hash::sha256;
@@ -57,7 +57,8 @@ impl<'a> Workdir<'a> {
         let names = storage.names().at(storage, "")?;
         if names.iter().any(|name| name == PLAN) {
             let bytes = read_whole(storage, PLAN, PLAN_BYTES_MAX).at(storage, PLAN)?;
-            let damaged = || SyncError::WorkdirDamaged { file: storage.describe(PLAN) };
+            let damaged =
+                || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe(PLAN) });
             return Plan::from_bytes(&bytes).map(Some).ok_or_else(damaged);
         }
         let mut foreign = names.iter().find(|name| !is_work_file(name)).cloned();
@@ -65,7 +66,10 @@ impl<'a> Workdir<'a> {
             foreign = look_alike(storage, &names)?;
         }
         match foreign {
-            Some(name) => Err(SyncError::NotAWorkFolder { folder: storage.describe(""), name }),
+            Some(name) => Err(SyncError::Usage(UsageError::NotAWorkFolder {
+                folder: storage.describe(""),
+                name,
+            })),
             None => Ok(None),
         }
     }
@@ -187,8 +191,12 @@ impl<'a> Workdir<'a> {
         }
         let name = &run.name;
         // Rotten since it was written or read: the next start sees that and makes it anew.
-        let damaged =
-            || SyncError::RunDamaged { run: name.clone(), file: self.storage.describe(name) };
+        let damaged = || {
+            SyncError::Io(IoError::RunDamaged {
+                run: name.clone(),
+                file: self.storage.describe(name),
+            })
+        };
         let bytes = present(read_whole(self.storage, name, run.bytes)).at(self.storage, name)?;
         bytes.filter(|bytes| sha256(bytes) == run.sha256).ok_or_else(damaged)
     }
@@ -297,7 +305,9 @@ mod tests {
         for rotten in [&[1; 19][..], &[1; 21], &[2; 20]] {
             storage.create(&hints_of(&done[0]).name).unwrap().write_all(rotten).unwrap();
             let error = workdir.read_run(hints_of(&done[0])).unwrap_err();
-            assert!(matches!(&error, SyncError::RunDamaged { run, .. } if *run == runs(FIRST)[1]));
+            assert!(
+                matches!(&error, SyncError::Io(IoError::RunDamaged { run, .. }) if *run == runs(FIRST)[1])
+            );
         }
         // Of the right length, so only who reads it can tell.
         assert_eq!(resumed(&storage, &plan(9)), done);
@@ -385,7 +395,7 @@ mod tests {
             for n in 0..2 {
                 faulty.fail_nth(operation, n, ErrorKind::Other);
                 let error = Workdir::resume::<SwiftSync>(&faulty, &plan(9)).err().unwrap();
-                assert!(matches!(error, SyncError::Storage { .. }), "{error}");
+                assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
                 assert!(error.to_string().contains("segment-0000000"), "{error}");
                 faulty.heal();
             }
@@ -444,7 +454,10 @@ mod tests {
         };
         for name in ["addresses", "counts", "kept", "positions", "headers-00001"] {
             let error = plan_of(&[(name, b"mine"), ("lock", b"")]).unwrap_err();
-            assert!(matches!(error, SyncError::NotAWorkFolder { .. }), "{error}");
+            assert!(
+                matches!(error, SyncError::Usage(UsageError::NotAWorkFolder { .. })),
+                "{error}"
+            );
             assert!(error.to_string().contains(name), "{error}");
             assert_eq!(plan_of(&[(name, b""), ("lock", b"")]).unwrap(), None, "after a crash");
         }

@@ -5,7 +5,7 @@
 
 use super::Connecting;
 use crate::best_chain::{better_chain, other_chain};
-use crate::error::{ErrorKind, InvalidBlock, SyncError};
+use crate::error::{ErrorKind, InvalidBlock, InvalidError, IoError, SyncError, UsageError};
 use crate::progress::Event;
 use crate::request::{Source, Stop, first_of_last};
 use crate::source::ChainSource;
@@ -122,7 +122,7 @@ impl<'a> Connecting<'a> {
             && stop > chain.tip_height()
         {
             let (tip, gap) = (chain.tip_height(), dir.gap().clone());
-            return Err(SyncError::StopAboveTip { stop, tip, gap });
+            return Err(SyncError::Invalid(InvalidError::StopAboveTip { stop, tip, gap }));
         }
         self.end = request.stop.end(chain.tip_height(), chain);
         self.checks = ScriptChecks::new(request.params, chain, self.record.identity.assume_valid);
@@ -175,7 +175,7 @@ impl<'a> Connecting<'a> {
                 block = checker.check_owned(raw.to_vec(), &context).ok();
                 block.is_some()
             })?;
-            let block = block.ok_or(SyncError::StaleBlock { height, hash })?;
+            let block = block.ok_or(SyncError::Io(IoError::StaleBlock { height, hash }))?;
             let disconnected = self.state.disconnect(&block);
             disconnected.map_err(|error| self.without_undo(error, height > kept_above))?;
         }
@@ -199,7 +199,10 @@ impl<'a> Connecting<'a> {
         }
         let what = "it connected blocks without keeping them, which a node needs, and can go back over \
                     them no more";
-        SyncError::OtherRun { folder: self.request.workdir.describe(""), what: what.to_owned() }
+        SyncError::Usage(UsageError::OtherRun {
+            folder: self.request.workdir.describe(""),
+            what: what.to_owned(),
+        })
     }
 
     /// Warns where fewer of the last blocks will be kept than a node wants, since hints reach into them.

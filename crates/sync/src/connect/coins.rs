@@ -1,7 +1,7 @@
 //! The last phase of a run that connects blocks: the coins of a store, in the order of a snapshot.
 
 use super::Set;
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError};
 use crate::request::{OutputKind, Request};
 use crate::runs::EachRecord;
 use crate::sink::put::{Put, SetMuHash, put_set};
@@ -30,7 +30,9 @@ impl Set<'_> {
             records_of(&**store, &mut add, each)?;
             match *sum == Some(adder.sum()) {
                 true => Ok(()),
-                false => Err(SyncError::CoinsChanged { workdir: request.workdir.describe("") }),
+                false => Err(SyncError::Io(IoError::CoinsChanged {
+                    workdir: request.workdir.describe(""),
+                })),
             }
         })?;
         let stats = put.stats.unwrap_or_default();

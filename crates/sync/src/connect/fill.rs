@@ -1,7 +1,7 @@
 //! The coins that hints led to, as the first of a store.
 
 use super::Base;
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError};
 use crate::request::Request;
 use crate::sink::each_coin;
 use crate::sink::put::merge_all;
@@ -117,7 +117,7 @@ fn put_group(
 ) -> Result<(), SyncError> {
     let mut coins = Vec::new();
     each_coin(txid, group, |outpoint, coin| coins.push((outpoint, CoinBytes::new(coin))))
-        .map_err(|error| SyncError::Group { txid, error })?;
+        .map_err(|error| SyncError::Io(IoError::Group { txid, error }))?;
     coins.sort_unstable_by_key(|(outpoint, _)| outpoint.vout);
     for (outpoint, coin) in &coins {
         if stored.is_ok() {

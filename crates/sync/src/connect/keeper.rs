@@ -6,7 +6,7 @@
 //! start goes on, all blocks up to the store's are there, and what lies behind is cut off. Where blocks
 //! are disconnected, the coins go first.
 
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError, UsageError};
 use crate::folder::{DatadirBlocks, FolderDraft, FolderKind, FolderOutput, at};
 use crate::request::{ConnectOptions, Request, first_of_last};
 use crate::sink::datadir::blocks_folder;
@@ -64,7 +64,7 @@ impl Keeper {
         });
         let Some((output, what)) = found else { return Ok(None) };
         let (draft, mut holds) = match what {
-            DatadirBlocks::All if from != 1 => return Err(SyncError::NoUndo),
+            DatadirBlocks::All if from != 1 => return Err(SyncError::Usage(UsageError::NoUndo)),
             DatadirBlocks::All if tip.height == 0 => (FolderDraft::begin(output)?, 0..0),
             DatadirBlocks::All => all_kept(request, options, output, tip)?,
             DatadirBlocks::Last => last_kept(options, output, tip, first_of_last(end).max(from))?,
@@ -85,7 +85,7 @@ impl Keeper {
         let thread = std::thread::Builder::new()
             .name("blocks".to_owned())
             .spawn(move || obey(store, &open, sum_key, &receiver))
-            .map_err(|error| SyncError::Threads { wanted: 1, error })?;
+            .map_err(|error| SyncError::Io(IoError::Threads { wanted: 1, error }))?;
         let (orders, thread, draft) = (Some(orders), Some(thread), Some(draft));
         Ok(Some(Self { orders, thread, draft, from, holds }))
     }
@@ -176,7 +176,7 @@ fn all_kept(
 ) -> Result<(FolderDraft, Range<Height>), SyncError> {
     let other = |what: &str| {
         let folder = request.workdir.describe("");
-        SyncError::OtherRun { folder, what: what.to_owned() }
+        SyncError::Usage(UsageError::OtherRun { folder, what: what.to_owned() })
     };
     if !options.positions.exists() {
         return Err(other("without the data directory as output"));
@@ -222,7 +222,11 @@ fn expect_room(folder: &Path, block_bytes: u64) -> Result<(), SyncError> {
     let needed = block_bytes + block_bytes / 7;
     let free = free_bytes(folder).map_err(at(folder))?;
     if free < needed {
-        return Err(SyncError::NoRoom { folder: folder.display().to_string(), needed, free });
+        return Err(SyncError::Io(IoError::NoRoom {
+            folder: folder.display().to_string(),
+            needed,
+            free,
+        }));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! [`Gap`] and [`InvalidBlock`]: what a chain lacks, and why, to explain where it ends.
 
-use super::SyncError;
+use super::{InvalidError, SyncError};
 use apus_chain::{BlockHash, KnownBlock};
 use apus_engine::utxo::ChainstateError;
 use std::fmt::{Display, Formatter};
@@ -87,7 +87,7 @@ impl InvalidBlock {
     /// The block that an error is about, if the error is that a block breaks a rule.
     pub(crate) fn of(error: &SyncError) -> Option<Self> {
         let (block, mut why) = match error {
-            SyncError::InvalidBlock { height, hash, error } => {
+            SyncError::Invalid(InvalidError::InvalidBlock { height, hash, error }) => {
                 let block = KnownBlock { height: *height, hash: *hash };
                 (block, format!("{error} [{}]", error.reason()))
             }

@@ -5,7 +5,7 @@
 //! the calling thread. The channel is the back-pressure: a slow disk holds the workers.
 
 use super::{Counters, Dispatch, Job, Take};
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError};
 use crate::supply::{Supply, Walker};
 use crate::workdir::Done;
 use apus_chain::HeightRange;
@@ -60,7 +60,7 @@ where
                     .spawn_scoped(scope, move || shared.work(&send));
                 if let Err(error) = spawned {
                     shared.halt.store(true, Ordering::Relaxed);
-                    let error = SyncError::Threads { wanted: workers, error };
+                    let error = SyncError::Io(IoError::Threads { wanted: workers, error });
                     failure.note(HeightRange::new(0, 0), error);
                     break;
                 }

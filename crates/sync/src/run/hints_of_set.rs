@@ -6,7 +6,7 @@
 
 use super::{discard_progress, run};
 use crate::connect::Set;
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError, UsageError};
 use crate::folder::at;
 use crate::progress::{Event, Observer};
 use crate::request::{HintedValidity, HintsInput, Output, OutputKind, Request, Stop};
@@ -23,7 +23,7 @@ const SET: &str = "set.dat";
 /// Writes the hintsfiles that `request` asks for, of the set that connecting led to, which is `known` by
 /// its hashes.
 pub(super) fn write(request: &Request<'_>, of: &Set<'_>, known: &Put) -> Result<(), SyncError> {
-    let options = request.connect.as_ref().ok_or(SyncError::NothingToConnect)?;
+    let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
     let outputs = request.outputs.iter().filter(|output| output.kind == OutputKind::Hints);
     let outputs: Vec<Output> = outputs.cloned().collect();
     if outputs.is_empty() {
@@ -63,7 +63,7 @@ pub(super) fn write(request: &Request<'_>, of: &Set<'_>, known: &Put) -> Result<
         run(&pass)
     };
     let outcome = match run_pass() {
-        Err(SyncError::OtherRun { .. }) => {
+        Err(SyncError::Usage(UsageError::OtherRun { .. })) => {
             // An earlier start came here with a set further down, which is not asked for any more.
             discard_progress(pass.workdir)?;
             run_pass()?
@@ -73,7 +73,7 @@ pub(super) fn write(request: &Request<'_>, of: &Set<'_>, known: &Put) -> Result<
     if outcome.hash_serialized_3 != known.hash_serialized_3 {
         let found = UtxoSetHash(outcome.hash_serialized_3);
         let known = UtxoSetHash(known.hash_serialized_3);
-        return Err(SyncError::HintsOfSet { found, known });
+        return Err(SyncError::Io(IoError::HintsOfSet { found, known }));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 //! be shown before [`RunReader::next`] said `false`.
 
 use super::{GROUP_BYTES_MAX, MergeBudget, RECORD_HEADER};
-use crate::error::{StorageResult, SyncError};
+use crate::error::{IoError, StorageResult, SyncError};
 use crate::workdir::RunInfo;
 use apus_hash::Sha256;
 use apus_storage::Storage;
@@ -151,6 +151,9 @@ impl RunReader {
     }
 
     fn damaged(&self, storage: &dyn Storage) -> SyncError {
-        SyncError::RunDamaged { run: self.name.clone(), file: storage.describe(&self.name) }
+        SyncError::Io(IoError::RunDamaged {
+            run: self.name.clone(),
+            file: storage.describe(&self.name),
+        })
     }
 }

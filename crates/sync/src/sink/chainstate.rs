@@ -6,7 +6,7 @@
 //! folder gets its name.
 
 use super::{CoinSink, MuHashSink, SetInfo, Whole};
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError};
 use crate::folder::{BlocksRead, FolderDraft, FolderOutput, WrittenFolder, at};
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
@@ -45,10 +45,11 @@ impl<'a> Tables<'a> {
         let free = free_bytes(folder).map_err(at(folder))?;
         if free < needed {
             let folder = folder.display().to_string();
-            return Err(SyncError::NoRoom { folder, needed, free });
+            return Err(SyncError::Io(IoError::NoRoom { folder, needed, free }));
         }
         let mut key = [0; Obfuscation::KEY_SIZE];
-        getrandom::fill(&mut key).map_err(|error| SyncError::Random(error.to_string()))?;
+        getrandom::fill(&mut key)
+            .map_err(|error| SyncError::Io(IoError::Random(error.to_string())))?;
         let writer = ChainstateWriter::new(place, set.base, Obfuscation::new(key))?;
         let (coins_read_back, looked_up) = (0, LookedUp::default());
         Ok(Self { folder, writer: Some(writer), bytes: 0, coins_read_back, looked_up })
@@ -180,7 +181,7 @@ impl ReadBack {
         } else {
             return Ok(());
         };
-        Err(SyncError::ReadBack { folder: folder.display().to_string(), what })
+        Err(SyncError::Io(IoError::ReadBack { folder: folder.display().to_string(), what }))
     }
 }
 
@@ -378,11 +379,11 @@ mod tests {
             (with(2, (2, 0, 11, 61)), "the MuHash differs"),
         ] {
             let error = check(BASE, &coins, |_| {}).unwrap_err();
-            assert!(matches!(error, SyncError::ReadBack { .. }), "{coins:?}: {error}");
+            assert!(matches!(error, SyncError::Io(IoError::ReadBack { .. })), "{coins:?}: {error}");
             assert!(error.to_string().contains(said), "{coins:?}: {error}");
         }
         let error = check(BlockHash([8; 32]), &COINS, |_| {}).unwrap_err();
-        assert!(matches!(error, SyncError::ReadBack { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::ReadBack { .. })), "{error}");
         assert!(error.to_string().contains("it is at block 0808"), "{error}");
     }
 

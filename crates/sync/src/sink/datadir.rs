@@ -6,7 +6,7 @@
 
 use super::chainstate::{Tables, publish};
 use super::{CoinSink, SetInfo, Whole};
-use crate::error::{SourceError, SyncError};
+use crate::error::{IoError, SourceError, SyncError, UsageError};
 use crate::folder::{
     BlocksRead, DatadirBlocks, FolderDraft, FolderOutput, WrittenFolder, at, sync_folder,
 };
@@ -60,7 +60,7 @@ impl<'a> DatadirSink<'a> {
         place: &'a DirStorage,
         set: SetInfo,
     ) -> Result<Self, SyncError> {
-        let draft = draft.ok_or(SyncError::NoUndo)?;
+        let draft = draft.ok_or(SyncError::Usage(UsageError::NoUndo))?;
         let index = index_folder(draft.folder(), request.params.network);
         for folder in [&index, place.folder()] {
             // What an earlier start came to is of no use.
@@ -79,13 +79,13 @@ impl<'a> DatadirSink<'a> {
         let params = self.request.params;
         let folder = DirStorage::new(index_folder(self.draft.folder(), params.network));
         let blocks = set.height + 1;
-        let connect = self.request.connect.as_ref().ok_or(SyncError::NoUndo)?;
+        let connect = self.request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NoUndo))?;
         let positions = BlockPositions::open(&connect.positions)?;
         let found = positions.read(set.height)?.hash();
         if found != set.base {
             let folder = self.draft.folder().display().to_string();
             let what = format!("its last block is {found}, not {}", set.base);
-            return Err(SyncError::ReadBack { folder, what });
+            return Err(SyncError::Io(IoError::ReadBack { folder, what }));
         }
         self.first = positions.heights().start;
         match self.kept {
@@ -165,7 +165,7 @@ impl CoinSink for DatadirSink<'_> {
         let (request, set) = (self.request, whole.set);
         let folder = blocks_folder(self.draft.folder(), request.params.network);
         let chain = self.dir.chain();
-        let connect = request.connect.as_ref().ok_or(SyncError::NoUndo)?;
+        let connect = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NoUndo))?;
         let positions = BlockPositions::open(&connect.positions)?;
         let spent = |height: Height| Some(positions.read(height).ok()?.spent);
         let (last, count) = (set.height, set.transactions);

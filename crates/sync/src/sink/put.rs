@@ -5,7 +5,7 @@
 //! long chain of compressions, has a thread of its own, and so have the sinks; batches of records go
 //! to them through short queues. Nothing is published before all of them took everything.
 
-use crate::error::SyncError;
+use crate::error::{InvalidError, IoError, SyncError};
 use crate::folder::WrittenFolder;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{Output, OutputKind, Request};
@@ -73,7 +73,7 @@ pub(crate) fn write_out(
 
 /// Has the next start do the segment again whose run turned out to be damaged.
 fn forget_damaged(workdir: &Workdir<'_>, error: &SyncError) {
-    if let SyncError::RunDamaged { run, .. } = error {
+    if let SyncError::Io(IoError::RunDamaged { run, .. }) = error {
         // Whether or not this works, the error to tell is the damage.
         let _ = workdir.forget(run);
     }
@@ -146,14 +146,18 @@ pub(crate) fn put_set(
     };
     hand_out(request, bytes, &mut hash, &mut sinks, computed.as_mut(), produce)?;
     if hash.coins() != set.coins {
-        return Err(SyncError::CoinCount { written: hash.coins(), kept: set.coins });
+        return Err(SyncError::Io(IoError::CoinCount { written: hash.coins(), kept: set.coins }));
     }
     let hash_serialized_3 = hash.finish();
     match request.params.assumeutxo_for(&set.base) {
         Some(known) if known.hash_serialized != hash_serialized_3 => {
             let found = UtxoSetHash(hash_serialized_3);
             let known = UtxoSetHash(known.hash_serialized);
-            return Err(SyncError::AssumeUtxo { stop_hash: set.base, found, known });
+            return Err(SyncError::Invalid(InvalidError::AssumeUtxo {
+                stop_hash: set.base,
+                found,
+                known,
+            }));
         }
         _ => {}
     }
@@ -262,7 +266,8 @@ impl<'scope> Taker<'scope> {
         let mut take = take;
         let work = move || receive.into_iter().try_for_each(|batch| take(&batch));
         let thread = std::thread::Builder::new().name("coins".to_owned()).spawn_scoped(scope, work);
-        let thread = thread.map_err(|error| SyncError::Threads { wanted: 2, error })?;
+        let thread =
+            thread.map_err(|error| SyncError::Io(IoError::Threads { wanted: 2, error }))?;
         Ok(Self::Apart { send, thread })
     }
 

@@ -3,7 +3,7 @@
 //! The folder is cut into parts, which threads take one after the other. Of several faults the first in
 //! the folder is told, however many threads there were.
 
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError};
 use crate::folder::{BlocksRead, FolderKind, WrittenFolder};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
@@ -83,8 +83,12 @@ pub(crate) fn complete(
             let _ = fs::remove_dir_all(index);
         }
         match error {
-            SyncError::BlocksReadBack { error, workdir } => {
-                SyncError::KeptReadBack { error, workdir, folder: folder.display().to_string() }
+            SyncError::Io(IoError::BlocksReadBack { error, workdir }) => {
+                SyncError::Io(IoError::KeptReadBack {
+                    error,
+                    workdir,
+                    folder: folder.display().to_string(),
+                })
             }
             error => error,
         }
@@ -121,7 +125,7 @@ fn check_parts(request: &Request<'_>, all: &BlocksReadBack<'_>) -> Result<PartRe
         for _ in 0..more {
             let thread = std::thread::Builder::new().name("read-back".to_owned());
             if let Err(error) = thread.spawn_scoped(scope, || parts.work()) {
-                parts.fail(0, SyncError::Threads { wanted: more + 1, error });
+                parts.fail(0, SyncError::Io(IoError::Threads { wanted: more + 1, error }));
             }
         }
         parts.work();
@@ -184,8 +188,8 @@ impl Parts<'_, '_, '_> {
 fn failure(request: &Request<'_>, error: ReadBackError) -> SyncError {
     let workdir = request.workdir.describe("");
     match error {
-        ReadBackError::Io { .. } => SyncError::NotReadBack(Box::new(error)),
-        error if error.is_about_index() => SyncError::IndexReadBack(Box::new(error)),
-        error => SyncError::BlocksReadBack { error: Box::new(error), workdir },
+        ReadBackError::Io { .. } => SyncError::Io(IoError::NotReadBack(Box::new(error))),
+        error if error.is_about_index() => SyncError::Io(IoError::IndexReadBack(Box::new(error))),
+        error => SyncError::Io(IoError::BlocksReadBack { error: Box::new(error), workdir }),
     }
 }

@@ -8,7 +8,7 @@
 //! worker's thread.
 
 use super::Supply;
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError};
 use crate::request::{Memory, Request};
 use crate::source::ChainSource;
 use apus_chain::{CheckedBlock, Height, HeightRange};
@@ -149,7 +149,7 @@ impl<T: Prepared> InOrder<T> {
                     .spawn_scoped(scope, || self.work(supply, prepare));
                 if let Err(error) = spawned {
                     self.end();
-                    return Err(SyncError::Threads { wanted: workers, error });
+                    return Err(SyncError::Io(IoError::Threads { wanted: workers, error }));
                 }
             }
             let taken = take(self);

@@ -7,7 +7,7 @@
 //! maturity and order below that block, too, is not what this is about: of valid blocks those are
 //! right, and which blocks are valid the assumed-valid block says.
 
-use crate::error::{NotAnchored, SyncError};
+use crate::error::{NotAnchored, SyncError, UsageError};
 use crate::request::{HintedValidity, Request};
 use crate::warning::Unanchored;
 use apus_chain::{HeaderChain, KnownBlock, ScriptChecks};
@@ -42,7 +42,7 @@ pub(crate) fn expect_anchored(
             let assuming_it = ScriptChecks::new(request.params, chain, Some(last.hash));
             let could_be_assumed = !assuming_it.needed(last.height);
             let refused = NotAnchored { last, reason, last_assumed, could_be_assumed };
-            Err(SyncError::NotAnchored(Box::new(refused)))
+            Err(SyncError::Usage(UsageError::NotAnchored(Box::new(refused))))
         }
     }
 }

@@ -4,7 +4,7 @@
 //! read once, and its coins are put into spill files by the segment of the block that made them:
 //! memory stays bounded however large the set is.
 
-use crate::error::{StorageResult, SyncError};
+use crate::error::{InvalidError, IoError, StorageResult, SyncError};
 use crate::workdir::names::SPILL;
 use apus_chain::{HeightRange, KnownBlock, Network, OutPoint};
 use apus_datadir::snapshot::{SnapshotCoin, SnapshotHeader, SnapshotReader};
@@ -69,8 +69,9 @@ struct Hashed {
 
 impl Hashed {
     fn open(path: &Path) -> Result<Self, SyncError> {
-        let file = File::open(path)
-            .map_err(|error| SyncError::Storage { file: path.display().to_string(), error })?;
+        let file = File::open(path).map_err(|error| {
+            SyncError::Io(IoError::Storage { file: path.display().to_string(), error })
+        })?;
         Ok(Self { file: BufReader::with_capacity(1 << 20, file), hash: Sha256::new() })
     }
 
@@ -80,7 +81,9 @@ impl Hashed {
             let (seconds, nanoseconds) = (file.mtime(), file.mtime_nsec());
             (file.len(), seconds, nanoseconds)
         });
-        stamp.map_err(|error| SyncError::Storage { file: path.display().to_string(), error })
+        stamp.map_err(|error| {
+            SyncError::Io(IoError::Storage { file: path.display().to_string(), error })
+        })
     }
 }
 
@@ -148,11 +151,11 @@ impl<'a> SnapshotHints<'a> {
         let mut count = 0;
         while let Some(SnapshotCoin { outpoint, coin, .. }) = reader.next_coin().map_err(named)? {
             if !(1..=base.height).contains(&coin.height) {
-                return Err(SyncError::CoinHeight {
+                return Err(SyncError::Invalid(InvalidError::CoinHeight {
                     file: path.display().to_string(),
                     outpoint,
                     height: coin.height,
-                });
+                }));
             }
             let index = hints.segments.partition_point(|segment| segment.end <= coin.height);
             if index < hints.segments.len() {
@@ -168,7 +171,9 @@ impl<'a> SnapshotHints<'a> {
         let bytes = reader.offset();
         drop(reader);
         if of_another_block || file.stamp(path)? != began {
-            return Err(SyncError::HintsChanged { file: path.display().to_string() });
+            return Err(SyncError::Invalid(InvalidError::HintsChanged {
+                file: path.display().to_string(),
+            }));
         }
         Ok(SnapshotPass { hints, sha256: file.hash.finalize(), bytes })
     }
@@ -248,7 +253,10 @@ mod tests {
         assert_eq!(read(base, false).unwrap(), apus_hash::sha256(&bytes));
         for (base, touch) in [(base, true), (BlockHash([1; 32]), false)] {
             let error = read(base, touch).unwrap_err();
-            assert!(matches!(error, SyncError::HintsChanged { .. }), "{error}");
+            assert!(
+                matches!(error, SyncError::Invalid(InvalidError::HintsChanged { .. })),
+                "{error}"
+            );
             assert!(error.to_string().contains("utxo.dat changed while"), "{error}");
         }
     }

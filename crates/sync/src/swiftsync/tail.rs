@@ -8,7 +8,7 @@
 //! there below and does not survive is what the blocks between spend. One pass over those, in any order, says
 //! that ([`spent_later`]).
 
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::progress::{Event, Phase};
 use crate::request::{Request, first_of_last};
@@ -45,7 +45,10 @@ pub(crate) fn last_under_hints(
                  block {wanted} connected",
                 plan.last()
             );
-            return Err(SyncError::OtherRun { folder: request.workdir.describe(""), what });
+            return Err(SyncError::Usage(UsageError::OtherRun {
+                folder: request.workdir.describe(""),
+                what,
+            }));
         }
         Some(plan) if plan.identity.stop_hash == hinted.hash => plan.last(),
         // What an earlier start connected from the first block on stays: the chain was shorter then.
@@ -81,7 +84,7 @@ pub(crate) fn spent_later(
     let phase = Phase::Spends;
     request.observer.event(Event::Started(phase));
     let mut key = [0; SPENT_LATER_KEY];
-    getrandom::fill(&mut key).map_err(|error| SyncError::Random(error.to_string()))?;
+    getrandom::fill(&mut key).map_err(|error| SyncError::Io(IoError::Random(error.to_string())))?;
     let mut builder = SpentLaterBuilder::new(key);
     let spent_by = |block: CheckedBlock| SpentByBlock::new(&block.bytes(), &key);
     let add = &mut |block| builder.add(&block);

@@ -10,7 +10,7 @@
 
 use super::names::INVALID;
 use super::{Workdir, sealed};
-use crate::error::{InvalidBlock, StorageResult, SyncError};
+use crate::error::{InvalidBlock, IoError, StorageResult, SyncError};
 use apus_chain::{BlockHash, KnownBlock, Network};
 use apus_storage::{Storage, read_whole, write_atomically};
 
@@ -49,7 +49,7 @@ impl InvalidBlocks {
             return Ok(Self::default());
         }
         let bytes = read_whole(storage, INVALID, BYTES_MAX).at(storage, INVALID)?;
-        let damaged = || SyncError::WorkdirDamaged { file: storage.describe(INVALID) };
+        let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe(INVALID) });
         let (of, invalid) = Self::from_bytes(&bytes).ok_or_else(damaged)?;
         // Another network's run is told of as such by what else it left.
         Ok(if of == network { invalid } else { Self::default() })
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(InvalidBlocks::from_bytes(&[&bytes[..], &[0]].concat()), None);
         let storage = CrashStorage::holding([(INVALID.to_owned(), bytes[..60].to_vec())].into());
         let error = InvalidBlocks::read(&storage, Network::Regtest).unwrap_err();
-        assert!(matches!(error, SyncError::WorkdirDamaged { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::WorkdirDamaged { .. })), "{error}");
     }
 
     /// The most that is ever noted fits the longest file that is read.

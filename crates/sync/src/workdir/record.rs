@@ -7,7 +7,7 @@
 
 use super::names::RECORD;
 use super::sealed;
-use crate::error::{StorageResult, SyncError};
+use crate::error::{IoError, StorageResult, SyncError};
 use apus_chain::{BlockHash, CoinSum, CoinSumKey, KnownBlock, Network, Reader};
 use apus_engine::utxo::Totals;
 use apus_storage::{Storage, read_whole, write_atomically};
@@ -72,7 +72,8 @@ impl Record {
     /// The record of a new run, and a key from the system.
     pub(crate) fn new(identity: Identity) -> Result<Self, SyncError> {
         let mut key = [0; CoinSumKey::SIZE];
-        getrandom::fill(&mut key).map_err(|error| SyncError::Random(error.to_string()))?;
+        getrandom::fill(&mut key)
+            .map_err(|error| SyncError::Io(IoError::Random(error.to_string())))?;
         Ok(Self { identity, key: CoinSumKey::new(key), at: Vec::new() })
     }
 
@@ -82,7 +83,7 @@ impl Record {
             return Ok(None);
         }
         let bytes = read_whole(storage, RECORD, BYTES_MAX).at(storage, RECORD)?;
-        let damaged = || SyncError::WorkdirDamaged { file: storage.describe(RECORD) };
+        let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe(RECORD) });
         Self::from_bytes(&bytes).map(Some).ok_or_else(damaged)
     }
 

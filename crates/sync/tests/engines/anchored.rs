@@ -5,7 +5,7 @@ use crate::world::{Truth, snapshot};
 use apus_chain::{BlockHash, Network, Params, ScriptCheckReason};
 use apus_sync::{
     ErrorKind, Event, HintedValidity, HintsInput, NotAnchored, Observer, Outcome, Phase, Stop,
-    SyncError, Unanchored,
+    SyncError, Unanchored, UsageError,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::utxo_set;
@@ -61,7 +61,7 @@ fn refusal_in(job: &Job, place: &Place) -> NotAnchored {
     let (ended, seen) = run_seen(job, place);
     let error = ended.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage);
-    let SyncError::NotAnchored(refused) = error else { panic!("{error}") };
+    let SyncError::Usage(UsageError::NotAnchored(refused)) = error else { panic!("{error}") };
     assert!(!seen.phases.lock().unwrap().contains(&Phase::Blocks));
     assert!(place.work.live_files() == before, "the work folder was changed");
     assert!(place.output_files().is_empty());

@@ -5,7 +5,7 @@ use crate::world::SET;
 use apus_chain::{BlockHash, CoinRef, KnownBlock, OutPoint};
 use apus_engine::utxo::store::{EachChange, EachCoin, MemoryStore};
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
-use apus_sync::{ErrorKind, Stop, SyncError};
+use apus_sync::{ErrorKind, IoError, Stop, SyncError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -125,7 +125,7 @@ fn jobs(world: &World) -> [Job; 2] {
 fn expect_refused(job: &Job, place: &Place) {
     let error = job.run(place).unwrap_err();
     assert!(!place.output_files().contains_key(SET), "output in spite of: {error}");
-    assert!(matches!(error, SyncError::CoinsChanged { .. }), "{error}");
+    assert!(matches!(error, SyncError::Io(IoError::CoinsChanged { .. })), "{error}");
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.to_string().contains("lost, brought back or changed"), "{error}");
 }

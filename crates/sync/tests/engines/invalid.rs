@@ -3,7 +3,7 @@
 
 use crate::harness::{Job, Place, World, random_chain};
 use apus_chain::KnownBlock;
-use apus_sync::{ErrorKind, InvalidBlock, SyncError};
+use apus_sync::{ErrorKind, InvalidBlock, InvalidError, SyncError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, utxo_set};
 use bitcoin::{Amount, Block, OutPoint, Transaction, TxOut};
 use std::collections::BTreeMap;
@@ -62,7 +62,9 @@ fn bad_blocks() -> [(&'static str, Make); 5] {
 
 fn expect_invalid(error: &SyncError, bad: &Block, height: u32, reason: &str) {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    let SyncError::StopAboveTip { tip, gap, .. } = error else { panic!("{error}") };
+    let SyncError::Invalid(InvalidError::StopAboveTip { tip, gap, .. }) = error else {
+        panic!("{error}")
+    };
     let [InvalidBlock { block: KnownBlock { height: at, hash }, why }] = &gap.invalid[..] else {
         panic!("{error}")
     };

@@ -11,7 +11,8 @@ use apus_engine::utxo::store::MemoryStore;
 use apus_engine::utxo::{Chainstate, ChainstateOptions};
 use apus_sync::chainman::{ChainManager, ValidatedCoins};
 use apus_sync::{
-    ErrorKind, Event, HintedValidity, NoWayOn, Observer, Outcome, Silent, Stop, SyncError,
+    ErrorKind, Event, HintedValidity, InvalidError, NoWayOn, Observer, Outcome, Silent, Stop,
+    SyncError,
 };
 use apus_testkit::blkfile::{BlockFiles, read_chain};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, seal};
@@ -298,7 +299,7 @@ fn a_height_above_what_is_left_is_refused_with_the_reason() {
     // The second start knows at once.
     for _ in 0..2 {
         let error = Job { stop: Stop::At(stop), ..to_tip(&world) }.refused(&place);
-        assert!(matches!(error, SyncError::StopAboveTip { .. }), "{error}");
+        assert!(matches!(error, SyncError::Invalid(InvalidError::StopAboveTip { .. })), "{error}");
         let text = error.to_string();
         for word in [&bad.block_hash().to_string(), "bad-cb-amount", &world.truth.stop.to_string()]
         {

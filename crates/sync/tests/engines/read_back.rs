@@ -4,8 +4,8 @@
 use crate::harness::{Call, Hooked, Job, Place, World, store_error};
 use crate::undo_data::change_a_coin;
 use apus_sync::{
-    BlocksRead, DatadirBlocks, ErrorKind, Event, FolderKind, FolderOutput, Observer, Phase,
-    Progress, SyncError,
+    BlocksRead, DatadirBlocks, ErrorKind, Event, FolderKind, FolderOutput, IoError, Observer,
+    Phase, Progress, SyncError,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ fn damaged_blocks_and_undo_data_are_found_and_named() {
         let (world, desk) = (World::small(731), tempfile::tempdir().unwrap());
         let (job, place) = (Job { threads, ..world.job() }.keeping(desk.path()), Place::new());
         let error = harmed(&job, &place, desk.path(), &harm);
-        assert!(matches!(error, SyncError::BlocksReadBack { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::BlocksReadBack { .. })), "{error}");
         let text = error.to_string();
         assert!(text.contains(said) && text.contains("then remove"), "{text}");
         // As it says: once the progress is gone, all is made anew.
@@ -100,7 +100,7 @@ fn a_damaged_index_is_found_and_written_anew() {
             job.folders[0].kind = FolderKind::Datadir(kept);
             let place = Place::new();
             let error = harmed(&job, &place, desk.path(), &harm);
-            assert!(matches!(error, SyncError::IndexReadBack(_)), "{error}");
+            assert!(matches!(error, SyncError::Io(IoError::IndexReadBack(_))), "{error}");
             assert!(error.to_string().contains("Start the same run again"), "{error}");
             job.expect(&world.truth, &place);
             assert!(desk.path().join("node/regtest/blocks/index/CURRENT").is_file());
@@ -181,7 +181,7 @@ fn undo_data_of_another_coin_are_found() {
         }
         let harm = |blocks: &Path| change_a_coin(blocks, &world.chain);
         let error = harmed(&job, &place, desk.path(), &harm);
-        assert!(matches!(error, SyncError::BlocksReadBack { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::BlocksReadBack { .. })), "{error}");
         let text = error.to_string();
         assert!(text.contains("other coins than the block spent"), "{text}");
     }

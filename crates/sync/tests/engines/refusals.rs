@@ -4,7 +4,9 @@ use crate::harness::{Job, Place, World};
 use crate::world::Truth;
 use apus_chain::BlockHash;
 use apus_engine::utxo::store::MemoryStore;
-use apus_sync::{ErrorKind, HintedValidity, RECORD, Stop, SyncError};
+use apus_sync::{
+    ErrorKind, HintedValidity, InvalidError, IoError, RECORD, Stop, SyncError, UsageError,
+};
 use apus_testkit::storage::CrashStorage;
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ fn done_to(world: &World, stop: u32, hints: Option<u32>) -> (Job, Place) {
 fn expect_other(job: &Job, place: &Place, words: &str) {
     let before = place.work.live_files();
     let error = job.refused(place);
-    assert!(matches!(error, SyncError::OtherRun { .. }), "{error}");
+    assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
     assert_eq!(error.kind(), ErrorKind::Usage);
     assert!(error.to_string().contains(words), "{words} is not in: {error}");
     assert!(place.work.live_files() == before, "what is another run's was changed");
@@ -71,7 +73,7 @@ fn a_record_that_is_not_as_it_was_written() {
             let work = CrashStorage::holding(damaged);
             let place = Place { work, ..Place::with(Arc::clone(&place.store)) };
             let error = job.refused(&place);
-            assert!(matches!(error, SyncError::WorkdirDamaged { .. }), "{error}");
+            assert!(matches!(error, SyncError::Io(IoError::WorkdirDamaged { .. })), "{error}");
             assert!(error.to_string().contains(RECORD), "{error}");
         }
         // Coins at a block that no record knows, and a record that knows of no such coins.
@@ -80,7 +82,7 @@ fn a_record_that_is_not_as_it_was_written() {
         let work = CrashStorage::holding(without);
         let lost = Place { work, ..Place::with(Arc::clone(&place.store)) };
         let error = job.refused(&lost);
-        assert!(matches!(error, SyncError::WorkdirDamaged { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::WorkdirDamaged { .. })), "{error}");
         let work = CrashStorage::holding(files);
         let anew = Place { work, ..Place::with(Arc::new(MemoryStore::new())) };
         job.expect(&world.truth, &anew);
@@ -92,16 +94,25 @@ fn heights_where_no_run_can_end() {
     let world = World::small(743);
     let place = Place::new();
     let error = Job { stop: Stop::At(0), ..world.job() }.refused(&place);
-    assert!(matches!(error, SyncError::NothingToDo), "{error}");
+    assert!(matches!(error, SyncError::Usage(UsageError::NothingToDo)), "{error}");
     let error = Job { stop: Stop::At(9_999), ..world.job() }.refused(&place);
-    assert!(matches!(error, SyncError::StopAboveTip { stop: 9_999, .. }), "{error}");
+    assert!(
+        matches!(error, SyncError::Invalid(InvalidError::StopAboveTip { stop: 9_999, .. })),
+        "{error}"
+    );
     let hints = Some(world.hints(100));
     let error = Job { stop: Stop::At(99), hints, ..world.job() }.refused(&place);
-    assert!(matches!(error, SyncError::StopHeight { wanted: 99, hints: 100 }), "{error}");
+    assert!(
+        matches!(error, SyncError::Usage(UsageError::StopHeight { wanted: 99, hints: 100 })),
+        "{error}"
+    );
     // Told before the blocks below are gone through: those leave a plan in the work folder.
     let hints = Some(world.hints(100));
     let error = Job { stop: Stop::At(9_999), hints, ..world.job() }.refused(&place);
-    assert!(matches!(error, SyncError::StopAboveTip { stop: 9_999, .. }), "{error}");
+    assert!(
+        matches!(error, SyncError::Invalid(InvalidError::StopAboveTip { stop: 9_999, .. })),
+        "{error}"
+    );
     assert!(place.work.live_files().is_empty());
     assert_eq!(place.height(), None);
 }

@@ -3,7 +3,7 @@
 use crate::harness::{Call, Hooked, Job, Place, World, hash_of, random_chain, store_error};
 use apus_chain::BlockHash;
 use apus_hash::sha256;
-use apus_sync::{ErrorKind, RECORD, Silent, SyncError};
+use apus_sync::{ErrorKind, IoError, RECORD, Silent, SyncError};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::Shape;
 use apus_testkit::storage::CrashStorage;
@@ -124,13 +124,16 @@ fn the_old_branch_is_gone_from_the_files() {
     first.job().expect(&first.truth, &place);
     let place = assuming(place, second.job().assume_valid);
     for _ in 0..2 {
-        let SyncError::StaleBlock { height, hash } = second.job().refused(&place) else { panic!() };
+        let SyncError::Io(IoError::StaleBlock { height, hash }) = second.job().refused(&place)
+        else {
+            panic!()
+        };
         assert_eq!((height, hash), (120, hash_of(&one[120])));
     }
     // As far back as the files reach, and on once the rest is there.
     let part = world_with(&other, &one[119..]);
     let error = Job { blocksdir: part.blocksdir(), ..second.job() }.refused(&place);
-    assert!(matches!(error, SyncError::StaleBlock { height: 118, .. }), "{error}");
+    assert!(matches!(error, SyncError::Io(IoError::StaleBlock { height: 118, .. })), "{error}");
     assert_eq!(place.height(), Some(118));
     let rest = world_with(&other, &one[117..119]);
     Job { blocksdir: rest.blocksdir(), ..second.job() }.expect(&second.truth, &place);
@@ -154,7 +157,10 @@ fn a_damaged_copy_of_a_block_of_the_old_branch() {
             second.job().expect(&second.truth, &place);
         } else {
             let error = second.job().refused(&place);
-            assert!(matches!(error, SyncError::StaleBlock { height: 120, .. }), "{error}");
+            assert!(
+                matches!(error, SyncError::Io(IoError::StaleBlock { height: 120, .. })),
+                "{error}"
+            );
         }
     }
 }

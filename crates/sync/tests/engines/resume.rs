@@ -5,7 +5,7 @@ use crate::world::{Events, Truth};
 use apus_engine::utxo::CoinsStore;
 use apus_sync::{
     DatadirBlocks, ErrorKind, Event, FolderKind, FolderOutput, Observer, Outcome, Phase, Progress,
-    Silent, Stop, SyncError,
+    Silent, Stop, SyncError, UsageError,
 };
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use std::fs::{self, File, TryLockError};
@@ -274,7 +274,7 @@ fn a_data_directory_needs_all_blocks_from_the_first() {
         (Place { out: CrashStorage::new(), ..place }, ended)
     };
     let what = |ended: Result<(), SyncError>| match ended.unwrap_err() {
-        SyncError::OtherRun { what, .. } => what,
+        SyncError::Usage(UsageError::OtherRun { what, .. }) => what,
         error => panic!("{error}"),
     };
     let (place, ended) = run(Place::new(), 105, Some(&desk));
@@ -337,7 +337,7 @@ fn a_data_directory_is_one_runs_alone() {
     assert_eq!(observer.1.lock().unwrap().last(), Some(&Phase::Coins), "the hints came last");
     assert!(observer.is_held());
     let error = job.run(&Place::new()).unwrap_err();
-    assert!(matches!(error, SyncError::DraftInUse { .. }), "{error}");
+    assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
     apus_sync::complete_folders(&outcome.folders).unwrap();
     assert!(apus_sync::complete_folders(&outcome.folders).is_err(), "it is no more to be done");
 }

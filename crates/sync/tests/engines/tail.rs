@@ -7,7 +7,7 @@ use apus_datadir::{IndexEntry, read_index};
 use apus_engine::utxo::CoinsStore;
 use apus_sync::{
     DatadirBlocks, ErrorKind, Event, FolderKind, FolderOutput, HintsInput, LAST_BLOCKS, Observer,
-    Phase, Stop, SyncError,
+    Phase, Stop, SyncError, UsageError,
 };
 use apus_testkit::chain::{ChainBuilder, Shape, hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
@@ -151,7 +151,7 @@ fn hints_have_to_be_anchored_where_they_are_followed_to() {
             (true, false) => assert_eq!(job.refused(&Place::new()).kind(), ErrorKind::Usage),
             (false, _) => {
                 let error = job.refused(&Place::new());
-                assert!(matches!(error, SyncError::NotAnchored(_)), "{error}");
+                assert!(matches!(error, SyncError::Usage(UsageError::NotAnchored(_))), "{error}");
             }
         }
     }

@@ -2,7 +2,9 @@
 
 use crate::harness::{World, at_once};
 use apus_chain::{BlockHash, Network, Params, ScriptCheckReason};
-use apus_sync::{Event, HintedValidity, NotAnchored, Observer, Outcome, Phase, SyncError};
+use apus_sync::{
+    Event, HintedValidity, NotAnchored, Observer, Outcome, Phase, SyncError, UsageError,
+};
 use apus_testkit::chain::ChainBuilder;
 use apus_testkit::peer::{Behaviour, FakePeer};
 use apus_testkit::storage::CrashStorage;
@@ -40,7 +42,7 @@ fn assuming_the_last(world: &World) -> &'static Params {
 
 fn refused(ended: Result<Outcome, SyncError>, peer: &FakePeer) -> NotAnchored {
     let error = ended.unwrap_err();
-    let SyncError::NotAnchored(refused) = error else { panic!("{error}") };
+    let SyncError::Usage(UsageError::NotAnchored(refused)) = error else { panic!("{error}") };
     assert_eq!(peer.seen.asked.load(Ordering::Relaxed), 0, "blocks were asked for");
     *refused
 }

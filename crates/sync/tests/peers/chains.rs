@@ -8,8 +8,8 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    ConnectOptions, ErrorKind, Event, FolderOutput, HintedValidity, Observer, Outcome, Output,
-    OutputKind, Phase, Request, Source, Stop, SyncError,
+    ConnectOptions, ErrorKind, Event, FolderOutput, HintedValidity, IoError, Observer, Outcome,
+    Output, OutputKind, Phase, Request, Source, Stop, SyncError,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use apus_testkit::peer::{Behaviour, FakePeer};
@@ -450,7 +450,7 @@ fn kept_undo_data_of_another_coin_are_found() {
         }
     });
     let error = run.over(&[&peer]).unwrap_err();
-    assert!(matches!(error, SyncError::KeptReadBack { .. }), "{error}");
+    assert!(matches!(error, SyncError::Io(IoError::KeptReadBack { .. })), "{error}");
     assert!(error.to_string().contains("other coins than the block spent"), "{error}");
     assert!(!blocks.join("index").exists());
 }

@@ -2,7 +2,7 @@
 
 use crate::harness::{World, at_once};
 use apus_p2p::network::NetworkError;
-use apus_sync::{ErrorKind, SourceError, SyncError};
+use apus_sync::{ErrorKind, InvalidError, SourceError, SyncError};
 use apus_testkit::peer::{Behaviour, FakePeer};
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ fn is_of_network(error: &SyncError) -> bool {
                     | SourceError::NoHeaders { .. }
                     | SourceError::DamagedCopies { .. }
             )
-            | SyncError::ChainTooShort { .. }
+            | SyncError::Invalid(InvalidError::ChainTooShort { .. })
     )
 }
 

@@ -4,7 +4,7 @@ use crate::harness::{Job, Warnings, World};
 use apus_p2p::network::NetworkError;
 use apus_storage::Storage;
 use apus_sync::peers::KeptFolder;
-use apus_sync::{ErrorKind, Event, Observer, Phase, Silent, SyncError};
+use apus_sync::{ErrorKind, Event, IoError, Observer, Phase, Silent, SyncError, UsageError};
 use apus_testkit::peer::{Behaviour, FakePeer};
 use apus_testkit::storage::CrashStorage;
 use std::fs;
@@ -134,7 +134,7 @@ fn blocks_that_an_earlier_start_took_under_hints_are_no_use_to_a_node() {
     job.keep = Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept") });
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let error = job.run_in(&[&peer], &work, &out, &Silent).unwrap_err();
-    assert!(matches!(error, SyncError::OtherRun { .. }), "{error}");
+    assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
     assert!(error.to_string().contains("needs all above block 0 connected"), "{error}");
     assert!(!blocks.join("index").exists());
     // In another work folder all are connected, and none is taken on trust.
@@ -173,7 +173,7 @@ fn kept_blocks_that_are_damaged_get_no_index() {
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let error = job.run_in(&[&peer], &work, &out, &Harm(blocks.clone())).unwrap_err();
-    assert!(matches!(error, SyncError::KeptReadBack { .. }), "{error}");
+    assert!(matches!(error, SyncError::Io(IoError::KeptReadBack { .. })), "{error}");
     assert!(error.to_string().contains("blk00000.dat was read back at byte"), "{error}");
     assert!(blocks.join("blk00000.dat").is_file() && !blocks.join("index").exists());
     // What the error says to do helps.
@@ -194,6 +194,6 @@ fn a_folder_that_is_not_ours_is_left_alone() {
     let work = CrashStorage::holding(files.into());
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let error = world.job().run_in(&[&peer], &work, &CrashStorage::new(), &Silent).unwrap_err();
-    assert!(matches!(error, apus_sync::SyncError::NotAWorkFolder { .. }), "{error}");
+    assert!(matches!(error, SyncError::Usage(UsageError::NotAWorkFolder { .. })), "{error}");
     assert_eq!(work.names().unwrap(), ["diary", "headers-00003"]);
 }

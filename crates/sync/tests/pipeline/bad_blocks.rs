@@ -3,7 +3,7 @@
 
 use crate::harness::{Job, Truth, World, files, hintsfile, small_chain};
 use apus_chain::{Network, Params};
-use apus_sync::{ErrorKind, SourceError, SyncError};
+use apus_sync::{ErrorKind, InvalidError, SourceError, SyncError};
 use apus_testkit::blkfile::{BlockFiles, Place};
 use apus_testkit::chain::seal;
 use apus_testkit::rng::Rng;
@@ -66,11 +66,14 @@ fn blocks_that_are_missing() {
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let error = expect_invalid(&world.job(), &world.truth, &words);
-        assert!(matches!(error, SyncError::ChainTooShort { .. }), "{error}");
+        assert!(matches!(error, SyncError::Invalid(InvalidError::ChainTooShort { .. })), "{error}");
         // By a snapshot, the stop block is known by its hash alone.
         let job = Job { hints: world.snapshot_hints(), ..world.job() };
         let error = expect_invalid(&job, &world.truth, &[&world.truth.stop_hash]);
-        assert!(matches!(error, SyncError::BaseNotOnChain { .. }), "{error}");
+        assert!(
+            matches!(error, SyncError::Invalid(InvalidError::BaseNotOnChain { .. })),
+            "{error}"
+        );
     }
 }
 
@@ -120,7 +123,7 @@ fn a_flipped_bit_in_a_header() {
         let hash = chain[height].block_hash().to_string();
         let words = [&hash[..], &world.truth.stop.to_string(), "missing or damaged"];
         let error = expect_invalid(&world.job(), &world.truth, &words);
-        assert!(matches!(error, SyncError::ChainTooShort { .. }), "{error}");
+        assert!(matches!(error, SyncError::Invalid(InvalidError::ChainTooShort { .. })), "{error}");
         mend();
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::harness::{Job, World, files, hintsfile, small_chain, snapshot};
 use apus_engine::swiftsync::{HintError, SwiftSyncError};
-use apus_sync::{ErrorKind, Event, HintsInput, Observer, Phase, SyncError};
+use apus_sync::{ErrorKind, Event, HintsInput, InvalidError, Observer, Phase, SyncError};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{Coin, Shape, UtxoSet, hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
@@ -20,7 +20,7 @@ fn invalid(job: &Job) -> SyncError {
 }
 
 fn is_unbalanced(error: &SyncError) -> bool {
-    matches!(error, SyncError::Engine(SwiftSyncError::Unbalanced { .. }))
+    matches!(error, SyncError::Invalid(InvalidError::Engine(SwiftSyncError::Unbalanced { .. })))
 }
 
 /// The world's hints after a change.
@@ -80,10 +80,10 @@ fn an_index_that_no_output_has() {
         let error = invalid(&job);
         let out_of_range = matches!(
             &error,
-            SyncError::Engine(SwiftSyncError::Hints(HintError::IndexOutOfRange {
+            SyncError::Invalid(InvalidError::Engine(SwiftSyncError::Hints(HintError::IndexOutOfRange {
                 height: found,
                 ..
-            })) if *found == height
+            }))) if *found == height
         );
         assert!(out_of_range, "{error}");
         assert!(error.to_string().contains(&world.chain[height as usize].block_hash().to_string()));
@@ -104,9 +104,9 @@ fn hints_of_a_stale_fork() {
         files
     });
     let error = invalid(&Job { hints: stale.hints("msb.hints"), ..world.job() });
-    assert!(matches!(error, SyncError::Engine(_)), "{error}");
+    assert!(matches!(error, SyncError::Invalid(InvalidError::Engine(_))), "{error}");
     let error = invalid(&Job { hints: stale.snapshot_hints(), ..world.job() });
-    assert!(matches!(error, SyncError::BaseNotOnChain { .. }), "{error}");
+    assert!(matches!(error, SyncError::Invalid(InvalidError::BaseNotOnChain { .. })), "{error}");
     assert!(error.to_string().contains(&stale.truth.stop_hash));
     world.job().expect(&world.truth, &CrashStorage::new(), &CrashStorage::new());
 }
@@ -116,7 +116,9 @@ fn hints_taller_than_the_chain() {
     let world = World::small(113);
     let job = changed(&world, |hints| hints.push(vec![0]));
     let error = invalid(&job);
-    let SyncError::ChainTooShort { stop, tip, .. } = error else { panic!("{error}") };
+    let SyncError::Invalid(InvalidError::ChainTooShort { stop, tip, .. }) = error else {
+        panic!("{error}")
+    };
     assert_eq!((stop, tip), (world.truth.stop + 1, world.truth.stop));
 }
 
@@ -184,7 +186,10 @@ fn a_snapshot_with_a_coin_that_never_was() {
     let error = invalid(&job);
     let missing = matches!(
         error,
-        SyncError::Engine(SwiftSyncError::Hints(HintError::CoinsMissing { missing: 1, .. }))
+        SyncError::Invalid(InvalidError::Engine(SwiftSyncError::Hints(HintError::CoinsMissing {
+            missing: 1,
+            ..
+        })))
     );
     assert!(missing, "{error}");
 }
@@ -234,7 +239,7 @@ fn lies_about_heights() {
     };
     for height in [0, stop + 1, (u32::MAX >> 1)] {
         let error = invalid(&job(height));
-        assert!(matches!(error, SyncError::CoinHeight { .. }), "{error}");
+        assert!(matches!(error, SyncError::Invalid(InvalidError::CoinHeight { .. })), "{error}");
         assert!(error.to_string().contains("other.dat"), "{error}");
     }
     // In another segment it is not found.
@@ -242,7 +247,9 @@ fn lies_about_heights() {
         let error = invalid(&Job { segment_bytes: Some(1), ..job(height) });
         let missing = matches!(
             error,
-            SyncError::Engine(SwiftSyncError::Hints(HintError::CoinsMissing { missing: 1, .. }))
+            SyncError::Invalid(InvalidError::Engine(SwiftSyncError::Hints(
+                HintError::CoinsMissing { missing: 1, .. }
+            )))
         );
         assert!(missing, "{error}");
     }

@@ -1,7 +1,7 @@
 //! Bits rot in the work folder: what is damaged is made anew, and nothing of it reaches a result.
 
 use crate::harness::{Files, Job, World, files};
-use apus_sync::{ErrorKind, SyncError};
+use apus_sync::{ErrorKind, IoError, SyncError};
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::CrashStorage;
 
@@ -98,7 +98,7 @@ fn a_flipped_bit_in_a_run() {
                 let (disk, out) = (CrashStorage::holding(work), CrashStorage::new());
                 let error = job.run(&disk, &out).unwrap_err();
                 assert!(
-                    matches!(&error, SyncError::RunDamaged { run, .. } if run == name),
+                    matches!(&error, SyncError::Io(IoError::RunDamaged { run, .. }) if run == name),
                     "byte {place} of {name}: {error}"
                 );
                 assert_eq!(error.kind(), ErrorKind::Io);
@@ -127,7 +127,10 @@ fn a_run_with_the_bytes_of_another() {
     mixed.insert(first.clone(), work[second].clone());
     let (disk, out) = (CrashStorage::holding(mixed), CrashStorage::new());
     let error = job.run(&disk, &out).unwrap_err();
-    assert!(matches!(&error, SyncError::RunDamaged { run, .. } if run == first), "{error}");
+    assert!(
+        matches!(&error, SyncError::Io(IoError::RunDamaged { run, .. }) if run == first),
+        "{error}"
+    );
     let (done, of) = job.expect(&world.truth, &disk, &out).unwrap();
     assert_eq!(done, of - 1);
 }
@@ -150,7 +153,9 @@ fn everything_at_once() {
         loop {
             match world.job().run(&disk, &out) {
                 Ok(outcome) => break world.truth.check(&outcome, &out),
-                Err(error) => assert!(matches!(error, SyncError::RunDamaged { .. }), "{error}"),
+                Err(error) => {
+                    assert!(matches!(error, SyncError::Io(IoError::RunDamaged { .. })), "{error}")
+                }
             }
             starts += 1;
             assert!(starts < 8, "the damage comes back");

@@ -3,7 +3,7 @@
 
 use crate::harness::{Files, Job, Named, Truth, World, files};
 use apus_storage::Storage;
-use apus_sync::{ErrorKind, SyncError};
+use apus_sync::{ErrorKind, SyncError, UsageError};
 use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
 use std::io;
 
@@ -179,7 +179,7 @@ fn a_foreign_file_of_the_outputs_name_survives_a_disk_that_cannot_tell() {
         assert_eq!(files(&disks.out_disk)["set.dat"], foreign["set.dat"]);
         disks.out.heal();
         let error = disks.start(&world.job(), &world.truth).unwrap_err();
-        assert!(matches!(error, SyncError::OutputExists { .. }), "{error}");
+        assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
         assert_eq!(files(&disks.out_disk)["set.dat"], foreign["set.dat"]);
         // Out of the way, the rest is quick: nothing was given up.
         disks.out_disk.remove("set.dat").unwrap();

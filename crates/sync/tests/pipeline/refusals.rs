@@ -3,7 +3,7 @@
 use crate::harness::{Files, Job, World, files, hintsfile, small_chain};
 use apus_chain::{Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_sync::{ErrorKind, HintsInput, SyncError};
+use apus_sync::{ErrorKind, HintsInput, InvalidError, IoError, SyncError, UsageError};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::storage::CrashStorage;
@@ -21,7 +21,7 @@ fn refused(job: &Job, files_before: &Files) -> SyncError {
 
 fn expect_other_run(error: &SyncError, names: &[&str]) {
     assert_eq!(error.kind(), ErrorKind::Usage);
-    assert!(matches!(error, SyncError::OtherRun { .. }), "{error}");
+    assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
     for name in names {
         assert!(error.to_string().contains(name), "{name} is not in: {error}");
     }
@@ -114,7 +114,7 @@ fn a_reorganisation() {
     // A snapshot names the block itself.
     let snapshot = Job { hints: old_world.snapshot_hints(), ..job };
     let error = refused(&snapshot, &work);
-    assert!(matches!(error, SyncError::BaseNotOnChain { .. }), "{error}");
+    assert!(matches!(error, SyncError::Invalid(InvalidError::BaseNotOnChain { .. })), "{error}");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains(&then));
 
@@ -178,7 +178,7 @@ fn a_damaged_plan() {
         let mut work = work.clone();
         work.insert("plan".to_owned(), bytes);
         let error = refused(&world.job(), &work);
-        assert!(matches!(error, SyncError::WorkdirDamaged { .. }), "{error}");
+        assert!(matches!(error, SyncError::Io(IoError::WorkdirDamaged { .. })), "{error}");
         assert!(error.to_string().contains("plan"));
     }
 }
@@ -221,7 +221,7 @@ fn an_output_that_is_something_else() {
         let out = CrashStorage::holding(Files::from([(name.to_owned(), other.clone())]));
         let work = CrashStorage::new();
         let error = world.job().run(&work, &out).unwrap_err();
-        assert!(matches!(error, SyncError::OutputExists { .. }), "{error}");
+        assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
         assert_eq!(error.kind(), ErrorKind::Usage);
         assert_eq!(files(&out)[name], other);
         // The other output is right, if it is there.
@@ -239,7 +239,9 @@ fn hints_for_another_height() {
     for hints in [world.hints("msb.hints"), world.snapshot_hints()] {
         let job = Job { hints, stop_height: Some(stop - 1), ..world.job() };
         let error = refused(&job, &Files::new());
-        let SyncError::StopHeight { wanted, hints } = error else { panic!("{error}") };
+        let SyncError::Usage(UsageError::StopHeight { wanted, hints }) = error else {
+            panic!("{error}")
+        };
         assert_eq!((wanted, hints), (stop - 1, stop));
     }
 }
@@ -255,5 +257,5 @@ fn a_snapshot_of_the_genesis_block() {
     snapshot[43..51].fill(0);
     let hints = HintsInput::Snapshot(world.file("genesis", &snapshot));
     let error = refused(&Job { hints, ..world.job() }, &Files::new());
-    assert!(matches!(error, SyncError::NothingToDo), "{error}");
+    assert!(matches!(error, SyncError::Usage(UsageError::NothingToDo)), "{error}");
 }

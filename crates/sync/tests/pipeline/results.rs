@@ -5,7 +5,8 @@ use apus_chain::{AssumeUtxo, HeightRange, Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::DirStorage;
 use apus_sync::{
-    BlocksDir, ChainSource, ErrorKind, Event, Phase, Silent, SyncError, UseIndex, walk_outputs,
+    BlocksDir, ChainSource, ErrorKind, Event, InvalidError, Phase, Silent, SyncError, UseIndex,
+    walk_outputs,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape, coins_of, is_unspendable};
 use apus_testkit::rng::Rng;
@@ -115,7 +116,7 @@ fn a_set_that_is_in_cores_table() {
     let out = CrashStorage::new();
     let error = job(wrong).run(&CrashStorage::new(), &out).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(matches!(error, SyncError::AssumeUtxo { .. }), "{error}");
+    assert!(matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })), "{error}");
     for hash in [&right.hash_serialized_3, &wrong] {
         assert!(error.to_string().contains(&display(hash)), "{error}");
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::error::SourceError;
+use crate::error::{InvalidError, SourceError};
 use crate::source::{BlockFetcher, BlockSource, Taken};
 use crate::supply::Permits;
 use apus_chain::{HeaderChain, Network, Params};
@@ -290,7 +290,7 @@ fn a_block_that_breaks_a_rule_has_its_height_in_the_error() {
     for workers in [1, 3] {
         for at in [2, 140, TIP] {
             match run_all(Fault::Invalid(at), workers).1 {
-                Err(SyncError::InvalidBlock { height, error, .. }) => {
+                Err(SyncError::Invalid(InvalidError::InvalidBlock { height, error, .. })) => {
                     assert_eq!((height, error.reason()), (at, "bad-txns-vout-toolarge"));
                 }
                 other => panic!("{other:?}"),

@@ -1,0 +1,74 @@
+//! [`UsageError`]: the question was wrong: options that do not fit together, a folder that is not this run's.
+
+use super::NotAnchored;
+use apus_chain::Height;
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub enum UsageError {
+    /// Files are to be written of a set that would not be proven.
+    #[error(
+        "without an aggregate nothing proves the hints right, so no file is written: leave the \
+         outputs out, or use another aggregate"
+    )]
+    Unproven,
+    /// The run is to end at no block after genesis.
+    #[error("the run would end at height 0: there is nothing to do")]
+    NothingToDo,
+    /// Blocks are to be connected, and nothing says how.
+    #[error("blocks above the hints are to be connected, but no coins folder was named")]
+    NothingToConnect,
+    /// Hints under which blocks would be taken that Core checks.
+    #[error(transparent)]
+    NotAnchored(Box<NotAnchored>),
+    /// `--stopatheight` and the hints disagree.
+    #[error(
+        "the run is to stop at height {wanted}, but the hints are for height {hints}: the coins \
+         that survive depend on where the run stops"
+    )]
+    StopHeight {
+        /// What was asked for.
+        wanted: Height,
+        /// What the hints hold.
+        hints: Height,
+    },
+    /// A file of the output's name appeared that is not this run's.
+    #[error("{file} exists already and is something else: remove it, or name another output")]
+    OutputExists {
+        /// The file.
+        file: String,
+    },
+    /// Another run writes the same folder.
+    #[error("another run is writing {draft}: wait until it has ended, or name another folder")]
+    DraftInUse {
+        /// Where it writes.
+        draft: String,
+    },
+    /// A data directory with blocks and undo data cannot come from hints.
+    #[error(
+        "undo data are the coins that each block spends, which a run with hints never sees: leave \
+         out the hints, or ask for a pruned data directory, which has those of the last blocks alone"
+    )]
+    NoUndo,
+    /// A work folder that belongs to another run.
+    #[error(
+        "{folder} holds the progress of another run ({what}): finish that one, name another \
+         --workdir, or remove the folder to give its progress up"
+    )]
+    OtherRun {
+        /// The work folder.
+        folder: String,
+        /// What is different.
+        what: String,
+    },
+    /// A folder that no run made.
+    #[error(
+        "{folder} holds {name}, which is no file of a run, and cannot be a work folder: name \
+         another --workdir, which need not be there yet"
+    )]
+    NotAWorkFolder {
+        /// The folder.
+        folder: String,
+        /// A file in it.
+        name: String,
+    },
+}
