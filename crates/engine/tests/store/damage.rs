@@ -26,6 +26,8 @@ fn filled(folder: &Path) -> MemoryStore {
             store.settle().unwrap();
         }
     }
+    // Nor does anybody read what a merge has written when it is stopped.
+    store.settle().unwrap();
     model
 }
 
@@ -156,10 +158,6 @@ fn flips(bytes: &[u8], at: impl Iterator<Item = usize>) -> Vec<Option<Vec<u8>>> 
 #[test]
 fn a_file_cut_short_or_lost_is_seen() {
     let (seen, tried) = damage_each(|_, bytes| {
-        if bytes.is_empty() {
-            // One that a merge was about to write when the store was closed: it holds nothing.
-            return Vec::new();
-        }
         let half = bytes[..bytes.len() / 2].to_vec();
         vec![None, Some(Vec::new()), Some(half), Some(bytes[..bytes.len() - 1].to_vec())]
     });
