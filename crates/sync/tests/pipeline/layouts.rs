@@ -22,8 +22,10 @@ fn check(builder: &ChainBuilder, layout: impl FnOnce(&[Block]) -> BlockFiles) ->
     world.truth.check(&outcome, &out);
     let other = Job { hints: world.snapshot_hints(), segment_bytes: Some(1), ..world.job() };
     other.expect(&world.truth, &CrashStorage::new(), &CrashStorage::new());
-    let warning =
-        |event| if let Event::Warning(warning) = event { Some(warning.to_string()) } else { None };
+    let warning = |event| match event {
+        Event::Warning(warning) if !warning.is_of_run() => Some(warning.to_string()),
+        _ => None,
+    };
     events.all().into_iter().filter_map(warning).collect()
 }
 
