@@ -1,5 +1,5 @@
 //! [`Keeper`]: writes connected blocks and their undo data into a data directory that is being made: all of
-//! them, or [the last ones](crate::tail).
+//! them, or [the last ones](crate::request::LAST_BLOCKS).
 //!
 //! A thread of its own writes, through a short queue, so that the thread which connects never waits
 //! for the disk while that keeps up. Blocks are durable before the coins that came of them: where a
