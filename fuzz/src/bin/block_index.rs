@@ -14,16 +14,16 @@ use std::ops::ControlFlow;
 
 /// The files of `fixtures/regtest-315`, and a log that is not among them.
 const FILES: [(&str, &[u8]); 7] = [
-    ("CURRENT", include_bytes!("../../fixtures/regtest-315/regtest/blocks/index/CURRENT")),
+    ("CURRENT", include_bytes!("../../../fixtures/regtest-315/regtest/blocks/index/CURRENT")),
     (
         "MANIFEST-000010",
-        include_bytes!("../../fixtures/regtest-315/regtest/blocks/index/MANIFEST-000010"),
+        include_bytes!("../../../fixtures/regtest-315/regtest/blocks/index/MANIFEST-000010"),
     ),
-    ("000012.log", include_bytes!("../../fixtures/regtest-315/regtest/blocks/index/000012.log")),
+    ("000012.log", include_bytes!("../../../fixtures/regtest-315/regtest/blocks/index/000012.log")),
     ("000013.log", &[]),
-    ("000005.ldb", include_bytes!("../../fixtures/regtest-315/regtest/blocks/index/000005.ldb")),
-    ("000008.ldb", include_bytes!("../../fixtures/regtest-315/regtest/blocks/index/000008.ldb")),
-    ("000011.ldb", include_bytes!("../../fixtures/regtest-315/regtest/blocks/index/000011.ldb")),
+    ("000005.ldb", include_bytes!("../../../fixtures/regtest-315/regtest/blocks/index/000005.ldb")),
+    ("000008.ldb", include_bytes!("../../../fixtures/regtest-315/regtest/blocks/index/000008.ldb")),
+    ("000011.ldb", include_bytes!("../../../fixtures/regtest-315/regtest/blocks/index/000011.ldb")),
 ];
 
 /// The numbers of the tables, the last of the files.
