@@ -13,9 +13,13 @@
 
 pub mod chainstate;
 pub mod floor;
+mod machine;
 pub mod maker;
 pub mod manifest;
 pub mod peers;
 pub mod plot;
 pub mod prevouts;
+mod process;
 pub mod run;
+mod stats;
+mod table;

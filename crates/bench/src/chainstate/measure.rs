@@ -5,7 +5,9 @@
 
 use super::part::Done;
 use super::{Chainstate, ChainstateError, MeasuredPart, Part, Place, VERSION};
-use crate::run::{Machine, Spread, process};
+use crate::machine::Machine;
+use crate::process;
+use crate::stats::Spread;
 use std::fmt;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;

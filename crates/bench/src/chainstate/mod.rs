@@ -18,7 +18,9 @@ pub use measure::{Event, Plan, measure};
 pub use part::{Part, part};
 pub use tables::table;
 
-use crate::run::{Machine, ProcessError, Spread};
+use crate::machine::Machine;
+use crate::process::ProcessError;
+use crate::stats::Spread;
 use apus_datadir::chainstate::ChainstateError as WriterError;
 use apus_sync::{ErrorKind, SyncError};
 use serde::{Deserialize, Serialize};

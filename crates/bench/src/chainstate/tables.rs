@@ -1,7 +1,7 @@
 //! Times and ratios for people.
 
 use super::{Chainstate, MeasuredPart, Part};
-use crate::run::{Table, bytes, grouped};
+use crate::table::{Table, bytes, grouped};
 
 /// What each part took, and how it compares with copying.
 pub fn table(found: &Chainstate) -> Table {

@@ -37,7 +37,7 @@ pub use sample::made_up_block;
 pub use tables::{items, limits, sums};
 pub use work::{Compressions, Counted, Work, WorkError, count};
 
-use crate::run::Machine;
+use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
 
 /// Version of the JSON form. New fields do not change it; another meaning of one does.

@@ -2,7 +2,7 @@
 
 use super::bill::{ChainFloor, Part};
 use super::rates::{Limits, Rate};
-use crate::run::{Table, grouped, short};
+use crate::table::{Table, grouped, short};
 
 /// Columns of rates and times on all threads.
 fn on_all(threads: usize) -> String {

@@ -3,11 +3,14 @@
 use super::line::{Line, Relay, State};
 use super::reader::Told;
 use super::{Found, Measured, VERSION, Who};
+use crate::machine::Machine;
+use crate::process;
 use crate::run::chain::{Chain, read_json};
 use crate::run::error::{At, RunError};
 use crate::run::node::{Folder, Served};
 use crate::run::own::Apus;
-use crate::run::{Machine, OneRun, SetResult, Spread, process};
+use crate::run::{OneRun, SetResult};
+use crate::stats::Spread;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;

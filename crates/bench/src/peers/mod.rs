@@ -16,7 +16,9 @@ mod tables;
 pub use measure::{Event, Plan, measure};
 pub use tables::table;
 
-use crate::run::{Machine, OneRun, SetResult, Spread};
+use crate::machine::Machine;
+use crate::run::{OneRun, SetResult};
+use crate::stats::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

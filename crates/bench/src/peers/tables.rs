@@ -1,7 +1,7 @@
 //! Times and ratios for people.
 
 use super::{Found, Measured, Who};
-use crate::run::{Table, bytes, grouped};
+use crate::table::{Table, bytes, grouped};
 
 /// What each took, and how they compare.
 pub fn table(found: &Found) -> Table {
@@ -52,7 +52,9 @@ fn row(it: &Measured, lines: bool, others: &[Who]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Machine, SetResult, Spread};
+    use crate::machine::Machine;
+    use crate::run::SetResult;
+    use crate::stats::Spread;
     use std::collections::BTreeMap;
 
     fn found() -> Found {

@@ -5,7 +5,8 @@
 
 use super::coins::{Late, coin, outpoint, scrambled};
 use super::{AtLatency, CoinsPlace, Prevouts, VERSION, WithThreads};
-use crate::run::{Machine, Spread};
+use crate::machine::Machine;
+use crate::stats::Spread;
 use apus_chain::OutPoint;
 use apus_engine::utxo::fetch::PrevoutFetcher;
 use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};

@@ -18,7 +18,8 @@ pub use measure::{Event, Plan, PrevoutsError, measure};
 pub use stored::StoredCoins;
 pub use tables::table;
 
-use crate::run::{Machine, Spread};
+use crate::machine::Machine;
+use crate::stats::Spread;
 use serde::{Deserialize, Serialize};
 
 /// Version of the JSON form. New fields do not change it; another meaning of one does.

@@ -1,7 +1,7 @@
 //! Times and ratios for people.
 
 use super::{CoinsPlace, Prevouts, WithThreads};
-use crate::run::{Table, grouped};
+use crate::table::{Table, grouped};
 
 /// All times, and how they compare with those without threads.
 pub fn table(prevouts: &Prevouts) -> Table {

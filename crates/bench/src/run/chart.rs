@@ -2,8 +2,8 @@
 
 use super::matrix::{Names, Subject};
 use super::record::{ChainRecord, Measured, Record};
-use super::table::bytes;
 use crate::plot::{Bar, BarsError, Picture, bars};
+use crate::table::bytes;
 
 /// Why there is no chart.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

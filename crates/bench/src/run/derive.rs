@@ -2,8 +2,8 @@
 
 use super::matrix::Subject;
 use super::record::{Counts, Measured, OneRun, Ratio, Scaling};
-use super::stats::Spread;
 use crate::floor::ChainFloor;
+use crate::stats::Spread;
 
 /// What all runs of one subject come to; none if there is none.
 pub(super) fn measured(

@@ -1,7 +1,7 @@
 //! [`RunError`]: why a benchmark ended without numbers.
 
-use super::process::ProcessError;
 use crate::floor::WorkError;
+use crate::process::ProcessError;
 use apus_sync::ErrorKind;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -6,9 +6,9 @@
 use super::chain::Chain;
 use super::error::{At, RunError};
 use super::matrix::{Subject, Validation, connects};
-use super::process;
 use super::record::OneRun;
 use super::report::Report;
+use crate::process;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;

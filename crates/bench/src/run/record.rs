@@ -4,12 +4,12 @@
 //! commands name files by where they are in the chain's folder.
 
 use super::cache::PageCache;
-use super::machine::Machine;
 use super::matrix::Subject;
 use super::report::{PhaseTime, SetResult};
-use super::stats::Spread;
 use crate::floor::{ChainFloor, Limits};
+use crate::machine::Machine;
 use crate::manifest::Manifest;
+use crate::stats::Spread;
 use serde::{Deserialize, Serialize};
 
 /// Version of the form. New fields do not change it; another meaning of one does.

@@ -3,9 +3,9 @@
 use super::cache::PageCache;
 use super::matrix::{Names, Subject, Validation};
 use super::record::{ChainRecord, Measured, Record};
-use super::stats::Spread;
-use super::table::{Table, bytes, grouped};
 use crate::floor;
+use crate::stats::Spread;
+use crate::table::{Table, bytes, grouped};
 
 /// All tables of a record: of each chain, then of all chains together.
 pub fn tables(record: &Record) -> Vec<Table> {

@@ -2,11 +2,11 @@
 
 use super::cache::PageCache;
 use super::derive;
-use super::machine::Machine;
 use super::matrix::{Subject, Validation};
 use super::record::{ChainRecord, Counts, OneRun, Record, VERSION};
 use super::report::{PhaseTime, SetResult};
 use crate::floor::{ChainFloor, KernelRates, Limits, Rate, Work};
+use crate::machine::Machine;
 use crate::manifest::{self, Manifest};
 
 /// A chain on which a node can be timed.

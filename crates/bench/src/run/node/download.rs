@@ -2,9 +2,9 @@
 
 use super::folder::{CHAIN_DIR, Folder, LIMIT, QUIET, comparable, version};
 use super::log::{Log, LogError};
+use crate::process::{self, Usage};
 use crate::run::chain::Chain;
 use crate::run::error::{At, RunError};
-use crate::run::process::{self, Usage};
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::net::SocketAddr;

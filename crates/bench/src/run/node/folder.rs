@@ -8,10 +8,10 @@
 use super::log::{Log, LogError};
 use super::rpc::Rpc;
 use crate::manifest::Manifest;
+use crate::process::{self, Running, Usage};
 use crate::run::chain::{Chain, read_json};
 use crate::run::error::{At, RunError};
 use crate::run::matrix::Validation;
-use crate::run::process::{self, Running, Usage};
 use crate::run::report::SetResult;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

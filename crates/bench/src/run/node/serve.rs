@@ -4,8 +4,8 @@
 //! links, so that many nodes take the room and the page cache of one.
 
 use super::folder::{CHAIN_DIR, Folder, PATIENCE, QUIET, free_port};
+use crate::process::{self, Running};
 use crate::run::error::{At, RunError};
-use crate::run::process::{self, Running};
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
