@@ -70,7 +70,7 @@ pub enum ProcessError {
         /// The limit.
         seconds: u64,
     },
-    /// Somebody stopped the benchmark.
+    /// The benchmark was stopped.
     #[error("interrupted")]
     Interrupted,
 }
@@ -152,7 +152,7 @@ fn hear(mut pipe: ChildStderr) -> io::Result<Receiver<String>> {
             }
             end.drain(..end.len().saturating_sub(SAID_BYTES_MAX as usize));
         }
-        // Nobody asks a program that ended well.
+        // A program that ended well is not asked.
         let _ = told.send(String::from_utf8_lossy(&end).trim().to_owned());
     };
     thread::Builder::new().name("said".to_owned()).spawn(hear)?;

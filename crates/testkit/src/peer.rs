@@ -56,7 +56,7 @@ pub enum Behaviour {
     MutatedWitness,
     /// A block that ends in the middle.
     CutBlock,
-    /// Blocks that nobody asked for.
+    /// Blocks that were not asked for.
     Unrequested,
     /// Every block three times.
     Repeats,
@@ -72,7 +72,7 @@ pub enum Behaviour {
     SameHeaders,
     /// Never a header.
     NoHeaders,
-    /// Headers by the thousand that nobody asked for, each on a tip of its own.
+    /// Headers by the thousand that were not asked for, each on a tip of its own.
     HeaderFlood,
     /// The version message twice.
     TwoVersions,
@@ -219,13 +219,13 @@ impl FakePeer {
         Self { address, shared: of_peer, ended, seen, streams, thread: Some(thread) }
     }
 
-    /// It has this chain from now on, and no block of the one before that is not in it. Nobody is told
+    /// It has this chain from now on, and no block of the one before that is not in it. No peer is told
     /// who does not ask.
     pub fn set_chain(&self, chain: &[Block]) {
         *self.shared.chain.lock().unwrap() = Chain::of(chain);
     }
 
-    /// Ends all connections there are. Whoever comes back asks anew for what it has.
+    /// Ends all connections there are. A peer that comes back asks anew for what it has.
     pub fn hang_up(&self) {
         for stream in self.streams.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);

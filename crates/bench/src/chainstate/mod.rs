@@ -93,7 +93,7 @@ pub enum ChainstateError {
         /// What differs.
         what: &'static str,
     },
-    /// Somebody asked to stop.
+    /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
 }

@@ -58,7 +58,7 @@ pub enum MeasureError {
     /// The system, about a block file or the scratch.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Somebody asked to stop.
+    /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
 }

@@ -24,7 +24,7 @@ const SPANS_MAX: u32 = 5;
 /// nothing and leave them out, however many they are.
 const CALLS_MAX: u64 = 1 << 40;
 
-/// Looks at a barrier before the core is given to somebody else.
+/// Looks at a barrier before the core is given to another thread.
 const SPINS: u32 = 2_000;
 
 /// Runs `work` on `threads` threads again and again for `span`, each on a state of its own from

@@ -1,6 +1,6 @@
 //! [`Coins`]: the coins that wait to be spent, by the height at which they are due.
 //!
-//! Coins that are due after the last block that spends are not kept: they are in nobody's way. So
+//! Coins that are due after the last block that spends are not kept: they disturb nothing. So
 //! memory is bounded by what is still to be spent.
 
 use super::keys::Script;

@@ -32,7 +32,7 @@ pub enum MakeError {
         /// Why not.
         source: Box<HintsError>,
     },
-    /// Somebody asked to stop. Nothing is left.
+    /// The caller asked to stop. Nothing is left.
     #[error("interrupted; what was made so far is removed")]
     Interrupted,
 }

@@ -55,7 +55,7 @@ const LIFETIMES: &[Row] = &[
     (150, 5_001, 20_000),
 ];
 
-/// Of 1,000 outputs that pay, those that nobody will ever spend.
+/// Of 1,000 outputs that pay, those that are never spent.
 const FORGOTTEN_PER_MILLE: u64 = 62;
 /// So many inputs and more are a consolidation.
 const CONSOLIDATION: usize = 50;
@@ -141,7 +141,7 @@ fn draw(rng: &mut Rng, table: &[Row]) -> u64 {
 pub(super) struct Wanted {
     /// Coins that it spends.
     pub(super) inputs: usize,
-    /// Outputs that pay somebody.
+    /// Outputs that can be spent.
     pub(super) payments: usize,
     /// Bytes of data that it carries, if it does.
     pub(super) data: Option<u8>,

@@ -4,7 +4,7 @@
 //! A planner (`plan`) decides what is spent, a builder (`build`) signs and hashes on many threads, a
 //! writer lays blocks down in files; the three work side by side, and what they hold does not grow
 //! with the chain but with the coins that are still to be spent. The manifest is written last.
-//! Nothing here checks the chain: that is for whoever reads it, and for the tests with a real node.
+//! Nothing here checks the chain: that is for what reads it, and for the tests with a real node.
 
 mod build;
 mod coins;
@@ -43,7 +43,7 @@ use tally::Tally;
 /// The shape of a chain.
 pub const PROFILE: &str = "mainnet-like";
 
-/// More blocks than anybody can wait for, all of them before today.
+/// More blocks than a user can wait for, all of them before today.
 const BLOCKS_MAX: u32 = 500_000;
 /// Less has no room for a transaction, more is no block (Core `consensus/consensus.h`,
 /// `MAX_BLOCK_WEIGHT`).
@@ -222,7 +222,7 @@ fn progress_at(shape: Shape, height: Height, bytes: u64) -> Progress {
 }
 
 fn plan_all(mut planner: Planner<'_>, plans: &SyncSender<BlockPlan>) -> Tally {
-    // Nobody takes plans any more when the making ends early.
+    // No plans are taken any more when the making ends early.
     while let Some(plan) = planner.next()
         && plans.send(plan).is_ok()
     {}

@@ -1,4 +1,4 @@
-//! [`Relay`]: a line between a peer and whoever connects to it, as good or bad as is wanted.
+//! [`Relay`]: a line between a peer and what connects to it, as good or bad as is wanted.
 //!
 //! A TCP relay in this process: it takes connections, makes one to the peer for each, and passes
 //! bytes on at a rate, after a time under way, with stops where a segment would have been lost. It
@@ -91,7 +91,7 @@ impl fmt::Display for Line {
 pub enum State {
     /// They are passed on.
     Open,
-    /// They wait; nobody is told.
+    /// They wait, and neither side is told.
     Stalled,
     /// All connections are closed, and new ones at once.
     Cut,
@@ -110,7 +110,7 @@ struct Shared {
     line: Line,
     peer: SocketAddr,
     state: AtomicU8,
-    /// Bytes that came out at the side of those who connect.
+    /// Bytes that came out at the side of those that connect.
     passed_bytes: AtomicU64,
     over: AtomicU8,
     streams: Mutex<Vec<TcpStream>>,
@@ -303,7 +303,7 @@ fn give(
             }
         }
     }
-    // Whoever sent has nothing more to say, or is gone; both are told by an end.
+    // The sender has nothing more to say, or is gone; both are told by an end.
     let _ = to.shutdown(Shutdown::Both);
 }
 

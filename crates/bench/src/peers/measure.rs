@@ -115,7 +115,7 @@ pub fn measure(
             each(Event::Ran { round, of: plan.rounds, who, wall_seconds });
             runs.entry(who).or_default().push(run);
         }
-        // What comes after whom changes, so that nobody always has the same predecessor.
+        // What comes after whom changes, so that none always has the same predecessor.
         turns.reverse();
     }
     drop(nodes);

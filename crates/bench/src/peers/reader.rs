@@ -83,7 +83,7 @@ impl ReaderError {
 /// Reads all blocks above the genesis block that the first peer knows of, from all of them.
 ///
 /// # Errors
-/// As soon as one peer fails: its blocks are asked of nobody else.
+/// As soon as one peer fails: its blocks are asked of no other.
 pub fn read(peers: &[SocketAddr], network: Network, v2: bool) -> Result<Told, ReaderError> {
     let mut links = peers
         .iter()

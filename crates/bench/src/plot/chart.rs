@@ -282,7 +282,7 @@ fn ratios(
     }
 }
 
-/// A line without the points that nobody could tell from the ones before. The last one stays.
+/// A line without the points that no reader could tell from the ones before. The last one stays.
 fn thin(line: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     for (index, &(x, y)) in line.iter().enumerate() {

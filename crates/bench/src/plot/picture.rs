@@ -124,7 +124,7 @@ pub(super) enum Shape {
 pub struct Picture {
     pub(super) width: f64,
     pub(super) height: f64,
-    /// Named to those who cannot see it.
+    /// Named to readers who cannot see it.
     pub(super) title: String,
     pub(super) shapes: Vec<Shape>,
 }

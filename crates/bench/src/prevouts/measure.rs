@@ -104,7 +104,7 @@ pub enum PrevoutsError {
         /// What came back.
         found: Option<CoinBytes>,
     },
-    /// Somebody asked to stop.
+    /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
 }

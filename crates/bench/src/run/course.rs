@@ -28,7 +28,7 @@ pub(super) struct Course<'a> {
     chain: &'a Chain,
     node: Option<Folder>,
     floor: Option<Floor>,
-    /// Block files that anybody reads.
+    /// Block files that any process reads.
     files: Vec<PathBuf>,
     /// The chain's own, as they were before.
     before: Vec<(PathBuf, u64, SystemTime)>,
@@ -157,7 +157,7 @@ impl<'a> Course<'a> {
         &self.left_out
     }
 
-    /// Block files that anybody reads.
+    /// Block files that any process reads.
     pub(super) fn files(&self) -> &[PathBuf] {
         &self.files
     }

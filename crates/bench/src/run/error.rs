@@ -45,7 +45,7 @@ pub enum RunError {
         /// What went wrong.
         message: String,
     },
-    /// Somebody stopped it.
+    /// It was stopped.
     #[error("interrupted")]
     Interrupted,
 }

@@ -121,7 +121,7 @@ pub fn session(
             .enumerate()
             .flat_map(|(course, it)| (0..it.lanes()).map(move |lane| (course, lane)))
             .collect();
-        // What comes after whom changes, so that nobody always has the same predecessor.
+        // What comes after whom changes, so that none always has the same predecessor.
         if round % 2 == 0 {
             turns.reverse();
         }

@@ -269,14 +269,14 @@ fn chain_dir(datadir: &Path, chain: &str) -> PathBuf {
     }
 }
 
-/// Two ports that nobody listens on right now.
+/// Two ports that no program listens on right now.
 pub(crate) fn free_ports() -> [u16; 2] {
     let listeners =
         [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
     listeners.map(|listener| listener.local_addr().expect("it is bound").port())
 }
 
-/// Whether the node ended because somebody else had one of its ports.
+/// Whether the node ended because another program had one of its ports.
 fn lost_a_port(message: &str) -> bool {
     ["Unable to bind", "Unable to start HTTP server", "Failed to listen"]
         .iter()

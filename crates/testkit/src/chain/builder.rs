@@ -191,7 +191,7 @@ impl ChainBuilder {
         5_000_000_000u64.checked_shr(height / HALVING_INTERVAL).unwrap_or(0)
     }
 
-    /// Adds a block with these transactions on the tip. The fees go to nobody.
+    /// Adds a block with these transactions on the tip. The fees are lost.
     pub fn block_with(&mut self, transactions: Vec<Transaction>) -> Block {
         self.add_plan(BlockPlan { transactions, ..BlockPlan::default() })
     }

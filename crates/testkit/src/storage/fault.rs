@@ -117,7 +117,7 @@ impl FaultStorage {
         self
     }
 
-    /// Fails no more: somebody has made room.
+    /// Fails no more: room has been made.
     pub fn heal(&self) {
         self.locked(|plan| plan.faults.clear());
     }

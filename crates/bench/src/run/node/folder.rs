@@ -336,7 +336,7 @@ pub fn version(program: &Path) -> Result<String, RunError> {
     }
 }
 
-/// A port that nobody listens on right now.
+/// A port that no program listens on right now.
 pub(super) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -165,7 +165,7 @@ impl Log {
         self.scripts_on.extend(number_after(text, "Enabling script verification at block #"));
         // The first with the colon up to version 30.
         self.done |= ["Shutdown: done", "Shutdown done"].contains(&text);
-        // Where the program and its data are is nobody's business.
+        // Where the program and its data are is no reader's business.
         if !text.contains('/') {
             kept.other(number, line);
         }

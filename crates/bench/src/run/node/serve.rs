@@ -1,6 +1,6 @@
 //! [`Served`]: a node that hands out the blocks of a prepared folder.
 //!
-//! It runs on a copy of its own, in which files that nobody writes to any more are shared by hard
+//! It runs on a copy of its own, in which files that no program writes to any more are shared by hard
 //! links, so that many nodes take the room and the page cache of one.
 
 use super::folder::{CHAIN_DIR, Folder, PATIENCE, QUIET, free_port};
