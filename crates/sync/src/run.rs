@@ -59,16 +59,20 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Usage(UsageError::Unproven));
     }
-    let base = connect::Base { at, runs: runs_of(&done, RunKind::Coins), verdict };
+    let runs = runs_of(&done, RunKind::Coins);
+    // Connecting takes hours, and what is held in memory of the segments is of no use to it.
+    drop(done);
+    let base = connect::Base { at, runs, verdict };
     Ok(Outcome { hints, unanchored, ..connect_on(request, dir, Some(base))? })
 }
 
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let Proven { dir, workdir, plan, done, verdict, hints, unanchored, .. } = proven;
+    let runs = RunKind::ALL.map(|kind| runs_of(&done, kind));
     // What was too young to be made durable: now that costs less than doing it again.
-    let held: Vec<_> = done.iter().filter(|done| done.is_held()).cloned().collect();
-    let written = write_out(request, &*dir, &workdir, &plan, &done, &verdict);
+    let held: Vec<_> = done.into_iter().filter(|done| done.is_held()).collect();
+    let written = write_out(request, &*dir, &workdir, &plan.identity, runs, &verdict);
     let (set, mut put) = written.inspect_err(|error| {
         if !matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })) {
             // Whether or not this works, the error to tell is the first.

@@ -12,12 +12,11 @@ use crate::request::{Output, OutputKind, Request};
 use crate::runs::{EachRecord, MergeBudget, merge_runs};
 use crate::sink::{CoinSink, Draft, HashSink, MuHashSink, SetInfo, SnapshotSink, Whole, folders};
 use crate::source::ChainSource;
-use crate::workdir::plan::Plan;
-use crate::workdir::{Done, RunInfo, Workdir, runs_of};
+use crate::workdir::plan::RunIdentity;
+use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{Height, UtxoSetHash, UtxoStats};
-use apus_engine::pass::RunKind;
+use apus_engine::swiftsync::Verdict;
 use apus_engine::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
-use apus_engine::swiftsync::{Partial, Verdict};
 use apus_storage::{Storage, StorageFile};
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -30,44 +29,42 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Batches on the way to one thread.
 const QUEUE: usize = 16;
 
-/// Merges the runs and writes the outputs. What was known of the set before comes back, too.
+/// Merges the runs and writes the outputs. The runs are of coins and of hints. What was known of the set before comes back, too.
 pub(crate) fn write_out(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     workdir: &Workdir<'_>,
-    plan: &Plan,
-    done: &[Done<Partial>],
+    identity: &RunIdentity,
+    [coins, hints]: [Vec<RunInfo>; 2],
     verdict: &Verdict,
 ) -> Result<(SetInfo, Put), SyncError> {
-    let stop = plan.identity.stop;
-    let runs = runs_of(done, RunKind::Coins);
-    let bytes = runs.iter().map(|run| run.bytes).sum();
+    let bytes = coins.iter().map(|run| run.bytes).sum();
     let set = SetInfo {
         network: request.params.network,
-        height: stop,
-        base: plan.identity.stop_hash,
+        height: identity.stop,
+        base: identity.stop_hash,
         coins: verdict.coins.coins,
         coin_bytes: bytes,
         transactions: verdict.counts.transactions,
     };
     let places = folders::places(request);
     let mut sinks = folders::sinks(request, dir, set, &places, None)?;
-    let mut hints = Vec::new();
+    let mut drafts = Vec::new();
     for Output { kind, storage, name } in request.outputs {
         match kind {
             OutputKind::Snapshot => {
                 sinks.push(Box::new(SnapshotSink::create(&**storage, name, set)?))
             }
             OutputKind::Hints => {
-                let draft = draft_hints(&**storage, name, stop, workdir, done);
-                hints.push(draft.inspect_err(|error| forget_damaged(workdir, error))?);
+                let draft = draft_hints(&**storage, name, set.height, workdir, &hints);
+                drafts.push(draft.inspect_err(|error| forget_damaged(workdir, error))?);
             }
         }
     }
     let muhash = SetMuHash::Known(verdict.muhash);
-    let put = put_set(request, set, sinks, muhash, bytes, |each| merge_all(request, runs, each));
+    let put = put_set(request, set, sinks, muhash, bytes, |each| merge_all(request, coins, each));
     let put = put.inspect_err(|error| forget_damaged(workdir, error))?;
-    hints.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
+    drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
     Ok((set, put))
 }
 
@@ -86,13 +83,13 @@ fn draft_hints<'a>(
     name: &str,
     stop: Height,
     workdir: &Workdir<'_>,
-    done: &[Done<Partial>],
+    runs: &[RunInfo],
 ) -> Result<(Draft<'a>, Box<dyn StorageFile>), SyncError> {
     let (draft, mut file) = Draft::create(storage, name)?;
     let header = [&HINTS_MAGIC[..], &[HINTS_VERSION], &stop.to_le_bytes()].concat();
     draft.write(&mut *file, &header)?;
-    for run in runs_of(done, RunKind::Hints) {
-        draft.write(&mut *file, &workdir.read_run(&run)?)?;
+    for run in runs {
+        draft.write(&mut *file, &workdir.read_run(run)?)?;
     }
     Ok((draft, file))
 }
