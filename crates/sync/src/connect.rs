@@ -13,13 +13,14 @@ mod fill;
 mod keeper;
 pub(crate) mod undo;
 
-use crate::error::{InvalidError, IoError, SyncError, UsageError};
+use crate::error::{IoError, SyncError, UsageError};
 use crate::folder::FolderDraft;
-use crate::progress::{Event, Phase, Progress};
+use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::{ConnectOptions, Request, Scripts, first_of_last};
 use crate::sink::SetInfo;
 use crate::source::ChainSource;
 use crate::supply::in_order::{InOrder, take_in_order};
+use crate::supply::total;
 use crate::workdir::names::RECORD;
 use crate::workdir::record::{At, Identity, Record};
 use crate::workdir::{RunInfo, Workdir};
@@ -37,12 +38,8 @@ use apus_engine::utxo::{
 use fill::{fill, sum_of_base};
 use keeper::Keeper;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use undo::warn_of_missing;
-
-/// How often progress is told.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A flush writes coins that would have been spent in memory, so it waits longer than the segments
 /// of a run in any order: so many checkpoint intervals.
@@ -143,11 +140,7 @@ impl<'a> Connecting<'a> {
         base: Option<Base>,
     ) -> Result<Self, SyncError> {
         let chain = dir.chain();
-        let end = request.stop.end(chain.tip_height(), chain);
-        if end > chain.tip_height() {
-            let (tip, gap) = (chain.tip_height(), dir.gap().clone());
-            return Err(SyncError::Invalid(InvalidError::StopAboveTip { stop: end, tip, gap }));
-        }
+        let end = request.stop.end_in(&*dir)?;
         if end == 0 {
             return Err(SyncError::Usage(UsageError::NothingToDo));
         }
@@ -257,7 +250,7 @@ impl<'a> Connecting<'a> {
     }
 
     fn take_all(&mut self, ahead: &InOrder<Arc<PreparedBlock>>) -> Result<(), SyncError> {
-        let total = self.total();
+        let total = total(&*self.dir, 1..=self.end);
         let mut told_at = Instant::now();
         loop {
             let next = ahead.next();
@@ -266,9 +259,7 @@ impl<'a> Connecting<'a> {
                 self.state.settle()?;
             }
             let Some((height, block)) = next? else { break };
-            if self.request.interrupt.load(Ordering::Relaxed) {
-                return Err(SyncError::Interrupted);
-            }
+            stop_if_interrupted(self.request.interrupt)?;
             if let Some(following) = ahead.peek(Arc::clone) {
                 self.state.prefetch(&following);
             }
@@ -342,12 +333,6 @@ impl<'a> Connecting<'a> {
         self.record.at = last.into_iter().filter(|last| last.block != at.block).collect();
         self.record.at.push(at);
         self.record.write(self.request.workdir)
-    }
-
-    fn total(&self) -> Progress {
-        let heights = (1..=self.end).filter(|_| self.dir.knows_sizes());
-        let bytes_total = heights.map(|height| self.dir.block_bytes(height)).sum();
-        Progress { blocks_total: u64::from(self.end), bytes_total, ..Progress::default() }
     }
 
     fn tell(&self, total: Progress) {

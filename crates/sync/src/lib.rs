@@ -9,6 +9,7 @@ mod error;
 mod folder;
 mod pass;
 mod progress;
+mod random;
 mod request;
 mod run;
 mod runs;

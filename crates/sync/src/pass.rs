@@ -11,6 +11,7 @@ use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress};
 use crate::request::Request;
 use crate::source::ChainSource;
+use crate::supply::total;
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass, Work};
@@ -64,7 +65,8 @@ pub(crate) fn run<P: Pass>(
     let todo: Vec<HeightRange> = segments.iter().copied().filter(|it| !is_done(it)).collect();
     let counters = Counters::default();
     done.iter().for_each(|done| counters.add(done.partial.done()));
-    let total = total(job.source, segments);
+    let heights = segments.iter().flat_map(|segment| segment.heights());
+    let total = total(job.source, heights);
     let mut results = Results::new(job, workdir, done);
     let ran = dispatch.run(job, &todo, &counters, &mut |done| {
         job.request.observer.event(Event::Progress(Phase::Blocks, counters.progress(total)));
@@ -86,16 +88,6 @@ pub(crate) fn run<P: Pass>(
             results.all.sort_unstable_by_key(|done| done.range);
             Ok(results.all)
         }
-    }
-}
-
-fn total(source: &dyn ChainSource, segments: &[HeightRange]) -> Progress {
-    let heights = || segments.iter().flat_map(|segment| segment.heights());
-    let sizes = heights().filter(|_| source.knows_sizes());
-    Progress {
-        blocks_total: heights().count() as u64,
-        bytes_total: sizes.map(|height| source.block_bytes(height)).sum(),
-        ..Progress::default()
     }
 }
 

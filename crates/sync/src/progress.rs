@@ -5,6 +5,7 @@ use crate::error::SyncError;
 use crate::warning::Warning;
 use apus_chain::{BlockHash, Height};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A stretch of a run that is timed and shown by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,6 +72,9 @@ pub enum ChainBy {
     /// Headers from peers.
     Peers,
 }
+
+/// How often progress is told.
+pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,6 +12,7 @@ mod permits;
 pub(crate) mod ranges;
 
 use crate::error::{InvalidError, SourceError, SyncError};
+use crate::progress::{Progress, stop_if_interrupted};
 use crate::request::Request;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
 use apus_chain::{
@@ -98,8 +99,8 @@ impl Walker<'_> {
         let mut missing = vec![true; range.count() as usize];
         let mut failure = None;
         fetcher.fetch(range, &mut |height, raw| {
-            if supply.interrupt.load(Ordering::Relaxed) {
-                failure = Some(SyncError::Interrupted);
+            if let Err(interrupted) = stop_if_interrupted(supply.interrupt) {
+                failure = Some(interrupted);
                 return Taken::Stop;
             }
             if halt.load(Ordering::Relaxed) {
@@ -134,6 +135,19 @@ impl Walker<'_> {
             None if missing.contains(&true) => Err(SourceError::Incomplete { range }.into()),
             None => Ok(true),
         }
+    }
+}
+
+/// How much there is to be done where the blocks of these heights are taken, as far as it is known.
+pub(crate) fn total(
+    source: &dyn BlockSource,
+    heights: impl Iterator<Item = Height> + Clone,
+) -> Progress {
+    let sizes = heights.clone().filter(|_| source.knows_sizes());
+    Progress {
+        blocks_total: heights.count() as u64,
+        bytes_total: sizes.map(|height| source.block_bytes(height)).sum(),
+        ..Progress::default()
     }
 }
 

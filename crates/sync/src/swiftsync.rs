@@ -9,6 +9,7 @@ use crate::connect::undo::warn_of_missing;
 use crate::error::{InvalidBlock, InvalidError, IoError, NoWayOn, SyncError, UsageError};
 use crate::pass::{self, Job, Threads};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use crate::random::random_bytes;
 use crate::request::{HintsInput, Request, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
@@ -250,7 +251,7 @@ impl Hints {
         })?;
         request.observer.event(Event::Ended { phase: Phase::Hints, bytes });
         let Some(plan) = earlier else {
-            let plan = Plan { identity, secret: new_secret()?, segments };
+            let plan = Plan { identity, secret: Secret(random_bytes()?), segments };
             let workdir = Workdir::start(request.workdir, &plan)?;
             return Ok((workdir, plan, Vec::new(), provider));
         };
@@ -312,11 +313,7 @@ fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<KnownB
         }
         _ if height == 0 => return Err(SyncError::Usage(UsageError::NothingToDo)),
         // Hours before the blocks above the hints are wanted.
-        Stop::At(stop) if stop > chain.tip_height() => {
-            let (tip, gap) = (chain.tip_height(), dir.gap().clone());
-            return Err(SyncError::Invalid(InvalidError::StopAboveTip { stop, tip, gap }));
-        }
-        _ => {}
+        _ => wanted.expect_in(dir)?,
     }
     match chain.hash(height) {
         Some(&hash) => Ok(KnownBlock { height, hash }),
@@ -338,13 +335,6 @@ fn segment_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
     let share = (request.memory_bytes / (4 * threads)).clamp(16 << 20, 128 << 20);
     let even = (bytes_total / (EACH * threads)).max(4 << 20);
     request.segment_bytes.unwrap_or(share.min(even))
-}
-
-fn new_secret() -> Result<Secret, SyncError> {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| SyncError::Io(IoError::Random(error.to_string())))?;
-    Ok(Secret(bytes))
 }
 
 /// Decides. A key is good for one decision: when it is against the hints, the work folder goes.

@@ -5,9 +5,9 @@
 
 use super::Connecting;
 use crate::best_chain::{better_chain, other_chain};
-use crate::error::{ErrorKind, InvalidBlock, InvalidError, IoError, SyncError, UsageError};
+use crate::error::{ErrorKind, InvalidBlock, IoError, SyncError, UsageError};
 use crate::progress::Event;
-use crate::request::{Source, Stop, first_of_last};
+use crate::request::{Source, first_of_last};
 use crate::source::ChainSource;
 use crate::supply::context;
 use crate::warning::Warning;
@@ -118,13 +118,7 @@ impl<'a> Connecting<'a> {
     /// Goes on with another chain, of more work or less.
     fn go_on(&mut self, dir: Arc<dyn ChainSource + 'a>) -> Result<(), SyncError> {
         let (chain, request) = (dir.chain(), self.request);
-        if let Stop::At(stop) = request.stop
-            && stop > chain.tip_height()
-        {
-            let (tip, gap) = (chain.tip_height(), dir.gap().clone());
-            return Err(SyncError::Invalid(InvalidError::StopAboveTip { stop, tip, gap }));
-        }
-        self.end = request.stop.end(chain.tip_height(), chain);
+        self.end = request.stop.end_in(&*dir)?;
         self.checks = ScriptChecks::new(request.params, chain, self.record.identity.assume_valid);
         let first = self.record.identity.from;
         if !self.state.has_scripts() && (first..=self.end).any(|height| self.checks.needed(height))

@@ -6,16 +6,13 @@
 
 use super::{Counters, Dispatch, Job, Take};
 use crate::error::{IoError, SyncError};
+use crate::progress::PROGRESS_INTERVAL;
 use crate::supply::{Supply, Walker};
 use crate::workdir::Done;
 use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass, Work};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
-
-/// How long the calling thread waits for a segment before it looks at the time.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// As many threads as the request and the source ask for.
 pub(crate) struct Threads;
@@ -67,7 +64,7 @@ where
             }
             drop(send);
             loop {
-                let (range, taken) = match receive.recv_timeout(LOOK) {
+                let (range, taken) = match receive.recv_timeout(PROGRESS_INTERVAL) {
                     Ok((range, done)) => (range, done.and_then(|done| take(Some(done)))),
                     Err(RecvTimeoutError::Timeout) => (HeightRange::new(0, 0), take(None)),
                     Err(RecvTimeoutError::Disconnected) => break,

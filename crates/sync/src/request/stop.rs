@@ -1,5 +1,7 @@
 //! [`Stop`]: where a run ends, and which blocks are its last ones.
 
+use crate::error::{InvalidError, SyncError};
+use crate::source::ChainSource;
 use apus_chain::{HeaderChain, Height};
 
 /// Where a run ends.
@@ -20,6 +22,24 @@ impl Stop {
             Self::AtHints => hinted,
             Self::At(height) => height,
             Self::AtTip => chain.tip_height(),
+        }
+    }
+
+    /// The height at which a run without hints ends, or one that goes on above them.
+    pub(crate) fn end_in(self, dir: &dyn ChainSource) -> Result<Height, SyncError> {
+        self.expect_in(dir)?;
+        Ok(self.end(dir.chain().tip_height(), dir.chain()))
+    }
+
+    /// Fails where the chain does not reach up to it.
+    pub(crate) fn expect_in(self, dir: &dyn ChainSource) -> Result<(), SyncError> {
+        let tip = dir.chain().tip_height();
+        match self {
+            Self::At(stop) if stop > tip => {
+                let gap = dir.gap().clone();
+                Err(SyncError::Invalid(InvalidError::StopAboveTip { stop, tip, gap }))
+            }
+            _ => Ok(()),
         }
     }
 }

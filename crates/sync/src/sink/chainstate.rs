@@ -9,6 +9,7 @@ use super::{CoinSink, MuHashSink, SetInfo, Whole};
 use crate::error::{IoError, SyncError};
 use crate::folder::{BlocksRead, FolderDraft, FolderOutput, WrittenFolder, at};
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
+use crate::random::random_bytes;
 use crate::request::Request;
 use crate::sink::put::Taker;
 use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
@@ -47,10 +48,7 @@ impl<'a> Tables<'a> {
             let folder = folder.display().to_string();
             return Err(SyncError::Io(IoError::NoRoom { folder, needed, free }));
         }
-        let mut key = [0; Obfuscation::KEY_SIZE];
-        getrandom::fill(&mut key)
-            .map_err(|error| SyncError::Io(IoError::Random(error.to_string())))?;
-        let writer = ChainstateWriter::new(place, set.base, Obfuscation::new(key))?;
+        let writer = ChainstateWriter::new(place, set.base, Obfuscation::new(random_bytes()?))?;
         let (coins_read_back, looked_up) = (0, LookedUp::default());
         Ok(Self { folder, writer: Some(writer), bytes: 0, coins_read_back, looked_up })
     }

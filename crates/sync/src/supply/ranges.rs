@@ -3,14 +3,11 @@
 
 use super::in_order::{InOrder, take_in_order};
 use crate::error::SyncError;
-use crate::progress::{Event, Phase, Progress};
+use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress};
 use crate::request::Request;
 use crate::source::ChainSource;
 use apus_chain::{CheckedBlock, HeightRange};
-use std::time::{Duration, Instant};
-
-/// How often progress is told.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+use std::time::Instant;
 
 /// Gets and checks the blocks of `missing`, which ascend, from `source`, as a phase of its own.
 pub(crate) fn take_missing(

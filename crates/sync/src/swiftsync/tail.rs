@@ -8,9 +8,10 @@
 //! there below and does not survive is what the blocks between spend. One pass over those, in any order, says
 //! that ([`spent_later`]).
 
-use crate::error::{IoError, SyncError, UsageError};
+use crate::error::{SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::progress::{Event, Phase};
+use crate::random::random_bytes;
 use crate::request::{Request, first_of_last};
 use crate::source::ChainSource;
 use crate::supply::ranges::take_each;
@@ -83,8 +84,7 @@ pub(crate) fn spent_later(
 ) -> Result<SpentLater, SyncError> {
     let phase = Phase::Spends;
     request.observer.event(Event::Started(phase));
-    let mut key = [0; SPENT_LATER_KEY];
-    getrandom::fill(&mut key).map_err(|error| SyncError::Io(IoError::Random(error.to_string())))?;
+    let key: [u8; SPENT_LATER_KEY] = random_bytes()?;
     let mut builder = SpentLaterBuilder::new(key);
     let spent_by = |block: CheckedBlock| SpentByBlock::new(&block.bytes(), &key);
     let add = &mut |block| builder.add(&block);

@@ -8,6 +8,7 @@
 use super::names::RECORD;
 use super::sealed;
 use crate::error::{IoError, StorageResult, SyncError};
+use crate::random::random_bytes;
 use apus_chain::{BlockHash, CoinSum, CoinSumKey, KnownBlock, Network, Reader};
 use apus_engine::utxo::Totals;
 use apus_storage::{Storage, read_whole, write_atomically};
@@ -71,10 +72,7 @@ impl Identity {
 impl Record {
     /// The record of a new run, and a key from the system.
     pub(crate) fn new(identity: Identity) -> Result<Self, SyncError> {
-        let mut key = [0; CoinSumKey::SIZE];
-        getrandom::fill(&mut key)
-            .map_err(|error| SyncError::Io(IoError::Random(error.to_string())))?;
-        Ok(Self { identity, key: CoinSumKey::new(key), at: Vec::new() })
+        Ok(Self { identity, key: CoinSumKey::new(random_bytes()?), at: Vec::new() })
     }
 
     /// Reads the record of an earlier start, if there is one.
