@@ -40,40 +40,20 @@ const PART_BYTES: u32 = 8 << 20;
 
 /// What a `blocks` folder is to hold beside its index.
 #[derive(Debug, Clone, Copy)]
-pub enum Holds<'a> {
-    /// All blocks in ascending height, all undo data, and not a byte beyond, as a
-    /// [`BlockStore`](crate::BlockStore) leaves it.
-    InOrder,
-    /// All blocks in any order, undo data of some of them, and other blocks between, as
-    /// [`KeptBlocks`](crate::KeptBlocks) leave it.
-    InAnyOrder,
-    /// The last blocks in ascending height, all their undo data, and not a byte beyond, as for a node
-    /// that prunes.
-    Last {
-        /// The height of the first one.
-        first: u32,
-        /// What the index is to say of the numbers of transactions of all blocks, by height.
-        tx_counts: &'a [u32],
-    },
+pub struct Holds<'a> {
+    /// The height of the first block that is there. Those below were pruned.
+    pub first: u32,
+    /// Where blocks were pruned, what the index is to say of the numbers of transactions of all blocks,
+    /// by height.
+    pub tx_counts: Option<&'a [u32]>,
+    /// Whether all blocks have undo data, and not a byte is in the folder beyond.
+    pub whole: bool,
 }
 
 impl Holds<'_> {
-    /// The height of the first block.
-    fn first(&self) -> u32 {
-        match self {
-            Self::InOrder | Self::InAnyOrder => 0,
-            Self::Last { first, .. } => *first,
-        }
-    }
-
     /// Whether a block at this height is not there, but for what the index says of it.
     fn lacks(&self, height: u32) -> bool {
-        height < self.first()
-    }
-
-    /// Whether the blocks lie one behind the other.
-    fn is_dense(&self) -> bool {
-        matches!(self, Self::InOrder | Self::Last { .. })
+        height < self.first
     }
 }
 
@@ -124,7 +104,7 @@ impl<'a> BlocksReadBack<'a> {
         let Some(index) = Index::read(&written, reached)? else { return Ok(None) };
         expect_files(&written, &index)?;
         let key = read_key(&written.folder.join(KEY_FILE))?;
-        let mut order: Vec<u32> = (written.holds.first()..written.blocks).collect();
+        let mut order: Vec<u32> = (written.holds.first..written.blocks).collect();
         order.sort_unstable_by_key(|height| index.slot(*height).place());
         let mut parts = Vec::new();
         let mut begun = None;
@@ -213,10 +193,9 @@ fn expect_files(written: &WrittenBlocks<'_>, index: &Index) -> Result<(), ReadBa
         let name = entry.file_name();
         let name = name.to_str().unwrap_or_default();
         let number = files::file_number(name).or_else(|| rev::file_number(name));
-        let belongs = match (number, written.holds) {
-            (Some(number), _) => (number as usize) < count,
-            (None, Holds::InAnyOrder) => true,
-            (None, Holds::InOrder | Holds::Last { .. }) => [KEY_FILE, "index"].contains(&name),
+        let belongs = match number {
+            Some(number) => (number as usize) < count,
+            None => !written.holds.whole || [KEY_FILE, "index"].contains(&name),
         };
         if !belongs {
             return Err(wrong(&entry.path(), "it does not belong there".to_owned()));

@@ -8,9 +8,7 @@
 
 mod write;
 
-pub use write::{
-    FileLengths, HeaderAt, IndexWriteError, IndexedBlocks, StoredAt, write_block_index,
-};
+pub use write::{ChainBlock, IndexWriteError, write_block_index};
 
 use crate::index_error::IndexError;
 use crate::leveldb::Database;

@@ -12,7 +12,6 @@ mod files;
 mod foreign;
 mod index;
 mod index_error;
-mod kept;
 mod leveldb;
 mod lock;
 mod obfuscation;
@@ -34,12 +33,10 @@ pub use error::{BlkError, ErrorKind};
 pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder};
 pub use foreign::ForeignError;
 pub use index::{
-    FileLengths, HeaderAt, IndexEntry, IndexFlags, IndexWriteError, IndexedBlocks, STATUS_FAILED,
-    STATUS_HAVE_DATA, STATUS_HAVE_UNDO, StoredAt, VALID_SCRIPTS, read_index, read_index_flags,
-    write_block_index,
+    ChainBlock, IndexEntry, IndexFlags, IndexWriteError, STATUS_FAILED, STATUS_HAVE_DATA,
+    STATUS_HAVE_UNDO, VALID_SCRIPTS, read_index, read_index_flags, write_block_index,
 };
 pub use index_error::IndexError;
-pub use kept::{KeptBlocks, KeptBlocksError};
 pub use leveldb::DatabaseError;
 pub use lock::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, LockError};
 pub use obfuscation::Obfuscation;
@@ -47,7 +44,5 @@ pub use reader::{BlockReader, Each};
 pub use rev::{RevError, UndoFiles};
 pub use scan::Visit;
 pub use space::free_bytes;
-pub use store::{
-    BlockPositions, BlockStore, BlockStoreError, SpentCoins, StoredBlock, UndoLocation,
-};
+pub use store::{BlockStore, BlockStoreError, SpentCoins, StoredBlock, UndoLocation};
 pub use summary::{ScanSummary, Stretch};

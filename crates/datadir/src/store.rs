@@ -1,33 +1,40 @@
-//! [`BlockStore`]: a `blocks` folder that is being made, block by block in ascending height, from the
-//! genesis block or, for a node that prunes, from a later one.
+//! [`BlockStore`]: a `blocks` folder that is being made of blocks in any order.
 //!
-//! Blocks, undo data and key lie as Bitcoin Core lays them (`docs/formats/blocksdir.md`), but for
-//! space that Core takes ahead. Beside the folder a file of [positions](BlockPositions) says what
-//! lies where: the block index is made of it at the end. What that file tells is in the folder,
-//! whenever the world ends; what is in the folder beyond is cut off by the next start.
+//! Blocks lie as they came and the undo data of some or all of them beside, as Bitcoin Core lays them
+//! (`docs/formats/blocksdir.md`), but for space that Core takes ahead. With an index and the coins a
+//! node can go on from it. A log outside the folder says what lies where, and that the folder is
+//! ours. It tells of nothing that is not on the disk: after a crash all that was synced is there, and
+//! what lies beyond is cut off by the next start.
 //!
-//! Blocks and undo data are not looked into, and nothing that was written is read back.
+//! Each block is stored once. Blocks are not checked beyond header and number of transactions, undo
+//! data not at all. Nothing is removed, but that blocks which came in order can be given up from
+//! the end.
 
 mod append;
 mod error;
-mod layout;
-mod positions;
+mod log;
+mod open;
+mod places;
+mod state;
 #[cfg(test)]
 mod tests;
 
 pub use error::BlockStoreError;
-pub use positions::{BlockPositions, StoredBlock, UndoLocation};
+pub use log::{StoredBlock, UndoLocation};
+pub(crate) use places::FileLengths;
 
 use crate::files::{self, BLOCK_SIZES, BlockLocation, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
-use crate::rev;
-pub(crate) use append::{AppendFile, sync_names};
-use apus_chain::{BlockHash, Header, KeyedCoinSum, undo_checksum};
-use core::ops::Range;
-use layout::Layout;
-pub(crate) use layout::{expect_key, expect_length};
-use std::fs;
+use append::AppendFile;
+use apus_chain::{BlockHash, Header, KeyedCoinSum, Reader, undo_checksum};
+use log::Lookup;
+use places::Entry;
+use state::{NewBlock, Source, State};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A block file is shorter than this (Core `node/blockstorage.h`, `MAX_BLOCKFILE_SIZE`).
 pub(crate) const FILE_BYTES_MAX: u64 = 128 << 20;
@@ -41,245 +48,237 @@ pub struct SpentCoins<'a> {
     pub sum: KeyedCoinSum,
 }
 
-/// See the module. After an error it holds what it held before, or the disk has failed: drop it,
-/// and open the folder anew.
+/// See the module. Threads share it by reference. What was not synced when it is dropped is lost.
 #[derive(Debug)]
 pub struct BlockStore {
     dir: PathBuf,
     magic: [u8; 4],
     key: Obfuscation,
-    file_bytes_max: u64,
-    next_height: u32,
-    /// Number of the files that are written to.
-    number: u32,
-    blocks: AppendFile,
-    undo: AppendFile,
-    positions: AppendFile,
-    /// Whether the folder has names that need not be on the disk yet.
-    new_names: bool,
+    /// Never locked while the disk is waited for.
+    state: Mutex<State>,
+    /// Locked by the thread that syncs, before the state.
+    log: Mutex<AppendFile>,
+    /// Reads records that are in the log already.
+    lookup: Lookup,
 }
 
 impl BlockStore {
-    /// Makes the folder `dir` and the file of positions `log`, or goes on with those of an earlier
-    /// start: keeps the blocks of the heights `keep`, and removes what lies behind. The first height is
-    /// that of the first block that the folder ever holds. `magic` begins each record; `key` is for all
-    /// files of the folder but `log`.
-    ///
-    /// Removes block and undo files of `dir` that are not among those kept, all if `keep` is empty.
+    /// Appends a block, whose header has this hash, or does nothing if it is there. It is durable
+    /// after the next [`sync`](Self::sync).
     ///
     /// # Errors
-    /// [`BlockStoreError::Damaged`] if fewer blocks are there, or another chain's, under another key,
-    /// or from another height on; nothing was changed then.
-    pub fn open(
-        dir: &Path,
-        log: &Path,
-        magic: [u8; 4],
-        key: Obfuscation,
-        keep: Range<u32>,
-    ) -> Result<Self, BlockStoreError> {
-        Self::open_with(dir, log, magic, key, keep, FILE_BYTES_MAX)
-    }
-
-    /// [`open`](Self::open) with files of another length.
-    pub(crate) fn open_with(
-        dir: &Path,
-        log: &Path,
-        magic: [u8; 4],
-        key: Obfuscation,
-        keep: Range<u32>,
-        file_bytes_max: u64,
-    ) -> Result<Self, BlockStoreError> {
-        let is_new = keep.is_empty();
-        let layout = match is_new {
-            true => Layout::default(),
-            false => Layout::read(dir, log, magic, key, keep.clone())?,
-        };
-        fs::create_dir_all(dir).map_err(BlockStoreError::io("create", dir))?;
-        // First, so that it never tells of what is about to go.
-        let mut positions = open_positions(log, magic, key, &keep)?;
-        positions.sync()?;
-        if is_new {
-            write_key(dir, key)?;
-        }
-        let number = layout.last();
-        remove_above(dir, number)?;
-        layout.trim(dir)?;
-        let at = |name: String| dir.join(name);
-        let mut blocks = AppendFile::open(at(files::file_name(number)), layout.block_bytes())?;
-        let mut undo = AppendFile::open(at(rev::file_name(number)), layout.undo_bytes())?;
-        blocks.sync()?;
-        undo.sync()?;
-        sync_names(dir)?;
-        // Names in the path of a folder that was just made, too.
-        for made in [dir, log] {
-            if let Some(above) = made.parent().filter(|above| !above.as_os_str().is_empty()) {
-                sync_names(above)?;
-            }
-        }
-        Ok(Self {
-            dir: dir.to_owned(),
-            magic,
-            key,
-            file_bytes_max,
-            next_height: keep.end.max(keep.start),
-            number,
-            blocks,
-            undo,
-            positions,
-            new_names: false,
-        })
-    }
-
-    /// The height of the next block.
-    pub fn next_height(&self) -> u32 {
-        self.next_height
-    }
-
-    /// Appends the block of the next height with its number of transactions and its undo data. It
-    /// is durable after the next [`sync`](Self::sync).
-    ///
-    /// # Panics
-    /// When the genesis block comes with undo data or another one without, which is a mistake of
-    /// the caller.
-    pub fn append(
-        &mut self,
-        block: &[u8],
-        tx_count: u32,
-        spends: Option<SpentCoins<'_>>,
-    ) -> Result<(), BlockStoreError> {
-        let height = self.next_height;
-        let undo = spends.map(|spends| spends.undo);
-        let spent = spends.map_or(KeyedCoinSum::NONE, |spends| spends.sum);
-        assert!(undo.is_none() == (height == 0), "all blocks but the first have undo data");
-        let wrong = BlockStoreError::Size { height, size: block.len() };
-        let Some(size) = u32::try_from(block.len()).ok().filter(|n| BLOCK_SIZES.contains(n)) else {
-            return Err(wrong);
-        };
-        let Some(&header) = block.first_chunk::<{ Header::SIZE }>() else { return Err(wrong) };
-        self.make_room(size)?;
-        let undo = match undo {
-            Some(undo) => Some((undo, self.undo_location(undo)?)),
-            None => None,
-        };
-        // Nothing below can fail: a block is there with all that belongs to it, or not at all.
-        let offset = self.blocks.end() + RECORD_HEAD;
-        let place = BlockLocation { file: self.number, offset, size };
-        self.blocks.push(&[&self.magic, &size.to_le_bytes(), block], self.key);
-        if let Some((undo, place)) = undo {
-            let sum = undo_checksum(&prev(&header), undo);
-            self.undo.push(&[&self.magic, &place.size.to_le_bytes(), undo, &sum], self.key);
-        }
-        let undo = undo.map(|(_, place)| place);
-        let stored = StoredBlock { header, tx_count, block: place, undo, spent };
-        self.positions.push(&[&stored.to_bytes(height)], Obfuscation::NONE);
-        self.next_height += 1;
-        Ok(())
-    }
-
-    /// Makes all blocks durable: the block and undo files first, then the positions, so that these
-    /// tell of nothing that a crash could take away.
-    pub fn sync(&mut self) -> Result<(), BlockStoreError> {
-        self.blocks.sync()?;
-        self.undo.sync()?;
-        if self.new_names {
-            sync_names(&self.dir)?;
-            self.new_names = false;
-        }
-        self.positions.sync()
-    }
-
-    /// Empties full buffers, and begins new files if a block of `size` bytes would make the block
-    /// file too long (Core `node/blockstorage.cpp`, `FindNextBlockPos`).
-    fn make_room(&mut self, size: u32) -> Result<(), BlockStoreError> {
-        if self.positions.is_full() {
-            self.sync()?;
-        }
-        for file in [&mut self.blocks, &mut self.undo] {
-            if file.is_full() {
-                file.write()?;
-            }
-        }
-        let more = RECORD_HEAD + u64::from(size);
-        // One block always fits: matters only for files shorter than a block.
-        let max = self.file_bytes_max.max(more + 1);
-        if self.blocks.end() + more < max {
+    /// [`BlockStoreError::Block`] if the bytes cannot be that block. Where a file could not be
+    /// written, nothing was changed.
+    pub fn put(&self, hash: &BlockHash, raw: &[u8]) -> Result<(), BlockStoreError> {
+        if self.has(hash) {
             return Ok(());
         }
-        // As Core does on leaving a file. So no more than two are ever behind the disk.
-        self.blocks.sync()?;
-        self.undo.sync()?;
-        let next = self.number + 1;
-        let blocks = AppendFile::open(self.dir.join(files::file_name(next)), 0)?;
-        let undo = AppendFile::open(self.dir.join(rev::file_name(next)), 0)?;
-        (self.blocks, self.undo, self.number) = (blocks, undo, next);
-        self.new_names = true;
-        Ok(())
-    }
-
-    /// Where undo data appended now will lie.
-    fn undo_location(&self, undo: &[u8]) -> Result<UndoLocation, BlockStoreError> {
-        let offset = self.undo.end() + RECORD_HEAD;
-        let end = offset + undo.len() as u64 + rev::CHECKSUM;
-        if end > u64::from(u32::MAX) {
-            let path = self.undo.path().to_owned();
-            return Err(BlockStoreError::UndoSpace { height: self.next_height, path, end });
+        let block = NewBlock::read(hash, raw)?;
+        let mut state = self.state_with_room()?;
+        match state.places.find(hash) {
+            Some(_) => Ok(()),
+            None => state.append(&block),
         }
-        Ok(UndoLocation { offset, size: undo.len() as u32 })
+    }
+
+    /// Whether the block is there, durable or not.
+    pub fn has(&self, hash: &BlockHash) -> bool {
+        // A search leaves nothing half done, so a thread that panicked does no harm to it.
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.places.find(hash).is_some()
+    }
+
+    /// Whether the undo data of a block is there, durable or not.
+    pub fn has_undo(&self, hash: &BlockHash) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.places.find(hash).is_some_and(|entry| entry.undo_record().is_some())
+    }
+
+    /// The bytes of a block, if it is there, durable or not. No more memory is taken than one block
+    /// may have; the disk is not waited for unless they lie there.
+    ///
+    /// # Errors
+    /// [`BlockStoreError::Damaged`] if another block is found where it should lie. What follows its
+    /// header is not looked at.
+    pub fn read(&self, hash: &BlockHash) -> Result<Option<Vec<u8>>, BlockStoreError> {
+        let Some(entry) = self.entry(hash)? else { return Ok(None) };
+        let mut bytes = self.read_record(&entry, entry.place().size as usize)?;
+        bytes.drain(..RECORD_HEAD as usize);
+        Ok(Some(bytes))
+    }
+
+    /// Makes all that was put so far durable: blocks and undo data first, then the log. Meanwhile
+    /// other threads read and put.
+    ///
+    /// # Errors
+    /// If it fails, what is on the disk is unknown, and every later call that changes something
+    /// fails with [`BlockStoreError::Failed`]: drop it and open the folder anew.
+    pub fn sync(&self) -> Result<(), BlockStoreError> {
+        let mut log = self.log.lock().map_err(|_| self.failed())?;
+        let unsynced = self.state()?.take_unsynced()?;
+        let done = unsynced.sync(&mut log);
+        if done.is_err() {
+            // While the log is locked, so that no other sync reports a success.
+            self.state()?.failed = true;
+        }
+        done
+    }
+
+    /// Appends the undo data (Core `undo.h`, `CBlockUndo`) of a block that is there, which follows
+    /// `prev`, with their checksum. Does nothing if it has some: a block that is connected again
+    /// spends the same coins. They are durable after the next [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// [`BlockStoreError::Undo`] if the block is not there, or follows another, or is the genesis
+    /// block, which has none, or if its undo file has no room.
+    pub fn put_undo(
+        &self,
+        hash: &BlockHash,
+        prev: &BlockHash,
+        spends: SpentCoins<'_>,
+    ) -> Result<(), BlockStoreError> {
+        let wrong = |what: String| BlockStoreError::Undo { hash: *hash, what };
+        let Some(entry) = self.entry(hash)? else {
+            return Err(wrong("the block is not there".to_owned()));
+        };
+        if entry.undo_record().is_some() {
+            return Ok(());
+        }
+        let header = header_of(&self.read_record(&entry, Header::SIZE)?);
+        match header.map(|header| header.prev) {
+            Some(found) if found == *prev && found != BlockHash::ZERO => {}
+            _ => return Err(wrong(format!("it does not follow block {prev}"))),
+        }
+        let sum = undo_checksum(prev, spends.undo);
+        let mut state = self.state_with_room()?;
+        // Another thread may have been faster.
+        match state.places.find(hash).copied() {
+            Some(entry) if entry.undo_record().is_none() => state.append_undo(&entry, spends, &sum),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many blocks are there, durable or not.
+    pub fn block_count(&self) -> usize {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).places.entries().len()
+    }
+
+    /// The lengths of the files, by their numbers.
+    pub(crate) fn files(&self) -> Result<Vec<FileLengths>, BlockStoreError> {
+        Ok(self.state()?.places.files().to_vec())
+    }
+
+    /// What is known of a block that is there and [durable](Self::sync).
+    ///
+    /// # Errors
+    /// [`BlockStoreError::Missing`] if it is not there; [`BlockStoreError::Damaged`] if the log does not
+    /// tell of it.
+    pub fn stored(&self, hash: &BlockHash) -> Result<StoredBlock, BlockStoreError> {
+        let missing = || BlockStoreError::Missing { path: self.dir.clone(), hash: *hash };
+        self.lookup.stored(&self.entry(hash)?.ok_or_else(missing)?)
+    }
+
+    fn entry(&self, hash: &BlockHash) -> Result<Option<Entry>, BlockStoreError> {
+        Ok(self.state()?.places.find(hash).copied())
+    }
+
+    /// Magic, size and the first `length` bytes of a block, which are its header at least.
+    fn read_record(&self, entry: &Entry, length: usize) -> Result<Vec<u8>, BlockStoreError> {
+        let place = entry.place();
+        let (start, length) = (place.offset - RECORD_HEAD, RECORD_HEAD as usize + length);
+        let path = self.dir.join(files::file_name(place.file));
+        let source = self.state()?.source(place.file, start, length);
+        let mut bytes = match source {
+            Source::Bytes(bytes) => bytes,
+            Source::Open(file) => read_at(&path, &file, start, length)?,
+            Source::Closed => {
+                let file = File::open(&path).map_err(BlockStoreError::io("open", &path))?;
+                read_at(&path, &file, start, length)?
+            }
+        };
+        self.key.apply(&mut bytes, start);
+        expect_block(&path, &bytes, self.magic, &entry.hash, place)?;
+        Ok(bytes)
+    }
+
+    /// The state, after a sync if much waits for one.
+    fn state_with_room(&self) -> Result<MutexGuard<'_, State>, BlockStoreError> {
+        let state = self.state()?;
+        if !state.is_full() {
+            return Ok(state);
+        }
+        drop(state);
+        self.sync()?;
+        self.state()
+    }
+
+    fn state(&self) -> Result<MutexGuard<'_, State>, BlockStoreError> {
+        match self.state.lock() {
+            Ok(state) if !state.failed => Ok(state),
+            _ => Err(self.failed()),
+        }
+    }
+
+    fn failed(&self) -> BlockStoreError {
+        BlockStoreError::Failed { path: self.dir.clone() }
     }
 }
 
-/// The first bytes of a file that says what lies where in a folder of blocks: what it is, its version,
-/// the network's magic, the folder's key.
-pub(crate) fn log_head(kind: &[u8; 8], version: u32, magic: [u8; 4], key: Obfuscation) -> Vec<u8> {
-    let mut out = kind.to_vec();
-    out.extend_from_slice(&version.to_le_bytes());
-    out.extend_from_slice(&magic);
-    out.extend_from_slice(&key.key());
-    out
+impl<'a> NewBlock<'a> {
+    fn read(hash: &BlockHash, raw: &'a [u8]) -> Result<Self, BlockStoreError> {
+        let wrong = |what: String| BlockStoreError::Block { hash: *hash, what };
+        let size = u32::try_from(raw.len()).ok().filter(|size| BLOCK_SIZES.contains(size));
+        let (Some(size), Some((&header, rest))) = (size, raw.split_first_chunk()) else {
+            let what = format!("it has {} bytes, a block has 80 to 4000000", raw.len());
+            return Err(wrong(what));
+        };
+        let found = Header::parse(&header).hash();
+        if found != *hash {
+            return Err(wrong(format!("the bytes are those of block {found}")));
+        }
+        let tx_count = Reader::new(rest).compact_size().ok().filter(|count| *count > 0);
+        let Some(tx_count) = tx_count.and_then(|count| u32::try_from(count).ok()) else {
+            return Err(wrong("it has no transactions".to_owned()));
+        };
+        Ok(Self { hash: *hash, header, tx_count, size, raw })
+    }
 }
 
-/// The hash of the block before, out of a header.
-fn prev(header: &[u8; Header::SIZE]) -> BlockHash {
-    Header::parse(header).prev
+fn read_at(
+    path: &Path,
+    file: &File,
+    offset: u64,
+    length: usize,
+) -> Result<Vec<u8>, BlockStoreError> {
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, offset).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            let end = offset + length as u64;
+            BlockStoreError::damaged(path, format!("it ends before byte {end}"))
+        }
+        _ => BlockStoreError::io("read", path)(error),
+    })?;
+    Ok(bytes)
 }
 
-fn open_positions(
-    log: &Path,
+/// The header in the bytes of a record.
+fn header_of(record: &[u8]) -> Option<Header> {
+    record.get(RECORD_HEAD as usize..)?.first_chunk().map(Header::parse)
+}
+
+/// Fails unless a record begins as that of this block does.
+fn expect_block(
+    path: &Path,
+    record: &[u8],
     magic: [u8; 4],
-    key: Obfuscation,
-    keep: &Range<u32>,
-) -> Result<AppendFile, BlockStoreError> {
-    if !keep.is_empty() {
-        let length = positions::HEAD + keep.len() as u64 * positions::RECORD;
-        return AppendFile::open_private(log.to_owned(), length);
+    hash: &BlockHash,
+    place: BlockLocation,
+) -> Result<(), BlockStoreError> {
+    let head = [magic, place.size.to_le_bytes()].concat();
+    let header = header_of(record);
+    if record.starts_with(&head) && header.is_some_and(|header| header.hash() == *hash) {
+        return Ok(());
     }
-    let mut file = AppendFile::open_private(log.to_owned(), 0)?;
-    file.push(&[&positions::head(magic, key, keep.start)], Obfuscation::NONE);
-    Ok(file)
-}
-
-/// Writes `xor.dat`, eight zeros for plain files as Core does.
-pub(crate) fn write_key(dir: &Path, key: Obfuscation) -> Result<(), BlockStoreError> {
-    let mut file = AppendFile::open(dir.join(KEY_FILE), 0)?;
-    file.push(&[&key.key()], Obfuscation::NONE);
-    file.sync()?;
-    sync_names(dir)
-}
-
-const KEY_FILE: &str = "xor.dat";
-
-/// Removes the block and undo files with higher numbers than `last`.
-pub(crate) fn remove_above(dir: &Path, last: u32) -> Result<(), BlockStoreError> {
-    for entry in fs::read_dir(dir).map_err(BlockStoreError::io("list", dir))? {
-        let entry = entry.map_err(BlockStoreError::io("list", dir))?;
-        let name = entry.file_name();
-        let number = name
-            .to_str()
-            .and_then(|name| files::file_number(name).or_else(|| rev::file_number(name)));
-        if number.is_some_and(|number| number > last) {
-            let path = entry.path();
-            fs::remove_file(&path).map_err(BlockStoreError::io("remove", &path))?;
-        }
-    }
-    Ok(())
+    let what = format!("block {hash} is not at byte {}", place.offset);
+    Err(BlockStoreError::damaged(path, what))
 }

@@ -14,10 +14,10 @@ mod keeper;
 pub(crate) mod undo;
 
 use crate::error::{IoError, SyncError, UsageError};
-use crate::folder::FolderDraft;
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::{ConnectOptions, Request, Scripts, first_of_last};
 use crate::sink::SetInfo;
+use crate::sink::datadir::DraftWithBlocks;
 use crate::source::ChainSource;
 use crate::supply::in_order::{InOrder, take_in_order};
 use crate::supply::total;
@@ -89,7 +89,7 @@ pub(crate) struct Set<'a> {
     key: CoinSumKey,
     sum: Option<CoinSum>,
     /// The data directory where the blocks are already.
-    with_blocks: Option<FolderDraft>,
+    with_blocks: Option<DraftWithBlocks>,
 }
 
 /// Connects the blocks above `base`, or all of them.

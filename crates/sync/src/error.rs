@@ -55,9 +55,9 @@ pub enum SyncError {
     /// The network.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// The blocks that are kept.
+    /// The blocks that are stored.
     #[error(transparent)]
-    Kept(#[from] apus_datadir::KeptBlocksError),
+    Blocks(#[from] apus_datadir::BlockStoreError),
     /// The hints as a file.
     #[error("{file}: {error}")]
     Hints {
@@ -168,8 +168,8 @@ impl SyncError {
             Self::Source(error) => error.kind(),
             Self::Network(NetworkError::Listen { .. }) => ErrorKind::Usage,
             Self::Network(_) => ErrorKind::Io,
-            Self::Kept(apus_datadir::KeptBlocksError::Foreign { .. }) => ErrorKind::Usage,
-            Self::Kept(error) => datadir_kind(error.kind()),
+            Self::Blocks(apus_datadir::BlockStoreError::Foreign { .. }) => ErrorKind::Usage,
+            Self::Blocks(_) => ErrorKind::Io,
             Self::Hints { error, .. } if error.kind() == HintsErrorKind::Io => ErrorKind::Io,
             Self::Hints { .. } => ErrorKind::Invalid,
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
@@ -198,7 +198,6 @@ macro_rules! from_through {
 from_through! {
     SwiftSyncError => InvalidError,
     apus_datadir::chainstate::ChainstateError => IoError,
-    apus_datadir::BlockStoreError => IoError,
     apus_datadir::IndexWriteError => IoError,
 }
 

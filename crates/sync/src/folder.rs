@@ -36,6 +36,14 @@ const MARK: &str = "apus.incomplete";
 const MARK_TEXT: &str = "This folder is being written by apus, and not complete while this file is \
                          here.\n";
 
+/// Removes a folder with all that is in it, if it is there.
+pub(crate) fn remove_folder(folder: &Path) -> Result<(), SyncError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(at(folder)(error)),
+        _ => Ok(()),
+    }
+}
+
 /// A folder on its way to its name.
 pub(crate) struct FolderDraft {
     path: PathBuf,

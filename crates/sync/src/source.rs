@@ -9,8 +9,8 @@ pub(crate) mod blocksdir;
 pub mod peers;
 
 use crate::error::{Gap, SourceError, SyncError};
-use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange, KeyedCoinSum};
-use apus_datadir::{Obfuscation, SpentCoins};
+use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
+use apus_datadir::{BlockStore, Obfuscation, SpentCoins};
 use blocksdir::BlockHead;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -31,11 +31,11 @@ pub enum Taken {
 
 /// Blocks that were kept, with an index that finds them.
 #[derive(Debug)]
-pub struct KeptWhole {
+pub struct KeptWhole<'a> {
     /// Their folder.
     pub folder: PathBuf,
-    /// The sums of the coins that those with undo data spent, by height.
-    pub spent: Vec<Option<KeyedCoinSum>>,
+    /// What is known of them.
+    pub blocks: &'a BlockStore,
 }
 
 /// A place that blocks come from.
@@ -121,9 +121,9 @@ pub trait ChainSource: BlockSource {
         Vec::new()
     }
 
-    /// All that is to be kept of the blocks up to `last` was given: makes it whole. The folder of the
-    /// blocks, if any are kept, and the sums of the coins that those with undo data spent, by height.
-    fn complete(&self, _last: Height) -> Result<Option<KeptWhole>, SyncError> {
+    /// All that is to be kept of the blocks up to `last` was given: makes it whole. The blocks, if any are
+    /// kept.
+    fn complete(&self, _last: Height) -> Result<Option<KeptWhole<'_>>, SyncError> {
         Ok(None)
     }
 

@@ -466,7 +466,7 @@ mod tests {
             ("addresses", &b"apus-addresses 1 main\n"[..]),
             ("counts", b"APUSTXNS1234"),
             ("kept", b"APUSKEPT1234"),
-            ("positions", b"APUSPOSN1234"),
+            ("positions", b"APUSKEPT1234"),
             ("connected", b"APUSCONN1234"),
             ("headers-00000", b"APUSHDRS1234"),
         ] {

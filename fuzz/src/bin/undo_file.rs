@@ -1,5 +1,5 @@
-//! An undo file, and the file of positions that a data directory in the making has: never a panic,
-//! never more memory than the file has bytes, and undo data only under a right checksum.
+//! An undo file, and the log of a `blocks` folder in the making: never a panic, never more memory than the
+//! file has bytes, undo data only under a right checksum, and blocks only where they are.
 //!
 //! Input: which of the two, whether the checks are made right, a place, then the bytes.
 //!
@@ -8,7 +8,7 @@
 #![no_main]
 
 use apus_chain::BlockHash;
-use apus_datadir::{BlockPositions, BlockStore, Obfuscation, UndoFiles};
+use apus_datadir::{BlockStore, Obfuscation, UndoFiles};
 use apus_fuzz::{Input, write};
 use bitcoin::hashes::{Hash, sha256, sha256d};
 use libfuzzer_sys::fuzz_target;
@@ -17,9 +17,10 @@ use std::path::Path;
 const MAGIC: [u8; 4] = [0xfa, 0xbf, 0xb5, 0xda];
 const PREV: BlockHash = BlockHash([7; 32]);
 
-/// Lengths of the head and of a record of a file of positions, and of the check at its end.
-const HEAD: usize = 28;
-const RECORD: usize = 136;
+/// Length of the log's head, of its records of blocks and of undo data, and of the check at their end.
+const HEAD: usize = 24;
+const BLOCK: usize = 105;
+const UNDO: usize = 73;
 const CHECK: usize = 8;
 
 fuzz_target!(|data: &[u8]| {
@@ -30,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
     if choice & 1 == 0 {
         undo(dir.path(), bytes, place, choice & 2 != 0);
     } else {
-        positions(dir.path(), bytes, choice & 2 != 0);
+        log(dir.path(), bytes, choice & 2 != 0);
     }
 });
 
@@ -59,32 +60,95 @@ fn checksum(undo: &[u8]) -> [u8; 32] {
     sha256d::Hash::hash(&[&PREV.0, undo].concat()).to_byte_array()
 }
 
-fn positions(dir: &Path, mut bytes: Vec<u8>, repair: bool) {
+fn log(dir: &Path, mut bytes: Vec<u8>, repair: bool) {
+    let (folder, path) = (dir.join("blocks"), dir.join("log"));
+    std::fs::create_dir(&folder).expect("a folder");
+    let mut made = Made::default();
     if repair && bytes.len() >= HEAD {
-        let head = [&b"APUSPOSN"[..], &2u32.to_le_bytes(), &MAGIC, &[0; 12]].concat();
+        let head = [&b"APUSKEPT"[..], &2u32.to_le_bytes(), &MAGIC, &[0; 8]].concat();
         bytes[..HEAD].copy_from_slice(&head);
-        for (height, record) in (0u32..).zip(bytes[HEAD..].chunks_exact_mut(RECORD)) {
-            let (body, check) = record.split_at_mut(RECORD - CHECK);
-            let sum = sha256::Hash::hash(&[&height.to_le_bytes()[..], body].concat());
-            check.copy_from_slice(&sum.to_byte_array()[..CHECK]);
+        made = Made::of(&mut bytes);
+        write(&folder.join("xor.dat"), &[0; 8]);
+        write(&folder.join("blk00000.dat"), &made.blocks);
+        write(&folder.join("rev00000.dat"), &made.undo);
+    }
+    write(&path, &bytes);
+    let opened = BlockStore::open(&folder, &path, MAGIC, Obfuscation::NONE, None);
+    let Ok(store) = opened else {
+        assert!(made.heads.is_empty() || made.is_wrong, "files that are as the log says");
+        return;
+    };
+    // What the log tells of is there, or it tells of nothing.
+    assert_eq!(store.block_count(), made.heads.len());
+    assert!(!made.is_wrong, "a block or undo data twice");
+    for (header, undo) in &made.heads {
+        let hash = BlockHash(sha256d::Hash::hash(header).to_byte_array());
+        let block = store.read(&hash).expect("it is where it is").expect("it is there");
+        assert_eq!(&block[..80], header);
+        assert_eq!(store.has_undo(&hash), *undo);
+        assert_eq!(&store.stored(&hash).expect("it is told of").header, header);
+    }
+}
+
+/// The files that a log tells of.
+#[derive(Default)]
+struct Made {
+    blocks: Vec<u8>,
+    undo: Vec<u8>,
+    /// Headers, and whether their blocks have undo data.
+    heads: Vec<([u8; 80], bool)>,
+    /// Something is told of twice, or undo data of no block.
+    is_wrong: bool,
+}
+
+impl Made {
+    /// Makes the records whole, so that each lies behind the one before it, and the files for them.
+    fn of(log: &mut [u8]) -> Self {
+        let (mut made, mut at) = (Self::default(), HEAD);
+        loop {
+            let length = match log.get(at) {
+                Some(b'b') => BLOCK,
+                Some(b'u') => UNDO,
+                _ => return made,
+            };
+            let Some(record) = log.get_mut(at..at + length) else { return made };
+            let body = &mut record[1..length - CHECK];
+            match length {
+                BLOCK => made.block(body),
+                _ => made.undo(body),
+            }
+            let whole = [&(at as u64).to_le_bytes(), &record[..length - CHECK]].concat();
+            let sum = sha256::Hash::hash(&whole).to_byte_array();
+            record[length - CHECK..].copy_from_slice(&sum[..CHECK]);
+            at += length;
         }
     }
-    let path = dir.join("positions");
-    write(&path, &bytes);
-    let mut count = 0;
-    if let Ok(positions) = BlockPositions::open(&path) {
-        let heights = positions.heights();
-        assert!(heights.len() <= bytes.len() / RECORD);
-        let _ = positions.for_each(heights.end, &mut |height, stored| {
-            assert_eq!(positions.read(height).expect("it was read"), stored);
-            count += 1;
-            Ok(())
-        });
+
+    fn block(&mut self, body: &mut [u8]) {
+        let header: [u8; 80] = body[..80].try_into().expect("80 bytes");
+        let size = 80 + u32::from(body[92] % 64);
+        let place = [1, 0, self.blocks.len() as u32 + 8, size];
+        for (field, number) in body[80..].chunks_exact_mut(4).zip(place) {
+            field.copy_from_slice(&number.to_le_bytes());
+        }
+        self.blocks.extend([&MAGIC, &size.to_le_bytes(), &header[..]].concat());
+        self.blocks.resize(self.blocks.len() + size as usize - 80, 0);
+        self.is_wrong |= self.heads.iter().any(|(known, _)| *known == header);
+        self.heads.push((header, false));
     }
-    // There are no blocks, so nothing can be gone on with.
-    for keep in 1..=count.min(3) {
-        let folder = dir.join("blocks");
-        let opened = BlockStore::open(&folder, &path, MAGIC, Obfuscation::NONE, 0..keep);
-        assert!(opened.is_err(), "blocks that are not there");
+
+    fn undo(&mut self, body: &mut [u8]) {
+        let size = u32::from(body[36] % 64);
+        match self.heads.last_mut() {
+            Some((header, undo)) => {
+                body[..32].copy_from_slice(&sha256d::Hash::hash(header).to_byte_array());
+                self.is_wrong |= *undo;
+                *undo = true;
+            }
+            None => self.is_wrong = true,
+        }
+        body[32..36].copy_from_slice(&(self.undo.len() as u32 + 8).to_le_bytes());
+        body[36..40].copy_from_slice(&size.to_le_bytes());
+        self.undo.resize(self.undo.len() + size as usize + 40, 0);
     }
 }

@@ -3,7 +3,7 @@
 //! The words of its keys and its numbers stand here once more, as Core has them, and not with the
 //! writer's: a mistake there is to be one against something.
 
-use super::{Holds, ReadBackError, WrittenBlocks};
+use super::{ReadBackError, WrittenBlocks};
 use crate::foreign::Entries;
 use apus_chain::{BlockHash, Header, ReadError, Reader};
 use core::ops::ControlFlow;
@@ -160,7 +160,7 @@ impl<'w, 'a> Reading<'w, 'a> {
                 self.last_file = Some(i32::from_le_bytes(number));
                 Ok(())
             }
-            _ if (key, value) == PRUNED && matches!(self.written.holds, Holds::Last { .. }) => {
+            _ if (key, value) == PRUNED && self.written.holds.tx_counts.is_some() => {
                 self.others += 1;
                 self.pruned = true;
                 Ok(())
@@ -191,14 +191,14 @@ impl<'w, 'a> Reading<'w, 'a> {
         if slot.tx_count == 0 {
             return Err("has no transactions".to_owned());
         }
-        if let Holds::Last { tx_counts, .. } = self.written.holds
+        if let Some(tx_counts) = self.written.holds.tx_counts
             && tx_counts.get(height as usize) != Some(&slot.tx_count)
         {
             return Err(format!("has a wrong number of transactions, {}", slot.tx_count));
         }
         if !self.written.holds.lacks(height) {
             // Zero is where a block has no undo data.
-            let may_lack = height == 0 || matches!(self.written.holds, Holds::InAnyOrder);
+            let may_lack = height == 0 || !self.written.holds.whole;
             let undo_fits = slot.undo >= RECORD_HEAD || slot.undo == 0 && may_lack;
             if slot.data < RECORD_HEAD || !undo_fits {
                 return Err("has a place where no record can lie".to_owned());
@@ -215,11 +215,12 @@ impl<'w, 'a> Reading<'w, 'a> {
     /// genesis block, which is never connected, transactions valid; checked with its witnesses; and what
     /// is stored of it.
     fn status(&self, height: u32, undo: bool) -> u64 {
-        match (self.written.holds, height) {
-            (holds, 0) if holds.lacks(0) => 128 + 3,
-            (holds, _) if holds.lacks(height) => 128 + 5,
-            (_, 0) => 128 + 8 + 3,
-            (Holds::InAnyOrder, _) if !undo => 128 + 8 + 5,
+        let holds = self.written.holds;
+        match height {
+            0 if holds.lacks(0) => 128 + 3,
+            _ if holds.lacks(height) => 128 + 5,
+            0 => 128 + 8 + 3,
+            _ if !holds.whole && !undo => 128 + 8 + 5,
             _ => 128 + 16 + 8 + 5,
         }
     }
@@ -230,7 +231,7 @@ impl<'w, 'a> Reading<'w, 'a> {
             let hash = (self.written.context)(height as u32).hash;
             return Err(self.error(format!("block {height} ({hash}) is missing")));
         }
-        let pruned = matches!(self.written.holds, Holds::Last { .. });
+        let pruned = self.written.holds.tx_counts.is_some();
         if pruned != self.pruned {
             return Err(self.error("it does not say that blocks were pruned".to_owned()));
         }

@@ -128,7 +128,7 @@ impl<'a> Place<'a> {
         of: fn(&Slot) -> u32,
     ) -> Option<String> {
         let behind = self.behind.map(of).filter(|behind| *behind > begin);
-        let is_dense = holds.is_dense();
+        let is_dense = holds.whole;
         let limit = match behind {
             Some(behind) if is_dense => u64::from(behind) - HEAD,
             _ => length,

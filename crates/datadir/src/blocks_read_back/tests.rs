@@ -4,11 +4,11 @@
 mod damage;
 
 use super::*;
-use crate::index::{IndexedBlocks, write_block_index};
+use crate::UndoFiles;
+use crate::index::{ChainBlock, write_block_index};
 use crate::leveldb::{Database, DatabaseWriter, WriterOptions};
-use crate::store::{BlockPositions, BlockStore, SpentCoins};
+use crate::store::{BlockStore, SpentCoins};
 use crate::testing::{KEY, MAGIC, fixtures};
-use crate::{KeptBlocks, UndoFiles};
 use apus_chain::{BlockHash, BlockUndoWriter, CoinSum, CoinSumKey, KeyedCoinSum, Network, Txid};
 use apus_storage::DirStorage;
 use apus_testkit::chain::{ChainBuilder, Coin, Shape};
@@ -117,62 +117,63 @@ impl Folder {
         Self { dir: tempfile::tempdir().unwrap(), kind, chain: chain.to_vec(), sums: true }
     }
 
+    /// An open store of these files, with the genesis block if it is wanted.
+    fn open(&self, key: [u8; 8], genesis: Option<&Made>) -> BlockStore {
+        let (log, key) = (self.dir.path().join("log"), Obfuscation::new(key));
+        let genesis = genesis.map(|made| &made.block[..]);
+        BlockStore::open_with(&self.blocks(), &log, MAGIC, key, genesis, FILE_BYTES).unwrap()
+    }
+
+    /// Writes the index of the chain; blocks below the height `first` were pruned.
+    fn index(&self, store: &BlockStore, first: u32) {
+        let at = &mut |height: u32| {
+            let made = &self.chain[height as usize];
+            match height < first {
+                true => ChainBlock::Pruned(*made.block.first_chunk().unwrap(), made.tx_count),
+                false => ChainBlock::Stored(made.hash),
+            }
+        };
+        write_block_index(store, &self.new_index(), self.chain.len() as u32, at).unwrap();
+    }
+
     /// In order, as a data directory has them.
     fn in_order(chain: &[Made], key: [u8; 8]) -> Self {
         let folder = Self::new(Kind::InOrder, chain);
-        let (log, key) = (folder.dir.path().join("positions"), Obfuscation::new(key));
-        let positions = folder.store(&log, key, 0);
-        let out = folder.new_index();
-        write_block_index(&out, chain.len() as u32, IndexedBlocks::All(&positions)).unwrap();
+        let store = folder.open(key, Some(&chain[0]));
+        folder.put_from(&store, 1);
+        folder.index(&store, 0);
         folder
     }
 
-    /// Stores the blocks from the height `first` on.
-    fn store(&self, log: &Path, key: Obfuscation, first: u32) -> BlockPositions {
-        let keep = first..first;
-        let mut store =
-            BlockStore::open_with(&self.blocks(), log, MAGIC, key, keep, FILE_BYTES).unwrap();
-        for (height, made) in self.chain.iter().enumerate().skip(first as usize) {
-            let spends = (height > 0).then(|| made.spends());
-            store.append(&made.block, made.tx_count, spends).unwrap();
+    fn put_from(&self, store: &BlockStore, first: usize) {
+        for made in &self.chain[first..] {
+            store.put(&made.hash, &made.block).unwrap();
+            store.put_undo(&made.hash, &made.prev, made.spends()).unwrap();
         }
-        store.sync().unwrap();
-        BlockPositions::open(log).unwrap()
     }
 
     /// In any order, with blocks of another chain between, and undo data of every third.
     fn in_any_order(chain: &[Made], others: &[Made], seed: u64) -> Self {
         let folder = Self::new(Kind::InAnyOrder, chain);
-        let (log, key) = (folder.dir.path().join("kept"), Obfuscation::new(KEY));
-        let kept =
-            KeptBlocks::open_with(&folder.blocks(), &log, MAGIC, key, &chain[0].block, FILE_BYTES)
-                .unwrap();
-        let mut all: Vec<(&Made, bool)> = chain[1..].iter().map(|made| (made, true)).collect();
-        all.extend(others[1..].iter().map(|made| (made, false)));
+        let store = folder.open(KEY, Some(&chain[0]));
+        let mut all: Vec<&Made> = chain[1..].iter().chain(&others[1..]).collect();
         Rng::new(seed).shuffle(&mut all);
-        for (made, _) in &all {
-            kept.put(&made.hash, &made.block).unwrap();
+        for made in &all {
+            store.put(&made.hash, &made.block).unwrap();
         }
-        for (made, _) in all.iter().step_by(3) {
-            kept.put_undo(&made.hash, &made.prev, made.spends()).unwrap();
+        for made in all.iter().step_by(3) {
+            store.put_undo(&made.hash, &made.prev, made.spends()).unwrap();
         }
-        let out = folder.new_index();
-        kept.write_index(&out, &mut chain.iter().map(|made| made.hash)).unwrap();
+        folder.index(&store, 0);
         folder
     }
 
     /// The last blocks, as a node that prunes has them.
     fn pruned(chain: &[Made], key: [u8; 8]) -> Self {
         let folder = Self::new(Kind::Last, chain);
-        let (log, key) = (folder.dir.path().join("positions"), Obfuscation::new(key));
-        let positions = folder.store(&log, key, FIRST);
-        let mut header_at = |height: u32| {
-            let made = &chain[height as usize];
-            (*made.block.first_chunk().unwrap(), made.tx_count)
-        };
-        let out = folder.new_index();
-        let kept = IndexedBlocks::Last { positions: &positions, header_at: &mut header_at };
-        write_block_index(&out, chain.len() as u32, kept).unwrap();
+        let store = folder.open(key, None);
+        folder.put_from(&store, FIRST as usize);
+        folder.index(&store, FIRST);
         folder
     }
 
@@ -203,10 +204,10 @@ impl Folder {
             folder: &folder,
             params,
             blocks: self.chain.len() as u32,
-            holds: match self.kind {
-                Kind::InOrder => Holds::InOrder,
-                Kind::InAnyOrder => Holds::InAnyOrder,
-                Kind::Last => Holds::Last { first: FIRST, tx_counts: &counts },
+            holds: Holds {
+                first: if self.kind == Kind::Last { FIRST } else { 0 },
+                tx_counts: (self.kind == Kind::Last).then_some(&counts),
+                whole: self.kind != Kind::InAnyOrder,
             },
             context: &context,
             spent: self.sums.then_some(&spent as &SpentAt<'_>),
@@ -317,7 +318,7 @@ fn reading_the_index_can_be_broken_off() {
     };
     let counts: Vec<u32> = folder.chain.iter().map(|made| made.tx_count).collect();
     let (blocks, dir) = (folder.chain.len() as u32, folder.blocks());
-    let holds = Holds::Last { first: FIRST, tx_counts: &counts };
+    let holds = Holds { first: FIRST, tx_counts: Some(&counts), whole: true };
     let (context, spent) = (&context, None);
     let written = WrittenBlocks { folder: &dir, params, blocks, holds, context, spent };
     let all = BlocksReadBack::open(written, &mut |_| ControlFlow::Break(())).unwrap();

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::files::BlockFiles;
+use crate::leveldb::{DatabaseWriter, WriterOptions};
 use crate::testing::fixtures;
 use apus_chain::{Network, write_varint};
+use apus_storage::DirStorage;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -130,4 +132,18 @@ fn entries_hold_what_their_status_says_and_nothing_else() {
     for header in [0, 79, 81] {
         assert!(parse(BlockHash::ZERO, &encode(&[259_900, 5, 2, 0], header)).is_err());
     }
+}
+
+#[test]
+fn a_node_in_the_middle_of_a_reindex_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = DirStorage::new(dir.path().join("index"));
+    fs::create_dir(index.folder()).unwrap();
+    let mut writer = DatabaseWriter::new(&index, WriterOptions::default()).unwrap();
+    for key in [&b"F\x07txindex"[..], b"R", b"b-and-never-looked-at"] {
+        writer.put(key, b"1").unwrap();
+    }
+    writer.finish().unwrap();
+    let flags = read_index_flags(dir.path()).unwrap();
+    assert_eq!(flags, IndexFlags { pruned: false, reindexing: true });
 }

@@ -2,18 +2,16 @@
 //!
 //! Every block is written as fully validated, for a node that is to go on from its coins: what a
 //! run took for granted, as scripts under hints, the node will too, and the caller must tell the
-//! user so. There are three kinds: of all blocks kept in order, of all kept in any order, and of
-//! the last ones alone, as a pruned node has. Keys and values are those of Core
-//! (`node/blockstorage.cpp`, `kernel::BlockTreeDB`; `chain.h`, `CDiskBlockIndex`);
-//! `docs/formats/blocksdir.md` has them.
+//! user so. Blocks may lie in any order and may have been pruned, which the index then says of the
+//! node as a whole. Keys and values are those of Core (`node/blockstorage.cpp`, `kernel::BlockTreeDB`;
+//! `chain.h`, `CDiskBlockIndex`); `docs/formats/blocksdir.md` has them.
 //!
 //! The folder must be empty. The database counts once all of it is on the disk.
 
 use super::{KEY_BLOCK, STATUS_HAVE_DATA, STATUS_HAVE_UNDO};
 use crate::error::ErrorKind;
 use crate::leveldb::{DatabaseError, DatabaseWriter, WriterOptions};
-use crate::rev;
-use crate::store::{BlockPositions, BlockStoreError, StoredBlock};
+use crate::store::{BlockStore, BlockStoreError, StoredBlock};
 use apus_chain::{BlockHash, Header, write_compact_size, write_varint};
 use apus_storage::Storage;
 
@@ -37,41 +35,17 @@ const KEY_LAST_FILE: u8 = b'l';
 /// The flag of a node that has removed block files.
 const PRUNED: &[u8] = b"prunedblockfiles";
 
-/// Header and number of transactions of the block at a height.
-pub type HeaderAt<'a> = dyn FnMut(u32) -> ([u8; Header::SIZE], u32) + 'a;
-
-/// What is stored of the block at a height.
-pub type StoredAt<'a> = dyn FnMut(u32) -> Result<StoredBlock, BlockStoreError> + 'a;
-
-/// Lengths in bytes of a block file and the undo file of the same number.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct FileLengths {
-    /// Of the block file.
-    pub blocks: u64,
-    /// Of the undo file; 0 where there is none.
-    pub undo: u64,
+/// What the index is to say of a block.
+#[derive(Debug, Clone, Copy)]
+pub enum ChainBlock {
+    /// This one is stored.
+    Stored(BlockHash),
+    /// One with this header and so many transactions was: the node has to run with `-prune`.
+    Pruned([u8; Header::SIZE], u32),
 }
 
-/// Which blocks are in the `blocks` folder that the index is for.
-pub enum IndexedBlocks<'a> {
-    /// All, with undo data.
-    All(&'a BlockPositions),
-    /// All, in whatever order they lie in the files; undo data of some. The files may hold more than
-    /// the chain.
-    InAnyOrder {
-        /// The caller's word for each block, asked twice.
-        stored_at: &'a mut StoredAt<'a>,
-        /// The files by their numbers, from 0 on without gaps.
-        files: &'a [FileLengths],
-    },
-    /// The last ones, with undo data: the node has to run with `-prune`.
-    Last {
-        /// These.
-        positions: &'a BlockPositions,
-        /// The caller's word for each block below, asked twice.
-        header_at: &'a mut HeaderAt<'a>,
-    },
-}
+/// The caller's word for the block at a height.
+type BlockAt<'a> = dyn FnMut(u32) -> ChainBlock + 'a;
 
 /// Why a block index could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +55,7 @@ pub enum IndexWriteError {
     Database(#[from] DatabaseError),
     /// What is to stand in it could not be read.
     #[error(transparent)]
-    Positions(#[from] BlockStoreError),
+    Blocks(#[from] BlockStoreError),
     /// The blocks are no chain.
     #[error(
         "the block index was not written: the block stored for height {height} does not follow \
@@ -90,17 +64,6 @@ pub enum IndexWriteError {
     Chain {
         /// The height.
         height: u32,
-    },
-    /// A block is said to be in a file that there is not.
-    #[error(
-        "the block index was not written: the block of height {height} is said to be in file \
-         {file}, and there are not so many; begin anew"
-    )]
-    File {
-        /// The height.
-        height: u32,
-        /// The number of the file.
-        file: u32,
     },
     /// A block is said to have no transactions, as one that never arrived.
     #[error("the block index was not written: no number of transactions for height {height}")]
@@ -115,23 +78,30 @@ impl IndexWriteError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Database(error) => error.kind(),
-            Self::Positions(error) => error.kind(),
-            Self::Chain { .. } | Self::File { .. } | Self::Transactions { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::Blocks(error) => error.kind(),
+            Self::Chain { .. } | Self::Transactions { .. } => ErrorKind::Invalid,
         }
     }
 }
 
-/// Writes the index of the blocks at heights 0 to `blocks`, exclusive, into an empty folder, which
-/// is `index` in a `blocks` folder. Takes 36 bytes of memory a block.
+/// Makes all of `store` durable and writes the index of one chain into an empty folder, which is to be
+/// `index` in that of the blocks. `at` is asked twice for the blocks at heights 0 to `blocks`, exclusive.
+/// What is stored beside the chain stays in the files and is not in the index. Takes 36 bytes of memory
+/// a block.
+///
+/// # Errors
+/// [`IndexWriteError::Chain`] if a block does not follow the one before it;
+/// [`BlockStoreError::Missing`] if one is not stored.
 pub fn write_block_index(
+    store: &BlockStore,
     folder: &dyn Storage,
     blocks: u32,
-    kept: IndexedBlocks<'_>,
+    at: &mut BlockAt<'_>,
 ) -> Result<(), IndexWriteError> {
+    store.sync()?;
     let mut writer = DatabaseWriter::new(folder, WriterOptions::default())?;
-    entries(blocks, kept, &mut |key, value| Ok(writer.put(key, value)?))?;
+    let chain = Chain::read(store, blocks, at)?;
+    entries(store, chain, at, &mut |key, value| Ok(writer.put(key, value)?))?;
     writer.finish()?;
     Ok(())
 }
@@ -141,12 +111,12 @@ type Put<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), IndexWriteError> + 'a;
 
 /// All entries in ascending order of their keys.
 fn entries(
-    blocks: u32,
-    mut kept: IndexedBlocks<'_>,
+    store: &BlockStore,
+    chain: Chain,
+    at: &mut BlockAt<'_>,
     put: &mut Put<'_>,
 ) -> Result<(), IndexWriteError> {
-    let chain = Chain::read(blocks, &mut kept)?;
-    if matches!(kept, IndexedBlocks::Last { .. }) {
+    if chain.is_pruned {
         let mut key = vec![KEY_FLAG];
         write_compact_size(&mut key, PRUNED.len() as u64);
         key.extend_from_slice(PRUNED);
@@ -155,18 +125,10 @@ fn entries(
     let mut value = Vec::new();
     for (hash, height) in chain.order {
         value.clear();
-        match &mut kept {
-            IndexedBlocks::All(positions) => {
-                write_stored(&mut value, height, &positions.read(height)?)
-            }
-            IndexedBlocks::InAnyOrder { stored_at, .. } => {
-                write_stored(&mut value, height, &stored_at(height)?);
-            }
-            IndexedBlocks::Last { positions, header_at } if height < positions.heights().start => {
-                write_pruned(&mut value, height, header_at(height));
-            }
-            IndexedBlocks::Last { positions, .. } => {
-                write_stored(&mut value, height, &positions.read(height)?);
+        match at(height) {
+            ChainBlock::Stored(hash) => write_stored(&mut value, height, &store.stored(&hash)?),
+            ChainBlock::Pruned(header, tx_count) => {
+                write_pruned(&mut value, height, &header, tx_count);
             }
         }
         let mut key = [KEY_BLOCK; 33];
@@ -206,11 +168,11 @@ fn write_stored(out: &mut Vec<u8>, height: u32, stored: &StoredBlock) {
     out.extend_from_slice(&stored.header);
 }
 
-fn write_pruned(out: &mut Vec<u8>, height: u32, (header, tx_count): ([u8; 80], u32)) {
+fn write_pruned(out: &mut Vec<u8>, height: u32, header: &[u8; Header::SIZE], tx_count: u32) {
     for number in [height, validity(height), tx_count] {
         write_number(out, number);
     }
-    out.extend_from_slice(&header);
+    out.extend_from_slice(header);
 }
 
 /// Appends a number of an entry; before the first one, the version.
@@ -222,37 +184,35 @@ fn write_number(out: &mut Vec<u8>, number: u32) {
 }
 
 /// What has to be known of all blocks before any can be written.
-#[derive(Default)]
 struct Chain {
     /// Names and heights, by name.
     order: Vec<(BlockHash, u32)>,
     /// By number.
     files: Vec<FileInfo>,
-    tip: Option<BlockHash>,
+    tip: BlockHash,
+    is_pruned: bool,
 }
 
 impl Chain {
-    fn read(blocks: u32, kept: &mut IndexedBlocks<'_>) -> Result<Self, IndexWriteError> {
-        let mut chain = Self::default();
-        match kept {
-            IndexedBlocks::All(positions) => chain.add_all(positions, blocks)?,
-            IndexedBlocks::InAnyOrder { stored_at, files } => {
-                let sized = |file: &FileLengths| FileInfo {
-                    size: file.blocks,
-                    undo_size: file.undo,
-                    ..FileInfo::default()
-                };
-                chain.files = files.iter().map(sized).collect();
-                for height in 0..blocks {
-                    chain.add_stored(height, &stored_at(height)?)?;
-                }
-            }
-            IndexedBlocks::Last { positions, header_at } => {
-                for height in 0..positions.heights().start {
-                    let (header, tx_count) = header_at(height);
+    fn read(
+        store: &BlockStore,
+        blocks: u32,
+        at: &mut BlockAt<'_>,
+    ) -> Result<Self, IndexWriteError> {
+        let files = store.files()?.into_iter().map(|file| FileInfo {
+            size: file.blocks,
+            undo_size: file.undo,
+            ..FileInfo::default()
+        });
+        let (order, files) = (Vec::new(), files.collect());
+        let mut chain = Self { order, files, tip: BlockHash::ZERO, is_pruned: false };
+        for height in 0..blocks {
+            match at(height) {
+                ChainBlock::Stored(hash) => chain.add_stored(height, &store.stored(&hash)?)?,
+                ChainBlock::Pruned(header, tx_count) => {
+                    chain.is_pruned = true;
                     chain.add(height, &header, tx_count)?;
                 }
-                chain.add_all(positions, blocks)?;
             }
         }
         chain.order.sort_unstable_by_key(|(hash, _)| hash.0);
@@ -266,7 +226,7 @@ impl Chain {
         tx_count: u32,
     ) -> Result<(), IndexWriteError> {
         let header = Header::parse(header);
-        if header.prev != self.tip.unwrap_or(BlockHash::ZERO) {
+        if header.prev != self.tip {
             return Err(IndexWriteError::Chain { height });
         }
         if tx_count == 0 {
@@ -274,33 +234,14 @@ impl Chain {
         }
         let hash = header.hash();
         self.order.push((hash, height));
-        self.tip = Some(hash);
+        self.tip = hash;
         Ok(())
-    }
-
-    /// Adds all that is stored below the height `end`.
-    fn add_all(&mut self, positions: &BlockPositions, end: u32) -> Result<(), IndexWriteError> {
-        let mut added = Ok(());
-        positions.for_each(end, &mut |height, stored| {
-            if added.is_ok() {
-                added = self.add_stored(height, &stored);
-            }
-            Ok(())
-        })?;
-        added
     }
 
     fn add_stored(&mut self, height: u32, stored: &StoredBlock) -> Result<(), IndexWriteError> {
         self.add(height, &stored.header, stored.tx_count)?;
-        let (file, number) = (stored.block.file, stored.block.file as usize);
-        // Files that are not known before are counted up one by one.
-        if number == self.files.len() {
-            self.files.push(FileInfo::default());
-        }
-        let Some(info) = self.files.get_mut(number) else {
-            return Err(IndexWriteError::File { height, file });
-        };
-        info.add(height, stored);
+        // A store tells of no block beyond its files.
+        self.files[stored.block.file as usize].add(height, stored);
         Ok(())
     }
 }
@@ -327,11 +268,6 @@ impl FileInfo {
             (self.height_first, self.time_first) = (height, time);
         }
         self.blocks += 1;
-        self.size = self.size.max(stored.block.end());
-        if let Some(undo) = stored.undo {
-            let end = undo.offset + u64::from(undo.size) + rev::CHECKSUM;
-            self.undo_size = self.undo_size.max(end);
-        }
         self.height_last = height;
         self.time_first = self.time_first.min(time);
         self.time_last = self.time_last.max(time);
@@ -348,6 +284,3 @@ impl FileInfo {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

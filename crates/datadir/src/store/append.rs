@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Written with one call. The buffer is this long and one record.
-pub(crate) const BUFFER_BYTES: usize = 1 << 20;
+pub(super) const BUFFER_BYTES: usize = 1 << 20;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct AppendFile {
+pub(super) struct AppendFile {
     path: PathBuf,
     file: Arc<File>,
     /// How much of the file the system has.
@@ -28,12 +28,12 @@ pub(crate) struct AppendFile {
 impl AppendFile {
     /// Opens a file, makes it if it is not there, cuts it at `length` and goes on behind. The file
     /// must be as long.
-    pub(crate) fn open(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
+    pub(super) fn open(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
         Self::open_with(OpenOptions::new(), path, length)
     }
 
     /// As [`open`](Self::open); one that is made by it is for no other user to read.
-    pub(crate) fn open_private(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
+    pub(super) fn open_private(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
         let mut options = OpenOptions::new();
         options.mode(0o600);
         Self::open_with(options, path, length)
@@ -50,46 +50,46 @@ impl AppendFile {
         Ok(Self { path, file: Arc::new(file), written: length, buffer: Vec::new(), dirty: true })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Length of the file in bytes, what is in the buffer included.
-    pub(crate) fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
     /// The file, for readers: what is in the buffer is not in it.
-    pub(crate) fn handle(&self) -> Arc<File> {
+    pub(super) fn handle(&self) -> Arc<File> {
         Arc::clone(&self.file)
     }
 
     /// `length` bytes from `offset` on as they will lie in the file, if all are in the buffer.
-    pub(crate) fn buffered(&self, offset: u64, length: usize) -> Option<&[u8]> {
+    pub(super) fn buffered(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let from = usize::try_from(offset.checked_sub(self.written)?).ok()?;
         self.buffer.get(from..from.checked_add(length)?)
     }
 
     /// The file, if bytes that the system has need not be on the disk yet. The caller syncs it: it
     /// counts as done.
-    pub(crate) fn take_dirty(&mut self) -> Option<Arc<File>> {
+    pub(super) fn take_dirty(&mut self) -> Option<Arc<File>> {
         std::mem::take(&mut self.dirty).then(|| self.handle())
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.buffer.len() >= BUFFER_BYTES
     }
 
     /// Appends, obfuscated. Cannot fail: the caller makes room before, by [`write`](Self::write)
     /// where the buffer [is full](Self::is_full).
-    pub(crate) fn push(&mut self, parts: &[&[u8]], key: Obfuscation) {
+    pub(super) fn push(&mut self, parts: &[&[u8]], key: Obfuscation) {
         let (at, from) = (self.end(), self.buffer.len());
         parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
         key.apply(&mut self.buffer[from..], at);
     }
 
     /// Hands the buffer to the system.
-    pub(crate) fn write(&mut self) -> Result<(), BlockStoreError> {
+    pub(super) fn write(&mut self) -> Result<(), BlockStoreError> {
         if !self.buffer.is_empty() {
             self.dirty = true;
             let write = self.file.write_all_at(&self.buffer, self.written);
@@ -101,7 +101,7 @@ impl AppendFile {
     }
 
     /// Makes all bytes durable, and the length.
-    pub(crate) fn sync(&mut self) -> Result<(), BlockStoreError> {
+    pub(super) fn sync(&mut self) -> Result<(), BlockStoreError> {
         self.write()?;
         if self.dirty {
             self.file.sync_data().map_err(BlockStoreError::io("sync", &self.path))?;
@@ -112,7 +112,7 @@ impl AppendFile {
 }
 
 /// Makes the names in a folder durable.
-pub(crate) fn sync_names(folder: &Path) -> Result<(), BlockStoreError> {
+pub(super) fn sync_names(folder: &Path) -> Result<(), BlockStoreError> {
     let sync = File::open(folder).and_then(|folder| folder.sync_all());
     sync.map_err(BlockStoreError::io("sync", folder))
 }

@@ -1,10 +1,11 @@
 //! [`BlockStoreError`]: why blocks could not be stored or found again.
 
 use crate::error::ErrorKind;
+use apus_chain::BlockHash;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a [`BlockStore`](crate::BlockStore) or its positions failed.
+/// Why a [`BlockStore`](crate::BlockStore) failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockStoreError {
     /// The system refused.
@@ -28,26 +29,49 @@ pub enum BlockStoreError {
         /// What is wrong, with height or offset.
         what: String,
     },
-    /// The block is none.
-    #[error("a block of {size} bytes cannot be stored at height {height}: one has 80 to 4000000")]
-    Size {
-        /// Its height.
-        height: u32,
-        /// Its length in bytes.
-        size: usize,
-    },
-    /// Offsets of undo data have 32 bits.
+    /// The folder has files that this run did not make. They were left alone.
     #[error(
-        "the undo data of block {height} would end behind byte {end} of {path}, where Bitcoin Core \
-         no longer finds them"
+        "{path} has {what}, which this run did not put there; name a folder that is empty or not \
+         there yet, or move those files away"
     )]
-    UndoSpace {
-        /// The height of the block.
-        height: u32,
-        /// The file.
+    Foreign {
+        /// The folder.
         path: PathBuf,
-        /// Where the data would end.
-        end: u64,
+        /// What was found in it.
+        what: String,
+    },
+    /// The bytes are not those of the block.
+    #[error("block {hash} cannot be stored: {what}; get it again, from another source")]
+    Block {
+        /// The block.
+        hash: BlockHash,
+        /// What is wrong.
+        what: String,
+    },
+    /// The undo data cannot be those of the block.
+    #[error("the undo data of block {hash} cannot be stored: {what}")]
+    Undo {
+        /// The block.
+        hash: BlockHash,
+        /// What is wrong.
+        what: String,
+    },
+    /// A block is not there.
+    #[error("block {hash} is not stored in {path}; get it first")]
+    Missing {
+        /// The folder.
+        path: PathBuf,
+        /// The block.
+        hash: BlockHash,
+    },
+    /// Something failed before, and what is durable is not known any more.
+    #[error(
+        "nothing more is stored in {path} since a write to it failed; see that the disk has space \
+         and is sound, and start again"
+    )]
+    Failed {
+        /// The folder.
+        path: PathBuf,
     },
 }
 
@@ -55,8 +79,12 @@ impl BlockStoreError {
     /// What the error means for the run.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { .. } => ErrorKind::Fatal,
-            Self::Damaged { .. } | Self::Size { .. } | Self::UndoSpace { .. } => ErrorKind::Invalid,
+            Self::Io { .. } | Self::Failed { .. } => ErrorKind::Fatal,
+            Self::Foreign { .. } => ErrorKind::Recoverable,
+            Self::Damaged { .. }
+            | Self::Block { .. }
+            | Self::Undo { .. }
+            | Self::Missing { .. } => ErrorKind::Invalid,
         }
     }
 

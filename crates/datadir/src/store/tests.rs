@@ -1,53 +1,66 @@
-//! Stores made by our own hand: what comes back, what a crash leaves, what damage does. What a
-//! real node says of one is in `node`.
+//! What is kept comes back, whatever the order and whenever the program starts again. What a crash
+//! leaves, what is refused, what the index says and what a real node says: in the modules below.
 
 mod crash;
+mod in_order;
+mod index;
 mod node;
+mod refusals;
 
 use super::*;
 use crate::files::BlockFiles;
 use crate::rev::UndoFiles;
 use crate::testing::{KEY, MAGIC, spends, synthetic_block};
+use apus_testkit::rng::Rng;
 use core::ops::ControlFlow;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
-/// What is stored of a height.
+/// A block with undo data that could be its own.
 #[derive(Debug, Clone)]
 pub(super) struct Made {
+    pub(super) hash: BlockHash,
+    pub(super) prev: BlockHash,
     pub(super) block: Vec<u8>,
-    pub(super) undo: Option<Vec<u8>>,
+    pub(super) undo: Vec<u8>,
 }
 
-/// A chain's worth of blocks by their sizes in outputs and undo data in bytes.
+impl Made {
+    pub(super) fn new(block: Vec<u8>, undo: usize) -> Self {
+        let header = Header::parse(block.first_chunk().unwrap());
+        Self { hash: header.hash(), prev: header.prev, undo: vec![block[0]; undo], block }
+    }
+}
+
+/// A chain of blocks by their sizes in outputs and undo data in bytes.
 pub(super) fn made(sizes: &[(usize, usize)]) -> Vec<Made> {
-    (0..)
-        .zip(sizes)
-        .map(|(height, &(script, undo))| {
-            let block = synthetic_block(height, 1 + script % 3, script);
-            Made { block, undo: (height > 0).then(|| vec![height as u8; undo]) }
-        })
-        .collect()
+    let mut prev = BlockHash::ZERO;
+    let mut all = Vec::new();
+    for (height, &(script, undo)) in (0..).zip(sizes) {
+        let mut block = synthetic_block(height, 1 + script % 3, script);
+        block[4..36].copy_from_slice(&prev.0);
+        // Times go back and forth.
+        block[68..72].copy_from_slice(&(1_000_000 + (height ^ 3) * 600).to_le_bytes());
+        let made = Made::new(block, undo);
+        prev = made.hash;
+        all.push(made);
+    }
+    all
 }
 
-pub(super) fn append(store: &mut BlockStore, made: &Made) {
-    store.append(&made.block, tx_count(made), made.undo.as_deref().map(spends)).unwrap();
-}
-
-fn tx_count(made: &Made) -> u32 {
-    u32::from(made.block[80])
-}
-
-/// Places of a store: the `blocks` folder and the positions.
+/// Places of a `blocks` folder and its log.
 pub(super) struct Home {
     pub(super) dir: tempfile::TempDir,
     pub(super) key: Obfuscation,
     pub(super) max: u64,
+    pub(super) genesis: Vec<u8>,
 }
 
 impl Home {
-    pub(super) fn new(key: [u8; 8], max: u64) -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), key: Obfuscation::new(key), max }
+    pub(super) fn new(key: [u8; 8], max: u64, all: &[Made]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, key: Obfuscation::new(key), max, genesis: all[0].block.clone() }
     }
 
     pub(super) fn blocks(&self) -> PathBuf {
@@ -55,184 +68,239 @@ impl Home {
     }
 
     pub(super) fn log(&self) -> PathBuf {
-        self.dir.path().join("positions")
+        self.dir.path().join("kept")
     }
 
-    pub(super) fn open(&self, keep: u32) -> Result<BlockStore, BlockStoreError> {
-        self.open_range(0..keep)
-    }
-
-    fn open_range(&self, keep: Range<u32>) -> Result<BlockStore, BlockStoreError> {
-        BlockStore::open_with(&self.blocks(), &self.log(), MAGIC, self.key, keep, self.max)
-    }
-
-    /// Fails unless all files have the names and contents of `want`.
-    pub(super) fn expect(&self, want: &BTreeMap<String, Vec<u8>>) {
-        let state = self.state();
-        assert!(state.keys().eq(want.keys()), "{:?}, not {:?}", state.keys(), want.keys());
-        for (name, bytes) in &state {
-            let differ = bytes.iter().zip(&want[name]).position(|(a, b)| a != b);
-            let lengths = (bytes.len(), want[name].len());
-            assert_eq!((differ, lengths.0), (None, lengths.1), "{name}");
-        }
+    pub(super) fn open(&self) -> Result<BlockStore, BlockStoreError> {
+        let (blocks, log) = (self.blocks(), self.log());
+        BlockStore::open_with(&blocks, &log, MAGIC, self.key, Some(&self.genesis), self.max)
     }
 
     /// Names and contents of all files.
-    pub(super) fn state(&self) -> BTreeMap<String, Vec<u8>> {
-        let mut state = BTreeMap::from([("log".to_owned(), fs::read(self.log()).unwrap())]);
-        for entry in fs::read_dir(self.blocks()).unwrap() {
-            let entry = entry.unwrap();
-            let name = entry.file_name().to_string_lossy().into_owned();
-            state.insert(name, fs::read(entry.path()).unwrap());
+    pub(super) fn state(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut state = BTreeMap::new();
+        let mut take = |path: PathBuf| {
+            if let Ok(bytes) = fs::read(&path) {
+                state.insert(path, bytes);
+            }
+        };
+        take(self.log());
+        for entry in fs::read_dir(self.blocks()).into_iter().flatten() {
+            take(entry.unwrap().path());
         }
         state
     }
 }
 
-/// Every block from the height `first` on is found by the scan and at its position, with its undo data.
-fn check(home: &Home, all: &[Made], first: u32) {
+/// Undo data as the log and the files have them.
+pub(super) fn undo_of(home: &Home, kept: &BlockStore, made: &Made) -> Option<Vec<u8>> {
+    kept.sync().unwrap();
+    if !kept.has(&made.hash) {
+        return None;
+    }
+    let stored = kept.stored(&made.hash).unwrap();
+    assert_eq!(&stored.header[..], &made.block[..80]);
+    assert_eq!(stored.tx_count, u32::from(made.block[80]));
+    let undo = stored.undo?;
+    let mut files = UndoFiles::open(&home.blocks(), MAGIC).unwrap();
+    let bytes = files.read(stored.block.file, undo.offset, &made.prev).unwrap();
+    assert_eq!(bytes.len(), undo.size as usize);
+    Some(bytes)
+}
+
+/// The folder holds these blocks in this order and nothing else, in files that end where Core's
+/// would.
+pub(super) fn check_scan(home: &Home, order: &[&Made]) {
     let files = BlockFiles::open(&home.blocks(), MAGIC).unwrap();
-    assert_eq!(files.obfuscation(), home.key);
-    let mut scanned = Vec::new();
-    let summary = files.scan(&mut |header, location| {
-        scanned.push((*header, location));
+    let mut found = Vec::new();
+    let summary = files.scan(&mut |header, place| {
+        found.push((Header::parse(header).hash(), place));
         ControlFlow::Continue(())
     });
     let summary = summary.unwrap();
     assert_eq!((summary.torn_count, summary.resynced_count, summary.mended), (0, 0, 0));
-    assert_eq!(scanned.len(), all.len() - first as usize);
-    let positions = BlockPositions::open(&home.log()).unwrap();
-    assert_eq!(positions.heights(), first..all.len() as u32);
-    let mut undo_files = UndoFiles::open(&home.blocks(), MAGIC).unwrap();
-    let mut reader = crate::BlockReader::new(&files, 1 << 16);
-    positions
-        .for_each(all.len() as u32, &mut |height, stored| {
-            let made = &all[height as usize];
-            assert_eq!(scanned[(height - first) as usize], (stored.header, stored.block));
-            assert_eq!(positions.read(height).unwrap(), stored);
-            assert_eq!((&stored.header[..], stored.tx_count), (&made.block[..80], tx_count(made)));
-            let mut wanted = [(height, stored.block)];
-            let read = reader.read(&mut wanted, &mut |_, _, bytes| {
-                assert_eq!(bytes, made.block);
-                ControlFlow::Continue(())
-            });
-            read.unwrap();
-            let prev = prev(&stored.header);
-            let undo = stored.undo.map(|undo| {
-                let bytes = undo_files.read(stored.block.file, undo.offset, &prev).unwrap();
-                assert_eq!(bytes.len(), undo.size as usize);
-                bytes
-            });
-            assert_eq!(undo, made.undo);
-            let spent = made.undo.as_deref().map_or(KeyedCoinSum::NONE, |it| spends(it).sum);
-            assert_eq!(stored.spent, spent);
-            Ok(())
-        })
-        .unwrap();
+    let (mut file, mut length, mut expected) = (0, 0, Vec::new());
+    for made in order {
+        let size = made.block.len() as u32;
+        if length > 0 && length + 8 + u64::from(size) >= home.max {
+            (file, length) = (file + 1, 0);
+        }
+        expected.push((made.hash, BlockLocation { file, offset: length + 8, size }));
+        length += 8 + u64::from(size);
+    }
+    assert_eq!(found, expected);
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn what_is_stored_comes_back(
+    fn what_is_kept_comes_back(
         sizes in proptest::collection::vec((0usize..600, 0usize..500), 1..40),
         key: [u8; 8],
         max in 600u64..6_000,
-        starts in proptest::collection::vec(1usize..12, 1..6),
-        first in prop_oneof![Just(0), 0u32..40],
+        seed: u64,
     ) {
-        let (home, all) = (Home::new(key, max), made(&sizes));
-        let mut starts = starts.iter().cycle();
-        let first = first.min(all.len() as u32 - 1);
-        let mut store = home.open_range(first..first).unwrap();
-        let mut left = *starts.next().unwrap();
-        for made in &all[first as usize..] {
-            if left == 0 {
-                store.sync().unwrap();
-                store = home.open_range(first..store.next_height()).unwrap();
-                left = *starts.next().unwrap();
+        let (all, mut rng) = (made(&sizes), Rng::new(seed));
+        let home = Home::new(key, max, &all);
+        let mut kept = home.open().unwrap();
+        let (mut order, mut undo) = (vec![&all[0]], BTreeSet::new());
+        for _ in 0..5 * all.len() {
+            let at = rng.index(all.len());
+            let made = &all[at];
+            match rng.below(8) {
+                0 => kept.sync().unwrap(),
+                1 => {
+                    kept.sync().unwrap();
+                    drop(kept);
+                    kept = home.open().unwrap();
+                }
+                2 | 3 => {
+                    let there = order.iter().any(|known| known.hash == made.hash);
+                    let put = kept.put_undo(&made.hash, &made.prev, spends(&made.undo));
+                    // The second time nothing happens, whatever is put.
+                    prop_assert_eq!(put.is_ok(), there && at > 0);
+                    if put.is_ok() && undo.insert(at) {
+                        kept.put_undo(&made.hash, &made.prev, spends(b"other")).unwrap();
+                    }
+                }
+                _ => {
+                    kept.put(&made.hash, &made.block).unwrap();
+                    if order.iter().all(|known| known.hash != made.hash) {
+                        order.push(made);
+                    }
+                }
             }
-            append(&mut store, made);
-            left -= 1;
+            let asked = &all[rng.index(all.len())];
+            let there = order.iter().any(|known| known.hash == asked.hash);
+            prop_assert_eq!(kept.has(&asked.hash), there);
+            prop_assert_eq!(kept.read(&asked.hash).unwrap(), there.then(|| asked.block.clone()));
         }
-        store.sync().unwrap();
-        prop_assert_eq!(store.next_height() as usize, all.len());
-        drop(store);
-        check(&home, &all, first);
-        // Files end where Core would end them.
-        let mut length = 0;
-        let positions = BlockPositions::open(&home.log()).unwrap();
-        let mut file = 0;
-        for height in positions.heights() {
-            let block = positions.read(height).unwrap().block;
-            let more = u64::from(block.size) + 8;
-            if length + more >= max.max(more + 1) {
-                (file, length) = (file + 1, 0);
-            }
-            prop_assert_eq!((block.file, block.offset), (file, length + 8));
-            length += more;
+        for (at, made) in all.iter().enumerate() {
+            let want = undo.contains(&at).then(|| made.undo.clone());
+            prop_assert_eq!(undo_of(&home, &kept, made), want);
         }
+        check_scan(&home, &order);
     }
 }
 
 #[test]
 fn a_file_is_shorter_than_the_limit() {
-    let block = synthetic_block(1, 1, 100);
-    let two = 2 * (block.len() as u64 + 8);
+    let all = made(&[(100, 0), (100, 0)]);
+    let two: u64 = all.iter().map(|made| made.block.len() as u64 + 8).sum();
     for (max, files) in [(two, 2), (two + 1, 1)] {
-        let home = Home::new(KEY, max);
-        let mut store = home.open(0).unwrap();
-        store.append(&block, 1, None).unwrap();
-        store.append(&block, 1, Some(spends(b"u"))).unwrap();
-        store.sync().unwrap();
-        assert_eq!(home.state().len(), 2 + 2 * files);
+        let home = Home::new(KEY, max, &all);
+        let kept = home.open().unwrap();
+        kept.put(&all[1].hash, &all[1].block).unwrap();
+        kept.sync().unwrap();
+        // The log and the key beside them.
+        assert_eq!(home.state().len(), 2 + files);
+        check_scan(&home, &[&all[0], &all[1]]);
     }
 }
 
+/// Reads, puts and syncs of several threads do each other no harm.
 #[test]
-fn sizes_that_no_block_has_are_refused_and_change_nothing() {
-    let home = Home::new(KEY, FILE_BYTES_MAX);
-    let mut store = home.open(0).unwrap();
-    for size in [0, 79, 4_000_001] {
-        let error = store.append(&vec![0; size], 1, None).unwrap_err();
-        assert!(matches!(error, BlockStoreError::Size { height: 0, .. }), "{error}");
-    }
-    assert_eq!(store.next_height(), 0);
-    store.append(&synthetic_block(0, 1, 0), 1, None).unwrap();
-    store.sync().unwrap();
-    assert_eq!(home.state()["log"].len() as u64, positions::HEAD + positions::RECORD);
-}
-
-#[test]
-fn what_is_not_synced_is_written_when_buffers_are_full() {
-    let home = Home::new([0; 8], FILE_BYTES_MAX);
-    let mut store = home.open(0).unwrap();
-    let big = synthetic_block(0, 1, 3_900_000);
-    store.append(&big, 1, None).unwrap();
-    assert_eq!(home.state()["blk00000.dat"].len(), 0);
-    store.append(&big, 1, Some(spends(&[]))).unwrap();
-    let state = home.state();
-    assert_eq!(state["blk00000.dat"].len(), big.len() + 8);
-    assert_eq!(state["xor.dat"], [0; 8]);
-    // The positions wait for the disk.
-    assert_eq!(state["log"].len() as u64, positions::HEAD);
-}
-
-#[test]
-fn positions_reach_the_disk_by_themselves_after_the_blocks() {
-    let home = Home::new(KEY, FILE_BYTES_MAX);
-    let mut store = home.open(0).unwrap();
-    let small = synthetic_block(0, 1, 0);
-    store.append(&small, 1, None).unwrap();
-    while home.state()["log"].len() as u64 == positions::HEAD {
-        for _ in 0..100 {
-            store.append(&small, 1, Some(spends(&[0]))).unwrap();
+fn threads_share_it() {
+    let sizes: Vec<_> = (0..400).map(|n| (n % 700, n % 90)).collect();
+    let all = made(&sizes);
+    let home = Home::new(KEY, 9_000, &all);
+    let kept = home.open().unwrap();
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (all, kept) = (&all, &kept);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                let mut order: Vec<_> = all[1..].iter().collect();
+                rng.shuffle(&mut order);
+                for made in order {
+                    kept.put(&made.hash, &made.block).unwrap();
+                    kept.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
+                    let other = &all[rng.index(all.len())];
+                    if let Some(bytes) = kept.read(&other.hash).unwrap() {
+                        assert_eq!(bytes, other.block);
+                    }
+                    if rng.one_in(20) {
+                        kept.sync().unwrap();
+                    }
+                }
+            });
         }
-        assert!(store.next_height() < 20_000);
+    });
+    kept.sync().unwrap();
+    drop(kept);
+    let kept = home.open().unwrap();
+    assert_eq!(kept.block_count(), all.len());
+    for made in &all[1..] {
+        assert_eq!(kept.read(&made.hash).unwrap().as_ref(), Some(&made.block));
+        assert_eq!(undo_of(&home, &kept, made).as_ref(), Some(&made.undo));
     }
-    let told = BlockPositions::open(&home.log()).unwrap().heights().end;
-    // As after a crash: whatever is told can be kept.
-    drop(store);
-    assert_eq!(home.open(told).unwrap().next_height(), told);
+    assert_eq!(kept.stored(&all[0].hash).unwrap().spent, KeyedCoinSum::NONE);
+    for made in &all[1..] {
+        assert_eq!(kept.stored(&made.hash).unwrap().spent, spends(&made.undo).sum);
+    }
+    let unknown = BlockHash([7; 32]);
+    assert!(matches!(kept.stored(&unknown), Err(BlockStoreError::Missing { .. })));
+}
+
+/// A reader is served while a sync waits for the disk.
+#[test]
+fn reads_do_not_wait_for_a_sync() {
+    let all = made(&[(10, 0), (20, 0)]);
+    let home = Home::new(KEY, FILE_BYTES_MAX, &all);
+    let kept = home.open().unwrap();
+    kept.put(&all[1].hash, &all[1].block).unwrap();
+    // As in the middle of one.
+    let mut log = kept.log.lock().unwrap();
+    let unsynced = kept.state().unwrap().take_unsynced().unwrap();
+    assert_eq!(kept.read(&all[1].hash).unwrap().as_ref(), Some(&all[1].block));
+    assert!(kept.has(&all[0].hash));
+    assert!(!kept.has_undo(&all[1].hash));
+    kept.put_undo(&all[1].hash, &all[1].prev, spends(b"undo")).unwrap();
+    assert!(kept.has_undo(&all[1].hash) && !kept.has_undo(&all[0].hash));
+    unsynced.sync(&mut log).unwrap();
+    drop(log);
+    assert_eq!(undo_of(&home, &kept, &all[1]).unwrap(), b"undo");
+}
+
+/// Blocks reach the disk without a call to sync, before their records take much memory.
+#[test]
+fn much_that_waits_is_synced() {
+    let all = made(&vec![(0, 0); 12_000]);
+    let home = Home::new(KEY, FILE_BYTES_MAX, &all);
+    let kept = home.open().unwrap();
+    for made in &all {
+        kept.put(&made.hash, &made.block).unwrap();
+    }
+    let told = fs::metadata(home.log()).unwrap().len();
+    assert!(told > log::PIECE_BYTES as u64, "{told}");
+    drop(kept);
+    let kept = home.open().unwrap();
+    let count = kept.block_count();
+    assert!((9_000..12_000).contains(&count), "{count}");
+    // Many undo files, too.
+    let home = Home::new(KEY, 300, &all);
+    let kept = home.open().unwrap();
+    for made in &all[..200] {
+        kept.put(&made.hash, &made.block).unwrap();
+    }
+    kept.sync().unwrap();
+    let told = || fs::metadata(home.log()).unwrap().len();
+    let before = told();
+    for made in &all[1..150] {
+        kept.put_undo(&made.hash, &made.prev, spends(b"undo")).unwrap();
+    }
+    assert!(told() > before);
+    // And block files that are behind the disk.
+    let home = Home::new(KEY, 600, &all);
+    let kept = home.open().unwrap();
+    let files =
+        || home.state().keys().filter(|path| path.to_str().unwrap().contains("blk")).count();
+    let mut at = 1;
+    while fs::metadata(home.log()).unwrap().len() == log::HEAD + 105 {
+        kept.put(&all[at].hash, &all[at].block).unwrap();
+        at += 1;
+        assert!(files() <= 3);
+    }
+    assert_eq!(files(), 3);
 }

@@ -180,7 +180,7 @@ impl<'a> Connecting<'a> {
             self.flush()?;
         }
         if let Some(keeper) = &mut self.keeper {
-            keeper.go_on(to.height, self.end)?;
+            keeper.go_on(to, self.end)?;
         }
         self.warn_of_few();
         Ok(())

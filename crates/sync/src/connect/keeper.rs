@@ -7,17 +7,16 @@
 //! are disconnected, the coins go first.
 
 use crate::error::{IoError, SyncError, UsageError};
-use crate::folder::{DatadirBlocks, FolderDraft, FolderKind, FolderOutput, at};
+use crate::folder::{DatadirBlocks, FolderDraft, FolderKind, FolderOutput, at, remove_folder};
 use crate::request::{ConnectOptions, Request, first_of_last};
-use crate::sink::datadir::blocks_folder;
+use crate::sink::datadir::{DraftWithBlocks, blocks_folder, index_folder};
 use crate::source::ChainSource;
-use apus_chain::{CoinSumKey, Height, KeyedCoinSum, KnownBlock};
-use apus_datadir::{BlockPositions, BlockStore, BlockStoreError, SpentCoins, free_bytes};
+use apus_chain::{BlockHash, CoinSumKey, Header, Height, KeyedCoinSum, KnownBlock, Network};
+use apus_datadir::{BlockStore, Obfuscation, SpentCoins, free_bytes};
 use apus_engine::utxo::Connected;
 use core::ops::Range;
-use std::fs;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -29,15 +28,15 @@ enum Order {
     Put(Connected),
     /// Make everything durable, and say so.
     Sync(SyncSender<()>),
-    /// Hold the blocks of these heights and no others.
-    Hold(Range<Height>),
+    /// Hold the blocks up to this one, or none.
+    Hold(Option<BlockHash>),
 }
 
 /// Takes blocks in ascending height.
 pub(super) struct Keeper {
     /// There until it is dropped, which ends the thread.
     orders: Option<SyncSender<Order>>,
-    thread: Option<JoinHandle<Result<(), SyncError>>>,
+    thread: Option<JoinHandle<Result<BlockStore, SyncError>>>,
     /// No other run writes there meanwhile. There until the end.
     draft: Option<FolderDraft>,
     /// The first block that the run connects.
@@ -62,29 +61,40 @@ impl Keeper {
             FolderKind::Datadir(kept) => Some((output, kept)),
             FolderKind::Chainstate => None,
         });
-        let Some((output, what)) = found else { return Ok(None) };
-        let (draft, mut holds) = match what {
+        let Some((output, kept)) = found else { return Ok(None) };
+        let place = Place {
+            log: options.positions.clone(),
+            network: request.params.network,
+            genesis: request.params.genesis_block(),
+            key: dir.obfuscation(),
+            kept,
+        };
+        let first = match kept {
             DatadirBlocks::All if from != 1 => return Err(SyncError::Usage(UsageError::NoUndo)),
-            DatadirBlocks::All if tip.height == 0 => (FolderDraft::begin(output)?, 0..0),
-            DatadirBlocks::All => all_kept(request, options, output, tip)?,
-            DatadirBlocks::Last => last_kept(options, output, tip, first_of_last(end).max(from))?,
+            DatadirBlocks::All => 0,
+            DatadirBlocks::Last => first_of_last(end).max(from),
+        };
+        let earlier = match tip.height {
+            0 => None,
+            _ => place.find(request, output, first, tip)?,
+        };
+        let (draft, store, holds) = match earlier {
+            Some(found) => found,
+            None => {
+                let draft = FolderDraft::begin(output)?;
+                let folder = blocks_folder(draft.folder(), request.params.network);
+                let store = place.begin(&folder)?;
+                // The genesis block is there where it belongs.
+                (draft, store, first..first.max(1))
+            }
         };
         let folder = blocks_folder(draft.folder(), request.params.network);
-        fs::create_dir_all(&folder).map_err(at(&folder))?;
-        let more = holds.end.max(1)..end + 1;
+        let more = holds.end..end + 1;
         expect_room(&folder, more.map(|height| dir.block_bytes(height)).sum())?;
-        let (magic, key) = (request.params.network.magic(), dir.obfuscation());
-        let positions = options.positions.clone();
-        let open = move |keep| BlockStore::open(&folder, &positions, magic, key, keep);
-        let mut store = open(holds.clone())?;
-        if holds.end == 0 {
-            store.append(&request.params.genesis_block(), 1, None)?;
-            holds.end = 1;
-        }
         let (orders, receiver) = sync_channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("blocks".to_owned())
-            .spawn(move || obey(store, &open, sum_key, &receiver))
+            .spawn(move || obey(store, &place, &folder, sum_key, &receiver))
             .map_err(|error| SyncError::Io(IoError::Threads { wanted: 1, error }))?;
         let (orders, thread, draft) = (Some(orders), Some(thread), Some(draft));
         Ok(Some(Self { orders, thread, draft, from, holds }))
@@ -111,16 +121,19 @@ impl Keeper {
 
     /// The run goes on from `tip` to `end`: forgets the blocks above the tip. What the run lacks, it is
     /// below.
-    pub(super) fn go_on(&mut self, tip: Height, end: Height) -> Result<(), SyncError> {
-        let holds = match self.lacks_some(tip, end) {
-            true => self.first(end)..self.first(end),
-            false => self.holds.start..self.holds.end.min(tip + 1).max(self.holds.start),
-        };
-        if holds == self.holds {
+    pub(super) fn go_on(&mut self, tip: KnownBlock, end: Height) -> Result<(), SyncError> {
+        let begins_anew = self.lacks_some(tip.height, end);
+        if begins_anew {
+            self.holds.start = self.first(end);
+        }
+        let held = self.holds.end;
+        // The genesis block is there where it belongs.
+        let least = self.holds.start.max(1);
+        self.holds.end = if begins_anew { least } else { held.min(tip.height + 1).max(least) };
+        if self.holds.end == held && !begins_anew {
             return Ok(());
         }
-        self.holds = holds.clone();
-        self.order(Order::Hold(holds))
+        self.order(Order::Hold((self.holds.end > least).then_some(tip.hash)))
     }
 
     fn first(&self, end: Height) -> Height {
@@ -141,9 +154,11 @@ impl Keeper {
     }
 
     /// Ends the thread. The directory stays this run's, for what writes into it next.
-    pub(super) fn end(mut self) -> Result<FolderDraft, SyncError> {
+    pub(super) fn end(mut self) -> Result<DraftWithBlocks, SyncError> {
         self.sync()?;
-        Ok(self.draft.take().expect("it is there until the end"))
+        self.orders = None;
+        let blocks = self.join()?;
+        Ok(DraftWithBlocks { draft: self.draft.take().expect("it is there until the end"), blocks })
     }
 
     fn order(&mut self, order: Order) -> Result<(), SyncError> {
@@ -155,65 +170,98 @@ impl Keeper {
 
     /// Why the thread is gone.
     fn failure(&mut self) -> SyncError {
-        let joined = self.thread.take().map(JoinHandle::join);
-        match joined {
-            Some(Ok(Err(error))) => error,
+        // It ends by itself only when no thread can order any more.
+        self.join().err().unwrap_or(SyncError::Interrupted)
+    }
+
+    fn join(&mut self) -> Result<BlockStore, SyncError> {
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(ended)) => ended,
             Some(Err(panic)) => resume_unwind(panic),
-            // It ends by itself only when no thread can order any more, or by what was told before.
-            Some(Ok(Ok(()))) | None => SyncError::Interrupted,
+            // Told before.
+            None => Err(SyncError::Interrupted),
         }
     }
 }
 
-/// The directory of an earlier start, and what it holds of the blocks up to the tip. All of these must
-/// have been kept, and in this one: that start may have connected some without being asked to, or for
-/// another one.
-fn all_kept(
-    request: &Request<'_>,
-    options: &ConnectOptions<'_>,
-    output: &FolderOutput,
-    tip: KnownBlock,
-) -> Result<(FolderDraft, Range<Height>), SyncError> {
-    let other = |what: &str| {
-        let folder = request.workdir.describe("");
-        SyncError::Usage(UsageError::OtherRun { folder, what: what.to_owned() })
-    };
-    if !options.positions.exists() {
-        return Err(other("without the data directory as output"));
-    }
-    let positions = BlockPositions::open(&options.positions)?;
-    if !holds(&positions, tip)? || positions.heights().start > 0 {
-        return Err(other("some of it without the data directory as output"));
-    }
-    let draft = FolderDraft::find(output)?;
-    let draft = draft.ok_or_else(|| other("with another data directory as output"))?;
-    Ok((draft, 0..tip.height + 1))
+/// A data directory, its blocks and their heights.
+type Found = (FolderDraft, BlockStore, Range<Height>);
+
+/// What belongs to the blocks of a data directory.
+struct Place {
+    log: PathBuf,
+    network: Network,
+    genesis: Vec<u8>,
+    key: Obfuscation,
+    kept: DatadirBlocks,
 }
 
-/// The same where only the last blocks are kept, from the height `first` on. Where these are not all
-/// there, the directory begins anew: the run goes back for them.
-fn last_kept(
-    options: &ConnectOptions<'_>,
-    output: &FolderOutput,
-    tip: KnownBlock,
-    first: Height,
-) -> Result<(FolderDraft, Range<Height>), SyncError> {
-    if let Some(draft) = FolderDraft::find(output)?
-        && options.positions.exists()
-    {
-        let positions = BlockPositions::open(&options.positions)?;
-        let start = positions.heights().start;
-        if start > 0 && start <= first && holds(&positions, tip)? {
-            return Ok((draft, start..tip.height + 1));
+impl Place {
+    /// No blocks in `folder`, but for the genesis block where all are kept.
+    fn begin(&self, folder: &Path) -> Result<BlockStore, SyncError> {
+        BlockStore::remove(folder, &self.log)?;
+        let genesis = (self.kept == DatadirBlocks::All).then_some(&self.genesis[..]);
+        let magic = self.network.magic();
+        Ok(BlockStore::open(folder, &self.log, magic, self.key, genesis)?)
+    }
+
+    /// The blocks that are in `folder`, up to this one.
+    fn go_on(&self, folder: &Path, last: &BlockHash) -> Result<BlockStore, SyncError> {
+        let magic = self.network.magic();
+        Ok(BlockStore::open_up_to(folder, &self.log, magic, self.key, last)?)
+    }
+
+    /// The directory of an earlier start, if it holds the blocks from the height `first` on up to the
+    /// tip, and which it holds.
+    ///
+    /// # Errors
+    /// Where all blocks are kept it has to hold them, and to be this one: that start may have connected
+    /// some without being asked to keep them, or for another one.
+    fn find(
+        &self,
+        request: &Request<'_>,
+        output: &FolderOutput,
+        first: Height,
+        tip: KnownBlock,
+    ) -> Result<Option<Found>, SyncError> {
+        let lacking = |what: &str| match self.kept {
+            DatadirBlocks::All => {
+                let (folder, what) = (request.workdir.describe(""), what.to_owned());
+                Err(SyncError::Usage(UsageError::OtherRun { folder, what }))
+            }
+            DatadirBlocks::Last => Ok(None),
+        };
+        if !self.log.exists() {
+            return lacking("without the data directory as output");
         }
-        drop(draft);
+        let Some(draft) = FolderDraft::find(output)? else {
+            return lacking("with another data directory as output");
+        };
+        remove_folder(&index_folder(draft.folder(), self.network))?;
+        let folder = blocks_folder(draft.folder(), self.network);
+        let store = self.go_on(&folder, &tip.hash)?;
+        let is_of_all = store.has(&request.params.genesis_hash);
+        let start = match self.kept {
+            // Blocks come in ascending height: those below are there as well.
+            DatadirBlocks::All if is_of_all && store.has_undo(&tip.hash) => 0,
+            DatadirBlocks::Last if !is_of_all => first_below(&store, tip)?,
+            DatadirBlocks::All | DatadirBlocks::Last => tip.height + 1,
+        };
+        match start <= first.min(tip.height) {
+            true => Ok(Some((draft, store, start..tip.height + 1))),
+            false => lacking("some of it without the data directory as output"),
+        }
     }
-    Ok((FolderDraft::begin(output)?, first..first))
 }
 
-fn holds(positions: &BlockPositions, tip: KnownBlock) -> Result<bool, SyncError> {
-    let there = positions.heights().contains(&tip.height);
-    Ok(there && positions.read(tip.height)?.hash() == tip.hash)
+/// The height from which on all blocks up to the tip are there.
+fn first_below(store: &BlockStore, tip: KnownBlock) -> Result<Height, SyncError> {
+    let (mut height, mut hash) = (tip.height + 1, tip.hash);
+    while store.has_undo(&hash) {
+        height -= 1;
+        hash = Header::parse(&store.stored(&hash)?.header).prev;
+    }
+    Ok(height)
 }
 
 /// Says before hours of work that a disk is too small for blocks of so many bytes and their undo data,
@@ -240,33 +288,36 @@ impl Drop for Keeper {
     }
 }
 
-type Open = dyn Fn(Range<u32>) -> Result<BlockStore, BlockStoreError>;
-
 fn obey(
     mut store: BlockStore,
-    open: &Open,
+    place: &Place,
+    folder: &Path,
     key: CoinSumKey,
     orders: &Receiver<Order>,
-) -> Result<(), SyncError> {
+) -> Result<BlockStore, SyncError> {
     for order in orders {
         match order {
             Order::Put(Connected { block, undo, spent }) => {
-                let bytes = block.block().bytes();
+                let (hash, bytes) = (block.id().hash, block.block().bytes());
                 let view = bytes.view();
-                let sum = KeyedCoinSum { key, sum: spent };
-                let spends = SpentCoins { undo: &undo, sum };
-                store.append(view.raw(), view.tx_count() as u32, Some(spends))?;
+                let spends = SpentCoins { undo: &undo, sum: KeyedCoinSum { key, sum: spent } };
+                store.put(&hash, view.raw())?;
+                store.put_undo(&hash, &Header::parse(view.header()).prev, spends)?;
             }
             Order::Sync(done) => {
                 store.sync()?;
                 // The thread that ordered it may not wait any more.
                 let _ = done.send(());
             }
-            Order::Hold(heights) => {
+            Order::Hold(last) => {
                 store.sync()?;
-                store = open(heights)?;
+                drop(store);
+                store = match last {
+                    Some(last) => place.go_on(folder, &last)?,
+                    None => place.begin(folder)?,
+                };
             }
         }
     }
-    Ok(())
+    Ok(store)
 }

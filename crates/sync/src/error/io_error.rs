@@ -105,9 +105,6 @@ pub enum IoError {
     /// A chainstate could not be written, or not read back.
     #[error(transparent)]
     CoreChainstate(#[from] apus_datadir::chainstate::ChainstateError),
-    /// Blocks, undo data or their index could not be written.
-    #[error(transparent)]
-    BlockStore(#[from] apus_datadir::BlockStoreError),
     /// The index of blocks could not be written.
     #[error(transparent)]
     BlockIndex(#[from] apus_datadir::IndexWriteError),

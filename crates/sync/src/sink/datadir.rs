@@ -6,9 +6,10 @@
 
 use super::chainstate::{Tables, publish};
 use super::{CoinSink, SetInfo, Whole};
-use crate::error::{IoError, SourceError, SyncError, UsageError};
+use crate::error::{SourceError, SyncError, UsageError};
 use crate::folder::{
-    BlocksRead, DatadirBlocks, FolderDraft, FolderOutput, WrittenFolder, at, sync_folder,
+    BlocksRead, DatadirBlocks, FolderDraft, FolderOutput, WrittenFolder, at, remove_folder,
+    sync_folder,
 };
 use crate::progress::{Event, Phase, Progress};
 use crate::request::Request;
@@ -16,10 +17,9 @@ use crate::sink::read_back::read_blocks_back;
 use crate::source::ChainSource;
 use crate::supply::ranges::take_ranges;
 use apus_chain::{Height, Network, Txid};
-use apus_datadir::{BlockPositions, Holds, IndexedBlocks, chain_folder, write_block_index};
+use apus_datadir::{BlockStore, ChainBlock, Holds, chain_folder, write_block_index};
 use apus_storage::DirStorage;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -33,6 +33,17 @@ pub(crate) fn chainstate_folder(datadir: &Path, network: Network) -> PathBuf {
     chain_folder(datadir, network).join("chainstate")
 }
 
+/// Where the index of the blocks goes.
+pub(crate) fn index_folder(datadir: &Path, network: Network) -> PathBuf {
+    blocks_folder(datadir, network).join("index")
+}
+
+/// A data directory on its way to its name, which has its blocks already.
+pub(crate) struct DraftWithBlocks {
+    pub(crate) draft: FolderDraft,
+    pub(crate) blocks: BlockStore,
+}
+
 /// A data directory.
 pub(crate) struct DatadirSink<'a> {
     request: &'a Request<'a>,
@@ -40,6 +51,7 @@ pub(crate) struct DatadirSink<'a> {
     output: &'a FolderOutput,
     kept: DatadirBlocks,
     draft: FolderDraft,
+    blocks: BlockStore,
     tables: Tables<'a>,
     /// Where not all blocks are kept, how many transactions the index says that each has, by height.
     tx_counts: Vec<u32>,
@@ -49,63 +61,67 @@ pub(crate) struct DatadirSink<'a> {
 }
 
 impl<'a> DatadirSink<'a> {
-    /// Begins the directory, or goes on with `draft`, the one that holds the blocks. Its coins go to
-    /// `place`.
+    /// Goes on with the directory that has the blocks. Its coins go to `place`.
     pub(crate) fn create(
         request: &'a Request<'_>,
         dir: &'a dyn ChainSource,
         output: &'a FolderOutput,
         kept: DatadirBlocks,
-        draft: Option<FolderDraft>,
+        with_blocks: Option<DraftWithBlocks>,
         place: &'a DirStorage,
         set: SetInfo,
     ) -> Result<Self, SyncError> {
-        let draft = draft.ok_or(SyncError::Usage(UsageError::NoUndo))?;
+        let wanted = SyncError::Usage(UsageError::NoUndo);
+        let DraftWithBlocks { draft, blocks } = with_blocks.ok_or(wanted)?;
         let index = index_folder(draft.folder(), request.params.network);
         for folder in [&index, place.folder()] {
             // What an earlier start came to is of no use.
-            match fs::remove_dir_all(folder) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(folder)(error)),
-                _ => fs::create_dir_all(folder).map_err(at(folder))?,
-            }
+            remove_folder(folder)?;
+            fs::create_dir_all(folder).map_err(at(folder))?;
         }
         let tables = Tables::create(place, set)?;
         let (tx_counts, blocks_read_back) = (Vec::new(), BlocksRead::default());
-        let first = 0;
-        Ok(Self { request, dir, output, kept, draft, tables, tx_counts, first, blocks_read_back })
+        Ok(Self {
+            request,
+            dir,
+            output,
+            kept,
+            draft,
+            blocks,
+            tables,
+            tx_counts,
+            first: 0,
+            blocks_read_back,
+        })
     }
 
     fn write_index(&mut self, set: SetInfo) -> Result<(), SyncError> {
-        let params = self.request.params;
+        let (request, dir) = (self.request, self.dir);
+        let params = request.params;
         let folder = DirStorage::new(index_folder(self.draft.folder(), params.network));
-        let blocks = set.height + 1;
-        let connect = self.request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NoUndo))?;
-        let positions = BlockPositions::open(&connect.positions)?;
-        let found = positions.read(set.height)?.hash();
-        if found != set.base {
-            let folder = self.draft.folder().display().to_string();
-            let what = format!("its last block is {found}, not {}", set.base);
-            return Err(SyncError::Io(IoError::ReadBack { folder, what }));
-        }
-        self.first = positions.heights().start;
+        let count = set.height + 1;
+        let hash = |height: Height| *dir.chain().hash(height).expect("the set is of the chain");
+        assert_eq!(hash(set.height), set.base, "the set is of the chain");
         match self.kept {
             DatadirBlocks::All => {
-                write_block_index(&folder, blocks, IndexedBlocks::All(&positions))?
+                let at = &mut |height| ChainBlock::Stored(hash(height));
+                write_block_index(&self.blocks, &folder, count, at)?;
             }
             DatadirBlocks::Last => {
+                let lacks = |height: &Height| !self.blocks.has_undo(&hash(*height));
+                self.first = (0..count).rev().find(lacks).map_or(0, |last| last + 1);
                 let genesis = (params.genesis_header.to_bytes(), 1);
-                let uncounted = self.dir.not_counted(set.height);
-                take_ranges(Phase::Index, self.request, self.dir, &uncounted)?;
-                let heads = self.dir.heads(set.height, &mut |height| self.reached(height, set))?;
-                let header_at = &mut |height: Height| match height.checked_sub(1) {
-                    None => genesis,
+                take_ranges(Phase::Index, request, dir, &dir.not_counted(set.height))?;
+                let heads = dir.heads(set.height, &mut |height| self.reached(height, set))?;
+                let at = &mut |height: Height| match height.checked_sub(1) {
+                    _ if height >= self.first => ChainBlock::Stored(hash(height)),
+                    None => ChainBlock::Pruned(genesis.0, genesis.1),
                     Some(before) => {
                         let head = &heads[before as usize];
-                        (head.header, head.tx_count)
+                        ChainBlock::Pruned(head.header, head.tx_count)
                     }
                 };
-                let kept = IndexedBlocks::Last { positions: &positions, header_at };
-                write_block_index(&folder, blocks, kept)?;
+                write_block_index(&self.blocks, &folder, count, at)?;
                 let counts = heads.iter().map(|head| head.tx_count);
                 self.tx_counts = std::iter::once(genesis.1).chain(counts).collect();
             }
@@ -125,10 +141,6 @@ impl<'a> DatadirSink<'a> {
             false => Ok(()),
         }
     }
-}
-
-fn index_folder(datadir: &Path, network: Network) -> PathBuf {
-    blocks_folder(datadir, network).join("index")
 }
 
 impl CoinSink for DatadirSink<'_> {
@@ -158,16 +170,14 @@ impl CoinSink for DatadirSink<'_> {
 
     fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
         self.tables.check(whole)?;
-        let holds = match self.kept {
-            DatadirBlocks::All => Holds::InOrder,
-            DatadirBlocks::Last => Holds::Last { first: self.first, tx_counts: &self.tx_counts },
+        let (request, set, chain) = (self.request, whole.set, self.dir.chain());
+        let holds = Holds {
+            first: self.first,
+            tx_counts: (self.kept == DatadirBlocks::Last).then_some(&self.tx_counts),
+            whole: true,
         };
-        let (request, set) = (self.request, whole.set);
         let folder = blocks_folder(self.draft.folder(), request.params.network);
-        let chain = self.dir.chain();
-        let connect = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NoUndo))?;
-        let positions = BlockPositions::open(&connect.positions)?;
-        let spent = |height: Height| Some(positions.read(height).ok()?.spent);
+        let spent = |height: Height| Some(self.blocks.stored(chain.hash(height)?).ok()?.spent);
         let (last, count) = (set.height, set.transactions);
         self.blocks_read_back =
             read_blocks_back(request, chain, &folder, last, holds, count, &spent)?;

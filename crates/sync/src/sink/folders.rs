@@ -1,10 +1,10 @@
 //! The sinks of a run that are folders.
 
 use super::chainstate::ChainstateSink;
-use super::datadir::{DatadirSink, chainstate_folder};
+use super::datadir::{DatadirSink, DraftWithBlocks, chainstate_folder};
 use super::{CoinSink, SetInfo};
 use crate::error::SyncError;
-use crate::folder::{FolderDraft, FolderKind, FolderOutput, draft_of};
+use crate::folder::{FolderKind, FolderOutput, draft_of};
 use crate::request::Request;
 use crate::sink::put::Sinks;
 use crate::source::ChainSource;
@@ -29,7 +29,7 @@ pub(crate) fn sinks<'a>(
     dir: &'a dyn ChainSource,
     set: SetInfo,
     places: &'a [DirStorage],
-    mut with_blocks: Option<FolderDraft>,
+    mut with_blocks: Option<DraftWithBlocks>,
 ) -> Result<Sinks<'a>, SyncError> {
     let sink = |(output, place): (&'a FolderOutput, &'a DirStorage)| {
         Ok(match output.kind {

@@ -69,11 +69,16 @@ pub(crate) fn complete(
     set: SetInfo,
     folders: &mut [WrittenFolder],
 ) -> Result<(), SyncError> {
-    let Some(KeptWhole { folder, spent }) = dir.complete(set.height)? else { return Ok(()) };
+    let Some(KeptWhole { folder, blocks }) = dir.complete(set.height)? else { return Ok(()) };
     request.observer.event(Event::Started(Phase::Check));
     let (last, count) = (set.height, set.transactions);
-    let (holds, chain) = (Holds::InAnyOrder, dir.chain());
-    let spent = |height: Height| spent.get(height as usize).copied().flatten();
+    // Blocks beside the chain are kept, and undo data of those alone that were connected.
+    let holds = Holds { first: 0, tx_counts: None, whole: false };
+    let chain = dir.chain();
+    let spent = |height: Height| {
+        let stored = blocks.stored(chain.hash(height)?).ok()?;
+        stored.undo.map(|_| stored.spent)
+    };
     let found = read_blocks_back(request, chain, &folder, last, holds, count, &spent);
     let found = found.map_err(|error| {
         let index = folder.join("index");

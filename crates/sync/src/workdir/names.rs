@@ -124,15 +124,8 @@ pub(super) fn look_alike(
 }
 
 /// How files of ours begin whose names could be another program's.
-const MARKS: [&[u8]; 7] = [
-    b"APUSHDRS",
-    b"APUSCONN",
-    b"APUSPOSN",
-    b"APUSKEPT",
-    b"APUSTXNS",
-    b"APUSINVD",
-    b"apus-addresses ",
-];
+const MARKS: [&[u8]; 6] =
+    [b"APUSHDRS", b"APUSCONN", b"APUSKEPT", b"APUSTXNS", b"APUSINVD", b"apus-addresses "];
 
 /// No mark is longer.
 const MARKS_BYTES: u64 = 16;

@@ -72,7 +72,6 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("bench.md", "crates/bench/src/run/record.rs"),
     ("blocks.md", "crates/datadir/src/files.rs"),
     ("blocksdir.md", "crates/datadir/src/index/write.rs"),
-    ("blocksdir.md", "crates/datadir/src/kept.rs"),
     ("blocksdir.md", "crates/datadir/src/store.rs"),
     ("chainstate.md", "crates/datadir/src/chainstate/mod.rs"),
     ("coins-store.md", "crates/engine/src/utxo/store/disk/folder.rs"),
@@ -81,8 +80,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("report.md", "crates/apus/src/report.rs"),
     ("snapshot.md", "crates/datadir/src/snapshot.rs"),
     ("submit.md", "crates/sync/src/chainman/log.rs"),
-    ("workdir.md", "crates/datadir/src/kept/log.rs"),
-    ("workdir.md", "crates/datadir/src/store/positions.rs"),
+    ("workdir.md", "crates/datadir/src/store/log.rs"),
     ("workdir.md", "crates/sync/src/workdir/segment.rs"),
     ("workdir.md", "crates/sync/src/workdir/record.rs"),
 ];

@@ -1,156 +1,251 @@
-//! What a crash leaves behind is continued to the same bytes, and damage is said.
+//! What a crash leaves: all that was synced, of the rest as much as it likes, and no wrong block.
 
 use super::*;
 use crate::error::ErrorKind;
 
-/// Cuts or lengthens each file at random, never below its length in `durable`, and sometimes
-/// leaves a later pair of files.
-fn crash(home: &Home, durable: &BTreeMap<String, Vec<u8>>, change: &[(usize, bool)]) {
-    let mut names: Vec<String> =
-        home.state().into_keys().filter(|name| name != "xor.dat").collect();
-    names.push("blk00099.dat".to_owned());
-    names.push("rev00098.dat".to_owned());
-    for (name, &(more, garbage)) in names.iter().zip(change.iter().cycle()) {
-        let path = if name == "log" { home.log() } else { home.blocks().join(name) };
-        let mut bytes = fs::read(&path).unwrap_or_default();
-        let least = durable.get(name).map_or(0, Vec::len);
-        if garbage {
-            bytes.truncate(least.max(bytes.len() / 2));
-            bytes.extend(core::iter::repeat_n(0xa5, more));
+/// What is known of a home whose program works.
+struct Model<'a> {
+    home: &'a Home,
+    all: &'a [Made],
+    /// Indexes of blocks, and of blocks whose undo data were put: those synced, then all.
+    synced: (BTreeSet<usize>, BTreeSet<usize>),
+    put: (BTreeSet<usize>, BTreeSet<usize>),
+    /// The files as they were after the last sync.
+    durable: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl<'a> Model<'a> {
+    fn new(home: &'a Home, all: &'a [Made]) -> Self {
+        let first = (BTreeSet::from([0]), BTreeSet::new());
+        Self { home, all, synced: first.clone(), put: first, durable: home.state() }
+    }
+
+    fn step(&mut self, kept: &BlockStore, rng: &mut Rng) {
+        let at = rng.index(self.all.len());
+        let made = &self.all[at];
+        let before = self.put.clone();
+        if rng.one_in(4) && at > 0 && self.put.0.contains(&at) {
+            kept.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
+            self.put.1.insert(at);
         } else {
-            bytes.truncate(least + more);
+            kept.put(&made.hash, &made.block).unwrap();
+            self.put.0.insert(at);
         }
-        fs::write(path, bytes).unwrap();
+        // Sometimes it syncs by itself, before it takes something.
+        if fs::read(self.home.log()).unwrap() != self.durable[&self.home.log()] {
+            (self.synced, self.durable) = (before, self.home.state());
+        }
+    }
+
+    fn sync(&mut self, kept: &BlockStore) {
+        kept.sync().unwrap();
+        (self.synced, self.durable) = (self.put.clone(), self.home.state());
+    }
+
+    /// Changes what is not durable at random, in the files that `may` names.
+    fn spoil(&self, rng: &mut Rng, may: impl Fn(&Path) -> bool) {
+        let mut files = self.home.state();
+        for name in ["blk00098.dat", "rev00099.dat"] {
+            files.insert(self.home.blocks().join(name), Vec::new());
+        }
+        for (path, mut bytes) in files.into_iter().filter(|(path, _)| may(path)) {
+            let least = self.durable.get(&path).map_or(0, Vec::len);
+            bytes.truncate(least + rng.index(bytes.len() - least + 1));
+            match rng.below(3) {
+                0 => bytes.extend(rng.bytes(300)),
+                1 => bytes.extend(vec![0; 5_000]),
+                _ => {}
+            }
+            if rng.one_in(2) && bytes.len() > least {
+                let from = least + rng.index(bytes.len() - least);
+                bytes[from..].fill(0);
+            }
+            fs::write(path, bytes).unwrap();
+        }
+    }
+
+    /// Everything synced is there, and whatever is there is right.
+    fn check(&mut self, kept: &BlockStore) {
+        let mut found = (BTreeSet::new(), BTreeSet::new());
+        for (at, made) in self.all.iter().enumerate() {
+            if let Some(bytes) = kept.read(&made.hash).unwrap() {
+                assert_eq!(bytes, made.block);
+                found.0.insert(at);
+            }
+            if let Some(undo) = undo_of(self.home, kept, made) {
+                assert_eq!(undo, made.undo);
+                found.1.insert(at);
+            }
+        }
+        assert!(found.0.is_superset(&self.synced.0) && found.1.is_superset(&self.synced.1));
+        assert!(found.0.is_subset(&self.put.0) && found.1.is_subset(&self.put.1));
+        self.put = found;
+        self.sync(kept);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn a_crash_takes_nothing_that_was_synced(
+        sizes in proptest::collection::vec((0usize..600, 0usize..500), 2..40),
+        key: [u8; 8],
+        max in 600u64..6_000,
+        seed: u64,
+        crashes in 1usize..5,
+    ) {
+        let (all, mut rng) = (made(&sizes), Rng::new(seed));
+        let home = Home::new(key, max, &all);
+        let mut kept = home.open().unwrap();
+        let mut model = Model::new(&home, &all);
+        for _ in 0..crashes {
+            for _ in 0..rng.index(30) {
+                model.step(&kept, &mut rng);
+                if rng.one_in(9) {
+                    model.sync(&kept);
+                }
+            }
+            if rng.one_in(2) {
+                // Some of it is with the system, the rest is lost.
+                kept.state().unwrap().take_unsynced().unwrap();
+                drop(kept);
+                model.spoil(&mut rng, |path| {
+                    *path != home.log() && !path.ends_with("xor.dat")
+                });
+            } else {
+                // In the middle of a sync: only the log is not done.
+                kept.sync().unwrap();
+                drop(kept);
+                model.spoil(&mut rng, |path| *path == home.log());
+            }
+            kept = home.open().unwrap();
+            model.check(&kept);
+        }
+        // It goes on as if nothing had been.
+        for made in &all {
+            kept.put(&made.hash, &made.block).unwrap();
+        }
+        kept.sync().unwrap();
+        let order: Vec<_> = kept.state().unwrap().places.entries().to_vec();
+        let made = |entry: &Entry| all.iter().find(|made| made.hash == entry.hash).unwrap();
+        prop_assert_eq!(order.len(), all.len());
+        check_scan(&home, &order.iter().map(made).collect::<Vec<_>>());
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
+    /// Blocks that come in order lie as if nothing had been, and are all that the files hold.
     #[test]
-    fn after_a_crash_the_same_bytes_come_out(
+    fn after_a_crash_the_same_files_come_out(
         sizes in proptest::collection::vec((0usize..400, 0usize..300), 3..40),
-        key: [u8; 8],
         max in 600u64..4_000,
-        synced in 0usize..40,
-        appended in 0usize..20,
-        back in 0u32..4,
-        change in proptest::collection::vec((0usize..3_000, any::<bool>()), 1..8),
+        seed: u64,
     ) {
-        let all = made(&sizes);
-        let whole = Home::new(key, max);
-        let mut store = whole.open(0).unwrap();
-        all.iter().for_each(|made| append(&mut store, made));
+        let (all, mut rng) = (made(&sizes), Rng::new(seed));
+        let put = |store: &BlockStore, made: &Made| {
+            store.put(&made.hash, &made.block).unwrap();
+            if made.prev != BlockHash::ZERO {
+                store.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
+            }
+        };
+        let [whole, home] = [(); 2].map(|()| Home::new(KEY, max, &all));
+        let store = whole.open().unwrap();
+        all.iter().for_each(|made| put(&store, made));
         store.sync().unwrap();
 
-        let home = Home::new(key, max);
-        let synced = synced.min(all.len());
-        let mut store = home.open(0).unwrap();
-        all[..synced].iter().for_each(|made| append(&mut store, made));
-        store.sync().unwrap();
-        let durable = home.state();
-        let end = (synced + appended).min(all.len());
-        all[synced..end].iter().for_each(|made| append(&mut store, made));
-        // Some of it is with the system, the rest is lost.
-        store.blocks.write().unwrap();
-        drop(store);
-        crash(&home, &durable, &change);
-
-        // The caller may know of fewer blocks than the positions.
-        let keep = (synced as u32).saturating_sub(back);
-        let mut store = home.open(keep).unwrap();
-        prop_assert_eq!(store.next_height(), keep);
-        all[keep as usize..].iter().for_each(|made| append(&mut store, made));
-        store.sync().unwrap();
-        home.expect(&whole.state());
-    }
-}
-
-/// A store of eight blocks in several files.
-fn stored() -> (Home, Vec<Made>) {
-    let (home, all) = (Home::new(KEY, 900), made(&[(100, 50); 8]));
-    let mut store = home.open(0).unwrap();
-    all.iter().for_each(|made| append(&mut store, made));
-    store.sync().unwrap();
-    (home, all)
-}
-
-fn damaged(home: &Home, keep: u32, name: &str) {
-    let before = home.state();
-    let error = home.open(keep).unwrap_err();
-    assert!(matches!(error, BlockStoreError::Damaged { .. }), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains(name), "{error} about {name}");
-    home.expect(&before);
-}
-
-#[test]
-fn files_that_are_short_or_gone_are_named() {
-    let (home, _all) = stored();
-    let state = home.state();
-    assert!(state.len() > 6, "several files: {:?}", state.keys());
-    let keep = 8;
-    for (name, bytes) in &state {
-        let path = if name == "log" { home.log() } else { home.blocks().join(name) };
-        let shown = if name == "log" { "positions" } else { name };
-        fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-        damaged(&home, keep, shown);
-        if name != "log" {
-            fs::remove_file(&path).unwrap();
-            damaged(&home, keep, shown);
+        let mut store = home.open().unwrap();
+        let mut model = Model::new(&home, &all);
+        for (at, made) in all.iter().enumerate() {
+            put(&store, made);
+            if rng.one_in(9) {
+                model.sync(&store);
+            } else if rng.one_in(9) {
+                store.state().unwrap().take_unsynced().unwrap();
+                drop(store);
+                // What it synced by itself is not known here, and not spoiled.
+                model.durable = home.state();
+                model.spoil(&mut rng, |path| path.to_str().unwrap().contains("0009"));
+                store = home.open().unwrap();
+                all[..=at].iter().for_each(|made| put(&store, made));
+            }
         }
-        fs::write(&path, bytes).unwrap();
+        store.sync().unwrap();
+        let files = |home: &Home| {
+            let files = home.state().into_iter().filter(|(path, _)| *path != home.log());
+            files.map(|(path, bytes)| (path.file_name().unwrap().to_owned(), bytes)).collect::<Vec<_>>()
+        };
+        prop_assert!(files(&home) == files(&whole));
     }
-    damaged(&home, 9, "positions");
-    assert_eq!(home.open(keep).unwrap().next_height(), keep);
-    fs::remove_file(home.log()).unwrap();
-    let error = home.open(keep).unwrap_err();
-    assert!(error.to_string().ends_with("begin anew") && error.kind() == ErrorKind::Invalid);
 }
 
+/// Log, key and first file, as far as they are there.
+type Image<'a> = (&'a [u8], Option<&'a [u8]>, Option<&'a [u8]>);
+
+/// A folder that is being made can be made again, whatever is there of it.
 #[test]
-fn every_flipped_bit_of_the_positions_is_noticed() {
-    let (home, _all) = stored();
-    let log = fs::read(home.log()).unwrap();
-    for bit in 0..log.len() * 8 {
-        let mut bytes = log.clone();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        fs::write(home.log(), &bytes).unwrap();
-        let error = home.open(8).unwrap_err();
-        assert!(matches!(error, BlockStoreError::Damaged { .. }), "bit {bit}: {error}");
+fn a_crash_while_it_is_made() {
+    let all = made(&[(30, 0), (20, 0)]);
+    let whole = Home::new(KEY, FILE_BYTES_MAX, &all);
+    drop(whole.open().unwrap());
+    let files: BTreeMap<String, Vec<u8>> = whole
+        .state()
+        .into_iter()
+        .map(|(path, bytes)| (path.file_name().unwrap().to_str().unwrap().to_owned(), bytes))
+        .collect();
+    let (log, block) = (&files["kept"], &files["blk00000.dat"]);
+    let (zeros, head) = ([0; 24], &log[..24]);
+    let images: [Image<'_>; 9] = [
+        (&[], None, None),
+        (&head[..9], None, None),
+        (&zeros, None, None),
+        (head, None, None),
+        (head, Some(&[]), None),
+        (head, Some(&KEY), Some(&[])),
+        (head, Some(&KEY), Some(&block[..60])),
+        (head, Some(&KEY), Some(block)),
+        (&log[..log.len() - 1], Some(&KEY), Some(block)),
+    ];
+    for (log, key, block) in images {
+        let home = Home::new(KEY, FILE_BYTES_MAX, &all);
+        fs::create_dir_all(home.blocks()).unwrap();
+        fs::write(home.log(), log).unwrap();
+        for (name, bytes) in [("xor.dat", key), ("blk00000.dat", block)] {
+            if let Some(bytes) = bytes {
+                fs::write(home.blocks().join(name), bytes).unwrap();
+            }
+        }
+        let kept = home.open().unwrap();
+        assert_eq!(kept.read(&all[0].hash).unwrap().as_ref(), Some(&all[0].block));
+        drop(kept);
+        assert!(home.state().values().eq(whole.state().values()));
     }
-    // Whole records in each other's place.
-    let mut bytes = log.clone();
-    let (head, record) = (positions::HEAD as usize, positions::RECORD as usize);
-    bytes.copy_within(head + record..head + 2 * record, head + 2 * record);
-    fs::write(home.log(), &bytes).unwrap();
-    damaged(&home, 8, "height 2");
-    // What is not kept may be anything.
-    assert_eq!(home.open(2).unwrap().next_height(), 2);
 }
 
+/// After a failed sync no later call reports success.
 #[test]
-fn another_key_or_chain_is_refused() {
-    let (home, _all) = stored();
-    let open = |magic, key| {
-        BlockStore::open(&home.blocks(), &home.log(), magic, Obfuscation::new(key), 0..8)
-    };
-    assert!(matches!(open(MAGIC, [1; 8]), Err(BlockStoreError::Damaged { .. })));
-    assert!(matches!(open([1; 4], KEY), Err(BlockStoreError::Damaged { .. })));
-    fs::write(home.blocks().join("xor.dat"), [1; 8]).unwrap();
-    damaged(&home, 8, "xor.dat");
-    // Begun anew it does not matter what lies there.
-    let store =
-        BlockStore::open(&home.blocks(), &home.log(), [1; 4], Obfuscation::NONE, 0..0).unwrap();
-    assert_eq!(store.next_height(), 0);
-    assert_eq!(home.state().len(), 4);
-}
-
-#[test]
-fn any_positions_give_an_answer() {
-    let (home, _all) = stored();
-    for length in [0, 1, 27, 28, 29, 28 + 136, 28 + 8 * 136] {
-        fs::write(home.log(), vec![0xff; length]).unwrap();
-        damaged(&home, 8, "positions");
+fn after_a_failed_sync_nothing_more_is_kept() {
+    let all = made(&[(30, 0), (20, 0), (10, 0)]);
+    let home = Home::new(KEY, FILE_BYTES_MAX, &all);
+    let kept = home.open().unwrap();
+    kept.put(&all[1].hash, &all[1].block).unwrap();
+    kept.put_undo(&all[1].hash, &all[1].prev, spends(b"undo")).unwrap();
+    let told = fs::read(home.log()).unwrap();
+    // The name of the undo file cannot be made durable.
+    fs::remove_dir_all(home.blocks()).unwrap();
+    let error = kept.sync().unwrap_err();
+    assert!(matches!(error, BlockStoreError::Io { .. }), "{error}");
+    fs::create_dir(home.blocks()).unwrap();
+    let errors = [
+        kept.sync().unwrap_err(),
+        kept.put(&all[2].hash, &all[2].block).unwrap_err(),
+        kept.put_undo(&all[1].hash, &all[1].prev, spends(b"undo")).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, BlockStoreError::Failed { .. }), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Fatal);
     }
+    assert_eq!(fs::read(home.log()).unwrap(), told);
 }

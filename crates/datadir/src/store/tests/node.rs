@@ -1,259 +1,201 @@
-//! A real node and our own folder of blocks: whether the one lays down what the other does, and
-//! whether the one opens what the other has made.
+//! A real node goes on from a folder whose blocks came in any order, with undo data of the last few
+//! alone.
 
 use super::*;
-use crate::leveldb::Database;
-use crate::{BlockReader, IndexedBlocks, read_index, write_block_index};
-use apus_chain::{BlockUndo, Header, Network};
+use crate::index::{ChainBlock, IndexEntry, read_index, write_block_index};
+use apus_chain::Network;
 use apus_storage::DirStorage;
-use apus_testkit::bitcoind::Bitcoind;
+use apus_testkit::bitcoind::{Bitcoind, TxOutSetInfo};
 use apus_testkit::chain::{ChainBuilder, Shape};
+use bitcoin::Block;
 use bitcoin::consensus::encode::serialize;
-use serde_json::{Value, json};
+use bitcoin::hashes::Hash;
 
 const REGTEST: [u8; 4] = Network::Regtest.magic();
 
-/// What a node with `-fastprune` takes for [`FILE_BYTES_MAX`].
+/// Where files end for a node with `-fastprune`.
 const FASTPRUNE_BYTES: u64 = 0x10000;
 
-/// A node's data directory, at rest, and the chain in it.
-struct Theirs {
-    dir: tempfile::TempDir,
+/// So many of the last blocks have undo data. A node looks at six when it starts.
+const WITH_UNDO: usize = 10;
+
+const SHAPE: Shape = Shape { transactions_max: 30, inputs_max: 4, outputs_max: 6 };
+
+/// A node of the past, and a folder with its coins and our blocks.
+struct Handover {
+    theirs: tempfile::TempDir,
+    ours: tempfile::TempDir,
     chain: ChainBuilder,
-    blocks: Vec<Made>,
-    info: apus_testkit::bitcoind::TxOutSetInfo,
+    /// Blocks beside the chain.
+    aside: Vec<Block>,
+    info: TxOutSetInfo,
 }
 
-impl Theirs {
-    /// A chain of random blocks, in files of 64 KiB.
-    fn make(seed: u64, count: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let node = Bitcoind::start_in(dir.path(), "regtest", &["-fastprune"]).unwrap();
+fn hash_of(block: &Block) -> BlockHash {
+    BlockHash(block.block_hash().to_byte_array())
+}
+
+impl Handover {
+    /// A node with a chain of 150 blocks and a branch that stayed behind, at rest.
+    fn new(seed: u64) -> Self {
+        let [theirs, ours] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let node = Bitcoind::start_in(theirs.path(), "regtest", &["-fastprune"]).unwrap();
         let mut chain = ChainBuilder::new(seed);
-        let shape = Shape { transactions_max: 30, ..Shape::default() };
-        chain.random_blocks(count, shape);
-        for block in &chain.blocks()[1..] {
-            node.submit_block(block).unwrap();
+        chain.random_blocks(140, SHAPE);
+        let trunk = chain.tip();
+        let aside = chain.random_blocks(4, SHAPE);
+        chain.set_tip(trunk);
+        chain.random_blocks(10, SHAPE);
+        for block in chain.blocks()[1..].iter().chain(&aside) {
+            let answer = node.submit_block(block);
+            assert!(answer.as_ref().err().is_none_or(|said| said == "inconclusive"), "{answer:?}");
         }
         assert_eq!(node.best_block_hash(), chain.tip());
         let info = node.txoutset_info();
-        compare_undo(&node, &chain);
         node.stop();
-        let mut theirs = Self { dir, chain, blocks: Vec::new(), info };
-        theirs.blocks = theirs.read_back();
-        theirs
+        Self { theirs, ours, chain, aside, info }
     }
 
-    fn blocksdir(&self) -> PathBuf {
-        self.dir.path().join("regtest/blocks")
-    }
-
-    /// All blocks and undo data as they lie in the node's files, by height.
-    fn read_back(&self) -> Vec<Made> {
-        let mut entries = index_of(&self.blocksdir());
-        entries.sort_by_key(|entry| entry.height);
-        let files = BlockFiles::open(&self.blocksdir(), REGTEST).unwrap();
-        let mut undo_files = UndoFiles::open(&self.blocksdir(), REGTEST).unwrap();
-        let mut reader = BlockReader::new(&files, 1 << 16);
-        let mut blocks = Vec::new();
-        for (entry, ours) in entries.iter().zip(self.chain.blocks()) {
-            let (file, offset) = entry.data.unwrap();
-            let place = files.locate(file, offset).unwrap().unwrap();
-            let mut block = Vec::new();
-            let read = reader.read(&mut [(0, place)], &mut |_, _, bytes| {
-                block = bytes.to_vec();
-                ControlFlow::Continue(())
-            });
-            read.unwrap();
-            assert_eq!(block, serialize(&ours));
-            let prev = Header::parse(&entry.header).prev;
-            let undo =
-                entry.undo.map(|(file, offset)| undo_files.read(file, offset, &prev).unwrap());
-            blocks.push(Made { block, undo });
-        }
-        assert_eq!(blocks.len(), self.chain.height() as usize + 1);
-        blocks
-    }
-
-    /// Writes the same blocks from the height `first` on into `regtest/blocks` of a new data directory.
-    fn store(&self, key: Obfuscation, first: u32) -> (tempfile::TempDir, BlockPositions) {
-        let dir = tempfile::tempdir().unwrap();
-        let (blocksdir, log) = (dir.path().join("regtest/blocks"), dir.path().join("positions"));
-        let open = |keep| {
-            let keep = first..keep;
-            BlockStore::open_with(&blocksdir, &log, REGTEST, key, keep, FASTPRUNE_BYTES).unwrap()
-        };
-        let mut store = open(first);
-        let all = (0..).zip(self.blocks.iter().zip(self.chain.blocks()));
-        for (height, (made, block)) in all.skip(first as usize) {
-            // As after a stop.
-            if height == 77 {
-                store.sync().unwrap();
-                store = open(height);
+    /// Makes our folder of the blocks in a random order, with a stop on the way, and copies the
+    /// coins beside.
+    fn keep(&self, key: Obfuscation, max: u64, rng: &mut Rng) {
+        let (chain_dir, log) = (self.ours.path().join("regtest"), self.ours.path().join("kept"));
+        let blocksdir = chain_dir.join("blocks");
+        let chain = self.chain.blocks();
+        let genesis = serialize(&chain[0]);
+        let open =
+            || BlockStore::open_with(&blocksdir, &log, REGTEST, key, Some(&genesis), max).unwrap();
+        let mut order: Vec<&Block> = chain[1..].iter().chain(&self.aside).collect();
+        rng.shuffle(&mut order);
+        let mut kept = open();
+        for (at, block) in order.into_iter().enumerate() {
+            if at == 77 {
+                kept.sync().unwrap();
+                drop(kept);
+                kept = open();
             }
-            let tx_count = block.txdata.len() as u32;
-            store.append(&made.block, tx_count, made.undo.as_deref().map(spends)).unwrap();
+            kept.put(&hash_of(block), &serialize(block)).unwrap();
         }
-        store.sync().unwrap();
-        (dir, BlockPositions::open(&log).unwrap())
-    }
-
-    /// Copies the coins.
-    fn copy_chainstate(&self, to: &Path) {
-        let to = to.join("regtest/chainstate");
-        fs::create_dir_all(&to).unwrap();
-        for entry in fs::read_dir(self.dir.path().join("regtest/chainstate")).unwrap() {
+        for (hash, prev, undo) in self.undo_of_last() {
+            kept.put_undo(&hash, &prev, spends(&undo)).unwrap();
+        }
+        let index = blocksdir.join("index");
+        fs::create_dir(&index).unwrap();
+        let at = &mut |height| ChainBlock::Stored(hash_of(&chain[height as usize]));
+        write_block_index(&kept, &DirStorage::new(&index), chain.len() as u32, at).unwrap();
+        let chainstate = chain_dir.join("chainstate");
+        fs::create_dir(&chainstate).unwrap();
+        for entry in fs::read_dir(self.theirs.path().join("regtest/chainstate")).unwrap() {
             let entry = entry.unwrap();
-            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+            fs::copy(entry.path(), chainstate.join(entry.file_name())).unwrap();
         }
+    }
+
+    /// Undo data of the last blocks as they lie in the node's files, with the blocks' names and
+    /// those of the blocks before.
+    fn undo_of_last(&self) -> Vec<(BlockHash, BlockHash, Vec<u8>)> {
+        let blocksdir = self.theirs.path().join("regtest/blocks");
+        let mut entries: BTreeMap<BlockHash, IndexEntry> = BTreeMap::new();
+        read_index(&blocksdir, &mut |entry| {
+            entries.insert(entry.hash, entry);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let mut files = UndoFiles::open(&blocksdir, REGTEST).unwrap();
+        let chain = self.chain.blocks();
+        let last = chain[chain.len() - WITH_UNDO..].iter();
+        last.map(|block| {
+            let entry = &entries[&hash_of(block)];
+            let (file, offset) = entry.undo.unwrap();
+            let prev = Header::parse(&entry.header).prev;
+            (entry.hash, prev, files.read(file, offset, &prev).unwrap())
+        })
+        .collect()
+    }
+
+    fn start(&self, args: &[&str]) -> Bitcoind {
+        // It would tell of earlier starts.
+        let _ = fs::remove_file(self.ours.path().join("regtest/debug.log"));
+        Bitcoind::start_in(self.ours.path(), "regtest", args).unwrap()
+    }
+
+    /// The name of the block so many below the tip.
+    fn below_tip(&self, count: usize) -> bitcoin::BlockHash {
+        let chain = self.chain.blocks();
+        chain[chain.len() - 1 - count].block_hash()
     }
 }
 
-fn index_of(blocksdir: &Path) -> Vec<crate::IndexEntry> {
-    let mut entries = Vec::new();
-    read_index(blocksdir, &mut |entry| {
-        entries.push(entry);
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    entries
+#[track_caller]
+fn has_verified(node: &Bitcoind, blocks: u32) {
+    let said = format!("No coin database inconsistencies in last {blocks} blocks");
+    assert!(node.log().contains(&said), "{}", node.log());
 }
 
-/// What lies in the node's undo files is what it says of the coins that each block spent.
-fn compare_undo(node: &Bitcoind, chain: &ChainBuilder) {
-    let mut undo_files = UndoFiles::open(&node.blocks_dir(), REGTEST).unwrap();
-    // Written to the disk by the question for the coins.
-    let entries = index_of(&node.blocks_dir());
-    assert_eq!(entries.len(), chain.height() as usize + 1);
-    let mut coins = 0;
-    for entry in entries.iter().filter(|entry| entry.height > 0) {
-        let (file, offset) = entry.undo.unwrap();
-        let prev = Header::parse(&entry.header).prev;
-        let undo = undo_files.read(file, offset, &prev).unwrap();
-        let undo = BlockUndo::read(&undo).unwrap();
-        let told = node.call("getblock", &[json!(entry.hash.to_string()), json!(3)]);
-        let inputs = told["tx"].as_array().unwrap().iter().skip(1);
-        let inputs: Vec<&Value> = inputs
-            .flat_map(|tx| tx["vin"].as_array().unwrap())
-            .map(|vin| &vin["prevout"])
-            .collect();
-        assert_eq!(inputs.len(), undo.coins().len());
-        for (told, undo) in inputs.iter().zip(undo.coins()) {
-            let coin = undo.coin();
-            assert_eq!(told["height"], json!(coin.height));
-            assert_eq!(told["generated"], json!(coin.coinbase));
-            let amount = bitcoin::Amount::from_btc(told["value"].as_f64().unwrap()).unwrap();
-            assert_eq!(amount.to_sat(), coin.amount);
-            let script: String =
-                coin.as_ref().script.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(told["scriptPubKey"]["hex"], json!(script));
-        }
-        coins += inputs.len();
-    }
-    assert!(coins > 500, "{coins}");
-}
-
-/// All of an index, entry by entry.
-fn raw_index(blocksdir: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    let visit = Database::open(&blocksdir.join("index")).unwrap().for_each(&mut |key, value| {
-        all.insert(key.to_vec(), value.to_vec());
-        Ok(ControlFlow::Continue(()))
-    });
-    visit.unwrap();
-    all
-}
-
+/// A node starts by default, where it was; mines and restarts; goes back three of the blocks that
+/// it was given and forth again; takes a longer branch from there; finds every block.
 #[test]
-fn a_node_lays_down_the_same_and_goes_on_from_ours() {
-    let theirs = Theirs::make(11, 260);
-    let files = BlockFiles::open(&theirs.blocksdir(), REGTEST).unwrap();
-    let (dir, positions) = theirs.store(files.obfuscation(), 0);
-    let blocksdir = dir.path().join("regtest/blocks");
-    fs::create_dir(blocksdir.join("index")).unwrap();
-    let folder = DirStorage::new(blocksdir.join("index"));
-    write_block_index(&folder, positions.heights().end, IndexedBlocks::All(&positions)).unwrap();
+fn a_node_goes_on_from_blocks_in_any_order() {
+    for (seed, key, max, arg) in [
+        (21, Obfuscation::new(KEY), FASTPRUNE_BYTES, "-fastprune"),
+        (22, Obfuscation::NONE, FILE_BYTES_MAX, "-blocksxor=0"),
+    ] {
+        let mut handover = Handover::new(seed);
+        handover.keep(key, max, &mut Rng::new(seed));
+        let (height, tip) = (handover.info.height, handover.chain.tip());
+        let files = fs::read_dir(handover.ours.path().join("regtest/blocks")).unwrap().count();
+        assert!(max == FILE_BYTES_MAX || files > 8, "{files}");
 
-    // Byte for byte, but for the zeros that the node has taken ahead.
-    assert!(files.files().len() > 2, "{}", files.files().len());
-    for file in files.files() {
-        for name in [files::file_name(file.number), rev::file_name(file.number)] {
-            let node = fs::read(theirs.blocksdir().join(&name)).unwrap();
-            let ours = fs::read(blocksdir.join(&name)).unwrap();
-            assert!(node[..ours.len()] == ours[..], "{name}");
-            assert!(node[ours.len()..].iter().all(|byte| *byte == 0), "{name}");
+        let mut node = handover.start(&[arg]);
+        has_verified(&node, 6);
+        assert!(!node.log().contains("UpdateTip"), "nothing is connected anew");
+        assert_eq!(node.txoutset_info(), handover.info);
+        node.mine(3);
+        let mined = node.txoutset_info();
+        node.restart(&[arg]);
+        assert_eq!((node.height(), node.txoutset_info()), (height + 3, mined.clone()));
+        node.invalidate_block(handover.below_tip(2));
+        assert_eq!(node.height(), height - 3);
+        node.reconsider_block(handover.below_tip(2));
+        assert_eq!(node.txoutset_info(), mined);
+
+        handover.chain.set_tip(handover.below_tip(3));
+        for block in handover.chain.random_blocks(8, SHAPE) {
+            let answer = node.submit_block(&block);
+            assert!(answer.as_ref().err().is_none_or(|said| said == "inconclusive"), "{answer:?}");
         }
-    }
-    // Our index says what theirs says.
-    let (node, ours) = (raw_index(&theirs.blocksdir()), raw_index(&blocksdir));
-    for (key, value) in &ours {
-        assert_eq!(node.get(key), Some(value), "{key:02x?}");
-    }
-    let more: Vec<_> = node.keys().filter(|key| !ours.contains_key(*key)).collect();
-    assert!(more.iter().all(|key| key[0] == b'F'), "{more:02x?}");
+        assert_eq!(node.best_block_hash(), handover.chain.tip());
+        let info = node.txoutset_info();
+        assert_eq!((info.height, node.block_at(height).block_hash() != tip), (height + 5, true));
+        node.stop();
 
-    theirs.copy_chainstate(dir.path());
-    let args = ["-fastprune", "-checklevel=4", "-checkblocks=0"];
-    let mut node = Bitcoind::start_in(dir.path(), "regtest", &args).unwrap();
-    assert_eq!(node.txoutset_info(), theirs.info);
-    node.mine(30);
-    node.restart(&args);
-    assert_eq!(node.height(), theirs.info.height + 30);
-    // All blocks are there, and the coins can be taken back.
-    node.invalidate_block(theirs.chain.blocks()[200].block_hash());
-    assert_eq!(node.height(), 199);
-    node.reconsider_block(theirs.chain.blocks()[200].block_hash());
-    assert_eq!(node.height(), theirs.info.height + 30);
+        // Every block is read and looked at, of all heights.
+        let node = handover.start(&[arg, "-checkblocks=0", "-checklevel=1"]);
+        has_verified(&node, height + 5);
+        assert_eq!(node.txoutset_info(), info);
+        assert_eq!(node.block_at(1), handover.chain.blocks()[1]);
+        node.stop();
+    }
 }
 
+/// The files alone are enough: a node that makes index and coins anew comes to the same.
 #[test]
-fn a_node_goes_on_from_files_of_our_own_length_and_without_a_key() {
-    let theirs = Theirs::make(12, 150);
-    let (dir, positions) = theirs.store(Obfuscation::NONE, 0);
-    let blocksdir = dir.path().join("regtest/blocks");
-    fs::create_dir(blocksdir.join("index")).unwrap();
-    let folder = DirStorage::new(blocksdir.join("index"));
-    write_block_index(&folder, positions.heights().end, IndexedBlocks::All(&positions)).unwrap();
-    // No coins: the node connects all blocks by itself, with every rule.
-    let node = Bitcoind::start_in(dir.path(), "regtest", &[]).unwrap();
+fn a_node_makes_everything_anew_from_the_files() {
+    let handover = Handover::new(23);
+    handover.keep(Obfuscation::new(KEY), FASTPRUNE_BYTES, &mut Rng::new(23));
+    let node = handover.start(&["-fastprune", "-reindex"]);
     // It goes on after it first answers.
     for _ in 0..600 {
-        if node.height() == theirs.info.height {
+        if node.height() == handover.info.height {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    assert_eq!(node.txoutset_info(), theirs.info);
-    node.mine(3);
-    assert_eq!(node.height(), theirs.info.height + 3);
-}
-
-#[test]
-fn a_pruning_node_goes_on_from_the_last_blocks_and_back_over_them() {
-    let theirs = Theirs::make(13, 150);
-    let (dir, positions) = theirs.store(Obfuscation::new([7; 8]), 100);
-    let index = dir.path().join("regtest/blocks/index");
-    fs::create_dir_all(&index).unwrap();
-    let blocks = theirs.chain.blocks();
-    let mut header_at = |height: u32| {
-        let block = &blocks[height as usize];
-        (serialize(&block.header).try_into().unwrap(), block.txdata.len() as u32)
-    };
-    let kept = IndexedBlocks::Last { positions: &positions, header_at: &mut header_at };
-    write_block_index(&DirStorage::new(index), blocks.len() as u32, kept).unwrap();
-    theirs.copy_chainstate(dir.path());
-    let refused = Bitcoind::start_in(dir.path(), "regtest", &[]).unwrap_err();
-    assert!(refused.contains("prune"), "{refused}");
-    let mut node = Bitcoind::start_in(dir.path(), "regtest", &["-prune=550"]).unwrap();
-    assert_eq!(node.txoutset_info(), theirs.info);
-    node.mine(5);
-    node.restart(&["-prune=550"]);
-    assert_eq!(node.height(), theirs.info.height + 5);
-    let info = node.call("getblockchaininfo", &[]);
-    assert_eq!((&info["pruned"], &info["pruneheight"]), (&json!(true), &json!(100)));
-    node.restart(&["-prune=550", "-checklevel=4", "-checkblocks=51"]);
-    node.invalidate_block(blocks[100].block_hash());
-    assert_eq!(node.height(), 99);
-    node.reconsider_block(blocks[100].block_hash());
-    assert_eq!(node.height(), theirs.info.height + 5);
+    assert_eq!(node.txoutset_info(), handover.info);
+    // Blocks beside the chain were kept, too.
+    for block in &handover.aside {
+        let hash = serde_json::json!(block.block_hash().to_string());
+        let told = node.call("getblockheader", &[hash]);
+        assert_eq!(told["confirmations"], serde_json::json!(-1));
+    }
 }

@@ -248,7 +248,7 @@ impl ChainSource for PeersChain<'_> {
         ranges((1..=last).filter(|height| self.tx_count(*height).is_none()))
     }
 
-    fn complete(&self, last: Height) -> Result<Option<KeptWhole>, SyncError> {
+    fn complete(&self, last: Height) -> Result<Option<KeptWhole<'_>>, SyncError> {
         let kept = self.peers.kept.as_ref();
         kept.map(|kept| kept.write_index(&self.chain, last)).transpose()
     }

@@ -1,14 +1,15 @@
 //! Blocks that a run with peers keeps, for a node that is to go on from its coins.
 
 use crate::error::SyncError;
-use crate::folder::{at, parent};
+use crate::folder::{at, parent, remove_folder};
 use crate::source::KeptWhole;
 use apus_chain::{BlockHash, HeaderChain, Height, Params};
-use apus_datadir::{KeptBlocks, LEVELDB_LOCK, Obfuscation, SpentCoins};
+use apus_datadir::{
+    BlockStore, ChainBlock, LEVELDB_LOCK, Obfuscation, SpentCoins, write_block_index,
+};
 use apus_p2p::network::BlockProvider;
 use apus_storage::DirStorage;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub struct KeptFolder {
 /// An open [`KeptFolder`].
 #[derive(Debug)]
 pub(super) struct Keeping {
-    blocks: KeptBlocks,
+    blocks: BlockStore,
     index: PathBuf,
 }
 
@@ -34,11 +35,11 @@ impl Keeping {
         if place.log.exists() && !index.join(LEVELDB_LOCK).exists() {
             // Made by an earlier start of this run, whose chain may have been another one. One that a
             // database opened is a node's, and refused below.
-            remove(&index)?;
+            remove_folder(&index)?;
         }
         let (magic, genesis) = (params.network.magic(), params.genesis_block());
         let blocks =
-            KeptBlocks::open(&place.folder, &place.log, magic, Obfuscation::NONE, &genesis)?;
+            BlockStore::open(&place.folder, &place.log, magic, Obfuscation::NONE, Some(&genesis))?;
         Ok(Arc::new(Self { blocks, index }))
     }
 
@@ -76,21 +77,13 @@ impl Keeping {
         &self,
         chain: &HeaderChain,
         last: Height,
-    ) -> Result<KeptWhole, SyncError> {
-        self.blocks.sync()?;
-        remove(&self.index)?;
+    ) -> Result<KeptWhole<'_>, SyncError> {
+        remove_folder(&self.index)?;
         fs::create_dir_all(&self.index).map_err(at(&self.index))?;
-        let hashes = || (0..=last).map_while(|height| chain.hash(height).copied());
-        self.blocks.write_index(&DirStorage::new(&self.index), &mut hashes())?;
-        let spent = self.blocks.spent(&mut hashes())?;
-        Ok(KeptWhole { folder: parent(&self.index).to_owned(), spent })
-    }
-}
-
-fn remove(folder: &PathBuf) -> Result<(), SyncError> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(at(folder)(error)),
-        _ => Ok(()),
+        let hash = |height| *chain.hash(height).expect("the last block is of the chain");
+        let at = &mut |height| ChainBlock::Stored(hash(height));
+        write_block_index(&self.blocks, &DirStorage::new(&self.index), last + 1, at)?;
+        Ok(KeptWhole { folder: parent(&self.index).to_owned(), blocks: &self.blocks })
     }
 }
 

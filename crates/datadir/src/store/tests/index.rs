@@ -1,11 +1,13 @@
 //! The index of what is kept, read back. What a node says of one is in `node`.
 
 use super::*;
-use crate::index::{IndexEntry, read_index};
+use crate::index::{
+    ChainBlock, IndexEntry, IndexFlags, IndexWriteError, read_index, read_index_flags,
+    write_block_index,
+};
 use crate::leveldb::Database;
-use crate::store::UndoLocation;
 use apus_chain::write_varint;
-use apus_storage::DirStorage;
+use apus_storage::{DirStorage, Storage};
 use apus_testkit::storage::CrashStorage;
 
 /// Core's record of a file, by its rule for each block that it adds (`node/blockstorage.h`,
@@ -111,8 +113,7 @@ proptest! {
         }
         let index = home.blocks().join("index");
         fs::create_dir(&index).unwrap();
-        let mut hashes = chain.iter().map(|made| made.hash);
-        kept.write_index(&DirStorage::new(&index), &mut hashes).unwrap();
+        write(&kept, &DirStorage::new(&index), &chain).unwrap();
 
         let found = entries(&home.blocks());
         prop_assert_eq!(found.len(), chain.len());
@@ -145,6 +146,12 @@ proptest! {
     }
 }
 
+/// The index of this chain, all of which should be stored.
+fn write(store: &BlockStore, folder: &dyn Storage, chain: &[Made]) -> Result<(), IndexWriteError> {
+    let at = &mut |height| ChainBlock::Stored(chain[height as usize].hash);
+    write_block_index(store, folder, chain.len() as u32, at)
+}
+
 #[test]
 fn what_is_no_chain_or_not_there_is_refused() {
     let all = made(&[(20, 10); 6]);
@@ -154,19 +161,132 @@ fn what_is_no_chain_or_not_there_is_refused() {
         kept.put(&made.hash, &made.block).unwrap();
     }
     let write = |chain: &[usize]| {
-        let mut hashes = chain.iter().map(|at| all[*at].hash);
-        kept.write_index(&CrashStorage::new(), &mut hashes).map_err(|error| error.to_string())
+        let chain: Vec<Made> = chain.iter().map(|at| all[*at].clone()).collect();
+        write(&kept, &CrashStorage::new(), &chain).map_err(|error| error.to_string())
     };
     write(&[0, 1, 2, 3, 4]).unwrap();
     write(&[0, 1, 2]).unwrap();
-    assert!(write(&[0, 1, 2, 3, 4, 5]).unwrap_err().contains("at height 5 is not there"));
+    assert!(write(&[0, 1, 2, 3, 4, 5]).unwrap_err().contains("is not stored"));
     for chain in [&[1, 2][..], &[0, 2], &[0, 1, 1], &[0, 1, 2, 3, 4, 0]] {
         let said = write(chain).unwrap_err();
         assert!(said.contains("does not follow the one before it"), "{said}");
     }
-    // An endless chain ends.
-    let mut endless = std::iter::repeat(all[0].hash);
-    kept.write_index(&CrashStorage::new(), &mut endless).unwrap_err();
+}
+
+/// So many files that the order of their keys is not that of their numbers.
+#[test]
+fn all_files_stand_in_it() {
+    let all = made(&[(0, 0); 700]);
+    let home = Home::new(KEY, 300, &all);
+    let kept = home.open().unwrap();
+    for made in &all {
+        kept.put(&made.hash, &made.block).unwrap();
+    }
+    let index = home.blocks().join("index");
+    fs::create_dir(&index).unwrap();
+    write(&kept, &DirStorage::new(&index), &all).unwrap();
+    let others = others(&home.blocks());
+    let last = kept.files().unwrap().len() as u32 - 1;
+    assert!(last > 300, "{last}");
+    assert_eq!(others.len() as u32, last + 2);
+    assert_eq!(others[&b"l"[..]], last.to_le_bytes());
+}
+
+/// A folder of the last blocks, with pruned ones below.
+fn write_last(
+    store: &BlockStore,
+    folder: &dyn Storage,
+    chain: &[Made],
+    first: u32,
+) -> Result<(), IndexWriteError> {
+    let at = &mut |height: u32| {
+        let made = &chain[height as usize];
+        match height < first {
+            true => ChainBlock::Pruned(*made.block.first_chunk().unwrap(), tx_count(made)),
+            false => ChainBlock::Stored(made.hash),
+        }
+    };
+    write_block_index(store, folder, chain.len() as u32, at)
+}
+
+fn tx_count(made: &Made) -> u32 {
+    u32::from(made.block[80])
+}
+
+#[test]
+fn with_the_last_blocks_it_says_that_others_were_pruned() {
+    let sizes: Vec<_> = (0..300).map(|n| (n % 90, n % 40)).collect();
+    let all = made(&sizes);
+    let home = Home::new(KEY, 100_000, &all);
+    let kept = BlockStore::open_with(&home.blocks(), &home.log(), MAGIC, home.key, None, home.max)
+        .unwrap();
+    let mut info = Info::default();
+    for (height, made) in (0u64..).zip(&all).skip(260) {
+        kept.put(&made.hash, &made.block).unwrap();
+        kept.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
+        let time = Header::parse(made.block.first_chunk().unwrap()).time;
+        info.add(height, u64::from(time));
+        info.size += made.block.len() as u64 + 8;
+        info.undo_size += made.undo.len() as u64 + 40;
+    }
+    let index = home.blocks().join("index");
+    fs::create_dir(&index).unwrap();
+    write_last(&kept, &DirStorage::new(&index), &all, 260).unwrap();
+    let found = entries(&home.blocks());
+    assert_eq!(found.len(), 300);
+    for ((height, made), entry) in (0..).zip(&all).zip(found) {
+        let stored = (height >= 260).then(|| kept.stored(&made.hash).unwrap());
+        let status = match height {
+            0 => 131,
+            1..260 => 133,
+            _ => 157,
+        };
+        let want = IndexEntry {
+            hash: made.hash,
+            header: *made.block.first_chunk().unwrap(),
+            height,
+            status,
+            tx_count: tx_count(made),
+            data: stored.map(|stored| (0, stored.block.offset)),
+            undo: stored.map(|stored| (0, stored.undo.unwrap().offset)),
+        };
+        assert_eq!(entry, want);
+    }
+    let want = BTreeMap::from([
+        (b"F\x10prunedblockfiles".to_vec(), b"1".to_vec()),
+        (b"f\0\0\0\0".to_vec(), info.to_bytes()),
+        (b"l".to_vec(), vec![0; 4]),
+    ]);
+    assert_eq!(others(&home.blocks()), want);
+    let flags = read_index_flags(&home.blocks()).unwrap();
+    assert_eq!(flags, IndexFlags { pruned: true, reindexing: false });
+}
+
+#[test]
+fn pruned_blocks_that_are_no_chain_are_refused() {
+    let mut all = made(&[(20, 10); 20]);
+    let home = Home::new(KEY, 100_000, &all);
+    let kept = BlockStore::open_with(&home.blocks(), &home.log(), MAGIC, home.key, None, home.max)
+        .unwrap();
+    for made in &all[15..] {
+        kept.put(&made.hash, &made.block).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let write =
+        |all: &[Made]| write_last(&kept, &DirStorage::new(folder.path()), all, 15).unwrap_err();
+    let sound = all.clone();
+    all[12].block[80] = 0;
+    assert!(matches!(write(&all), IndexWriteError::Transactions { height: 12 }));
+    all[7].block[4] ^= 1;
+    assert!(matches!(write(&all), IndexWriteError::Chain { height: 7 }));
+    all[0].block[4] = 1;
+    assert!(matches!(write(&all), IndexWriteError::Chain { height: 0 }));
+    // Stored blocks that do not follow the others.
+    let mut all = sound;
+    all[14].block[68] ^= 1;
+    assert!(matches!(write(&all), IndexWriteError::Chain { height: 15 }));
+    // Nothing that could be taken for a database.
+    assert!(!folder.path().join("CURRENT").exists());
 }
 
 /// The log is asked for headers and places again, and not believed blindly.
@@ -185,25 +305,7 @@ fn a_log_that_changed_meanwhile_is_told() {
         let mut other = log.clone();
         other[at] ^= 4;
         fs::write(home.log(), other).unwrap();
-        let mut hashes = all.iter().map(|made| made.hash);
-        let error = kept.write_index(&CrashStorage::new(), &mut hashes).unwrap_err();
+        let error = write(&kept, &CrashStorage::new(), &all).unwrap_err();
         assert!(error.to_string().contains("is not that of block"), "{error}");
     }
-}
-
-#[test]
-fn a_file_that_is_not_there_is_no_place() {
-    let all = made(&[(1, 0)]);
-    let place = BlockLocation { file: 1, offset: 8, size: 90 };
-    let stored = crate::store::StoredBlock {
-        header: *all[0].block.first_chunk().unwrap(),
-        tx_count: 1,
-        block: place,
-        undo: Some(UndoLocation { offset: 8, size: 4 }),
-        spent: KeyedCoinSum::NONE,
-    };
-    let kept = IndexedBlocks::InAnyOrder { stored_at: &mut |_| Ok(stored), files: &[] };
-    let error = write_block_index(&CrashStorage::new(), 1, kept).unwrap_err();
-    assert!(matches!(error, IndexWriteError::File { height: 0, file: 1 }), "{error}");
-    assert!(error.to_string().contains("file 1"), "{error}");
 }

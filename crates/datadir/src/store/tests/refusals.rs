@@ -6,7 +6,7 @@ use apus_chain::Network;
 
 /// Refused, and all as it was.
 #[track_caller]
-fn refused(home: &Home) -> KeptBlocksError {
+fn refused(home: &Home) -> BlockStoreError {
     let before = home.state();
     let error = home.open().unwrap_err();
     assert!(home.state() == before, "{error}");
@@ -16,7 +16,7 @@ fn refused(home: &Home) -> KeptBlocksError {
 #[track_caller]
 fn foreign(home: &Home, what: &str) {
     let error = refused(home);
-    assert!(matches!(error, KeptBlocksError::Foreign { .. }), "{error}");
+    assert!(matches!(error, BlockStoreError::Foreign { .. }), "{error}");
     assert!(error.to_string().contains(what), "{error}");
     assert_eq!(error.kind(), ErrorKind::Recoverable);
 }
@@ -24,7 +24,7 @@ fn foreign(home: &Home, what: &str) {
 #[track_caller]
 fn damaged(home: &Home, what: &str) {
     let error = refused(home);
-    let is_damage = matches!(error, KeptBlocksError::Files(BlockStoreError::Damaged { .. }));
+    let is_damage = matches!(error, BlockStoreError::Damaged { .. });
     assert!(is_damage && error.to_string().contains(what), "{error} about {what}");
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
@@ -71,6 +71,76 @@ fn a_folder_of_somebody_elses_is_left_alone() {
     foreign(&home, "has the file");
 }
 
+/// A run that knows that a folder is its own begins anew in it, and other files stay.
+#[test]
+fn a_folder_of_our_own_is_begun_anew() {
+    let (home, all) = filled(900);
+    fs::write(home.blocks().join("readme"), b"text").unwrap();
+    for _ in 0..2 {
+        BlockStore::remove(&home.blocks(), &home.log()).unwrap();
+        let left: Vec<_> = home.state().into_keys().collect();
+        assert_eq!(left, ["readme", "xor.dat"].map(|name| home.blocks().join(name)));
+    }
+    assert_eq!(home.open().unwrap().block_count(), 1);
+    assert!(!home.open().unwrap().has(&all[1].hash));
+    let nowhere = home.dir.path().join("nowhere");
+    BlockStore::remove(&nowhere, &nowhere.join("log")).unwrap();
+}
+
+/// Where a folder has no genesis block, any block may be the first.
+#[test]
+fn a_folder_may_begin_with_any_block() {
+    let all = made(&[(100, 50); 9]);
+    let home = Home::new(KEY, 900, &all);
+    let open = || {
+        let (blocks, log) = (home.blocks(), home.log());
+        BlockStore::open_with(&blocks, &log, MAGIC, home.key, None, home.max)
+    };
+    let store = open().unwrap();
+    assert_eq!(store.block_count(), 0);
+    store.put(&all[4].hash, &all[4].block).unwrap();
+    store.put_undo(&all[4].hash, &all[4].prev, spends(&all[4].undo)).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let store = open().unwrap();
+    assert_eq!((store.block_count(), store.has_undo(&all[4].hash)), (1, true));
+    drop(store);
+    // One that should have it is another one.
+    damaged(&home, "genesis");
+    // What no record tells of is begun anew.
+    fs::write(home.log(), log::head(MAGIC, home.key)).unwrap();
+    assert_eq!(open().unwrap().block_count(), 0);
+    fs::write(home.blocks().join("blk00000.dat"), b"more").unwrap();
+    fs::remove_file(home.log()).unwrap();
+    assert!(matches!(open(), Err(BlockStoreError::Foreign { .. })));
+}
+
+/// Blocks that came in order are given up from the end.
+#[test]
+fn what_came_behind_a_block_is_given_up() {
+    let all = made(&[(100, 50); 9]);
+    let [home, wanted] = [(); 2].map(|()| Home::new(KEY, 900, &all));
+    let fill = |home: &Home, count: usize| {
+        let store = home.open().unwrap();
+        for made in &all[1..count] {
+            store.put(&made.hash, &made.block).unwrap();
+            store.put_undo(&made.hash, &made.prev, spends(&made.undo)).unwrap();
+        }
+        store.sync().unwrap();
+    };
+    fill(&home, 9);
+    fill(&wanted, 5);
+    let open = |last: &BlockHash| {
+        BlockStore::open_up_to(&home.blocks(), &home.log(), MAGIC, home.key, last).unwrap()
+    };
+    assert_eq!(open(&BlockHash([1; 32])).block_count(), 9);
+    let store = open(&all[4].hash);
+    assert_eq!((store.block_count(), store.has_undo(&all[4].hash)), (5, true));
+    assert!(!store.has(&all[5].hash));
+    drop(store);
+    assert!(home.state().into_values().eq(wanted.state().into_values()));
+}
+
 #[test]
 fn other_files_do_no_harm() {
     let all = made(&[(30, 0)]);
@@ -111,8 +181,8 @@ fn a_log_of_another_chain_or_version_is_refused() {
     let (mut home, all) = filled(900);
     let main = Network::Main.magic();
     let before = home.state();
-    let opened =
-        KeptBlocks::open(&home.blocks(), &home.log(), main, home.key, &all[0].block).unwrap_err();
+    let opened = BlockStore::open(&home.blocks(), &home.log(), main, home.key, Some(&all[0].block))
+        .unwrap_err();
     assert!(opened.to_string().contains("version and chain"), "{opened}");
     assert!(home.state() == before);
     home.genesis = all[1].block.clone();
@@ -196,7 +266,7 @@ fn bytes_of_no_block_or_another_are_refused_and_change_nothing() {
     let before = home.state();
     for made in [no_transactions, too_long, header_alone].map(block) {
         let error = kept.put(&made.hash, &made.block).unwrap_err();
-        assert!(matches!(error, KeptBlocksError::Block { .. }), "{error}");
+        assert!(matches!(error, BlockStoreError::Block { .. }), "{error}");
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(!kept.has(&made.hash));
     }
@@ -213,7 +283,7 @@ fn bytes_of_no_block_or_another_are_refused_and_change_nothing() {
         (all[0].hash, BlockHash::ZERO),
     ] {
         let error = kept.put_undo(&hash, &prev, spends(b"undo")).unwrap_err();
-        assert!(matches!(error, KeptBlocksError::Undo { .. }), "{error}");
+        assert!(matches!(error, BlockStoreError::Undo { .. }), "{error}");
     }
     assert!(home.state() == before);
 }

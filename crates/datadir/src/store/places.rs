@@ -1,17 +1,25 @@
-//! [`Places`]: which blocks are kept, and where.
+//! [`Places`]: which blocks are stored, and where.
 //!
 //! The state that the log's records lead to: a record is taken only where the one before it leaves
 //! room for it, so what is read from a log can be relied on to be as it was written. Memory is some
 //! 70 bytes a block.
 
+use super::UndoLocation;
 use crate::files::{BlockLocation, RECORD_HEAD};
-use crate::index::FileLengths;
 use crate::rev;
-use crate::store::UndoLocation;
 use apus_chain::BlockHash;
 use hashbrown::HashTable;
 
-/// A block that is kept.
+/// Lengths in bytes of a block file and the undo file of the same number.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileLengths {
+    /// Of the block file.
+    pub(crate) blocks: u64,
+    /// Of the undo file; 0 where there is none.
+    pub(crate) undo: u64,
+}
+
+/// A block that is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) hash: BlockHash,

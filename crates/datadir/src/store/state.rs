@@ -1,15 +1,16 @@
-//! [`State`]: what changes while blocks are kept, behind one lock.
+//! [`State`]: what changes while blocks are stored, behind one lock.
 //!
 //! A block and its place are taken together or not at all. What the log is to say of them waits
 //! here until they are on the disk.
 
-use super::KeptBlocksError;
+use super::append::{AppendFile, sync_names};
 use super::log::{self, PIECE_BYTES, Record};
 use super::places::{Entry, Places};
+use super::{BlockStoreError, SpentCoins};
 use crate::files::{self, BlockLocation, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
 use crate::rev;
-use crate::store::{AppendFile, BlockStoreError, SpentCoins, sync_names};
+
 use apus_chain::{BlockHash, Header};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -21,7 +22,10 @@ use std::sync::Arc;
 /// So many files may be open because they have to be synced.
 const UNSYNCED_MAX: usize = 64;
 
-/// A block that can be kept: its bytes begin with its header and have transactions.
+/// So many whole block files may be behind the disk: a sync never has to wait for much more.
+const FILES_BEHIND_MAX: u32 = 2;
+
+/// A block that can be stored: its bytes begin with its header and have transactions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewBlock<'a> {
     pub(super) hash: BlockHash,
@@ -44,6 +48,8 @@ pub(super) struct State {
     blocks: AppendFile,
     /// Files that the system has, but the disk need not have yet.
     unsynced: BTreeMap<PathBuf, Arc<File>>,
+    /// How many block files were left since the last sync.
+    files_left: u32,
     /// Whether the folder has names that need not be on the disk yet.
     new_names: bool,
     /// What is to go into the log, and where that will end.
@@ -92,6 +98,7 @@ impl State {
             number,
             blocks: AppendFile::open(dir.join(files::file_name(number)), length)?,
             unsynced: BTreeMap::new(),
+            files_left: 0,
             new_names: true,
             records: Vec::new(),
             log_end,
@@ -101,17 +108,19 @@ impl State {
 
     /// Whether so much waits for the disk that a sync should come first.
     pub(super) fn is_full(&self) -> bool {
-        self.records.len() >= PIECE_BYTES || self.unsynced.len() >= UNSYNCED_MAX
+        self.records.len() >= PIECE_BYTES
+            || self.unsynced.len() >= UNSYNCED_MAX
+            || self.files_left >= FILES_BEHIND_MAX
     }
 
     /// Appends a block that is not there yet.
-    pub(super) fn append(&mut self, block: &NewBlock<'_>) -> Result<(), KeptBlocksError> {
+    pub(super) fn append(&mut self, block: &NewBlock<'_>) -> Result<(), BlockStoreError> {
         self.make_room(block.size)?;
         let offset = self.blocks.end() + RECORD_HEAD;
         let place = BlockLocation { file: self.number, offset, size: block.size };
         if self.places.add_block(block.hash, place, self.log_end).is_none() {
             let what = "no log can tell of so many blocks".to_owned();
-            return Err(KeptBlocksError::Block { hash: block.hash, what });
+            return Err(BlockStoreError::Block { hash: block.hash, what });
         }
         self.blocks.push(&[&self.magic, &block.size.to_le_bytes(), block.raw], self.key);
         self.note(Record::Block(block.header, block.tx_count, place));
@@ -125,9 +134,9 @@ impl State {
         entry: &Entry,
         spends: SpentCoins<'_>,
         sum: &[u8],
-    ) -> Result<(), KeptBlocksError> {
+    ) -> Result<(), BlockStoreError> {
         let (hash, undo) = (entry.hash, spends.undo);
-        let wrong = |what: &str| KeptBlocksError::Undo { hash, what: what.to_owned() };
+        let wrong = |what: &str| BlockStoreError::Undo { hash, what: what.to_owned() };
         let Some(place) = self.places.undo_place(entry, undo.len()) else {
             return Err(wrong("they would end where Bitcoin Core no longer finds them"));
         };
@@ -174,6 +183,7 @@ impl State {
         }
         self.blocks.write()?;
         self.retire();
+        self.files_left += 1;
         let next = AppendFile::open(self.dir.join(files::file_name(self.number + 1)), 0)?;
         (self.blocks, self.number, self.new_names) = (next, self.number + 1, true);
         Ok(())
@@ -190,6 +200,7 @@ impl State {
     pub(super) fn take_unsynced(&mut self) -> Result<Unsynced, BlockStoreError> {
         self.blocks.write()?;
         self.retire();
+        self.files_left = 0;
         Ok(Unsynced {
             files: mem::take(&mut self.unsynced),
             names_of: mem::take(&mut self.new_names).then(|| self.dir.clone()),

@@ -4,17 +4,17 @@
 //! or of a flipped bit is none. A crash can tear only what was written last, so damage further from
 //! the end is told instead of being cut off. Format: `docs/formats/workdir.md`.
 
-use super::KeptBlocksError;
+use super::BlockStoreError;
 use super::places::{Entry, Places};
 use crate::files::{BLOCK_SIZES, BlockLocation, RECORD_HEAD};
 use crate::obfuscation::Obfuscation;
-use crate::store::{BlockStoreError, StoredBlock, UndoLocation, log_head};
 use apus_chain::{BlockHash, Header, KeyedCoinSum, ReadError, Reader};
 use apus_hash::sha256;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"APUSKEPT";
 
@@ -32,6 +32,30 @@ const CHECK: usize = 8;
 /// Lengths of the records by their first byte, which and the check included.
 const BLOCK: (u8, usize) = (b'b', 1 + Header::SIZE + 16 + CHECK);
 const UNDO: (u8, usize) = (b'u', 1 + 32 + 8 + KeyedCoinSum::SIZE + CHECK);
+
+/// Where the undo data of a block lie; the file is that of the block, with `rev` in its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UndoLocation {
+    /// Offset of the first byte, after magic and size.
+    pub offset: u64,
+    /// Length in bytes, without the checksum behind them.
+    pub size: u32,
+}
+
+/// A block that is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredBlock {
+    /// Its header.
+    pub header: [u8; Header::SIZE],
+    /// How many transactions it has.
+    pub tx_count: u32,
+    /// Where it lies.
+    pub block: BlockLocation,
+    /// Where its undo data lie, if they are there.
+    pub undo: Option<UndoLocation>,
+    /// The sum of the coins that it spends, as told by the caller that stored them.
+    pub spent: KeyedCoinSum,
+}
 
 /// What is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,9 +136,13 @@ fn record_len(first: u8) -> Option<usize> {
     [BLOCK, UNDO].into_iter().find(|(kind, _)| *kind == first).map(|(_, length)| length)
 }
 
-/// The first bytes of the file.
+/// The first bytes of the file: what it is, its version, the network's magic, the folder's key.
 pub(super) fn head(magic: [u8; 4], key: Obfuscation) -> Vec<u8> {
-    log_head(MAGIC, VERSION, magic, key)
+    let mut out = MAGIC.to_vec();
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&magic);
+    out.extend_from_slice(&key.key());
+    out
 }
 
 /// What a log says.
@@ -127,13 +155,17 @@ pub(super) struct Contents {
     pub(super) end: u64,
 }
 
-/// Reads the log of a folder of this network. `None` if there is none, or no more than a head that
-/// a crash cut short.
-pub(super) fn read(path: &Path, magic: [u8; 4]) -> Result<Option<Contents>, KeptBlocksError> {
+/// Reads the log of a folder of this network, as far as to the undo data of the block `until` if it tells
+/// of them. `None` if there is none, or no more than a head that a crash cut short.
+pub(super) fn read(
+    path: &Path,
+    magic: [u8; 4],
+    until: Option<&BlockHash>,
+) -> Result<Option<Contents>, BlockStoreError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(BlockStoreError::io("open", path)(error).into()),
+        Err(error) => return Err(BlockStoreError::io("open", path)(error)),
     };
     let length = file.metadata().map_err(BlockStoreError::io("read", path))?.len();
     let mut input = BufReader::with_capacity(PIECE_BYTES, file).take(length);
@@ -148,7 +180,7 @@ pub(super) fn read(path: &Path, magic: [u8; 4]) -> Result<Option<Contents>, Kept
             return Ok(None);
         }
         let what = "it does not begin as one of this version and chain";
-        return Err(BlockStoreError::damaged(path, what).into());
+        return Err(BlockStoreError::damaged(path, what));
     }
     let mut contents = Contents { key, places: Places::default(), end: HEAD };
     while let Some((record, bytes)) = next(&mut input, path, contents.end)? {
@@ -164,10 +196,13 @@ pub(super) fn read(path: &Path, magic: [u8; 4]) -> Result<Option<Contents>, Kept
             BlockStoreError::damaged(path, what)
         })?;
         contents.end += bytes as u64;
+        if matches!(&record, Record::Undo(hash, ..) if Some(hash) == until) {
+            return Ok(Some(contents));
+        }
     }
     if length - contents.end > PIECE_BYTES as u64 {
         let what = format!("the record at byte {} of {length} is not intact", contents.end);
-        return Err(BlockStoreError::damaged(path, what).into());
+        return Err(BlockStoreError::damaged(path, what));
     }
     Ok(Some(contents))
 }
@@ -198,13 +233,12 @@ fn next(
 #[derive(Debug)]
 pub(super) struct Lookup {
     path: PathBuf,
-    file: File,
+    file: Arc<File>,
 }
 
 impl Lookup {
-    pub(super) fn open(path: &Path) -> Result<Self, BlockStoreError> {
-        let file = File::open(path).map_err(BlockStoreError::io("open", path))?;
-        Ok(Self { path: path.to_owned(), file })
+    pub(super) fn new(path: &Path, file: Arc<File>) -> Self {
+        Self { path: path.to_owned(), file }
     }
 
     /// All that is told of a block.
