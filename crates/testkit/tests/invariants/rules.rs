@@ -373,7 +373,7 @@ pub(crate) fn json_fields(text: &str) -> BTreeSet<&str> {
 
 /// Crates whose modules know each other in one direction only.
 pub(crate) const LAYERED: &[&str] =
-    &["bench", "chain", "datadir", "engine", "hash", "storage", "sync", "testkit"];
+    &["bench", "chain", "datadir", "engine", "hash", "p2p", "storage", "sync", "testkit"];
 
 /// Which of a crate's outermost modules names which others.
 pub(crate) type Modules = BTreeMap<String, BTreeSet<String>>;
