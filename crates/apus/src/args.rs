@@ -1,4 +1,4 @@
-//! The command line. Ideas of Bitcoin Core's have Core's spelling.
+//! Arguments of the commands that users run. Ideas of Bitcoin Core's have Core's spelling.
 
 mod hints;
 mod reindex;
@@ -16,39 +16,3 @@ pub(crate) use run::{AggregateArg, ConnectArgs, ProgressArg, RunArgs, SourceArgs
 pub(crate) use snapshot::{SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
 pub(crate) use sync::{BlocksArg, Engine, PeerArgs, SyncArgs};
 pub(crate) use values::{AssumeValidArg, HintsArg, SinkArg};
-
-use clap::{Parser, Subcommand};
-
-/// Turns Bitcoin's block history into a validated UTXO set, as fast as the hardware allows.
-#[derive(Parser)]
-#[command(
-    name = "apus",
-    version,
-    after_help = "Exit codes: 0 done; 1 usage or configuration; 2 invalid blocks or hints, or a set \
-                  that does not balance; 3 input or output; 130 interrupted, progress kept.\n\n\
-                  `apus sync --help` shows examples."
-)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum Command {
-    /// Compute the UTXO set from blocks
-    Sync(SyncArgs),
-    /// Rebuild the chainstate of a stopped Bitcoin Core node
-    Reindex(ReindexArgs),
-    /// Look at, check and convert hints for SwiftSync
-    Hints(HintsArgs),
-    /// Look at and verify UTXO snapshots
-    Snapshot(SnapshotArgs),
-    /// Judge blocks given line by line, as a node does: a tool for tests and comparisons
-    Submit(crate::submit::SubmitArgs),
-    /// Measure: a chain to do it with, the machine's floor, runs side by side
-    #[cfg(feature = "bench")]
-    Bench(crate::bench::BenchArgs),
-    /// Draw runs: height over time, and ratios between them
-    #[cfg(feature = "bench")]
-    Plot(crate::plot::PlotArgs),
-}

@@ -5,6 +5,7 @@
 use serde::Serialize;
 use std::fs;
 use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The machine, for reports.
 #[derive(Debug, Clone, Serialize)]
@@ -38,6 +39,12 @@ impl Machine {
 /// Cores that this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Seconds since 1970, by the machine's clock.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs().try_into().unwrap_or(i64::MAX)
 }
 
 /// A field of /proc/self/status that is given in kB, in bytes.

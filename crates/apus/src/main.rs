@@ -9,10 +9,13 @@ mod args;
 mod aside;
 #[cfg(feature = "bench")]
 mod bench;
+mod cli;
 mod failure;
 mod files;
 mod hints;
+mod interrupt;
 mod machine;
+mod node;
 mod peers;
 #[cfg(feature = "bench")]
 mod plot;
@@ -28,8 +31,8 @@ mod submit;
 mod sync;
 mod workdir;
 
-use args::{Cli, Command};
 use clap::Parser;
+use cli::{Cli, Command};
 use failure::Failure;
 use std::process::ExitCode;
 

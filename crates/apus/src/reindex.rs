@@ -5,6 +5,7 @@
 
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
+use crate::node::start_command;
 use crate::sync::{Job, JobSource, expect_engine, run, tell};
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, chain_folder, read_index_flags};
@@ -50,29 +51,6 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         start_command(&args.datadir, args.chain, false),
     );
     tell(&report, Some(next))
-}
-
-/// How a node is started on a data directory, for a POSIX shell.
-pub(crate) fn start_command(datadir: &Path, chain: Network, pruned: bool) -> String {
-    let mut command = format!("bitcoind -datadir={}", quoted(&datadir.display().to_string()));
-    if chain != Network::Main {
-        command.push_str(&format!(" -chain={chain}"));
-    }
-    if pruned {
-        command.push_str(" -prune=550");
-    }
-    command
-}
-
-/// One word of a command, for a POSIX shell. Where a shell would make something of it, in single
-/// quotes, within which only these themselves mean anything.
-fn quoted(word: &str) -> String {
-    // Letters of other scripts are no different from ours; their spaces are to some shells.
-    let plain = |letter: char| letter.is_alphanumeric() || "%+,-./:=@_".contains(letter);
-    if word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// The folder must be a node's, with what is needed in it.
@@ -147,30 +125,6 @@ impl From<LockError> for Failure {
             LockError::System { .. } => {
                 Self { code: crate::failure::IO, message: error.to_string() }
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::process::Command;
-
-    #[test]
-    fn a_command_is_one_that_a_shell_takes_as_it_is_meant() {
-        let plain = start_command(Path::new("/data/a-b_1.0"), Network::Main, false);
-        assert_eq!(plain, "bitcoind -datadir=/data/a-b_1.0");
-        for name in ["a b", "it's", "$HOME", "`date`", "a\"b\\", "~x", "a;b", "a\nb", "*", "für"] {
-            let command = start_command(Path::new(name), Network::Signet, true);
-            // The shell says the words that it makes of the command.
-            let said = Command::new("sh")
-                .arg("-c")
-                .arg(format!("bitcoind() {{ printf '%s|' \"$@\"; }}; {command}"))
-                .output()
-                .unwrap();
-            assert!(said.status.success(), "{command}");
-            let said = String::from_utf8(said.stdout).unwrap();
-            assert_eq!(said, format!("-datadir={name}|-chain=signet|-prune=550|"), "{command}");
         }
     }
 }

@@ -10,10 +10,11 @@ use crate::files::{
     MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_places,
     expect_writable,
 };
-use crate::machine::cores;
+use crate::interrupt::watch_signals;
+use crate::machine::{cores, now};
+use crate::node::start_command;
 use crate::peers;
 use crate::print;
-use crate::reindex::start_command;
 use crate::render::Renderer;
 use crate::report::{Circumstances, Report, is_report};
 use crate::workdir::{WorkFolder, default_path};
@@ -29,13 +30,11 @@ use apus_sync::{
     HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS, Request, Source, Stop,
     SyncError, UseIndex, draft_of, parent,
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Runs `apus sync`.
 pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
@@ -521,26 +520,6 @@ fn expect_sensible(
 fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Output { kind, storage: Arc::new(DirStorage::new(parent(&path))), name }
-}
-
-/// Set by Ctrl-C and by a polite kill; a second one ends the program at once.
-pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let interrupt = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let exit = i32::from(crate::failure::INTERRUPTED);
-        let register = || {
-            signal_hook::flag::register_conditional_shutdown(signal, exit, Arc::clone(&interrupt))?;
-            signal_hook::flag::register(signal, Arc::clone(&interrupt))
-        };
-        register().map_err(|error| Failure::usage(format!("cannot watch for signals: {error}")))?;
-    }
-    Ok(interrupt)
-}
-
-/// Seconds since 1970.
-pub(crate) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_secs().try_into().unwrap_or(i64::MAX)
 }
 
 /// Writes the report so that it is never seen in part.

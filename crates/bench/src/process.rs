@@ -263,7 +263,7 @@ mod tests {
         assert!(error.to_string().starts_with("gone cannot be run: "), "{error}");
     }
 
-    /// More than a pipe holds: who does not listen would wait for it forever.
+    /// More than a pipe holds: a caller that does not listen would wait for it forever.
     #[test]
     fn of_much_that_is_said_the_end_is_told() {
         let script = "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done >&2; exit 3";

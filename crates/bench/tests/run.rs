@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 static GO_ON: AtomicBool = AtomicBool::new(false);
 
-/// A small chain whose scripts nobody would accept.
+/// A small chain whose scripts no node would accept.
 fn unsigned_chain() -> (TempDir, Chain) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("unsigned");
@@ -92,7 +92,7 @@ fn a_node_that_runs_scripts_or_ends_elsewhere_does_not_count() {
         change(chain.manifest.as_mut().unwrap());
         Folder::prepare(&bitcoind::find(), &chain, scratch.path(), &GO_ON).unwrap_err()
     };
-    // A block that nobody has, so that scripts are run and found wrong.
+    // A block that is in no chain, so that scripts are run and found wrong.
     let error = prepare(&|it| it.assumevalid_hash = it.assumevalid_hash.replace('0', "1"));
     assert!(matches!(error, RunError::Different(_)), "{error}");
     assert!(error.to_string().contains("connected blocks up to height"), "{error}");
@@ -173,7 +173,7 @@ fn bench(chain: &Chain, report: &str, told: &mut Vec<String>) -> Result<Record, 
 }
 
 #[test]
-fn everybody_takes_turns_and_a_record_names_no_place() {
+fn all_kinds_take_turns_and_a_record_names_no_place() {
     let (_folder, chain) = unsigned_chain();
     let mut told = Vec::new();
     let record = bench(&chain, &report(&chain, "same"), &mut told).unwrap();
@@ -193,7 +193,7 @@ fn everybody_takes_turns_and_a_record_names_no_place() {
 }
 
 #[test]
-fn results_that_differ_end_a_benchmark_and_name_who() {
+fn results_that_differ_end_a_benchmark_and_name_the_run() {
     let (_folder, chain) = unsigned_chain();
     let error = bench(&chain, &report(&chain, "KIND"), &mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -5,12 +5,12 @@
 //! writes; [`read_coin_strict`] accepts no other. Reading allocates nothing. The name of a coin,
 //! its [`OutPoint`](crate::OutPoint), is not in it: the caller stores it beside the coin.
 
-use crate::amount::{MAX_MONEY, SHORT_FITS, compress_amount, decompress_amount, money_range};
-use crate::compress::{
-    MAX_SCRIPT_SIZE, SHORT_SCRIPTS, StoredScript, pass_script, skip_script, write_script,
-};
+use crate::amount::{SHORT_FITS, compress_amount, decompress_amount, money_range};
+use crate::coin_error::CoinError;
+use crate::compress::{SHORT_SCRIPTS, StoredScript, pass_script, skip_script, write_script};
 use crate::height::Height;
-use crate::read::{ReadError, Reader, write_varint};
+use crate::read::{Reader, write_varint};
+use crate::script::MAX_SCRIPT_SIZE;
 
 /// The greatest height that a coin can state: its code has 32 bits, one of them for the coinbase.
 pub const COIN_HEIGHT_MAX: Height = u32::MAX >> 1;
@@ -53,49 +53,6 @@ impl Coin<'_> {
     }
 }
 
-/// Why bytes are not a coin. Offsets count from the start of the slice that is read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CoinError {
-    /// A field could not be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The amount is none that may exist.
-    #[error("the amount at byte {offset} is above the limit of {MAX_MONEY} satoshi")]
-    Amount {
-        /// Where the amount begins.
-        offset: usize,
-    },
-    /// The script is longer than any that can be spent.
-    #[error(
-        "the script at byte {offset} has {length} bytes, more than the {MAX_SCRIPT_SIZE} that can \
-         be run"
-    )]
-    ScriptTooLong {
-        /// Where its length is stated.
-        offset: usize,
-        /// That length.
-        length: usize,
-    },
-    /// A shortened public key that has no long form.
-    #[error("the public key at byte {offset} is not on the curve")]
-    NotOnCurve {
-        /// Where its x begins.
-        offset: usize,
-    },
-    /// A script stored whole although it has a short form.
-    #[error("the script at byte {offset} is stored whole, but has a short form")]
-    NotCompressed {
-        /// Where its length is stated.
-        offset: usize,
-    },
-    /// A script that no input can ever satisfy; such an output is never kept as a coin.
-    #[error("the script at byte {offset} can never be spent, so it makes no coin")]
-    Unspendable {
-        /// Where it begins.
-        offset: usize,
-    },
-}
-
 /// Whether no input can ever spend this script, so that the output never becomes a coin
 /// (Core `script/script.h`, `CScript::IsUnspendable`).
 pub fn is_unspendable(script: &[u8]) -> bool {
@@ -107,14 +64,6 @@ pub fn is_unspendable(script: &[u8]) -> bool {
 pub(crate) fn coin_code(coin: &CoinRef<'_>) -> u32 {
     debug_assert!(coin.height <= COIN_HEIGHT_MAX, "height {} does not fit a coin", coin.height);
     coin.height << 1 | u32::from(coin.coinbase)
-}
-
-/// A VARINT in a place where Core reads 32 bits.
-pub(crate) fn varint_u32(reader: &mut Reader<'_>) -> Result<u32, ReadError> {
-    let offset = reader.position();
-    let value = reader.varint()?;
-    let limit = u64::from(u32::MAX);
-    u32::try_from(value).map_err(|_| ReadError::TooLarge { offset, value, limit })
 }
 
 /// Appends the stored form of the coin.
@@ -132,14 +81,14 @@ pub fn read_coin<'a>(reader: &mut Reader<'a>) -> Result<Coin<'a>, CoinError> {
 }
 
 /// Reads a coin in the one form in which Core writes it, and only a coin that can be in a UTXO
-/// set: at most [`MAX_MONEY`], and a script that is shortened where it can be, is not too long and
+/// set: at most [`MAX_MONEY`](crate::MAX_MONEY), and a script that is shortened where it can be, is not too long and
 /// not unspendable.
 pub fn read_coin_strict<'a>(reader: &mut Reader<'a>) -> Result<Coin<'a>, CoinError> {
     read(reader, true)
 }
 
 fn read<'a>(reader: &mut Reader<'a>, strict: bool) -> Result<Coin<'a>, CoinError> {
-    let code = varint_u32(reader)?;
+    let code = reader.varint_u32()?;
     read_after_code(reader, code, strict)
 }
 
@@ -170,7 +119,7 @@ pub fn check_coin<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], CoinError> {
 }
 
 fn check_unusual(reader: &mut Reader<'_>) -> Result<(), CoinError> {
-    varint_u32(reader)?;
+    reader.varint_u32()?;
     let offset = reader.position();
     let short = reader.varint()?;
     if short > SHORT_FITS && decompress_amount(short).is_none() {
@@ -183,7 +132,7 @@ fn check_unusual(reader: &mut Reader<'_>) -> Result<(), CoinError> {
 /// bits, [`MAX_SCRIPT_SIZE`]); whether they make sense is not looked at.
 pub fn skip_coin<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], CoinError> {
     pass_coin(reader, |ahead| {
-        varint_u32(ahead)?;
+        ahead.varint_u32()?;
         ahead.varint()?;
         skip_script(ahead)
     })
@@ -231,6 +180,7 @@ fn varint_length(bytes: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::amount::MAX_MONEY;
     use proptest::collection::vec;
     use proptest::prelude::*;
 

@@ -6,15 +6,13 @@
 //! `VARINT(length + 6)` as it is. A script has exactly one form that Core writes; reading can
 //! insist on it. Whether a script can be spent is not asked here.
 
-use crate::coin::{CoinError, varint_u32};
+use crate::coin_error::CoinError;
 use crate::read::{Reader, write_varint};
+use crate::script::MAX_SCRIPT_SIZE;
 use core::ops::Deref;
 use k256::AffinePoint;
 use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
 use k256::elliptic_curve::subtle::Choice;
-
-/// The longest script that can be run (Core `script/script.h`, `MAX_SCRIPT_SIZE`).
-pub const MAX_SCRIPT_SIZE: usize = 10_000;
 
 /// How many kinds have a short form (Core `compressor.h`, `nSpecialScripts`).
 const SPECIAL_SCRIPTS: usize = 6;
@@ -181,7 +179,7 @@ enum Size {
 
 /// Core reads the number into 32 bits (`compressor.h`, `ScriptCompression::Unser`).
 fn read_size(reader: &mut Reader<'_>) -> Result<Size, CoinError> {
-    let size = varint_u32(reader)?;
+    let size = reader.varint_u32()?;
     Ok(match (size as usize).checked_sub(SPECIAL_SCRIPTS) {
         None => Size::Special(size as u8),
         Some(length) => Size::Whole(length),

@@ -93,6 +93,13 @@ hash_type! {
     UtxoSetHash
 }
 
+/// What tables of blocks go by. Block hashes are uniform in their low bytes, and choosing those
+/// costs proof of work.
+pub(crate) fn table_hash(hash: &BlockHash) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = hash.0;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

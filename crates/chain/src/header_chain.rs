@@ -4,7 +4,7 @@
 //! and sources share it while they work through heights. Only what they ask for is kept: 40 bytes a
 //! height, of which 4 are to find it by its hash; and 8 wherever the target changes.
 
-use crate::hashes::BlockHash;
+use crate::hashes::{BlockHash, table_hash};
 use crate::header::Header;
 use crate::header_tree::{HeaderError, HeaderId, HeaderStatus, HeaderTree, median_time};
 use crate::height::Height;
@@ -42,12 +42,6 @@ pub enum BlockPlace {
     Rejected,
     /// Nothing is known of it.
     Unknown,
-}
-
-/// Block hashes are uniform in their low bytes, and choosing those costs proof of work.
-pub(crate) fn table_hash(hash: &BlockHash) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = hash.0;
-    u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 impl HeaderChain {

@@ -17,9 +17,8 @@ mod rules;
 pub use error::HeaderError;
 pub(crate) use rules::median_time;
 
-use crate::hashes::BlockHash;
+use crate::hashes::{BlockHash, table_hash};
 use crate::header::Header;
-use crate::header_chain::table_hash;
 use crate::height::Height;
 use crate::params::Params;
 use crate::work::{block_work, check_proof_of_work};

@@ -10,6 +10,7 @@ mod assume_valid;
 mod block;
 mod check;
 mod coin;
+mod coin_error;
 mod coin_sum;
 mod compress;
 mod hashes;
@@ -45,13 +46,12 @@ pub use check::{
     BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, LOCKTIME_THRESHOLD, TxError,
 };
 pub use coin::{
-    COIN_HEIGHT_MAX, Coin, CoinError, CoinRef, check_coin, is_unspendable, read_coin,
-    read_coin_strict, skip_coin, write_coin,
+    COIN_HEIGHT_MAX, Coin, CoinRef, check_coin, is_unspendable, read_coin, read_coin_strict,
+    skip_coin, write_coin,
 };
+pub use coin_error::CoinError;
 pub use coin_sum::{CoinAdder, CoinSum, CoinSumKey, KeyedCoinSum, TxCoins};
-pub use compress::{
-    CompressedScript, MAX_SCRIPT_SIZE, StoredScript, compress_script, write_script,
-};
+pub use compress::{CompressedScript, StoredScript, compress_script, write_script};
 pub use hashes::{BlockHash, MerkleRoot, ParseHashError, Txid, UtxoSetHash, Wtxid};
 pub use header::Header;
 pub use header_chain::{BlockPlace, HeaderChain};
@@ -66,7 +66,9 @@ pub use network::{Network, UnknownNetwork};
 pub use outpoint::{OutPoint, sort_vouts, vout_order};
 pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, Params};
 pub use read::{COMPACT_SIZE_MAX, ReadError, Reader, write_compact_size, write_varint};
-pub use script::{OP_RETURN, accurate_sigops, height_push, legacy_sigops, witness_commitment};
+pub use script::{
+    MAX_SCRIPT_SIZE, OP_RETURN, accurate_sigops, height_push, legacy_sigops, witness_commitment,
+};
 pub use sequence_locks::{Ancestry, check_sequence_locks};
 pub use signet::{
     SIGNET_VERIFY_FLAGS, SignetError, SignetFault, SignetSpend, check_signet_solution, signet_spend,

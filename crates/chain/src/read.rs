@@ -162,6 +162,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A VARINT in a place where Core reads 32 bits.
+    pub(crate) fn varint_u32(&mut self) -> Result<u32, ReadError> {
+        let offset = self.position;
+        let value = self.varint()?;
+        let limit = u64::from(u32::MAX);
+        u32::try_from(value).map_err(|_| ReadError::TooLarge { offset, value, limit })
+    }
+
     /// Fails unless every byte was read.
     pub fn finish(self) -> Result<(), ReadError> {
         match self.remaining() {

@@ -19,6 +19,9 @@ const OP_CHECKSIGVERIFY: u8 = 0xad;
 const OP_CHECKMULTISIG: u8 = 0xae;
 const OP_CHECKMULTISIGVERIFY: u8 = 0xaf;
 
+/// The longest script that can be run (Core `script/script.h`, `MAX_SCRIPT_SIZE`).
+pub const MAX_SCRIPT_SIZE: usize = 10_000;
+
 /// What a CHECKMULTISIG counts for where the number of keys is not looked at
 /// (Core `script/script.h`, `MAX_PUBKEYS_PER_MULTISIG`).
 const MULTISIG_SIGOPS: u32 = 20;

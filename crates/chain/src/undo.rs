@@ -5,7 +5,8 @@
 //! [`BlockUndoWriter`] writes. Records and files around it are a store's business.
 
 use crate::amount::compress_amount;
-use crate::coin::{Coin, CoinError, CoinRef, coin_code, read_after_code, varint_u32};
+use crate::coin::{Coin, CoinRef, coin_code, read_after_code};
+use crate::coin_error::CoinError;
 use crate::compress::write_script;
 use crate::hashes::BlockHash;
 use crate::read::{ReadError, Reader, write_compact_size, write_varint};
@@ -74,7 +75,7 @@ impl<'a> BlockUndoWriter<'a> {
         self.begin_tx(coins.len());
         for coin in coins {
             let mut reader = Reader::new(coin);
-            write_code(self.out, varint_u32(&mut reader)?);
+            write_code(self.out, reader.varint_u32()?);
             self.out.extend_from_slice(&coin[reader.position()..]);
         }
         Ok(())
@@ -115,7 +116,7 @@ pub struct UndoCoin<'a> {
 impl<'a> UndoCoin<'a> {
     /// Reads one, and fails unless it is in the one form in which it is written.
     fn read(reader: &mut Reader<'a>, bytes: &'a [u8]) -> Result<Self, UndoError> {
-        let code = varint_u32(reader)?;
+        let code = reader.varint_u32()?;
         if code >> 1 > 0 {
             let offset = reader.position();
             let found = reader.u8()?;

@@ -13,7 +13,7 @@ pub use file::{AddressFileError, FILE_BYTES_MAX, Restored};
 pub use parse::{ParseAddressError, parse_address};
 pub use seeds::{default_port, dns_seeds, resolve_seeds, seeds_by_name};
 
-use crate::message::Services;
+use crate::services::Services;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 

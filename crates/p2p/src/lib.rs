@@ -6,12 +6,14 @@
 //! data here: the caller that takes them checks them.
 
 pub mod addresses;
+mod deadline;
 pub mod download;
-mod handshake;
 pub mod headers;
 pub mod message;
 pub mod network;
+mod peer_error;
 pub mod proxy;
+mod services;
 pub mod transport;
 
 /// A peer of this run: given out once, never again.

@@ -8,40 +8,15 @@ mod command;
 #[cfg(test)]
 mod tests;
 
+pub use crate::services::Services;
 pub use codec::{
     ADDRESSES_MAX, HEADERS_MAX, INVENTORY_MAX, LOCATOR_MAX, MessageError, PAYLOAD_BYTES_MAX,
     PROTOCOL_VERSION, USER_AGENT_BYTES_MAX, decode, encode,
 };
 pub use command::{COMMAND_BYTES, Command};
 
+use crate::addresses::NodeAddress;
 use apus_chain::BlockHash;
-
-/// What a peer offers (BIP-144, BIP-159, BIP-324 and Core `protocol.h`, `ServiceFlags`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Services(pub u64);
-
-impl Services {
-    /// All blocks (`NODE_NETWORK`).
-    pub const NETWORK: Self = Self(1);
-    /// Blocks with witnesses (`NODE_WITNESS`).
-    pub const WITNESS: Self = Self(1 << 3);
-    /// The last 288 blocks (`NODE_NETWORK_LIMITED`).
-    pub const NETWORK_LIMITED: Self = Self(1 << 10);
-    /// The encrypted transport (`NODE_P2P_V2`).
-    pub const P2P_V2: Self = Self(1 << 11);
-
-    /// Whether all of `other` are among these.
-    #[must_use]
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// These and those.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
 
 /// What an [`Inventory`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,7 +66,7 @@ pub enum Message {
     /// A request for addresses.
     GetAddr,
     /// Addresses of nodes, by `addr` or `addrv2`.
-    Addresses(Vec<crate::addresses::NodeAddress>),
+    Addresses(Vec<NodeAddress>),
     /// A request for the headers after the first block of the locator that the peer's chain has.
     GetHeaders {
         /// Hashes of blocks, the highest first.

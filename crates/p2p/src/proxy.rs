@@ -8,7 +8,8 @@ mod onion;
 pub use onion::onion_name;
 
 use crate::addresses::{Host, NodeAddress};
-use crate::transport::{Deadline, PeerError, is_timeout, send};
+use crate::deadline::{Deadline, is_timeout, send};
+use crate::peer_error::PeerError;
 use std::io::{self, IoSlice, Read};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;

@@ -6,7 +6,7 @@
 //! concern.
 
 mod buffers;
-mod error;
+mod handshake;
 mod incoming;
 mod reader;
 mod short_ids;
@@ -16,18 +16,17 @@ mod v1;
 mod v2;
 mod writer;
 
+pub use crate::peer_error::{Fault, PeerError};
 pub use buffers::{BlockBytes, Buffers};
-pub use error::{Fault, PeerError};
-pub(crate) use incoming::{Deadline, is_timeout};
 pub use reader::MessageReader;
 pub use writer::MessageWriter;
-pub(crate) use writer::send;
 
 use crate::addresses::NodeAddress;
-use crate::handshake::{Side, shake};
+use crate::deadline::Deadline;
 use crate::message::{Services, Version};
 use crate::proxy;
 use apus_chain::Network;
+use handshake::{Side, shake};
 use incoming::Incoming;
 use reader::{Decoder, TICK};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_folder_is_in_nobodys_way() {
+    fn an_empty_folder_is_not_in_the_way() {
         let desk = tempfile::tempdir().unwrap();
         fs::create_dir(desk.path().join("out")).unwrap();
         assert_eq!(draft(&desk, false, "new").publish().unwrap().0, None);
@@ -602,7 +602,7 @@ mod tests {
 
     /// A run was killed between making the folder and marking it.
     #[test]
-    fn an_empty_draft_is_in_nobodys_way() {
+    fn an_empty_draft_is_not_in_the_way() {
         for begin in [FolderDraft::begin, resume] {
             let desk = tempfile::tempdir().unwrap();
             fs::create_dir(desk.path().join("out.incomplete")).unwrap();
@@ -613,7 +613,7 @@ mod tests {
 
     /// A run was killed before it ended, and a node started on what it had made.
     #[test]
-    fn a_folder_that_somebody_used_is_not_taken_back() {
+    fn a_folder_that_a_node_used_is_not_taken_back() {
         for used in ["LOCK", "wallets/", "blocks/.lock", "regtest/wallet.dat", "bitcoin.conf"] {
             let desk = tempfile::tempdir().unwrap();
             draft(&desk, false, "used").publish().unwrap();

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_whoever_takes_the_groups_are_passed_on() {
+    fn errors_of_the_taker_of_groups_are_passed_on() {
         let storage = CrashStorage::new();
         let run = write(&storage, "run", &bytes(&vec![record(1, 3), record(2, 3)]));
         let fails = |error: fn() -> SyncError| {

@@ -219,8 +219,8 @@ impl FakePeer {
         Self { address, shared: of_peer, ended, seen, streams, thread: Some(thread) }
     }
 
-    /// It has this chain from now on, and no block of the one before that is not in it. No peer is told
-    /// who does not ask.
+    /// It has this chain from now on, and no block of the one before that is not in it. A peer
+    /// that does not ask is not told.
     pub fn set_chain(&self, chain: &[Block]) {
         *self.shared.chain.lock().unwrap() = Chain::of(chain);
     }

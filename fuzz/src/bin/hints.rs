@@ -65,7 +65,7 @@ fuzz_target!(|data: &[u8]| {
 fn read(file: &HintsFile, heights: HeightRange) -> Vec<Vec<u32>> {
     let mut range = file.range(heights).expect("it is covered");
     let (mut blocks, mut indices) = (Vec::new(), Vec::new());
-    while let Some(element) = range.next_block(&mut indices).expect("nobody changed the file") {
+    while let Some(element) = range.next_block(&mut indices).expect("the file is as it was") {
         assert_eq!(element.height, heights.start + blocks.len() as u32);
         assert!(indices.is_sorted_by(|a, b| a < b));
         assert!(indices.last().is_none_or(|last| *last < OUTPUTS_PER_BLOCK_MAX));

@@ -1,10 +1,10 @@
 //! `apus bench chain`: makes chains to measure with, and says what they are.
 
 use crate::failure::{Failure, INTERRUPTED, IO, USAGE};
+use crate::interrupt::watch_signals;
 use crate::machine::cores;
 use crate::print;
 use crate::report::{bytes, grouped};
-use crate::sync::watch_signals;
 use apus_bench::maker::{self, Made, MakeError, Options, Progress};
 use apus_bench::manifest::{FILE_NAME, Manifest};
 use clap::{Args, Subcommand, ValueEnum};

@@ -2,8 +2,8 @@
 
 use super::common::{Scratch, kind_code, write_json};
 use crate::failure::Failure;
+use crate::interrupt::watch_signals;
 use crate::print;
-use crate::sync::watch_signals;
 use apus_bench::chainstate::{self, ChainstateError, Event, Part, Place, Plan};
 use apus_bench::run::Machine;
 use clap::Args;

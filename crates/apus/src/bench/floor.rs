@@ -2,9 +2,9 @@
 
 use super::common::write_json;
 use crate::failure::{Failure, INTERRUPTED};
-use crate::machine::cores;
+use crate::interrupt::watch_signals;
+use crate::machine::{cores, now};
 use crate::print;
-use crate::sync::{now, watch_signals};
 use apus_bench::floor::{
     self, ChainFloor, Counted, Floor, KernelRates, Measure, MeasureError, VERSION, made_up_block,
 };

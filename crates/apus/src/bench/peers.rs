@@ -2,8 +2,8 @@
 
 use super::common::{Scratch, kind_code, write_json};
 use crate::failure::Failure;
+use crate::interrupt::watch_signals;
 use crate::print;
-use crate::sync::watch_signals;
 use apus_bench::peers::line::Line;
 use apus_bench::peers::reader::{ReaderError, read};
 use apus_bench::peers::{self, Event, Plan};

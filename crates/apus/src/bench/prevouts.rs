@@ -2,8 +2,8 @@
 
 use super::common::write_json;
 use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
+use crate::interrupt::watch_signals;
 use crate::print;
-use crate::sync::watch_signals;
 use apus_bench::prevouts::{
     self, CoinsPlace, Event, MadeUpCoins, Plan, PrevoutsError, StoredCoins,
 };

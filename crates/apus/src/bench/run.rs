@@ -2,9 +2,9 @@
 
 use super::common::{Scratch, write_json};
 use crate::failure::Failure;
-use crate::machine::cores;
+use crate::interrupt::watch_signals;
+use crate::machine::{cores, now};
 use crate::print;
-use crate::sync::{now, watch_signals};
 use apus_bench::maker::{self, Options};
 use apus_bench::run::matrix::{
     Grid, Profile, Threads, aggregates, first_of_each, has_aggregates, subjects,

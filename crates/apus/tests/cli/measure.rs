@@ -174,7 +174,7 @@ fn an_interruption_ends_the_measuring_of_a_floor() {
 }
 
 #[test]
-fn blocks_from_nodes_make_the_same_set_for_everybody() {
+fn blocks_from_nodes_make_the_same_set_for_each_program() {
     let desk = Desk::empty();
     let make = "bench chain make --blocks 12 --block-weight 400000 --unsigned --out chain";
     desk.start(make).wait().succeeds();

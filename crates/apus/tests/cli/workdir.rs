@@ -162,7 +162,7 @@ fn progress_under_wrong_hints_is_not_in_the_way_of_right_ones() {
 
 /// The plan holds the run's secret, and the rest says what its user is doing.
 #[test]
-fn nobody_else_can_read_the_progress() {
+fn other_users_cannot_read_the_progress() {
     use std::os::unix::fs::PermissionsExt;
     let desk = all_but_written();
     let mode = |name: &str| fs::metadata(desk.path(name)).unwrap().permissions().mode() & 0o777;

@@ -163,7 +163,7 @@ fn killed_and_started_again() {
 }
 
 #[test]
-fn nobody_there() {
+fn no_peer_there() {
     let desk = Desk::empty();
     let line = format!("{SYNC} --connect 127.0.0.1:1 --patience 1 --out snapshot:set.dat");
     desk.start(&line).wait().fails(3, &["nothing useful came from any peer", "127.0.0.1:1"]);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_holds_everybody_back_and_can_be_used_again() {
+    fn a_barrier_holds_all_threads_back_and_can_be_used_again() {
         let (barrier, count) = (Barrier::new(4), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {

@@ -218,7 +218,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let Ok(near) = near else { continue };
         if !shared.is(State::Cut) {
-            // Who connects sees a closed connection if the peer is not there.
+            // A peer that connects sees a closed connection if the peer is not there.
             let _ = join(near, shared);
         }
     }

@@ -1,4 +1,4 @@
-//! [`measure`]: nodes started, and everybody's turn, round after round.
+//! [`measure`]: nodes started, and each program's turn, round after round.
 
 use super::line::{Line, Relay, State};
 use super::reader::Told;
@@ -67,7 +67,7 @@ pub enum Event {
         round: u32,
         /// How many there are.
         of: u32,
-        /// Whose.
+        /// The program's that ran.
         who: Who,
         /// How long it took.
         wall_seconds: f64,
@@ -115,7 +115,7 @@ pub fn measure(
             each(Event::Ran { round, of: plan.rounds, who, wall_seconds });
             runs.entry(who).or_default().push(run);
         }
-        // What comes after whom changes, so that none always has the same predecessor.
+        // The order changes, so that no program always has the same predecessor.
         turns.reverse();
     }
     drop(nodes);

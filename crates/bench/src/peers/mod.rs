@@ -26,7 +26,7 @@ use std::fmt;
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
 pub const VERSION: u32 = 1;
 
-/// Who gets the blocks.
+/// The program that gets the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Who {
@@ -78,16 +78,16 @@ pub struct Found {
     pub stall_after_seconds: Option<f64>,
     /// How often each was run.
     pub rounds: u32,
-    /// What everybody but the reader came to.
+    /// What all programs but the reader came to.
     pub set: SetResult,
-    /// By who it was.
+    /// By program.
     pub measured: Vec<Measured>,
 }
 
 /// What all runs of one came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Who.
+    /// The program.
     pub who: Who,
     /// One by one.
     pub runs: Vec<OneRun>,

@@ -2,8 +2,8 @@
 //! thrown away.
 //!
 //! Connections take shares from one queue, many blocks under way on each. In plaintext not even the
-//! checksum of a block is looked at; in the encrypted transport messages are decrypted, as nobody
-//! knows their lengths otherwise. Nothing is checked: it shows how fast peers and sockets are.
+//! checksum of a block is looked at; in the encrypted transport messages are decrypted, as their
+//! lengths are not known otherwise. Nothing is checked: it shows how fast peers and sockets are.
 
 use apus_chain::{BlockHash, HEADER_SIZE, Network, Params};
 use apus_hash::sha256d;
@@ -67,14 +67,14 @@ pub enum ReaderError {
     },
     /// There are no peers to read from.
     #[error("no peer is named: name at least one")]
-    Nobody,
+    NoPeers,
 }
 
 impl ReaderError {
     /// What it means.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Nobody => ErrorKind::Usage,
+            Self::NoPeers => ErrorKind::Usage,
             Self::Io { .. } | Self::Peer { .. } => ErrorKind::Io,
         }
     }
@@ -89,7 +89,7 @@ pub fn read(peers: &[SocketAddr], network: Network, v2: bool) -> Result<Told, Re
         .iter()
         .map(|&address| Link::open(address, network, v2))
         .collect::<Result<Vec<_>, _>>()?;
-    let first = links.first_mut().ok_or(ReaderError::Nobody)?;
+    let first = links.first_mut().ok_or(ReaderError::NoPeers)?;
     let genesis = sha256d(&Params::of(network).genesis_block()[..HEADER_SIZE]);
     let queue = Mutex::new(VecDeque::from(first.headers(BlockHash(genesis))?));
     thread::scope(|scope| {

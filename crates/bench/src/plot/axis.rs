@@ -1,7 +1,7 @@
 //! [`Scale`]: from values to pixels, and the ticks that people can read off.
 //!
 //! Ticks lie within their scale, in ascending order, at round values. What a value means, and its
-//! unit, is for who makes the scale.
+//! unit, is for the caller.
 
 use super::words;
 

@@ -1,7 +1,7 @@
 //! [`bars`]: a few numbers beside each other.
 //!
 //! Lengths begin at zero and are never logarithmic, so that twice as long means twice as much. What
-//! the numbers are, and in which order, is for who calls.
+//! the numbers are, and in which order, is for the caller.
 
 use super::axis::{Scale, Spacing};
 use super::font::{Weight, fit, width};

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_scripts_is_compared_with_who_does() {
+    fn runs_with_scripts_are_compared_with_runs_with_scripts() {
         let both = [Validation::Assumevalid, Validation::Full];
         let node = |validation| Subject::Bitcoind { validation, dbcache_mib: 450 };
         let mut all: Vec<Measured> = both.map(|it| of(utxo(it), &[1.0])).into();

@@ -1,4 +1,4 @@
-//! Whether everybody came to the same result. Who does not is named.
+//! Whether all runs came to the same result. A run that did not is named.
 
 use super::chain::Chain;
 use super::error::RunError;

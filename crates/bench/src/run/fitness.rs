@@ -98,12 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_chain_fits_everybody() {
+    fn a_signed_chain_fits_every_run() {
         assert_eq!(left(&chain(Some(manifest())), None), (vec![0, 1, 2, 3, 4], Vec::new()));
     }
 
     #[test]
-    fn scripts_of_an_unsigned_chain_are_run_by_nobody() {
+    fn no_run_runs_scripts_of_an_unsigned_chain() {
         let unsigned = Manifest { signed: false, ..manifest() };
         let (places, said) = left(&chain(Some(unsigned)), None);
         assert_eq!(places, [0, 1, 3]);

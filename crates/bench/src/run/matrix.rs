@@ -247,7 +247,7 @@ impl Profile {
 }
 
 /// Of the grids those that come first for their engine and validation: what is filled in where
-/// somebody says what to run.
+/// the user says what to run.
 pub fn first_of_each(grids: Vec<Grid>) -> Vec<Grid> {
     let mut first: Vec<Grid> = Vec::new();
     for grid in grids {

@@ -2,7 +2,7 @@
 //!
 //! - [`matrix`]: what is run, as tables of data.
 //! - [`session()`]: all of it, round after round, each run a process of its own, so that a slow
-//!   minute of the machine meets everybody; and the comparison of what came out.
+//!   minute of the machine meets every kind; and the comparison of what came out.
 //! - [`node`]: the other program.
 //! - [`Record`]: what was found, as JSON; [`tables()`] for people, [`markdown()`] and [`chart()`] of the
 //!   same.

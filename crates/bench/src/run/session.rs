@@ -121,7 +121,7 @@ pub fn session(
             .enumerate()
             .flat_map(|(course, it)| (0..it.lanes()).map(move |lane| (course, lane)))
             .collect();
-        // What comes after whom changes, so that none always has the same predecessor.
+        // The order changes, so that no kind of run always has the same predecessor.
         if round % 2 == 0 {
             turns.reverse();
         }

@@ -42,7 +42,7 @@ fn subjects(record: &Record) -> impl Iterator<Item = &Subject> {
     record.chains.iter().flat_map(|chain| chain.measured.iter().map(|it| &it.subject))
 }
 
-/// What everybody agreed on.
+/// What all runs agreed on.
 fn results(record: &Record, chain: &ChainRecord) -> Table {
     let runs: usize = chain.measured.iter().map(|measured| measured.runs.len()).sum();
     let title = format!("{}: the same result in {runs} runs", chain.chain);
@@ -235,7 +235,7 @@ const NODE_NOTES: &[&str] = &[
 
 /// What the comparison is worth where scripts are run.
 const NODE_NOTE_FULL: &str = "bitcoind assumevalid=0 ran every script, as its log says, on a thread for \
-     each core. Who runs scripts is compared with who runs them.";
+     each core. A run with scripts is compared with one with scripts.";
 
 /// The whole record as a page.
 pub fn markdown(record: &Record) -> String {

@@ -107,7 +107,7 @@ fn arguments_that_no_chain_can_have_are_refused_before_anything_is_made() {
     }
 }
 
-/// Numbers that were published name their chain by its arguments. Whoever changes what these give
+/// Numbers that were published name their chain by its arguments. A change of what these give
 /// makes all of them worthless, and so gives the profile another name.
 #[test]
 fn a_chain_is_the_same_for_ever() {

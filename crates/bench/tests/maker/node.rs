@@ -110,7 +110,7 @@ fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coin
 }
 
 #[test]
-fn an_unsigned_chain_is_accepted_by_who_assumes_its_scripts_valid_and_by_nobody_else() {
+fn a_node_accepts_an_unsigned_chain_only_where_it_assumes_the_scripts_valid() {
     let tail_blocks = Options::new(1, 1).tail_blocks;
     let chain = Chain::make(&Options { signed: false, tail_blocks, ..small(3, 13) });
     let reader = Reader::start(&chain, &chain.manifest.assumevalid_hash);

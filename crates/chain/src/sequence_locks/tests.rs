@@ -116,7 +116,7 @@ fn locks_hold_from_version_2_on_where_bip68_is_active() {
 }
 
 #[test]
-fn times_that_nobody_knows_lock() {
+fn unknown_times_lock() {
     assert!(!may_spend(TYPE_FLAG, 20, &[0; 10]));
     assert!(!may_spend(TYPE_FLAG, 0, &[]));
     assert!(may_spend(TYPE_FLAG, 10, &[0; 10]));

@@ -58,7 +58,7 @@ impl PrevoutFetcher {
     pub fn start(&self, view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Fetching {
         let job = Arc::new(Job::new(view, wanted));
         if self.threads.is_empty() {
-            // Nobody else knows of it, so all of it is this thread's.
+            // No other thread knows of it, so all of it is this thread's.
             let mine = 0..job.wanted.len();
             return Fetching { pool: None, job, pace: Pace::of(0), mine, next: 0, timed: true };
         }

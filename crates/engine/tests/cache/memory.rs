@@ -99,7 +99,7 @@ fn the_largest_block_fits_into_the_least_memory() {
     assert!(cache.flush_due());
 }
 
-/// A flush that failed is told to whoever needs its memory, and to nobody else.
+/// A flush that failed is told to the block that needs its memory, and to no other.
 #[test]
 fn a_block_waits_only_where_it_has_no_room() {
     let (store, cache) = cache(BYTES_MAX);

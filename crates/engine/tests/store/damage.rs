@@ -26,7 +26,7 @@ fn filled(folder: &Path) -> MemoryStore {
             store.settle().unwrap();
         }
     }
-    // Nor does anybody read what a merge has written when it is stopped.
+    // Nor is what a merge wrote before it was stopped.
     store.settle().unwrap();
     model
 }

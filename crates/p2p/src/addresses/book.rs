@@ -10,7 +10,7 @@
 use super::group::{Group, is_routable};
 use super::{Host, NodeAddress};
 use crate::PeerId;
-use crate::message::Services;
+use crate::services::Services;
 use apus_chain::Network;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};

@@ -1,7 +1,7 @@
 //! Addresses as users write them.
 
 use super::{Host, NodeAddress, default_port};
-use crate::message::Services;
+use crate::services::Services;
 use apus_chain::Network;
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -196,7 +196,7 @@ fn peers_are_asked_for_what_they_have() {
 }
 
 #[test]
-fn nobody_to_ask_is_said() {
+fn that_there_is_no_peer_to_ask_is_said() {
     let mut download = with(5..8, &[]);
     assert_eq!(download.limited_by(), Limit::Peers);
     assert_eq!(download.next_tick_at(), Some(0));
@@ -214,7 +214,7 @@ fn nobody_to_ask_is_said() {
 }
 
 #[test]
-fn who_says_not_found_is_not_asked_again_and_dropped_in_the_end() {
+fn a_peer_that_says_not_found_is_not_asked_again_and_dropped_in_the_end() {
     let mut download = with(0..40, &[A]);
     let mut refused = Vec::new();
     let mut now = 0;
@@ -241,7 +241,7 @@ fn who_says_not_found_is_not_asked_again_and_dropped_in_the_end() {
 }
 
 #[test]
-fn what_nobody_asked_for_is_thrown_away_and_then_its_sender() {
+fn what_was_not_asked_for_is_thrown_away_and_then_its_sender() {
     let mut download = with(0..4, &[A, B]);
     download.tick(0);
     for height in [1, 3, 77] {
@@ -254,7 +254,7 @@ fn what_nobody_asked_for_is_thrown_away_and_then_its_sender() {
 }
 
 #[test]
-fn who_sends_damage_is_dropped_and_others_are_asked() {
+fn a_peer_that_sends_damage_is_dropped_and_others_are_asked() {
     let mut download = with(0..2, &[A]);
     assert_eq!(asked(&mut download, A, 0), [0, 1]);
     take(&mut download, A, 0, 10, 5);
@@ -314,7 +314,7 @@ fn a_silent_peer_loses_its_blocks_then_its_connection() {
 }
 
 #[test]
-fn who_was_slow_to_answer_is_counted_on_again() {
+fn a_peer_that_was_slow_to_answer_is_counted_on_again() {
     let mut download = with(0..2, &[A]);
     assert_eq!(asked(&mut download, A, 0), [0, 1]);
     (1..30).for_each(|tenth| drop(download.tick(tenth * 100)));
@@ -453,7 +453,7 @@ fn a_slow_peer_is_dropped_if_there_are_others_to_try() {
 }
 
 #[test]
-fn nobody_is_dropped_while_the_consumer_is_what_limits() {
+fn no_peer_is_dropped_while_the_consumer_is_what_limits() {
     let mut download = Download::new(Options { bytes_max: 4 * MB, ..Options::default() });
     download.want(range(0..100), &chain);
     download.replacements(10);

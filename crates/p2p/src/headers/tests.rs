@@ -118,7 +118,7 @@ fn restores_up_to_the_first_header_that_is_refused() {
 }
 
 #[test]
-fn the_most_work_among_all_peers_wins_whoever_came_first() {
+fn the_most_work_among_all_peers_wins_whichever_came_first() {
     let params = regtest(0);
     let chain = mined(None, 3000, 1);
     let fork = [chain[..2900].to_vec(), mined(Some(&chain[2899]), 130, 2)].concat();
@@ -169,7 +169,7 @@ fn what_a_node_shares_is_found_however_far_behind_it_is() {
 }
 
 #[test]
-fn who_has_no_headers_is_asked_a_few_times_and_no_more() {
+fn a_peer_without_headers_is_asked_a_few_times_and_no_more() {
     let params = regtest(0);
     let chain = mined(None, 3000, 1);
     let mut sync = HeaderSync::new(&params, clock(&chain, true));
@@ -186,7 +186,7 @@ fn who_has_no_headers_is_asked_a_few_times_and_no_more() {
 
 /// A chain of fewer headers has more work where they are harder.
 #[test]
-fn who_has_no_headers_is_asked_lower_where_our_chain_became_shorter() {
+fn a_peer_without_headers_is_asked_lower_where_our_chain_became_shorter() {
     let params = regtest(0);
     let chain = mined(None, 50, 1);
     let mut sync = HeaderSync::new(&params, clock(&chain, true));

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_answers_stays_and_is_measured() {
+    fn a_peer_that_answers_stays_and_is_measured() {
         let mut peer = Liveness::new(5);
         assert!(!peer.is_ping_due(PING_MS + 4) && peer.is_ping_due(PING_MS + 5));
         peer.pinged(7, true, 70_000);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_goes_and_who_sends_anything_stays() {
+    fn a_silent_peer_goes_and_one_that_sends_anything_stays() {
         let mut peer = Liveness::new(0);
         assert!(!peer.is_gone(u64::MAX), "nothing was asked");
         peer.pinged(1, true, 1_000);

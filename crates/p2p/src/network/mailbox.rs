@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_reaches_the_one_who_asked() {
+    fn a_block_reaches_the_range_that_asked() {
         let mut all = Mailboxes::default();
         let low = all.open(HeightRange::new(1, 5));
         let high = all.open(HeightRange::new(5, 9));

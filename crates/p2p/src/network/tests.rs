@@ -182,7 +182,7 @@ fn first_block(network: &Network) -> Want<'_> {
 }
 
 #[test]
-fn who_sent_a_damaged_block_is_left_alone_for_a_day() {
+fn a_peer_that_sent_a_damaged_block_is_left_alone_for_a_day() {
     let chain = chain(20);
     let bad = FakePeer::start(&chain, &[Behaviour::MutatedTransactions]);
     let network = found(&bad);
@@ -198,9 +198,9 @@ fn who_sent_a_damaged_block_is_left_alone_for_a_day() {
     assert_eq!(connections(), before);
 }
 
-/// One that hangs up before the block is looked at has sent it all the same.
+/// A peer that hangs up before the block is looked at has sent it all the same.
 #[test]
-fn who_is_gone_is_blamed_too() {
+fn a_peer_that_is_gone_is_blamed_too() {
     let chain = chain(20);
     let bad = FakePeer::start(&chain, &[Behaviour::MutatedTransactions]);
     let network = found(&bad);
@@ -221,7 +221,7 @@ fn who_is_gone_is_blamed_too() {
 }
 
 #[test]
-fn a_block_that_nobody_wanted_leaves_the_others_to_come() {
+fn a_block_that_is_not_wanted_leaves_the_others_to_come() {
     let chain = chain(20);
     let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
     let network = settled(&[&peer]);
@@ -244,7 +244,7 @@ fn a_block_that_nobody_wanted_leaves_the_others_to_come() {
 }
 
 #[test]
-fn a_block_that_nobody_judged_is_neither_good_nor_bad() {
+fn a_block_that_was_not_judged_is_neither_good_nor_bad() {
     let chain = chain(20);
     let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
     let network = settled(&[&peer]);
@@ -262,7 +262,7 @@ fn a_block_that_nobody_judged_is_neither_good_nor_bad() {
 }
 
 #[test]
-fn who_does_not_answer_a_ping_makes_room() {
+fn a_peer_that_does_not_answer_a_ping_makes_room() {
     let chain = chain(20);
     for (behaviour, stays) in [(Behaviour::NoPong, false), (Behaviour::Honest, true)] {
         let peer = FakePeer::start(&chain, &[behaviour]);
@@ -329,7 +329,7 @@ fn connected(network: &Network) -> Connection {
 }
 
 #[test]
-fn whoever_asks_for_much_and_leaves_keeps_no_place() {
+fn a_peer_that_asks_for_much_and_leaves_keeps_no_place() {
     let blocks = Arc::new(HeldBack::default());
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let of_network: Arc<dyn BlockProvider> = Arc::clone(&blocks) as _;
@@ -349,7 +349,7 @@ fn whoever_asks_for_much_and_leaves_keeps_no_place() {
 }
 
 #[test]
-fn whoever_asks_for_nothing_makes_room_for_others() {
+fn a_peer_that_asks_for_nothing_makes_room_for_others() {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let network = Network::start(NetworkOptions { listen, ..options(&[]) }).unwrap();
     let address = NodeAddress::from(network.listening().unwrap());

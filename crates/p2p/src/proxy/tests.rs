@@ -109,7 +109,7 @@ fn a_silent_proxy_does_not_hold_us() {
 }
 
 #[test]
-fn names_that_fit_nobody() {
+fn names_that_fit_no_request() {
     let socket = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     for name in [String::new(), "a".repeat(256)] {
         let error = open(&address(Host::Name(name)), Some(socket), PATIENCE).unwrap_err();

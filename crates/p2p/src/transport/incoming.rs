@@ -4,58 +4,19 @@
 //! memory of its own ([`Body`]), which grows with what arrived and not with what was announced.
 //! Each call waits for a *tick* at most and then says so, whatever the peer does.
 
-use super::PeerError;
 use super::buffers::Buffers;
+use crate::deadline::{Deadline, WAIT_LEAST, WAIT_MAX, is_timeout};
+use crate::peer_error::PeerError;
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes taken by one call where no large message is under way.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Memory for a message of which nothing arrived yet, in bytes.
 const BODY_BYTES_FIRST: usize = 256 << 10;
-/// A wait that a socket can still express; zero would be no limit at all.
-const TICK_LEAST: Duration = Duration::from_millis(1);
-/// No wait is longer than this, so points in time are never out of range.
-const WAIT_MAX: Duration = Duration::from_secs(86_400);
-
-/// A point in time by which something has to be done.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline {
-    at: Instant,
-    after: Duration,
-    during: &'static str,
-}
-
-impl Deadline {
-    /// `after` from now; `during` is what takes too long if it passes.
-    pub(crate) fn new(after: Duration, during: &'static str) -> Self {
-        let after = after.min(WAIT_MAX);
-        Self { at: Instant::now() + after, after, during }
-    }
-
-    /// The same point in time, for a part that is to be named itself.
-    pub(crate) fn of(self, during: &'static str) -> Self {
-        Self { during, ..self }
-    }
-
-    /// The time left, which is never zero.
-    pub(crate) fn remaining(&self) -> Result<Duration, PeerError> {
-        let left = self.at.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(PeerError::Timeout { during: self.during, after: self.after });
-        }
-        Ok(left.max(TICK_LEAST))
-    }
-}
-
-/// Whether an error of the socket only means that its time to wait is over.
-pub(crate) fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
 /// Bytes from a peer that are not taken yet.
 #[derive(Debug)]
 pub(crate) struct Incoming {
@@ -79,7 +40,7 @@ impl Incoming {
 
     /// How long a call waits for the first byte.
     pub(crate) fn set_tick(&self, tick: Duration) -> Result<(), PeerError> {
-        Ok(self.stream.set_read_timeout(Some(tick.clamp(TICK_LEAST, WAIT_MAX)))?)
+        Ok(self.stream.set_read_timeout(Some(tick.clamp(WAIT_LEAST, WAIT_MAX)))?)
     }
 
     /// Takes memory for large messages from there.
@@ -292,13 +253,5 @@ mod tests {
         let expected: Vec<u8> = (0..TOTAL).map(|at| (at % 251) as u8).collect();
         assert!(body.into_bytes() == expected);
         assert_eq!(incoming.received().load(Ordering::Relaxed), TOTAL as u64);
-    }
-
-    #[test]
-    fn a_deadline_passes_and_none_is_too_far() {
-        let deadline = Deadline::new(Duration::ZERO, "nothing");
-        let error = deadline.remaining().unwrap_err();
-        assert_eq!(error.to_string(), "nothing took longer than 0ns");
-        assert!(Deadline::new(Duration::MAX, "everything").remaining().is_ok());
     }
 }

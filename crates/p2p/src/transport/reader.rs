@@ -1,11 +1,11 @@
 //! [`MessageReader`]: messages from a peer, in either transport.
 
-use super::PeerError;
 use super::buffers::Buffers;
 use super::incoming::{Body, Incoming};
 use super::v1::{HEADER_BYTES, V1Reader};
 use super::v2::{LENGTH_BYTES, V2Reader};
 use crate::message::{Command, Message, decode};
+use crate::peer_error::PeerError;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! Names of messages in the encrypted transport: one byte for those that have a number, thirteen
 //! for others (BIP-324, "v2 Bitcoin P2P message structure").
 
-use super::PeerError;
 use crate::message::{COMMAND_BYTES, Command};
+use crate::peer_error::PeerError;
 
 /// The names with a number, which is their place in here plus one.
 const NAMES: [&str; 28] = [

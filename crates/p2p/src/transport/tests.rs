@@ -197,7 +197,7 @@ fn a_peer_that_hangs_up_on_encryption_is_asked_in_plaintext() {
 }
 
 #[test]
-fn who_wants_encryption_gets_no_plaintext() {
+fn a_dialler_that_wants_encryption_gets_no_plaintext() {
     let (listener, address) = listener();
     let closing = thread::spawn(move || drop(listener.accept().unwrap()));
     let error = connect(&address, &dial(TransportChoice::V2)).unwrap_err();
@@ -211,7 +211,7 @@ fn who_wants_encryption_gets_no_plaintext() {
 }
 
 #[test]
-fn nobody_there_is_said_at_once() {
+fn that_no_peer_is_there_is_said_at_once() {
     let (listener, address) = listener();
     drop(listener);
     let error = connect(&address, &dial(TransportChoice::Auto)).unwrap_err();

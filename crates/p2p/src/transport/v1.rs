@@ -5,8 +5,8 @@
 //! a payload or a wrong checksum of anything but a block end the connection; Core only drops a
 //! message with the last.
 
-use super::PeerError;
 use crate::message::{COMMAND_BYTES, Command, PAYLOAD_BYTES_MAX};
+use crate::peer_error::PeerError;
 use apus_chain::Network;
 use apus_hash::sha256d;
 

@@ -13,11 +13,11 @@ mod keys;
 pub(crate) use cipher::LENGTH_BYTES;
 pub(crate) use keys::Role;
 
-use super::PeerError;
-use super::incoming::{Body, Deadline, Incoming};
+use super::incoming::{Body, Incoming};
 use super::short_ids::{self, NAME_BYTES_MAX};
-use super::writer::send;
+use crate::deadline::{Deadline, send};
 use crate::message::{Command, PAYLOAD_BYTES_MAX};
+use crate::peer_error::PeerError;
 use apus_chain::Network;
 use cipher::{LengthCipher, PacketCipher, TAG_BYTES};
 use keys::{Direction, KEY_BYTES, OurKey, Session, TERMINATOR_BYTES};

@@ -1,13 +1,13 @@
 //! [`MessageWriter`]: messages to a peer, in either transport.
 
-use super::PeerError;
-use super::incoming::{Deadline, is_timeout};
 use super::v1;
 use super::v2::V2Writer;
+use crate::deadline::{Deadline, send};
 use crate::message::{Command, Message, PAYLOAD_BYTES_MAX, encode};
+use crate::peer_error::PeerError;
 use apus_chain::Network;
 use std::fmt;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,25 +105,4 @@ impl fmt::Debug for MessageWriter {
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
-}
-
-/// Sends all parts before the deadline, however few bytes the peer takes at a time.
-pub(crate) fn send(
-    mut stream: &TcpStream,
-    mut parts: &mut [IoSlice<'_>],
-    deadline: &Deadline,
-) -> Result<(), PeerError> {
-    IoSlice::advance_slices(&mut parts, 0);
-    while !parts.is_empty() {
-        stream.set_write_timeout(Some(deadline.remaining()?))?;
-        match stream.write_vectored(parts) {
-            Ok(0) => return Err(PeerError::Closed),
-            Ok(count) => IoSlice::advance_slices(&mut parts, count),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The deadline says which wait was too long.
-            Err(error) if is_timeout(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }

@@ -221,7 +221,7 @@ impl BlockTree {
     /// The highest active block that `id` is or descends from.
     pub(super) fn fork(&self, id: HeaderId) -> HeaderId {
         let mut lineage = self.headers.lineage_of(id);
-        lineage.find(|&id| self.is_active(id)).expect("the genesis block is everybody's ancestor")
+        lineage.find(|&id| self.is_active(id)).expect("the genesis block is every block's ancestor")
     }
 
     /// The blocks above `fork` up to `id`, by ascending height.

@@ -17,7 +17,7 @@ pub(crate) enum Scripts {
     Told(HashMap<String, String>),
 }
 
-/// Coins without scripts, and somebody who knows which scripts fail.
+/// Coins without scripts, and which scripts are to fail.
 struct Told {
     coins: ValidatedCoins,
     failing: HashMap<String, String>,

@@ -150,7 +150,7 @@ fn a_store_with_other_coins_gives_no_output() {
     }
 }
 
-/// Changes of a store that nobody ordered.
+/// Changes of a store that no run made.
 struct Harm(Vec<(OutPoint, Option<CoinBytes>)>);
 
 impl Changes for Harm {

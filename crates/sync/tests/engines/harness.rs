@@ -254,7 +254,7 @@ pub(crate) enum Call {
 
 type Hook = dyn Fn(Call, u64) -> Result<(), StoreError> + Send + Sync;
 
-/// Another store, with somebody who sees each call and may let it fail.
+/// Another store, with a hook that sees each call and may let it fail.
 pub(crate) struct Hooked {
     inner: Arc<dyn CoinsStore>,
     counts: [AtomicU64; 4],

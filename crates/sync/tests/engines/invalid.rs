@@ -9,7 +9,7 @@ use bitcoin::{Amount, Block, OutPoint, Transaction, TxOut};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A mature coin that anybody can spend.
+/// A mature anyone-can-spend coin.
 fn coin(builder: &ChainBuilder) -> (OutPoint, TxOut) {
     let height = builder.height() + 1;
     let mut usable = builder.utxo().iter().filter(|(_, coin)| {

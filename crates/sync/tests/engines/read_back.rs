@@ -1,4 +1,4 @@
-//! A data directory is read back before it gets its name: what somebody damages between writing and
+//! A data directory is read back before it gets its name: damage that is done between writing and
 //! reading is found, whatever it is, and the folder stays a draft.
 
 use crate::harness::{Call, Hooked, Job, Place, World, store_error};
@@ -48,7 +48,8 @@ fn cut(path: &Path) {
     fs::write(path, &bytes[..bytes.len() - 1]).unwrap();
 }
 
-/// A run with somebody who harms what it wrote; it must fail and leave nothing under its names.
+/// A run whose files `harm` damages once they are written; it must fail and leave nothing under its
+/// names.
 fn harmed(job: &Job, place: &Place, desk: &Path, harm: &(dyn Fn(&Path) + Sync)) -> SyncError {
     let (blocks, done) = (desk.join("node.incomplete/regtest/blocks"), AtomicBool::new(false));
     let observer = AtCheck { blocks, harm, done };
@@ -163,8 +164,8 @@ fn what_was_read_back_is_told() {
     }
 }
 
-/// All that can be checked of a record by itself is right; only who connected the block knows better,
-/// also where a later start goes on.
+/// All that can be checked of a record by itself is right; only the run that connected the block knows
+/// better, also where a later start goes on.
 #[test]
 fn undo_data_of_another_coin_are_found() {
     for stopped_at in [None, Some(115)] {

@@ -259,7 +259,7 @@ fn a_chain_that_grew_while_hints_were_made() {
     world.job().expect(&world.truth, &place);
 }
 
-/// Blocks were connected meanwhile that nobody kept, or that were kept elsewhere.
+/// Blocks were connected meanwhile that no run kept, or that were kept elsewhere.
 #[test]
 fn a_data_directory_needs_all_blocks_from_the_first() {
     let world = World::small(719);

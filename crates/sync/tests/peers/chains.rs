@@ -1,4 +1,4 @@
-//! Chains that peers leave, that hold an invalid block, or whose last block nobody gives.
+//! Chains that peers leave, that hold an invalid block, or whose last block no peer gives.
 
 use crate::harness::{World, at_once};
 use crate::undo_data::change_a_coin;
@@ -25,7 +25,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// A run that leads somewhere is not quiet for so long, be the machine as busy as it may.
 const LONG: Duration = Duration::from_secs(60);
 
-/// One that is to find out that nobody gives a block waits for a part of this.
+/// A run that is to find out that no peer gives a block waits for a part of this.
 const SHORT: Duration = Duration::from_secs(40);
 
 /// What a run told.
@@ -233,7 +233,7 @@ fn chains_that_will_not_do() {
         ("where it was", where_a_run_was_a_while_ago_is_no_tip),
         ("invalid, followed", an_invalid_block_ends_no_run_that_follows),
         ("invalid", an_invalid_block_ends_nothing_where_there_is_another_chain),
-        ("late", who_comes_late_has_another_chain_too),
+        ("late", a_peer_that_comes_late_has_another_chain_too),
         ("far on", a_chain_that_goes_far_on_from_an_invalid_block_ends_the_run),
         ("far on later", a_chain_that_grows_on_from_an_invalid_block_ends_the_run),
         ("far on at the tip", a_chain_far_above_an_invalid_block_is_no_reason_to_stay_below),
@@ -257,11 +257,11 @@ fn wait_for_headers(network: &Peers<'_>, height: u32) {
 }
 
 /// The peers go over to a branch while the blocks of the chain that they leave are downloaded, and
-/// give those to nobody any more.
+/// give no more of those.
 fn peers_that_leave_the_chain_are_followed() {
     let old = chain(51, 120).blocks();
     let new = branch(&old, 52, 90, 40).blocks();
-    // Nobody ever gave the last blocks, however long it takes until they go over.
+    // No peer ever gave the last blocks, however long it takes until they go over.
     let peer = FakePeer::start(&old, &[Behaviour::NotFoundFrom(115)]);
     let other = FakePeer::start(&old[..=90], &[Behaviour::Honest]);
     let run = Run::new(false, SHORT);
@@ -290,7 +290,7 @@ fn goes_on_with(run: &Run, peers: [&FakePeer; 2], longer: &[Block], wait: impl F
     run.check(outcome, longer);
 }
 
-/// Somebody announces a block and gives it to nobody.
+/// A peer announces a block and does not give it.
 fn a_withheld_tip_ends_nothing() {
     let base = chain(53, 110);
     let honest_chain = base.blocks();
@@ -305,7 +305,7 @@ fn a_withheld_tip_ends_nothing() {
     });
 }
 
-/// Who does not follow ends at the tip whose blocks there are.
+/// A run that does not follow ends at the tip whose blocks there are.
 fn a_withheld_tip_is_left_out() {
     let honest_chain = chain(56, 110).blocks();
     let withheld = branch(&honest_chain, 57, 110, 1).blocks();
@@ -375,8 +375,8 @@ fn an_invalid_block_ends_no_run_that_follows() {
     });
 }
 
-/// Whoever has the other chain is not there when the block proves invalid.
-fn who_comes_late_has_another_chain_too() {
+/// The peer with the other chain is not there when the block proves invalid.
+fn a_peer_that_comes_late_has_another_chain_too() {
     let (evil_chain, honest_chain) = with_invalid_block(64);
     // It is dialled again after ever longer pauses: for the last time some seconds from the start.
     let away = Behaviour::Garbage;

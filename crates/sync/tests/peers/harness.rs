@@ -188,7 +188,7 @@ impl Job<'_> {
         self.try_expect(peers).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// The same for who has more to say about an error.
+    /// The same for a test that has more to say about an error.
     pub(crate) fn try_expect(&self, peers: &[&FakePeer]) -> Result<(), SyncError> {
         let out = CrashStorage::new();
         let outcome = self.run_in(peers, &CrashStorage::new(), &out, &Silent)?;

@@ -27,7 +27,7 @@ fn from_eight_each_has_its_share() {
     assert!(shares.iter().all(|blocks| *blocks <= 60), "{shares:?}");
 }
 
-/// Whoever lets others connect and keeps no blocks is told what they can have.
+/// A user who lets peers connect and keeps no blocks is told what they can have.
 #[test]
 fn what_others_are_given_is_said() {
     let world = World::small(6);
@@ -58,7 +58,7 @@ fn memory_for_one_block_is_enough() {
 
 /// A peer of which half the chain is known, and one that has it all.
 #[test]
-fn those_who_lack_blocks_are_asked_for_the_others() {
+fn peers_that_lack_blocks_are_asked_for_the_others() {
     let world = World::small(4);
     let behind = FakePeer::start(&world.chain[..60], &[Behaviour::Honest]);
     let ahead = FakePeer::start(&world.chain, &[Behaviour::Honest]);

@@ -127,9 +127,9 @@ fn expected_kind(error: &SyncError) -> ErrorKind {
     }
 }
 
-/// Nobody is there at all.
+/// The only peer never says a word.
 #[test]
-fn nobody() {
+fn no_peer_speaks() {
     let world = World::small(13);
     let gone = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let address = gone.address();
@@ -144,7 +144,7 @@ fn nobody() {
     assert!(error.to_string().contains("no"), "{error}");
 }
 
-/// A block that its header commits to and that breaks a rule is nobody's fault but the chain's.
+/// A block that its header commits to and that breaks a rule is the chain's fault and no peer's.
 #[test]
 fn an_invalid_chain_is_refused() {
     use apus_testkit::chain::{BlockPlan, ChainBuilder};

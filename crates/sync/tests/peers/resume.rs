@@ -73,7 +73,7 @@ fn headers_are_kept_and_checked() {
     world.truth.check(&outcome, &out);
 }
 
-/// Addresses outlive a start as well, but nobody believes them.
+/// Addresses outlive a start as well, but the next does not believe them.
 #[test]
 fn addresses_are_kept() {
     let world = World::small(23);

@@ -214,7 +214,7 @@ impl Job {
         self.run_watched(work, out, &Silent, &AtomicBool::new(false))
     }
 
-    /// As [`run`](Self::run), with somebody looking on who can stop it.
+    /// As [`run`](Self::run), with an observer that can stop it.
     pub(crate) fn run_watched(
         &self,
         work: &dyn Storage,

@@ -1,4 +1,4 @@
-//! Somebody stops the run, at any moment: it says so, writes nothing under a final name, and the
+//! The user stops the run, at any moment: it says so, writes nothing under a final name, and the
 //! next start goes on.
 
 use crate::harness::{Job, Named, SET, Truth, World, files};

@@ -126,7 +126,7 @@ fn a_reorganisation() {
 }
 
 #[test]
-fn a_folder_of_somebody_elses() {
+fn a_folder_of_foreign_files() {
     let world = World::small(54);
     for names in [
         &["thesis.tex"][..],
@@ -183,7 +183,7 @@ fn a_damaged_plan() {
     }
 }
 
-/// Without its plan, what is left of a run is worth nothing and is in nobody's way.
+/// Without its plan, what is left of a run is worth nothing, and not in the way of the next.
 #[test]
 fn a_plan_that_is_gone() {
     let world = World::small(57);

@@ -145,7 +145,7 @@ impl Job {
 }
 
 /// A block that breaks a rule says nothing about the key: what was done is kept, for the day when
-/// somebody finds that the block files were to blame.
+/// the user finds that the block files were to blame.
 #[test]
 fn a_bad_block_keeps_the_progress() {
     let world = World::small(75);

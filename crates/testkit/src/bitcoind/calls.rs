@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::str::FromStr;
 
-/// A coin that anybody can spend with an empty input script.
+/// A coin that an empty input script spends.
 pub const OP_TRUE_DESCRIPTOR: &str = "raw(51)#8lvh9jxk";
 
 /// What the node says about its coins.

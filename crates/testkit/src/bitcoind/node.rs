@@ -89,7 +89,7 @@ impl Bitcoind {
         std::mem::replace(&mut self.folder, gone)
     }
 
-    /// Ends the node by a signal, as those do who watch over services, and hands back its folder.
+    /// Ends the node by a signal, as a service manager does, and hands back its folder.
     ///
     /// # Panics
     /// When it does not stop by itself.
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_lost_to_somebody_else_is_no_failure() {
+    fn a_port_lost_to_another_program_is_no_failure() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let taken = listener.local_addr().unwrap().port();
         let [rpc_port, p2p_port] = free_ports();

@@ -247,7 +247,7 @@ impl ChainBuilder {
     /// wrong. A node stores it before it finds out.
     ///
     /// # Panics
-    /// When there is no mature coin at the tip that anybody can spend.
+    /// When there is no mature anyone-can-spend coin at the tip.
     pub fn block_with_a_wrong_signature(&mut self) -> Block {
         let height = self.height() + 1;
         let mut mature = self.coins.iter().filter(|(_, coin)| {
@@ -255,7 +255,7 @@ impl ChainBuilder {
             let has_enough = coin.output.value.to_sat() > 10_000;
             is_free && has_enough && (!coin.coinbase || coin.height + 100 <= height)
         });
-        let from = *mature.next().expect("a mature coin that anybody can spend").0;
+        let from = *mature.next().expect("a mature anyone-can-spend coin").0;
         let locked = self.output(9_000, ScriptKind::Wpkh);
         let first = self.spend(&[from], vec![locked]);
         let output = self.output(1_000, ScriptKind::OpTrue);

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 /// A kind of output script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScriptKind {
-    /// `OP_TRUE`: anybody can spend it with nothing.
+    /// `OP_TRUE`: an empty input script spends it.
     OpTrue,
     /// No bytes at all.
     Empty,
@@ -45,9 +45,9 @@ pub enum ScriptKind {
     TrKey,
     /// A taproot output, spent by a script (OP_TRUE).
     TrScript,
-    /// Witness version 1 with a 2-byte program: anybody can spend it.
+    /// Witness version 1 with a 2-byte program: any witness spends it.
     Anchor,
-    /// A witness version that has no meaning yet: anybody can spend it.
+    /// A witness version that has no meaning yet: any witness spends it.
     FutureWitness,
     /// As [`PkCompressed`](Self::PkCompressed), but there is no such point. Never spent.
     PkCompressedOffCurve,

@@ -371,7 +371,7 @@ pub(crate) fn json_fields(text: &str) -> BTreeSet<&str> {
 
 /// Crates whose modules know each other in one direction only.
 pub(crate) const LAYERED: &[&str] =
-    &["bench", "datadir", "engine", "hash", "storage", "sync", "testkit"];
+    &["apus", "bench", "chain", "datadir", "engine", "hash", "p2p", "storage", "sync", "testkit"];
 
 /// Which of a crate's outermost modules names which others.
 pub(crate) type Modules = BTreeMap<String, BTreeSet<String>>;
@@ -380,7 +380,7 @@ pub(crate) type Modules = BTreeMap<String, BTreeSet<String>>;
 pub(crate) fn add_modules(modules: &mut Modules, path: &str, text: &str) {
     let (module, depth) = (path.split('/').next().unwrap_or(path), path.matches('/').count());
     let module = module.trim_end_matches(".rs");
-    if module == "lib" {
+    if ["lib", "main"].contains(&module) {
         return;
     }
     // From an outermost module's own file the others are `super`.

@@ -117,7 +117,7 @@ impl Write for Broken {
 }
 
 #[test]
-fn a_reader_who_has_gone_is_no_failure_and_a_full_disk_is() {
+fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is() {
     for (kind, fine) in [(ErrorKind::BrokenPipe, true), (ErrorKind::StorageFull, false)] {
         for room in [0, 100, 200] {
             let Ok(manager) = in_memory(Params::of(Network::Regtest), None) else { panic!() };

@@ -138,8 +138,8 @@ impl Reading {
                 let back = (last - micros) as f64 / 1e6;
                 let since = line.map_or("the start".to_owned(), |line| format!("line {line}"));
                 let what = format!(
-                    "the clock was set back by {back:.0} s since {since}, so that nobody knows how \
-                     long this start took"
+                    "the clock was set back by {back:.0} s since {since}, so that it is not \
+                     known how long this start took"
                 );
                 return Err((Some(tip.line), what));
             }

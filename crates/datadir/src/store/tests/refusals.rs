@@ -45,7 +45,7 @@ fn filled(max: u64) -> (Home, Vec<Made>) {
 }
 
 #[test]
-fn a_folder_of_somebody_elses_is_left_alone() {
+fn a_folder_of_a_node_is_left_alone() {
     let all = made(&[(30, 0)]);
     for name in ["blk00000.dat", "blk00017.dat", "rev00000.dat"] {
         for log in [None, Some(vec![]), Some(log::head(MAGIC, Obfuscation::new(KEY)))] {

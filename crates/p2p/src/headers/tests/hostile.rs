@@ -33,7 +33,7 @@ fn a_stalled_run_goes_on_with_another_peer() {
 }
 
 #[test]
-fn who_takes_over_need_not_go_on_from_the_same_chain() {
+fn a_peer_that_takes_over_need_not_go_on_from_the_same_chain() {
     let other = mined(None, 5200, 2);
     let mut sync = on_trial(&mined(None, 4000, 1));
     sync.peer_gone(A, 1);

@@ -20,7 +20,7 @@ impl BlockProvider for Panics {
 }
 
 #[test]
-fn where_a_thread_panics_nobody_waits_for_good() {
+fn where_a_thread_panics_no_other_waits_for_good() {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let blocks: Option<Arc<dyn BlockProvider>> = Some(Arc::new(Panics));
     let network = Network::start(NetworkOptions { listen, blocks, ..options(&[]) }).unwrap();
@@ -45,7 +45,7 @@ fn where_a_thread_panics_nobody_waits_for_good() {
 }
 
 #[test]
-fn who_has_an_invalid_block_in_its_chain_is_left_alone_for_a_day() {
+fn a_peer_with_an_invalid_block_in_its_chain_is_left_alone_for_a_day() {
     let chain = chain(20);
     let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
     let network = found(&peer);
@@ -62,7 +62,7 @@ fn who_has_an_invalid_block_in_its_chain_is_left_alone_for_a_day() {
 }
 
 #[test]
-fn who_tells_of_headers_on_an_invalid_block_is_parted_with_and_others_are_not() {
+fn a_peer_that_tells_of_headers_on_an_invalid_block_is_parted_with_and_others_are_not() {
     let base = chain(20);
     let branch = |seed: u64, fork: usize, blocks: usize| {
         let mut builder = ChainBuilder::new(seed);

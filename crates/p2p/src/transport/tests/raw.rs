@@ -1,9 +1,9 @@
 //! [`RawPeer`]: a peer in plaintext that sends whatever a test wants.
 
-use super::super::incoming::Deadline;
 use super::super::v1::{self, HEADER_BYTES, V1Reader};
 use super::{NETWORK, PATIENCE};
 use crate::addresses::{Host, NodeAddress};
+use crate::deadline::{Deadline, is_timeout};
 use crate::message::{Message, Services, Version, decode, encode};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -96,7 +96,7 @@ impl RawPeer {
             match self.0.read(&mut [0; 4096]) {
                 Ok(0) => return true,
                 Ok(_) => {}
-                Err(error) => return !super::super::incoming::is_timeout(&error),
+                Err(error) => return !is_timeout(&error),
             }
         }
         false

@@ -109,7 +109,7 @@ fn we_know_ourselves() {
 }
 
 #[test]
-fn who_lacks_what_we_need_is_of_no_use() {
+fn a_peer_that_lacks_what_we_need_is_of_no_use() {
     let full = Services::NETWORK.with(Services::WITNESS);
     let with = |services, required_services| {
         let dial = Dial { required_services, ..v1() };

@@ -1,7 +1,7 @@
 //! From two public keys to those of a session (BIP-324, "Keys and session ID derivation").
 
 use super::cipher::{KeyBytes, LengthCipher, PacketCipher};
-use crate::transport::PeerError;
+use crate::peer_error::PeerError;
 use apus_chain::Network;
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use secp256k1::ellswift::{ElligatorSwift, ElligatorSwiftParty};

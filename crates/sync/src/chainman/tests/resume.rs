@@ -1,4 +1,4 @@
-//! Crashes at every sync point, torn files, and folders that are somebody else's.
+//! Crashes at every sync point, torn files, and files of other programs.
 
 use super::desk::{Desk, Judge, TestCoins, regtest, rejected};
 use crate::chainman::Outcome::{Accepted, Duplicate, Inconclusive, Orphan};
@@ -217,7 +217,7 @@ fn other_rules_are_refused() {
 }
 
 #[test]
-fn files_of_others_are_left_alone() {
+fn files_of_other_programs_are_left_alone() {
     let storage = CrashStorage::new();
     for name in ["lock", "blocks-1.log", "blocks-00000001.log.tmp"] {
         storage.create(name).unwrap().write_all(b"theirs").unwrap();

@@ -1,12 +1,13 @@
-//! Root gives folders to anybody, and the tests then see it done; to others their own modes are left.
+//! Run by root, the tests give folders to another user and see it done; run by another user, they give
+//! modes alone.
 
 use super::*;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// A user and a group that nobody is.
-const NOBODYS: (u32, u32) = (12_345, 23_456);
+/// A user and a group that no account has.
+const UNUSED_IDS: (u32, u32) = (12_345, 23_456);
 
 fn rights(path: &Path) -> (u32, u32, u32) {
     let there = path.symlink_metadata().unwrap();
@@ -20,7 +21,7 @@ fn set_mode(path: &Path, mode: u32) {
 /// Another's, where that can be; otherwise this user's.
 fn give_away(path: &Path) -> (u32, u32) {
     if geteuid().is_root() {
-        lchown(path, Some(NOBODYS.0), Some(NOBODYS.1)).unwrap();
+        lchown(path, Some(UNUSED_IDS.0), Some(UNUSED_IDS.1)).unwrap();
     }
     let (uid, gid, _) = rights(path);
     (uid, gid)
@@ -94,7 +95,7 @@ fn nothing_is_given_away_that_was_not_made() {
     let before = rights(&secret);
     let owner = Owner { uid: before.0, gid: before.1, folders: None, files: Some(0o666) };
     let owner = match geteuid().is_root() {
-        true => Owner { uid: NOBODYS.0, gid: NOBODYS.1, ..owner },
+        true => Owner { uid: UNUSED_IDS.0, gid: UNUSED_IDS.1, ..owner },
         false => owner,
     };
     let folder = made(&desk);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 impl Prepared for Height {}
 
-/// A block that takes as much memory as is said, for as long as somebody has it.
+/// A block that takes as much memory as is said, for as long as its taker has it.
 struct Heavy(Arc<Height>, u64);
 
 impl Prepared for Heavy {
@@ -207,7 +207,7 @@ fn blocks_come_in_ascending_height() {
 /// Where blocks stay in use after they were given out, so do their bytes, and where they alone are as
 /// much as there may be, one claim after the other is made all the same.
 #[test]
-fn blocks_that_were_given_out_count_while_somebody_has_them() {
+fn blocks_that_were_given_out_count_while_their_taker_has_them() {
     let source = Fake { bytes: CLAIM_BYTES, ..Fake::new(Fault::None) };
     let flag = AtomicBool::new(false);
     let (weight, most) = (1 << 20, 10u64);
@@ -218,7 +218,7 @@ fn blocks_that_were_given_out_count_while_somebody_has_them() {
         now.fetch_add(1, Ordering::SeqCst);
         Heavy(Arc::new(block.height()), weight)
     };
-    // A taker who keeps the last few blocks: how far the worker is ahead of him, once it stands still.
+    // A taker that keeps the last few blocks: how far the worker is ahead of it, once it stands still.
     let ahead_of = |keeps: usize, until: Height, at_least: u64| {
         let mut kept = VecDeque::new();
         while let Some((height, block)) = ahead.next().unwrap() {

@@ -173,7 +173,7 @@ impl Mutator {
         Some((outpoint, output))
     }
 
-    /// Spends a coin to an output that anybody can spend, less a fee.
+    /// Spends a coin to an anyone-can-spend output, less a fee.
     pub(super) fn spend(&mut self, coin: &Named) -> Transaction {
         let value = coin.1.value.to_sat();
         let fee = self.rng.below(value.min(1_000) + 1);

@@ -79,7 +79,7 @@ impl Mutator {
         draft.commitment = Commitment::Always;
         let mut spender = None;
         if by_witness {
-            // Anybody may spend it, with any witness.
+            // Any witness spends it.
             let coin = self.coin_of(&mut draft, ScriptKind::FutureWitness)?;
             let mut tx = self.spend(&coin);
             tx.input[0].witness = Witness::from_slice(&[vec![0; 1_000]]);

@@ -2,7 +2,7 @@
 //!
 //! Every change is re-signed, committed to and mined, so that nothing else is wrong. Whether a
 //! changed block is invalid is not known here: many changes stop just short of a limit. That is
-//! for those to say who are compared.
+//! for the programs to say that are compared.
 
 mod amounts;
 mod coinbase;

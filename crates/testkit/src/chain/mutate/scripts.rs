@@ -158,7 +158,7 @@ impl Wrap {
         [Self::Bare, Self::Sh, Self::Wsh, Self::ShWsh, Self::Leaf(0xc0)];
 }
 
-/// A key whose secret nobody knows (BIP-341).
+/// A key without a known secret (BIP-341).
 fn internal_key() -> XOnlyPublicKey {
     "50929b74c1a04954b78b4b6035e97a5e078a5a0f28ec96d547bfee9ace803ac0".parse().expect("a point")
 }

@@ -125,7 +125,7 @@ mod tests {
         Arc::new(Tree::open(&folder.join("tree"), "here", new, options).unwrap())
     }
 
-    /// Adds so many batches and tells nobody.
+    /// Adds so many batches and wakes no merger.
     fn add(tree: &Tree, batches: usize, keys: u32) {
         for number in 0..batches {
             let mut batch = tree.batch().unwrap();
@@ -154,7 +154,7 @@ mod tests {
                 while !asked.load(SeqCst) {
                     thread::yield_now();
                 }
-                // Time for one who does not wait to be gone.
+                // Time for a writer that does not wait to go on.
                 (0..1000).for_each(|_| thread::yield_now());
                 ended.store(true, SeqCst);
                 merger.shared.state().running = false;
@@ -191,7 +191,7 @@ mod tests {
         let tree = open(folder.path(), true);
         add(&tree, 12, 500);
         tree.stop_merging();
-        assert!(!tree.merge().unwrap(), "nobody is to call again");
+        assert!(!tree.merge().unwrap(), "the merger is not to call again");
         assert_eq!(tree.unmerged(), 12);
         drop(tree);
         let tree = open(folder.path(), false);

@@ -1,6 +1,7 @@
 //! [`PeerError`]: why a connection did not come about or ended, and whose fault that is.
 
-use crate::message::{MessageError, Services};
+use crate::message::MessageError;
+use crate::services::Services;
 use apus_chain::Network;
 use std::io;
 use std::net::SocketAddr;
@@ -49,7 +50,7 @@ pub enum PeerError {
         /// How long.
         after: Duration,
     },
-    /// The peer, or a [`Closer`](super::Closer), closed the connection.
+    /// The peer, or a [`Closer`](crate::transport::Closer), closed the connection.
     #[error("the peer closed the connection")]
     Closed,
     /// The peer hung up on the encrypted transport's handshake without a word, as peers do that

@@ -3,8 +3,10 @@
 //! Afterwards both know what the other is. Transactions and compact blocks are never agreed on. All
 //! of it ends by one deadline, and after a bounded number of messages that are none of its own.
 
+use super::{Dial, MessageReader, MessageWriter};
+use crate::deadline::Deadline;
 use crate::message::{Message, PROTOCOL_VERSION, Version};
-use crate::transport::{Deadline, Dial, MessageReader, MessageWriter, PeerError};
+use crate::peer_error::PeerError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Oldest protocol that is spoken with (Core `node/protocol_version.h`, `MIN_PEER_PROTO_VERSION`).
