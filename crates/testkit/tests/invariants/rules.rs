@@ -35,6 +35,7 @@ pub(crate) const KERNEL_ALLOWED: &[(&str, &str)] = &[(
 /// rank don't know each other.
 pub(crate) const RANKS: &[(&str, u32)] = &[
     ("apus-hash", 0),
+    ("apus-rig", 0),
     ("apus-storage", 0),
     ("apus-chain", 1),
     ("apus-datadir", 2),
@@ -47,6 +48,10 @@ pub(crate) const RANKS: &[(&str, u32)] = &[
 
 /// What tests use and products never do.
 pub(crate) const TESTKIT: &str = "apus-testkit";
+
+/// What the benchmarks and the testkit share, and products never use.
+pub(crate) const RIG: &str = "apus-rig";
+pub(crate) const RIG_USERS: &[&str] = &["apus-bench", TESTKIT];
 
 /// Parts of `std` that reach beyond the bytes handed in.
 pub(crate) const IMPURE: &[&str] = &["fs", "io", "net", "os", "process", "thread", "time"];
@@ -373,7 +378,7 @@ pub(crate) fn json_fields(text: &str) -> BTreeSet<&str> {
 
 /// Crates whose modules know each other in one direction only.
 pub(crate) const LAYERED: &[&str] =
-    &["bench", "datadir", "engine", "hash", "storage", "sync", "testkit"];
+    &["bench", "datadir", "engine", "hash", "rig", "storage", "sync", "testkit"];
 
 /// Which of a crate's outermost modules names which others.
 pub(crate) type Modules = BTreeMap<String, BTreeSet<String>>;
@@ -442,7 +447,8 @@ pub(crate) fn arrows(metadata: &Value) -> Vec<Arrow> {
     arrows
 }
 
-/// `apus → sync → {engine, datadir} → chain → hash`; the testkit only in tests.
+/// `apus → sync → {engine, datadir} → chain → hash`; the testkit only in tests, the rig only below it
+/// and below the benchmarks.
 pub(crate) fn check_arrow(arrow: &Arrow) -> Option<String> {
     let Arrow { from, to, dev, optional } = arrow;
     let rank = |name: &str| RANKS.iter().find(|(of, _)| *of == name).map(|(_, rank)| *rank);
@@ -459,9 +465,12 @@ pub(crate) fn check_arrow(arrow: &Arrow) -> Option<String> {
     if to == TESTKIT {
         return if *dev { None } else { complaint("the testkit is for tests alone") };
     }
+    if to == RIG && !RIG_USERS.contains(&from.as_str()) {
+        return complaint("the rig is for the benchmarks and the testkit alone");
+    }
     let Some(to_rank) = rank(to) else { return complaint("this crate has no rank") };
     if from == TESTKIT {
-        let door = to == "apus-storage" || *dev;
+        let door = ["apus-storage", RIG].contains(&to.as_str()) || *dev;
         return if door {
             None
         } else {
