@@ -126,6 +126,27 @@ fn items_and_their_files() {
 }
 
 #[test]
+fn names_in_the_tree() {
+    for ours in ["crates", "target.rs", "README.md", ".ci", "mutants"] {
+        assert!(is_read(ours), "{ours}");
+    }
+    for other in ["target", "corpus", ".git", "mutants.out", "mutants.out.old", "Cargo.lock"] {
+        assert!(!is_read(other), "{other}");
+    }
+}
+
+#[test]
+fn rows_and_targets() {
+    let page =
+        "| target | what |\n|---|---|\n| `a` | of `b` |\n| `c_d` | |\n`e` | f |\n| g `h` | |";
+    let check = |targets: &[&str]| check_rows("a.md", page, &targets.iter().copied().collect());
+    assert_eq!(check(&["a", "c_d"]), Complaints::new());
+    assert_eq!(check(&["a"]), ["a.md: c_d is no target"]);
+    assert_eq!(check(&["a", "b", "c_d"]), ["a.md: what does b assert?"]);
+    assert_eq!(check(&["c", "e", "h"]).len(), 5);
+}
+
+#[test]
 fn knots_of_modules() {
     let of = |files: &[(&str, &str)]| {
         let mut modules = Modules::new();

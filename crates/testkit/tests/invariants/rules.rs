@@ -92,6 +92,16 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("workdir.md", "crates/sync/src/workdir/record.rs"),
 ];
 
+// ---- the tree ----
+
+/// Whether a file or folder of this name is ours and is read by people: neither made by a tool, nor data.
+pub(crate) fn is_read(name: &str) -> bool {
+    let made = ["Cargo.lock", "target", "corpus", "artifacts", "proptest-regressions"];
+    let data = ["fixtures", "shared"];
+    let hidden = name.starts_with('.') && name != ".ci";
+    !hidden && !made.contains(&name) && !data.contains(&name) && !name.starts_with("mutants.out")
+}
+
 // ---- reading source text ----
 
 pub(crate) fn is_word(c: char) -> bool {
@@ -331,6 +341,15 @@ pub(crate) fn unlinked(page: &str) -> Vec<&str> {
         }
     }
     unlinked
+}
+
+/// Every target has a row in the page's table, by its first cell, and every row a target.
+pub(crate) fn check_rows(path: &str, page: &str, targets: &BTreeSet<&str>) -> Complaints {
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let rows: BTreeSet<&str> = cells.map(|(name, _)| name).collect();
+    let lacking = targets.difference(&rows).map(|name| format!("{path}: what does {name} assert?"));
+    let gone = rows.difference(targets).map(|name| format!("{path}: {name} is no target"));
+    lacking.chain(gone).collect()
 }
 
 /// Whether a file has this function or type, or, for `Type::method`, this method in an `impl` or a trait of
