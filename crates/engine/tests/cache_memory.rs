@@ -5,6 +5,7 @@
 use apus_chain::{BlockHash, CoinRef, KnownBlock, OutPoint, Txid};
 use apus_engine::utxo::store::EachCoin;
 use apus_engine::utxo::{CoinBytes, CoinsCache, CoinsDelta, CoinsStore, Flush, StoreError};
+use apus_testkit::rng::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,22 +46,10 @@ impl CoinsStore for Sink {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
-    }
-}
-
 /// New outpoints; those of an attacker all begin alike.
-fn outpoint(random: &mut Random, ground: bool) -> OutPoint {
+fn outpoint(random: &mut Rng, ground: bool) -> OutPoint {
     let mut txid = [0; 32];
-    for word in txid.chunks_exact_mut(8) {
-        word.copy_from_slice(&random.next().to_le_bytes());
-    }
+    random.fill(&mut txid);
     if ground {
         txid[..2].fill(0);
     }
@@ -72,7 +61,7 @@ fn outpoint(random: &mut Random, ground: bool) -> OutPoint {
 fn fill(bytes_max: u64, coins: u32, ground: bool) -> (u64, u64) {
     let store = Arc::new(Sink { pause: Duration::from_millis(20), ..Sink::default() });
     let cache = CoinsCache::new(Arc::clone(&store) as Arc<dyn CoinsStore>, bytes_max);
-    let mut random = Random(1);
+    let mut random = Rng::new(1);
     let block = KnownBlock { height: 1, hash: BlockHash([0; 32]) };
     let (short, long) = ([0x51; 22], [0x51; 300]);
     let (mut last, mut most, mut applied) = (Vec::new(), 0, 0u64);

@@ -4,6 +4,7 @@
 //! folder of its own, gets its blocks from a bitcoind, and is killed when dropped.
 
 use crate::bitcoind::{Bitcoind, PATIENCE, POLL_EVERY, find_program, free_ports, rpc};
+use apus_rig::rpc::Rpc;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::Path;
@@ -22,7 +23,7 @@ const LOGIN: &str = "user:password";
 #[derive(Debug)]
 pub struct Btcd {
     process: Child,
-    rpc_port: u16,
+    rpc: Rpc,
     p2p_port: u16,
     _folder: TempDir,
 }
@@ -75,7 +76,8 @@ impl Btcd {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("btcd cannot be run: {error}"))?;
-        let mut btcd = Self { process, rpc_port, p2p_port, _folder: folder };
+        let mut btcd =
+            Self { process, rpc: rpc(rpc_port, LOGIN.to_owned()), p2p_port, _folder: folder };
         let deadline = Instant::now() + PATIENCE;
         while btcd.ask("getblockcount").is_none() {
             if let Ok(Some(status)) = btcd.process.try_wait() {
@@ -90,7 +92,7 @@ impl Btcd {
     }
 
     fn ask(&self, method: &str) -> Option<Value> {
-        rpc::call(self.rpc_port, LOGIN, method, &[]).ok()?.ok()
+        self.rpc.call(method, &[]).ok()?.ok()
     }
 
     fn wait_for(&self, tip: &str) {

@@ -2,8 +2,8 @@
 //!
 //! What is here decides what the tests of everything else mean, so it is written to be obvious
 //! rather than fast, shares no code with what it checks (only the storage seam that it stands in
-//! for), and is itself checked against a real node and its data. Nothing here is part of the
-//! product.
+//! for, and with the benchmarks the rig, which knows neither blocks nor coins), and is itself checked
+//! against a real node and its data. Nothing here is part of the product.
 //!
 //! - [`chain`]: builds regtest chains in memory, valid ones and broken ones, and knows their coins.
 //! - [`oracle`]: an independent account of the formats: snapshots, set hashes, hints.
@@ -25,6 +25,7 @@ pub mod chain;
 pub mod effort;
 pub mod oracle;
 pub mod peer;
-pub mod rng;
 pub mod storage;
 pub mod streams;
+
+pub use apus_rig::rng;

@@ -4,8 +4,8 @@
 //! Txids ascend as they are made, so nothing is sorted and no memory grows with the set. Shares
 //! are about those of the main chain's coins in 2025; nothing here is spent or validated.
 
-use crate::maker::rng::Rng;
 use apus_chain::{CoinRef, OutPoint, Txid, write_coin, write_compact_size};
+use apus_rig::rng::Rng;
 
 /// One coin in so many parts of 1,000 has a script of this kind; what is left is bare multisig.
 const P2TR: u64 = 310;
@@ -33,7 +33,7 @@ impl MadeUpSet {
     pub(super) fn new(coins: u64) -> Self {
         // There are at most as many transactions as coins.
         let stride = u64::MAX / coins.saturating_add(1);
-        Self { rng: Rng::new(1, 0), coins_left: coins, prefix: 0, stride, script: Vec::new() }
+        Self { rng: Rng::at(1, 0), coins_left: coins, prefix: 0, stride, script: Vec::new() }
     }
 
     /// Puts the next transaction's coins into `group`, as a snapshot has them without the txid.
@@ -76,9 +76,7 @@ impl MadeUpSet {
         let mut txid = [0; 32];
         let (prefix, rest) = txid.split_at_mut(8);
         prefix.copy_from_slice(&self.prefix.to_be_bytes());
-        for word in rest.chunks_exact_mut(8) {
-            word.copy_from_slice(&self.rng.next().to_le_bytes());
-        }
+        self.rng.fill(rest);
         Txid(txid)
     }
 
@@ -97,7 +95,7 @@ impl MadeUpSet {
         script.clear();
         let mut around = |before: &[u8], hash: usize, after: &[u8]| {
             script.extend_from_slice(before);
-            rng.fill(script, hash);
+            rng.append(script, hash);
             script.extend_from_slice(after);
         };
         let mut end = P2TR;

@@ -6,13 +6,13 @@
 
 use super::keys::Keyring;
 use super::plan::BlockPlan;
-use super::rng::Rng;
 use super::tx::{TxWriter, Written, write_compact, write_output};
 use apus_chain::{
     BlockHash, Header, Height, MerkleRoot, MerkleScratch, Network, OP_RETURN, Params,
     check_proof_of_work, height_push, merkle_root,
 };
 use apus_hash::{Message, sha256d, sha256d_many};
+use apus_rig::rng::Rng;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -138,7 +138,7 @@ impl<'a> Builder<'a> {
         let mut bytes = Vec::with_capacity(GROUP * 512);
         let seed = self.seed ^ (u64::from(plan.height) << 32);
         let write = |&place: &u32| {
-            let mut filler = Rng::new(seed, !u64::from(place));
+            let mut filler = Rng::at(seed, !u64::from(place));
             writer.write(&plan.txs[place as usize], &mut filler, &mut bytes)
         };
         let written: Vec<Written> = places.iter().map(write).collect();

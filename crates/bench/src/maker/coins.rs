@@ -5,9 +5,9 @@
 
 use super::keys::Script;
 use super::plan::Spend;
-use super::rng::Rng;
 use super::shape::MATURITY;
 use apus_chain::{Height, HeightRange};
+use apus_rig::rng::Rng;
 
 /// A coin that may be spent.
 #[derive(Debug, Clone, Copy)]
@@ -187,7 +187,7 @@ mod tests {
 
     /// Coins at height 201 of which one with this value is due at each of these heights.
     fn coins(dues: &[(Option<Height>, u64)]) -> (Coins, Rng) {
-        let (mut coins, mut rng) = (Coins::new(BUSY), Rng::new(1, 1));
+        let (mut coins, mut rng) = (Coins::new(BUSY), Rng::at(1, 1));
         coins.start_block(150, &mut rng);
         for (due, value) in dues {
             let slot = coins.new_slot(0);

@@ -5,8 +5,8 @@
 //! that are no signatures. The keys protect nothing.
 
 use super::law::Kind;
-use super::rng::Rng;
 use apus_hash::sha256;
+use apus_rig::rng::Rng;
 use bitcoin_hashes::{Hash, hash160};
 use secp256k1::{All, Keypair, Message, Scalar, Secp256k1, SecretKey};
 
@@ -88,7 +88,7 @@ impl Keyring {
         let lock = |kind, number| {
             let at = |offset: usize| &keys[(number + offset) % KEYS];
             match kind {
-                Kind::TrScript => tap_script(&secp, at(0), &mut Rng::new(seed, !(number as u64))),
+                Kind::TrScript => tap_script(&secp, at(0), &mut Rng::at(seed, !(number as u64))),
                 Kind::Wsh => wsh([at(0), at(1), at(2)]),
                 Kind::Multisig => multisig([at(0), at(1)]),
                 _ => single(kind, at(0)),
@@ -126,7 +126,7 @@ impl Keyring {
         }
         // Half of all r have their top bit set and are a byte longer.
         let len = 71 + filler.below(2) as usize;
-        noise(&mut bytes[..len - 1], filler);
+        filler.fill(&mut bytes[..len - 1]);
         Signature { bytes, len }
     }
 
@@ -145,15 +145,9 @@ impl Keyring {
             let signature = self.secp.sign_schnorr_no_aux_rand(&message, pair);
             bytes[..64].copy_from_slice(&signature.serialize());
         } else {
-            noise(&mut bytes[..64], filler);
+            filler.fill(&mut bytes[..64]);
         }
         Signature { bytes, len: 64 }
-    }
-}
-
-fn noise(bytes: &mut [u8], rng: &mut Rng) {
-    for chunk in bytes.chunks_mut(8) {
-        chunk.copy_from_slice(&rng.next().to_le_bytes()[..chunk.len()]);
     }
 }
 
@@ -266,7 +260,7 @@ fn tap_script(secp: &Secp256k1<All>, key: &Key, rng: &mut Rng) -> Lock {
     let octave = rng.below(7);
     let mut data = Vec::new();
     let len = rng.between(64 << octave, 128 << octave) as usize;
-    rng.fill(&mut data, len);
+    rng.append(&mut data, len);
     data.chunks(PUSH_BYTES_MAX).for_each(|chunk| push(&mut leaf, chunk));
     leaf.push(OP_ENDIF);
     let mut hashed = vec![LEAF_VERSION];

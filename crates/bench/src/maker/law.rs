@@ -4,7 +4,7 @@
 //! All are tables of whole numbers drawn from by an [`Rng`], after what the main chain has shown
 //! in recent years. They say what is wanted; limits of blocks and amounts may bend it.
 
-use super::rng::Rng;
+use apus_rig::rng::Rng;
 
 /// A row of a table: so many of all draws, and the range that they fall in, both ends included.
 type Row = (u32, u64, u64);
@@ -198,7 +198,7 @@ mod tests {
     const DRAWS: u64 = 200_000;
 
     fn mean(mut of: impl FnMut(&mut Rng) -> usize) -> f64 {
-        let mut rng = Rng::new(7, 7);
+        let mut rng = Rng::at(7, 7);
         (0..DRAWS).map(|_| of(&mut rng) as f64).sum::<f64>() / DRAWS as f64
     }
 
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn lifetimes_follow_their_table() {
-        let mut rng = Rng::new(1, 2);
+        let mut rng = Rng::at(1, 2);
         let drawn: Vec<Option<u32>> = (0..DRAWS).map(|_| lifetime(&mut rng)).collect();
         let never = drawn.iter().filter(|life| life.is_none()).count() as f64 / DRAWS as f64;
         assert!((0.058..0.066).contains(&never), "{never}");
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn kinds_come_in_their_shares() {
-        let mut rng = Rng::new(3, 4);
+        let mut rng = Rng::at(3, 4);
         let mut counts = [0u32; 8];
         (0..DRAWS).for_each(|_| counts[kind(&mut rng) as usize] += 1);
         for kind in Kind::ALL {

@@ -4,7 +4,9 @@
 //! A planner (`plan`) decides what is spent, a builder (`build`) signs and hashes on many threads, a
 //! writer lays blocks down in files; the three work side by side, and what they hold does not grow
 //! with the chain but with the coins that are still to be spent. The manifest is written last.
-//! Nothing here checks the chain: that is for what reads it, and for the tests with a real node.
+//! Nothing here checks the chain: that is for what reads it, and for the tests with a real node. It
+//! shares nothing with the testkit's builder of chains but how random numbers are drawn, so that the
+//! tests can hold what it makes against the testkit's account of coins.
 
 mod build;
 mod coins;
@@ -14,7 +16,6 @@ mod files;
 mod keys;
 mod law;
 mod plan;
-pub(crate) mod rng;
 mod shape;
 mod tally;
 mod tx;

@@ -8,10 +8,10 @@ use super::coins::{Coin, Coins};
 use super::cost::{self, Room};
 use super::keys::{Keyring, Script};
 use super::law::{self, Wanted};
-use super::rng::Rng;
 use super::shape::{MATURITY, Shape};
 use super::tally::Tally;
 use apus_chain::{Height, Network, Params, block_subsidy};
+use apus_rig::rng::Rng;
 
 /// A payment has at least so many satoshis, as long as there are some.
 const PAYMENT_MIN: u64 = 1_000;
@@ -81,7 +81,7 @@ pub(super) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     pub(super) fn new(keys: &'a Keyring, shape: Shape, seed: u64, block_weight: u32) -> Self {
-        let mut rng = Rng::new(seed, 0);
+        let mut rng = Rng::at(seed, 0);
         let mut funding_dues = shape.funding_dues(block_weight, &mut rng);
         funding_dues.reverse();
         Self {
@@ -102,7 +102,7 @@ impl<'a> Planner<'a> {
     }
 
     fn block(&mut self, height: Height) -> BlockPlan {
-        let mut rng = Rng::new(self.seed, height.into());
+        let mut rng = Rng::at(self.seed, height.into());
         self.coins.start_block(height, &mut rng);
         self.tally.start_block();
         let coinbase_slot = self.coins.new_slot(0);
@@ -194,7 +194,7 @@ impl<'a> Planner<'a> {
         };
         self.pay(&mut tx, &scripts, worth - fee, rng);
         if let Some(len) = wanted.data {
-            tx.outputs.push(Output::Data { len, seed: rng.next() });
+            tx.outputs.push(Output::Data { len, seed: rng.next_u64() });
             self.tally.data();
         }
         self.coins.end_slot(tx.slot);
@@ -299,13 +299,13 @@ fn shares(sum: u64, count: usize, rng: &mut Rng) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maker::rng::Rng;
+    use apus_rig::rng::Rng;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn shares_are_all_of_the_sum(sum in 0u64..1 << 53, count in 1usize..2_000, seed: u64) {
-            let values = shares(sum, count, &mut Rng::new(seed, 0));
+            let values = shares(sum, count, &mut Rng::at(seed, 0));
             prop_assert_eq!(values.len(), count);
             prop_assert_eq!(values.iter().sum::<u64>(), sum);
         }

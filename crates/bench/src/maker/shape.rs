@@ -5,8 +5,8 @@
 //! block valid skips its scripts.
 
 use super::law;
-use super::rng::Rng;
 use apus_chain::{Height, HeightRange};
+use apus_rig::rng::Rng;
 
 /// Blocks before a coinbase can be spent (Core `consensus/consensus.h`, `COINBASE_MATURITY`).
 pub(super) const MATURITY: u32 = 100;
@@ -83,7 +83,7 @@ mod tests {
             assert_eq!(shape.busy.start, shape.funding.end + MATURITY);
             assert_eq!(shape.busy.end, shape.busy.start + blocks);
             assert_eq!(shape.tip, shape.busy.end + 2_099);
-            let dues = shape.funding_dues(weight, &mut Rng::new(1, 1));
+            let dues = shape.funding_dues(weight, &mut Rng::at(1, 1));
             assert!(dues.len() <= shape.funding.count() as usize, "{blocks}");
             let coins: usize = dues.iter().map(Vec::len).sum();
             let needed: u64 = (0..blocks).map(|block| need(block, weight)).sum();

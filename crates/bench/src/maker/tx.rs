@@ -6,8 +6,8 @@
 use super::keys::{Keyring, OP_RETURN, Signature, push, tagged_hash};
 use super::law::Kind;
 use super::plan::{Output, Spend, TxPlan};
-use super::rng::Rng;
 use apus_hash::{sha256, sha256d};
+use apus_rig::rng::Rng;
 use std::cell::OnceCell;
 use std::ops::Range;
 
@@ -283,7 +283,7 @@ pub(super) fn write_output(out: &mut Vec<u8>, keys: &Keyring, output: &Output) {
         Output::Data { len, seed } => {
             out.extend([0; 8]);
             out.extend([len + 2, OP_RETURN, len]);
-            Rng::new(seed, 0).fill(out, len.into());
+            Rng::at(seed, 0).append(out, len.into());
         }
     }
 }
@@ -294,8 +294,8 @@ mod tests {
     use crate::maker::cost;
     use crate::maker::keys::Script;
     use crate::maker::law::Wanted;
-    use crate::maker::rng::Rng;
     use apus_chain::legacy_sigops;
+    use apus_rig::rng::Rng;
     use bitcoin::hashes::Hash;
     use bitcoin::secp256k1::{Message, Secp256k1, XOnlyPublicKey, ecdsa, schnorr};
     use bitcoin::sighash::{Prevouts, SighashCache};
@@ -333,7 +333,7 @@ mod tests {
     fn written(keys: &Keyring, plan: &TxPlan) -> (Written, Vec<u8>) {
         let mut bytes = vec![0xaa; 3];
         let mut writer = TxWriter::new(keys, &TXIDS);
-        let written = writer.write(plan, &mut Rng::new(1, 2), &mut bytes);
+        let written = writer.write(plan, &mut Rng::at(1, 2), &mut bytes);
         (written, bytes)
     }
 

@@ -7,7 +7,7 @@
 //!
 //! It is no model of TCP: a loss costs a round trip and does not slow the sender down.
 
-use crate::maker::rng::Rng;
+use apus_rig::rng::Rng;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -133,7 +133,7 @@ impl Relay {
     pub fn start(peer: SocketAddr, line: Line, seed: u64) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let wire = |place| Mutex::new(Wire { free_at: Instant::now(), rng: Rng::new(seed, place) });
+        let wire = |place| Mutex::new(Wire { free_at: Instant::now(), rng: Rng::at(seed, place) });
         let shared = Arc::new(Shared {
             line,
             peer,

@@ -25,8 +25,8 @@ fn echo(line: &str) -> (Relay, TcpStream) {
 
 /// Sends bytes there and back; says how long that took.
 fn there_and_back(stream: &TcpStream, len: usize) -> Duration {
-    let (mut rng, mut bytes) = (Rng::new(7, len as u64), Vec::new());
-    rng.fill(&mut bytes, len);
+    let (mut rng, mut bytes) = (Rng::at(7, len as u64), Vec::new());
+    rng.append(&mut bytes, len);
     let begun = Instant::now();
     let back = thread::scope(|scope| {
         let (mut up, mut down) = (stream, stream);

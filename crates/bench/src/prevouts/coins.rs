@@ -2,6 +2,7 @@
 
 use apus_chain::{CoinRef, OutPoint, Txid};
 use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
+use apus_rig::rng::Rng;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;
@@ -26,10 +27,7 @@ impl CoinsView for MadeUpCoins {
 /// Where the coin with a number is.
 pub(super) fn outpoint(number: u32) -> OutPoint {
     let mut txid = [0; 32];
-    let mut state = u64::from(number);
-    for word in txid.chunks_exact_mut(8) {
-        word.copy_from_slice(&scrambled(&mut state).to_le_bytes());
-    }
+    Rng::new(number.into()).fill(&mut txid);
     OutPoint { txid: Txid(txid), vout: number % 4 }
 }
 
@@ -39,15 +37,6 @@ pub(super) fn coin(number: u32) -> CoinBytes {
     script[..4].copy_from_slice(&number.to_le_bytes());
     let amount = u64::from(number) * 1000;
     CoinBytes::new(CoinRef { height: number % 1_000_000, coinbase: false, amount, script: &script })
-}
-
-/// The next number of SplitMix64: different states give different ones.
-pub(super) fn scrambled(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Another view, each of whose look-ups waits first. Several threads wait side by side.

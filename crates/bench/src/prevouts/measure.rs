@@ -3,13 +3,14 @@
 //! All numbers of threads have their turn with a block before any has the next, and each block has
 //! inputs that no turn before had, so that none finds the caches of the processor filled by another.
 
-use super::coins::{Late, coin, outpoint, scrambled};
+use super::coins::{Late, coin, outpoint};
 use super::{AtLatency, CoinsPlace, Prevouts, VERSION, WithThreads};
 use crate::machine::Machine;
 use crate::stats::Spread;
 use apus_chain::OutPoint;
 use apus_engine::utxo::fetch::PrevoutFetcher;
 use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
+use apus_rig::rng::Rng;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -125,7 +126,7 @@ pub fn measure(
     interrupt: &AtomicBool,
     each: &mut dyn FnMut(Event),
 ) -> Result<Prevouts, PrevoutsError> {
-    let mut blocks = Blocks { coins: plan.coins, state: 0 };
+    let mut blocks = Blocks { coins: plan.coins, rng: Rng::new(0) };
     let mut latencies = Vec::new();
     for &latency in &plan.latencies {
         let view: Arc<dyn CoinsView> = match latency {
@@ -241,17 +242,14 @@ impl Turn {
 /// Blocks without end.
 struct Blocks {
     coins: u32,
-    state: u64,
+    rng: Rng,
 }
 
 impl Blocks {
     /// Inputs chosen by chance, and the numbers of their coins.
     fn next(&mut self, inputs: u32) -> (Vec<OutPoint>, Vec<u32>) {
-        let mut number = || {
-            let chance = scrambled(&mut self.state);
-            ((u128::from(chance) * u128::from(self.coins)) >> 64) as u32
-        };
-        let numbers: Vec<u32> = (0..inputs).map(|_| number()).collect();
+        let numbers = (0..inputs).map(|_| self.rng.below(self.coins.into()) as u32);
+        let numbers: Vec<u32> = numbers.collect();
         (numbers.iter().map(|&number| outpoint(number)).collect(), numbers)
     }
 }

@@ -124,15 +124,7 @@ fn three() -> Three {
     let (store, notes) = (Arc::new(MemoryStore::new()), Arc::new(Notes::default()));
     let mut state = open_noting(&store, &notes, 0);
     connect_all(&mut state, &headers(&regtest(), &below), &below[1..]).unwrap();
-    let height = builder.height() + 1;
-    let mut usable = builder.utxo().iter().filter(|(_, coin)| {
-        coin.output.value.to_sat() > 10_000
-            && (!coin.coinbase || coin.height + 100 <= height)
-            && coin.output.script_pubkey.as_bytes() == [0x51]
-    });
-    let (outpoint, coin) = usable.next().expect("an anyone-can-spend coin");
-    let mut coins = vec![(*outpoint, coin.output.clone())];
-    drop(usable);
+    let mut coins = vec![builder.mature_coin()];
     let (mut blocks, mut txs) = (Vec::new(), Vec::new());
     for satoshi in [9_000, 8_000, 7_000] {
         let output = builder.output(satoshi, ScriptKind::OpTrue);

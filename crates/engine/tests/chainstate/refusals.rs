@@ -6,7 +6,7 @@ use apus_engine::utxo::store::MemoryStore;
 use apus_engine::utxo::{Chainstate, ChainstateError, ConnectError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of};
 use bitcoin::hashes::Hash;
-use bitcoin::{Amount, Block, Sequence, Transaction, TxOut};
+use bitcoin::{Amount, Block, Sequence, Transaction};
 use std::sync::Arc;
 
 /// A chain state at the tip of a builder that has mature coins.
@@ -27,21 +27,8 @@ fn world() -> World {
 }
 
 impl World {
-    /// A mature coin that the builder can spend.
-    fn coin(&self) -> (bitcoin::OutPoint, TxOut) {
-        let height = self.builder.height() + 1;
-        let coins = self.builder.utxo().iter();
-        let mut usable = coins.filter(|(_, coin)| {
-            coin.output.value.to_sat() > 10_000
-                && (!coin.coinbase || coin.height + 100 <= height)
-                && coin.output.script_pubkey.as_bytes() == [0x51]
-        });
-        let (outpoint, coin) = usable.next().expect("an anyone-can-spend coin");
-        (*outpoint, coin.output.clone())
-    }
-
     fn spend(&mut self, satoshi: u64) -> Transaction {
-        let (outpoint, _) = self.coin();
+        let (outpoint, _) = self.builder.mature_coin();
         let output = self.builder.output(satoshi, ScriptKind::OpTrue);
         self.builder.spend(&[outpoint], vec![output])
     }
@@ -180,7 +167,7 @@ fn a_transaction_that_is_there_already() {
 #[test]
 fn more_out_than_in() {
     let mut world = world();
-    let (_, output) = world.coin();
+    let (_, output) = world.builder.mature_coin();
     let tx = world.spend(output.value.to_sat() + 1);
     let block = world.propose(vec![tx]);
     assert_eq!(world.refused(&block), "bad-txns-in-belowout");
@@ -190,7 +177,7 @@ fn more_out_than_in() {
 #[test]
 fn a_coinbase_that_takes_a_satoshi_too_many() {
     let mut world = world();
-    let (_, output) = world.coin();
+    let (_, output) = world.builder.mature_coin();
     let tx = world.spend(output.value.to_sat() - 500);
     let height = world.builder.height() + 1;
     for (more, fine) in [(501, false), (500, true)] {

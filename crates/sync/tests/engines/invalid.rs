@@ -9,20 +9,8 @@ use bitcoin::{Amount, Block, OutPoint, Transaction, TxOut};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A mature anyone-can-spend coin.
-fn coin(builder: &ChainBuilder) -> (OutPoint, TxOut) {
-    let height = builder.height() + 1;
-    let mut usable = builder.utxo().iter().filter(|(_, coin)| {
-        coin.output.value.to_sat() > 10_000
-            && (!coin.coinbase || coin.height + 100 <= height)
-            && coin.output.script_pubkey.as_bytes() == [0x51]
-    });
-    let (outpoint, coin) = usable.next().expect("an anyone-can-spend coin");
-    (*outpoint, coin.output.clone())
-}
-
 fn spend(builder: &mut ChainBuilder, satoshi: u64) -> Transaction {
-    let (outpoint, _) = coin(builder);
+    let (outpoint, _) = builder.mature_coin();
     let output = builder.output(satoshi, ScriptKind::OpTrue);
     builder.spend(&[outpoint], vec![output])
 }
@@ -41,7 +29,7 @@ fn bad_blocks() -> [(&'static str, Make); 5] {
             BlockPlan { transactions: vec![one, other], ..BlockPlan::default() }
         }),
         ("bad-txns-in-belowout", |builder| {
-            let more = coin(builder).1.value.to_sat() + 1;
+            let more = builder.mature_coin().1.value.to_sat() + 1;
             BlockPlan { transactions: vec![spend(builder, more)], ..BlockPlan::default() }
         }),
         ("bad-cb-amount", |builder| {

@@ -7,14 +7,22 @@
 mod calls;
 mod find;
 mod node;
-pub(crate) mod rpc;
 
+pub use apus_rig::rpc::RpcError;
 pub use calls::{OP_TRUE_DESCRIPTOR, TxOutSetInfo};
 pub use find::find;
 pub(crate) use find::find_program;
 pub use node::{Bitcoind, NodeFolder};
 pub(crate) use node::{PATIENCE, POLL_EVERY, free_ports};
-pub use rpc::RpcError;
+
+use apus_rig::rpc::Rpc;
+use std::time::Duration;
+
+/// How to reach a node on this machine. It is waited for longer than any call that a test makes should
+/// take, on a slow and busy machine, and may answer many times as much as a whole block in hex.
+pub(crate) fn rpc(port: u16, cookie: String) -> Rpc {
+    Rpc { port, cookie, answer_wait: Duration::from_secs(300), answer_bytes_max: 256 << 20 }
+}
 
 #[cfg(test)]
 mod tests;

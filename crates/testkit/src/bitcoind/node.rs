@@ -1,6 +1,6 @@
 //! The life of a node: start on free ports, wait until it answers, stop or kill.
 
-use super::rpc::{self, RpcError};
+use apus_rig::rpc::{Rpc, RpcError};
 use serde_json::Value;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -41,9 +41,8 @@ pub struct Bitcoind {
     process: Child,
     folder: NodeFolder,
     chain: String,
-    rpc_port: u16,
+    rpc: Rpc,
     p2p_port: u16,
-    cookie: String,
 }
 
 impl Bitcoind {
@@ -74,8 +73,7 @@ impl Bitcoind {
         let given = NodeFolder::Given(self.datadir().to_owned());
         let mut next = Self::launch(given, &self.chain, args).unwrap_or_else(|m| panic!("{m}"));
         std::mem::swap(&mut self.process, &mut next.process);
-        std::mem::swap(&mut self.cookie, &mut next.cookie);
-        self.rpc_port = next.rpc_port;
+        std::mem::swap(&mut self.rpc, &mut next.rpc);
         self.p2p_port = next.p2p_port;
     }
 
@@ -156,7 +154,8 @@ impl Bitcoind {
     /// # Panics
     /// When the node does not answer.
     pub fn try_call(&self, method: &str, params: &[Value]) -> Result<Value, RpcError> {
-        rpc::call(self.rpc_port, &self.cookie, method, params)
+        self.rpc
+            .call(method, params)
             .unwrap_or_else(|error| panic!("bitcoind gave no answer to {method}: {error}"))
     }
 
@@ -174,9 +173,9 @@ impl Bitcoind {
         let mut said = String::new();
         for ports in ports {
             match Self::launch_once(ports, folder.path(), chain, args) {
-                Ok((process, rpc_port, p2p_port, cookie)) => {
+                Ok((process, rpc, p2p_port)) => {
                     let chain = chain.to_owned();
-                    return Ok(Self { process, folder, chain, rpc_port, p2p_port, cookie });
+                    return Ok(Self { process, folder, chain, rpc, p2p_port });
                 }
                 Err(message) if lost_a_port(&message) => said = message,
                 Err(message) => return Err(message),
@@ -190,7 +189,7 @@ impl Bitcoind {
         folder: &Path,
         chain: &str,
         args: &[&str],
-    ) -> Result<(Child, u16, u16, String), String> {
+    ) -> Result<(Child, Rpc, u16), String> {
         let cookie_file = chain_dir(folder, chain).join(".cookie");
         // One left behind by a killed node would be taken for the new node's.
         let _ = fs::remove_file(&cookie_file);
@@ -215,10 +214,11 @@ impl Bitcoind {
                 return Err(format!("bitcoind ended with {status}: {}", said.trim()));
             }
             // It answers with an error while it warms up, so wait for a real answer.
-            if let Ok(cookie) = fs::read_to_string(&cookie_file)
-                && let Ok(Ok(_)) = rpc::call(rpc_port, &cookie, "getblockcount", &[])
-            {
-                return Ok((process, rpc_port, p2p_port, cookie));
+            if let Ok(cookie) = fs::read_to_string(&cookie_file) {
+                let rpc = super::rpc(rpc_port, cookie);
+                if let Ok(Ok(_)) = rpc.call("getblockcount", &[]) {
+                    return Ok((process, rpc, p2p_port));
+                }
             }
             if Instant::now() > deadline {
                 let _ = process.kill();
@@ -300,6 +300,6 @@ mod tests {
         };
         assert!(start(&ports[..2]).is_err());
         let node = start(&ports).unwrap();
-        assert_eq!([node.rpc_port, node.p2p_port()], ports[2]);
+        assert_eq!([node.rpc.port, node.p2p_port()], ports[2]);
     }
 }

@@ -20,6 +20,9 @@ const REGTEST_BITS: u32 = 0x207f_ffff;
 /// Regtest halves the subsidy this often (Core `kernel/chainparams.cpp`).
 const HALVING_INTERVAL: u32 = 150;
 
+/// A coinbase's outputs can be spent by the block this many higher (Core `consensus.h`).
+pub(super) const COINBASE_MATURITY: u32 = 100;
+
 /// Whether a block commits to its witnesses (BIP-141).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Commitment {
@@ -131,6 +134,21 @@ impl ChainBuilder {
     /// The coins at the tip.
     pub fn utxo(&self) -> &UtxoSet {
         &self.coins
+    }
+
+    /// A coin of more than 10,000 satoshis at the tip that the next block can spend, by anybody.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn mature_coin(&self) -> (OutPoint, TxOut) {
+        let height = self.height() + 1;
+        let mut mature = self.coins.iter().filter(|(_, coin)| {
+            let is_free = coin.output.script_pubkey.as_bytes() == [0x51];
+            let has_enough = coin.output.value.to_sat() > 10_000;
+            is_free && has_enough && (!coin.coinbase || coin.height + COINBASE_MATURITY <= height)
+        });
+        let (outpoint, coin) = mature.next().expect("a mature coin that anybody can spend");
+        (*outpoint, coin.output.clone())
     }
 
     /// The coins at any block.
@@ -249,13 +267,7 @@ impl ChainBuilder {
     /// # Panics
     /// When there is no mature anyone-can-spend coin at the tip.
     pub fn block_with_a_wrong_signature(&mut self) -> Block {
-        let height = self.height() + 1;
-        let mut mature = self.coins.iter().filter(|(_, coin)| {
-            let is_free = coin.output.script_pubkey.as_bytes() == [0x51];
-            let has_enough = coin.output.value.to_sat() > 10_000;
-            is_free && has_enough && (!coin.coinbase || coin.height + 100 <= height)
-        });
-        let from = *mature.next().expect("a mature anyone-can-spend coin").0;
+        let (from, _) = self.mature_coin();
         let locked = self.output(9_000, ScriptKind::Wpkh);
         let first = self.spend(&[from], vec![locked]);
         let output = self.output(1_000, ScriptKind::OpTrue);

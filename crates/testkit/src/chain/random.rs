@@ -4,13 +4,10 @@
 //! amounts of zero, lock times and relative lock times that are met. Stays far below every limit
 //! on size and signature operations.
 
-use super::builder::{BlockPlan, ChainBuilder, Commitment, coins_of};
+use super::builder::{BlockPlan, COINBASE_MATURITY, ChainBuilder, Commitment, coins_of};
 use super::wallet::ScriptKind;
 use bitcoin::absolute::LockTime;
 use bitcoin::{Amount, Block, OutPoint, Sequence, Transaction, TxOut, transaction};
-
-/// A coinbase's outputs can be spent by the block this many higher (Core `consensus.h`).
-const COINBASE_MATURITY: u32 = 100;
 
 /// How big random blocks get.
 #[derive(Debug, Clone, Copy)]

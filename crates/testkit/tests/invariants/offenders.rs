@@ -126,6 +126,27 @@ fn items_and_their_files() {
 }
 
 #[test]
+fn names_in_the_tree() {
+    for ours in ["crates", "target.rs", "README.md", ".ci", "mutants"] {
+        assert!(is_read(ours), "{ours}");
+    }
+    for other in ["target", "corpus", ".git", "mutants.out", "mutants.out.old", "Cargo.lock"] {
+        assert!(!is_read(other), "{other}");
+    }
+}
+
+#[test]
+fn rows_and_targets() {
+    let page =
+        "| target | what |\n|---|---|\n| `a` | of `b` |\n| `c_d` | |\n`e` | f |\n| g `h` | |";
+    let check = |targets: &[&str]| check_rows("a.md", page, &targets.iter().copied().collect());
+    assert_eq!(check(&["a", "c_d"]), Complaints::new());
+    assert_eq!(check(&["a"]), ["a.md: c_d is no target"]);
+    assert_eq!(check(&["a", "b", "c_d"]), ["a.md: what does b assert?"]);
+    assert_eq!(check(&["c", "e", "h"]).len(), 5);
+}
+
+#[test]
 fn knots_of_modules() {
     let of = |files: &[(&str, &str)]| {
         let mut modules = Modules::new();
@@ -159,6 +180,11 @@ fn arrows_between_crates() {
         ("apus-sync", "apus-testkit", false),
         ("apus-testkit", "apus-chain", false),
         ("apus-testkit", "apus-engine", false),
+        ("apus-sync", "apus-rig", false),
+        ("apus-engine", "apus-rig", true),
+        ("apus", "apus-rig", false),
+        ("apus-rig", "apus-hash", false),
+        ("apus-rig", "apus-testkit", false),
         ("apus-new", "apus-chain", false),
         ("apus", "apus-new", false),
         ("apus-chain", "log", false),
@@ -172,6 +198,8 @@ fn arrows_between_crates() {
         ("apus-sync", "apus-datadir", false, false),
         ("apus-hash", "apus-testkit", true, false),
         ("apus-testkit", "apus-storage", false, false),
+        ("apus-testkit", "apus-rig", false, false),
+        ("apus-bench", "apus-rig", false, false),
         ("apus-engine", "bitcoinkernel", false, true),
         ("apus-chain", "thiserror", false, false),
     ] {

@@ -35,6 +35,7 @@ pub(crate) const KERNEL_ALLOWED: &[(&str, &str)] = &[(
 /// rank don't know each other.
 pub(crate) const RANKS: &[(&str, u32)] = &[
     ("apus-hash", 0),
+    ("apus-rig", 0),
     ("apus-storage", 0),
     ("apus-chain", 1),
     ("apus-datadir", 2),
@@ -47,6 +48,10 @@ pub(crate) const RANKS: &[(&str, u32)] = &[
 
 /// What tests use and products never do.
 pub(crate) const TESTKIT: &str = "apus-testkit";
+
+/// What the benchmarks and the testkit share, and products never use.
+pub(crate) const RIG: &str = "apus-rig";
+pub(crate) const RIG_USERS: &[&str] = &["apus-bench", TESTKIT];
 
 /// Parts of `std` that reach beyond the bytes handed in.
 pub(crate) const IMPURE: &[&str] = &["fs", "io", "net", "os", "process", "thread", "time"];
@@ -84,6 +89,16 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("workdir.md", "crates/sync/src/workdir/segment.rs"),
     ("workdir.md", "crates/sync/src/workdir/record.rs"),
 ];
+
+// ---- the tree ----
+
+/// Whether a file or folder of this name is ours and is read by people: neither made by a tool, nor data.
+pub(crate) fn is_read(name: &str) -> bool {
+    let made = ["Cargo.lock", "target", "corpus", "artifacts", "proptest-regressions"];
+    let data = ["fixtures", "shared"];
+    let hidden = name.starts_with('.') && name != ".ci";
+    !hidden && !made.contains(&name) && !data.contains(&name) && !name.starts_with("mutants.out")
+}
 
 // ---- reading source text ----
 
@@ -326,6 +341,15 @@ pub(crate) fn unlinked(page: &str) -> Vec<&str> {
     unlinked
 }
 
+/// Every target has a row in the page's table, by its first cell, and every row a target.
+pub(crate) fn check_rows(path: &str, page: &str, targets: &BTreeSet<&str>) -> Complaints {
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let rows: BTreeSet<&str> = cells.map(|(name, _)| name).collect();
+    let lacking = targets.difference(&rows).map(|name| format!("{path}: what does {name} assert?"));
+    let gone = rows.difference(targets).map(|name| format!("{path}: {name} is no target"));
+    lacking.chain(gone).collect()
+}
+
 /// Whether a file has this function or type, or, for `Type::method`, this method in an `impl` or a trait of
 /// that name.
 pub(crate) fn defines(text: &str, item: &str) -> bool {
@@ -370,8 +394,10 @@ pub(crate) fn json_fields(text: &str) -> BTreeSet<&str> {
 // ---- rules about modules ----
 
 /// Crates whose modules know each other in one direction only.
-pub(crate) const LAYERED: &[&str] =
-    &["apus", "bench", "chain", "datadir", "engine", "hash", "p2p", "storage", "sync", "testkit"];
+pub(crate) const LAYERED: &[&str] = &[
+    "apus", "bench", "chain", "datadir", "engine", "hash", "p2p", "rig", "storage", "sync",
+    "testkit",
+];
 
 /// Which of a crate's outermost modules names which others.
 pub(crate) type Modules = BTreeMap<String, BTreeSet<String>>;
@@ -440,7 +466,8 @@ pub(crate) fn arrows(metadata: &Value) -> Vec<Arrow> {
     arrows
 }
 
-/// `apus → sync → {engine, datadir} → chain → hash`; the testkit only in tests.
+/// `apus → sync → {engine, datadir} → chain → hash`; the testkit only in tests, the rig only below it
+/// and below the benchmarks.
 pub(crate) fn check_arrow(arrow: &Arrow) -> Option<String> {
     let Arrow { from, to, dev, optional } = arrow;
     let rank = |name: &str| RANKS.iter().find(|(of, _)| *of == name).map(|(_, rank)| *rank);
@@ -457,9 +484,12 @@ pub(crate) fn check_arrow(arrow: &Arrow) -> Option<String> {
     if to == TESTKIT {
         return if *dev { None } else { complaint("the testkit is for tests alone") };
     }
+    if to == RIG && !RIG_USERS.contains(&from.as_str()) {
+        return complaint("the rig is for the benchmarks and the testkit alone");
+    }
     let Some(to_rank) = rank(to) else { return complaint("this crate has no rank") };
     if from == TESTKIT {
-        let door = to == "apus-storage" || *dev;
+        let door = ["apus-storage", RIG].contains(&to.as_str()) || *dev;
         return if door {
             None
         } else {

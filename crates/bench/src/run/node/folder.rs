@@ -6,7 +6,7 @@
 //! touched. Preparing makes the node's index of the blocks, once.
 
 use super::log::{Log, LogError};
-use super::rpc::Rpc;
+use super::rpc::Asked;
 use crate::manifest::Manifest;
 use crate::process::{self, Running, Usage};
 use crate::run::chain::{Chain, read_json};
@@ -277,7 +277,7 @@ impl Folder {
         port: u16,
         cookie: &Path,
         interrupt: &AtomicBool,
-    ) -> Result<Rpc, RunError> {
+    ) -> Result<Asked, RunError> {
         let begun = Instant::now();
         loop {
             if interrupt.load(Ordering::Relaxed) {
@@ -289,7 +289,7 @@ impl Folder {
                 return Err(RunError::Rpc { method: "getblockcount".to_owned(), message });
             }
             if let Ok(cookie) = fs::read_to_string(cookie) {
-                let rpc = Rpc { port, cookie };
+                let rpc = Asked::new(port, cookie);
                 // Errors until it has warmed up.
                 if rpc.call("getblockcount", &[]).is_ok_and(|it| it == json!(self.manifest.height))
                 {

@@ -1,7 +1,8 @@
 //! [`Rng`]: randomness that a seed fixes for ever, on every machine and with every compiler.
 //!
-//! SplitMix64: 64 bits of state, an addition and a mix. A failing seed can be written into a test
-//! and means the same years later. Good enough to choose shapes; of no use for secrets.
+//! SplitMix64: 64 bits of state, an addition and a mix, in whole numbers alone. A failing seed can be
+//! written into a test and means the same years later; a chain to measure with is known by its seed.
+//! Good enough to choose shapes and to fill bytes; of no use for secrets.
 
 /// A stream of numbers that its seed decides.
 #[derive(Debug, Clone)]
@@ -11,6 +12,11 @@ impl Rng {
     /// The stream that belongs to `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
+    }
+
+    /// The stream that belongs to a seed and a place, for what is made place by place in any order.
+    pub fn at(seed: u64, place: u64) -> Self {
+        Self(Self(seed).next_u64() ^ place.wrapping_mul(0xd6e8_feb8_6659_fd93))
     }
 
     /// 64 random bits.
@@ -46,9 +52,29 @@ impl Rng {
         self.below(n) == 0
     }
 
-    /// `len` random bytes.
+    /// True in `part` of 1,000 times.
+    pub fn per_mille(&mut self, part: u64) -> bool {
+        self.below(1_000) < part
+    }
+
+    /// `len` random bytes, each of a number of its own. What seeds stand for in tests depends on that;
+    /// [`Rng::fill`] makes more of a number.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.next_u64() as u8).collect()
+    }
+
+    /// Fills a slice with random bytes, eight of a number.
+    pub fn fill(&mut self, out: &mut [u8]) {
+        for chunk in out.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    /// Appends `len` random bytes, as [`Rng::fill`] makes them.
+    pub fn append(&mut self, out: &mut Vec<u8>, len: usize) {
+        let start = out.len();
+        out.resize(start + len, 0);
+        self.fill(&mut out[start..]);
     }
 
     /// Puts a slice into random order.
@@ -73,6 +99,13 @@ mod tests {
     }
 
     #[test]
+    fn seed_and_place_both_matter() {
+        let first = |seed, place| Rng::at(seed, place).next_u64();
+        assert_ne!(first(1, 0), first(2, 0));
+        assert_ne!(first(1, 0), first(1, 1));
+    }
+
+    #[test]
     fn bounds_hold_and_are_reached() {
         let mut rng = Rng::new(1);
         let mut seen = [false; 7];
@@ -81,6 +114,20 @@ mod tests {
         }
         assert_eq!(seen, [true; 7]);
         assert_eq!(rng.below(1), 0);
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_numbers() {
+        let mut rng = Rng::new(3);
+        let numbers = [(); 13].map(|()| rng.next_u64());
+        assert_eq!(Rng::new(3).bytes(13), numbers.map(|number| number as u8));
+        let eight = [numbers[0].to_le_bytes(), numbers[1].to_le_bytes()].concat();
+        let mut filled = [0; 13];
+        Rng::new(3).fill(&mut filled);
+        assert_eq!(filled, eight[..13]);
+        let mut appended = vec![7];
+        Rng::new(3).append(&mut appended, 13);
+        assert_eq!(appended, [&[7], &filled[..]].concat());
     }
 
     #[test]
