@@ -55,7 +55,7 @@ mod flush;
 mod table;
 
 use super::store::{CoinsStore, StoreError, UndoRecord};
-use super::view::CoinsView;
+use super::view::{CoinsView, known_or_below};
 use crate::coin::CoinBytes;
 use crate::connect::{CoinChange, CoinsDelta};
 use apus_chain::{Height, KnownBlock, OutPoint};
@@ -314,23 +314,36 @@ impl CoinsCache {
     }
 }
 
-impl CoinsView for CoinsCache {
-    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+impl CoinsCache {
+    /// What is known of a coin here. Where that is nothing, no block changed it up to here, or the change
+    /// is in the store: what the store says now was the coin at some time between.
+    fn cached(&self, outpoint: &OutPoint) -> Result<Option<Option<CoinBytes>>, StoreError> {
         let shard = &self.shards[self.shard_of(outpoint)];
         let tables = shard.read()?;
         if let Some(coin) = tables.young.get(outpoint) {
             shard.young_hits.fetch_add(1, Ordering::Relaxed);
-            return Ok(coin.cloned());
+            return Ok(Some(coin.cloned()));
         }
         if let Some(coin) = tables.old.as_ref().and_then(|old| old.get(outpoint)) {
             shard.old_hits.fetch_add(1, Ordering::Relaxed);
-            return Ok(coin.cloned());
+            return Ok(Some(coin.cloned()));
         }
-        drop(tables);
-        // Nothing changed this coin up to here, or the change is in the store: what the store says
-        // now was the coin at some time between.
         shard.misses.fetch_add(1, Ordering::Relaxed);
-        self.store.get(outpoint)
+        Ok(None)
+    }
+}
+
+impl CoinsView for CoinsCache {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        self.cached(outpoint)?.map_or_else(|| self.store.get(outpoint), Ok)
+    }
+
+    fn coins(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        known_or_below(wanted, |it| self.cached(it), |rest| self.store.get_many(rest))
+    }
+
+    fn at_once(&self) -> usize {
+        self.store.at_once()
     }
 }
 

@@ -4,7 +4,7 @@
 //! sets threads to look it up, and [`Fetching::take`] hands the coins out one by one, in block
 //! order. A thread that asks for a coin which is not there yet fetches other ones instead of
 //! waiting, so nothing is lost where threads are few, and a slow disk is asked many things at once
-//! where they are many.
+//! where they are many. A view that wants to be asked for many coins with one call is.
 //!
 //! Nothing is decided here: a coin comes as the view gives it, an error with the input that met it,
 //! and each input is looked up once. A fetching changes nothing, and once dropped leaves nothing.
@@ -81,7 +81,7 @@ impl Drop for PrevoutFetcher {
 /// The coins of one block, on their way.
 ///
 /// Once this is dropped no thread holds the view or looks anything up in it: what was not begun is
-/// never begun, and look-ups under way, at most one a thread, are waited for.
+/// never begun, and look-ups under way, at most one call a thread, are waited for.
 pub struct Fetching {
     /// Where the other threads are; none where the taking thread works alone.
     pool: Option<Arc<Pool>>,
@@ -122,6 +122,16 @@ impl Fetching {
         loop {
             // Inputs passed over are not wanted any more.
             self.mine.start = self.mine.start.max(index);
+            if self.job.at_once > 1 {
+                if let Some(found) = self.job.found(index) {
+                    return found;
+                }
+                if self.mine.is_empty() && !self.claim() {
+                    return self.job.wait(index);
+                }
+                self.fetch_together(index);
+                continue;
+            }
             if self.mine.start == index && self.mine.next().is_some() {
                 return self.timed(|job| job.look_up(index));
             }
@@ -140,9 +150,19 @@ impl Fetching {
         }
     }
 
+    /// Looks up the next inputs of this thread from `index` on with one call.
+    fn fetch_together(&mut self, index: usize) {
+        let start = self.mine.start.max(index);
+        let end = self.mine.end.min(start.saturating_add(self.job.at_once));
+        self.mine.start = end;
+        if start < end {
+            self.timed(|job| job.fetch_together(start..end));
+        }
+    }
+
     /// Claims the next inputs for this thread, unless all are claimed.
     fn claim(&mut self) -> bool {
-        self.mine = self.job.claim(self.pace.chunk());
+        self.mine = self.job.claim(self.pace.chunk().max(self.job.at_once));
         self.timed = false;
         !self.mine.is_empty()
     }

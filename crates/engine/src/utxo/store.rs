@@ -146,6 +146,17 @@ pub trait CoinsStore: Send + Sync {
     /// way; then the answer may be the one before or the one after.
     fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError>;
 
+    /// Looks several coins up, and gives them in the order of `wanted`. Otherwise as [`get`](Self::get).
+    fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        wanted.iter().map(|outpoint| self.get(outpoint)).collect()
+    }
+
+    /// How many coins a caller that wants many should look up with one call: 1 where each costs the
+    /// same alone.
+    fn at_once(&self) -> usize {
+        1
+    }
+
     /// Moves the store to another block, durably and as a whole.
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError>;
 

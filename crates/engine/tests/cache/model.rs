@@ -99,6 +99,9 @@ proptest! {
                 let found = cache.coin(&name(at)).unwrap();
                 prop_assert_eq!(found.as_ref(), model.get(&name(at)));
             }
+            let names: Vec<_> = (0..NAMES).rev().map(name).collect();
+            let wanted: Vec<_> = names.iter().map(|name| model.get(name).cloned()).collect();
+            prop_assert_eq!(cache.coins(&names).unwrap(), wanted);
         }
         store.open();
         store.fail(0);

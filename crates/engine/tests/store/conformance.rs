@@ -47,6 +47,10 @@ fn what_was_written_is_there(store: &dyn CoinsStore) {
     assert_eq!(store.tip().unwrap(), Some(block(2)));
     let there = [0, 1, 2, 3].map(|number| store.get(&outpoint(number)).unwrap());
     assert_eq!(there, [None, Some(new.clone()), Some(new), None]);
+    let many = [3, 2, 0, 1, 2].map(outpoint);
+    let together = store.get_many(&many).unwrap();
+    assert_eq!(together, many.map(|outpoint| store.get(&outpoint).unwrap()));
+    assert_eq!(store.get_many(&[]).unwrap(), []);
     // A block that changes nothing, and one that goes back.
     for height in [3, 2] {
         Step::new(height).write(store).unwrap();
@@ -163,5 +167,10 @@ fn the_late_store_conforms_and_is_late() {
     store.get(&outpoint(0)).unwrap();
     // A sleep is never shorter than asked for.
     assert!(started.elapsed() >= Duration::from_millis(20));
+    let many = [0; 1_000].map(outpoint);
+    assert_eq!(store.get_many(&many).unwrap(), vec![None; 1_000]);
+    assert!(started.elapsed() < Duration::from_secs(10), "it waits once, and not for each");
+    assert_eq!((store.at_once(), LatencyStore::remote(store, wait, 9).at_once()), (1, 9));
+    let store = LatencyStore::new(MemoryStore::new(), wait);
     assert_eq!(store.inner().tip().unwrap(), None);
 }

@@ -4,7 +4,7 @@ use crate::coin::CoinBytes;
 use crate::connect::CoinsDelta;
 use crate::utxo::cache::CoinsCache;
 use crate::utxo::store::StoreError;
-use crate::utxo::view::CoinsView;
+use crate::utxo::view::{CoinsView, known_or_below};
 use apus_chain::OutPoint;
 use std::sync::Arc;
 
@@ -29,15 +29,23 @@ impl Layers {
         let deltas = pending.iter().rev().map(|layer| Arc::clone(&layer.delta)).collect();
         Self { deltas, cache: Arc::clone(cache) }
     }
+
+    /// What the pending blocks made of a coin, if any did.
+    fn changed(&self, outpoint: &OutPoint) -> Option<Option<CoinBytes>> {
+        self.deltas.iter().find_map(|delta| delta.get(outpoint)).map(|coin| coin.cloned())
+    }
 }
 
 impl CoinsView for Layers {
     fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
-        for delta in &self.deltas {
-            if let Some(coin) = delta.get(outpoint) {
-                return Ok(coin.cloned());
-            }
-        }
-        self.cache.coin(outpoint)
+        self.changed(outpoint).map_or_else(|| self.cache.coin(outpoint), Ok)
+    }
+
+    fn coins(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        known_or_below(wanted, |it| Ok(self.changed(it)), |rest| self.cache.coins(rest))
+    }
+
+    fn at_once(&self) -> usize {
+        self.cache.at_once()
     }
 }

@@ -29,6 +29,8 @@ struct Alone(AtomicUsize);
 /// The look-ups of one block.
 pub(super) struct Job {
     view: Arc<dyn CoinsView>,
+    /// How many look-ups the view wants with one call.
+    pub(super) at_once: usize,
     pub(super) wanted: Vec<OutPoint>,
     /// As long as `wanted`. Made by the first thread that fetches something for another: while the
     /// taking thread is alone it needs no room, which would cost it more than all else here.
@@ -44,6 +46,7 @@ impl Job {
     /// A job of which nothing is claimed.
     pub(super) fn new(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Self {
         Self {
+            at_once: view.at_once().max(1),
             view,
             wanted,
             found: OnceLock::new(),
@@ -82,9 +85,19 @@ impl Job {
 
     /// Looks up an input that the caller has claimed, for the taking thread.
     pub(super) fn fetch(&self, index: usize) {
-        // What a view leaves broken behind a panic is its own: nothing of this job is changed.
-        let found = catch_unwind(AssertUnwindSafe(|| self.look_up(index).map_err(Box::new)))
-            .unwrap_or_else(|panic| Err(Box::new(panicked(&*panic))));
+        self.set(index, caught(|| self.look_up(index)));
+    }
+
+    /// Looks up inputs that the caller has claimed with one call, for the taking thread. An error is
+    /// that of each of them.
+    pub(super) fn fetch_together(&self, claimed: Range<usize>) {
+        match caught(|| self.view.coins(&self.wanted[claimed.clone()])) {
+            Ok(coins) => claimed.zip(coins).for_each(|(index, coin)| self.set(index, Ok(coin))),
+            Err(error) => claimed.for_each(|index| self.set(index, Err(error.clone()))),
+        }
+    }
+
+    fn set(&self, index: usize, found: Found) {
         let set = self.slot(index).set(found);
         debug_assert!(set.is_ok(), "an input has one owner");
     }
@@ -116,6 +129,12 @@ impl Job {
     pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
+}
+
+/// What a view leaves broken behind a panic is its own: nothing of a job is changed.
+fn caught<T>(look_up: impl FnOnce() -> Result<T, StoreError>) -> Result<T, Box<StoreError>> {
+    catch_unwind(AssertUnwindSafe(|| look_up().map_err(Box::new)))
+        .unwrap_or_else(|panic| Err(Box::new(panicked(&*panic))))
 }
 
 fn given(found: &Found) -> Result<Option<CoinBytes>, StoreError> {

@@ -154,11 +154,17 @@ impl Pool {
     fn help(&self, job: &Job) {
         let mut pace = self.pace();
         while !self.closed.load(Ordering::Relaxed) {
-            let claimed = job.claim(pace.chunk());
+            let claimed = job.claim(pace.chunk().max(job.at_once));
             if claimed.is_empty() {
                 break;
             }
             let stopped = pace.measure(claimed.len(), || {
+                if job.at_once > 1 {
+                    if !job.is_abandoned() {
+                        job.fetch_together(claimed);
+                    }
+                    return job.is_abandoned();
+                }
                 claimed.into_iter().any(|index| {
                     if !job.is_abandoned() {
                         job.fetch(index);

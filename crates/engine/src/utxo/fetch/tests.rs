@@ -270,6 +270,79 @@ fn a_fetching_that_is_dropped_stops_and_lets_go_of_its_view() {
     assert_eq!(fetcher.pool.open(), 0);
 }
 
+/// Asked for several coins with one call.
+struct Remote {
+    at_once: usize,
+    view: Arc<Counting>,
+    calls: AtomicUsize,
+}
+
+impl Remote {
+    fn new(at_once: usize) -> Arc<Self> {
+        let view = Counting::new(MANY, None);
+        Arc::new(Self { at_once, view, calls: AtomicUsize::new(0) })
+    }
+}
+
+impl CoinsView for Remote {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        Ok(self.coins(&[*outpoint])?.remove(0))
+    }
+
+    fn coins(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(Duration::from_micros(50));
+        wanted.iter().map(|outpoint| self.view.coin(outpoint)).collect()
+    }
+
+    fn at_once(&self) -> usize {
+        self.at_once
+    }
+}
+
+/// Numbers that are answered without an error.
+fn sound(count: usize) -> Vec<u32> {
+    (0..MANY).filter(|number| number % 11 != 7).take(count).collect()
+}
+
+#[test]
+fn a_view_that_wants_many_at_a_time_is_asked_for_many() {
+    for threads in [0, 1, 2, 7] {
+        for (at_once, count) in [(2, 100), (8, 3), (50, 500), (1_000, 500), (usize::MAX, 40)] {
+            let fetcher = PrevoutFetcher::new(threads).unwrap();
+            expect_slow(&fetcher);
+            let (view, numbers) = (Remote::new(at_once), sound(count));
+            let wanted = outpoints(numbers.clone());
+            let mut fetching = fetcher.start(Arc::<Remote>::clone(&view), wanted);
+            // Some are passed over.
+            for index in (0..count).filter(|index| index % 9 != 4) {
+                assert_eq!(text(&fetching.take(index)), text(&answer(numbers[index])));
+            }
+            drop(fetching);
+            assert!(view.view.counts().iter().all(|count| *count < 2), "{threads} {at_once}");
+            // One that is passed over may divide a call.
+            let calls = view.calls.load(Ordering::SeqCst);
+            let most = count.div_ceil(at_once) + count.div_ceil(9);
+            assert!(calls <= most, "{threads} threads, {at_once} of {count}: {calls}");
+        }
+    }
+}
+
+#[test]
+fn an_error_or_a_panic_of_a_view_of_many_is_told() {
+    for threads in [0, 2] {
+        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        let mut fetching = fetcher.start(Remote::new(10), outpoints(0..20));
+        // Number seven has none to give, and those asked for with it share its error.
+        let found: Vec<_> = (0..20).map(|index| fetching.take(index).is_err()).collect();
+        assert!(found[7] && found[18], "{found:?}");
+        drop(fetching);
+        let mut fetching = fetcher.start(Remote::new(10), outpoints([MANY]));
+        let told = fetching.take(0).unwrap_err().to_string();
+        assert!(told.contains("panicked"), "{told}");
+    }
+}
+
 /// Answers at once below a number, and is a gate from there on.
 struct GateFrom(u32, Gate);
 

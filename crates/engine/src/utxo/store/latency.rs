@@ -6,18 +6,30 @@ use apus_chain::{BlockHash, KnownBlock, OutPoint};
 use std::thread;
 use std::time::Duration;
 
-/// Another store, each of whose look-ups takes at least a given time. Look-ups of several threads
-/// wait side by side, as they do for a disk with a deep queue or a server.
+/// Another store, each of whose look-ups takes at least a given time, of however many coins. Look-ups
+/// of several threads wait side by side, as they do for a disk with a deep queue or a server.
 #[derive(Debug)]
 pub struct LatencyStore<S> {
     store: S,
     get: Duration,
+    at_once: usize,
 }
 
 impl<S> LatencyStore<S> {
-    /// Lets each [`get`](CoinsStore::get) of `store` take `get` longer.
+    /// Lets each [`get`](CoinsStore::get) of `store` take `get` longer, as a disk does.
     pub fn new(store: S, get: Duration) -> Self {
-        Self { store, get }
+        Self::remote(store, get, 1)
+    }
+
+    /// The same of a store that wants to be asked for so many coins at once, as one beyond a network.
+    pub fn remote(store: S, get: Duration, at_once: usize) -> Self {
+        Self { store, get, at_once }
+    }
+
+    fn wait(&self) {
+        if !self.get.is_zero() {
+            thread::sleep(self.get);
+        }
     }
 
     /// The store within.
@@ -32,10 +44,17 @@ impl<S: CoinsStore> CoinsStore for LatencyStore<S> {
     }
 
     fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
-        if !self.get.is_zero() {
-            thread::sleep(self.get);
-        }
+        self.wait();
         self.store.get(outpoint)
+    }
+
+    fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        self.wait();
+        self.store.get_many(wanted)
+    }
+
+    fn at_once(&self) -> usize {
+        self.at_once
     }
 
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
