@@ -179,6 +179,18 @@ impl Job {
         self.run_in(&place.work, &place.out, &open, place.hints_folder.path(), observer, interrupt)
     }
 
+    /// A start on these disks.
+    pub(crate) fn run_on(
+        &self,
+        work: &dyn Storage,
+        out: &Arc<dyn Storage>,
+        place: &Place,
+    ) -> Result<Outcome, SyncError> {
+        let open = || Ok(Arc::clone(&place.store));
+        let (folder, never) = (place.hints_folder.path(), AtomicBool::new(false));
+        self.run_with(work, out, &open, folder, &Silent, &never)
+    }
+
     pub(crate) fn run_in(
         &self,
         work: &dyn Storage,
@@ -188,11 +200,21 @@ impl Job {
         observer: &dyn Observer,
         interrupt: &AtomicBool,
     ) -> Result<Outcome, SyncError> {
-        let output = |kind, name: &str| Output {
-            kind,
-            storage: Arc::new(out.clone()),
-            name: name.to_owned(),
-        };
+        let out: Arc<dyn Storage> = Arc::new(out.clone());
+        self.run_with(work, &out, open, hints_folder, observer, interrupt)
+    }
+
+    fn run_with(
+        &self,
+        work: &dyn Storage,
+        out: &Arc<dyn Storage>,
+        open: &apus_sync::OpenStore<'_>,
+        hints_folder: &Path,
+        observer: &dyn Observer,
+        interrupt: &AtomicBool,
+    ) -> Result<Outcome, SyncError> {
+        let output =
+            |kind, name: &str| Output { kind, storage: Arc::clone(out), name: name.to_owned() };
         let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
         apus_sync::run(&Request {
             params: self.params,

@@ -1,0 +1,130 @@
+//! What every engine promises of crashes and of disks that fail: whatever was lost, the same command comes
+//! to the same set.
+//!
+//! A crash takes what was not durable in the work folder and in that of the outputs. The coins of a run
+//! that connects blocks are in a store whose writes are whole or nothing.
+
+use crate::harness::{Job, Place, World};
+use crate::world::{Truth, files};
+use apus_storage::Storage;
+use apus_sync::ErrorKind;
+use apus_testkit::effort::rounds;
+use apus_testkit::rng::Rng;
+use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
+use std::io;
+use std::sync::Arc;
+
+/// Each engine, and a run of two.
+fn ways(world: &World) -> [(&'static str, Job); 3] {
+    let job = world.job();
+    [
+        ("by hints", Job { hints: Some(world.hints(world.truth.stop)), ..job.clone() }),
+        ("in order", job.clone()),
+        ("by hints, then in order", Job { hints: Some(world.hints(110)), ..job }),
+    ]
+}
+
+/// Some of so many points: the first, the last and others, or all where there is time.
+fn some(points: u64, rng: &mut Rng) -> Vec<u64> {
+    let few = rounds(6, points);
+    let mut some: Vec<u64> = (0..few).map(|_| rng.below(points)).collect();
+    match few < points {
+        true => some.extend([0, points - 1]),
+        false => some = (0..points).collect(),
+    }
+    some.sort_unstable();
+    some.dedup();
+    some
+}
+
+/// A folder of a run.
+#[derive(Debug, Clone, Copy)]
+enum Folder {
+    Work,
+    Out,
+}
+
+fn of(place: &Place, folder: Folder) -> &CrashStorage {
+    match folder {
+        Folder::Work => &place.work,
+        Folder::Out => &place.out,
+    }
+}
+
+#[test]
+fn after_a_crash_at_any_sync_point_the_same_set_comes_out() {
+    let (world, mut rng) = (World::small(820), Rng::new(820));
+    for (name, job) in ways(&world) {
+        let whole = Place::new();
+        job.expect(&world.truth, &whole);
+        for folder in [Folder::Work, Folder::Out] {
+            for at in some(of(&whole, folder).syncs(), &mut rng) {
+                for after in [AfterCrash::Fail, AfterCrash::Unnoticed] {
+                    println!("{name}: {folder:?} crashes at {at}, {after:?}");
+                    crash_and_go_on(&job, &world.truth, folder, (at, after), &mut rng);
+                }
+            }
+        }
+    }
+}
+
+fn crash_and_go_on(
+    job: &Job,
+    truth: &Truth,
+    folder: Folder,
+    (at, after): (u64, AfterCrash),
+    rng: &mut Rng,
+) {
+    let mut place = Place::new();
+    of(&place, folder).crash_at(at, after);
+    let ended = job.run(&place);
+    assert!(of(&place, folder).crashed());
+    assert_eq!(ended.is_err(), after == AfterCrash::Fail);
+    if ended.is_ok() && matches!(folder, Folder::Work) {
+        // The disk kept nothing that came later, and the coins are where the run ended: no crash does
+        // that to a store whose writes the record in the work folder goes before.
+        place.store = Place::new().store;
+    }
+    let image = |disk: &CrashStorage, rng: &mut Rng| match rng.one_in(2) {
+        true => disk.durable_image(),
+        false => disk.crash_image(rng.next_u64()),
+    };
+    (place.work, place.out) = (image(&place.work, rng), image(&place.out, rng));
+    truth.check_files(&files(&place.out));
+    job.expect(truth, &place);
+}
+
+#[test]
+fn after_any_operation_that_fails_the_same_set_comes_out() {
+    let (world, mut rng) = (World::small(821), Rng::new(821));
+    for (name, job) in ways(&world) {
+        let start = |place: &Place, work: &FaultStorage, out: &Arc<FaultStorage>| {
+            let out: Arc<dyn Storage> = Arc::<FaultStorage>::clone(out);
+            job.run_on(work, &out, place)
+        };
+        let disks = |place: &Place| {
+            let out = Arc::new(FaultStorage::new(place.out.clone()));
+            (FaultStorage::new(place.work.clone()), out)
+        };
+        let whole = Place::new();
+        let (work, out) = disks(&whole);
+        start(&whole, &work, &out).unwrap();
+        for (folder, calls) in [(Folder::Work, work.calls()), (Folder::Out, out.calls())] {
+            for at in some(calls, &mut rng) {
+                println!("{name}: operation {at} of {folder:?} fails");
+                let place = Place::new();
+                let (work, out) = disks(&place);
+                let faulty = if matches!(folder, Folder::Work) { &work } else { &*out };
+                faulty.fail_nth(Operation::Any, at, io::ErrorKind::StorageFull);
+                let error = start(&place, &work, &out).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+                assert!(error.to_string().contains("made to fail"), "{error}");
+                assert_eq!(faulty.failed(), 1);
+                world.truth.check_files(&files(&place.out));
+                faulty.heal();
+                let outcome = start(&place, &work, &out).unwrap();
+                world.truth.check(&outcome, &place.out);
+            }
+        }
+    }
+}
