@@ -24,14 +24,16 @@ fn duration(desk: &Desk, line: &str) -> Duration {
 }
 
 /// Starts a run and kills it after some time below `most`; whether it was killed and not done before.
-fn kill_after(desk: &Desk, line: &str, rng: &mut Rng, most: Duration) -> bool {
-    let run = desk.start(line);
+fn kill_after(desk: &Desk, line: &str, rng: &mut Rng, most: &mut Duration) -> bool {
+    let (run, started) = (desk.start(line), Instant::now());
     sleep(Duration::from_micros(rng.below(most.as_micros() as u64)));
     run.signal(&["KILL"]);
     let ended = run.wait();
     let killed = ended.code.is_none();
     if !killed {
         ended.succeeds();
+        // The machine may have had more to do when this was measured: few would be killed then.
+        *most = (*most).min(started.elapsed());
     }
     killed
 }
@@ -76,11 +78,11 @@ fn a_data_directory_that_was_killed_on_its_way() {
     let desk = &lived.desk;
     let line = format!("{} --checkpoint-seconds 0", sync("--validation full", "datadir:new"));
     // Starts go on from one another, so that kills come at its end all the same.
-    let most = duration(desk, &line) / 3;
+    let mut most = duration(desk, &line) / 3;
     desk.remove("new");
     let (mut rng, mut kills) = (Rng::new(60), 0);
     while kills < 16 {
-        if !kill_after(desk, &line, &mut rng, most) {
+        if !kill_after(desk, &line, &mut rng, &mut most) {
             desk.remove("new");
             continue;
         }
@@ -138,7 +140,7 @@ fn a_reindex_that_was_killed_on_its_way() {
         let lived = Lived::new(seed, &["-blocksxor=0"]);
         let desk = &lived.desk;
         let line = format!("{REINDEX} --replace --checkpoint-seconds 0 {way}");
-        let most = duration(desk, &line);
+        let mut most = duration(desk, &line);
         let (mut rng, mut kills) = (Rng::new(seed), 0);
         let mut before = Files::new();
         while kills < most_kills {
@@ -146,7 +148,7 @@ fn a_reindex_that_was_killed_on_its_way() {
             if !desk.has(&format!("{CHAINSTATE}/apus.incomplete")) {
                 before = tree(&desk.path(CHAINSTATE));
             }
-            let killed = kill_after(desk, &line, &mut rng, most);
+            let killed = kill_after(desk, &line, &mut rng, &mut most);
             kills += u32::from(killed);
             expect_kept(desk, &before);
             if killed && kills % KILLS_IN_A_ROW == 0 || !desk.has(CHAINSTATE) {
