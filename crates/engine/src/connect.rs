@@ -14,10 +14,12 @@ mod wanted;
 
 pub use delta::{CoinChange, CoinsDelta};
 pub use error::ConnectError;
+pub(crate) use prepared::coins_of;
 pub use prepared::{BlockCounts, PreparedBlock};
 pub use wanted::{Place, wanted_of};
 
-use apus_chain::Ancestry;
+use apus_chain::{Ancestry, CoinSum};
+use std::sync::Arc;
 
 /// What the caller knows of a block's surroundings.
 #[derive(Clone, Copy)]
@@ -26,4 +28,16 @@ pub struct ConnectContext<'a> {
     pub ancestry: &'a dyn Ancestry,
     /// Whether its scripts are to be run.
     pub check_scripts: bool,
+}
+
+/// A block that was connected, with the coins that it spent.
+#[derive(Debug, Clone)]
+pub struct Connected {
+    /// The block.
+    pub block: Arc<PreparedBlock>,
+    /// Its undo data (Core `undo.h`, `CBlockUndo`).
+    pub undo: Vec<u8>,
+    /// The sum of all coins that it spent, those that it created itself among them, where the caller
+    /// wants sums.
+    pub spent: CoinSum,
 }

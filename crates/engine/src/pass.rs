@@ -5,6 +5,13 @@
 //! adds up; and that it can be written down and read again, on this machine or another one. An engine
 //! that connects blocks one after the other is no pass.
 
+mod counts;
+mod covered;
+
+pub use counts::Counts;
+pub use covered::Covered;
+pub(crate) use covered::Seen;
+
 use apus_chain::{BlockBytes, Height, HeightRange, Reader};
 
 /// A computation over the blocks of a chain that is done segment by segment, in any order of segments,
@@ -92,6 +99,15 @@ pub enum RunKind {
     /// Coins, a record for each transaction by ascending txid: `txid ‖ u32le length ‖ group`, where the
     /// group is as in a UTXO snapshot. Many are merged by txid.
     Coins,
+    /// Coins that segments make and that their own blocks don't spend, by outpoint
+    /// ([`MadeRecord`](crate::mergesync::MadeRecord)). Many are merged by their bytes.
+    Made,
+    /// Coins that segments want from blocks below them, by outpoint
+    /// ([`SpentRecord`](crate::mergesync::SpentRecord)). Many are merged by their bytes.
+    Spent,
+    /// Coins that inputs of a segment take, by their places
+    /// ([`AnswerRecord`](crate::mergesync::AnswerRecord)). Many are merged by their bytes.
+    Answers,
     /// Which outputs survive: one BIP-456 element a block by ascending height, the most significant bit
     /// first. Many follow one another.
     Hints,
@@ -102,10 +118,13 @@ impl RunKind {
     pub const fn ending(self) -> &'static str {
         match self {
             Self::Coins => ".run",
+            Self::Made => ".made",
+            Self::Spent => ".spent",
+            Self::Answers => ".answers",
             Self::Hints => ".hints",
         }
     }
 
-    /// All there are.
+    /// Those that lie in a work folder.
     pub const ALL: [Self; 2] = [Self::Coins, Self::Hints];
 }

@@ -23,7 +23,8 @@ mod segment_hints;
 mod spent_later;
 mod survivors;
 
-pub use partial::{CoinTotals, CoinbaseId, Counts, MergeError, Partial};
+pub use crate::pass::Counts;
+pub use partial::{CoinTotals, CoinbaseId, MergeError, Partial};
 pub use segment::Segment;
 pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};
 pub use spent_later::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuilder};

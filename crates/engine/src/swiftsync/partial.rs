@@ -6,22 +6,8 @@
 //! their amounts and their MuHash; they lie in runs.
 
 use super::aggregate::{KindMismatch, Sums};
+use crate::pass::{Counts, Covered};
 use apus_chain::{Height, HeightRange, MuHash, Reader, Txid, write_compact_size};
-
-/// How much was processed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Blocks.
-    pub blocks: u64,
-    /// Bytes of blocks.
-    pub bytes: u64,
-    /// Transactions, coinbases included.
-    pub transactions: u64,
-    /// Inputs that spend a coin.
-    pub inputs: u64,
-    /// Outputs, unspendable ones included.
-    pub outputs: u64,
-}
 
 /// Sums over the coins that survive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,8 +35,7 @@ pub struct CoinbaseId {
 /// The result of some part of the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partial {
-    /// The heights covered, ascending, neighbours joined.
-    pub(super) ranges: Vec<HeightRange>,
+    pub(super) covered: Covered,
     /// How much was processed.
     pub counts: Counts,
     /// The coins that survive.
@@ -82,7 +67,7 @@ impl Partial {
     /// The result of `range` before its first block.
     pub(super) fn new(range: HeightRange, sums: Sums) -> Self {
         Self {
-            ranges: if range.is_empty() { vec![] } else { vec![range] },
+            covered: Covered::of(range),
             counts: Counts::default(),
             survivors: CoinTotals::default(),
             unspendable_amount: 0,
@@ -95,24 +80,20 @@ impl Partial {
 
     /// The heights covered, ascending, neighbours joined.
     pub fn ranges(&self) -> &[HeightRange] {
-        &self.ranges
+        self.covered.ranges()
     }
 
     /// Adds another part. Associative and commutative: order and grouping do not matter. Numbers
     /// that no chain reaches, such as damage may have left, stay at their greatest and do not wrap.
     pub fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
-        let ranges = join(&self.ranges, &other.ranges).map_err(MergeError::Overlap)?;
+        let mut covered = self.covered.clone();
+        covered.add(&other.covered).map_err(MergeError::Overlap)?;
         self.sums.merge(&other.sums)?;
-        self.ranges = ranges;
-        let Counts { blocks, bytes, transactions, inputs, outputs } = &mut self.counts;
+        self.covered = covered;
+        self.counts.add(&other.counts);
         let CoinTotals { coins, transactions: coin_transactions, amount, bogosize } =
             &mut self.survivors;
         for (number, other) in [
-            (blocks, other.counts.blocks),
-            (bytes, other.counts.bytes),
-            (transactions, other.counts.transactions),
-            (inputs, other.counts.inputs),
-            (outputs, other.counts.outputs),
             (coins, other.survivors.coins),
             (coin_transactions, other.survivors.transactions),
             (bogosize, other.survivors.bogosize),
@@ -133,25 +114,11 @@ impl Partial {
 
     /// Appends the byte form.
     pub fn write(&self, out: &mut Vec<u8>) {
-        write_compact_size(out, self.ranges.len() as u64);
-        for range in &self.ranges {
-            out.extend_from_slice(&range.start.to_le_bytes());
-            out.extend_from_slice(&range.end.to_le_bytes());
-        }
-        let Counts { blocks, bytes, transactions, inputs, outputs } = self.counts;
+        self.covered.write(out);
+        self.counts.write(out);
         let CoinTotals { coins, transactions: coin_transactions, amount, bogosize } =
             self.survivors;
-        for number in [
-            blocks,
-            bytes,
-            transactions,
-            inputs,
-            outputs,
-            coins,
-            coin_transactions,
-            bogosize,
-            self.created,
-        ] {
+        for number in [coins, coin_transactions, bogosize, self.created] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&amount.to_le_bytes());
@@ -167,30 +134,20 @@ impl Partial {
 
     /// Reads what [`write`](Self::write) wrote; `None` where the bytes are not that.
     pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let ranges = read_ranges(reader)?;
-        let mut numbers = [0u64; 9];
+        let (covered, counts) = (Covered::read(reader)?, Counts::read(reader)?);
+        let mut numbers = [0u64; 4];
         for number in &mut numbers {
             *number = reader.u64().ok()?;
         }
-        let [
-            blocks,
-            bytes,
-            transactions,
-            inputs,
-            outputs,
-            coins,
-            coin_transactions,
-            bogosize,
-            created,
-        ] = numbers;
+        let [coins, coin_transactions, bogosize, created] = numbers;
         let amount = u128::from_le_bytes(*reader.array().ok()?);
         let unspendable_amount = u128::from_le_bytes(*reader.array().ok()?);
         let sums = Sums::read(reader)?;
         let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
         let coinbases = read_coinbases(reader)?;
         Some(Self {
-            ranges,
-            counts: Counts { blocks, bytes, transactions, inputs, outputs },
+            covered,
+            counts,
             survivors: CoinTotals { coins, transactions: coin_transactions, amount, bogosize },
             unspendable_amount,
             sums,
@@ -199,35 +156,6 @@ impl Partial {
             coinbases,
         })
     }
-}
-
-/// Two sorted lists of ranges as one, neighbours joined; the first height in both if there is one.
-fn join(left: &[HeightRange], right: &[HeightRange]) -> Result<Vec<HeightRange>, Height> {
-    let mut all = [left, right].concat();
-    all.sort_unstable();
-    let mut joined: Vec<HeightRange> = Vec::with_capacity(all.len());
-    for range in all {
-        match joined.last_mut() {
-            Some(last) if range.start < last.end => return Err(range.start),
-            Some(last) if range.start == last.end => last.end = range.end,
-            _ => joined.push(range),
-        }
-    }
-    Ok(joined)
-}
-
-fn read_ranges(reader: &mut Reader<'_>) -> Option<Vec<HeightRange>> {
-    let count = reader.compact_size().ok()?;
-    let mut ranges: Vec<HeightRange> = Vec::new();
-    for _ in 0..count {
-        let (start, end) = (reader.u32().ok()?, reader.u32().ok()?);
-        let ascending = ranges.last().is_none_or(|last| last.end < start);
-        if start >= end || !ascending {
-            return None;
-        }
-        ranges.push(HeightRange::new(start, end));
-    }
-    Some(ranges)
 }
 
 fn read_coinbases(reader: &mut Reader<'_>) -> Option<Vec<CoinbaseId>> {
@@ -264,7 +192,7 @@ mod tests {
         let mut muhash = MuHash::new();
         muhash.insert(b"coin");
         Partial {
-            ranges: vec![HeightRange::new(2, 5), HeightRange::new(7, 300)],
+            covered: covered(&[(2, 5), (7, 300)]),
             counts: Counts { blocks: 1, bytes: 2, transactions: 3, inputs: 4, outputs: 5 },
             survivors: CoinTotals { coins: 6, transactions: 7, amount: 1 << 70, bogosize: 8 },
             unspendable_amount: 1 << 71,
@@ -292,8 +220,17 @@ mod tests {
     /// A result of nothing but ranges.
     fn covering(ranges: &[(Height, Height)]) -> Partial {
         let mut partial = Partial::new(HeightRange::new(0, 0), sums(AggregateKind::Sha256));
-        partial.ranges = ranges.iter().map(|&(start, end)| HeightRange::new(start, end)).collect();
+        partial.covered = covered(ranges);
         partial
+    }
+
+    /// Ranges as a file may have them, ascending and apart or not.
+    fn covered(ranges: &[(Height, Height)]) -> Covered {
+        let mut covered = Covered::default();
+        for &(start, end) in ranges {
+            covered.add(&Covered::of(HeightRange::new(start, end))).unwrap();
+        }
+        covered
     }
 
     const BOTH: [AggregateKind; 2] = [AggregateKind::Sha256, AggregateKind::MuHash];
@@ -373,9 +310,9 @@ mod tests {
         type Ranges<'a> = &'a [(Height, Height)];
         let merged = |left: Ranges<'_>, right: Ranges<'_>| {
             let mut partial = covering(left);
-            partial.merge(&covering(right)).map(|()| partial.ranges)
+            partial.merge(&covering(right)).map(|()| partial.covered)
         };
-        let ranges = |expected: Ranges<'_>| Ok(covering(expected).ranges);
+        let ranges = |expected: Ranges<'_>| Ok(covering(expected).covered);
         assert_eq!(merged(&[(1, 3)], &[(3, 5)]), ranges(&[(1, 5)]));
         assert_eq!(merged(&[(3, 5)], &[(1, 3)]), ranges(&[(1, 5)]));
         assert_eq!(merged(&[(1, 3)], &[(4, 5)]), ranges(&[(1, 3), (4, 5)]));
@@ -397,7 +334,7 @@ mod tests {
     fn merging_adds_every_number() {
         let mut whole = example(AggregateKind::Sha256);
         let mut other = example(AggregateKind::Sha256);
-        other.ranges = vec![HeightRange::new(5, 7)];
+        other.covered = covered(&[(5, 7)]);
         other.counts =
             Counts { blocks: 100, bytes: 200, transactions: 300, inputs: 400, outputs: 500 };
         other.survivors =
@@ -405,7 +342,7 @@ mod tests {
         (other.unspendable_amount, other.created) = (10 << 71, 900);
         other.coinbases = vec![coinbase(1, 5), coinbase(3, 0)];
         whole.merge(&other).unwrap();
-        assert_eq!(whole.ranges, [HeightRange::new(2, 300)]);
+        assert_eq!(whole.ranges(), [HeightRange::new(2, 300)]);
         let counts =
             Counts { blocks: 101, bytes: 202, transactions: 303, inputs: 404, outputs: 505 };
         assert_eq!(whole.counts, counts);
@@ -426,7 +363,7 @@ mod tests {
     #[test]
     fn numbers_that_no_chain_reaches_do_not_wrap() {
         let greatest = |range| Partial {
-            ranges: vec![range],
+            covered: Covered::of(range),
             counts: Counts {
                 blocks: u64::MAX,
                 bytes: u64::MAX,

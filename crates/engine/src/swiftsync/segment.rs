@@ -10,6 +10,7 @@ use super::{
     CoinbaseId, Finished, HintError, IndexHints, MISSING, PREMATURE, Partial, SegmentHints,
     SpentLater, SwiftSyncError,
 };
+use crate::pass::Seen;
 use crate::tx_table::TxTable;
 use apus_chain::{
     BlockBytes, CoinRef, Height, HeightRange, MuHashBatch, OutPoint, TxView, Txid, is_unspendable,
@@ -21,8 +22,8 @@ use core::ops::Range;
 pub struct Segment {
     partial: Partial,
     hints: SegmentHints,
-    /// Heights of the segment that were given already, so that none counts twice.
-    seen: Vec<bool>,
+    /// None counts twice.
+    seen: Seen,
     /// Which coins of a snapshot were found; empty where hints go by place.
     found: Vec<bool>,
     kept: SurvivorsSoFar,
@@ -47,7 +48,7 @@ impl Segment {
         let coins = if let SegmentHints::Coins(coins) = &hints { coins.count() } else { 0 };
         Self {
             partial: Partial::new(range, zero),
-            seen: vec![false; range.count() as usize],
+            seen: Seen::none_of(range),
             found: vec![false; coins],
             hints,
             kept: SurvivorsSoFar::default(),
@@ -66,7 +67,7 @@ impl Segment {
         let height = block.height();
         self.expect(height)?;
         expect_order(block)?;
-        self.count(block);
+        self.partial.counts.add_block(&block.view());
         let Self { partial, hints, found, kept, adding, .. } = self;
         let first = kept.indices.len();
         let mut surviving = Surviving { hinted: Hinted::of(hints, height), spent_later };
@@ -99,10 +100,7 @@ impl Segment {
     pub(super) fn finish(mut self) -> Result<Finished, SwiftSyncError> {
         let range = self.hints.range();
         self.blocks.sort_unstable_by_key(|(height, _)| *height);
-        let taken = |index: usize| self.blocks.get(index).map(|(height, _)| *height);
-        if let Some((_, missing)) =
-            (0..).zip(range.heights()).find(|&(index, height)| taken(index) != Some(height))
-        {
+        if let Some(missing) = self.seen.missing() {
             return Err(SwiftSyncError::Incomplete {
                 missing: HeightRange::new(missing, missing + 1),
                 stop: range.end - 1,
@@ -122,24 +120,10 @@ impl Segment {
 
     /// Notes that the block came, or says that it should not have.
     fn expect(&mut self, height: Height) -> Result<(), SwiftSyncError> {
-        let range = self.hints.range();
-        let index = height.checked_sub(range.start).map(|index| index as usize);
-        match index.and_then(|index| self.seen.get_mut(index)) {
-            Some(seen) if !*seen => {
-                *seen = true;
-                Ok(())
-            }
-            _ => Err(SwiftSyncError::Unexpected(height)),
+        match self.seen.take(height) {
+            true => Ok(()),
+            false => Err(SwiftSyncError::Unexpected(height)),
         }
-    }
-
-    fn count(&mut self, block: &BlockBytes<'_>) {
-        let (view, counts) = (block.view(), &mut self.partial.counts);
-        counts.blocks += 1;
-        counts.bytes += view.raw().len() as u64;
-        counts.transactions += view.tx_count() as u64;
-        counts.inputs += view.input_count() as u64 - 1;
-        counts.outputs += view.output_count() as u64;
     }
 
     /// The hints that the blocks, now all known and in order, turned out to need.

@@ -21,10 +21,12 @@ use super::view::CoinsView;
 use crate::connect::rules::{Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of};
 use crate::connect::sums::{BlockChange, RunningSum};
 use crate::connect::undo::{block_undo, coins_added, undo_delta};
-use crate::connect::{CoinChange, CoinsDelta, ConnectContext, ConnectError, PreparedBlock};
-use crate::script::{ScriptPool, Verdict};
+use crate::connect::{
+    CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock,
+};
+use crate::script::{ScriptFailure, ScriptPool, Verdict};
 use apus_chain::{
-    BlockHash, CheckedBlock, CoinSum, CoinSumKey, Height, KnownBlock, OutPoint, Params, ScriptError,
+    BlockHash, CheckedBlock, CoinSum, CoinSumKey, Height, KnownBlock, OutPoint, Params,
 };
 use layers::{Layer, Layers};
 use std::collections::VecDeque;
@@ -66,18 +68,6 @@ struct Pending {
 struct Overwritten {
     coins: i64,
     sum: CoinSum,
-}
-
-/// A block that was connected, with the coins that it spent.
-#[derive(Debug, Clone)]
-pub struct Connected {
-    /// The block.
-    pub block: Arc<PreparedBlock>,
-    /// Its undo data (Core `undo.h`, `CBlockUndo`).
-    pub undo: Vec<u8>,
-    /// The sum of all coins that it spent, those that it created itself among them, where the chain
-    /// state [keeps a sum](Chainstate::keep_sum).
-    pub spent: CoinSum,
 }
 
 /// A block's coins on their way, and the blocks that were known when that began.
@@ -386,7 +376,7 @@ impl Chainstate {
         let run = verdict.is_some();
         let settled = match verdict.map_or(Ok(()), Verdict::wait) {
             Ok(()) => self.apply(&layer, id, &undo),
-            Err(failure) => Err(script_error(&block, failure)),
+            Err(failure) => Err(script_error(&block, &failure)),
         };
         if let Err(error) = settled {
             // The blocks above stand on this one.
@@ -521,18 +511,10 @@ impl Chainstate {
 }
 
 /// What a verdict against a block means.
-fn script_error(block: &PreparedBlock, failure: crate::script::ScriptFailure) -> ChainstateError {
+fn script_error(block: &PreparedBlock, failure: &ScriptFailure) -> ChainstateError {
     let id = block.id();
-    let reason = failure.reason();
-    if failure.error != ScriptError::Invalid {
-        return ChainstateError::Script { block: id, what: reason };
+    match ConnectError::of_script(block, failure) {
+        Some(error) => ChainstateError::Invalid { block: id, error },
+        None => ChainstateError::Script { block: id, what: failure.reason() },
     }
-    let txid = block.block().bytes().txs().nth(failure.tx_index).map(|(txid, _)| txid);
-    let error = ConnectError::Script {
-        tx: failure.tx_index,
-        txid: txid.unwrap_or_default(),
-        vin: failure.input,
-        reason,
-    };
-    ChainstateError::Invalid { block: id, error }
 }

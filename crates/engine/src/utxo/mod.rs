@@ -14,10 +14,10 @@ pub mod view;
 
 pub use crate::coin::CoinBytes;
 pub use crate::connect::{
-    BlockCounts, CoinChange, CoinsDelta, ConnectContext, ConnectError, PreparedBlock,
+    BlockCounts, CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock,
 };
 pub use cache::{CacheStats, CoinsCache};
-pub use chainstate::{Chainstate, ChainstateOptions, Connected, Totals};
+pub use chainstate::{Chainstate, ChainstateOptions, Totals};
 pub use error::ChainstateError;
 pub use store::{Changes, CoinsStore, Flush, StoreError};
 pub use view::CoinsView;

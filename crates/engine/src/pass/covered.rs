@@ -1,0 +1,86 @@
+//! [`Covered`]: which heights a partial result covers, and [`Seen`]: which blocks of a segment came.
+
+use apus_chain::{Height, HeightRange, Reader, write_compact_size};
+
+/// Heights, each once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Covered(Vec<HeightRange>);
+
+impl Covered {
+    /// The heights of a range.
+    pub fn of(range: HeightRange) -> Self {
+        Self(if range.is_empty() { vec![] } else { vec![range] })
+    }
+
+    /// Ascending, neighbours joined.
+    pub fn ranges(&self) -> &[HeightRange] {
+        &self.0
+    }
+
+    /// Adds those of another result. The first height that is in both is the error, and nothing is
+    /// changed then.
+    pub fn add(&mut self, other: &Self) -> Result<(), Height> {
+        let mut all = [&self.0[..], &other.0].concat();
+        all.sort_unstable();
+        let mut joined: Vec<HeightRange> = Vec::with_capacity(all.len());
+        for range in all {
+            match joined.last_mut() {
+                Some(last) if range.start < last.end => return Err(range.start),
+                Some(last) if range.start == last.end => last.end = range.end,
+                _ => joined.push(range),
+            }
+        }
+        self.0 = joined;
+        Ok(())
+    }
+
+    /// Appends the byte form.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        write_compact_size(out, self.0.len() as u64);
+        for range in &self.0 {
+            out.extend_from_slice(&range.start.to_le_bytes());
+            out.extend_from_slice(&range.end.to_le_bytes());
+        }
+    }
+
+    /// Reads what [`write`](Self::write) wrote; `None` where the bytes are not that.
+    pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let count = reader.compact_size().ok()?;
+        let mut ranges: Vec<HeightRange> = Vec::new();
+        for _ in 0..count {
+            let (start, end) = (reader.u32().ok()?, reader.u32().ok()?);
+            let ascending = ranges.last().is_none_or(|last| last.end < start);
+            if start >= end || !ascending {
+                return None;
+            }
+            ranges.push(HeightRange::new(start, end));
+        }
+        Some(Self(ranges))
+    }
+}
+
+/// The blocks of a segment, each of which is to come once.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    range: HeightRange,
+    seen: Vec<bool>,
+}
+
+impl Seen {
+    pub(crate) fn none_of(range: HeightRange) -> Self {
+        Self { range, seen: vec![false; range.count() as usize] }
+    }
+
+    /// Notes that a block came; whether it is of the segment, and came for the first time.
+    pub(crate) fn take(&mut self, height: Height) -> bool {
+        let index = height.checked_sub(self.range.start).map(|index| index as usize);
+        let seen = index.and_then(|index| self.seen.get_mut(index));
+        seen.is_some_and(|seen| !std::mem::replace(seen, true))
+    }
+
+    /// The first block that did not come.
+    pub(crate) fn missing(&self) -> Option<Height> {
+        let missing = self.range.heights().zip(&self.seen).find(|(_, seen)| !**seen);
+        missing.map(|(height, _)| height)
+    }
+}

@@ -1,0 +1,273 @@
+//! Both engines over one chain, and what each says of it.
+
+use crate::chain::{Chain, Coins, Division, random_division, range_of};
+use apus_chain::{BlockChecker, Height, HeightRange, OutPoint, Reader, Txid, read_coin_strict};
+use apus_engine::coin::CoinBytes;
+use apus_engine::connect::{ConnectContext, ConnectError, PreparedBlock};
+use apus_engine::mergesync::{
+    AnswerRecord, Answers, Gather, Join, JoinSink, Judge, JudgeError, MadeRecord, Refused,
+    SpentRecord,
+};
+use apus_engine::pass::{PartialResult, Pass};
+use apus_engine::utxo::store::MemoryStore;
+use apus_engine::utxo::{Chainstate, ChainstateError, ChainstateOptions, CoinsStore};
+use apus_testkit::rng::Rng;
+use bitcoin::consensus::encode::serialize;
+use core::convert::Infallible;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// What an engine says of a chain.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Said {
+    /// The lowest block that it refuses, with the rule.
+    pub(crate) refused: Option<(Height, ConnectError)>,
+    /// Undo data of the blocks below.
+    pub(crate) undo: BTreeMap<Height, Vec<u8>>,
+    /// The coins at the end, if no block is refused.
+    pub(crate) coins: Option<Coins>,
+}
+
+/// What the engine says that takes one block after the other.
+pub(crate) fn in_order(chain: &Chain) -> Said {
+    let store = Arc::new(MemoryStore::new());
+    let options = ChainstateOptions { cache_bytes: 1 << 22, prevout_threads: 0, scripts: None };
+    let from: Arc<dyn CoinsStore> = Arc::<MemoryStore>::clone(&store);
+    let mut state = Chainstate::open(&chain.params, from, options).unwrap();
+    state.keep_connected();
+    let mut said = Said::default();
+    for height in 1..=chain.stop() {
+        let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
+        let connected = state.connect(checked(chain, height), &context);
+        for connected in state.take_connected() {
+            said.undo.insert(connected.block.id().height, connected.undo);
+        }
+        match connected {
+            Ok(()) => {}
+            Err(ChainstateError::Invalid { block, error }) => {
+                said.refused = Some((block.height, error));
+                return said;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    state.flush().unwrap();
+    let mut coins = Coins::new();
+    store
+        .for_each(&mut |outpoint, coin| {
+            coins.insert(*outpoint, fields(coin.as_bytes()));
+            Ok(())
+        })
+        .unwrap();
+    said.coins = Some(coins);
+    said
+}
+
+fn fields(coin: &[u8]) -> (Height, bool, u64, Vec<u8>) {
+    let coin = read_coin_strict(&mut Reader::new(coin)).unwrap();
+    let coin = coin.as_ref();
+    (coin.height, coin.coinbase, coin.amount, coin.script.to_vec())
+}
+
+fn checked(chain: &Chain, height: Height) -> apus_chain::CheckedBlock {
+    let raw = serialize(&chain.blocks[height as usize]);
+    let context = chain.context(height);
+    BlockChecker::new().check_owned(raw, &context).map_err(|(_, error)| error).unwrap()
+}
+
+/// The runs of all segments, each with its range.
+struct Runs {
+    made: Vec<Vec<u8>>,
+    spent: Vec<Vec<u8>>,
+    answers: Vec<(HeightRange, Vec<u8>)>,
+}
+
+fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
+    let (mut checker, mut whole) = (BlockChecker::new(), pass.nothing());
+    let mut runs = Runs { made: Vec::new(), spent: Vec::new(), answers: Vec::new() };
+    for order in division {
+        let mut segment = pass.begin(range_of(order)).unwrap();
+        for &height in order {
+            chain.block(&mut checker, height, |block| pass.block(&mut segment, block)).unwrap();
+        }
+        let finished = pass.finish(segment).unwrap();
+        whole.merge(&finished.partial).unwrap();
+        let [made, spent, answers] = <[_; 3]>::try_from(finished.runs).unwrap();
+        runs.made.push(made);
+        runs.spent.push(spent);
+        runs.answers.push((range_of(order), answers));
+    }
+    let last = division.iter().flatten().max().unwrap();
+    assert_eq!(pass.conclude(&whole, *last).unwrap(), whole);
+    runs
+}
+
+/// What comes of a join.
+#[derive(Default)]
+struct Joined {
+    answers: Vec<(Height, Vec<u8>)>,
+    coins: Coins,
+    /// Places of these in their blocks.
+    places: Vec<(Height, u32)>,
+    existed: BTreeMap<Height, Vec<OutPoint>>,
+}
+
+impl JoinSink for Joined {
+    type Error = Infallible;
+
+    fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), Infallible> {
+        let mut record = Vec::new();
+        AnswerRecord { height, place, coin }.write(&mut record);
+        self.answers.push((height, record));
+        Ok(())
+    }
+
+    fn survives(
+        &mut self,
+        outpoint: &OutPoint,
+        height: Height,
+        index: u32,
+        coin: &[u8],
+    ) -> Result<(), Infallible> {
+        assert_eq!(CoinBytes::read(coin).unwrap().coin().height, height);
+        assert!(self.coins.insert(*outpoint, fields(coin)).is_none());
+        self.places.push((height, index));
+        Ok(())
+    }
+
+    fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), Infallible> {
+        self.existed.entry(height).or_default().push(*outpoint);
+        Ok(())
+    }
+}
+
+/// One record of either kind.
+enum Record<'a> {
+    Made(MadeRecord<'a>),
+    Spent(SpentRecord),
+}
+
+impl Record<'_> {
+    fn outpoint(&self) -> OutPoint {
+        match self {
+            Self::Made(record) => record.outpoint,
+            Self::Spent(record) => record.outpoint,
+        }
+    }
+}
+
+/// Merges all runs in the plainest way there is.
+fn join(runs: &Runs, rng: &mut Rng) -> Joined {
+    let mut records: Vec<Record<'_>> = Vec::new();
+    for run in &runs.made {
+        let mut rest = &run[..];
+        let mut before = None;
+        while let Some((record, after)) = MadeRecord::read(rest) {
+            let key = Some((record.outpoint, record.height, record.index));
+            assert!(before < key, "a run ascends");
+            before = key;
+            records.push(Record::Made(record));
+            rest = after;
+        }
+        assert!(rest.is_empty());
+    }
+    for run in &runs.spent {
+        let mut rest = &run[..];
+        while let Some((record, after)) = SpentRecord::read(rest) {
+            records.push(Record::Spent(record));
+            rest = after;
+        }
+        assert!(rest.is_empty());
+    }
+    // Those of one outpoint in any order.
+    rng.shuffle(&mut records);
+    records.sort_by_key(Record::outpoint);
+    let mut joined = Joined::default();
+    let mut join = Join::new(&mut joined);
+    for record in &records {
+        let Ok(()) = match record {
+            Record::Made(record) => join.made(record),
+            Record::Spent(record) => join.spent(record),
+        };
+    }
+    let Ok(()) = join.finish();
+    joined
+}
+
+/// What is said by blocks in any order.
+pub(crate) fn merged(chain: &Chain, rng: &mut Rng) -> Said {
+    let division = random_division(chain.stop(), rng);
+    let runs = gather(&Gather::new(&chain.params, &chain.headers), chain, &division);
+    let joined = join(&runs, rng);
+    let judge = Judge { params: &chain.params, scripts: None, sum_key: None };
+    let (mut undo, mut all_refused) = (BTreeMap::new(), BTreeMap::new());
+    for (range, own) in &runs.answers {
+        let mut others: Vec<&[u8]> = joined
+            .answers
+            .iter()
+            .filter(|(height, _)| range.contains(*height))
+            .map(|(_, record)| &record[..])
+            .collect();
+        others.push(own);
+        let answers = Answers::read(*range, &others).unwrap();
+        let order = division.iter().find(|order| range_of(order) == *range).unwrap();
+        for &height in order {
+            let block = Arc::new(PreparedBlock::new(&chain.params, checked(chain, height)));
+            let existed = joined.existed.get(&height).map(Vec::as_slice).unwrap_or_default();
+            let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
+            let judged = judge.block(&block, &answers, existed, &context);
+            match judged.and_then(|judged| judged.wait()) {
+                Ok(connected) => drop(undo.insert(height, connected.undo)),
+                Err(JudgeError::Refused(refused)) => {
+                    all_refused.insert(height, (block, refused));
+                }
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+    }
+    let Some((height, (block, refused))) = all_refused.pop_first() else {
+        expect_hints(chain, joined.places);
+        return Said { refused: None, undo, coins: Some(joined.coins) };
+    };
+    let error = told(chain, height, &block, refused, rng);
+    undo.retain(|other, _| *other < height);
+    Said { refused: Some((height, error)), undo, coins: None }
+}
+
+/// The places of what survives are the hints.
+fn expect_hints(chain: &Chain, mut places: Vec<(Height, u32)>) {
+    places.sort_unstable();
+    let mut hints = vec![Vec::new(); chain.stop() as usize];
+    places.iter().for_each(|(height, index)| hints[*height as usize - 1].push(*index));
+    assert_eq!(hints, chain.hints());
+}
+
+/// Asks of a refused block's outputs whether they were there before it.
+fn told(
+    chain: &Chain,
+    height: Height,
+    block: &PreparedBlock,
+    refused: Refused,
+    rng: &mut Rng,
+) -> ConnectError {
+    let txids: HashSet<Txid> = refused.asked_before.iter().map(|name| name.txid).collect();
+    let mut there = Coins::new();
+    if height > 1 && !txids.is_empty() {
+        let pass = Gather::new(&chain.params, &chain.headers).only(txids);
+        let runs = gather(&pass, chain, &random_division(height - 1, rng));
+        assert!(runs.answers.iter().all(|(_, answers)| answers.is_empty()));
+        there = join(&runs, rng).coins;
+    }
+    refused.told(block, |outpoint| there.contains_key(outpoint))
+}
+
+/// Both say the same. What that is.
+#[track_caller]
+pub(crate) fn agree(chain: &Chain, seed: u64) -> Said {
+    let (wanted, mut rng) = (in_order(chain), Rng::new(seed));
+    for _ in 0..3 {
+        let said = merged(chain, &mut rng);
+        assert!(said == wanted, "{:?}, not {:?}", said.refused, wanted.refused);
+    }
+    wanted
+}

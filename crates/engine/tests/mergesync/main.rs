@@ -1,0 +1,12 @@
+//! Blocks in any order against the engine that connects them one after the other: the same set, the same
+//! undo data, and of invalid chains the same block for the same reason.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+#[path = "../swiftsync/harness.rs"]
+#[allow(dead_code, reason = "the tests of SwiftSync use all of it")]
+mod chain;
+
+mod blame;
+mod harness;
+mod repeats;
+mod valid;

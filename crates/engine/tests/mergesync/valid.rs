@@ -1,0 +1,73 @@
+//! Valid chains: any order of blocks and any cut lead to the set, its hints and the undo data.
+
+use crate::chain::{Chain, equal_segments};
+use crate::harness::agree;
+use apus_chain::{BlockChecker, HeightRange};
+use apus_engine::mergesync::{Gather, GatherError};
+use apus_engine::pass::{PartialResult, Pass};
+use apus_testkit::chain::{ChainBuilder, Shape};
+use apus_testkit::effort::rounds;
+use proptest::prelude::*;
+
+fn random(seed: u64, blocks: usize) -> Chain {
+    let mut builder = ChainBuilder::new(seed);
+    builder.empty_blocks(100);
+    builder.random_blocks(blocks, Shape::default());
+    Chain::of(&builder)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(rounds(8, 200) as u32))]
+
+    #[test]
+    fn any_order_and_any_cut_lead_to_the_same(seed: u64, blocks in 0usize..30) {
+        let said = agree(&random(seed, blocks), seed);
+        prop_assert_eq!(said.refused, None);
+    }
+}
+
+/// As for every pass: what comes twice, is missing or is not of the segment is told.
+#[test]
+fn blocks_come_once_each() {
+    let chain = random(40, 3);
+    let pass = Gather::new(&chain.params, &chain.headers);
+    let range = HeightRange::new(5, 8);
+    let gather = |order: &[u32]| {
+        let (mut segment, mut checker) = (pass.begin(range).unwrap(), BlockChecker::new());
+        for &height in order {
+            chain.block(&mut checker, height, |block| pass.block(&mut segment, block))?;
+        }
+        pass.finish(segment)
+    };
+    assert_eq!(gather(&[6, 5]).unwrap_err(), GatherError::Missing(7));
+    assert_eq!(gather(&[6, 5, 7, 6]).unwrap_err(), GatherError::Unexpected(6));
+    for stranger in [4, 8] {
+        assert_eq!(gather(&[5, stranger]).unwrap_err(), GatherError::Unexpected(stranger));
+    }
+    let whole = gather(&[7, 6, 5]).unwrap();
+    assert_eq!(whole, gather(&[5, 6, 7]).unwrap());
+    assert_eq!(pass.conclude(&whole.partial, 7).unwrap_err(), GatherError::Missing(1));
+    assert!(whole.partial.clone().merge(&whole.partial).is_err());
+    let done = whole.partial.done();
+    let bytes: usize = chain.blocks[5..8].iter().map(bitcoin::Block::total_size).sum();
+    assert_eq!((done.blocks, done.bytes), (3, bytes as u64));
+}
+
+/// What is spent within a segment needs no join.
+#[test]
+fn one_segment_leaves_the_set_alone() {
+    let chain = random(41, 25);
+    let pass = Gather::new(&chain.params, &chain.headers);
+    let mut checker = BlockChecker::new();
+    let [order] = &equal_segments(chain.stop(), 1)[..] else { panic!("one segment") };
+    let mut segment = pass.begin(HeightRange::new(1, chain.stop() + 1)).unwrap();
+    for &height in order {
+        chain.block(&mut checker, height, |block| pass.block(&mut segment, block)).unwrap();
+    }
+    let runs = pass.finish(segment).unwrap().runs;
+    assert!(runs[1].is_empty(), "no spend is left");
+    let made = std::iter::successors(Some(&runs[0][..]), |rest| {
+        apus_engine::mergesync::MadeRecord::read(rest).map(|(_, rest)| rest)
+    });
+    assert_eq!(made.count() - 1, chain.utxo().len());
+}
