@@ -1,11 +1,15 @@
-//! Sorted runs of coins: reading one, merging many in bounded memory.
+//! Sorted runs: reading one, merging many in bounded memory.
 //!
-//! A run holds records `txid[32] ‖ u32le length ‖ group` by ascending txid, where a group is all
-//! surviving coins of one transaction in the form of a UTXO snapshot. However many runs there are,
-//! at most [`MergeBudget::fan_in`] are open at once: more are first merged into longer ones. Every
-//! run is compared with the SHA-256 that was noted when it was written.
+//! A run holds records by ascending key, each key once. How they lie is their [`Form`]'s to say; those of
+//! [`Coins`] are `txid[32] ‖ u32le length ‖ group`, where a group is all surviving coins of one
+//! transaction in the form of a UTXO snapshot. However many runs there are, at most
+//! [`MergeBudget::fan_in`] are open at once: more are first merged into longer ones. Every run is
+//! compared with the SHA-256 that was noted when it was written.
 
+mod form;
 mod reader;
+
+pub(crate) use form::{Coins, Form};
 
 use crate::error::{InvalidError, IoError, StorageResult, SyncError};
 use crate::workdir::RunInfo;
@@ -19,19 +23,11 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::io::{BufWriter, Write};
 
-/// Greatest length of a group: a transaction is at most a block, and the stored form of an output
-/// (vout, height, amount, script) is at most 26 bytes longer than its form in the block, of which
-/// there are at most 111,111.
-const GROUP_BYTES_MAX: u32 = 4_000_000 + 26 * 111_111;
+/// Records merged between two looks at progress and interruption: some milliseconds.
+pub(crate) const RECORDS_BETWEEN_NEWS: u64 = 1024;
 
-/// Transactions merged between two looks at progress and interruption: some milliseconds.
-pub(crate) const GROUPS_BETWEEN_NEWS: u64 = 1024;
-
-/// Takes a transaction's surviving coins, as a record.
+/// Takes a record.
 pub(crate) type EachRecord<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + 'a;
-
-/// Bytes before the group in a record.
-const RECORD_HEADER: usize = 36;
 
 /// The records that follow one another in `bytes`, which a merge gave, as txid and group.
 pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
@@ -63,18 +59,30 @@ impl MergeBudget {
     }
 }
 
-/// Gives the records of all runs to `each` by ascending txid.
+/// Gives the records of all runs to `each` by ascending key.
 ///
 /// The names of runs made on the way begin with [`MERGE`]; they are removed at the end, and by
 /// [`Workdir`](crate::workdir::Workdir) after a crash. While they are made, `go_on` is asked every
 /// now and then.
-pub(crate) fn merge_runs(
+pub(crate) fn merge_runs<F: Form>(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
     budget: MergeBudget,
     go_on: &dyn Fn() -> Result<(), SyncError>,
     each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
+    let runs = merge_to_fan_in::<F>(storage, runs, budget, go_on)?;
+    merge_once::<F>(storage, &runs, budget, each)?;
+    remove_merged(storage, &runs)
+}
+
+/// As many runs as may be open at once, with the same records.
+fn merge_to_fan_in<F: Form>(
+    storage: &dyn Storage,
+    runs: Vec<RunInfo>,
+    budget: MergeBudget,
+    go_on: &dyn Fn() -> Result<(), SyncError>,
+) -> Result<Vec<RunInfo>, SyncError> {
     let mut runs = runs;
     let mut made = 0;
     while runs.len() > budget.fan_in {
@@ -82,22 +90,21 @@ pub(crate) fn merge_runs(
         for group in runs.chunks(budget.fan_in) {
             let name = format!("{MERGE}{made}.run");
             made += 1;
-            longer.push(merge_into_run(storage, group, budget, name, go_on)?);
-            for run in group.iter().filter(|run| run.name.starts_with(MERGE)) {
-                storage.remove(&run.name).at(storage, &run.name)?;
-            }
+            longer.push(merge_into_run::<F>(storage, group, budget, name, go_on)?);
+            remove_merged(storage, group)?;
         }
         runs = longer;
     }
-    merge_once(storage, &runs, budget, each)?;
-    for run in runs.iter().filter(|run| run.name.starts_with(MERGE)) {
-        storage.remove(&run.name).at(storage, &run.name)?;
-    }
-    Ok(())
+    Ok(runs)
+}
+
+fn remove_merged(storage: &dyn Storage, runs: &[RunInfo]) -> Result<(), SyncError> {
+    let mut merged = runs.iter().filter(|run| run.name.starts_with(MERGE));
+    merged.try_for_each(|run| storage.remove(&run.name).at(storage, &run.name))
 }
 
 /// Merges runs into a longer one. It need not be durable: after a crash the merge starts anew.
-fn merge_into_run(
+fn merge_into_run<F: Form>(
     storage: &dyn Storage,
     runs: &[RunInfo],
     budget: MergeBudget,
@@ -107,10 +114,10 @@ fn merge_into_run(
     let file = storage.create(&name).at(storage, &name)?;
     let mut out = BufWriter::with_capacity(budget.buffer_bytes, file);
     let mut hash = Sha256::new();
-    let (mut bytes, mut groups) = (0, 0u64);
-    merge_once(storage, runs, budget, &mut |record| {
-        groups += 1;
-        if groups.is_multiple_of(GROUPS_BETWEEN_NEWS) {
+    let (mut bytes, mut records) = (0, 0u64);
+    merge_once::<F>(storage, runs, budget, &mut |record| {
+        records += 1;
+        if records.is_multiple_of(RECORDS_BETWEEN_NEWS) {
             go_on()?;
         }
         out.write_all(record).at(storage, &name)?;
@@ -122,71 +129,104 @@ fn merge_into_run(
     Ok(RunInfo { name, bytes, sha256: hash.finalize(), held: None })
 }
 
-fn merge_once(
+fn merge_once<F: Form>(
     storage: &dyn Storage,
     runs: &[RunInfo],
     budget: MergeBudget,
     each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
-    let mut readers = Vec::with_capacity(runs.len());
-    merge_readers(storage, runs, budget, &mut readers, each).map_err(|error| match error {
-        // Bytes that make no sense: most likely those of a damaged run, which shows at its end.
-        SyncError::Io(IoError::Group { .. })
-        | SyncError::Snapshot { .. }
-        | SyncError::Invalid(InvalidError::DuplicateTransaction { .. }) => readers
-            .iter_mut()
-            .filter_map(|reader| reader.expect_rest_intact(storage).err())
-            .find(|found| matches!(found, SyncError::Io(IoError::RunDamaged { .. })))
-            .unwrap_or(error),
-        error => error,
-    })
+    let mut merging = Merging::<F>::open(storage, runs, budget)?;
+    let mut merge = || {
+        while let Some(record) = merging.next()? {
+            each(record)?;
+        }
+        Ok(())
+    };
+    let merged = merge();
+    merged.map_err(|error| merging.cause(error))
 }
 
-/// The first record of a run: by its txid, of which eight bytes nearly always decide.
-type Head = Reverse<(u64, [u8; 32], usize)>;
+/// The first record of a run: by its key, of which eight bytes nearly always decide.
+type Head<F> = Reverse<(u64, <F as Form>::Key, usize)>;
 
-fn head(txid: [u8; 32], index: usize) -> Head {
-    let prefix = txid.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-    Reverse((prefix, txid, index))
+fn head<F: Form>(key: F::Key, index: usize) -> Head<F> {
+    let prefix = key.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    Reverse((prefix, key, index))
 }
 
-fn merge_readers(
-    storage: &dyn Storage,
-    runs: &[RunInfo],
-    budget: MergeBudget,
-    readers: &mut Vec<RunReader>,
-    each: &mut EachRecord<'_>,
-) -> Result<(), SyncError> {
-    let mut heads = BinaryHeap::with_capacity(runs.len());
-    for (index, run) in runs.iter().enumerate() {
-        let mut reader = RunReader::open(storage, run, budget)?;
-        if reader.next(storage)? {
-            heads.push(head(reader.txid(), index));
+/// The records of several runs on their way, by ascending key.
+struct Merging<'s, F: Form> {
+    storage: &'s dyn Storage,
+    readers: Vec<RunReader<F>>,
+    heads: BinaryHeap<Head<F>>,
+    /// The key of the record that was given last, which is still the first one of its run.
+    last: Option<F::Key>,
+}
+
+impl<'s, F: Form> Merging<'s, F> {
+    fn open(
+        storage: &'s dyn Storage,
+        runs: &[RunInfo],
+        budget: MergeBudget,
+    ) -> Result<Self, SyncError> {
+        let mut merging = Self {
+            storage,
+            readers: Vec::with_capacity(runs.len()),
+            heads: BinaryHeap::with_capacity(runs.len()),
+            last: None,
+        };
+        for (index, run) in runs.iter().enumerate() {
+            let mut reader = RunReader::open(storage, run, budget)?;
+            if reader.next(storage)? {
+                merging.heads.push(head::<F>(reader.key(), index));
+            }
+            merging.readers.push(reader);
         }
-        readers.push(reader);
+        Ok(merging)
     }
-    let mut last: Option<[u8; 32]> = None;
-    while let Some(mut first) = heads.peek_mut() {
-        let Reverse((_, txid, index)) = *first;
-        if last == Some(txid) {
-            return Err(SyncError::Invalid(InvalidError::DuplicateTransaction {
-                txid: Txid(txid),
-            }));
+
+    /// The next record; none after the last, once all runs proved intact.
+    fn next(&mut self) -> Result<Option<&[u8]>, SyncError> {
+        if self.last.is_some()
+            && let Some(mut first) = self.heads.peek_mut()
+        {
+            let Reverse((_, _, index)) = *first;
+            let reader = &mut self.readers[index];
+            match reader.next(self.storage)? {
+                true => *first = head::<F>(reader.key(), index),
+                false => drop(PeekMut::pop(first)),
+            }
         }
-        last = Some(txid);
-        let reader = &mut readers[index];
-        each(reader.record())?;
-        if reader.next(storage)? {
-            *first = head(reader.txid(), index);
-        } else {
-            PeekMut::pop(first);
+        let Some(Reverse((_, key, index))) = self.heads.peek() else { return Ok(None) };
+        if self.last == Some(*key)
+            && let Some(error) = F::repeated(key)
+        {
+            return Err(error);
+        }
+        self.last = Some(*key);
+        Ok(Some(self.readers[*index].record()))
+    }
+
+    /// What an error comes of. Bytes that make no sense are most likely those of a damaged run, which
+    /// shows at its end.
+    fn cause(&mut self, error: SyncError) -> SyncError {
+        match error {
+            SyncError::Io(IoError::Group { .. })
+            | SyncError::Snapshot { .. }
+            | SyncError::Invalid(InvalidError::DuplicateTransaction { .. }) => self
+                .readers
+                .iter_mut()
+                .filter_map(|reader| reader.expect_rest_intact(self.storage).err())
+                .find(|found| matches!(found, SyncError::Io(IoError::RunDamaged { .. })))
+                .unwrap_or(error),
+            error => error,
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::form::GROUP_BYTES_MAX;
     use super::*;
     use apus_testkit::rng::Rng;
     use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
@@ -224,7 +264,7 @@ mod tests {
         budget: MergeBudget,
     ) -> Result<Records, SyncError> {
         let mut all = Vec::new();
-        merge_runs(storage, runs.to_vec(), budget, &|| Ok(()), &mut |record| {
+        merge_runs::<Coins>(storage, runs.to_vec(), budget, &|| Ok(()), &mut |record| {
             all.extend(records(record).map(|(txid, group)| (txid.0, group.to_vec())));
             Ok(())
         })?;
@@ -303,7 +343,7 @@ mod tests {
             copy[place] ^= 1 << bit;
             write(&storage, &infos[damaged].name, &copy);
             // What takes the groups may see before the end that they make no sense.
-            let error = merge_runs(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |record| {
+            let error = merge_runs::<Coins>(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |record| {
                 let (txid, group) = records(record).next().unwrap();
                 let right = runs.concat().contains(&(txid.0, group.to_vec()));
                 if judge && !right { Err(unreadable(txid)) } else { Ok(()) }
@@ -380,7 +420,8 @@ mod tests {
         let run = write(&storage, "run", &bytes(&vec![record(1, 3), record(2, 3)]));
         let fails = |error: fn() -> SyncError| {
             let run = vec![run.clone()];
-            merge_runs(&storage, run, BUDGET, &|| Ok(()), &mut |_| Err(error())).unwrap_err()
+            merge_runs::<Coins>(&storage, run, BUDGET, &|| Ok(()), &mut |_| Err(error()))
+                .unwrap_err()
         };
         assert!(matches!(
             fails(|| unreadable(Txid([1; 32]))),

@@ -1,10 +1,11 @@
-//! [`RunReader`]: one run of coins, record by record, compared with what was written.
+//! [`RunReader`]: one run, record by record, compared with what was written.
 //!
 //! Bytes are hashed and parsed where they were read to, a buffer at a time. A record is handed out
 //! before the run's end has shown whether the run is intact, so nothing that was made of records may
 //! be shown before [`RunReader::next`] said `false`.
 
-use super::{GROUP_BYTES_MAX, MergeBudget, RECORD_HEADER};
+use super::MergeBudget;
+use super::form::Form;
 use crate::error::{IoError, StorageResult, SyncError};
 use crate::workdir::RunInfo;
 use apus_hash::Sha256;
@@ -21,7 +22,7 @@ enum Input {
 }
 
 /// One run, read from start to end.
-pub(super) struct RunReader {
+pub(super) struct RunReader<F: Form> {
     name: String,
     input: Input,
     /// Bytes that were not read yet.
@@ -31,11 +32,11 @@ pub(super) struct RunReader {
     end: usize,
     /// Length of the record at `start`; 0 before the first.
     record: usize,
-    /// The txid of the record before.
-    last: Option<[u8; 32]>,
+    /// The key of the record before.
+    last: Option<F::Key>,
 }
 
-impl RunReader {
+impl<F: Form> RunReader<F> {
     pub(super) fn open(
         storage: &dyn Storage,
         run: &RunInfo,
@@ -45,7 +46,7 @@ impl RunReader {
             Some(bytes) => (Input::Held(Arc::clone(bytes)), bytes.len()),
             None => {
                 let file = storage.open(&run.name, 0).at(storage, &run.name)?;
-                let buffer = vec![0; budget.buffer_bytes.max(RECORD_HEADER)];
+                let buffer = vec![0; budget.buffer_bytes.max(F::HEAD)];
                 (Input::File { file, buffer, hash: Sha256::new(), sha256: run.sha256 }, 0)
             }
         };
@@ -61,14 +62,12 @@ impl RunReader {
         }
     }
 
-    /// The txid of the record.
-    pub(super) fn txid(&self) -> [u8; 32] {
-        let mut txid = [0; 32];
-        txid.copy_from_slice(&self.bytes()[self.start..self.start + 32]);
-        txid
+    /// The key of the record.
+    pub(super) fn key(&self) -> F::Key {
+        F::key(&self.bytes()[self.start..])
     }
 
-    /// The whole record: txid, length, group.
+    /// The whole record.
     pub(super) fn record(&self) -> &[u8] {
         &self.bytes()[self.start..self.start + self.record]
     }
@@ -76,22 +75,20 @@ impl RunReader {
     /// Moves to the next record; `false` after the last, once the whole run proved intact.
     pub(super) fn next(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
         if self.record > 0 {
-            self.last = Some(self.txid());
+            self.last = Some(self.key());
         }
         self.start += self.record;
         self.record = 0;
         if self.start == self.end && self.unread == 0 {
             return self.expect_intact(storage).map(|()| false);
         }
-        self.need(RECORD_HEADER, storage)?;
-        let txid = self.txid();
-        let length = self.bytes()[self.start + 32..].first_chunk();
-        let length = length.map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        if self.last.is_some_and(|last| txid <= last) || length == 0 || length > GROUP_BYTES_MAX {
+        self.need(F::HEAD, storage)?;
+        let body = F::body(&self.bytes()[self.start..self.start + F::HEAD]);
+        let Some(body) = body.filter(|_| self.last.is_none_or(|last| last < self.key())) else {
             return Err(self.damaged(storage));
-        }
-        self.need(RECORD_HEADER + length as usize, storage)?;
-        self.record = RECORD_HEADER + length as usize;
+        };
+        self.need(F::HEAD + body, storage)?;
+        self.record = F::HEAD + body;
         Ok(true)
     }
 

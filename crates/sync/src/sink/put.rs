@@ -9,7 +9,7 @@ use crate::error::{InvalidError, IoError, SyncError};
 use crate::folder::WrittenFolder;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{Output, OutputKind, Request};
-use crate::runs::{EachRecord, MergeBudget, merge_runs};
+use crate::runs::{Coins, EachRecord, MergeBudget, merge_runs};
 use crate::sink::{CoinSink, Draft, HashSink, MuHashSink, SetInfo, SnapshotSink, Whole, folders};
 use crate::source::ChainSource;
 use crate::workdir::plan::RunIdentity;
@@ -103,7 +103,7 @@ pub(crate) fn merge_all(
 ) -> Result<(), SyncError> {
     let budget = MergeBudget::new(request.memory_bytes / 2);
     let go_on = || stop_if_interrupted(request.interrupt);
-    merge_runs(request.workdir, runs, budget, &go_on, each)
+    merge_runs::<Coins>(request.workdir, runs, budget, &go_on, each)
 }
 
 pub(crate) type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
