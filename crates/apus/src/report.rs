@@ -5,7 +5,7 @@
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use apus_chain::Network;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_sync::{DatadirBlocks, FolderKind, Outcome, Unanchored, WrittenFolder};
+use apus_sync::{DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, WrittenFolder};
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
@@ -293,7 +293,11 @@ impl Report {
         Self {
             version: VERSION,
             chain: around.network.name(),
-            engine: if outcome.aggregate.is_some() { "swiftsync" } else { "utxo" },
+            engine: match (outcome.aggregate, outcome.engine) {
+                (Some(_), _) => "swiftsync",
+                (None, Engine::Utxo) => "utxo",
+                (None, Engine::MergeSync) => "mergesync",
+            },
             validation: if scripts { "full" } else { "assumevalid" },
             aggregate: outcome.aggregate.map(AggregateKind::name),
             connected_from: outcome.connected_from,

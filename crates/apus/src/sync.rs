@@ -41,6 +41,11 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
     let hints = args.hints.as_ref();
     expect_purpose(args)?;
     expect_engine(args.engine, hints, &args.connect)?;
+    if args.engine == Some(Engine::Mergesync) && args.blocksdir.is_none() {
+        return Err(Failure::usage(
+            "the engine mergesync goes over the blocks twice: name their folder by --blocksdir DIR",
+        ));
+    }
     expect_folder_options(args, hints.is_some())?;
     let report = run(&Job {
         chain: args.chain,
@@ -49,6 +54,10 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
             None => JobSource::Peers(&args.peers),
         },
         hints,
+        engine: match args.engine {
+            Some(Engine::Mergesync) => apus_sync::Engine::MergeSync,
+            Some(Engine::Swiftsync | Engine::Utxo) | None => apus_sync::Engine::Utxo,
+        },
         hints_order: args.hints_order,
         run: &args.run,
         connect: Some(&args.connect),
@@ -138,10 +147,11 @@ pub(crate) fn expect_engine(
                 "the engine swiftsync needs --hints; without any, use --engine utxo",
             ));
         }
-        (Some(Engine::Utxo), Some(_)) => {
-            return Err(Failure::usage(
-                "the engine utxo has no use for hints: leave out --hints, or use --engine swiftsync",
-            ));
+        (Some(engine @ (Engine::Utxo | Engine::Mergesync)), Some(_)) => {
+            let name = if engine == Engine::Utxo { "utxo" } else { "mergesync" };
+            return Err(Failure::usage(format!(
+                "the engine {name} has no use for hints: leave out --hints, or use --engine swiftsync",
+            )));
         }
         _ => {}
     }
@@ -214,6 +224,8 @@ pub(crate) struct Job<'a> {
     pub(crate) source: JobSource<'a>,
     /// None where every block is connected in order.
     pub(crate) hints: Option<&'a HintsArg>,
+    /// What does blocks without hints.
+    pub(crate) engine: apus_sync::Engine,
     /// As the user says; the file itself may settle it.
     pub(crate) hints_order: Option<BitOrder>,
     pub(crate) run: &'a RunArgs,
@@ -242,6 +254,7 @@ impl<'a> Job<'a> {
                 use_index: UseIndex::IfPresent,
             },
             hints: Some(hints),
+            engine: apus_sync::Engine::Utxo,
             hints_order,
             run,
             connect: None,
@@ -329,6 +342,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
             (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
         },
         hints: job.hints.map(|hints| hints_input(hints, job.hints_order)),
+        engine: job.engine,
         aggregate,
         hinted_validity: hinted_validity(job.connect),
         connect,

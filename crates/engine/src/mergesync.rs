@@ -25,4 +25,5 @@ pub use gather::{Gather, GatherError, GatherSegment};
 pub use join::{Join, JoinSink};
 pub use judge::{Answers, Judge, JudgeError, Judged, Refused};
 pub use partial::{Gathered, Overlap};
+pub use pile::Pile;
 pub use record::{AnswerRecord, MadeRecord, SpentRecord};

@@ -125,6 +125,6 @@ impl RunKind {
         }
     }
 
-    /// Those that lie in a work folder.
-    pub const ALL: [Self; 2] = [Self::Coins, Self::Hints];
+    /// All there are.
+    pub const ALL: [Self; 5] = [Self::Coins, Self::Made, Self::Spent, Self::Answers, Self::Hints];
 }

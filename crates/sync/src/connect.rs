@@ -10,7 +10,7 @@
 mod chains;
 mod coins;
 mod fill;
-mod keeper;
+pub(crate) mod keeper;
 pub(crate) mod undo;
 
 use crate::error::{IoError, SyncError, UsageError};

@@ -7,6 +7,7 @@ pub mod chainman;
 mod connect;
 mod error;
 mod folder;
+mod mergesync;
 mod pass;
 mod progress;
 mod random;
@@ -29,8 +30,8 @@ pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_fo
 pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
 pub use request::{
-    ConnectOptions, HintedValidity, HintsInput, LAST_BLOCKS, Memory, OpenStore, Outcome, Output,
-    OutputKind, Request, Scripts, Source, Stop,
+    ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS, Memory, OpenStore, Outcome,
+    Output, OutputKind, Request, Scripts, Source, Stop,
 };
 pub use run::{discard_progress, expect_work_folder, give_up_progress, has_progress, run};
 pub use sink::ReadBack;

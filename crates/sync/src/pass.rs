@@ -21,6 +21,18 @@ use std::time::Instant;
 /// Finished segments that are not durable yet take at most this part of the memory.
 const HELD_SHARE: u64 = 4;
 
+/// Small enough that a few of them are under way at once in the memory allowed, and that no thread
+/// waits long for the others at the end; large enough that the whole main chain is some ten
+/// thousand of them.
+pub(crate) fn segment_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
+    /// Segments for each thread, where the chain is long enough.
+    const EACH: u64 = 24;
+    let threads = request.threads as u64;
+    let share = (request.memory_bytes / (4 * threads)).clamp(16 << 20, 128 << 20);
+    let even = (bytes_total / (EACH * threads)).max(4 << 20);
+    request.segment_bytes.unwrap_or(share.min(even))
+}
+
 /// What a segment of a pass is told, by its heights.
 pub(crate) type InputOf<'a, P> =
     dyn Fn(HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;

@@ -87,15 +87,26 @@ impl Source<'_> {
     }
 }
 
+/// How blocks are done that no hints are about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// One after the other, on coins that are looked up.
+    #[default]
+    Utxo,
+    /// In any order: spends are joined with the coins that they take.
+    MergeSync,
+}
+
 /// What to do.
 pub struct Request<'a> {
     /// The chain's rules.
     pub params: &'a Params,
     /// Where blocks come from.
     pub source: Source<'a>,
-    /// Which coins survive: up to where these stop, blocks are processed in any order. Without
-    /// them every block is connected in ascending height.
+    /// Which coins survive: up to where these stop, blocks are processed in any order.
     pub hints: Option<HintsInput>,
+    /// What does blocks for which there are no hints.
+    pub engine: Engine,
     /// How that is proven.
     pub aggregate: AggregateKind,
     /// What becomes of hints that cover blocks which Core would check.

@@ -6,7 +6,8 @@ use crate::best_chain::headers;
 use crate::connect;
 use crate::error::{InvalidError, SyncError, UsageError};
 use crate::folder::FolderOutput;
-use crate::request::{Outcome, Request, Scripts, Source};
+use crate::mergesync;
+use crate::request::{Engine, Outcome, Request, Scripts, Source};
 use crate::sink::SetInfo;
 use crate::sink::put::{Put, write_out};
 use crate::sink::read_back::complete;
@@ -43,7 +44,11 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
         return Err(SyncError::Usage(UsageError::Unproven));
     }
     let Some(hints) = &request.hints else {
-        return connect_on(request, headers(request, None)?, None);
+        let dir = headers(request, None)?;
+        return match request.engine {
+            Engine::Utxo => connect_on(request, dir, None),
+            Engine::MergeSync => merge(request, dir),
+        };
     };
     let proven = match prove(request, hints)? {
         Hinted::Proven(proven) => *proven,
@@ -69,7 +74,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let Proven { dir, workdir, plan, done, verdict, hints, unanchored, .. } = proven;
-    let runs = RunKind::ALL.map(|kind| runs_of(&done, kind));
+    let runs = [RunKind::Coins, RunKind::Hints].map(|kind| runs_of(&done, kind));
     // What was too young to be made durable: now that costs less than doing it again.
     let held: Vec<_> = done.into_iter().filter(|done| done.is_held()).collect();
     let written = write_out(request, &*dir, &workdir, &plan.identity, runs, &verdict);
@@ -97,6 +102,19 @@ fn connect_on<'a>(
     let connect::Set { dir, set, counts, from, scripts, aggregate, .. } = connected;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
     Ok(Outcome { aggregate, connected_from: Some(from), scripts, ..outcome })
+}
+
+/// Goes over all blocks twice, and writes out the set.
+fn merge<'a>(
+    request: &'a Request<'a>,
+    dir: Arc<dyn ChainSource + 'a>,
+) -> Result<Outcome, SyncError> {
+    let mut merged = mergesync::run(request, dir)?;
+    let (mut put, coins) = merged.write_out(request)?;
+    finish(request, &*merged.dir, merged.set, &mut put)?;
+    let mergesync::Merged { dir, set, counts, scripts, .. } = merged;
+    let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
+    Ok(Outcome { connected_from: Some(1), engine: Engine::MergeSync, scripts, ..outcome })
 }
 
 /// Gets what the source is to keep and did not, and makes that whole.
@@ -130,6 +148,7 @@ fn outcome(
         hash_serialized_3: put.hash_serialized_3,
         aggregate: None,
         connected_from: None,
+        engine: Engine::Utxo,
         scripts: Scripts::default(),
         in_assumeutxo_table: request.params.assumeutxo_for(&set.base).is_some(),
         hints: None,

@@ -7,9 +7,11 @@
 //! compared with the SHA-256 that was noted when it was written.
 
 mod form;
+mod group;
 mod reader;
 
-pub(crate) use form::{Coins, Form};
+pub(crate) use form::{Answers, Coins, Form, Made, Places, Spent};
+pub(crate) use group::Group;
 
 use crate::error::{InvalidError, IoError, StorageResult, SyncError};
 use crate::workdir::RunInfo;
@@ -71,9 +73,10 @@ pub(crate) fn merge_runs<F: Form>(
     go_on: &dyn Fn() -> Result<(), SyncError>,
     each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
-    let runs = merge_to_fan_in::<F>(storage, runs, budget, go_on)?;
-    merge_once::<F>(storage, &runs, budget, each)?;
-    remove_merged(storage, &runs)
+    let mut merging = Merging::<F>::open(storage, runs, budget, go_on)?;
+    let merged = merging.give(each);
+    merged.map_err(|error| merging.cause(error))?;
+    merging.close()
 }
 
 /// As many runs as may be open at once, with the same records.
@@ -88,7 +91,7 @@ fn merge_to_fan_in<F: Form>(
     while runs.len() > budget.fan_in {
         let mut longer = Vec::with_capacity(runs.len().div_ceil(budget.fan_in));
         for group in runs.chunks(budget.fan_in) {
-            let name = format!("{MERGE}{made}.run");
+            let name = format!("{MERGE}{}{made}.run", F::NAME);
             made += 1;
             longer.push(merge_into_run::<F>(storage, group, budget, name, go_on)?);
             remove_merged(storage, group)?;
@@ -115,7 +118,8 @@ fn merge_into_run<F: Form>(
     let mut out = BufWriter::with_capacity(budget.buffer_bytes, file);
     let mut hash = Sha256::new();
     let (mut bytes, mut records) = (0, 0u64);
-    merge_once::<F>(storage, runs, budget, &mut |record| {
+    let mut merging = Merging::<F>::open_few(storage, runs.to_vec(), budget)?;
+    let merged = merging.give(&mut |record| {
         records += 1;
         if records.is_multiple_of(RECORDS_BETWEEN_NEWS) {
             go_on()?;
@@ -124,26 +128,10 @@ fn merge_into_run<F: Form>(
         hash.update(record);
         bytes += record.len() as u64;
         Ok(())
-    })?;
+    });
+    merged.map_err(|error| merging.cause(error))?;
     out.flush().at(storage, &name)?;
     Ok(RunInfo { name, bytes, sha256: hash.finalize(), held: None })
-}
-
-fn merge_once<F: Form>(
-    storage: &dyn Storage,
-    runs: &[RunInfo],
-    budget: MergeBudget,
-    each: &mut EachRecord<'_>,
-) -> Result<(), SyncError> {
-    let mut merging = Merging::<F>::open(storage, runs, budget)?;
-    let mut merge = || {
-        while let Some(record) = merging.next()? {
-            each(record)?;
-        }
-        Ok(())
-    };
-    let merged = merge();
-    merged.map_err(|error| merging.cause(error))
 }
 
 /// The first record of a run: by its key, of which eight bytes nearly always decide.
@@ -155,8 +143,9 @@ fn head<F: Form>(key: F::Key, index: usize) -> Head<F> {
 }
 
 /// The records of several runs on their way, by ascending key.
-struct Merging<'s, F: Form> {
+pub(crate) struct Merging<'s, F: Form> {
     storage: &'s dyn Storage,
+    runs: Vec<RunInfo>,
     readers: Vec<RunReader<F>>,
     heads: BinaryHeap<Head<F>>,
     /// The key of the record that was given last, which is still the first one of its run.
@@ -164,29 +153,54 @@ struct Merging<'s, F: Form> {
 }
 
 impl<'s, F: Form> Merging<'s, F> {
-    fn open(
+    /// Of however many runs. While longer ones are made of them, `go_on` is asked every now and then.
+    pub(crate) fn open(
         storage: &'s dyn Storage,
-        runs: &[RunInfo],
+        runs: Vec<RunInfo>,
+        budget: MergeBudget,
+        go_on: &dyn Fn() -> Result<(), SyncError>,
+    ) -> Result<Self, SyncError> {
+        Self::open_few(storage, merge_to_fan_in::<F>(storage, runs, budget, go_on)?, budget)
+    }
+
+    fn open_few(
+        storage: &'s dyn Storage,
+        runs: Vec<RunInfo>,
         budget: MergeBudget,
     ) -> Result<Self, SyncError> {
-        let mut merging = Self {
-            storage,
-            readers: Vec::with_capacity(runs.len()),
-            heads: BinaryHeap::with_capacity(runs.len()),
-            last: None,
-        };
+        let mut readers = Vec::with_capacity(runs.len());
+        let mut heads = BinaryHeap::with_capacity(runs.len());
         for (index, run) in runs.iter().enumerate() {
             let mut reader = RunReader::open(storage, run, budget)?;
             if reader.next(storage)? {
-                merging.heads.push(head::<F>(reader.key(), index));
+                heads.push(head::<F>(reader.key(), index));
             }
-            merging.readers.push(reader);
+            readers.push(reader);
         }
-        Ok(merging)
+        Ok(Self { storage, runs, readers, heads, last: None })
+    }
+
+    /// Gives all that are left to `each`.
+    fn give(&mut self, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
+        while let Some(record) = self.next()? {
+            each(record)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what was made on the way.
+    pub(crate) fn close(self) -> Result<(), SyncError> {
+        remove_merged(self.storage, &self.runs)
+    }
+
+    /// The record that [`next`](Self::next) gave last; none before the first and after the last.
+    pub(crate) fn current(&self) -> Option<&[u8]> {
+        let Reverse((_, _, index)) = self.heads.peek().filter(|_| self.last.is_some())?;
+        Some(self.readers[*index].record())
     }
 
     /// The next record; none after the last, once all runs proved intact.
-    fn next(&mut self) -> Result<Option<&[u8]>, SyncError> {
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, SyncError> {
         if self.last.is_some()
             && let Some(mut first) = self.heads.peek_mut()
         {
@@ -209,7 +223,7 @@ impl<'s, F: Form> Merging<'s, F> {
 
     /// What an error comes of. Bytes that make no sense are most likely those of a damaged run, which
     /// shows at its end.
-    fn cause(&mut self, error: SyncError) -> SyncError {
+    pub(crate) fn cause(&mut self, error: SyncError) -> SyncError {
         match error {
             SyncError::Io(IoError::Group { .. })
             | SyncError::Snapshot { .. }

@@ -7,7 +7,7 @@ mod tail;
 use crate::best_chain::{headers, longer_chain};
 use crate::connect::undo::warn_of_missing;
 use crate::error::{InvalidBlock, InvalidError, IoError, NoWayOn, SyncError, UsageError};
-use crate::pass::{self, Job, Threads};
+use crate::pass::{self, Job, Threads, segment_bytes};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::random::random_bytes;
 use crate::request::{HintsInput, Request, Source, Stop};
@@ -323,18 +323,6 @@ fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<KnownB
             gap: dir.gap().clone(),
         })),
     }
-}
-
-/// Small enough that a few of them are under way at once in the memory allowed, and that no thread
-/// waits long for the others at the end; large enough that the whole main chain is some ten
-/// thousand of them.
-fn segment_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
-    /// Segments for each thread, where the chain is long enough.
-    const EACH: u64 = 24;
-    let threads = request.threads as u64;
-    let share = (request.memory_bytes / (4 * threads)).clamp(16 << 20, 128 << 20);
-    let even = (bytes_total / (EACH * threads)).max(4 << 20);
-    request.segment_bytes.unwrap_or(share.min(even))
 }
 
 /// Decides. A key is good for one decision: when it is against the hints, the work folder goes.

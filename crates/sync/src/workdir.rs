@@ -286,7 +286,7 @@ mod tests {
 
     /// The names of a segment's runs.
     fn runs(range: HeightRange) -> [String; 2] {
-        RunKind::ALL.map(|kind| run_name(range, kind))
+        [RunKind::Coins, RunKind::Hints].map(|kind| run_name(range, kind))
     }
 
     fn resumed(storage: &CrashStorage, plan: &Plan) -> Vec<Done<Partial>> {

@@ -152,6 +152,9 @@ pub(crate) enum Engine {
     Swiftsync,
     /// Blocks in ascending height, every rule, coins looked up
     Utxo,
+    /// Blocks in any order, every rule, without hints: spends are joined with the coins that they
+    /// take. Goes over the blocks of --blocksdir twice, and needs room for records beside --out
+    Mergesync,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -217,19 +217,23 @@ fn blocks_above_the_hints_are_connected_on_the_same_coins() {
 #[test]
 #[cfg(feature = "kernel")]
 fn full_validation_needs_no_hints() {
-    let desk = Desk::with(MAIN);
-    let line = "sync --chain main --blocksdir blocks --validation full --out snapshot:full.dat \
-                --out hints:full.hints --report r.json --progress none";
-    desk.apus(line).succeeds().says(&["every script"]);
-    assert!(desk.read("full.dat") == fs::read(fixtures().join("main-4521/utxo.dat")).unwrap());
-    let whole = fs::read(fixtures().join("main-4521/utxo.bip456.hints")).unwrap();
-    assert!(desk.read("full.hints") == whole);
-    let report = desk.json("r.json");
-    for claim in ["blocks", "scripts", "amounts", "order", "supply", "bip30"] {
-        assert_eq!(report["verified"][claim], true, "{claim}");
+    for engine in ["utxo", "mergesync"] {
+        let desk = Desk::with(MAIN);
+        let line = format!(
+            "sync --chain main --blocksdir blocks --validation full --engine {engine} \
+         --out snapshot:full.dat --out hints:full.hints --report r.json --progress none"
+        );
+        desk.apus(&line).succeeds().says(&["every script"]);
+        assert!(desk.read("full.dat") == fs::read(fixtures().join("main-4521/utxo.dat")).unwrap());
+        let whole = fs::read(fixtures().join("main-4521/utxo.bip456.hints")).unwrap();
+        assert!(desk.read("full.hints") == whole);
+        let report = desk.json("r.json");
+        for claim in ["blocks", "scripts", "amounts", "order", "supply", "bip30"] {
+            assert_eq!(report["verified"][claim], true, "{claim}");
+        }
+        assert_eq!((&report["engine"], &report["validation"]), (&engine.into(), &"full".into()));
+        assert!(!desk.path("full.dat.work").exists());
     }
-    assert_eq!((&report["engine"], &report["validation"]), (&"utxo".into(), &"full".into()));
-    assert!(!desk.path("full.dat.work").exists());
 }
 
 #[test]

@@ -41,6 +41,14 @@ impl Answers {
         (!answers.windows(2).any(twice)).then_some(Self(answers))
     }
 
+    /// Those of one block, by their places.
+    pub fn of_block(height: Height, coins: Vec<(u32, CoinBytes)>) -> Self {
+        let mut answers: Vec<_> =
+            coins.into_iter().map(|(place, coin)| (height, place, coin)).collect();
+        answers.sort_unstable_by_key(|(_, place, _)| *place);
+        Self(answers)
+    }
+
     /// The coin that a block takes at a place.
     fn coin(&self, height: Height, place: u32) -> Option<CoinBytes> {
         let found =

@@ -2,7 +2,7 @@
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Pile {
+pub struct Pile {
     bytes: Vec<u8>,
     /// The first bytes of each record, to sort by, and where it begins and ends.
     records: Vec<(u64, u32, u32)>,
@@ -12,18 +12,33 @@ impl Pile {
     /// Adds a record of eight bytes at least.
     ///
     /// # Panics
-    /// When all records together have more than 4 GiB, which no segment comes near.
-    pub(super) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    /// When all records together have more than 4 GiB. The caller sees to that.
+    pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
-        let end =
-            u32::try_from(self.bytes.len()).expect("a segment has less than 4 GiB of records");
+        let end = u32::try_from(self.bytes.len()).expect("all records have less than 4 GiB");
         let prefix = self.bytes[start..].first_chunk().map_or(0, |it| u64::from_be_bytes(*it));
         self.records.push((prefix, start as u32, end));
     }
 
+    /// Memory that the records take, in bytes. What is kept for more of them may be as much again.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.bytes.len() + self.records.len() * size_of::<(u64, u32, u32)>()) as u64
+    }
+
+    /// Whether there are no records.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Removes all records, and keeps their memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.records.clear();
+    }
+
     /// Sorts the records.
-    pub(super) fn sort(&mut self) {
+    pub fn sort(&mut self) {
         let bytes = &self.bytes;
         let of = |start: u32, end: u32| &bytes[start as usize..end as usize];
         self.records
@@ -31,12 +46,12 @@ impl Pile {
     }
 
     /// The records, in the order in which they are.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.records.iter().map(|(_, start, end)| &self.bytes[*start as usize..*end as usize])
     }
 
     /// The records as a run, sorted.
-    pub(super) fn into_run(mut self) -> Vec<u8> {
+    pub fn into_run(mut self) -> Vec<u8> {
         self.sort();
         let mut run = Vec::with_capacity(self.bytes.len());
         self.iter().for_each(|record| run.extend_from_slice(record));

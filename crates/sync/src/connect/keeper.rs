@@ -33,7 +33,7 @@ enum Order {
 }
 
 /// Takes blocks in ascending height.
-pub(super) struct Keeper {
+pub(crate) struct Keeper {
     /// There until it is dropped, which ends the thread.
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<Result<BlockStore, SyncError>>>,
@@ -48,7 +48,7 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Begins after the block at `tip`, if `request` asks for a data directory that keeps blocks. Of the
     /// last ones it may hold none, though the tip is among them: see [`lacks_some`](Self::lacks_some).
-    pub(super) fn start(
+    pub(crate) fn start(
         request: &Request<'_>,
         options: &ConnectOptions<'_>,
         dir: &dyn ChainSource,
@@ -101,7 +101,7 @@ impl Keeper {
     }
 
     /// Takes the next blocks.
-    pub(super) fn put(&mut self, blocks: Vec<Connected>) -> Result<(), SyncError> {
+    pub(crate) fn put(&mut self, blocks: Vec<Connected>) -> Result<(), SyncError> {
         for block in blocks {
             let height = block.block.id().height;
             if height >= self.holds.start {
@@ -115,13 +115,13 @@ impl Keeper {
 
     /// Whether it has to go through all that a run at `tip` has connected of the last blocks once more,
     /// where the chain ends at `end`.
-    pub(super) fn lacks_some(&self, tip: Height, end: Height) -> bool {
+    pub(crate) fn lacks_some(&self, tip: Height, end: Height) -> bool {
         self.holds.start > self.first(end) || self.holds.end <= tip
     }
 
     /// The run goes on from `tip` to `end`: forgets the blocks above the tip. What the run lacks, it is
     /// below.
-    pub(super) fn go_on(&mut self, tip: KnownBlock, end: Height) -> Result<(), SyncError> {
+    pub(crate) fn go_on(&mut self, tip: KnownBlock, end: Height) -> Result<(), SyncError> {
         let begins_anew = self.lacks_some(tip.height, end);
         if begins_anew {
             self.holds.start = self.first(end);
@@ -144,7 +144,7 @@ impl Keeper {
     }
 
     /// Waits until all that was taken is durable.
-    pub(super) fn sync(&mut self) -> Result<(), SyncError> {
+    pub(crate) fn sync(&mut self) -> Result<(), SyncError> {
         let (done, wait) = sync_channel(1);
         self.order(Order::Sync(done))?;
         match wait.recv() {
@@ -154,7 +154,7 @@ impl Keeper {
     }
 
     /// Ends the thread. The directory stays this run's, for what writes into it next.
-    pub(super) fn end(mut self) -> Result<DraftWithBlocks, SyncError> {
+    pub(crate) fn end(mut self) -> Result<DraftWithBlocks, SyncError> {
         self.sync()?;
         self.orders = None;
         let blocks = self.join()?;

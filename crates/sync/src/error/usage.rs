@@ -17,6 +17,12 @@ pub enum UsageError {
     /// Blocks are to be connected, and nothing says how.
     #[error("blocks above the hints are to be connected, but no coins folder was named")]
     NothingToConnect,
+    /// Blocks from peers are to be gone over twice.
+    #[error(
+        "this engine goes over the blocks twice, and peers would send all of them again: get them \
+         first, and name their folder"
+    )]
+    BlocksTwice,
     /// Hints under which blocks would be taken that Core checks.
     #[error(transparent)]
     NotAnchored(Box<NotAnchored>),

@@ -1,5 +1,6 @@
 //! [`Outcome`]: a finished run.
 
+use super::Engine;
 use crate::folder::WrittenFolder;
 use crate::warning::Unanchored;
 use apus_chain::{BlockHash, Height};
@@ -29,6 +30,8 @@ pub struct Outcome {
     /// By what it was proven, for the blocks up to the hints' stop height, that each coin spent
     /// existed and was spent once; none where there were no hints.
     pub aggregate: Option<AggregateKind>,
+    /// What did the blocks for which there were no hints.
+    pub engine: Engine,
     /// The first height that was connected, with every rule on amounts and order; none where the
     /// run ended with the hints.
     pub connected_from: Option<Height>,

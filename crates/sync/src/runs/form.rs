@@ -13,6 +13,9 @@ pub(crate) trait Form {
     /// The key: its bytes in the order of a sort.
     type Key: AsRef<[u8]> + Copy + Ord;
 
+    /// What names of runs begin with that were merged from others, behind what all begin with.
+    const NAME: &'static str;
+
     /// Bytes of a record from which its length is known, the key among them.
     const HEAD: usize;
 
@@ -32,6 +35,8 @@ pub(crate) enum Coins {}
 impl Form for Coins {
     type Key = [u8; 32];
 
+    const NAME: &'static str = "";
+
     const HEAD: usize = 36;
 
     fn key(record: &[u8]) -> [u8; 32] {
@@ -45,5 +50,102 @@ impl Form for Coins {
 
     fn repeated(key: &[u8; 32]) -> Option<SyncError> {
         Some(SyncError::Invalid(InvalidError::DuplicateTransaction { txid: Txid(*key) }))
+    }
+}
+
+/// The bytes of a coin behind its length, as the records of joins have them.
+fn coin_bytes(head: &[u8]) -> Option<usize> {
+    Some(usize::from(u16::from_be_bytes(*head.last_chunk()?)))
+}
+
+/// Coins that segments make ([`MadeRecord`](apus_engine::mergesync::MadeRecord)).
+pub(crate) enum Made {}
+
+impl Form for Made {
+    type Key = [u8; 44];
+
+    const NAME: &'static str = "made-";
+
+    const HEAD: usize = 46;
+
+    fn key(record: &[u8]) -> [u8; 44] {
+        *record.first_chunk().expect("a record is longer than its key")
+    }
+
+    fn body(head: &[u8]) -> Option<usize> {
+        coin_bytes(head)
+    }
+
+    fn repeated(_: &[u8; 44]) -> Option<SyncError> {
+        None
+    }
+}
+
+/// Coins that blocks want ([`SpentRecord`](apus_engine::mergesync::SpentRecord)).
+pub(crate) enum Spent {}
+
+impl Form for Spent {
+    type Key = [u8; 44];
+
+    const NAME: &'static str = "spent-";
+
+    const HEAD: usize = 44;
+
+    fn key(record: &[u8]) -> [u8; 44] {
+        *record.first_chunk().expect("a record is as long as its key")
+    }
+
+    fn body(_: &[u8]) -> Option<usize> {
+        Some(0)
+    }
+
+    fn repeated(_: &[u8; 44]) -> Option<SyncError> {
+        None
+    }
+}
+
+/// Coins that inputs take ([`AnswerRecord`](apus_engine::mergesync::AnswerRecord)).
+pub(crate) enum Answers {}
+
+impl Form for Answers {
+    type Key = [u8; 8];
+
+    const NAME: &'static str = "answers-";
+
+    const HEAD: usize = 10;
+
+    fn key(record: &[u8]) -> [u8; 8] {
+        *record.first_chunk().expect("a record is longer than its key")
+    }
+
+    fn body(head: &[u8]) -> Option<usize> {
+        coin_bytes(head)
+    }
+
+    fn repeated(_: &[u8; 8]) -> Option<SyncError> {
+        None
+    }
+}
+
+/// Places of coins that survive: `height ‖ index`, in big-endian.
+pub(crate) enum Places {}
+
+impl Form for Places {
+    type Key = [u8; 8];
+
+    const NAME: &'static str = "places-";
+
+    const HEAD: usize = 8;
+
+    fn key(record: &[u8]) -> [u8; 8] {
+        *record.first_chunk().expect("a record is as long as its key")
+    }
+
+    fn body(_: &[u8]) -> Option<usize> {
+        Some(0)
+    }
+
+    fn repeated(_: &[u8; 8]) -> Option<SyncError> {
+        None
     }
 }

@@ -29,8 +29,8 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Batches on the way to one thread.
 const QUEUE: usize = 16;
 
-/// Merges the runs and writes the outputs. The runs are those of each kind, in the order of
-/// `RunKind::ALL`. What was known of the set before comes back, too.
+/// Merges the runs and writes the outputs. The runs are those of coins and of hints.
+/// What was known of the set before comes back, too.
 pub(crate) fn write_out(
     request: &Request<'_>,
     dir: &dyn ChainSource,

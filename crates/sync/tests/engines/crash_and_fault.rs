@@ -7,7 +7,7 @@
 use crate::harness::{Job, Place, World};
 use crate::world::{Truth, files};
 use apus_storage::Storage;
-use apus_sync::ErrorKind;
+use apus_sync::{Engine, ErrorKind};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
@@ -15,11 +15,12 @@ use std::io;
 use std::sync::Arc;
 
 /// Each engine, and a run of two.
-fn ways(world: &World) -> [(&'static str, Job); 3] {
+fn ways(world: &World) -> [(&'static str, Job); 4] {
     let job = world.job();
     [
         ("by hints", Job { hints: Some(world.hints(world.truth.stop)), ..job.clone() }),
         ("in order", job.clone()),
+        ("by a join", Job { engine: Engine::MergeSync, ..job.clone() }),
         ("by hints, then in order", Job { hints: Some(world.hints(110)), ..job }),
     ]
 }

@@ -7,7 +7,8 @@ use apus_chain::{HeightRange, Network, Params};
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::{DiskOptions, DiskStore, MemoryStore};
 use apus_sync::{
-    BlockSource, BlocksDir, ChainSource, HintedValidity, HintsInput, Silent, Stop, Taken, UseIndex,
+    BlockSource, BlocksDir, ChainSource, Engine, HintedValidity, HintsInput, Silent, Stop, Taken,
+    UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, utxo_set};
@@ -76,13 +77,15 @@ fn every_way_leads_to_the_same_set() {
         // 36 settings; worlds, ways and stores go round beside them at paces of their own.
         let world = &worlds[at % worlds.len()];
         let stop = world.truth.stop;
-        let hints = match (at / 3 + at / 2) % 4 {
-            0 => Some(world.hints(stop)),
-            1 => Some(world.hints(50 + at as u32)),
-            _ => None,
+        let (hints, engine) = match (at / 3 + at / 2) % 5 {
+            0 => (Some(world.hints(stop)), Engine::Utxo),
+            1 => (Some(world.hints(50 + at as u32)), Engine::Utxo),
+            2 | 3 => (None, Engine::MergeSync),
+            _ => (None, Engine::Utxo),
         };
         let job = Job {
             hints,
+            engine,
             threads,
             prevout_threads,
             cache_bytes,
@@ -110,14 +113,21 @@ fn every_way_leads_to_the_same_set() {
 #[test]
 fn totals_of_the_engines_agree() {
     let world = muddled(703);
-    let ways = [None, Some(world.hints(world.truth.stop)), Some(world.hints(101))];
-    let outcomes =
-        ways.map(|hints| Job { hints, ..world.job() }.expect(&world.truth, &Place::new()));
+    let utxo = Engine::Utxo;
+    let ways = [
+        (None, utxo),
+        (Some(world.hints(world.truth.stop)), utxo),
+        (Some(world.hints(101)), utxo),
+        (None, Engine::MergeSync),
+    ];
+    let outcomes = ways.map(|(hints, engine)| {
+        Job { hints, engine, ..world.job() }.expect(&world.truth, &Place::new())
+    });
     for outcome in &outcomes[1..] {
         assert_eq!(outcome.coins, outcomes[0].coins);
         assert_eq!(outcome.counts, outcomes[0].counts);
     }
-    assert_eq!(outcomes.map(|outcome| outcome.connected_from), [Some(1), None, Some(102)]);
+    assert_eq!(outcomes.map(|outcome| outcome.connected_from), [Some(1), None, Some(102), Some(1)]);
 }
 
 /// By Core's own rule for regtest: two weeks are 2,016 blocks.
@@ -173,12 +183,14 @@ fn check_fixture(blocks: PathBuf, network: Network) {
         params,
         blocksdir: blocks,
         hints: None,
+        engine: Engine::Utxo,
         assume_valid: chain.last().map(hash_of),
         hinted_validity: HintedValidity::Anchored,
         stop: Stop::At(stop),
         threads: 2,
         prevout_threads: 2,
         cache_bytes: 1 << 22,
+        memory_bytes: 16 << 20,
         checkpoint_interval: Duration::from_millis(5),
         folders: Vec::new(),
     };
@@ -216,14 +228,17 @@ fn regtest_as_a_node_left_it() {
 #[cfg(feature = "kernel")]
 #[test]
 fn with_scripts_to_the_tip() {
-    for (name, blocks, network) in [
-        ("main-4521", "blocks", Network::Main),
-        ("regtest-315", "regtest/blocks", Network::Regtest),
+    for (name, blocks, network, engine) in [
+        ("main-4521", "blocks", Network::Main, Engine::Utxo),
+        ("main-4521", "blocks", Network::Main, Engine::MergeSync),
+        ("regtest-315", "regtest/blocks", Network::Regtest, Engine::Utxo),
+        ("regtest-315", "regtest/blocks", Network::Regtest, Engine::MergeSync),
     ] {
         let job = Job {
             params: Params::of(network),
             blocksdir: fixture(name).join(blocks),
             hints: None,
+            engine,
             assume_valid: None,
             hinted_validity: HintedValidity::Anchored,
             folders: Vec::new(),
@@ -231,6 +246,7 @@ fn with_scripts_to_the_tip() {
             threads: 2,
             prevout_threads: 2,
             cache_bytes: 1 << 22,
+            memory_bytes: 16 << 20,
             checkpoint_interval: Duration::from_millis(5),
         };
         let place = Place::new();
@@ -253,5 +269,7 @@ fn chains_without_spends() {
         for hints in [None, Some(world.hints(1))] {
             Job { hints, ..world.job() }.expect(&world.truth, &Place::new());
         }
+        let job = Job { engine: Engine::MergeSync, ..world.job() };
+        job.expect(&world.truth, &Place::new());
     }
 }

@@ -7,8 +7,8 @@ use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
 use apus_sync::{
-    ConnectOptions, DatadirBlocks, FolderKind, FolderOutput, HintedValidity, HintsInput, Observer,
-    Outcome, Output, OutputKind, Request, Silent, Source, Stop, SyncError, UseIndex,
+    ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedValidity, HintsInput,
+    Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop, SyncError, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -84,12 +84,14 @@ impl World {
             params: assuming(Network::Regtest),
             blocksdir: self.blocksdir(),
             hints: None,
+            engine: Engine::Utxo,
             assume_valid: self.chain.last().map(hash_of),
             hinted_validity: HintedValidity::Anchored,
             stop: Stop::At(self.truth.stop),
             threads: 2,
             prevout_threads: 2,
             cache_bytes: 1 << 24,
+            memory_bytes: 16 << 20,
             checkpoint_interval: Duration::ZERO,
             folders: Vec::new(),
         }
@@ -119,12 +121,14 @@ pub(crate) struct Job {
     pub(crate) params: &'static Params,
     pub(crate) blocksdir: PathBuf,
     pub(crate) hints: Option<HintsInput>,
+    pub(crate) engine: Engine,
     pub(crate) assume_valid: Option<BlockHash>,
     pub(crate) hinted_validity: HintedValidity,
     pub(crate) stop: Stop,
     pub(crate) threads: usize,
     pub(crate) prevout_threads: usize,
     pub(crate) cache_bytes: u64,
+    pub(crate) memory_bytes: u64,
     pub(crate) checkpoint_interval: Duration,
     pub(crate) folders: Vec<FolderOutput>,
 }
@@ -223,6 +227,7 @@ impl Job {
                 use_index: UseIndex::IfPresent,
             },
             hints: self.hints.clone(),
+            engine: self.engine,
             aggregate: AggregateKind::Sha256,
             hinted_validity: self.hinted_validity,
             connect: Some(ConnectOptions {
@@ -236,7 +241,7 @@ impl Job {
             stop: self.stop,
             follow: false,
             threads: self.threads,
-            memory_bytes: 16 << 20,
+            memory_bytes: self.memory_bytes,
             segment_bytes: Some(5_000),
             checkpoint_interval: self.checkpoint_interval,
             now: NOW,

@@ -15,9 +15,9 @@ fn spend(builder: &mut ChainBuilder, satoshi: u64) -> Transaction {
     builder.spend(&[outpoint], vec![output])
 }
 
-type Make = fn(&mut ChainBuilder) -> BlockPlan;
+pub(crate) type Make = fn(&mut ChainBuilder) -> BlockPlan;
 
-fn bad_blocks() -> [(&'static str, Make); 5] {
+pub(crate) fn bad_blocks() -> [(&'static str, Make); 5] {
     [
         ("bad-txns-inputs-missingorspent", |builder| {
             let mut tx = spend(builder, 1_000);

@@ -15,6 +15,7 @@ mod crash_and_fault;
 mod engine_conformance;
 mod harness;
 mod invalid;
+mod mergesync;
 #[cfg(feature = "kernel")]
 mod put_aside;
 mod read_back;

@@ -1,0 +1,292 @@
+//! The work of mergesync: every rule, with blocks gone over twice, without hints and without look-ups.
+//!
+//! [Segments](crate::pass) write down, in any order, which coins their blocks make and want; a
+//! [join] of all of them finds the coin for each spend; then the blocks come once more and are
+//! [judged](judge). The coins that no spend took are the set, and their places are the hints.
+//!
+//! Segments are kept in the work folder. A start that goes on does the join and the second walk anew.
+
+mod join;
+mod judge;
+mod spill;
+
+use crate::connect::keeper::Keeper;
+use crate::error::{InvalidBlock, IoError, StorageResult, SyncError, UsageError};
+use crate::pass::{self, Job, Threads, segment_bytes};
+use crate::progress::{Event, Phase};
+use crate::random::random_bytes;
+use crate::request::{ConnectOptions, Output, OutputKind, Request, Scripts, Source};
+use crate::runs::{MergeBudget, Merging, Places};
+use crate::sink::datadir::DraftWithBlocks;
+use crate::sink::put::{Put, SetMuHash, merge_all, put_set};
+use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
+use crate::source::ChainSource;
+use crate::workdir::plan::{Plan, RunIdentity, divide};
+use crate::workdir::record::Record;
+use crate::workdir::{SegmentsOf, Workdir};
+use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
+use apus_engine::mergesync::{Gather, GatherError, Gathered};
+use apus_engine::pass::{Counts, PartialResult};
+use apus_engine::script::ScriptPool;
+use apus_engine::swiftsync::CoinTotals;
+use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
+use apus_engine::swiftsync::hints::HintsWriter;
+use apus_storage::StorageFile;
+use join::{Joined, join};
+use judge::Walk;
+use std::io::BufWriter;
+use std::sync::Arc;
+
+/// The set that joining led to.
+pub(crate) struct Merged<'a> {
+    pub(crate) dir: Arc<dyn ChainSource + 'a>,
+    pub(crate) set: SetInfo,
+    pub(crate) counts: Counts,
+    pub(crate) scripts: Scripts,
+    joined: Joined,
+    with_blocks: Option<DraftWithBlocks>,
+}
+
+/// Goes over all blocks twice, under every rule.
+pub(crate) fn run<'a>(
+    request: &'a Request<'_>,
+    dir: Arc<dyn ChainSource + 'a>,
+) -> Result<Merged<'a>, SyncError> {
+    if matches!(request.source, Source::Peers(_)) {
+        return Err(SyncError::Usage(UsageError::BlocksTwice));
+    }
+    let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
+    let end = request.stop.end_in(&*dir)?;
+    if end == 0 {
+        return Err(SyncError::Usage(UsageError::NothingToDo));
+    }
+    let checks = ScriptChecks::new(request.params, dir.chain(), options.assume_valid);
+    let any_scripts = (1..=end).any(|height| checks.needed(height));
+    // A build that cannot run scripts leaves nothing behind.
+    let pool = any_scripts.then(|| ScriptPool::new(request.threads)).transpose()?;
+    let work = Work { request, options, dir: &*dir, checks, pool };
+    let (workdir, plan, done) = work.plan(end)?;
+    let gathered = work.gather(&workdir, &plan.segments, done);
+    let (done, counts) = match gathered {
+        Err(error) => return Err(work.lowest(&workdir, &plan, error)),
+        Ok(gathered) => gathered,
+    };
+    let (joined, scripts, with_blocks) = work.judge(&workdir, &done, end, true)?;
+    let base = dir.chain().hash(end).copied().unwrap_or_default();
+    let set = SetInfo {
+        network: request.params.network,
+        height: end,
+        base,
+        coins: joined.coin_count,
+        coin_bytes: joined.coins.bytes,
+        transactions: counts.transactions,
+    };
+    drop(work);
+    Ok(Merged { dir, set, counts, scripts, joined, with_blocks })
+}
+
+/// A run on its way.
+struct Work<'a> {
+    request: &'a Request<'a>,
+    options: &'a ConnectOptions<'a>,
+    dir: &'a dyn ChainSource,
+    checks: ScriptChecks,
+    pool: Option<ScriptPool>,
+}
+
+type Planned<'a> = (Workdir<'a>, Plan, SegmentsOf<Gather>);
+
+impl<'a> Work<'a> {
+    /// Goes on with the plan in the work folder, or makes one.
+    fn plan(&self, end: Height) -> Result<Planned<'a>, SyncError> {
+        let (request, dir) = (self.request, self.dir);
+        let other = |what: String| {
+            let folder = request.workdir.describe("");
+            SyncError::Usage(UsageError::OtherRun { folder, what })
+        };
+        let earlier = Workdir::read_plan(request.workdir)?;
+        if earlier.is_none() && Record::read(request.workdir)?.is_some() {
+            return Err(other("by another engine".to_owned()));
+        }
+        let identity = RunIdentity {
+            network: request.params.network,
+            stop: end,
+            stop_hash: dir.chain().hash(end).copied().unwrap_or_default(),
+            // There are none, which no hints have as their hash.
+            hints: [0; 32],
+            aggregate: AggregateKind::None,
+        };
+        if let Some(what) = earlier.as_ref().and_then(|plan| plan.identity.difference(&identity)) {
+            return Err(other(what));
+        }
+        Workdir::clear_scratch(request.workdir)?;
+        if let Some(plan) = earlier {
+            let (workdir, done) = Workdir::resume::<Gather>(request.workdir, &plan)?;
+            let (segments, of) = (done.len(), plan.segments.len());
+            request.observer.event(Event::Resumed { segments, of });
+            return Ok((workdir, plan, done));
+        }
+        let bytes_total = (1..=end).map(|height| dir.block_bytes(height)).sum();
+        let target = segment_bytes(request, bytes_total);
+        let segments = divide(end, target, |height| dir.block_bytes(height));
+        let plan = Plan { identity, secret: Secret(random_bytes()?), segments };
+        Ok((Workdir::start(request.workdir, &plan)?, plan, Vec::new()))
+    }
+
+    /// The first walk.
+    fn gather(
+        &self,
+        workdir: &Workdir<'_>,
+        segments: &[HeightRange],
+        done: SegmentsOf<Gather>,
+    ) -> Result<(SegmentsOf<Gather>, Counts), SyncError> {
+        let (request, dir) = (self.request, self.dir);
+        let pass = Gather::new(request.params, dir.chain());
+        let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range) };
+        request.observer.event(Event::Started(Phase::Blocks));
+        let done = pass::run(&job, &Threads, workdir, segments, done)?;
+        let mut whole = Gathered::default();
+        for done in &done {
+            let damaged =
+                |_| SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) });
+            whole.merge(&done.partial).map_err(damaged)?;
+        }
+        let counts = whole.counts;
+        request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: counts.bytes });
+        Ok((done, counts))
+    }
+
+    /// The join and the second walk.
+    fn judge(
+        &self,
+        workdir: &Workdir<'_>,
+        done: &[crate::workdir::Done<Gathered>],
+        end: Height,
+        keeps: bool,
+    ) -> Result<(Joined, Scripts, Option<DraftWithBlocks>), SyncError> {
+        let (request, options, dir) = (self.request, self.options, self.dir);
+        let joined = join(request, done)?;
+        let sum_key = CoinSumKey::new(random_bytes()?);
+        let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
+        let mut keeper = match keeps {
+            true => Keeper::start(request, options, dir, 1, genesis, end, sum_key)?,
+            false => None,
+        };
+        let (checks, pool) = (&self.checks, self.pool.as_ref());
+        let walk =
+            Walk { request, dir, workdir, done, joined: &joined, checks, pool, sum_key, end };
+        let scripts = walk.judge(keeper.as_mut())?;
+        let with_blocks = keeper.map(Keeper::end).transpose()?;
+        Ok((joined, scripts, with_blocks))
+    }
+
+    /// Of blocks that are refused the lowest is told. `error` may be about one that the first walk
+    /// refused: those below it have to be judged before.
+    fn lowest(&self, workdir: &Workdir<'_>, plan: &Plan, error: SyncError) -> SyncError {
+        let refused = InvalidBlock::of(&error).map(|refused| refused.block.height);
+        let Some(end) = refused.map(|height| height - 1).filter(|end| *end > 0) else {
+            return error;
+        };
+        let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
+        let below = plan.segments.iter().filter(|range| range.start <= end).map(cut);
+        let segments: Vec<HeightRange> = below.collect();
+        let judged = self.gather(workdir, &segments, Vec::new()).and_then(|(done, _)| {
+            let mut done = done;
+            done.sort_unstable_by_key(|done| done.range);
+            self.judge(workdir, &done, end, false)
+        });
+        match judged {
+            Ok(_) => error,
+            // Which may be about a lower one still.
+            Err(lower) if InvalidBlock::of(&lower).is_some() => self.lowest(workdir, plan, lower),
+            Err(other) => other,
+        }
+    }
+}
+
+impl Merged<'_> {
+    /// Hands the coins to the set's hashes and the sinks, and their places to the hints.
+    pub(crate) fn write_out(
+        &mut self,
+        request: &Request<'_>,
+    ) -> Result<(Put, CoinTotals), SyncError> {
+        let set = self.set;
+        let places = folders::places(request);
+        let with_blocks = self.with_blocks.take();
+        let mut sinks = folders::sinks(request, &*self.dir, set, &places, with_blocks)?;
+        let mut drafts = Vec::new();
+        for output in request.outputs {
+            match output.kind {
+                OutputKind::Snapshot => {
+                    sinks.push(Box::new(SnapshotSink::create(
+                        &*output.storage,
+                        &output.name,
+                        set,
+                    )?));
+                }
+                OutputKind::Hints => drafts.push(self.draft_hints(request, output)?),
+            }
+        }
+        let coins = vec![self.joined.coins.clone()];
+        let bytes = self.joined.coins.bytes;
+        let put = put_set(request, set, sinks, SetMuHash::Compute, bytes, |each| {
+            merge_all(request, coins, each)
+        })?;
+        drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
+        let stats = put.stats.unwrap_or_default();
+        let coins = CoinTotals {
+            coins: stats.coins,
+            transactions: stats.transactions,
+            amount: stats.total_amount,
+            bogosize: stats.bogosize,
+        };
+        Ok((put, coins))
+    }
+
+    /// Writes a hintsfile that has no name yet.
+    fn draft_hints<'o>(
+        &self,
+        request: &Request<'_>,
+        output: &'o Output,
+    ) -> Result<(Draft<'o>, Box<dyn StorageFile>), SyncError> {
+        let Output { storage, name, .. } = output;
+        let (draft, file) = Draft::create(&**storage, name)?;
+        let failed = |error| SyncError::Hints { file: storage.describe(name), error };
+        let out = BufWriter::with_capacity(1 << 18, file);
+        let mut writer = HintsWriter::new(out, self.set.height).map_err(failed)?;
+        let budget = MergeBudget::new(request.memory_bytes / 4);
+        let runs = self.joined.places.clone();
+        let mut places = Merging::<Places>::open(request.workdir, runs, budget, &|| Ok(()))?;
+        places.next()?;
+        let mut indices = Vec::new();
+        for height in 1..=self.set.height {
+            indices.clear();
+            while let Some((found, index)) = places.current().map(place).filter(|it| it.0 == height)
+            {
+                debug_assert_eq!(found, height);
+                indices.push(index);
+                places.next()?;
+            }
+            writer.put(&indices).map_err(failed)?;
+        }
+        places.close()?;
+        let out = writer.finish().map_err(failed)?;
+        let file = out.into_inner().map_err(std::io::IntoInnerError::into_error);
+        Ok((draft, file.at(&**storage, name)?))
+    }
+}
+
+/// Height and index of a place.
+fn place(record: &[u8]) -> (Height, u32) {
+    let number = |at: usize| record[at..].first_chunk().map_or(0, |it| u32::from_be_bytes(*it));
+    (number(0), number(4))
+}
+
+impl From<GatherError> for SyncError {
+    /// The walk over blocks gives each once, so what is told is that it did not.
+    fn from(error: GatherError) -> Self {
+        let (GatherError::Unexpected(height) | GatherError::Missing(height)) = error;
+        let range = HeightRange::new(height, height + 1);
+        crate::error::SourceError::Incomplete { range }.into()
+    }
+}
