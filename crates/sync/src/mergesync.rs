@@ -18,7 +18,7 @@ use crate::random::random_bytes;
 use crate::request::{ConnectOptions, Output, OutputKind, Request, Scripts, Source};
 use crate::runs::{MergeBudget, Merging, Places};
 use crate::sink::datadir::DraftWithBlocks;
-use crate::sink::put::{Put, SetMuHash, merge_all, put_set};
+use crate::sink::put::{Put, SetMuHash, forget_damaged, merge_all, put_set};
 use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
 use crate::source::ChainSource;
 use crate::workdir::plan::{Plan, RunIdentity, divide};
@@ -71,7 +71,9 @@ pub(crate) fn run<'a>(
         Err(error) => return Err(work.lowest(&workdir, &plan, error)),
         Ok(gathered) => gathered,
     };
-    let (joined, scripts, with_blocks) = work.judge(&workdir, &done, end, true)?;
+    let judged = work.judge(&workdir, &done, end, true);
+    let (joined, scripts, with_blocks) =
+        judged.inspect_err(|error| forget_damaged(&workdir, error))?;
     let base = dir.chain().hash(end).copied().unwrap_or_default();
     let set = SetInfo {
         network: request.params.network,

@@ -18,7 +18,9 @@ pub enum Phase {
     Spends,
     /// Checking blocks and running the engine.
     Blocks,
-    /// Connecting blocks in ascending height, on coins that are looked up.
+    /// Joining what blocks spend with what they make.
+    Join,
+    /// Connecting blocks in ascending height, on coins that are looked up or were found by a join.
     Connect,
     /// Gathering the coins in order and writing them out.
     Coins,
@@ -36,6 +38,7 @@ impl Phase {
             Self::Hints => "hints",
             Self::Spends => "spends",
             Self::Blocks => "blocks",
+            Self::Join => "join",
             Self::Connect => "connect",
             Self::Coins => "coins",
             Self::Index => "index",

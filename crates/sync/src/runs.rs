@@ -225,7 +225,7 @@ impl<'s, F: Form> Merging<'s, F> {
     /// shows at its end.
     pub(crate) fn cause(&mut self, error: SyncError) -> SyncError {
         match error {
-            SyncError::Io(IoError::Group { .. })
+            SyncError::Io(IoError::Group { .. } | IoError::WorkdirDamaged { .. })
             | SyncError::Snapshot { .. }
             | SyncError::Invalid(InvalidError::DuplicateTransaction { .. }) => self
                 .readers

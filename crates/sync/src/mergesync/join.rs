@@ -2,7 +2,7 @@
 
 use super::spill::{RunWriter, Spill};
 use crate::error::{IoError, SyncError};
-use crate::progress::stop_if_interrupted;
+use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
 use crate::runs::{Group, Made, MergeBudget, Merging, Spent};
 use crate::workdir::names::SPILL;
@@ -37,6 +37,7 @@ pub(super) struct Joined {
 /// Joins what segments left.
 pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joined, SyncError> {
     let storage = request.workdir;
+    request.observer.event(Event::Started(Phase::Join));
     let go_on = || stop_if_interrupted(request.interrupt);
     let budget = MergeBudget::new(request.memory_bytes / 4);
     let mut sink = Sink {
@@ -49,6 +50,9 @@ pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joi
     };
     let mut made = Merging::<Made>::open(storage, runs_of(done, RunKind::Made), budget, &go_on)?;
     let mut spent = Merging::<Spent>::open(storage, runs_of(done, RunKind::Spent), budget, &go_on)?;
+    let kinds = [RunKind::Made, RunKind::Spent];
+    let bytes_total = kinds.iter().flat_map(|kind| runs_of(done, *kind)).map(|run| run.bytes).sum();
+    let mut progress = Progress { bytes_total, ..Progress::default() };
     let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
     let mut join = Join::new(&mut sink);
     made.next()?;
@@ -56,15 +60,22 @@ pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joi
     for number in 1u64.. {
         if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
             go_on()?;
+            request.observer.event(Event::Progress(Phase::Join, progress));
         }
         match (made.current(), spent.current()) {
             (Some(coin), spend) if spend.is_none_or(|spend| coin[..36] <= spend[..36]) => {
-                let (record, _) = MadeRecord::read(coin).ok_or_else(damaged)?;
+                progress.bytes += coin.len() as u64;
+                let Some((record, _)) = MadeRecord::read(coin) else {
+                    return Err(made.cause(damaged()));
+                };
                 join.made(&record)?;
                 made.next()?;
             }
             (_, Some(spend)) => {
-                let (record, _) = SpentRecord::read(spend).ok_or_else(damaged)?;
+                progress.bytes += spend.len() as u64;
+                let Some((record, _)) = SpentRecord::read(spend) else {
+                    return Err(spent.cause(damaged()));
+                };
                 join.spent(&record)?;
                 spent.next()?;
             }
@@ -74,6 +85,7 @@ pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joi
     join.finish()?;
     made.close()?;
     spent.close()?;
+    request.observer.event(Event::Ended { phase: Phase::Join, bytes: progress.bytes });
     sink.finish()
 }
 

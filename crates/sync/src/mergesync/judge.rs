@@ -74,7 +74,13 @@ impl Walk<'_> {
         let mut pending: VecDeque<(Arc<PreparedBlock>, Judged)> = VecDeque::new();
         let (mut scripts, mut progress) = (Scripts::default(), total(dir, 1..=self.end));
         let mut told_at = Instant::now();
-        while let Some((height, block)) = ahead.next()? {
+        loop {
+            let next = ahead.next();
+            if next.is_err() {
+                // A block below that proves invalid is the one to tell of.
+                self.settle(&mut pending, 0, keeper)?;
+            }
+            let Some((height, block)) = next? else { break };
             stop_if_interrupted(request.interrupt)?;
             let coins = Answers::of_block(height, answers.of_block(height)?);
             let existed = self.joined.existed.get(&height).map(Vec::as_slice).unwrap_or_default();

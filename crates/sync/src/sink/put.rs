@@ -70,7 +70,7 @@ pub(crate) fn write_out(
 }
 
 /// Has the next start do the segment again whose run turned out to be damaged.
-fn forget_damaged(workdir: &Workdir<'_>, error: &SyncError) {
+pub(crate) fn forget_damaged(workdir: &Workdir<'_>, error: &SyncError) {
     if let SyncError::Io(IoError::RunDamaged { run, .. }) = error {
         // Whether or not this works, the error to tell is the damage.
         let _ = workdir.forget(run);

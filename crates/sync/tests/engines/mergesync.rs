@@ -5,6 +5,7 @@ use crate::harness::{Job, Place, World, hash_of, random_chain};
 use crate::invalid::bad_blocks;
 use apus_sync::{Engine, ErrorKind, SyncError, UsageError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind};
+use apus_testkit::storage::CrashStorage;
 use bitcoin::Block;
 use std::collections::BTreeMap;
 use std::fs;
@@ -129,6 +130,29 @@ fn little_memory_is_enough() {
         assert!(!names().iter().any(|name| name.starts_with("merge-")), "{:?}", names());
         apus_sync::discard_progress(&place.work).unwrap();
         assert!(names().is_empty(), "{:?}", names());
+    }
+}
+
+/// A record that the disk has changed costs the segment that it is of, and no wrong verdict.
+#[test]
+fn damaged_records_are_made_anew() {
+    let world = World::small(847);
+    let place = Place::new();
+    merge(&world).expect(&world.truth, &place);
+    let whole = place.work.live_files();
+    for ending in [".made", ".spent", ".answers"] {
+        let largest = |(name, bytes): &(&String, &Vec<u8>)| (name.ends_with(ending), bytes.len());
+        let (name, bytes) = whole.iter().max_by_key(largest).unwrap();
+        assert!(name.ends_with(ending));
+        for at in [3, bytes.len() / 3, bytes.len() / 2, bytes.len() - 2] {
+            let mut files = whole.clone();
+            files.get_mut(name).unwrap()[at] ^= 1;
+            let place = Place { work: CrashStorage::holding(files), ..Place::new() };
+            let error = merge(&world).refused(&place);
+            assert_eq!(error.kind(), ErrorKind::Io, "{name} {at}: {error}");
+            assert!(error.to_string().contains(name), "{name} {at}: {error}");
+            merge(&world).expect(&world.truth, &place);
+        }
     }
 }
 
