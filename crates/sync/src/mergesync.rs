@@ -1,8 +1,8 @@
 //! The work of mergesync: every rule, with blocks gone over twice, without hints and without look-ups.
 //!
 //! [Segments](crate::pass) write down, in any order, which coins their blocks make and want; a
-//! [join] of all of them finds the coin for each spend; then the blocks come once more and are
-//! [judged](judge). The coins that no spend took are the set, and their places are the hints.
+//! [join](mod@join) of all of them finds the coin for each spend; then the blocks come once more and are
+//! [judged](mod@judge). The coins that no spend took are the set, and their places are the hints.
 //!
 //! Segments are kept in the work folder. A start that goes on does the join and the second walk anew.
 

@@ -31,9 +31,10 @@ fn a_node_lives_on_with_our_chainstate() {
 
 #[test]
 fn a_node_lives_on_in_our_data_directory() {
-    for (seed, args) in (4..).zip(&NODES[..2]) {
+    for ((seed, args), engine) in (4..).zip(&NODES[..2]).zip(["utxo", "mergesync"]) {
         let mut lived = Lived::new(seed, args);
-        let line = sync("--validation full --par 3 --report new.json", "datadir:new");
+        let way = format!("--validation full --engine {engine} --par 3 --report new.json");
+        let line = sync(&way, "datadir:new");
         let said = lived.desk.apus(&line).succeeds();
         let folder = lived.desk.json("new.json")["folders"][0].clone();
         let height = lived.set.height;
