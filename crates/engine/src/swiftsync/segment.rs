@@ -100,7 +100,11 @@ impl Segment {
     pub(super) fn finish(mut self) -> Result<Finished, SwiftSyncError> {
         let range = self.hints.range();
         self.blocks.sort_unstable_by_key(|(height, _)| *height);
-        if let Some(missing) = self.seen.missing() {
+        // One that failed half-way came, and is not whole.
+        let taken = |index: usize| self.blocks.get(index).map(|(height, _)| *height);
+        if let Some((_, missing)) =
+            (0..).zip(range.heights()).find(|&(index, height)| taken(index) != Some(height))
+        {
             return Err(SwiftSyncError::Incomplete {
                 missing: HeightRange::new(missing, missing + 1),
                 stop: range.end - 1,
