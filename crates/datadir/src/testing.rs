@@ -1,9 +1,11 @@
 //! What the tests of this crate share: made-up blocks, real blocks, folders of block files.
 
 use crate::files::{BlockFiles, BlockLocation};
+use crate::index::{IndexEntry, read_index};
 use crate::obfuscation::Obfuscation;
 use crate::store::SpentCoins;
 use apus_chain::{CoinSum, CoinSumKey, KeyedCoinSum, Network, write_compact_size};
+use core::ops::ControlFlow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +50,17 @@ pub(crate) fn synthetic_block(seed: u32, txs: usize, script: usize) -> Vec<u8> {
         block.extend_from_slice(&[0; 4]);
     }
     block
+}
+
+/// All that an index says of blocks, in the order of its keys.
+pub(crate) fn index_entries(blocksdir: &Path) -> Vec<IndexEntry> {
+    let mut entries = Vec::new();
+    let read = read_index(blocksdir, &mut |entry| {
+        entries.push(entry);
+        ControlFlow::Continue(())
+    });
+    read.unwrap();
+    entries
 }
 
 /// Appends a record and says where its block lies in file 0.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::files::BlockFiles;
 use crate::leveldb::{DatabaseWriter, WriterOptions};
-use crate::testing::fixtures;
+use crate::testing::{fixtures, index_entries};
 use apus_chain::{Network, write_varint};
 use apus_storage::DirStorage;
 use std::collections::BTreeMap;
@@ -11,23 +11,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-fn read_all(blocksdir: &Path) -> Vec<IndexEntry> {
-    let mut entries = Vec::new();
-    read_index(blocksdir, &mut |entry| {
-        entries.push(entry);
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    entries
-}
-
 fn blocksdir() -> PathBuf {
     fixtures().join("regtest-315/regtest/blocks")
 }
 
 #[test]
 fn a_nodes_index_leads_to_every_block() {
-    let mut entries = read_all(&blocksdir());
+    let mut entries = index_entries(&blocksdir());
     entries.sort_by_key(|entry| entry.height);
     assert_eq!(entries.len(), 316);
     let files = BlockFiles::open(&blocksdir(), Network::Regtest.magic()).unwrap();
@@ -96,7 +86,7 @@ fn reading_changes_nothing_and_needs_no_lock_and_no_right_to_write() {
     rights.set_readonly(true);
     fs::set_permissions(&index, rights.clone()).unwrap();
     let before = state(&index);
-    assert_eq!(read_all(dir.path()), read_all(&blocksdir()));
+    assert_eq!(index_entries(dir.path()), index_entries(&blocksdir()));
     assert_eq!(state(&index), before);
     // So that the folder can be removed.
     std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o700);

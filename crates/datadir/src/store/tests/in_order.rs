@@ -4,7 +4,8 @@
 use super::*;
 use crate::leveldb::Database;
 use crate::rev;
-use crate::{BlockReader, ChainBlock, IndexEntry, read_index, write_block_index};
+use crate::testing::index_entries;
+use crate::{BlockReader, ChainBlock, write_block_index};
 use apus_chain::{BlockUndo, Network};
 use apus_storage::DirStorage;
 use apus_testkit::bitcoind::Bitcoind;
@@ -51,7 +52,7 @@ impl Theirs {
 
     /// All blocks and undo data as they lie in the node's files, by height.
     fn read_back(&self) -> Vec<Made> {
-        let mut entries = index_of(&self.blocksdir());
+        let mut entries = index_entries(&self.blocksdir());
         entries.sort_by_key(|entry| entry.height);
         let files = BlockFiles::open(&self.blocksdir(), REGTEST).unwrap();
         let mut undo_files = UndoFiles::open(&self.blocksdir(), REGTEST).unwrap();
@@ -123,21 +124,11 @@ impl Theirs {
     }
 }
 
-fn index_of(blocksdir: &Path) -> Vec<IndexEntry> {
-    let mut entries = Vec::new();
-    read_index(blocksdir, &mut |entry| {
-        entries.push(entry);
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    entries
-}
-
 /// What lies in the node's undo files is what it says of the coins that each block spent.
 fn compare_undo(node: &Bitcoind, chain: &ChainBuilder) {
     let mut undo_files = UndoFiles::open(&node.blocks_dir(), REGTEST).unwrap();
     // Written to the disk by the question for the coins.
-    let entries = index_of(&node.blocks_dir());
+    let entries = index_entries(&node.blocks_dir());
     assert_eq!(entries.len(), chain.height() as usize + 1);
     let mut coins = 0;
     for entry in entries.iter().filter(|entry| entry.height > 0) {

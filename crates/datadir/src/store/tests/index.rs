@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::index::{
-    ChainBlock, IndexEntry, IndexFlags, IndexWriteError, read_index, read_index_flags,
-    write_block_index,
+    ChainBlock, IndexEntry, IndexFlags, IndexWriteError, read_index_flags, write_block_index,
 };
 use crate::leveldb::Database;
+use crate::testing::index_entries;
 use apus_chain::write_varint;
 use apus_storage::{DirStorage, Storage};
 use apus_testkit::storage::CrashStorage;
@@ -43,12 +43,7 @@ impl Info {
 }
 
 fn entries(blocksdir: &Path) -> Vec<IndexEntry> {
-    let mut entries = Vec::new();
-    let visit = read_index(blocksdir, &mut |entry| {
-        entries.push(entry);
-        ControlFlow::Continue(())
-    });
-    visit.unwrap();
+    let mut entries = index_entries(blocksdir);
     entries.sort_by_key(|entry| entry.height);
     entries
 }

@@ -2,7 +2,8 @@
 //! alone.
 
 use super::*;
-use crate::index::{ChainBlock, IndexEntry, read_index, write_block_index};
+use crate::index::{ChainBlock, IndexEntry, write_block_index};
+use crate::testing::index_entries;
 use apus_chain::Network;
 use apus_storage::DirStorage;
 use apus_testkit::bitcoind::{Bitcoind, TxOutSetInfo};
@@ -95,12 +96,9 @@ impl Handover {
     /// those of the blocks before.
     fn undo_of_last(&self) -> Vec<(BlockHash, BlockHash, Vec<u8>)> {
         let blocksdir = self.theirs.path().join("regtest/blocks");
-        let mut entries: BTreeMap<BlockHash, IndexEntry> = BTreeMap::new();
-        read_index(&blocksdir, &mut |entry| {
-            entries.insert(entry.hash, entry);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+        let entries = index_entries(&blocksdir).into_iter();
+        let entries: BTreeMap<BlockHash, IndexEntry> =
+            entries.map(|entry| (entry.hash, entry)).collect();
         let mut files = UndoFiles::open(&blocksdir, REGTEST).unwrap();
         let chain = self.chain.blocks();
         let last = chain[chain.len() - WITH_UNDO..].iter();
