@@ -14,6 +14,7 @@
 //! Nothing here is keyed and nothing is left to chance: outpoints are compared whole. Where records
 //! lie, who does the segments, and in how much memory runs are merged, is the driver's business.
 
+mod asked;
 mod gather;
 mod join;
 mod judge;
@@ -21,6 +22,7 @@ mod partial;
 mod pile;
 mod record;
 
+pub use asked::Asked;
 pub use gather::{Gather, GatherError, GatherSegment};
 pub use join::{Join, JoinSink};
 pub use judge::{Answers, Judge, JudgeError, Judged, Refused};

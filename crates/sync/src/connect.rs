@@ -148,18 +148,11 @@ impl<'a> Connecting<'a> {
         let identity =
             Identity { network: request.params.network, assume_valid: options.assume_valid, from };
         if base.is_none() && Workdir::read_plan(request.workdir)?.is_some() {
-            let what = "with hints".to_owned();
-            return Err(SyncError::Usage(UsageError::OtherRun {
-                folder: request.workdir.describe(""),
-                what,
-            }));
+            return Err(request.other_run("with hints"));
         }
         let earlier = Record::read(request.workdir)?;
         if let Some(what) = earlier.as_ref().and_then(|it| it.identity.difference(&identity)) {
-            return Err(SyncError::Usage(UsageError::OtherRun {
-                folder: request.workdir.describe(""),
-                what,
-            }));
+            return Err(request.other_run(what));
         }
         let checks = ScriptChecks::new(request.params, chain, options.assume_valid);
         let pool_above = |height: Height| {
@@ -192,11 +185,7 @@ impl<'a> Connecting<'a> {
             (None, None) => return Err(damaged()),
         };
         if tip.height > end {
-            let what = format!("it is at block {} already", tip.height);
-            return Err(SyncError::Usage(UsageError::OtherRun {
-                folder: request.workdir.describe(""),
-                what,
-            }));
+            return Err(request.other_run(format!("it is at block {} already", tip.height)));
         }
         if !is_new {
             // Where the chain has changed, blocks below the tip are connected anew.

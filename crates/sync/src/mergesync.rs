@@ -11,8 +11,8 @@ mod judge;
 mod spill;
 
 use crate::connect::keeper::Keeper;
-use crate::error::{InvalidBlock, IoError, StorageResult, SyncError, UsageError};
-use crate::pass::{self, Job, Threads, segment_bytes};
+use crate::error::{InvalidBlock, StorageResult, SyncError, UsageError};
+use crate::pass::{self, Job, Threads, expect_same};
 use crate::progress::{Event, Phase};
 use crate::random::random_bytes;
 use crate::request::{ConnectOptions, Output, OutputKind, Request, Scripts, Source};
@@ -21,15 +21,15 @@ use crate::sink::datadir::DraftWithBlocks;
 use crate::sink::put::{Put, SetMuHash, forget_damaged, merge_all, put_set};
 use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
 use crate::source::ChainSource;
-use crate::workdir::plan::{Plan, RunIdentity, divide};
+use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record;
-use crate::workdir::{SegmentsOf, Workdir};
+use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::mergesync::{Gather, GatherError, Gathered};
-use apus_engine::pass::{Counts, PartialResult};
+use apus_engine::pass::{Counts, Pass};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::CoinTotals;
-use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
+use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsWriter;
 use apus_storage::StorageFile;
 use join::{Joined, join};
@@ -102,13 +102,9 @@ impl<'a> Work<'a> {
     /// Goes on with the plan in the work folder, or makes one.
     fn plan(&self, end: Height) -> Result<Planned<'a>, SyncError> {
         let (request, dir) = (self.request, self.dir);
-        let other = |what: String| {
-            let folder = request.workdir.describe("");
-            SyncError::Usage(UsageError::OtherRun { folder, what })
-        };
         let earlier = Workdir::read_plan(request.workdir)?;
         if earlier.is_none() && Record::read(request.workdir)?.is_some() {
-            return Err(other("by another engine".to_owned()));
+            return Err(request.other_run("by another engine"));
         }
         let identity = RunIdentity {
             network: request.params.network,
@@ -118,21 +114,10 @@ impl<'a> Work<'a> {
             hints: [0; 32],
             aggregate: AggregateKind::None,
         };
-        if let Some(what) = earlier.as_ref().and_then(|plan| plan.identity.difference(&identity)) {
-            return Err(other(what));
-        }
+        expect_same(request, earlier.as_ref(), &identity)?;
         Workdir::clear_scratch(request.workdir)?;
-        if let Some(plan) = earlier {
-            let (workdir, done) = Workdir::resume::<Gather>(request.workdir, &plan)?;
-            let (segments, of) = (done.len(), plan.segments.len());
-            request.observer.event(Event::Resumed { segments, of });
-            return Ok((workdir, plan, done));
-        }
-        let bytes_total = (1..=end).map(|height| dir.block_bytes(height)).sum();
-        let target = segment_bytes(request, bytes_total);
-        let segments = divide(end, target, |height| dir.block_bytes(height));
-        let plan = Plan { identity, secret: Secret(random_bytes()?), segments };
-        Ok((Workdir::start(request.workdir, &plan)?, plan, Vec::new()))
+        let segments = pass::segments(request, dir, earlier.as_ref(), end);
+        pass::begin_or_go_on::<Gather>(request, earlier, identity, segments)
     }
 
     /// The first walk.
@@ -147,13 +132,9 @@ impl<'a> Work<'a> {
         let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range) };
         request.observer.event(Event::Started(Phase::Blocks));
         let done = pass::run(&job, &Threads, workdir, segments, done)?;
-        let mut whole = Gathered::default();
-        for done in &done {
-            let damaged =
-                |_| SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) });
-            whole.merge(&done.partial).map_err(damaged)?;
-        }
-        let counts = whole.counts;
+        let whole = pass::whole(&pass, workdir, &done)?;
+        let stop = segments.last().map_or(0, |last| last.end - 1);
+        let Gathered { counts, .. } = pass.conclude(&whole, stop)?;
         request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: counts.bytes });
         Ok((done, counts))
     }
@@ -162,7 +143,7 @@ impl<'a> Work<'a> {
     fn judge(
         &self,
         workdir: &Workdir<'_>,
-        done: &[crate::workdir::Done<Gathered>],
+        done: &[Done<Gathered>],
         end: Height,
         keeps: bool,
     ) -> Result<(Joined, Scripts, Option<DraftWithBlocks>), SyncError> {
@@ -174,9 +155,7 @@ impl<'a> Work<'a> {
             true => Keeper::start(request, options, dir, 1, genesis, end, sum_key)?,
             false => None,
         };
-        let (checks, pool) = (&self.checks, self.pool.as_ref());
-        let walk =
-            Walk { request, dir, workdir, done, joined: &joined, checks, pool, sum_key, end };
+        let walk = Walk { work: self, workdir, done, joined: &joined, sum_key, end };
         let scripts = walk.judge(keeper.as_mut())?;
         let with_blocks = keeper.map(Keeper::end).transpose()?;
         Ok((joined, scripts, with_blocks))
@@ -192,11 +171,9 @@ impl<'a> Work<'a> {
         let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
         let below = plan.segments.iter().filter(|range| range.start <= end).map(cut);
         let segments: Vec<HeightRange> = below.collect();
-        let judged = self.gather(workdir, &segments, Vec::new()).and_then(|(done, _)| {
-            let mut done = done;
-            done.sort_unstable_by_key(|done| done.range);
-            self.judge(workdir, &done, end, false)
-        });
+        let judged = self
+            .gather(workdir, &segments, Vec::new())
+            .and_then(|(done, _)| self.judge(workdir, &done, end, false));
         match judged {
             Ok(_) => error,
             // Which may be about a lower one still.
@@ -235,13 +212,7 @@ impl Merged<'_> {
             merge_all(request, coins, each)
         })?;
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
-        let stats = put.stats.unwrap_or_default();
-        let coins = CoinTotals {
-            coins: stats.coins,
-            transactions: stats.transactions,
-            amount: stats.total_amount,
-            bogosize: stats.bogosize,
-        };
+        let coins = put.totals();
         Ok((put, coins))
     }
 
@@ -263,9 +234,7 @@ impl Merged<'_> {
         let mut indices = Vec::new();
         for height in 1..=self.set.height {
             indices.clear();
-            while let Some((found, index)) = places.current().map(place).filter(|it| it.0 == height)
-            {
-                debug_assert_eq!(found, height);
+            while let Some((_, index)) = places.current().map(place).filter(|it| it.0 == height) {
                 indices.push(index);
                 places.next()?;
             }

@@ -7,31 +7,22 @@ mod threads;
 
 pub(crate) use threads::Threads;
 
-use crate::error::SyncError;
+use crate::error::{IoError, SyncError};
 use crate::progress::{Event, Phase, Progress};
+use crate::random::random_bytes;
 use crate::request::Request;
 use crate::source::ChainSource;
 use crate::supply::total;
+use crate::workdir::plan::{Plan, RunIdentity, divide};
 use crate::workdir::{Done, SegmentsOf, Workdir};
-use apus_chain::HeightRange;
+use apus_chain::{Height, HeightRange};
 use apus_engine::pass::{PartialResult, Pass, Work};
+use apus_engine::swiftsync::aggregate::Secret;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Finished segments that are not durable yet take at most this part of the memory.
 const HELD_SHARE: u64 = 4;
-
-/// Small enough that a few of them are under way at once in the memory allowed, and that no thread
-/// waits long for the others at the end; large enough that the whole main chain is some ten
-/// thousand of them.
-pub(crate) fn segment_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
-    /// Segments for each thread, where the chain is long enough.
-    const EACH: u64 = 24;
-    let threads = request.threads as u64;
-    let share = (request.memory_bytes / (4 * threads)).clamp(16 << 20, 128 << 20);
-    let even = (bytes_total / (EACH * threads)).max(4 << 20);
-    request.segment_bytes.unwrap_or(share.min(even))
-}
 
 /// What a segment of a pass is told, by its heights.
 pub(crate) type InputOf<'a, P> =
@@ -63,6 +54,75 @@ pub(crate) trait Dispatch<P: Pass> {
         counters: &Counters,
         take: &mut Take<'_, P>,
     ) -> Result<(), SyncError>;
+}
+
+/// Fails where an earlier start planned another run.
+pub(crate) fn expect_same(
+    request: &Request<'_>,
+    earlier: Option<&Plan>,
+    identity: &RunIdentity,
+) -> Result<(), SyncError> {
+    match earlier.and_then(|plan| plan.identity.difference(identity)) {
+        Some(what) => Err(request.other_run(what)),
+        None => Ok(()),
+    }
+}
+
+/// The segments of an earlier plan, or the heights from 1 to `last` divided.
+pub(crate) fn segments(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    earlier: Option<&Plan>,
+    last: Height,
+) -> Vec<HeightRange> {
+    if let Some(plan) = earlier {
+        return plan.segments.clone();
+    }
+    let bytes_total = (1..=last).map(|height| source.block_bytes(height)).sum();
+    divide(last, segment_bytes(request, bytes_total), |height| source.block_bytes(height))
+}
+
+/// Small enough that a few of them are under way at once in the memory allowed, and that no thread
+/// waits long for the others at the end; large enough that the whole main chain is some ten
+/// thousand of them.
+fn segment_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
+    /// Segments for each thread, where the chain is long enough.
+    const EACH: u64 = 24;
+    let threads = request.threads as u64;
+    let share = (request.memory_bytes / (4 * threads)).clamp(16 << 20, 128 << 20);
+    let even = (bytes_total / (EACH * threads)).max(4 << 20);
+    request.segment_bytes.unwrap_or(share.min(even))
+}
+
+/// Goes on with an earlier plan, which must be the same, or makes one.
+pub(crate) fn begin_or_go_on<'w, P: Pass>(
+    request: &Request<'w>,
+    earlier: Option<Plan>,
+    identity: RunIdentity,
+    segments: Vec<HeightRange>,
+) -> Result<(Workdir<'w>, Plan, SegmentsOf<P>), SyncError> {
+    let Some(plan) = earlier else {
+        let plan = Plan { identity, secret: Secret(random_bytes()?), segments };
+        return Ok((Workdir::start(request.workdir, &plan)?, plan, Vec::new()));
+    };
+    let (workdir, done) = Workdir::resume::<P>(request.workdir, &plan)?;
+    let (segments, of) = (done.len(), plan.segments.len());
+    request.observer.event(Event::Resumed { segments, of });
+    Ok((workdir, plan, done))
+}
+
+/// What all segments come to together.
+pub(crate) fn whole<P: Pass>(
+    pass: &P,
+    workdir: &Workdir<'_>,
+    done: &[Done<P::Partial>],
+) -> Result<P::Partial, SyncError> {
+    let mut whole = pass.nothing();
+    for done in done {
+        let damaged = |_| SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) });
+        whole.merge(&done.partial).map_err(damaged)?;
+    }
+    Ok(whole)
 }
 
 /// Does the segments that are not `done` yet. All of them, the done ones included, by ascending height.

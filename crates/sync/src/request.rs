@@ -11,6 +11,7 @@ pub use outcome::{Outcome, Scripts};
 pub(crate) use stop::first_of_last;
 pub use stop::{LAST_BLOCKS, Stop};
 
+use crate::error::{SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::progress::Observer;
 use crate::source::blocksdir::UseIndex;
@@ -140,6 +141,14 @@ pub struct Request<'a> {
     pub observer: &'a dyn Observer,
     /// Set from outside to stop the run.
     pub interrupt: &'a AtomicBool,
+}
+
+impl Request<'_> {
+    /// What is in the work folder is another run's, which says in which way.
+    pub(crate) fn other_run(&self, what: impl Into<String>) -> SyncError {
+        let (folder, what) = (self.workdir.describe(""), what.into());
+        SyncError::Usage(UsageError::OtherRun { folder, what })
+    }
 }
 
 /// Opens the coins of a run.

@@ -9,21 +9,21 @@
 mod form;
 mod group;
 mod reader;
+mod writer;
 
 pub(crate) use form::{Answers, Coins, Form, Made, Places, Spent};
 pub(crate) use group::Group;
+pub(crate) use writer::RunWriter;
 
 use crate::error::{InvalidError, IoError, StorageResult, SyncError};
 use crate::workdir::RunInfo;
 use crate::workdir::names::MERGE;
 use apus_chain::Txid;
-use apus_hash::Sha256;
 use apus_storage::Storage;
 use reader::RunReader;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::io::{BufWriter, Write};
 
 /// Records merged between two looks at progress and interruption: some milliseconds.
 pub(crate) const RECORDS_BETWEEN_NEWS: u64 = 1024;
@@ -106,7 +106,7 @@ fn remove_merged(storage: &dyn Storage, runs: &[RunInfo]) -> Result<(), SyncErro
     merged.try_for_each(|run| storage.remove(&run.name).at(storage, &run.name))
 }
 
-/// Merges runs into a longer one. It need not be durable: after a crash the merge starts anew.
+/// Merges runs into a longer one.
 fn merge_into_run<F: Form>(
     storage: &dyn Storage,
     runs: &[RunInfo],
@@ -114,24 +114,18 @@ fn merge_into_run<F: Form>(
     name: String,
     go_on: &dyn Fn() -> Result<(), SyncError>,
 ) -> Result<RunInfo, SyncError> {
-    let file = storage.create(&name).at(storage, &name)?;
-    let mut out = BufWriter::with_capacity(budget.buffer_bytes, file);
-    let mut hash = Sha256::new();
-    let (mut bytes, mut records) = (0, 0u64);
+    let mut out = RunWriter::create(storage, name, budget.buffer_bytes)?;
+    let mut records = 0u64;
     let mut merging = Merging::<F>::open_few(storage, runs.to_vec(), budget)?;
     let merged = merging.give(&mut |record| {
         records += 1;
         if records.is_multiple_of(RECORDS_BETWEEN_NEWS) {
             go_on()?;
         }
-        out.write_all(record).at(storage, &name)?;
-        hash.update(record);
-        bytes += record.len() as u64;
-        Ok(())
+        out.write(record)
     });
     merged.map_err(|error| merging.cause(error))?;
-    out.flush().at(storage, &name)?;
-    Ok(RunInfo { name, bytes, sha256: hash.finalize(), held: None })
+    out.finish()
 }
 
 /// The first record of a run: by its key, of which eight bytes nearly always decide.

@@ -6,20 +6,19 @@ mod tail;
 
 use crate::best_chain::{headers, longer_chain};
 use crate::connect::undo::warn_of_missing;
-use crate::error::{InvalidBlock, InvalidError, IoError, NoWayOn, SyncError, UsageError};
-use crate::pass::{self, Job, Threads, segment_bytes};
+use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
+use crate::pass::{self, Job, Threads, expect_same};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::random::random_bytes;
 use crate::request::{HintsInput, Request, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::warning::{Unanchored, Warning};
-use crate::workdir::plan::{Plan, RunIdentity, divide};
+use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record;
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use anchor::expect_anchored;
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
-use apus_engine::swiftsync::aggregate::{Aggregator, Secret};
+use apus_engine::swiftsync::aggregate::Aggregator;
 use apus_engine::swiftsync::hints::HintsInfo;
 use apus_engine::swiftsync::{Partial, SwiftSync, SwiftSyncError, Verdict};
 use hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
@@ -218,11 +217,7 @@ impl Hints {
         let (stop, last) = (self.stop, self.last.height);
         let earlier = Workdir::read_plan(request.workdir)?;
         if earlier.is_none() && Record::read(request.workdir)?.is_some() {
-            let what = "without hints".to_owned();
-            return Err(SyncError::Usage(UsageError::OtherRun {
-                folder: request.workdir.describe(""),
-                what,
-            }));
+            return Err(request.other_run("without hints"));
         }
         let mut identity = RunIdentity {
             network: request.params.network,
@@ -234,14 +229,7 @@ impl Hints {
         // All but the hints can be compared before they are read.
         expect_same(request, earlier.as_ref(), &identity)?;
         Workdir::clear_scratch(request.workdir)?;
-        let segments = match &earlier {
-            Some(plan) => plan.segments.clone(),
-            None => {
-                let bytes_total = (1..=last).map(|height| dir.block_bytes(height)).sum();
-                let bytes_target = segment_bytes(request, bytes_total);
-                divide(last, bytes_target, |height| dir.block_bytes(height))
-            }
-        };
+        let segments = pass::segments(request, dir, earlier.as_ref(), last);
         let Opened { provider, sha256, bytes } = self.provider(request, &segments)?;
         identity.hints = sha256;
         expect_same(request, earlier.as_ref(), &identity).or_else(|other| {
@@ -250,14 +238,8 @@ impl Hints {
             Err(other)
         })?;
         request.observer.event(Event::Ended { phase: Phase::Hints, bytes });
-        let Some(plan) = earlier else {
-            let plan = Plan { identity, secret: Secret(random_bytes()?), segments };
-            let workdir = Workdir::start(request.workdir, &plan)?;
-            return Ok((workdir, plan, Vec::new(), provider));
-        };
-        let (workdir, done) = Workdir::resume::<SwiftSync>(request.workdir, &plan)?;
-        let (segments, of) = (done.len(), plan.segments.len());
-        request.observer.event(Event::Resumed { segments, of });
+        let (workdir, plan, done) =
+            pass::begin_or_go_on::<SwiftSync>(request, earlier, identity, segments)?;
         Ok((workdir, plan, done, provider))
     }
 
@@ -291,20 +273,6 @@ impl Hints {
     }
 }
 
-fn expect_same(
-    request: &Request<'_>,
-    earlier: Option<&Plan>,
-    identity: &RunIdentity,
-) -> Result<(), SyncError> {
-    match earlier.and_then(|plan| plan.identity.difference(identity)) {
-        Some(what) => Err(SyncError::Usage(UsageError::OtherRun {
-            folder: request.workdir.describe(""),
-            what,
-        })),
-        None => Ok(()),
-    }
-}
-
 fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<KnownBlock, SyncError> {
     let chain: &HeaderChain = dir.chain();
     match wanted {
@@ -332,12 +300,7 @@ fn conclude(
     done: &[Done<Partial>],
     stop: Height,
 ) -> Result<Verdict, SyncError> {
-    let mut whole = engine.nothing();
-    for done in done {
-        whole
-            .merge(&done.partial)
-            .map_err(|_| SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) }))?;
-    }
+    let whole = pass::whole(engine, workdir, done)?;
     engine.conclude(&whole, stop).map_err(|error| {
         if !matches!(error, SwiftSyncError::Incomplete { .. }) {
             // The error to tell is the verdict, whatever becomes of the folder.

@@ -11,9 +11,9 @@ use super::pile::Pile;
 use super::record::{MadeRecord, OUTPOINT, SpentRecord};
 use crate::connect::rules::may_repeat;
 use crate::connect::{Place, coins_of, wanted_of};
-use crate::pass::{Covered, FinishedSegment, Pass, RunKind, Seen};
+use crate::pass::{Covered, FinishedSegment, Pass, RunKind, Seen, Uncovered};
 use apus_chain::{
-    BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint, Params, Txid, write_coin,
+    BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint, Params, write_coin,
 };
 use core::iter::Peekable;
 use core::ops::Range;
@@ -35,22 +35,13 @@ pub struct Gather {
     params: Params,
     /// The block at BIP-34's height, if the chain has one.
     at_bip34_height: Option<BlockHash>,
-    /// Of these transactions alone, if not of all.
-    only: Option<HashSet<Txid>>,
 }
 
 impl Gather {
     /// For the blocks of this chain.
     pub fn new(params: &Params, chain: &HeaderChain) -> Self {
         let at_bip34_height = chain.hash(params.bip34_height).copied();
-        Self { params: params.clone(), at_bip34_height, only: None }
-    }
-
-    /// What becomes of the outputs of these transactions alone. Nothing is answered ahead, and which
-    /// outputs of their blocks they are is not told.
-    #[must_use]
-    pub fn only(self, txids: HashSet<Txid>) -> Self {
-        Self { only: Some(txids), ..self }
+        Self { params: params.clone(), at_bip34_height }
     }
 
     /// Whether a valid block of this name may have an output of one before it, or is one of the two
@@ -60,10 +51,6 @@ impl Gather {
         may_repeat(&self.params)
             && (self.params.is_bip30_repeat(height, hash)
                 || self.params.enforces_bip30(height, hash, below.as_ref()))
-    }
-
-    fn wants(&self, txid: &Txid) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(txid))
     }
 }
 
@@ -116,11 +103,11 @@ impl Pass for Gather {
         }
         segment.gathered.counts.add_block(&block.view());
         let may_repeat = self.may_repeat(height, &block.hash());
-        if may_repeat || self.only.is_some() {
+        if may_repeat {
             segment.unpaired.insert(height);
         }
-        segment.spends(block, |txid| self.wants(txid));
-        segment.makes(block, may_repeat || self.only.is_some(), |txid| self.wants(txid));
+        segment.spends(block);
+        segment.makes(block, may_repeat);
         Ok(())
     }
 
@@ -138,36 +125,28 @@ impl Pass for Gather {
     }
 
     fn conclude(&self, whole: &Gathered, stop: Height) -> Result<Gathered, GatherError> {
-        let mut next = 1;
-        for range in whole.covered.ranges() {
-            if range.start > next {
-                break;
-            }
-            next = next.max(range.end);
-        }
-        match next > stop {
-            true => Ok(whole.clone()),
-            false => Err(GatherError::Missing(next)),
+        match whole.covered.expect_up_to(stop) {
+            Ok(()) => Ok(whole.clone()),
+            Err(Uncovered::Missing(range)) => Err(GatherError::Missing(range.start)),
+            Err(Uncovered::Surplus(range)) => Err(GatherError::Unexpected(range.start)),
         }
     }
 }
 
 impl GatherSegment {
     /// Notes what a block wants from those below it.
-    fn spends(&mut self, block: &BlockBytes<'_>, wants: impl Fn(&Txid) -> bool) {
+    fn spends(&mut self, block: &BlockBytes<'_>) {
         let height = block.height();
         wanted_of(block, &mut self.wanted, &mut self.places);
         for (place, outpoint) in (0..).zip(&self.wanted) {
-            if wants(&outpoint.txid) {
-                let record = SpentRecord { outpoint: *outpoint, height, place };
-                self.spent.push(|out| record.write(out));
-            }
+            let record = SpentRecord { outpoint: *outpoint, height, place };
+            self.spent.push(|out| record.write(out));
         }
     }
 
     /// Notes what a block makes. What it spends itself is noted only where BIP-30 may ask whether it was
     /// there before.
-    fn makes(&mut self, block: &BlockBytes<'_>, with_own: bool, wants: impl Fn(&Txid) -> bool) {
+    fn makes(&mut self, block: &BlockBytes<'_>, with_own: bool) {
         let height = block.height();
         self.own.clear();
         self.own.extend(self.places.iter().filter_map(|place| match place {
@@ -176,7 +155,7 @@ impl GatherSegment {
         }));
         self.own.sort_unstable();
         let mut index = 0;
-        for (number, (txid, tx)) in (0..).zip(block.txs()).filter(|(_, (txid, _))| wants(txid)) {
+        for (number, (txid, tx)) in (0..).zip(block.txs()) {
             for (outpoint, coin) in coins_of(height, txid, &tx, number == 0) {
                 let own = self.own.binary_search(&(number, outpoint.vout)).is_ok();
                 if !own || with_own {
@@ -256,7 +235,7 @@ fn answer(coin: &[u8], spend: &[u8], answers: &mut Pile) {
 mod tests {
     use super::*;
     use crate::coin::CoinBytes;
-    use apus_chain::CoinRef;
+    use apus_chain::{CoinRef, Txid};
 
     fn name(vout: u32) -> OutPoint {
         OutPoint { txid: Txid([7; 32]), vout }

@@ -14,7 +14,7 @@ use apus_chain::{CoinSum, CoinSumKey, Height, HeightRange, OutPoint, Params};
 use core::convert::Infallible;
 use std::sync::Arc;
 
-/// The coins that the blocks of a segment take, by their places.
+/// The coins that blocks take, by their places.
 #[derive(Debug, Default)]
 pub struct Answers(Vec<(Height, u32, CoinBytes)>);
 
@@ -39,14 +39,6 @@ impl Answers {
         let twice =
             |pair: &[(Height, u32, CoinBytes)]| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1);
         (!answers.windows(2).any(twice)).then_some(Self(answers))
-    }
-
-    /// Those of one block, by their places.
-    pub fn of_block(height: Height, coins: Vec<(u32, CoinBytes)>) -> Self {
-        let mut answers: Vec<_> =
-            coins.into_iter().map(|(place, coin)| (height, place, coin)).collect();
-        answers.sort_unstable_by_key(|(_, place, _)| *place);
-        Self(answers)
     }
 
     /// The coin that a block takes at a place.

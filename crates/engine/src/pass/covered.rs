@@ -34,6 +34,31 @@ impl Covered {
         Ok(())
     }
 
+    /// Fails unless these are the heights from 1 to `stop` and no others. The first difference is the
+    /// error.
+    pub(crate) fn expect_up_to(&self, stop: Height) -> Result<(), Uncovered> {
+        let wanted = HeightRange::new(1, stop + 1);
+        let mut next = wanted.start;
+        for range in &self.0 {
+            if range.start < wanted.start {
+                let end = wanted.start.min(range.end);
+                return Err(Uncovered::Surplus(HeightRange::new(range.start, end)));
+            }
+            if range.end > wanted.end {
+                let start = wanted.end.max(range.start);
+                return Err(Uncovered::Surplus(HeightRange::new(start, range.end)));
+            }
+            if range.start > next {
+                return Err(Uncovered::Missing(HeightRange::new(next, range.start)));
+            }
+            next = range.end;
+        }
+        match next < wanted.end {
+            true => Err(Uncovered::Missing(HeightRange::new(next, wanted.end))),
+            false => Ok(()),
+        }
+    }
+
     /// Appends the byte form.
     pub fn write(&self, out: &mut Vec<u8>) {
         write_compact_size(out, self.0.len() as u64);
@@ -57,6 +82,15 @@ impl Covered {
         }
         Some(Self(ranges))
     }
+}
+
+/// In what heights differ from those that are wanted.
+#[derive(Debug)]
+pub(crate) enum Uncovered {
+    /// These are wanted, and not covered.
+    Missing(HeightRange),
+    /// These are covered, and not wanted.
+    Surplus(HeightRange),
 }
 
 /// The blocks of a segment, each of which is to come once.

@@ -24,6 +24,7 @@ mod spent_later;
 mod survivors;
 
 pub use crate::pass::Counts;
+use crate::pass::Uncovered;
 pub use partial::{CoinTotals, CoinbaseId, MergeError, Partial};
 pub use segment::Segment;
 pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};
@@ -255,28 +256,10 @@ impl SwiftSync {
 
 /// All heights from 1 to `stop` and no others.
 fn expect_whole(whole: &Partial, stop: Height) -> Result<(), SwiftSyncError> {
-    let wanted = HeightRange::new(1, stop + 1);
-    let mut next = wanted.start;
-    for range in whole.ranges() {
-        if range.start < wanted.start {
-            let surplus = HeightRange::new(range.start, wanted.start.min(range.end));
-            return Err(SwiftSyncError::Surplus { surplus, stop });
-        }
-        if range.end > wanted.end {
-            let surplus = HeightRange::new(wanted.end.max(range.start), range.end);
-            return Err(SwiftSyncError::Surplus { surplus, stop });
-        }
-        if range.start > next {
-            let missing = HeightRange::new(next, range.start);
-            return Err(SwiftSyncError::Incomplete { missing, stop });
-        }
-        next = range.end;
-    }
-    if next < wanted.end {
-        let missing = HeightRange::new(next, wanted.end);
-        return Err(SwiftSyncError::Incomplete { missing, stop });
-    }
-    Ok(())
+    whole.covered.expect_up_to(stop).map_err(|difference| match difference {
+        Uncovered::Missing(missing) => SwiftSyncError::Incomplete { missing, stop },
+        Uncovered::Surplus(surplus) => SwiftSyncError::Surplus { surplus, stop },
+    })
 }
 
 /// BIP-30 by the uniqueness of coinbases, from which that of all transactions follows: a later

@@ -1,11 +1,11 @@
 //! Both engines over one chain, and what each says of it.
 
 use crate::chain::{Chain, Coins, Division, random_division, range_of};
-use apus_chain::{BlockChecker, Height, HeightRange, OutPoint, Reader, Txid, read_coin_strict};
+use apus_chain::{BlockChecker, Height, HeightRange, OutPoint, Reader, read_coin_strict};
 use apus_engine::coin::CoinBytes;
 use apus_engine::connect::{ConnectContext, ConnectError, PreparedBlock};
 use apus_engine::mergesync::{
-    AnswerRecord, Answers, Gather, Join, JoinSink, Judge, JudgeError, MadeRecord, Refused,
+    AnswerRecord, Answers, Asked, Gather, Join, JoinSink, Judge, JudgeError, MadeRecord, Refused,
     SpentRecord,
 };
 use apus_engine::pass::{PartialResult, Pass};
@@ -229,7 +229,7 @@ pub(crate) fn merged(chain: &Chain, rng: &mut Rng) -> Said {
         expect_hints(chain, joined.places);
         return Said { refused: None, undo, coins: Some(joined.coins) };
     };
-    let error = told(chain, height, &block, refused, rng);
+    let error = told(chain, height, &block, refused);
     undo.retain(|other, _| *other < height);
     Said { refused: Some((height, error)), undo, coins: None }
 }
@@ -243,22 +243,19 @@ fn expect_hints(chain: &Chain, mut places: Vec<(Height, u32)>) {
 }
 
 /// Asks of a refused block's outputs whether they were there before it.
-fn told(
-    chain: &Chain,
-    height: Height,
-    block: &PreparedBlock,
-    refused: Refused,
-    rng: &mut Rng,
-) -> ConnectError {
-    let txids: HashSet<Txid> = refused.asked_before.iter().map(|name| name.txid).collect();
-    let mut there = Coins::new();
-    if height > 1 && !txids.is_empty() {
-        let pass = Gather::new(&chain.params, &chain.headers).only(txids);
-        let runs = gather(&pass, chain, &random_division(height - 1, rng));
-        assert!(runs.answers.iter().all(|(_, answers)| answers.is_empty()));
-        there = join(&runs, rng).coins;
+fn told(chain: &Chain, height: Height, block: &PreparedBlock, refused: Refused) -> ConnectError {
+    let (asked, mut there) = (Asked::of(&refused), HashSet::new());
+    assert_eq!(asked.is_empty(), refused.asked_before.is_empty());
+    for below in 1..height {
+        for (outpoint, made) in asked.touched(&checked(chain, below).bytes()) {
+            if made {
+                there.insert(outpoint)
+            } else {
+                there.remove(&outpoint)
+            };
+        }
     }
-    refused.told(block, |outpoint| there.contains_key(outpoint))
+    refused.told(block, |outpoint| there.contains(outpoint))
 }
 
 /// Both say the same. What that is.

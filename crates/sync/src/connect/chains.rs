@@ -5,7 +5,7 @@
 
 use super::Connecting;
 use crate::best_chain::{better_chain, other_chain};
-use crate::error::{ErrorKind, InvalidBlock, IoError, SyncError, UsageError};
+use crate::error::{ErrorKind, InvalidBlock, IoError, SyncError};
 use crate::progress::Event;
 use crate::request::{Source, first_of_last};
 use crate::source::ChainSource;
@@ -193,10 +193,7 @@ impl<'a> Connecting<'a> {
         }
         let what = "it connected blocks without keeping them, which a node needs, and can go back over \
                     them no more";
-        SyncError::Usage(UsageError::OtherRun {
-            folder: self.request.workdir.describe(""),
-            what: what.to_owned(),
-        })
+        self.request.other_run(what)
     }
 
     /// Warns where fewer of the last blocks will be kept than a node wants, since hints reach into them.

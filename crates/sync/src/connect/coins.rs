@@ -35,13 +35,7 @@ impl Set<'_> {
                 })),
             }
         })?;
-        let stats = put.stats.unwrap_or_default();
-        let coins = CoinTotals {
-            coins: stats.coins,
-            transactions: stats.transactions,
-            amount: stats.total_amount,
-            bogosize: stats.bogosize,
-        };
+        let coins = put.totals();
         Ok((put, coins))
     }
 

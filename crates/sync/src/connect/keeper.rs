@@ -225,10 +225,7 @@ impl Place {
         tip: KnownBlock,
     ) -> Result<Option<Found>, SyncError> {
         let lacking = |what: &str| match self.kept {
-            DatadirBlocks::All => {
-                let (folder, what) = (request.workdir.describe(""), what.to_owned());
-                Err(SyncError::Usage(UsageError::OtherRun { folder, what }))
-            }
+            DatadirBlocks::All => Err(request.other_run(what)),
             DatadirBlocks::Last => Ok(None),
         };
         if !self.log.exists() {

@@ -1,10 +1,10 @@
 //! The join: all coins that segments made with all spends that they left.
 
-use super::spill::{RunWriter, Spill};
+use super::spill::{BUFFER_BYTES, Spill};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
-use crate::runs::{Group, Made, MergeBudget, Merging, Spent};
+use crate::runs::{Group, Made, MergeBudget, Merging, RunWriter, Spent};
 use crate::workdir::names::SPILL;
 use crate::workdir::{Done, RunInfo, runs_of};
 use apus_chain::{Height, OutPoint};
@@ -43,7 +43,7 @@ pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joi
     let mut sink = Sink {
         answers: Spill::new(storage, "answers", request.memory_bytes / 4),
         places: Spill::new(storage, "places", request.memory_bytes / 16),
-        set: RunWriter::create(storage, format!("{SPILL}set.run"))?,
+        set: RunWriter::create(storage, format!("{SPILL}set.run"), BUFFER_BYTES)?,
         group: Group::default(),
         coin_count: 0,
         existed: BTreeMap::new(),
@@ -68,7 +68,8 @@ pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joi
                 let Some((record, _)) = MadeRecord::read(coin) else {
                     return Err(made.cause(damaged()));
                 };
-                join.made(&record)?;
+                let taken = join.made(&record);
+                taken.map_err(|error| made.cause(error))?;
                 made.next()?;
             }
             (_, Some(spend)) => {

@@ -3,27 +3,25 @@
 //! Blocks are read, checked and prepared by worker threads, and judged in ascending height, as their
 //! answers come. So the first that is refused is the lowest.
 
+use super::Work;
 use super::join::Joined;
 use crate::connect::keeper::Keeper;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
-use crate::request::{Request, Scripts};
+use crate::request::Scripts;
 use crate::runs::{Answers as AnswersForm, MergeBudget, Merging};
-use crate::source::ChainSource;
 use crate::supply::in_order::{InOrder, take_in_order};
 use crate::supply::ranges::take_each;
 use crate::supply::total;
 use crate::workdir::{Done, Workdir};
-use apus_chain::{CheckedBlock, CoinSumKey, Height, HeightRange, OutPoint, ScriptChecks, Txid};
-use apus_engine::connect::{ConnectContext, Connected, PreparedBlock};
+use apus_chain::{CheckedBlock, CoinSumKey, Height, HeightRange};
+use apus_engine::connect::{ConnectContext, ConnectError, Connected, PreparedBlock};
 use apus_engine::mergesync::{
-    AnswerRecord, Answers, Gather, Gathered, Join, JoinSink, Judge, JudgeError, Judged, MadeRecord,
-    Refused, SpentRecord,
+    AnswerRecord, Answers, Asked, Gathered, Judge, JudgeError, Judged, Refused,
 };
-use apus_engine::pass::{Pass, RunKind};
-use apus_engine::script::ScriptPool;
-use apus_engine::utxo::{ChainstateError, CoinBytes};
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use apus_engine::pass::RunKind;
+use apus_engine::utxo::ChainstateError;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,13 +30,10 @@ const PENDING_MAX: usize = 4;
 
 /// What judging needs beside the blocks.
 pub(super) struct Walk<'a> {
-    pub(super) request: &'a Request<'a>,
-    pub(super) dir: &'a dyn ChainSource,
+    pub(super) work: &'a Work<'a>,
     pub(super) workdir: &'a Workdir<'a>,
     pub(super) done: &'a [Done<Gathered>],
     pub(super) joined: &'a Joined,
-    pub(super) checks: &'a ScriptChecks,
-    pub(super) pool: Option<&'a ScriptPool>,
     pub(super) sum_key: CoinSumKey,
     pub(super) end: Height,
 }
@@ -46,7 +41,7 @@ pub(super) struct Walk<'a> {
 impl Walk<'_> {
     /// Judges all blocks, and gives them to what keeps them.
     pub(super) fn judge(&self, mut keeper: Option<&mut Keeper>) -> Result<Scripts, SyncError> {
-        let (request, dir) = (self.request, self.dir);
+        let Work { request, dir, .. } = *self.work;
         request.observer.event(Event::Started(Phase::Connect));
         let prepare = |block| Arc::new(PreparedBlock::new(request.params, block));
         let range = HeightRange::new(1, self.end + 1);
@@ -64,10 +59,10 @@ impl Walk<'_> {
         ahead: &InOrder<Arc<PreparedBlock>>,
         keeper: &mut Option<&mut Keeper>,
     ) -> Result<(Scripts, u64), SyncError> {
-        let (request, dir) = (self.request, self.dir);
+        let Work { request, dir, ref checks, ref pool, .. } = *self.work;
         let judge = Judge {
             params: request.params,
-            scripts: self.pool,
+            scripts: pool.as_ref(),
             sum_key: keeper.is_some().then_some(self.sum_key),
         };
         let mut answers = Stream::open(self)?;
@@ -82,9 +77,9 @@ impl Walk<'_> {
             }
             let Some((height, block)) = next? else { break };
             stop_if_interrupted(request.interrupt)?;
-            let coins = Answers::of_block(height, answers.of_block(height)?);
+            let coins = answers.of_block(height)?;
             let existed = self.joined.existed.get(&height).map(Vec::as_slice).unwrap_or_default();
-            let check_scripts = self.checks.needed(height);
+            let check_scripts = checks.needed(height);
             let context = ConnectContext { ancestry: dir.chain(), check_scripts };
             match judge.block(&block, &coins, existed, &context) {
                 Ok(judged) => pending.push_back((Arc::clone(&block), judged)),
@@ -146,87 +141,23 @@ impl Walk<'_> {
     }
 
     /// The rule that a block breaks, once it is known which of its outputs were there before.
-    fn told(
-        &self,
-        block: &PreparedBlock,
-        refused: Refused,
-    ) -> Result<apus_engine::connect::ConnectError, SyncError> {
-        let txids: HashSet<Txid> = refused.asked_before.iter().map(|name| name.txid).collect();
-        let height = block.id().height;
-        if txids.is_empty() || height == 1 {
-            return Ok(refused.told(block, |_| false));
+    fn told(&self, block: &PreparedBlock, refused: Refused) -> Result<ConnectError, SyncError> {
+        let (asked, below) = (Asked::of(&refused), HeightRange::new(1, block.id().height));
+        let mut there = HashSet::new();
+        if !asked.is_empty() && !below.is_empty() {
+            let Work { request, dir, .. } = *self.work;
+            let of = |block: CheckedBlock| asked.touched(&block.bytes());
+            take_each(Phase::Connect, request, dir, &[below], &of, &mut |touched| {
+                for (outpoint, made) in touched {
+                    if made {
+                        there.insert(outpoint)
+                    } else {
+                        there.remove(&outpoint)
+                    };
+                }
+            })?;
         }
-        let pass = Gather::new(self.request.params, self.dir.chain()).only(txids);
-        let of = |block: CheckedBlock| {
-            let height = block.height();
-            let mut segment = pass.begin(HeightRange::new(height, height + 1)).ok()?;
-            pass.block(&mut segment, &block.bytes()).ok()?;
-            Some(pass.finish(segment).ok()?.runs)
-        };
-        let mut all = Vec::new();
-        let below = [HeightRange::new(1, height)];
-        let (request, dir) = (self.request, self.dir);
-        take_each(Phase::Connect, request, dir, &below, &of, &mut |runs| all.extend(runs))?;
-        let there = survivors(&all);
         Ok(refused.told(block, |outpoint| there.contains(outpoint)))
-    }
-}
-
-/// The coins that survive all these runs of made and spent coins.
-fn survivors(all: &[Vec<Vec<u8>>]) -> BTreeSet<OutPoint> {
-    let (mut made, mut spent) = (Vec::new(), Vec::new());
-    for runs in all {
-        let (mut coins, mut spends) = (&runs[0][..], &runs[1][..]);
-        while let Some((record, rest)) = MadeRecord::read(coins) {
-            made.push(record);
-            coins = rest;
-        }
-        while let Some((record, rest)) = SpentRecord::read(spends) {
-            spent.push(record);
-            spends = rest;
-        }
-    }
-    made.sort_by_key(|record| record.outpoint);
-    spent.sort_by_key(|record| record.outpoint);
-    let mut survivors = Survivors::default();
-    let mut join = Join::new(&mut survivors);
-    let mut spent = spent.iter().peekable();
-    for record in &made {
-        while let Some(spend) = spent.next_if(|spend| spend.outpoint < record.outpoint) {
-            let Ok(()) = join.spent(spend);
-        }
-        let Ok(()) = join.made(record);
-    }
-    for spend in spent {
-        let Ok(()) = join.spent(spend);
-    }
-    let Ok(()) = join.finish();
-    survivors.0
-}
-
-#[derive(Default)]
-struct Survivors(BTreeSet<OutPoint>);
-
-impl JoinSink for Survivors {
-    type Error = core::convert::Infallible;
-
-    fn answer(&mut self, _: Height, _: u32, _: &[u8]) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
-    fn survives(
-        &mut self,
-        outpoint: &OutPoint,
-        _: Height,
-        _: u32,
-        _: &[u8],
-    ) -> Result<(), Self::Error> {
-        self.0.insert(*outpoint);
-        Ok(())
-    }
-
-    fn exists(&mut self, _: Height, _: &OutPoint) -> Result<(), Self::Error> {
-        Ok(())
     }
 }
 
@@ -245,7 +176,7 @@ struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     fn open(walk: &'a Walk<'a>) -> Result<Self, SyncError> {
-        let (request, runs) = (walk.request, walk.joined.answers.clone());
+        let (request, runs) = (walk.work.request, walk.joined.answers.clone());
         let budget = MergeBudget::new(request.memory_bytes / 8);
         let go_on = || stop_if_interrupted(request.interrupt);
         let mut joined = Merging::open(request.workdir, runs, budget, &go_on)?;
@@ -254,14 +185,11 @@ impl<'a> Stream<'a> {
     }
 
     /// Those of the next block.
-    fn of_block(&mut self, height: Height) -> Result<Vec<(u32, CoinBytes)>, SyncError> {
-        let mut coins = Vec::new();
-        while let Some(bytes) = self.joined.current() {
-            let (record, _) = AnswerRecord::read(bytes).ok_or_else(|| self.damaged())?;
-            if record.height != height {
-                break;
-            }
-            coins.push(self.coin(&record)?);
+    fn of_block(&mut self, height: Height) -> Result<Answers, SyncError> {
+        let mut joined = Vec::new();
+        let is_of = |record: &&[u8]| record.starts_with(&height.to_be_bytes());
+        while let Some(record) = self.joined.current().filter(is_of) {
+            joined.extend_from_slice(record);
             self.joined.next()?;
         }
         while height >= self.until {
@@ -270,16 +198,15 @@ impl<'a> Stream<'a> {
             (self.own, self.at) = (self.walk.workdir.read_run(run)?, 0);
             self.until = done.range.end;
         }
-        while self.at < self.own.len() {
-            let bytes = &self.own[self.at..];
-            let (record, rest) = AnswerRecord::read(bytes).ok_or_else(|| self.damaged())?;
-            if record.height != height {
-                break;
-            }
-            coins.push(self.coin(&record)?);
+        let start = self.at;
+        while let Some((record, rest)) = AnswerRecord::read(&self.own[self.at..])
+            && record.height == height
+        {
             self.at = self.own.len() - rest.len();
         }
-        Ok(coins)
+        let range = HeightRange::new(height, height + 1);
+        let answers = Answers::read(range, &[&joined, &self.own[start..self.at]]);
+        answers.ok_or_else(|| self.damaged())
     }
 
     /// All of them were wanted.
@@ -290,13 +217,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    fn coin(&self, record: &AnswerRecord<'_>) -> Result<(u32, CoinBytes), SyncError> {
-        let coin = CoinBytes::read(record.coin).map_err(|_| self.damaged())?;
-        Ok((record.place, coin))
-    }
-
     fn damaged(&self) -> SyncError {
-        let file = self.walk.request.workdir.describe("");
+        let file = self.walk.work.request.workdir.describe("");
         SyncError::Io(IoError::WorkdirDamaged { file })
     }
 }

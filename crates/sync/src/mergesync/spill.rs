@@ -1,12 +1,11 @@
 //! [`Spill`]: records that come in no order, sorted in runs as long as memory allows.
 
-use crate::error::{StorageResult, SyncError};
+use crate::error::SyncError;
+use crate::runs::RunWriter;
 use crate::workdir::RunInfo;
 use crate::workdir::names::SPILL;
 use apus_engine::mergesync::Pile;
-use apus_hash::Sha256;
 use apus_storage::Storage;
-use std::io::{BufWriter, Write};
 use std::sync::Arc;
 
 /// A pile is no larger, whatever the memory: its records are found by 32 bits.
@@ -14,6 +13,9 @@ const PILE_BYTES_MAX: u64 = 1 << 30;
 
 /// A smaller pile is not worth a file.
 const PILE_BYTES_MIN: u64 = 4 << 10;
+
+/// Buffer of a file that is written.
+pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
 /// See the module.
 pub(super) struct Spill<'s> {
@@ -42,7 +44,7 @@ impl<'s> Spill<'s> {
     fn spill(&mut self) -> Result<(), SyncError> {
         self.pile.sort();
         let name = format!("{SPILL}{}-{}.run", self.name, self.runs.len());
-        let mut out = RunWriter::create(self.storage, name)?;
+        let mut out = RunWriter::create(self.storage, name, BUFFER_BYTES)?;
         self.pile.iter().try_for_each(|record| out.write(record))?;
         self.runs.push(out.finish()?);
         self.pile.clear();
@@ -58,34 +60,5 @@ impl<'s> Spill<'s> {
             self.runs.push(RunInfo { name, bytes: length, sha256: [0; 32], held });
         }
         self.runs
-    }
-}
-
-/// A run on its way to a file.
-pub(super) struct RunWriter<'s> {
-    storage: &'s dyn Storage,
-    name: String,
-    out: BufWriter<Box<dyn apus_storage::StorageFile>>,
-    hash: Sha256,
-    bytes: u64,
-}
-
-impl<'s> RunWriter<'s> {
-    pub(super) fn create(storage: &'s dyn Storage, name: String) -> Result<Self, SyncError> {
-        let file = storage.create(&name).at(storage, &name)?;
-        let out = BufWriter::with_capacity(1 << 18, file);
-        Ok(Self { storage, name, out, hash: Sha256::new(), bytes: 0 })
-    }
-
-    pub(super) fn write(&mut self, record: &[u8]) -> Result<(), SyncError> {
-        self.hash.update(record);
-        self.bytes += record.len() as u64;
-        self.out.write_all(record).at(self.storage, &self.name)
-    }
-
-    pub(super) fn finish(mut self) -> Result<RunInfo, SyncError> {
-        self.out.flush().at(self.storage, &self.name)?;
-        let Self { name, hash, bytes, .. } = self;
-        Ok(RunInfo { name, bytes, sha256: hash.finalize(), held: None })
     }
 }

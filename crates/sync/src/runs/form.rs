@@ -11,7 +11,7 @@ pub(super) const GROUP_BYTES_MAX: u32 = 4_000_000 + 26 * 111_111;
 /// A kind of records, sorted by a key that stands first in them.
 pub(crate) trait Form {
     /// The key: its bytes in the order of a sort.
-    type Key: AsRef<[u8]> + Copy + Ord;
+    type Key: AsRef<[u8]> + Copy + Ord + for<'r> TryFrom<&'r [u8]>;
 
     /// What names of runs begin with that were merged from others, behind what all begin with.
     const NAME: &'static str;
@@ -19,14 +19,19 @@ pub(crate) trait Form {
     /// Bytes of a record from which its length is known, the key among them.
     const HEAD: usize;
 
-    /// The key of a record.
-    fn key(record: &[u8]) -> Self::Key;
-
     /// How many bytes follow a head; none where no record has such a head.
     fn body(head: &[u8]) -> Option<usize>;
 
     /// What it means that two runs have records of one key; nothing where they may.
-    fn repeated(key: &Self::Key) -> Option<SyncError>;
+    fn repeated(_: &Self::Key) -> Option<SyncError> {
+        None
+    }
+
+    /// The key of a record.
+    fn key(record: &[u8]) -> Self::Key {
+        let key = record[..size_of::<Self::Key>()].try_into().ok();
+        key.expect("as many bytes as a key has")
+    }
 }
 
 /// Coins of transactions: `txid ‖ u32le length ‖ group`.
@@ -36,12 +41,7 @@ impl Form for Coins {
     type Key = [u8; 32];
 
     const NAME: &'static str = "";
-
     const HEAD: usize = 36;
-
-    fn key(record: &[u8]) -> [u8; 32] {
-        *record.first_chunk().expect("a record is longer than its key")
-    }
 
     fn body(head: &[u8]) -> Option<usize> {
         let length = u32::from_le_bytes(*head.last_chunk()?);
@@ -53,7 +53,7 @@ impl Form for Coins {
     }
 }
 
-/// The bytes of a coin behind its length, as the records of joins have them.
+/// The length of a coin, which stands at the end of a head.
 fn coin_bytes(head: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*head.last_chunk()?)))
 }
@@ -65,19 +65,10 @@ impl Form for Made {
     type Key = [u8; 44];
 
     const NAME: &'static str = "made-";
-
     const HEAD: usize = 46;
-
-    fn key(record: &[u8]) -> [u8; 44] {
-        *record.first_chunk().expect("a record is longer than its key")
-    }
 
     fn body(head: &[u8]) -> Option<usize> {
         coin_bytes(head)
-    }
-
-    fn repeated(_: &[u8; 44]) -> Option<SyncError> {
-        None
     }
 }
 
@@ -88,19 +79,10 @@ impl Form for Spent {
     type Key = [u8; 44];
 
     const NAME: &'static str = "spent-";
-
     const HEAD: usize = 44;
-
-    fn key(record: &[u8]) -> [u8; 44] {
-        *record.first_chunk().expect("a record is as long as its key")
-    }
 
     fn body(_: &[u8]) -> Option<usize> {
         Some(0)
-    }
-
-    fn repeated(_: &[u8; 44]) -> Option<SyncError> {
-        None
     }
 }
 
@@ -111,19 +93,10 @@ impl Form for Answers {
     type Key = [u8; 8];
 
     const NAME: &'static str = "answers-";
-
     const HEAD: usize = 10;
-
-    fn key(record: &[u8]) -> [u8; 8] {
-        *record.first_chunk().expect("a record is longer than its key")
-    }
 
     fn body(head: &[u8]) -> Option<usize> {
         coin_bytes(head)
-    }
-
-    fn repeated(_: &[u8; 8]) -> Option<SyncError> {
-        None
     }
 }
 
@@ -134,18 +107,9 @@ impl Form for Places {
     type Key = [u8; 8];
 
     const NAME: &'static str = "places-";
-
     const HEAD: usize = 8;
-
-    fn key(record: &[u8]) -> [u8; 8] {
-        *record.first_chunk().expect("a record is as long as its key")
-    }
 
     fn body(_: &[u8]) -> Option<usize> {
         Some(0)
-    }
-
-    fn repeated(_: &[u8; 8]) -> Option<SyncError> {
-        None
     }
 }

@@ -15,8 +15,8 @@ use crate::source::ChainSource;
 use crate::workdir::plan::RunIdentity;
 use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{Height, UtxoSetHash, UtxoStats};
-use apus_engine::swiftsync::Verdict;
 use apus_engine::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
+use apus_engine::swiftsync::{CoinTotals, Verdict};
 use apus_storage::{Storage, StorageFile};
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -124,6 +124,19 @@ pub(crate) struct Put {
     /// The totals, where they were to be computed.
     pub(crate) stats: Option<UtxoStats>,
     pub(crate) folders: Vec<WrittenFolder>,
+}
+
+impl Put {
+    /// The totals that were computed on the way; zeros where that was not asked for.
+    pub(crate) fn totals(&self) -> CoinTotals {
+        let stats = self.stats.unwrap_or_default();
+        CoinTotals {
+            coins: stats.coins,
+            transactions: stats.transactions,
+            amount: stats.total_amount,
+            bogosize: stats.bogosize,
+        }
+    }
 }
 
 /// Hands a whole set to its hash and all sinks, and publishes these once it is the one that was

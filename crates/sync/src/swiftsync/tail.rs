@@ -8,7 +8,7 @@
 //! there below and does not survive is what the blocks between spend. One pass over those, in any order, says
 //! that ([`spent_later`]).
 
-use crate::error::{SyncError, UsageError};
+use crate::error::SyncError;
 use crate::folder::FolderOutput;
 use crate::progress::{Event, Phase};
 use crate::random::random_bytes;
@@ -46,10 +46,7 @@ pub(crate) fn last_under_hints(
                  block {wanted} connected",
                 plan.last()
             );
-            return Err(SyncError::Usage(UsageError::OtherRun {
-                folder: request.workdir.describe(""),
-                what,
-            }));
+            return Err(request.other_run(what));
         }
         Some(plan) if plan.identity.stop_hash == hinted.hash => plan.last(),
         // What an earlier start connected from the first block on stays: the chain was shorter then.
