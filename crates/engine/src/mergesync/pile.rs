@@ -1,29 +1,29 @@
 //! [`Pile`]: records in the order in which they come, to be had in the order of their bytes.
 
+/// Of a record: its first bytes, where it begins among all, how long it is.
+type Place = (u64, usize, u32);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Pile {
     bytes: Vec<u8>,
-    /// The first bytes of each record, to sort by, and where it begins and ends.
-    records: Vec<(u64, u32, u32)>,
+    /// The first bytes of each record, to sort by, where it begins, and how long it is.
+    records: Vec<Place>,
 }
 
 impl Pile {
     /// Adds a record of eight bytes at least.
-    ///
-    /// # Panics
-    /// When all records together have more than 4 GiB. The caller sees to that.
     pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
-        let end = u32::try_from(self.bytes.len()).expect("all records have less than 4 GiB");
+        let length = (self.bytes.len() - start) as u32;
         let prefix = self.bytes[start..].first_chunk().map_or(0, |it| u64::from_be_bytes(*it));
-        self.records.push((prefix, start as u32, end));
+        self.records.push((prefix, start, length));
     }
 
     /// Memory that the records take, in bytes. What is kept for more of them may be as much again.
     pub fn memory_bytes(&self) -> u64 {
-        (self.bytes.len() + self.records.len() * size_of::<(u64, u32, u32)>()) as u64
+        (self.bytes.len() + self.records.len() * size_of::<Place>()) as u64
     }
 
     /// Whether there are no records.
@@ -40,14 +40,14 @@ impl Pile {
     /// Sorts the records.
     pub fn sort(&mut self) {
         let bytes = &self.bytes;
-        let of = |start: u32, end: u32| &bytes[start as usize..end as usize];
+        let of = |start: usize, length: u32| &bytes[start..start + length as usize];
         self.records
             .sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| of(a.1, a.2).cmp(of(b.1, b.2))));
     }
 
     /// The records, in the order in which they are.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.records.iter().map(|(_, start, end)| &self.bytes[*start as usize..*end as usize])
+        self.records.iter().map(|(_, start, length)| &self.bytes[*start..*start + *length as usize])
     }
 
     /// The records as a run, sorted.

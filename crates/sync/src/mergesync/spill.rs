@@ -8,9 +8,6 @@ use apus_engine::mergesync::Pile;
 use apus_storage::Storage;
 use std::sync::Arc;
 
-/// A pile is no larger, whatever the memory: its records are found by 32 bits.
-const PILE_BYTES_MAX: u64 = 1 << 30;
-
 /// A smaller pile is not worth a file.
 const PILE_BYTES_MIN: u64 = 4 << 10;
 
@@ -31,7 +28,7 @@ impl<'s> Spill<'s> {
     /// of its files.
     pub(super) fn new(storage: &'s dyn Storage, name: &'static str, memory_bytes: u64) -> Self {
         // The pile may have room for twice what is in it.
-        let memory_bytes = (memory_bytes / 2).clamp(PILE_BYTES_MIN, PILE_BYTES_MAX);
+        let memory_bytes = (memory_bytes / 2).max(PILE_BYTES_MIN);
         Self { storage, name, memory_bytes, pile: Pile::default(), runs: Vec::new() }
     }
 

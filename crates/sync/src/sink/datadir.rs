@@ -6,7 +6,7 @@
 
 use super::chainstate::{Tables, publish};
 use super::{CoinSink, SetInfo, Whole};
-use crate::error::{SourceError, SyncError, UsageError};
+use crate::error::{IoError, SourceError, SyncError, UsageError};
 use crate::folder::{
     BlocksRead, DatadirBlocks, FolderDraft, FolderOutput, WrittenFolder, at, remove_folder,
     sync_folder,
@@ -100,8 +100,13 @@ impl<'a> DatadirSink<'a> {
         let params = request.params;
         let folder = DirStorage::new(index_folder(self.draft.folder(), params.network));
         let count = set.height + 1;
-        let hash = |height: Height| *dir.chain().hash(height).expect("the set is of the chain");
-        assert_eq!(hash(set.height), set.base, "the set is of the chain");
+        let found = dir.chain().hash(set.height).copied().unwrap_or_default();
+        if found != set.base {
+            let folder = self.draft.folder().display().to_string();
+            let what = format!("its last block is {found}, not {}", set.base);
+            return Err(SyncError::Io(IoError::ReadBack { folder, what }));
+        }
+        let hash = |height: Height| *dir.chain().hash(height).expect("its tip is no lower");
         match self.kept {
             DatadirBlocks::All => {
                 let at = &mut |height| ChainBlock::Stored(hash(height));
