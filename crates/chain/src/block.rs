@@ -12,7 +12,7 @@ mod witness;
 
 pub use witness::WitnessView;
 
-use crate::hashes::{BlockHash, MerkleRoot};
+use crate::hashes::{BlockHash, MerkleRoot, Txid};
 use crate::outpoint::OutPoint;
 use crate::read::{ReadError, Reader};
 
@@ -374,6 +374,14 @@ impl<'a> TxView<'a> {
         } else {
             [&[], self.raw(), &[]]
         }
+    }
+
+    /// Its id. To hash one after the other takes longer than a [`BlockChecker`](crate::BlockChecker)
+    /// does with all of a block at once.
+    pub fn txid(&self) -> Txid {
+        let mut hash = apus_hash::Sha256::new();
+        self.id_parts().iter().for_each(|part| hash.update(part));
+        Txid(apus_hash::sha256(&hash.finalize()))
     }
 
     /// Whether it is in the form with witnesses (BIP-144).

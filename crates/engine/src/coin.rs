@@ -38,7 +38,8 @@ impl CoinBytes {
         Ok(Self::of(bytes))
     }
 
-    fn of(bytes: &[u8]) -> Self {
+    /// Takes bytes that are known to be a coin.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         if bytes.len() > INLINE_BYTES {
             return Self(Form::Heap(bytes.into()));
         }
@@ -67,6 +68,12 @@ impl CoinBytes {
             // Its length, and what an allocator needs to keep it.
             Form::Heap(bytes) => bytes.len() + 16,
         }
+    }
+}
+
+impl AsRef<[u8]> for CoinBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
     }
 }
 

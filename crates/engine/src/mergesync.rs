@@ -15,17 +15,22 @@
 //! lie, who does the segments, and in how much memory runs are merged, is the driver's business.
 
 mod asked;
+mod fingerprint;
 mod gather;
 mod join;
 mod judge;
+mod ledger;
 mod partial;
 mod pile;
 mod record;
+mod seen;
 
 pub use asked::Asked;
+pub use fingerprint::{Fingerprint, FingerprintKey};
 pub use gather::{Gather, GatherError, GatherSegment};
 pub use join::{Join, JoinSink};
-pub use judge::{Answers, Judge, JudgeError, Judged, Refused};
+pub use judge::{Answers, Judge, JudgeError, Judged, Kept, Refused};
 pub use partial::{Gathered, Overlap};
 pub use pile::Pile;
-pub use record::{AnswerRecord, MadeRecord, SpentRecord};
+pub use record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
+pub use seen::SeenBlock;

@@ -99,7 +99,7 @@ pub enum RunKind {
     /// Coins, a record for each transaction by ascending txid: `txid ‖ u32le length ‖ group`, where the
     /// group is as in a UTXO snapshot. Many are merged by txid.
     Coins,
-    /// Coins that segments make and that their own blocks don't spend, by outpoint
+    /// Coins that segments make and don't spend, by transaction
     /// ([`MadeRecord`](crate::mergesync::MadeRecord)). Many are merged by their bytes.
     Made,
     /// Coins that segments want from blocks below them, by outpoint
@@ -108,6 +108,9 @@ pub enum RunKind {
     /// Coins that inputs of a segment take, by their places
     /// ([`AnswerRecord`](crate::mergesync::AnswerRecord)). Many are merged by their bytes.
     Answers,
+    /// By what a second walk knows blocks again, by ascending height
+    /// ([`Fingerprint`](crate::mergesync::Fingerprint)). Many follow one another.
+    Fingerprints,
     /// Which outputs survive: one BIP-456 element a block by ascending height, the most significant bit
     /// first. Many follow one another.
     Hints,
@@ -121,10 +124,18 @@ impl RunKind {
             Self::Made => ".made",
             Self::Spent => ".spent",
             Self::Answers => ".answers",
+            Self::Fingerprints => ".prints",
             Self::Hints => ".hints",
         }
     }
 
     /// All there are.
-    pub const ALL: [Self; 5] = [Self::Coins, Self::Made, Self::Spent, Self::Answers, Self::Hints];
+    pub const ALL: [Self; 6] = [
+        Self::Coins,
+        Self::Made,
+        Self::Spent,
+        Self::Answers,
+        Self::Fingerprints,
+        Self::Hints,
+    ];
 }

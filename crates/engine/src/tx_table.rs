@@ -1,4 +1,4 @@
-//! [`TxTable`]: transactions of a block, found by their ids.
+//! [`TxTable`]: transactions, found by their ids.
 //!
 //! Open addressing, at most half full. Ids can be ground for, so the hash is keyed with random
 //! words that never leave the process; and an entry only counts if the whole id is the same.
@@ -16,25 +16,43 @@ pub(crate) struct TxTable {
 }
 
 impl TxTable {
-    /// Has room for so many.
+    /// Has room for so many, and grows where there are more.
     pub(crate) fn new(txs: usize) -> Self {
         let bits = (2 * txs).next_power_of_two().trailing_zeros().max(1);
         let table = vec![0; 1 << bits];
         Self { txids: Vec::with_capacity(txs), table, shift: 64 - bits, key: key() }
     }
 
-    /// Which of those that were added it is, the first of them being 0.
+    /// Which of those that were added it is, the first of them being 0. Of two with one id the last.
     #[inline]
     pub(crate) fn find(&self, txid: &Txid) -> Option<u32> {
         self.place(txid).1
     }
 
-    /// Adds the next one. Of two with one id, which no valid block has, the first is found.
-    pub(crate) fn add(&mut self, txid: Txid) {
+    /// Adds the next one. The one of the same id that was found before, if there is such.
+    pub(crate) fn add(&mut self, txid: Txid) -> Option<u32> {
+        if 2 * self.txids.len() >= self.table.len() {
+            self.grow();
+        }
         let (at, same) = self.place(&txid);
         self.txids.push(txid);
-        if same.is_none() {
-            self.table[at] = self.txids.len() as u32;
+        self.table[at] = self.txids.len() as u32;
+        same
+    }
+
+    /// The id of one that was added.
+    pub(crate) fn txid(&self, tx: u32) -> &Txid {
+        &self.txids[tx as usize]
+    }
+
+    fn grow(&mut self) {
+        self.shift -= 1;
+        let slots = 2 * self.table.len();
+        self.table.clear();
+        self.table.resize(slots, 0);
+        for tx in 0..self.txids.len() {
+            let (at, _) = self.place(&self.txids[tx]);
+            self.table[at] = tx as u32 + 1;
         }
     }
 
@@ -84,13 +102,30 @@ mod tests {
             txid[28..].copy_from_slice(&number.to_le_bytes());
             Txid(txid)
         };
-        (0..300).for_each(|number| txs.add(id(number)));
-        // The first of two stays.
-        txs.add(id(7));
+        (0..300).for_each(|number| assert_eq!(txs.add(id(number)), None));
+        assert_eq!(txs.add(id(7)), Some(7));
         for number in 0..300 {
-            assert_eq!(txs.find(&id(number)), Some(number));
+            let last = if number == 7 { 300 } else { number };
+            assert_eq!(txs.find(&id(number)), Some(last));
         }
         assert_eq!(txs.find(&id(300)), None);
+    }
+
+    /// However few were expected.
+    #[test]
+    fn a_table_grows() {
+        let mut txs = TxTable::new(0);
+        let id = |number: u32| Txid([number.to_le_bytes(); 8].concat().try_into().unwrap());
+        for number in 0..5_000 {
+            assert_eq!(txs.find(&id(number)), None);
+            assert_eq!(txs.add(id(number)), None);
+        }
+        for number in 0..5_000 {
+            assert_eq!(txs.find(&id(number)), Some(number));
+            assert_eq!(*txs.txid(number), id(number));
+        }
+        assert_eq!(txs.add(id(4)), Some(4));
+        assert_eq!(txs.add(id(4)), Some(5_000));
     }
 
     /// Where an id is looked for is not to be foreseen: ids that differ in few bits spread.

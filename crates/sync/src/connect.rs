@@ -273,7 +273,10 @@ impl<'a> Connecting<'a> {
     /// Hands the blocks that are connected to what keeps them.
     fn keep(&mut self) -> Result<(), SyncError> {
         match &mut self.keeper {
-            Some(keeper) => keeper.put(self.state.take_connected()),
+            Some(keeper) => {
+                let mut connected = self.state.take_connected().into_iter();
+                connected.try_for_each(|block| keeper.put(block.into()))
+            }
             None if self.dir.keeps_undo() => self.state.take_connected().iter().try_for_each(
                 |Connected { block, undo, spent }| {
                     let view = block.block().bytes();

@@ -6,6 +6,7 @@
 //!
 //! Segments are kept in the work folder. A start that goes on does the join and the second walk anew.
 
+mod answers;
 mod join;
 mod judge;
 mod spill;
@@ -25,7 +26,7 @@ use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record;
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
-use apus_engine::mergesync::{Gather, GatherError, Gathered};
+use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, Gathered};
 use apus_engine::pass::{Counts, Pass};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::CoinTotals;
@@ -66,12 +67,12 @@ pub(crate) fn run<'a>(
     let pool = any_scripts.then(|| ScriptPool::new(request.threads)).transpose()?;
     let work = Work { request, options, dir: &*dir, checks, pool };
     let (workdir, plan, done) = work.plan(end)?;
-    let gathered = work.gather(&workdir, &plan.segments, done);
+    let gathered = work.gather(&workdir, &plan, &plan.segments, done);
     let (done, counts) = match gathered {
         Err(error) => return Err(work.lowest(&workdir, &plan, error)),
         Ok(gathered) => gathered,
     };
-    let judged = work.judge(&workdir, &done, end, true);
+    let judged = work.judge(&workdir, &plan, &done, end, true);
     let (joined, scripts, with_blocks) =
         judged.inspect_err(|error| forget_damaged(&workdir, error))?;
     let base = dir.chain().hash(end).copied().unwrap_or_default();
@@ -124,11 +125,12 @@ impl<'a> Work<'a> {
     fn gather(
         &self,
         workdir: &Workdir<'_>,
+        plan: &Plan,
         segments: &[HeightRange],
         done: SegmentsOf<Gather>,
     ) -> Result<(SegmentsOf<Gather>, Counts), SyncError> {
         let (request, dir) = (self.request, self.dir);
-        let pass = Gather::new(request.params, dir.chain());
+        let pass = Gather::new(request.params, dir.chain(), fingerprint_key(plan));
         let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range) };
         request.observer.event(Event::Started(Phase::Blocks));
         let done = pass::run(&job, &Threads, workdir, segments, done)?;
@@ -143,6 +145,7 @@ impl<'a> Work<'a> {
     fn judge(
         &self,
         workdir: &Workdir<'_>,
+        plan: &Plan,
         done: &[Done<Gathered>],
         end: Height,
         keeps: bool,
@@ -155,7 +158,8 @@ impl<'a> Work<'a> {
             true => Keeper::start(request, options, dir, 1, genesis, end, sum_key)?,
             false => None,
         };
-        let walk = Walk { work: self, workdir, done, joined: &joined, sum_key, end };
+        let key = fingerprint_key(plan);
+        let walk = Walk { work: self, workdir, key, done, joined: &joined, sum_key, end };
         let scripts = walk.judge(keeper.as_mut())?;
         let with_blocks = keeper.map(Keeper::end).transpose()?;
         Ok((joined, scripts, with_blocks))
@@ -172,8 +176,8 @@ impl<'a> Work<'a> {
         let below = plan.segments.iter().filter(|range| range.start <= end).map(cut);
         let segments: Vec<HeightRange> = below.collect();
         let judged = self
-            .gather(workdir, &segments, Vec::new())
-            .and_then(|(done, _)| self.judge(workdir, &done, end, false));
+            .gather(workdir, plan, &segments, Vec::new())
+            .and_then(|(done, _)| self.judge(workdir, plan, &done, end, false));
         match judged {
             Ok(_) => error,
             // Which may be about a lower one still.
@@ -245,6 +249,11 @@ impl Merged<'_> {
         let file = out.into_inner().map_err(std::io::IntoInnerError::into_error);
         Ok((draft, file.at(&**storage, name)?))
     }
+}
+
+/// The key of the run's fingerprints: it has no other use for what is secret in the plan.
+fn fingerprint_key(plan: &Plan) -> FingerprintKey {
+    FingerprintKey::new(*plan.secret.0.first_chunk().expect("there are more bytes"))
 }
 
 /// Height and index of a place.

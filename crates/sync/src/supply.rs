@@ -17,8 +17,9 @@ use crate::request::Request;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
 use apus_chain::{
     BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, HeaderChain, Height,
-    HeightRange, Params, ScriptVerifier,
+    HeightRange, KnownBlock, Params, ScriptVerifier,
 };
+use apus_engine::mergesync::{Fingerprint, FingerprintKey, SeenBlock};
 use permits::{Permit, Permits};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -91,6 +92,27 @@ impl Walker<'_> {
         self.walk(range, &mut |checker, raw, context| {
             let checked = checker.check_owned(raw.to_vec(), context);
             checked.map(&mut *each).map_err(|(_, error)| error)
+        })
+    }
+
+    /// The same without a check of bytes whose fingerprint was `noted` when they were checked.
+    pub(crate) fn take_again(
+        &mut self,
+        range: HeightRange,
+        key: &FingerprintKey,
+        noted: &dyn Fn(Height) -> Option<Fingerprint>,
+        each: &mut dyn FnMut(&SeenBlock<'_>) -> Result<(), SyncError>,
+    ) -> Result<bool, SyncError> {
+        self.walk(range, &mut |checker, raw, context| {
+            let id = KnownBlock { height: context.height, hash: context.hash };
+            if let Some(noted) = noted(id.height) {
+                let view = checker.read(raw, context)?;
+                if let Some(seen) = SeenBlock::again(id, view, key, &noted) {
+                    return Ok(each(&seen));
+                }
+            }
+            // Other bytes than they were. They may be good all the same, or tell what is wrong.
+            checker.check(raw, context).map(|block| each(&SeenBlock::checked(&block)))
         })
     }
 

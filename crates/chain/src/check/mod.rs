@@ -114,6 +114,16 @@ impl BlockChecker {
         Ok(BlockBytes { view, txids, height: context.height, hash: context.hash })
     }
 
+    /// Reads the block that `raw` begins with, which must have the hash that is meant. No rule is checked:
+    /// for bytes that are known to be those of a block that was.
+    pub fn read<'a>(
+        &'a mut self,
+        raw: &'a [u8],
+        context: &BlockContext<'_>,
+    ) -> Result<BlockView<'a>, BlockError> {
+        read(&mut self.layout, raw, context)
+    }
+
     /// Checks a block whose parent is not known, so that its height is not either, nor a time: every
     /// rule of [`check`](Self::check) that holds at whatever place. Height and time of `context` are
     /// not looked at. Returns how many bytes of `raw` the block has.

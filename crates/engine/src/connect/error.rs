@@ -1,8 +1,7 @@
 //! [`ConnectError`]: a rule that a block breaks, given the coins that it spends.
 
-use super::prepared::PreparedBlock;
 use crate::script::ScriptFailure;
-use apus_chain::{ScriptError, SpendError, Txid};
+use apus_chain::{BlockView, ScriptError, SpendError, Txid};
 
 /// A rule that a block breaks, found when it was connected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,14 +25,13 @@ pub enum ConnectError {
 
 impl ConnectError {
     /// The rule that a script's failure is about. `None` where the script could not be run.
-    pub(crate) fn of_script(block: &PreparedBlock, failure: &ScriptFailure) -> Option<Self> {
+    pub(crate) fn of_script(block: BlockView<'_>, failure: &ScriptFailure) -> Option<Self> {
         if failure.error != ScriptError::Invalid {
             return None;
         }
-        let txid = block.block().bytes().txs().nth(failure.tx_index).map(|(txid, _)| txid);
         Some(Self::Script {
             tx: failure.tx_index,
-            txid: txid.unwrap_or_default(),
+            txid: block.tx(failure.tx_index).map(|tx| tx.txid()).unwrap_or_default(),
             vin: failure.input,
             reason: failure.reason(),
         })

@@ -11,16 +11,15 @@ use super::wanted::Place;
 use crate::coin::CoinBytes;
 use crate::script::{RawBlock, RawTx, ScriptBatch};
 use apus_chain::{
-    BlockTotals, Coin, CoinRef, Height, OutPoint, Params, SpendError, check_sequence_locks,
-    check_tx_inputs, transaction_sigop_cost,
+    BlockTotals, Coin, CoinRef, Height, KnownBlock, OutPoint, Params, SpendError, TxView, Txid,
+    check_sequence_locks, check_tx_inputs, transaction_sigop_cost,
 };
+use core::ops::Range;
 use std::sync::Arc;
 
 /// The coins that a block spends, in the order of its inputs, up to the first that is not there.
 pub(crate) struct Spent {
     pub(crate) coins: Vec<CoinBytes>,
-    /// Whether there is an input without a coin: the next one.
-    missing: bool,
 }
 
 impl Spent {
@@ -39,21 +38,20 @@ impl Spent {
             };
             match coin {
                 Some(coin) => coins.push(coin),
-                None => return Ok(Self { coins, missing: true }),
+                None => break,
             }
         }
-        Ok(Self { coins, missing: false })
+        Ok(Self { coins })
     }
 }
 
-/// Whether Core asks the set for the outputs of this block before all else (BIP-30; Core
+/// Whether Core asks the set for the outputs of a block before all else (BIP-30; Core
 /// `validation.cpp`, `ConnectBlock`).
 pub(crate) fn asks_for_bip30(
     params: &Params,
-    block: &PreparedBlock,
+    id: KnownBlock,
     context: &ConnectContext<'_>,
 ) -> bool {
-    let id = block.id();
     let below = params.bip34_height < id.height;
     let at_bip34_height = below.then(|| context.ancestry.hash(params.bip34_height)).flatten();
     params.enforces_bip30(id.height, &id.hash, at_bip34_height.as_ref())
@@ -69,19 +67,18 @@ pub(crate) const fn may_repeat(params: &Params) -> bool {
     params.bip34_height > 1
 }
 
-/// Every output of a block, to be looked for in the set.
-pub(crate) fn outputs_of(block: &PreparedBlock) -> Vec<OutPoint> {
-    let bytes = block.block().bytes();
-    let outputs = bytes.txs().flat_map(|(txid, tx)| {
-        (0..tx.outputs().len() as u32).map(move |vout| OutPoint { txid, vout })
+/// Every output of a block, to be looked for in the set, with the index of its transaction.
+pub(crate) fn outputs_of<'b>(
+    txs: impl Iterator<Item = (Txid, TxView<'b>)>,
+) -> Vec<(usize, OutPoint)> {
+    let outputs = txs.enumerate().flat_map(|(index, (txid, tx))| {
+        (0..tx.outputs().len() as u32).map(move |vout| (index, OutPoint { txid, vout }))
     });
     outputs.collect()
 }
 
 /// The error for an output that exists already.
-pub(crate) fn bip30_error(block: &PreparedBlock, outpoint: OutPoint) -> ConnectError {
-    let bytes = block.block().bytes();
-    let tx = bytes.txs().position(|(txid, _)| txid == outpoint.txid).unwrap_or_default();
+pub(crate) fn bip30_error((tx, outpoint): (usize, OutPoint)) -> ConnectError {
     SpendError::Bip30 { tx, txid: outpoint.txid, outpoint }.into()
 }
 
@@ -93,20 +90,39 @@ pub(crate) fn check(
     spent: &Spent,
     mut scripts: Option<&mut ScriptBatch>,
 ) -> Result<(), ConnectError> {
-    let id = block.id();
-    let flags = params.block_script_flags(id.height, &id.hash);
-    let csv = id.height >= params.csv_height;
     let read: Vec<Coin<'_>> = spent.coins.iter().map(CoinBytes::coin).collect();
     let coins: Vec<CoinRef<'_>> = read.iter().map(Coin::as_ref).collect();
     let bytes = block.block().bytes();
+    check_with_coins(params, block.id(), bytes.txs(), context, &coins, |index, tx, spends| {
+        if let Some(scripts) = scripts.as_deref_mut() {
+            let raw: Arc<dyn RawBlock> = Arc::clone(block) as _;
+            let raw = RawTx::new(raw, tx.offset()..tx.offset() + tx.raw().len());
+            scripts.add(index, raw, spent.coins[spends].to_vec());
+        }
+    })
+}
+
+/// Checks everything but scripts. `coins` are those of the inputs in their order, up to the first that
+/// has none. Each transaction but the coinbase that passed is given to `passed`, with where its coins are
+/// among these.
+pub(crate) fn check_with_coins<'b>(
+    params: &Params,
+    id: KnownBlock,
+    txs: impl Iterator<Item = (Txid, TxView<'b>)>,
+    context: &ConnectContext<'_>,
+    coins: &[CoinRef<'_>],
+    mut passed: impl FnMut(usize, &TxView<'b>, Range<usize>),
+) -> Result<(), ConnectError> {
+    let flags = params.block_script_flags(id.height, &id.hash);
+    let csv = id.height >= params.csv_height;
     let mut totals = BlockTotals::new();
+    let mut coinbase = None;
     let mut first = 0;
-    for (index, (txid, tx)) in bytes.txs().enumerate() {
+    for (index, (txid, tx)) in txs.enumerate() {
         let mut range = first..first;
         if index > 0 {
             range.end = coins.len().min(first + tx.inputs().len());
             if range.len() < tx.inputs().len() {
-                debug_assert!(spent.missing, "a coin for every input unless one is missing");
                 let vin = range.len();
                 let input = tx.inputs().nth(vin).expect("the transaction has more inputs");
                 let outpoint = OutPoint::from_bytes(input.outpoint());
@@ -123,13 +139,12 @@ pub(crate) fn check(
         }
         let locks = coins[range.clone()].iter().map(|coin| coin.script);
         totals.add_sigop_cost(index, txid, transaction_sigop_cost(&tx, locks, flags))?;
-        if let Some(scripts) = scripts.as_deref_mut().filter(|_| index > 0) {
-            let raw: Arc<dyn RawBlock> = Arc::clone(block) as _;
-            let raw = RawTx::new(raw, tx.offset()..tx.offset() + tx.raw().len());
-            scripts.add(index, raw, spent.coins[range].to_vec());
+        match index {
+            0 => coinbase = Some(tx),
+            _ => passed(index, &tx, range),
         }
     }
-    if let Some(coinbase) = bytes.view().tx(0) {
+    if let Some(coinbase) = coinbase {
         totals.check_coinbase(&coinbase, id.height, params)?;
     }
     Ok(())
@@ -179,7 +194,7 @@ mod tests {
             let block = PreparedBlock::new(&params, block);
             let ancestry = Alike(at_bip34_height);
             let context = ConnectContext { ancestry: &ancestry, check_scripts: false };
-            asks_for_bip30(&params, &block, &context)
+            asks_for_bip30(&params, block.id(), &context)
         };
         assert!(!asked(200_000, known));
         assert!(!asked(277_646, known));

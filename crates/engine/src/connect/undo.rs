@@ -1,18 +1,18 @@
 //! Undo data of a block, as Core's undo files have it, made and used.
 
 use super::delta::{CoinChange, CoinsDelta};
-use super::prepared::PreparedBlock;
 use super::wanted::{Place, wanted_of};
 use crate::coin::CoinBytes;
-use apus_chain::{BlockUndo, BlockUndoWriter, CheckedBlock, OutPoint, is_unspendable};
+use apus_chain::{
+    BlockUndo, BlockUndoWriter, BlockView, CheckedBlock, OutPoint, is_unspendable,
+};
 use std::collections::HashSet;
 
 /// The undo data of a block that spends `spent`, in the order of its inputs.
-pub(crate) fn block_undo(block: &PreparedBlock, spent: &[CoinBytes]) -> Vec<u8> {
-    let view = block.block().bytes().view();
+pub(crate) fn block_undo(view: BlockView<'_>, spent: &[impl AsRef<[u8]>]) -> Vec<u8> {
     // Much of it waits for a flush at once, so it has little more room than it needs: beside a coin's
     // stored form one byte, and for each transaction how many coins it has, three bytes at most.
-    let coins: usize = spent.iter().map(|coin| coin.as_bytes().len() + 1).sum();
+    let coins: usize = spent.iter().map(|coin| coin.as_ref().len() + 1).sum();
     let mut out = Vec::with_capacity(16 + view.tx_count() * 3 + coins);
     let mut writer = BlockUndoWriter::new(&mut out, view.tx_count());
     let mut rest = spent;
@@ -20,7 +20,7 @@ pub(crate) fn block_undo(block: &PreparedBlock, spent: &[CoinBytes]) -> Vec<u8> 
         let (coins, after) = rest.split_at(tx.inputs().len());
         rest = after;
         writer
-            .push_stored_tx(coins.iter().map(CoinBytes::as_bytes))
+            .push_stored_tx(coins.iter().map(AsRef::as_ref))
             .expect("coins are in their stored form");
     }
     writer.finish();

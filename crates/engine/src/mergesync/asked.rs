@@ -11,7 +11,7 @@ pub struct Asked(HashSet<OutPoint>);
 impl Asked {
     /// Those that Core would have asked for before it refused a block.
     pub fn of(refused: &Refused) -> Self {
-        Self(refused.asked_before.iter().copied().collect())
+        Self(refused.asked_before.iter().map(|(_, outpoint)| *outpoint).collect())
     }
 
     /// Whether there are none.

@@ -1,13 +1,13 @@
 //! [`Join`]: each coin with the spend that takes it.
 //!
-//! All records of one outpoint come together. They are gone through in the order of the chain, as the
-//! set of coins would have been: a spend takes the coin that is there, or none; a coin that is made
-//! while one of its name is there is noted, since BIP-30 may be against it. Within a block the
-//! spends come first: what a block makes and spends itself is not among them, and an output of a
-//! later transaction is not there yet.
+//! All records of one transaction come together. Those of each of its outputs are gone through in the order
+//! of the chain, as the set of coins would have been: a spend takes the coin that is there, or none; a
+//! coin that is made while one of its name is there is noted, since BIP-30 may be against it. Within a block
+//! the spends come first: what a block makes and spends itself is not among them, and an output of a later
+//! transaction is not there yet.
 
-use super::record::{MadeRecord, SpentRecord};
-use apus_chain::{Height, OutPoint};
+use super::record::{MadeCoin, MadeRecord, SpentRecord};
+use apus_chain::{Height, OutPoint, Txid};
 use core::ops::Range;
 
 /// Takes what comes of a join, in no order that means anything.
@@ -15,7 +15,7 @@ pub trait JoinSink {
     /// Why it takes no more.
     type Error;
 
-    /// The coin that a block wants at one of its places. Places without an answer have no coin.
+    /// The coin that an input of a block takes, by its place. Places without an answer have no coin.
     fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), Self::Error>;
 
     /// No spend took a coin, which is the output `index` of those of its block that can be spent.
@@ -33,39 +33,51 @@ pub trait JoinSink {
 }
 
 /// A coin that was made.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Made {
+    vout: u32,
     height: Height,
     index: u32,
     /// Where it lies among the bytes; empty where its own block spends it.
-    coin: Range<usize>,
+    coin: (usize, usize),
 }
+
+impl Made {
+    fn range(&self) -> Range<usize> {
+        self.coin.0..self.coin.1
+    }
+}
+
+/// Output, height and place of the one who wants it.
+type Spend = (u32, Height, u32);
 
 /// See the module.
 pub struct Join<'s, S> {
     sink: &'s mut S,
-    outpoint: Option<OutPoint>,
+    txid: Option<Txid>,
     made: Vec<Made>,
-    spent: Vec<(Height, u32)>,
+    spent: Vec<Spend>,
     coins: Vec<u8>,
 }
 
 impl<'s, S: JoinSink> Join<'s, S> {
     /// Gives everything to `sink`.
     pub fn new(sink: &'s mut S) -> Self {
-        Self { sink, outpoint: None, made: Vec::new(), spent: Vec::new(), coins: Vec::new() }
+        Self { sink, txid: None, made: Vec::new(), spent: Vec::new(), coins: Vec::new() }
     }
 
-    /// Takes a coin. Records of both kinds come by ascending outpoint, those of one in any order.
+    /// Takes coins. Records of both kinds come by ascending txid, those of one in any order.
     ///
     /// # Panics
     /// When they don't, which is a mistake of the caller.
     pub fn made(&mut self, record: &MadeRecord<'_>) -> Result<(), S::Error> {
-        self.go_to(record.outpoint)?;
-        let start = self.coins.len();
-        self.coins.extend_from_slice(record.coin);
-        let (height, index) = (record.height, record.index);
-        self.made.push(Made { height, index, coin: start..self.coins.len() });
+        self.go_to(record.txid)?;
+        let height = record.height;
+        for MadeCoin { vout, index, coin } in record.coins() {
+            let start = self.coins.len();
+            self.coins.extend_from_slice(coin);
+            self.made.push(Made { vout, height, index, coin: (start, self.coins.len()) });
+        }
         Ok(())
     }
 
@@ -74,8 +86,8 @@ impl<'s, S: JoinSink> Join<'s, S> {
     /// # Panics
     /// As [`made`](Self::made).
     pub fn spent(&mut self, record: &SpentRecord) -> Result<(), S::Error> {
-        self.go_to(record.outpoint)?;
-        self.spent.push((record.height, record.place));
+        self.go_to(record.outpoint.txid)?;
+        self.spent.push((record.outpoint.vout, record.height, record.place));
         Ok(())
     }
 
@@ -84,51 +96,79 @@ impl<'s, S: JoinSink> Join<'s, S> {
         self.settle()
     }
 
-    fn go_to(&mut self, outpoint: OutPoint) -> Result<(), S::Error> {
-        if self.outpoint == Some(outpoint) {
+    fn go_to(&mut self, txid: Txid) -> Result<(), S::Error> {
+        if self.txid == Some(txid) {
             return Ok(());
         }
-        assert!(self.outpoint.is_none_or(|before| before < outpoint), "outpoints ascend");
+        assert!(self.txid.is_none_or(|before| before < txid), "txids ascend");
         self.settle()?;
-        self.outpoint = Some(outpoint);
+        self.txid = Some(txid);
         Ok(())
     }
 
-    /// Goes through all that is known of the outpoint.
+    /// Goes through all that is known of the transaction.
     fn settle(&mut self) -> Result<(), S::Error> {
-        let Some(outpoint) = self.outpoint else { return Ok(()) };
-        self.made.sort_unstable_by_key(|made| (made.height, made.index));
-        self.spent.sort_unstable();
-        let mut made = self.made.drain(..).peekable();
-        let mut spent = self.spent.drain(..).peekable();
-        let mut there: Option<Made> = None;
-        loop {
-            let next =
-                (made.peek().map(|made| made.height), spent.peek().map(|(height, _)| *height));
-            let height = match next {
-                (Some(made), Some(spent)) => made.min(spent),
-                (Some(height), None) | (None, Some(height)) => height,
-                (None, None) => break,
-            };
-            let existed = there.is_some();
-            while let Some((_, place)) = spent.next_if(|(at, _)| *at == height) {
-                if let Some(coin) = there.take() {
-                    self.sink.answer(height, place, &self.coins[coin.coin])?;
-                }
-            }
-            while let Some(new) = made.next_if(|made| made.height == height) {
-                if existed {
-                    self.sink.exists(height, &outpoint)?;
-                }
-                if !new.coin.is_empty() {
-                    there = Some(new);
-                }
-            }
+        let Self { sink, made, spent, coins, .. } = self;
+        let Some(txid) = self.txid else { return Ok(()) };
+        if made.is_empty() {
+            // There is nothing to spend.
+            spent.clear();
+            return Ok(());
         }
-        if let Some(Made { height, index, coin }) = there {
-            self.sink.survives(&outpoint, height, index, &self.coins[coin])?;
+        made.sort_unstable();
+        spent.sort_unstable();
+        let mut spends = &spent[..];
+        for made in made.chunk_by(|a, b| a.vout == b.vout) {
+            let outpoint = OutPoint { txid, vout: made[0].vout };
+            let begins = spends.iter().position(|(vout, ..)| *vout >= outpoint.vout);
+            spends = &spends[begins.unwrap_or(spends.len())..];
+            let ends = spends.iter().position(|(vout, ..)| *vout > outpoint.vout);
+            let (own, after) = spends.split_at(ends.unwrap_or(spends.len()));
+            spends = after;
+            one_output(*sink, &outpoint, made, own, coins)?;
         }
-        self.coins.clear();
+        made.clear();
+        spent.clear();
+        coins.clear();
         Ok(())
+    }
+}
+
+/// Goes through all that is known of one output, by ascending height.
+fn one_output<S: JoinSink>(
+    sink: &mut S,
+    outpoint: &OutPoint,
+    made: &[Made],
+    spent: &[Spend],
+    coins: &[u8],
+) -> Result<(), S::Error> {
+    let mut made = made.iter().peekable();
+    let mut spent = spent.iter().map(|(_, height, place)| (*height, *place)).peekable();
+    let mut there: Option<&Made> = None;
+    loop {
+        let next = (made.peek().map(|made| made.height), spent.peek().map(|(height, _)| *height));
+        let height = match next {
+            (Some(made), Some(spent)) => made.min(spent),
+            (Some(height), None) | (None, Some(height)) => height,
+            (None, None) => break,
+        };
+        let existed = there.is_some();
+        while let Some((_, place)) = spent.next_if(|(at, _)| *at == height) {
+            if let Some(coin) = there.take() {
+                sink.answer(height, place, &coins[coin.range()])?;
+            }
+        }
+        while let Some(new) = made.next_if(|made| made.height == height) {
+            if existed {
+                sink.exists(height, outpoint)?;
+            }
+            if !new.range().is_empty() {
+                there = Some(new);
+            }
+        }
+    }
+    match there {
+        Some(coin) => sink.survives(outpoint, coin.height, coin.index, &coins[coin.range()]),
+        None => Ok(()),
     }
 }

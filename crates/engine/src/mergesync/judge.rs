@@ -4,48 +4,53 @@
 //! other; only where the coins come from is another matter. Blocks are judged in any order.
 
 use super::record::AnswerRecord;
+use super::seen::SeenBlock;
 use crate::coin::CoinBytes;
-use crate::connect::rules::{Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of};
-use crate::connect::sums::RunningSum;
+use crate::connect::rules::{
+    asks_for_bip30, bip30_error, check_with_coins, may_repeat, outputs_of,
+};
 use crate::connect::undo::block_undo;
-use crate::connect::{ConnectContext, ConnectError, Connected, PreparedBlock};
-use crate::script::{NoInterpreter, ScriptBatch, ScriptPool, Verdict};
-use apus_chain::{CoinSum, CoinSumKey, Height, HeightRange, OutPoint, Params};
-use core::convert::Infallible;
+use crate::connect::{ConnectContext, ConnectError};
+use crate::script::{NoInterpreter, RawTx, ScriptBatch, ScriptPool, Verdict};
+use apus_chain::{
+    BlockLayout, Coin, CoinAdder, CoinError, CoinRef, CoinSum, CoinSumKey, Height, HeightRange,
+    OutPoint, Params, Reader, TxView, Txid, read_coin_strict,
+};
+use core::ops::Range;
 use std::sync::Arc;
 
-/// The coins that blocks take, by their places.
+/// The coins that inputs of blocks take, by their places.
 #[derive(Debug, Default)]
-pub struct Answers(Vec<(Height, u32, CoinBytes)>);
+pub struct Answers<'r>(Vec<AnswerRecord<'r>>);
 
-impl Answers {
+impl<'r> Answers<'r> {
     /// Those for the blocks of `range`, out of runs. `None` where these are no such runs, have others, or
     /// give two coins to one place.
-    pub fn read(range: HeightRange, runs: &[&[u8]]) -> Option<Self> {
-        let mut answers = Vec::new();
+    pub fn read(range: HeightRange, runs: &[&'r [u8]]) -> Option<Self> {
+        let mut answers: Vec<AnswerRecord<'r>> = Vec::new();
         for run in runs {
             let mut rest = *run;
             while !rest.is_empty() {
                 let (record, after) = AnswerRecord::read(rest)?;
-                let AnswerRecord { height, place, coin } = record;
-                if !range.contains(height) {
+                if !range.contains(record.height) {
                     return None;
                 }
-                answers.push((height, place, CoinBytes::read(coin).ok()?));
+                answers.push(record);
                 rest = after;
             }
         }
-        answers.sort_unstable_by_key(|(height, place, _)| (*height, *place));
-        let twice =
-            |pair: &[(Height, u32, CoinBytes)]| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1);
+        let place = |answer: &AnswerRecord<'_>| (answer.height, answer.place);
+        // Each run is sorted, which this kind of sort makes use of.
+        answers.sort_by_key(place);
+        let twice = |pair: &[AnswerRecord<'_>]| place(&pair[0]) == place(&pair[1]);
         (!answers.windows(2).any(twice)).then_some(Self(answers))
     }
 
-    /// The coin that a block takes at a place.
-    fn coin(&self, height: Height, place: u32) -> Option<CoinBytes> {
-        let found =
-            self.0.binary_search_by_key(&(height, place), |(height, place, _)| (*height, *place));
-        found.ok().map(|at| self.0[at].2.clone())
+    /// The coins of a block's inputs, up to the first that has none.
+    fn of_block(&self, height: Height) -> impl Iterator<Item = &'r [u8]> {
+        let start = self.0.partition_point(|answer| answer.height < height);
+        let of_block = self.0[start..].iter().take_while(move |answer| answer.height == height);
+        of_block.zip(0..).take_while(|(answer, place)| answer.place == *place).map(|it| it.0.coin)
     }
 }
 
@@ -55,38 +60,63 @@ pub struct Refused {
     /// The rule that it breaks.
     pub error: ConnectError,
     /// Core would have asked before whether any of these outputs of the block, all it has, is in the set
-    /// already (BIP-30); the first that is would have been the reason. Nothing is known of them here.
-    pub asked_before: Vec<OutPoint>,
+    /// already (BIP-30); the first that is would have been the reason. Nothing is known of them here. Each
+    /// with the index of its transaction.
+    pub asked_before: Vec<(usize, OutPoint)>,
 }
 
 impl Refused {
     /// The rule that it breaks, where `exists` says of an output whether it was in the set when the
     /// block began.
-    pub fn told(
-        self,
-        block: &PreparedBlock,
-        mut exists: impl FnMut(&OutPoint) -> bool,
-    ) -> ConnectError {
-        let found = self.asked_before.into_iter().find(|outpoint| exists(outpoint));
-        found.map_or(self.error, |outpoint| bip30_error(block, outpoint))
+    pub fn told(self, mut exists: impl FnMut(&OutPoint) -> bool) -> ConnectError {
+        let found = self.asked_before.into_iter().find(|(_, outpoint)| exists(outpoint));
+        found.map_or(self.error, bip30_error)
     }
+}
+
+/// What is kept of a block that is valid.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// Its bytes.
+    pub raw: Arc<Vec<u8>>,
+    /// Its undo data (Core `undo.h`, `CBlockUndo`).
+    pub undo: Vec<u8>,
+    /// The sum of all coins that it spends.
+    pub spent: CoinSum,
 }
 
 /// A block that passed everything but its scripts.
 #[must_use]
 pub struct Judged {
-    connected: Connected,
-    verdict: Option<Verdict>,
+    /// There where scripts are run.
+    pending: Option<(Arc<Vec<u8>>, Verdict)>,
+    kept: Option<Kept>,
 }
 
 impl Judged {
-    /// Waits for the scripts' verdict.
-    pub fn wait(self) -> Result<Connected, JudgeError> {
-        let Self { connected, verdict } = self;
-        let Some(failure) = verdict.and_then(|verdict| verdict.wait().err()) else {
-            return Ok(connected);
-        };
-        Err(match ConnectError::of_script(&connected.block, &failure) {
+    /// Memory that it takes beside the value itself, in bytes, where its block has so many.
+    pub fn memory_bytes(&self, block_bytes: u64) -> u64 {
+        match (&self.pending, &self.kept) {
+            // The coins that wait for their scripts take about as much as the block.
+            (Some(_), _) => 2 * block_bytes,
+            (None, Some(kept)) => block_bytes + kept.undo.len() as u64,
+            (None, None) => 0,
+        }
+    }
+
+    /// The block's bytes, where it holds them.
+    pub fn raw(&self) -> Option<&Arc<Vec<u8>>> {
+        let pending = self.pending.as_ref().map(|(raw, _)| raw);
+        pending.or(self.kept.as_ref().map(|kept| &kept.raw))
+    }
+
+    /// Waits for the scripts' verdict. What is to be kept.
+    pub fn wait(self) -> Result<Option<Kept>, JudgeError> {
+        let Some((raw, verdict)) = self.pending else { return Ok(self.kept) };
+        let Err(failure) = verdict.wait() else { return Ok(self.kept) };
+        let mut layout = BlockLayout::new();
+        let error = layout.read(&raw).ok().and_then(|view| ConnectError::of_script(view, &failure));
+        Err(match error {
             Some(error) => JudgeError::Refused(Refused { error, asked_before: Vec::new() }),
             None => JudgeError::Script(failure.reason()),
         })
@@ -102,6 +132,8 @@ pub enum JudgeError {
     Script(String),
     /// Its scripts are to be run, and nothing can run them.
     NoInterpreter(NoInterpreter),
+    /// An answer is no coin, so that the run which it came from is damaged.
+    Answer(CoinError),
 }
 
 /// See the module.
@@ -110,7 +142,7 @@ pub struct Judge<'a> {
     pub params: &'a Params,
     /// Runs scripts; none where none are to be run.
     pub scripts: Option<&'a ScriptPool>,
-    /// Under which the coins are added up that a block spends, where the caller wants that.
+    /// Under which the coins are added up that a block spends, where blocks are kept.
     pub sum_key: Option<CoinSumKey>,
 }
 
@@ -119,23 +151,27 @@ impl Judge<'_> {
     /// found them.
     pub fn block(
         &self,
-        block: &Arc<PreparedBlock>,
-        answers: &Answers,
+        block: &SeenBlock<'_>,
+        answers: &Answers<'_>,
         existed: &[OutPoint],
         context: &ConnectContext<'_>,
     ) -> Result<Judged, JudgeError> {
-        let id = block.id();
-        let asks = asks_for_bip30(self.params, block, context);
+        let (id, view) = (block.id(), block.view());
+        let asks = asks_for_bip30(self.params, id, context);
         let refused = |error, asked_before| JudgeError::Refused(Refused { error, asked_before });
         // Where no valid block repeats one, the join does not see all of them, and need not.
         if asks && may_repeat(self.params) && !existed.is_empty() {
-            let first = outputs_of(block).into_iter().find(|output| existed.contains(output));
-            if let Some(outpoint) = first {
-                return Err(refused(bip30_error(block, outpoint), Vec::new()));
+            let mut outputs = outputs_of(block.txs_with_ids()).into_iter();
+            if let Some(output) = outputs.find(|(_, outpoint)| existed.contains(outpoint)) {
+                return Err(refused(bip30_error(output), Vec::new()));
             }
         }
-        let look_up = |place: usize| Ok::<_, Infallible>(answers.coin(id.height, place as u32));
-        let Ok(spent) = Spent::gather(block, look_up);
+        let stored: Vec<&[u8]> = answers.of_block(id.height).collect();
+        let mut coins = Vec::with_capacity(stored.len());
+        for coin in &stored {
+            coins.push(read_coin_strict(&mut Reader::new(coin)).map_err(JudgeError::Answer)?);
+        }
+        let coins: Vec<CoinRef<'_>> = coins.iter().map(Coin::as_ref).collect();
         let mut batch = match (self.scripts, context.check_scripts) {
             (_, false) => None,
             (Some(pool), true) => {
@@ -143,16 +179,43 @@ impl Judge<'_> {
             }
             (None, true) => return Err(JudgeError::NoInterpreter(NoInterpreter)),
         };
-        if let Err(error) = check(self.params, block, context, &spent, batch.as_mut()) {
-            let outputs = if asks { outputs_of(block) } else { Vec::new() };
+        let lasts = batch.is_some() || self.sum_key.is_some();
+        let raw = lasts.then(|| Arc::new(view.raw().to_vec()));
+        let unnamed = view.txs().map(|tx| (Txid::default(), tx));
+        let passed = |index: usize, tx: &TxView<'_>, spends: Range<usize>| {
+            if let (Some(batch), Some(raw)) = (&mut batch, &raw) {
+                let raw = RawTx::new(Arc::clone(raw) as _, tx.offset()..tx.offset() + tx.raw().len());
+                batch.add(index, raw, stored[spends].iter().map(|it| CoinBytes::of(it)).collect());
+            }
+        };
+        if check_with_coins(self.params, id, unnamed, context, &coins, passed).is_err() {
+            // Once more, with the names that the reason has.
+            let txs = block.txs_with_ids();
+            let Err(error) =
+                check_with_coins(self.params, id, txs, context, &coins, |_, _, _| ())
+            else {
+                unreachable!("no rule depends on an id");
+            };
+            let outputs = if asks { outputs_of(block.txs_with_ids()) } else { Vec::new() };
             return Err(refused(error, outputs));
         }
-        let sum = self.sum_key.map(|key| RunningSum { key, sum: CoinSum::default() });
-        let change = sum.map(|sum| sum.change(block, &spent.coins)).unwrap_or_default();
-        let undo = block_undo(block, &spent.coins);
-        let connected = Connected { block: Arc::clone(block), undo, spent: change.spent };
-        Ok(Judged { connected, verdict: batch.map(ScriptBatch::finish) })
+        let keep = |(key, raw): (CoinSumKey, &Arc<Vec<u8>>)| Kept {
+            raw: Arc::clone(raw),
+            undo: block_undo(view, &stored),
+            spent: sum_of(key, block, &stored),
+        };
+        let kept = self.sum_key.zip(raw.as_ref()).map(keep);
+        let pending = raw.zip(batch.map(ScriptBatch::finish));
+        Ok(Judged { pending, kept })
     }
+}
+
+/// The sum of the coins that a block spends.
+fn sum_of(key: CoinSumKey, block: &SeenBlock<'_>, coins: &[&[u8]]) -> CoinSum {
+    let mut sum = CoinAdder::new(key);
+    let inputs = block.view().txs().skip(1).flat_map(|tx| tx.inputs());
+    inputs.zip(coins).for_each(|(input, coin)| sum.add(&OutPoint::from_bytes(input.outpoint()), coin));
+    sum.sum()
 }
 
 #[cfg(test)]
@@ -173,16 +236,17 @@ mod tests {
     #[test]
     fn answers_are_of_the_segment_and_one_for_each_place() {
         let range = HeightRange::new(5, 8);
+        // How many coins the first inputs of the blocks have.
         let read = |runs: &[&[(Height, u32)]]| {
             let runs: Vec<Vec<u8>> = runs.iter().map(|places| run(places)).collect();
-            Answers::read(range, &runs.iter().map(Vec::as_slice).collect::<Vec<_>>())
+            let answers = Answers::read(range, &runs.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            answers.map(|answers| [5, 6, 7].map(|height| answers.of_block(height).count()))
         };
-        let answers = read(&[&[(7, 0), (5, 3)], &[], &[(5, 2), (7, 1)]]).unwrap();
-        for (height, place, there) in [(5, 2, true), (5, 3, true), (5, 0, false), (6, 0, false)] {
-            assert_eq!(answers.coin(height, place).is_some(), there);
-        }
-        assert!(read(&[&[(5, 2)], &[(5, 2)]]).is_none(), "two for one place");
-        assert!(read(&[&[(4, 0)]]).is_none() && read(&[&[(8, 0)]]).is_none(), "another segment");
+        assert_eq!(read(&[&[(7, 0), (5, 1)], &[], &[(5, 0), (5, 3), (7, 1)]]), Some([2, 0, 2]));
+        assert_eq!(read(&[&[(6, 1), (6, 2)]]), Some([0, 0, 0]), "the first input has none");
+        assert_eq!(read(&[&[(5, 2)], &[(5, 2)]]), None, "two for one place");
+        assert_eq!(read(&[&[(4, 0)]]), None, "another segment");
+        assert_eq!(read(&[&[(8, 0)]]), None, "another segment");
         let whole = run(&[(5, 0)]);
         for length in 1..whole.len() {
             assert!(Answers::read(range, &[&whole[..length]]).is_none(), "{length}");

@@ -4,18 +4,25 @@
 //! holds records one after the other; each says how long it is. Coins are not looked into: what takes
 //! them does. Format: `docs/formats/workdir.md`.
 
-use apus_chain::{Height, OutPoint, Reader, Txid};
+use apus_chain::{Height, OutPoint, Reader, Txid, write_compact_size};
 
-/// Length of an outpoint in a record in bytes: the id, then the place of the output.
-pub(super) const OUTPOINT: usize = 36;
-
-/// A coin that a block leaves: `outpoint ‖ height ‖ index ‖ length ‖ coin`.
+/// Coins that a transaction leaves: `txid ‖ height ‖ length ‖ coins`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MadeRecord<'a> {
-    /// Its name.
-    pub outpoint: OutPoint,
-    /// The block that makes it.
+    /// Its id.
+    pub txid: Txid,
+    /// The block that it is in.
     pub height: Height,
+    /// Its coins, as [`MadeCoin::write`] wrote them, by ascending output.
+    coins: &'a [u8],
+}
+
+/// A coin that a transaction leaves: output, index, length of the coin and the coin, the numbers as
+/// CompactSizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MadeCoin<'a> {
+    /// Which output of its transaction it is.
+    pub vout: u32,
     /// Which one of the block's outputs that can be spent it is.
     pub index: u32,
     /// The coin in its stored form; empty where the block itself spends it.
@@ -23,13 +30,13 @@ pub struct MadeRecord<'a> {
 }
 
 /// A coin that a block wants from the blocks below it: `outpoint ‖ height ‖ place`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpentRecord {
     /// Its name.
     pub outpoint: OutPoint,
     /// The block that spends it.
     pub height: Height,
-    /// Which one of the coins that the block wants it is.
+    /// Which one of the block's inputs does, without the coinbase's.
     pub place: u32,
 }
 
@@ -38,41 +45,75 @@ pub struct SpentRecord {
 pub struct AnswerRecord<'a> {
     /// The block that spends it.
     pub height: Height,
-    /// Which one of the coins that the block wants it is.
+    /// Which one of the block's inputs does, without the coinbase's.
     pub place: u32,
     /// The coin in its stored form.
     pub coin: &'a [u8],
 }
 
-impl<'a> MadeRecord<'a> {
-    /// Where in a record the coin's length stands.
-    pub(super) const LENGTH_AT: usize = OUTPOINT + 4 + 4;
-
-    /// Length in bytes before the coin.
-    const HEAD: usize = Self::LENGTH_AT + 2;
-
-    /// Appends the record.
+impl<'a> MadeCoin<'a> {
+    /// Appends the coin to those of its transaction.
     pub fn write(&self, out: &mut Vec<u8>) {
-        write_outpoint(out, &self.outpoint);
-        out.extend_from_slice(&self.height.to_be_bytes());
-        out.extend_from_slice(&self.index.to_be_bytes());
-        write_coin(out, self.coin);
+        write_compact_size(out, u64::from(self.vout));
+        write_compact_size(out, u64::from(self.index));
+        write_compact_size(out, self.coin.len() as u64);
+        out.extend_from_slice(self.coin);
     }
 
-    /// The record at the beginning of `bytes`, and what follows; none where there is no whole one.
+    fn read(reader: &mut Reader<'a>) -> Option<Self> {
+        let mut number = || u32::try_from(reader.compact_size().ok()?).ok();
+        let (vout, index, length) = (number()?, number()?, number()?);
+        Some(Self { vout, index, coin: reader.take(length as usize).ok()? })
+    }
+}
+
+impl<'a> MadeRecord<'a> {
+    /// Length in bytes before the coins.
+    const HEAD: usize = 32 + 4 + 4;
+
+    /// Appends the record, whose coins are written by `coins`.
+    pub fn write(
+        out: &mut Vec<u8>,
+        txid: &Txid,
+        height: Height,
+        coins: impl FnOnce(&mut Vec<u8>),
+    ) {
+        out.extend_from_slice(&txid.0);
+        out.extend_from_slice(&height.to_be_bytes());
+        out.extend_from_slice(&[0; 4]);
+        let start = out.len();
+        coins(out);
+        // The outputs of a transaction are some bytes longer here than in a block.
+        let length = (out.len() - start) as u32;
+        out[start - 4..start].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// The record at the beginning of `bytes`, and what follows; none where there is no whole one, with
+    /// coins by ascending output.
     pub fn read(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (head, rest) = bytes.split_at_checked(Self::HEAD)?;
         let mut reader = Reader::new(head);
-        let outpoint = read_outpoint(&mut reader)?;
-        let (height, index) = (big_endian(&mut reader)?, big_endian(&mut reader)?);
-        let (coin, rest) = split_coin(&mut reader, rest)?;
-        Some((Self { outpoint, height, index, coin }, rest))
+        let txid = Txid(*reader.array().ok()?);
+        let (height, length) = (big_endian(&mut reader)?, big_endian(&mut reader)?);
+        let (coins, rest) = rest.split_at_checked(length as usize)?;
+        let (mut reader, mut last) = (Reader::new(coins), None);
+        while reader.remaining() > 0 {
+            let coin = MadeCoin::read(&mut reader).filter(|coin| last < Some(coin.vout))?;
+            last = Some(coin.vout);
+        }
+        Some((Self { txid, height, coins }, rest))
+    }
+
+    /// The coins, by ascending output.
+    pub fn coins(&self) -> impl Iterator<Item = MadeCoin<'a>> + use<'a> {
+        let mut reader = Reader::new(self.coins);
+        std::iter::from_fn(move || MadeCoin::read(&mut reader))
     }
 }
 
 impl SpentRecord {
     /// Length in bytes.
-    pub const SIZE: usize = OUTPOINT + 4 + 4;
+    pub const SIZE: usize = 36 + 4 + 4;
 
     /// Appends the record.
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -142,11 +183,11 @@ mod tests {
     use super::*;
     use crate::coin::CoinBytes;
     use apus_chain::CoinRef;
-    use proptest::collection::vec;
+    use proptest::collection::{btree_map, vec};
     use proptest::prelude::*;
 
-    fn outpoint() -> impl Strategy<Value = OutPoint> {
-        (any::<[u8; 32]>(), any::<u32>()).prop_map(|(id, vout)| OutPoint { txid: Txid(id), vout })
+    fn txid() -> impl Strategy<Value = Txid> {
+        any::<[u8; 32]>().prop_map(Txid)
     }
 
     fn coin() -> impl Strategy<Value = Vec<u8>> {
@@ -162,64 +203,93 @@ mod tests {
     proptest! {
         #[test]
         fn records_come_back(
-            outpoint in outpoint(),
+            txid in txid(),
             height: u32,
             place: u32,
-            coin in coin(),
+            coins in btree_map(any::<u32>(), (any::<u32>(), prop_oneof![coin(), Just(vec![])]), 0..5),
             rest in vec(any::<u8>(), 0..9),
         ) {
-            let (made, nothing) = (
-                MadeRecord { outpoint, height, index: place, coin: &coin },
-                MadeRecord { outpoint, height, index: place, coin: &[] },
-            );
-            let spent = SpentRecord { outpoint, height, place };
-            let answer = AnswerRecord { height, place, coin: &coin };
-            for made in [made, nothing] {
-                let mut out = Vec::new();
-                made.write(&mut out);
-                out.extend_from_slice(&rest);
-                prop_assert_eq!(MadeRecord::read(&out), Some((made, &rest[..])));
-            }
+            let coins: Vec<MadeCoin<'_>> = coins
+                .iter()
+                .map(|(vout, (index, coin))| MadeCoin { vout: *vout, index: *index, coin })
+                .collect();
             let mut out = Vec::new();
+            MadeRecord::write(&mut out, &txid, height, |out| {
+                coins.iter().for_each(|coin| coin.write(out));
+            });
+            out.extend_from_slice(&rest);
+            let (made, after) = MadeRecord::read(&out).unwrap();
+            prop_assert_eq!((made.txid, made.height, after), (txid, height, &rest[..]));
+            prop_assert_eq!(made.coins().collect::<Vec<_>>(), coins.clone());
+            let outpoint = OutPoint { txid, vout: place };
+            let spent = SpentRecord { outpoint, height, place };
+            out.clear();
             spent.write(&mut out);
             out.extend_from_slice(&rest);
             prop_assert_eq!(SpentRecord::read(&out), Some((spent, &rest[..])));
-            out.clear();
-            answer.write(&mut out);
-            out.extend_from_slice(&rest);
-            prop_assert_eq!(AnswerRecord::read(&out), Some((answer, &rest[..])));
+            for MadeCoin { coin, .. } in coins {
+                let answer = AnswerRecord { height, place, coin };
+                out.clear();
+                answer.write(&mut out);
+                out.extend_from_slice(&rest);
+                prop_assert_eq!(AnswerRecord::read(&out), Some((answer, &rest[..])));
+            }
         }
 
         #[test]
-        fn any_bytes_are_a_record_or_none(bytes in vec(any::<u8>(), 0..120)) {
+        fn any_bytes_are_a_record_or_none(
+            head in vec(any::<u8>(), 36),
+            length in 0u32..20,
+            coins in vec(0u8..6, 0..24),
+        ) {
+            let bytes = [&head[..], &length.to_be_bytes(), &coins].concat();
             let mut out = Vec::new();
             if let Some((record, rest)) = MadeRecord::read(&bytes) {
-                record.write(&mut out);
+                MadeRecord::write(&mut out, &record.txid, record.height, |out| {
+                    record.coins().for_each(|coin| coin.write(out));
+                });
                 prop_assert_eq!(&[&out[..], rest].concat(), &bytes);
             }
             out.clear();
-            if let Some((record, rest)) = AnswerRecord::read(&bytes) {
+            if let Some((record, rest)) = AnswerRecord::read(&bytes[30..]) {
                 record.write(&mut out);
-                prop_assert_eq!(&[&out[..], rest].concat(), &bytes);
+                prop_assert_eq!(&[&out[..], rest].concat(), &bytes[30..]);
             }
         }
 
-        /// The order of the bytes is that of the outpoints, then of the chain.
+        /// The order of the bytes is that of the names, then of the chain.
         #[test]
         fn records_are_sorted_by_their_bytes(
             a in (0u8..2, 0u32..600, 0u32..600, 0u32..600),
             b in (0u8..2, 0u32..600, 0u32..600, 0u32..600),
         ) {
-            let written = |(id, vout, height, place): (u8, u32, u32, u32)| {
+            let spent = |(id, vout, height, place): (u8, u32, u32, u32)| {
                 let outpoint = OutPoint { txid: Txid([id; 32]), vout };
-                let (mut spent, mut made) = (Vec::new(), Vec::new());
+                let mut spent = Vec::new();
                 SpentRecord { outpoint, height, place }.write(&mut spent);
-                MadeRecord { outpoint, height, index: place, coin: &[] }.write(&mut made);
-                [spent, made]
+                spent
             };
-            for (one, other) in written(a).iter().zip(written(b)) {
-                prop_assert_eq!(one.cmp(&other), a.cmp(&b));
-            }
+            let made = |(id, height, ..): (u8, u32, u32, u32)| {
+                let mut made = Vec::new();
+                MadeRecord::write(&mut made, &Txid([id; 32]), height, |_| ());
+                made
+            };
+            prop_assert_eq!(spent(a).cmp(&spent(b)), a.cmp(&b));
+            prop_assert_eq!(made(a).cmp(&made(b)), (a.0, a.1).cmp(&(b.0, b.1)));
+        }
+    }
+
+    /// Outputs ascend, and no coin reaches beyond its record.
+    #[test]
+    fn coins_that_make_no_sense_are_no_record() {
+        let record = |coins: &[u8]| {
+            let mut out = Vec::new();
+            MadeRecord::write(&mut out, &Txid([1; 32]), 7, |out| out.extend_from_slice(coins));
+            MadeRecord::read(&out).is_some()
+        };
+        assert!(record(&[]) && record(&[0, 0, 0, 1, 0, 2, 9, 9]));
+        for coins in [&[1, 0, 0, 0, 0, 0][..], &[1, 0, 0, 1, 0, 0], &[1, 0, 3, 9, 9], &[1, 0]] {
+            assert!(!record(coins), "{coins:?}");
         }
     }
 }

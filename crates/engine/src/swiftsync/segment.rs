@@ -163,7 +163,9 @@ impl Segment {
 /// the coinbase.
 fn expect_order(block: &BlockBytes<'_>) -> Result<(), SwiftSyncError> {
     let mut txs = TxTable::new(block.view().tx_count());
-    block.txs().for_each(|(txid, _)| txs.add(txid));
+    for (txid, _) in block.txs() {
+        txs.add(txid);
+    }
     for (tx, (_, view)) in (0..).zip(block.txs()).skip(1) {
         for input in view.inputs() {
             let outpoint = OutPoint::from_bytes(input.outpoint());

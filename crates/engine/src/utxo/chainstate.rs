@@ -269,7 +269,7 @@ impl Chainstate {
             return Err(invalid(error));
         }
         let undo = match id.height >= self.undo_from || self.connected.is_some() {
-            true => block_undo(&block, &spent.coins),
+            true => block_undo(block.block().bytes().view(), &spent.coins),
             false => Vec::new(),
         };
         self.number += 1;
@@ -310,21 +310,21 @@ impl Chainstate {
         let id = block.id();
         let mut found = Overwritten::default();
         let repeats = self.params.is_bip30_repeat(id.height, &id.hash);
-        if !repeats && !asks_for_bip30(&self.params, block, context) {
+        if !repeats && !asks_for_bip30(&self.params, id, context) {
             return Ok(found);
         }
-        let outputs = outputs_of(block);
+        let outputs = outputs_of(block.block().bytes().txs());
         let view = Arc::new(Layers::new(&self.pending_layers(), &self.cache));
-        let mut fetching = self.fetcher.start(view, outputs.clone());
-        for (index, outpoint) in outputs.into_iter().enumerate() {
+        let mut fetching = self.fetcher.start(view, outputs.iter().map(|output| output.1).collect());
+        for (index, output) in outputs.into_iter().enumerate() {
             let Some(coin) = fetching.take(index)? else { continue };
             if !repeats {
-                let error = bip30_error(block, outpoint);
+                let error = bip30_error(output);
                 return Err(ChainstateError::Invalid { block: id, error });
             }
             found.coins += 1;
             if let Some(sum) = &self.sum {
-                found.sum.add(sum.key.coin(&outpoint, coin.as_bytes()));
+                found.sum.add(sum.key.coin(&output.1, coin.as_bytes()));
             }
         }
         Ok(found)
@@ -513,7 +513,7 @@ impl Chainstate {
 /// What a verdict against a block means.
 fn script_error(block: &PreparedBlock, failure: &ScriptFailure) -> ChainstateError {
     let id = block.id();
-    match ConnectError::of_script(block, failure) {
+    match ConnectError::of_script(block.block().bytes().view(), failure) {
         Some(error) => ChainstateError::Invalid { block: id, error },
         None => ChainstateError::Script { block: id, what: failure.reason() },
     }

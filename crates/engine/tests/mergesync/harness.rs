@@ -1,12 +1,15 @@
 //! Both engines over one chain, and what each says of it.
 
 use crate::chain::{Chain, Coins, Division, random_division, range_of};
-use apus_chain::{BlockChecker, Height, HeightRange, OutPoint, Reader, read_coin_strict};
+use apus_chain::{
+    BlockChecker, BlockLayout, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint, Reader, Txid,
+    read_coin_strict,
+};
 use apus_engine::coin::CoinBytes;
-use apus_engine::connect::{ConnectContext, ConnectError, PreparedBlock};
+use apus_engine::connect::{ConnectContext, ConnectError};
 use apus_engine::mergesync::{
-    AnswerRecord, Answers, Asked, Gather, Join, JoinSink, Judge, JudgeError, MadeRecord, Refused,
-    SpentRecord,
+    AnswerRecord, Answers, Asked, Fingerprint, FingerprintKey, Gather, Join, JoinSink, Judge,
+    JudgeError, MadeRecord, Refused, SeenBlock, SpentRecord,
 };
 use apus_engine::pass::{PartialResult, Pass};
 use apus_engine::utxo::store::MemoryStore;
@@ -79,8 +82,12 @@ fn checked(chain: &Chain, height: Height) -> apus_chain::CheckedBlock {
 struct Runs {
     made: Vec<Vec<u8>>,
     spent: Vec<Vec<u8>>,
-    answers: Vec<(HeightRange, Vec<u8>)>,
+    /// What segments answer themselves, and the fingerprints of their blocks.
+    answers: Vec<(HeightRange, Vec<u8>, Vec<u8>)>,
 }
+
+/// The key of all fingerprints.
+pub(crate) const KEY: FingerprintKey = FingerprintKey::new([7; 8]);
 
 fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
     let (mut checker, mut whole) = (BlockChecker::new(), pass.nothing());
@@ -92,10 +99,10 @@ fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
         }
         let finished = pass.finish(segment).unwrap();
         whole.merge(&finished.partial).unwrap();
-        let [made, spent, answers] = <[_; 3]>::try_from(finished.runs).unwrap();
+        let [made, spent, answers, prints] = <[_; 4]>::try_from(finished.runs).unwrap();
         runs.made.push(made);
         runs.spent.push(spent);
-        runs.answers.push((range_of(order), answers));
+        runs.answers.push((range_of(order), answers, prints));
     }
     let last = division.iter().flatten().max().unwrap();
     assert_eq!(pass.conclude(&whole, *last).unwrap(), whole);
@@ -148,10 +155,10 @@ enum Record<'a> {
 }
 
 impl Record<'_> {
-    fn outpoint(&self) -> OutPoint {
+    fn txid(&self) -> Txid {
         match self {
-            Self::Made(record) => record.outpoint,
-            Self::Spent(record) => record.outpoint,
+            Self::Made(record) => record.txid,
+            Self::Spent(record) => record.outpoint.txid,
         }
     }
 }
@@ -163,7 +170,7 @@ fn join(runs: &Runs, rng: &mut Rng) -> Joined {
         let mut rest = &run[..];
         let mut before = None;
         while let Some((record, after)) = MadeRecord::read(rest) {
-            let key = Some((record.outpoint, record.height, record.index));
+            let key = Some((record.txid, record.height));
             assert!(before < key, "a run ascends");
             before = key;
             records.push(Record::Made(record));
@@ -179,9 +186,9 @@ fn join(runs: &Runs, rng: &mut Rng) -> Joined {
         }
         assert!(rest.is_empty());
     }
-    // Those of one outpoint in any order.
+    // Those of one transaction in any order.
     rng.shuffle(&mut records);
-    records.sort_by_key(Record::outpoint);
+    records.sort_by_key(Record::txid);
     let mut joined = Joined::default();
     let mut join = Join::new(&mut joined);
     for record in &records {
@@ -197,11 +204,13 @@ fn join(runs: &Runs, rng: &mut Rng) -> Joined {
 /// What is said by blocks in any order.
 pub(crate) fn merged(chain: &Chain, rng: &mut Rng) -> Said {
     let division = random_division(chain.stop(), rng);
-    let runs = gather(&Gather::new(&chain.params, &chain.headers), chain, &division);
+    let runs = gather(&Gather::new(&chain.params, &chain.headers, KEY), chain, &division);
     let joined = join(&runs, rng);
-    let judge = Judge { params: &chain.params, scripts: None, sum_key: None };
+    let sum_key = Some(CoinSumKey::new([3; 16]));
+    let judge = Judge { params: &chain.params, scripts: None, sum_key };
     let (mut undo, mut all_refused) = (BTreeMap::new(), BTreeMap::new());
-    for (range, own) in &runs.answers {
+    let mut layout = BlockLayout::new();
+    for (range, own, prints) in &runs.answers {
         let mut others: Vec<&[u8]> = joined
             .answers
             .iter()
@@ -212,24 +221,29 @@ pub(crate) fn merged(chain: &Chain, rng: &mut Rng) -> Said {
         let answers = Answers::read(*range, &others).unwrap();
         let order = division.iter().find(|order| range_of(order) == *range).unwrap();
         for &height in order {
-            let block = Arc::new(PreparedBlock::new(&chain.params, checked(chain, height)));
+            let raw = serialize(&chain.blocks[height as usize]);
+            let at = (height - range.start) as usize;
+            let print = Fingerprint(*prints.as_chunks().0.get(at).unwrap());
+            let id = KnownBlock { height, hash: chain.context(height).hash };
+            let view = layout.read(&raw).unwrap();
+            let block = SeenBlock::again(id, view, &KEY, &print).unwrap();
             let existed = joined.existed.get(&height).map(Vec::as_slice).unwrap_or_default();
             let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
             let judged = judge.block(&block, &answers, existed, &context);
             match judged.and_then(|judged| judged.wait()) {
-                Ok(connected) => drop(undo.insert(height, connected.undo)),
+                Ok(kept) => drop(undo.insert(height, kept.unwrap().undo)),
                 Err(JudgeError::Refused(refused)) => {
-                    all_refused.insert(height, (block, refused));
+                    all_refused.insert(height, refused);
                 }
                 Err(error) => panic!("{error:?}"),
             }
         }
     }
-    let Some((height, (block, refused))) = all_refused.pop_first() else {
+    let Some((height, refused)) = all_refused.pop_first() else {
         expect_hints(chain, joined.places);
         return Said { refused: None, undo, coins: Some(joined.coins) };
     };
-    let error = told(chain, height, &block, refused);
+    let error = told(chain, height, refused);
     undo.retain(|other, _| *other < height);
     Said { refused: Some((height, error)), undo, coins: None }
 }
@@ -243,7 +257,7 @@ fn expect_hints(chain: &Chain, mut places: Vec<(Height, u32)>) {
 }
 
 /// Asks of a refused block's outputs whether they were there before it.
-fn told(chain: &Chain, height: Height, block: &PreparedBlock, refused: Refused) -> ConnectError {
+fn told(chain: &Chain, height: Height, refused: Refused) -> ConnectError {
     let (asked, mut there) = (Asked::of(&refused), HashSet::new());
     assert_eq!(asked.is_empty(), refused.asked_before.is_empty());
     for below in 1..height {
@@ -255,7 +269,7 @@ fn told(chain: &Chain, height: Height, block: &PreparedBlock, refused: Refused) 
             };
         }
     }
-    refused.told(block, |outpoint| there.contains(outpoint))
+    refused.told(|outpoint| there.contains(outpoint))
 }
 
 /// Both say the same. What that is.

@@ -11,12 +11,16 @@ use crate::folder::{DatadirBlocks, FolderDraft, FolderKind, FolderOutput, at, re
 use crate::request::{ConnectOptions, Request, first_of_last};
 use crate::sink::datadir::{DraftWithBlocks, blocks_folder, index_folder};
 use crate::source::ChainSource;
-use apus_chain::{BlockHash, CoinSumKey, Header, Height, KeyedCoinSum, KnownBlock, Network};
+use apus_chain::{
+    BlockHash, CoinSum, CoinSumKey, Header, Height, KeyedCoinSum, KnownBlock, Network,
+};
 use apus_datadir::{BlockStore, Obfuscation, SpentCoins, free_bytes};
+use apus_engine::script::RawBlock;
 use apus_engine::utxo::Connected;
 use core::ops::Range;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -25,11 +29,27 @@ const QUEUE: usize = 4;
 
 /// What the thread is to do.
 enum Order {
-    Put(Connected),
+    Put(KeptBlock),
     /// Make everything durable, and say so.
     Sync(SyncSender<()>),
     /// Hold the blocks up to this one, or none.
     Hold(Option<BlockHash>),
+}
+
+/// A valid block, as it is kept.
+pub(crate) struct KeptBlock {
+    pub(crate) id: KnownBlock,
+    pub(crate) raw: Arc<dyn RawBlock>,
+    /// Its undo data (Core `undo.h`, `CBlockUndo`).
+    pub(crate) undo: Vec<u8>,
+    /// The sum of all coins that it spends.
+    pub(crate) spent: CoinSum,
+}
+
+impl From<Connected> for KeptBlock {
+    fn from(Connected { block, undo, spent }: Connected) -> Self {
+        Self { id: block.id(), raw: block, undo, spent }
+    }
 }
 
 /// Takes blocks in ascending height.
@@ -100,17 +120,15 @@ impl Keeper {
         Ok(Some(Self { orders, thread, draft, from, holds }))
     }
 
-    /// Takes the next blocks.
-    pub(crate) fn put(&mut self, blocks: Vec<Connected>) -> Result<(), SyncError> {
-        for block in blocks {
-            let height = block.block.id().height;
-            if height >= self.holds.start {
-                assert_eq!(height, self.holds.end, "blocks come in ascending height");
-                self.holds.end += 1;
-                self.order(Order::Put(block))?;
-            }
+    /// Takes the next block.
+    pub(crate) fn put(&mut self, block: KeptBlock) -> Result<(), SyncError> {
+        let height = block.id.height;
+        if height < self.holds.start {
+            return Ok(());
         }
-        Ok(())
+        assert_eq!(height, self.holds.end, "blocks come in ascending height");
+        self.holds.end += 1;
+        self.order(Order::Put(block))
     }
 
     /// Whether it has to go through all that a run at `tip` has connected of the last blocks once more,
@@ -294,12 +312,11 @@ fn obey(
 ) -> Result<BlockStore, SyncError> {
     for order in orders {
         match order {
-            Order::Put(Connected { block, undo, spent }) => {
-                let (hash, bytes) = (block.id().hash, block.block().bytes());
-                let view = bytes.view();
+            Order::Put(KeptBlock { id, raw, undo, spent }) => {
+                let header = raw.raw().first_chunk().expect("a block begins with its header");
                 let spends = SpentCoins { undo: &undo, sum: KeyedCoinSum { key, sum: spent } };
-                store.put(&hash, view.raw())?;
-                store.put_undo(&hash, &Header::parse(view.header()).prev, spends)?;
+                store.put(&id.hash, raw.raw())?;
+                store.put_undo(&id.hash, &Header::parse(header).prev, spends)?;
             }
             Order::Sync(done) => {
                 store.sync()?;

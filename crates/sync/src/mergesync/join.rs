@@ -63,7 +63,7 @@ pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joi
             request.observer.event(Event::Progress(Phase::Join, progress));
         }
         match (made.current(), spent.current()) {
-            (Some(coin), spend) if spend.is_none_or(|spend| coin[..36] <= spend[..36]) => {
+            (Some(coin), spend) if spend.is_none_or(|spend| coin[..32] <= spend[..32]) => {
                 progress.bytes += coin.len() as u64;
                 let Some((record, _)) = MadeRecord::read(coin) else {
                     return Err(made.cause(damaged()));

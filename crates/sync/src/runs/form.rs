@@ -8,6 +8,9 @@ use apus_chain::Txid;
 /// there are at most 111,111.
 pub(super) const GROUP_BYTES_MAX: u32 = 4_000_000 + 26 * 111_111;
 
+/// Greatest length of what a transaction made: three numbers of at most five bytes stand before each coin.
+const MADE_BYTES_MAX: u32 = GROUP_BYTES_MAX + 15 * 111_111;
+
 /// A kind of records, sorted by a key that stands first in them.
 pub(crate) trait Form {
     /// The key: its bytes in the order of a sort.
@@ -62,13 +65,14 @@ fn coin_bytes(head: &[u8]) -> Option<usize> {
 pub(crate) enum Made {}
 
 impl Form for Made {
-    type Key = [u8; 44];
+    type Key = [u8; 36];
 
     const NAME: &'static str = "made-";
-    const HEAD: usize = 46;
+    const HEAD: usize = 40;
 
     fn body(head: &[u8]) -> Option<usize> {
-        coin_bytes(head)
+        let length = u32::from_be_bytes(*head.last_chunk()?);
+        (..=MADE_BYTES_MAX).contains(&length).then_some(length as usize)
     }
 }
 

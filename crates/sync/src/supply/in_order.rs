@@ -7,7 +7,7 @@
 //! What is done with a block is the caller's business: it brings the preparation, which runs on the
 //! worker's thread.
 
-use super::Supply;
+use super::{Supply, Walker};
 use crate::error::{IoError, SyncError};
 use crate::request::{Memory, Request};
 use crate::source::ChainSource;
@@ -55,6 +55,27 @@ impl Prepared for Arc<PreparedBlock> {
     }
 }
 
+/// Takes what was made of the block of a height, and how many bytes the block has.
+pub(crate) type Put<'p, T> = dyn FnMut(Height, u64, T) + 'p;
+
+/// How a worker makes something of the blocks of a range. Whether all came; if not, it was halted.
+pub(crate) type Walk<'w, T> = dyn Fn(&mut Walker<'_>, HeightRange, &mut Put<'_, T>) -> Result<bool, SyncError>
+    + Sync
+    + 'w;
+
+/// A way that checks blocks, and makes of each what `prepare` does.
+pub(crate) fn by_checking<T>(
+    prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
+) -> impl Fn(&mut Walker<'_>, HeightRange, &mut Put<'_, T>) -> Result<bool, SyncError> + Sync {
+    |walker, range, put| {
+        walker.take_owned(range, &mut |block| {
+            let (height, bytes) = (block.height(), block.bytes().view().raw().len() as u64);
+            put(height, bytes, prepare(block));
+            Ok(())
+        })
+    }
+}
+
 /// Has the blocks of `range` read, checked and prepared by worker threads, while `take` takes them out
 /// of the queue on this one.
 pub(crate) fn take_in_order<T: Prepared>(
@@ -64,11 +85,23 @@ pub(crate) fn take_in_order<T: Prepared>(
     prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
     take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
+    walk_in_order(request, source, range, &by_checking(prepare), take)
+}
+
+/// The same, where the caller says how workers come to what is put in order. They claim ranges by
+/// ascending height.
+pub(crate) fn walk_in_order<T: Prepared>(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    range: HeightRange,
+    walk: &Walk<'_, T>,
+    take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
+) -> Result<(), SyncError> {
     let supply = Supply::of(request, source);
     let ahead = InOrder::new(range, Memory::of(request).blocks_bytes);
     let blocks = range.end.saturating_sub(range.start) as usize;
     let workers = source.fetchers(request.threads).min(blocks);
-    ahead.run(&supply, workers, prepare, take)
+    ahead.run(&supply, workers, walk, take)
 }
 
 /// The queue between workers and the thread that takes blocks.
@@ -138,7 +171,7 @@ impl<T: Prepared> InOrder<T> {
         &self,
         supply: &Supply<'_>,
         workers: usize,
-        prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
+        walk: &Walk<'_, T>,
         take: impl FnOnce(&Self) -> Result<(), SyncError>,
     ) -> Result<(), SyncError> {
         std::thread::scope(|scope| {
@@ -146,7 +179,7 @@ impl<T: Prepared> InOrder<T> {
             for index in 0..workers {
                 let spawned = std::thread::Builder::new()
                     .name(format!("check-{index}"))
-                    .spawn_scoped(scope, || self.work(supply, prepare));
+                    .spawn_scoped(scope, || self.work(supply, walk));
                 if let Err(error) = spawned {
                     self.end();
                     return Err(SyncError::Io(IoError::Threads { wanted: workers, error }));
@@ -203,19 +236,15 @@ impl<T: Prepared> InOrder<T> {
         self.ready.notify_all();
     }
 
-    /// One worker's life. `prepare` makes of a checked block what the taker wants.
-    pub(crate) fn work(&self, supply: &Supply<'_>, prepare: &(dyn Fn(CheckedBlock) -> T + Sync)) {
+    /// One worker's life. `walk` makes of blocks what the taker wants.
+    pub(crate) fn work(&self, supply: &Supply<'_>, walk: &Walk<'_, T>) {
         let _guard = EndOnPanic(self);
         let mut walker = supply.walker(&self.halt);
         while let Some((range, bytes)) = self.claim(supply) {
             let mut blocks = Vec::with_capacity(range.count() as usize);
-            let fetched = walker.take_owned(range, &mut |block| {
-                let (height, block_bytes) =
-                    (block.bytes().height(), block.bytes().view().raw().len());
-                let block = prepare(block);
-                let bytes = block.memory_bytes(block_bytes as u64);
+            let fetched = walk(&mut walker, range, &mut |height, block_bytes, block| {
+                let bytes = block.memory_bytes(block_bytes);
                 blocks.push((height, Ready { block, bytes }));
-                Ok(())
             });
             let mut state = self.lock();
             // What the claim was guessed to weigh goes, what it weighs comes.

@@ -1,7 +1,7 @@
 //! Which outputs each block of a chain has, in ascending height: what it takes to translate
 //! between hints that count all outputs and hints that count spendable ones.
 
-use super::in_order::InOrder;
+use super::in_order::{InOrder, by_checking};
 use super::{Permits, Supply};
 use crate::error::SyncError;
 use crate::source::BlockSource;
@@ -42,7 +42,7 @@ pub fn walk_outputs(
         let bytes = block.bytes().view().raw().len() as u64;
         (outputs(params, &block.bytes()), bytes)
     };
-    InOrder::new(heights, BYTES_AHEAD).run(&supply, 1, &of, |ahead| {
+    InOrder::new(heights, BYTES_AHEAD).run(&supply, 1, &by_checking(&of), |ahead| {
         while let Some((_, (outputs, _))) = ahead.next()? {
             each(outputs)?;
         }

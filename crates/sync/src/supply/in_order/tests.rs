@@ -165,7 +165,7 @@ fn run(
     let mut taken = Vec::new();
     let ended = thread::scope(|scope| {
         for _ in 0..workers {
-            scope.spawn(|| ahead.work(&supply, &prepare));
+            scope.spawn(|| ahead.work(&supply, &by_checking(&prepare)));
         }
         let ended = loop {
             match ahead.next() {
@@ -236,7 +236,7 @@ fn blocks_that_were_given_out_count_while_their_taker_has_them() {
         far()
     };
     thread::scope(|scope| {
-        scope.spawn(|| ahead.work(&supply, &prepare));
+        scope.spawn(|| ahead.work(&supply, &by_checking(&prepare)));
         // The block that was given last may or may not be gone when the worker looks.
         let found = [(0, 40, 9), (6, 80, 3), (20, 120, 1)]
             .map(|(keeps, until, at_least)| ahead_of(keeps, until, at_least));
@@ -347,7 +347,7 @@ fn a_panic_of_a_worker_does_not_leave_the_taker_waiting() {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             thread::scope(|scope| {
                 for _ in 0..workers {
-                    scope.spawn(|| ahead.work(&supply, &prepare));
+                    scope.spawn(|| ahead.work(&supply, &by_checking(&prepare)));
                 }
                 while let Ok(Some((height, _))) = ahead.next() {
                     assert!(height < 150);
@@ -365,7 +365,7 @@ fn a_look_ahead_takes_nothing() {
     let supply = source.supply(&flag);
     let ahead = InOrder::new(source.range(), u64::MAX);
     assert_eq!(ahead.peek(|height: &Height| *height), None);
-    ahead.work(&supply, &|block| block.height());
+    ahead.work(&supply, &by_checking(&|block| block.height()));
     for height in 1..TIP {
         assert_eq!(ahead.peek(|height| *height), Some(height));
         assert_eq!(ahead.next().unwrap(), Some((height, height)));

@@ -1,0 +1,302 @@
+//! [`Ledger`]: what the blocks of a segment make and spend, and who takes what within it.
+//!
+//! Blocks come in any order. While one comes it is found which of its inputs spend outputs of its own, or
+//! of blocks that came before. The rest waits for the end, when all are there and can be gone through by
+//! ascending height: each coin of the segment goes to the first spend above it.
+
+use super::fingerprint::Fingerprint;
+use super::record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
+use crate::tx_table::TxTable;
+use apus_chain::{
+    BlockBytes, CoinRef, Height, OutPoint, TxView, Txid, is_unspendable, write_coin,
+};
+use core::ops::Range;
+
+/// A block that came.
+struct Block {
+    height: Height,
+    /// A valid block may have outputs that were there before: nothing of it is answered ahead.
+    may_repeat: bool,
+    fingerprint: Fingerprint,
+    /// The first of its inputs among all.
+    spends: usize,
+}
+
+/// A transaction of one of them.
+struct Tx {
+    block: u32,
+    /// The first of its outputs among all.
+    outputs: usize,
+    /// How many outputs of the block before it can be spent.
+    index: u32,
+    /// There is another one of its id in the segment.
+    repeated: bool,
+}
+
+/// An output.
+struct Output {
+    /// Where its coin lies among the bytes; nowhere where it cannot be spent.
+    start: usize,
+    length: u16,
+    taken: Taken,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    No,
+    /// By a block above.
+    Above,
+    /// By its own block.
+    Own,
+}
+
+/// Where the coin of an input comes from.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Out of its own block: one of all outputs.
+    Own(usize),
+    /// From an output of its own block that was spent before, or cannot be.
+    Nowhere,
+    /// A transaction of another block that came, which has such an output.
+    Segment { tx: u32, vout: u32 },
+    /// It was not to be found: one of the outpoints.
+    Unknown(usize),
+}
+
+/// See the module.
+pub(super) struct Ledger {
+    blocks: Vec<Block>,
+    table: TxTable,
+    txs: Vec<Tx>,
+    outputs: Vec<Output>,
+    /// The coins in their stored form.
+    coins: Vec<u8>,
+    /// Where the coin of each input comes from.
+    spends: Vec<Source>,
+    unknown: Vec<OutPoint>,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            blocks: Vec::new(),
+            table: TxTable::new(0),
+            txs: Vec::new(),
+            outputs: Vec::new(),
+            coins: Vec::new(),
+            spends: Vec::new(),
+            unknown: Vec::new(),
+        }
+    }
+}
+
+impl Ledger {
+    /// Enters a block.
+    pub(super) fn add(
+        &mut self,
+        block: &BlockBytes<'_>,
+        may_repeat: bool,
+        fingerprint: Fingerprint,
+    ) {
+        let (height, spends) = (block.height(), self.spends.len());
+        // There are fewer blocks than heights.
+        let number = self.blocks.len() as u32;
+        self.blocks.push(Block { height, may_repeat, fingerprint, spends });
+        let mut index = 0;
+        for (at, (txid, tx)) in block.txs().enumerate() {
+            for input in tx.inputs().filter(|_| at > 0) {
+                let source = self.source(number, OutPoint::from_bytes(input.outpoint()));
+                self.spends.push(source);
+            }
+            let same = self.table.add(txid);
+            if let Some(same) = same {
+                self.txs[same as usize].repeated = true;
+            }
+            let (outputs, repeated) = (self.outputs.len(), same.is_some());
+            self.txs.push(Tx { block: number, outputs, index, repeated });
+            index += self.make(height, &tx, at == 0);
+        }
+    }
+
+    /// Where the coin of the next input comes from, as far as it can be told now.
+    fn source(&mut self, block: u32, outpoint: OutPoint) -> Source {
+        let found = self.find(&outpoint);
+        let Some(tx) = found else {
+            self.unknown.push(outpoint);
+            return Source::Unknown(self.unknown.len() - 1);
+        };
+        if self.txs[tx as usize].block != block {
+            return Source::Segment { tx, vout: outpoint.vout };
+        }
+        let at = self.txs[tx as usize].outputs + outpoint.vout as usize;
+        let output = &mut self.outputs[at];
+        if output.length == 0 || output.taken == Taken::Own {
+            return Source::Nowhere;
+        }
+        output.taken = Taken::Own;
+        Source::Own(at)
+    }
+
+    /// The transaction that has this output, the last one of its id that came.
+    fn find(&self, outpoint: &OutPoint) -> Option<u32> {
+        let tx = self.table.find(&outpoint.txid)?;
+        ((outpoint.vout as usize) < self.outputs_of(tx).len()).then_some(tx)
+    }
+
+    /// Where the outputs of a transaction are among all.
+    fn outputs_of(&self, tx: u32) -> Range<usize> {
+        let end = self.txs.get(tx as usize + 1).map_or(self.outputs.len(), |next| next.outputs);
+        self.txs[tx as usize].outputs..end
+    }
+
+    /// Enters the outputs of a transaction. How many can be spent.
+    fn make(&mut self, height: Height, tx: &TxView<'_>, coinbase: bool) -> u32 {
+        let mut spendable = 0;
+        for output in tx.outputs() {
+            let (start, script) = (self.coins.len(), output.script());
+            if !is_unspendable(script) {
+                // The block was checked: no amount is negative.
+                let amount = output.value() as u64;
+                write_coin(&mut self.coins, CoinRef { height, coinbase, amount, script });
+                spendable += 1;
+            }
+            // A script that can be spent has at most 10,000 bytes.
+            let length = (self.coins.len() - start) as u16;
+            self.outputs.push(Output { start, length, taken: Taken::No });
+        }
+        spendable
+    }
+
+    fn coin(&self, output: usize) -> &[u8] {
+        let Output { start, length, .. } = self.outputs[output];
+        &self.coins[start..start + usize::from(length)]
+    }
+
+    /// What is left of the segment: runs of what it made, of what it spends of others, of what it answers
+    /// itself, and the fingerprints of its blocks.
+    pub(super) fn close(mut self) -> [Vec<u8>; 4] {
+        let mut order: Vec<usize> = (0..self.blocks.len()).collect();
+        let ascend = order.is_sorted_by_key(|block| self.blocks[*block].height);
+        if !ascend {
+            order.sort_unstable_by_key(|block| self.blocks[*block].height);
+            self.find_unknown();
+        }
+        let mut fingerprints = Vec::with_capacity(order.len() * Fingerprint::SIZE);
+        let (mut answers, mut spent) = (Vec::new(), Vec::new());
+        for block in order {
+            fingerprints.extend_from_slice(&self.blocks[block].fingerprint.0);
+            self.settle(block, &mut answers, &mut spent);
+        }
+        spent.sort_unstable_by(|a, b| (a.prefix, &a.record).cmp(&(b.prefix, &b.record)));
+        let mut run = Vec::with_capacity(spent.len() * SpentRecord::SIZE);
+        spent.iter().for_each(|spent| spent.record.write(&mut run));
+        [self.made(), run, answers, fingerprints]
+    }
+
+    /// Looks once more for what had not come yet.
+    fn find_unknown(&mut self) {
+        for at in 0..self.spends.len() {
+            if let Source::Unknown(unknown) = self.spends[at]
+                && let OutPoint { vout, .. } = self.unknown[unknown]
+                && let Some(tx) = self.find(&self.unknown[unknown])
+            {
+                self.spends[at] = Source::Segment { tx, vout };
+            }
+        }
+    }
+
+    /// Goes through the inputs of a block, when all below it are settled.
+    fn settle(&mut self, block: usize, answers: &mut Vec<u8>, spent: &mut Vec<Spent>) {
+        let Block { height, spends: start, .. } = self.blocks[block];
+        let end = self.blocks.get(block + 1).map_or(self.spends.len(), |next| next.spends);
+        for (place, at) in (0..).zip(start..end) {
+            let outpoint = match self.spends[at] {
+                Source::Nowhere => continue,
+                Source::Unknown(unknown) => self.unknown[unknown],
+                Source::Own(output) => {
+                    AnswerRecord { height, place, coin: self.coin(output) }.write(answers);
+                    continue;
+                }
+                Source::Segment { tx, vout } => {
+                    if let Some(output) = self.take(tx, vout, height) {
+                        AnswerRecord { height, place, coin: self.coin(output) }.write(answers);
+                        continue;
+                    }
+                    OutPoint { txid: *self.table.txid(tx), vout }
+                }
+            };
+            spent.push(Spent::new(SpentRecord { outpoint, height, place }));
+        }
+    }
+
+    /// Gives an output to a block of this height, if it is there for it and known to be the one.
+    fn take(&mut self, tx: u32, vout: u32, height: Height) -> Option<usize> {
+        let Tx { block, outputs, repeated, .. } = self.txs[tx as usize];
+        let Block { height: made, may_repeat, .. } = self.blocks[block as usize];
+        let at = outputs + vout as usize;
+        let output = &mut self.outputs[at];
+        let there = output.length > 0 && output.taken == Taken::No && made < height;
+        if !there || repeated || may_repeat {
+            return None;
+        }
+        output.taken = Taken::Above;
+        Some(at)
+    }
+
+    /// The coins that are left, as a run. What a block spends itself is noted only where BIP-30 may ask
+    /// whether it was there before.
+    fn made(&self) -> Vec<u8> {
+        let name = |tx: u32| {
+            let block = self.txs[tx as usize].block as usize;
+            (self.table.txid(tx), self.blocks[block].height)
+        };
+        let is_left = |tx: u32| self.left(tx).next().is_some();
+        let mut txs: Vec<(u64, u32)> = (0..self.txs.len() as u32)
+            .filter(|tx| is_left(*tx))
+            .map(|tx| (prefix(self.table.txid(tx)), tx))
+            .collect();
+        txs.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(&name(b.1))));
+        // A block that has a transaction twice is refused, where the second has nothing to spend.
+        txs.dedup_by(|a, b| a.0 == b.0 && name(a.1) == name(b.1));
+        let mut run = Vec::with_capacity(self.coins.len() / 2);
+        for (_, tx) in txs {
+            let (txid, height) = name(tx);
+            MadeRecord::write(&mut run, txid, height, |out| {
+                self.left(tx).for_each(|coin| coin.write(out));
+            });
+        }
+        run
+    }
+
+    /// What is noted of a transaction's outputs.
+    fn left(&self, tx: u32) -> impl Iterator<Item = MadeCoin<'_>> {
+        let Tx { block, index, .. } = self.txs[tx as usize];
+        let may_repeat = self.blocks[block as usize].may_repeat;
+        let spendable = self.outputs_of(tx).zip(0..).filter(|it| self.outputs[it.0].length > 0);
+        spendable.zip(index..).filter_map(move |((output, vout), index)| {
+            let coin = match self.outputs[output].taken {
+                Taken::No => self.coin(output),
+                Taken::Own if may_repeat => &[],
+                Taken::Own | Taken::Above => return None,
+            };
+            Some(MadeCoin { vout, index, coin })
+        })
+    }
+}
+
+/// A spend, by what nearly always decides its place.
+struct Spent {
+    prefix: u64,
+    record: SpentRecord,
+}
+
+impl Spent {
+    fn new(record: SpentRecord) -> Self {
+        Self { prefix: prefix(&record.outpoint.txid), record }
+    }
+}
+
+/// The first bytes of an id, to sort by.
+fn prefix(txid: &Txid) -> u64 {
+    txid.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
