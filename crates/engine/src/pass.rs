@@ -130,12 +130,6 @@ impl RunKind {
     }
 
     /// All there are.
-    pub const ALL: [Self; 6] = [
-        Self::Coins,
-        Self::Made,
-        Self::Spent,
-        Self::Answers,
-        Self::Fingerprints,
-        Self::Hints,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Coins, Self::Made, Self::Spent, Self::Answers, Self::Fingerprints, Self::Hints];
 }

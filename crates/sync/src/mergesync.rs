@@ -9,6 +9,7 @@
 mod answers;
 mod join;
 mod judge;
+mod parts;
 mod spill;
 
 use crate::connect::keeper::Keeper;
@@ -81,7 +82,7 @@ pub(crate) fn run<'a>(
         height: end,
         base,
         coins: joined.coin_count,
-        coin_bytes: joined.coins.bytes,
+        coin_bytes: joined.coin_bytes(),
         transactions: counts.transactions,
     };
     drop(work);
@@ -210,8 +211,7 @@ impl Merged<'_> {
                 OutputKind::Hints => drafts.push(self.draft_hints(request, output)?),
             }
         }
-        let coins = vec![self.joined.coins.clone()];
-        let bytes = self.joined.coins.bytes;
+        let (coins, bytes) = (self.joined.coins.clone(), self.joined.coin_bytes());
         let put = put_set(request, set, sinks, SetMuHash::Compute, bytes, |each| {
             merge_all(request, coins, each)
         })?;

@@ -3,8 +3,9 @@
 //! A run holds records by ascending key, each key once. How they lie is their [`Form`]'s to say; those of
 //! [`Coins`] are `txid[32] ‖ u32le length ‖ group`, where a group is all surviving coins of one
 //! transaction in the form of a UTXO snapshot. However many runs there are, at most
-//! [`MergeBudget::fan_in`] are open at once: more are first merged into longer ones. Every run is
-//! compared with the SHA-256 that was noted when it was written.
+//! [`MergeBudget::fan_in`] are open at once: more are first merged into longer ones. What is read is compared
+//! with the checksums of its [sections](crate::workdir::index), by which a merge may also begin and end
+//! anywhere among the keys.
 
 mod form;
 mod group;
@@ -15,12 +16,15 @@ pub(crate) use form::{Answers, Coins, Form, Made, Places, Spent};
 pub(crate) use group::Group;
 pub(crate) use writer::RunWriter;
 
-use crate::error::{InvalidError, IoError, StorageResult, SyncError};
+use crate::error::{StorageResult, SyncError};
 use crate::workdir::RunInfo;
+use crate::workdir::index::{Index, SECTION_BYTES, Section, prefix};
 use crate::workdir::names::MERGE;
 use apus_chain::Txid;
+use apus_engine::pass::RunKind;
 use apus_storage::Storage;
-use reader::RunReader;
+use core::marker::PhantomData;
+use reader::{IndexedRun, RunReader, first_record};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
@@ -46,19 +50,53 @@ pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
 /// How much a merge may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MergeBudget {
-    /// Runs open at once, at least 2.
+    /// Runs open at once, at least 2. Of each a section is in memory.
     pub fan_in: usize,
-    /// Buffer of each.
-    pub buffer_bytes: usize,
+    /// Length of the sections of runs that are made on the way.
+    pub section_bytes: usize,
 }
 
 impl MergeBudget {
-    /// Divides `bytes` of memory over as many runs as sensible buffers allow.
+    /// Opens as many runs as `bytes` of memory hold sections of.
     pub(crate) fn new(bytes: u64) -> Self {
-        let buffer_bytes = 128 << 10;
-        let fan_in = (bytes / buffer_bytes as u64).clamp(2, 512) as usize;
-        Self { fan_in, buffer_bytes }
+        let fan_in = (bytes / SECTION_BYTES as u64).clamp(2, 512) as usize;
+        Self { fan_in, section_bytes: SECTION_BYTES }
     }
+}
+
+/// Some of all keys, by the numbers that [`prefix`] makes of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    /// The first.
+    pub from: u64,
+    /// The one after the last; none where that is the last of all.
+    pub until: Option<u64>,
+}
+
+impl KeyRange {
+    /// All keys.
+    pub(crate) const ALL: Self = Self { from: 0, until: None };
+
+    /// Whether a key is not beyond.
+    fn has_begun_before(&self, prefix: u64) -> bool {
+        self.until.is_none_or(|until| prefix < until)
+    }
+}
+
+/// The sections of a run of a segment.
+pub(crate) fn index_of(kind: RunKind, run: &[u8]) -> Index {
+    match kind {
+        RunKind::Coins => cut::<Coins>(run),
+        RunKind::Made => cut::<Made>(run),
+        RunKind::Spent => cut::<Spent>(run),
+        RunKind::Answers => cut::<Answers>(run),
+        RunKind::Fingerprints | RunKind::Hints => Index::cut(run, SECTION_BYTES, |_| None),
+    }
+}
+
+/// The sections of records of a form.
+pub(crate) fn cut<F: Form>(run: &[u8]) -> Index {
+    Index::cut(run, SECTION_BYTES, first_record::<F>)
 }
 
 /// Gives the records of all runs to `each` by ascending key.
@@ -74,8 +112,7 @@ pub(crate) fn merge_runs<F: Form>(
     each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
     let mut merging = Merging::<F>::open(storage, runs, budget, go_on)?;
-    let merged = merging.give(each);
-    merged.map_err(|error| merging.cause(error))?;
+    merging.give(each)?;
     merging.close()
 }
 
@@ -102,8 +139,12 @@ fn merge_to_fan_in<F: Form>(
 }
 
 fn remove_merged(storage: &dyn Storage, runs: &[RunInfo]) -> Result<(), SyncError> {
-    let mut merged = runs.iter().filter(|run| run.name.starts_with(MERGE));
+    let mut merged = runs.iter().filter(|run| is_merged(run));
     merged.try_for_each(|run| storage.remove(&run.name).at(storage, &run.name))
+}
+
+fn is_merged(run: &RunInfo) -> bool {
+    run.name.starts_with(MERGE)
 }
 
 /// Merges runs into a longer one.
@@ -114,36 +155,88 @@ fn merge_into_run<F: Form>(
     name: String,
     go_on: &dyn Fn() -> Result<(), SyncError>,
 ) -> Result<RunInfo, SyncError> {
-    let mut out = RunWriter::create(storage, name, budget.buffer_bytes)?;
+    let mut out = RunWriter::create(storage, name, budget.section_bytes)?;
     let mut records = 0u64;
-    let mut merging = Merging::<F>::open_few(storage, runs.to_vec(), budget)?;
-    let merged = merging.give(&mut |record| {
+    let runs = Runs::<F>::indexed(storage, runs.to_vec())?;
+    runs.part(KeyRange::ALL)?.give(&mut |record| {
         records += 1;
         if records.is_multiple_of(RECORDS_BETWEEN_NEWS) {
             go_on()?;
         }
         out.write(record)
-    });
-    merged.map_err(|error| merging.cause(error))?;
+    })?;
     out.finish()
+}
+
+/// Runs that may all be open at once.
+pub(crate) struct Runs<'s, F> {
+    storage: &'s dyn Storage,
+    runs: Vec<IndexedRun>,
+    form: PhantomData<F>,
+}
+
+impl<'s, F: Form> Runs<'s, F> {
+    /// However many there are. While longer ones are made of them, `go_on` is asked every now and then.
+    pub(crate) fn open(
+        storage: &'s dyn Storage,
+        runs: Vec<RunInfo>,
+        budget: MergeBudget,
+        go_on: &dyn Fn() -> Result<(), SyncError>,
+    ) -> Result<Self, SyncError> {
+        Self::indexed(storage, merge_to_fan_in::<F>(storage, runs, budget, go_on)?)
+    }
+
+    fn indexed(storage: &'s dyn Storage, runs: Vec<RunInfo>) -> Result<Self, SyncError> {
+        let runs = runs.into_iter().map(|run| IndexedRun::open(storage, run));
+        Ok(Self { storage, runs: runs.collect::<Result<_, _>>()?, form: PhantomData })
+    }
+
+    /// The sections of all.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = &Section> {
+        self.runs.iter().flat_map(|run| &run.index.sections)
+    }
+
+    /// The records of some keys.
+    pub(crate) fn part(&self, keys: KeyRange) -> Result<Merging<'s, F>, SyncError> {
+        let storage = self.storage;
+        let mut readers = Vec::with_capacity(self.runs.len());
+        let mut heads = BinaryHeap::with_capacity(self.runs.len());
+        for run in &self.runs {
+            let mut reader = RunReader::open(storage, run, keys)?;
+            if reader.next(storage)? {
+                heads.push(head::<F>(reader.key(), readers.len()));
+                readers.push(reader);
+            }
+        }
+        Ok(Merging { storage, readers, heads, last: None, merged: Vec::new() })
+    }
+
+    /// Removes what was made on the way.
+    pub(crate) fn close(self) -> Result<(), SyncError> {
+        remove_merged(self.storage, &self.infos())
+    }
+
+    fn infos(self) -> Vec<RunInfo> {
+        self.runs.into_iter().map(|run| run.info).collect()
+    }
 }
 
 /// The first record of a run: by its key, of which eight bytes nearly always decide.
 type Head<F> = Reverse<(u64, <F as Form>::Key, usize)>;
 
 fn head<F: Form>(key: F::Key, index: usize) -> Head<F> {
-    let prefix = key.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-    Reverse((prefix, key, index))
+    Reverse((prefix(key.as_ref()), key, index))
 }
 
 /// The records of several runs on their way, by ascending key.
 pub(crate) struct Merging<'s, F: Form> {
     storage: &'s dyn Storage,
-    runs: Vec<RunInfo>,
     readers: Vec<RunReader<F>>,
     heads: BinaryHeap<Head<F>>,
     /// The key of the record that was given last, which is still the first one of its run.
     last: Option<F::Key>,
+    /// What was made on the way.
+    merged: Vec<RunInfo>,
 }
 
 impl<'s, F: Form> Merging<'s, F> {
@@ -154,24 +247,9 @@ impl<'s, F: Form> Merging<'s, F> {
         budget: MergeBudget,
         go_on: &dyn Fn() -> Result<(), SyncError>,
     ) -> Result<Self, SyncError> {
-        Self::open_few(storage, merge_to_fan_in::<F>(storage, runs, budget, go_on)?, budget)
-    }
-
-    fn open_few(
-        storage: &'s dyn Storage,
-        runs: Vec<RunInfo>,
-        budget: MergeBudget,
-    ) -> Result<Self, SyncError> {
-        let mut readers = Vec::with_capacity(runs.len());
-        let mut heads = BinaryHeap::with_capacity(runs.len());
-        for (index, run) in runs.iter().enumerate() {
-            let mut reader = RunReader::open(storage, run, budget)?;
-            if reader.next(storage)? {
-                heads.push(head::<F>(reader.key(), index));
-            }
-            readers.push(reader);
-        }
-        Ok(Self { storage, runs, readers, heads, last: None })
+        let runs = Runs::<F>::open(storage, runs, budget, go_on)?;
+        let merging = runs.part(KeyRange::ALL)?;
+        Ok(Self { merged: runs.infos(), ..merging })
     }
 
     /// Gives all that are left to `each`.
@@ -184,7 +262,7 @@ impl<'s, F: Form> Merging<'s, F> {
 
     /// Removes what was made on the way.
     pub(crate) fn close(self) -> Result<(), SyncError> {
-        remove_merged(self.storage, &self.runs)
+        remove_merged(self.storage, &self.merged)
     }
 
     /// The record that [`next`](Self::next) gave last; none before the first and after the last.
@@ -193,7 +271,7 @@ impl<'s, F: Form> Merging<'s, F> {
         Some(self.readers[*index].record())
     }
 
-    /// The next record; none after the last, once all runs proved intact.
+    /// The next record; none after the last.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, SyncError> {
         if self.last.is_some()
             && let Some(mut first) = self.heads.peek_mut()
@@ -214,37 +292,21 @@ impl<'s, F: Form> Merging<'s, F> {
         self.last = Some(*key);
         Ok(Some(self.readers[*index].record()))
     }
-
-    /// What an error comes of. Bytes that make no sense are most likely those of a damaged run, which
-    /// shows at its end.
-    pub(crate) fn cause(&mut self, error: SyncError) -> SyncError {
-        match error {
-            SyncError::Io(IoError::Group { .. } | IoError::WorkdirDamaged { .. })
-            | SyncError::Snapshot { .. }
-            | SyncError::Invalid(InvalidError::DuplicateTransaction { .. }) => self
-                .readers
-                .iter_mut()
-                .filter_map(|reader| reader.expect_rest_intact(self.storage).err())
-                .find(|found| matches!(found, SyncError::Io(IoError::RunDamaged { .. })))
-                .unwrap_or(error),
-            error => error,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::form::GROUP_BYTES_MAX;
     use super::*;
+    use crate::error::{InvalidError, IoError};
     use apus_testkit::rng::Rng;
     use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
     use proptest::prelude::*;
     use std::io;
-    use std::sync::Arc;
 
     type Records = Vec<([u8; 32], Vec<u8>)>;
 
-    const BUDGET: MergeBudget = MergeBudget { fan_in: 2, buffer_bytes: 16 };
+    const BUDGET: MergeBudget = MergeBudget { fan_in: 2, section_bytes: 16 };
 
     fn bytes(records: &Records) -> Vec<u8> {
         let record = |(txid, group): &([u8; 32], Vec<u8>)| {
@@ -253,17 +315,22 @@ mod tests {
         records.iter().flat_map(record).collect()
     }
 
-    /// Writes a run, and says of it what is true.
-    fn write(storage: &dyn Storage, name: &str, bytes: &[u8]) -> RunInfo {
-        storage.create(name).unwrap().write_all(bytes).unwrap();
-        let sha256 = apus_hash::sha256(bytes);
-        RunInfo { name: name.to_owned(), bytes: bytes.len() as u64, sha256, held: None }
+    /// A run that no file has, with small sections.
+    fn held(name: &str, bytes: &[u8]) -> RunInfo {
+        let index = Index::cut(bytes, BUDGET.section_bytes, first_record::<Coins>);
+        RunInfo::held(name.to_owned(), bytes.to_vec(), index)
     }
 
-    /// A run that no file has.
-    fn held(name: &str, bytes: &[u8]) -> RunInfo {
-        let held = Some(Arc::new(bytes.to_vec()));
-        RunInfo { name: name.to_owned(), bytes: bytes.len() as u64, sha256: [0; 32], held }
+    /// Writes a run, and says of it what is true.
+    fn write(storage: &dyn Storage, name: &str, bytes: &[u8]) -> RunInfo {
+        let RunInfo { name, bytes, sections, checksum, held } = held(name, bytes);
+        let held = held.unwrap();
+        put(storage, &name, &[&held.bytes[..], &held.index.to_bytes()].concat());
+        RunInfo { name, bytes, sections, checksum, held: None }
+    }
+
+    fn put(storage: &dyn Storage, name: &str, file: &[u8]) {
+        storage.create(name).unwrap().write_all(file).unwrap();
     }
 
     fn merged(
@@ -297,7 +364,8 @@ mod tests {
             ),
             runs in 0usize..23,
             fan_in in 2usize..=5,
-            buffer_bytes in 1usize..100,
+            section_bytes in 1usize..100,
+            mut cuts in prop::collection::vec(0u64..1 << 20, 0..4),
             seed: u64,
             twice: bool,
         ) {
@@ -323,9 +391,28 @@ mod tests {
             };
             let infos: Vec<RunInfo> = divided.iter().enumerate().map(info).collect();
             let written = infos.iter().filter(|run| run.held.is_none()).count();
-            match (merged(&storage, &infos, MergeBudget { fan_in, buffer_bytes }), again) {
+            let budget = MergeBudget { fan_in, section_bytes };
+            match (merged(&storage, &infos, budget), again) {
                 (Ok(all), None) => {
-                    prop_assert_eq!(all, expected);
+                    prop_assert_eq!(&all, &expected);
+                    // And so are parts of it, one after the other.
+                    cuts.sort_unstable();
+                    cuts.iter_mut().for_each(|cut| *cut = (*cut << 41) & 0x0303_0303_0303_0303);
+                    cuts.sort_unstable();
+                    let mut parts = Records::new();
+                    let runs = Runs::<Coins>::indexed(&storage, infos.clone()).unwrap();
+                    let ends = cuts.iter().copied().map(Some).chain([None]);
+                    for (from, until) in [0].iter().chain(&cuts).copied().zip(ends) {
+                        let mut part = runs.part(KeyRange { from, until }).unwrap();
+                        part.give(&mut |record| {
+                            let (txid, group) = super::records(record).next().unwrap();
+                            assert!(prefix(&txid.0) >= from);
+                            assert!(until.is_none_or(|until| prefix(&txid.0) < until));
+                            parts.push((txid.0, group.to_vec()));
+                            Ok(())
+                        }).unwrap();
+                    }
+                    prop_assert_eq!(parts, expected);
                     prop_assert_eq!(storage.names().unwrap().len(), written, "merged runs stay");
                 }
                 (Err(SyncError::Invalid(InvalidError::DuplicateTransaction { txid })), Some(again)) => {
@@ -340,24 +427,23 @@ mod tests {
             place: prop::sample::Index,
             bit in 0u8..8,
             in_second: bool,
-            judge: bool,
         ) {
             let storage = CrashStorage::new();
             let runs = [vec![record(1, 9), record(3, 40), record(9, 1)], vec![record(2, 5)]];
             let infos = [0, 1].map(|i| write(&storage, &format!("run-{i}"), &bytes(&runs[i])));
-            let damaged = usize::from(in_second);
-            let mut copy = bytes(&runs[damaged]);
-            let place = place.index(copy.len());
-            copy[place] ^= 1 << bit;
-            write(&storage, &infos[damaged].name, &copy);
-            // What takes the groups may see before the end that they make no sense.
+            let name = &infos[usize::from(in_second)].name;
+            let mut file = storage.live_files()[name].clone();
+            let place = place.index(file.len());
+            file[place] ^= 1 << bit;
+            put(&storage, name, &file);
+            // What takes the records never sees one that was not written.
             let error = merge_runs::<Coins>(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |record| {
                 let (txid, group) = records(record).next().unwrap();
-                let right = runs.concat().contains(&(txid.0, group.to_vec()));
-                if judge && !right { Err(unreadable(txid)) } else { Ok(()) }
+                assert!(runs.concat().contains(&(txid.0, group.to_vec())));
+                Ok(())
             });
             let error = error.unwrap_err();
-            prop_assert!(is_damage(&error, &infos[damaged].name), "{error}");
+            prop_assert!(is_damage(&error, name), "{error}");
         }
     }
 
@@ -366,7 +452,7 @@ mod tests {
         SyncError::Io(IoError::Group { txid, error })
     }
 
-    /// Wrong although written so: what the SHA-256 cannot tell.
+    /// Wrong although written so: what the checksums cannot tell.
     #[test]
     fn runs_that_no_segment_writes() {
         let long = |length: u32| [&[1; 32][..], &length.to_le_bytes(), &[0; 50]].concat();
@@ -393,8 +479,9 @@ mod tests {
         let storage = CrashStorage::new();
         let content = bytes(&vec![record(1, 60), record(2, 60)]);
         let run = write(&storage, "run", &content);
-        for length in [0, 1, 36, 96, content.len() - 1] {
-            write(&storage, "run", &content[..length]);
+        let file = storage.live_files()["run"].clone();
+        for length in [0, 1, 36, 96, content.len() - 1, file.len() - 1] {
+            put(&storage, "run", &file[..length]);
             let error = merged(&storage, std::slice::from_ref(&run), BUDGET).unwrap_err();
             assert!(is_damage(&error, "run"), "{length}: {error}");
         }

@@ -5,6 +5,7 @@
 //! So a segment is either done or not, whenever the power goes. Nothing else in the folder counts:
 //! what else a crash left is removed by the next start. Formats: `docs/formats/workdir.md`.
 
+pub(crate) mod index;
 pub(crate) mod invalid;
 pub(crate) mod names;
 pub(crate) mod plan;
@@ -12,13 +13,14 @@ pub(crate) mod record;
 mod sealed;
 mod segment;
 
-pub(crate) use segment::{Done, RunInfo, SegmentsOf, runs_of};
+pub(crate) use segment::{Done, Held, RunInfo, SegmentsOf, runs_of};
 
 use crate::error::{IoError, StorageResult, SyncError, UsageError};
 use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass, RunKind};
 use apus_hash::sha256;
 use apus_storage::{Storage, read_whole, write_atomically};
+use index::{Index, checksum};
 use names::{
     COINS, GONE, HINTS, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download, is_input,
     is_work_file, look_alike, partial_name, partial_of_run,
@@ -116,11 +118,11 @@ impl<'a> Workdir<'a> {
             return Ok(());
         }
         for run in &mut done.runs {
-            let (name, Some(bytes)) = (&run.name, &run.held) else { continue };
+            let (name, Some(held)) = (&run.name, &run.held) else { continue };
             let mut file = self.storage.create(name).at(self.storage, name)?;
-            file.write_all(bytes).at(self.storage, name)?;
+            file.write_all(&held.bytes).at(self.storage, name)?;
+            file.write_all(&held.index.to_bytes()).at(self.storage, name)?;
             file.sync().at(self.storage, name)?;
-            run.sha256 = sha256(bytes);
         }
         let name = partial_name(done.range);
         let bytes = done.to_bytes(&self.plan_id);
@@ -187,7 +189,7 @@ impl<'a> Workdir<'a> {
     /// wanted: those of the whole chain together would fill memory.
     pub(crate) fn read_run(&self, run: &RunInfo) -> Result<Vec<u8>, SyncError> {
         if let Some(held) = &run.held {
-            return Ok(held.to_vec());
+            return Ok(held.bytes.clone());
         }
         let name = &run.name;
         // Rotten since it was written or read: the next start sees that and makes it anew.
@@ -197,8 +199,15 @@ impl<'a> Workdir<'a> {
                 file: self.storage.describe(name),
             })
         };
-        let bytes = present(read_whole(self.storage, name, run.bytes)).at(self.storage, name)?;
-        bytes.filter(|bytes| sha256(bytes) == run.sha256).ok_or_else(damaged)
+        let length = run.file_bytes();
+        let bytes = present(read_whole(self.storage, name, length)).at(self.storage, name)?;
+        let mut bytes = bytes.filter(|bytes| bytes.len() as u64 == length).ok_or_else(damaged)?;
+        let index = bytes.split_off(run.bytes as usize);
+        let index = (checksum(&index) == run.checksum).then(|| Index::read(&index, run.bytes));
+        match index.flatten().is_some_and(|index| index.is_of(&bytes)) {
+            true => Ok(bytes),
+            false => Err(damaged()),
+        }
     }
 
     /// A segment, if it is done: its partial result whole and of this plan, its runs there.
@@ -212,8 +221,9 @@ impl<'a> Workdir<'a> {
         let bytes = present(read_whole(self.storage, &name, PARTIAL_BYTES_MAX));
         let Some(bytes) = bytes.at(self.storage, &name)? else { return Ok(None) };
         let done = Done::from_bytes(&bytes, &self.plan_id, range, kinds);
-        for RunInfo { name, bytes, .. } in done.iter().flat_map(|done| &done.runs) {
-            if present(self.storage.len(name)).at(self.storage, name)? != Some(*bytes) {
+        for run in done.iter().flat_map(|done| &done.runs) {
+            let length = present(self.storage.len(&run.name)).at(self.storage, &run.name)?;
+            if length != Some(run.file_bytes()) {
                 return Ok(None);
             }
         }
@@ -270,7 +280,8 @@ mod tests {
         let done = [FIRST, SECOND].map(|range| {
             let runs = vec![vec![3; 100], vec![range.start as u8; 20]];
             let finished = FinishedSegment { partial: finished(range), runs };
-            let mut done = Done::held(range, finished, SwiftSync::RUNS);
+            let uncut = |_, run: &[u8]| Index::cut(run, 64, |_| None);
+            let mut done = Done::held(range, finished, SwiftSync::RUNS, uncut);
             assert_eq!(workdir.read_run(hints_of(&done)).unwrap(), [range.start as u8; 20]);
             assert_eq!(done.held_bytes(), 120);
             workdir.store(&mut done).unwrap();
@@ -302,8 +313,17 @@ mod tests {
         let (workdir, _) = Workdir::resume::<SwiftSync>(&storage, &plan(9)).unwrap();
         assert_eq!(workdir.read_run(hints_of(&done[0])).unwrap(), [1; 20]);
         assert_eq!(workdir.read_run(hints_of(&done[1])).unwrap(), [5; 20]);
-        for rotten in [&[1; 19][..], &[1; 21], &[2; 20]] {
-            storage.create(&hints_of(&done[0]).name).unwrap().write_all(rotten).unwrap();
+        let name = &hints_of(&done[0]).name;
+        let file = storage.live_files()[name].clone();
+        let flipped = |at: usize| {
+            let mut file = file.clone();
+            file[at] ^= 1;
+            file
+        };
+        let lengths = [file[..19].to_vec(), file[1..].to_vec(), [&file[..], &[1]].concat()];
+        // In the run, and in what its index says of it.
+        for rotten in lengths.into_iter().chain([0, 19, 20, 28, file.len() - 1].map(flipped)) {
+            storage.create(name).unwrap().write_all(&rotten).unwrap();
             let error = workdir.read_run(hints_of(&done[0])).unwrap_err();
             assert!(
                 matches!(&error, SyncError::Io(IoError::RunDamaged { run, .. }) if *run == runs(FIRST)[1])
@@ -374,7 +394,8 @@ mod tests {
 
     #[test]
     fn a_run_of_another_length_does_not_count() {
-        for (name, bytes) in runs(SECOND).iter().zip([100, 20]) {
+        for name in &runs(SECOND) {
+            let bytes = filled().0.live_files()[name].len();
             for length in [None, Some(0), Some(bytes - 1), Some(bytes + 1)] {
                 let (storage, done) = filled();
                 let mut files = storage.live_files();

@@ -3,9 +3,7 @@
 use super::delta::{CoinChange, CoinsDelta};
 use super::wanted::{Place, wanted_of};
 use crate::coin::CoinBytes;
-use apus_chain::{
-    BlockUndo, BlockUndoWriter, BlockView, CheckedBlock, OutPoint, is_unspendable,
-};
+use apus_chain::{BlockUndo, BlockUndoWriter, BlockView, CheckedBlock, OutPoint, is_unspendable};
 use std::collections::HashSet;
 
 /// The undo data of a block that spends `spent`, in the order of its inputs.

@@ -184,15 +184,15 @@ impl Judge<'_> {
         let unnamed = view.txs().map(|tx| (Txid::default(), tx));
         let passed = |index: usize, tx: &TxView<'_>, spends: Range<usize>| {
             if let (Some(batch), Some(raw)) = (&mut batch, &raw) {
-                let raw = RawTx::new(Arc::clone(raw) as _, tx.offset()..tx.offset() + tx.raw().len());
+                let raw =
+                    RawTx::new(Arc::clone(raw) as _, tx.offset()..tx.offset() + tx.raw().len());
                 batch.add(index, raw, stored[spends].iter().map(|it| CoinBytes::of(it)).collect());
             }
         };
         if check_with_coins(self.params, id, unnamed, context, &coins, passed).is_err() {
             // Once more, with the names that the reason has.
             let txs = block.txs_with_ids();
-            let Err(error) =
-                check_with_coins(self.params, id, txs, context, &coins, |_, _, _| ())
+            let Err(error) = check_with_coins(self.params, id, txs, context, &coins, |_, _, _| ())
             else {
                 unreachable!("no rule depends on an id");
             };
@@ -214,7 +214,9 @@ impl Judge<'_> {
 fn sum_of(key: CoinSumKey, block: &SeenBlock<'_>, coins: &[&[u8]]) -> CoinSum {
     let mut sum = CoinAdder::new(key);
     let inputs = block.view().txs().skip(1).flat_map(|tx| tx.inputs());
-    inputs.zip(coins).for_each(|(input, coin)| sum.add(&OutPoint::from_bytes(input.outpoint()), coin));
+    inputs
+        .zip(coins)
+        .for_each(|(input, coin)| sum.add(&OutPoint::from_bytes(input.outpoint()), coin));
     sum.sum()
 }
 

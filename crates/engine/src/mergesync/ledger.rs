@@ -7,9 +7,7 @@
 use super::fingerprint::Fingerprint;
 use super::record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
 use crate::tx_table::TxTable;
-use apus_chain::{
-    BlockBytes, CoinRef, Height, OutPoint, TxView, Txid, is_unspendable, write_coin,
-};
+use apus_chain::{BlockBytes, CoinRef, Height, OutPoint, TxView, Txid, is_unspendable, write_coin};
 use core::ops::Range;
 
 /// A block that came.

@@ -72,12 +72,7 @@ impl<'a> MadeRecord<'a> {
     const HEAD: usize = 32 + 4 + 4;
 
     /// Appends the record, whose coins are written by `coins`.
-    pub fn write(
-        out: &mut Vec<u8>,
-        txid: &Txid,
-        height: Height,
-        coins: impl FnOnce(&mut Vec<u8>),
-    ) {
+    pub fn write(out: &mut Vec<u8>, txid: &Txid, height: Height, coins: impl FnOnce(&mut Vec<u8>)) {
         out.extend_from_slice(&txid.0);
         out.extend_from_slice(&height.to_be_bytes());
         out.extend_from_slice(&[0; 4]);
@@ -206,7 +201,7 @@ mod tests {
             txid in txid(),
             height: u32,
             place: u32,
-            coins in btree_map(any::<u32>(), (any::<u32>(), prop_oneof![coin(), Just(vec![])]), 0..5),
+            coins in btree_map(0u32..1 << 20, (0u32..1 << 20, prop_oneof![coin(), Just(vec![])]), 0..5),
             rest in vec(any::<u8>(), 0..9),
         ) {
             let coins: Vec<MadeCoin<'_>> = coins

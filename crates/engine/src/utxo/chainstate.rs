@@ -315,7 +315,8 @@ impl Chainstate {
         }
         let outputs = outputs_of(block.block().bytes().txs());
         let view = Arc::new(Layers::new(&self.pending_layers(), &self.cache));
-        let mut fetching = self.fetcher.start(view, outputs.iter().map(|output| output.1).collect());
+        let mut fetching =
+            self.fetcher.start(view, outputs.iter().map(|output| output.1).collect());
         for (index, output) in outputs.into_iter().enumerate() {
             let Some(coin) = fetching.take(index)? else { continue };
             if !repeats {

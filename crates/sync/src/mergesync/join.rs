@@ -1,10 +1,17 @@
 //! The join: all coins that segments made with all spends that they left.
+//!
+//! Keys are divided into parts of about as many bytes each, by what the runs' sections hold, whatever the
+//! keys are like. Threads join one part after the other; no two of them meet.
 
-use super::spill::{BUFFER_BYTES, Spill};
+use super::parts::divide;
+use super::spill::Spill;
 use crate::error::{IoError, SyncError};
-use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
-use crate::runs::{Group, Made, MergeBudget, Merging, RunWriter, Spent};
+use crate::runs::{
+    Answers, Group, KeyRange, Made, MergeBudget, Merging, Places, RunWriter, Runs, Spent,
+};
+use crate::workdir::index::SECTION_BYTES;
 use crate::workdir::names::SPILL;
 use crate::workdir::{Done, RunInfo, runs_of};
 use apus_chain::{Height, OutPoint};
@@ -12,6 +19,8 @@ use apus_engine::mergesync::{AnswerRecord, Gathered, Join, JoinSink, MadeRecord,
 use apus_engine::pass::RunKind;
 use apus_engine::utxo::CoinBytes;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 
 /// Blocks that are remembered of those that make an output which exists. The lowest one ends the run,
 /// unless history excepts it, as it does two.
@@ -20,92 +29,212 @@ const EXISTED_MAX: usize = 8;
 /// Records between two looks at whether the run is interrupted.
 const RECORDS_BETWEEN_LOOKS: u64 = 4096;
 
+/// Parts for each thread, so that none waits long for the others at the end.
+const PARTS_EACH: u64 = 4;
+
+/// A smaller part is not worth its files.
+const PART_BYTES_MIN: u64 = 4 << 20;
+
 /// What came of a join.
+#[derive(Default)]
 pub(super) struct Joined {
     /// Coins for inputs, by their places, in runs.
     pub(super) answers: Vec<RunInfo>,
     /// Places of the coins that survive, in runs.
     pub(super) places: Vec<RunInfo>,
-    /// These coins, as one run.
-    pub(super) coins: RunInfo,
+    /// These coins, in runs that follow one another.
+    pub(super) coins: Vec<RunInfo>,
     /// How many.
     pub(super) coin_count: u64,
     /// Outputs of blocks that existed when the block began.
     pub(super) existed: BTreeMap<Height, Vec<OutPoint>>,
 }
 
-/// Joins what segments left.
-pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joined, SyncError> {
-    let storage = request.workdir;
-    request.observer.event(Event::Started(Phase::Join));
-    let go_on = || stop_if_interrupted(request.interrupt);
-    let budget = MergeBudget::new(request.memory_bytes / 4);
-    let mut sink = Sink {
-        answers: Spill::new(storage, "answers", request.memory_bytes / 4),
-        places: Spill::new(storage, "places", request.memory_bytes / 16),
-        set: RunWriter::create(storage, format!("{SPILL}set.run"), BUFFER_BYTES)?,
-        group: Group::default(),
-        coin_count: 0,
-        existed: BTreeMap::new(),
-    };
-    let mut made = Merging::<Made>::open(storage, runs_of(done, RunKind::Made), budget, &go_on)?;
-    let mut spent = Merging::<Spent>::open(storage, runs_of(done, RunKind::Spent), budget, &go_on)?;
-    let kinds = [RunKind::Made, RunKind::Spent];
-    let bytes_total = kinds.iter().flat_map(|kind| runs_of(done, *kind)).map(|run| run.bytes).sum();
-    let mut progress = Progress { bytes_total, ..Progress::default() };
-    let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
-    let mut join = Join::new(&mut sink);
-    made.next()?;
-    spent.next()?;
-    for number in 1u64.. {
-        if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
-            go_on()?;
-            request.observer.event(Event::Progress(Phase::Join, progress));
+impl Joined {
+    /// Bytes of the coins that survive.
+    pub(super) fn coin_bytes(&self) -> u64 {
+        self.coins.iter().map(|run| run.bytes).sum()
+    }
+
+    /// Adds the next part.
+    fn add(&mut self, part: Self) {
+        let Self { answers, places, coins, coin_count, existed } = part;
+        self.answers.extend(answers);
+        self.places.extend(places);
+        self.coins.extend(coins);
+        self.coin_count += coin_count;
+        for (height, outpoints) in existed {
+            self.existed.entry(height).or_default().extend(outpoints);
         }
-        match (made.current(), spent.current()) {
-            (Some(coin), spend) if spend.is_none_or(|spend| coin[..32] <= spend[..32]) => {
-                progress.bytes += coin.len() as u64;
-                let Some((record, _)) = MadeRecord::read(coin) else {
-                    return Err(made.cause(damaged()));
-                };
-                let taken = join.made(&record);
-                taken.map_err(|error| made.cause(error))?;
-                made.next()?;
-            }
-            (_, Some(spend)) => {
-                progress.bytes += spend.len() as u64;
-                let Some((record, _)) = SpentRecord::read(spend) else {
-                    return Err(spent.cause(damaged()));
-                };
-                join.spent(&record)?;
-                spent.next()?;
-            }
-            (_, None) => break,
+        while self.existed.len() > EXISTED_MAX {
+            self.existed.pop_last();
         }
     }
-    join.finish()?;
-    made.close()?;
-    spent.close()?;
-    request.observer.event(Event::Ended { phase: Phase::Join, bytes: progress.bytes });
-    sink.finish()
 }
 
+/// Joins what segments left.
+pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joined, SyncError> {
+    request.observer.event(Event::Started(Phase::Join));
+    let go_on = || stop_if_interrupted(request.interrupt);
+    let runs = [RunKind::Made, RunKind::Spent].map(|kind| runs_of(done, kind));
+    let bytes_total: u64 = runs.iter().flatten().map(|run| run.bytes).sum();
+    let [made, spent] = runs;
+    let budget = MergeBudget::new(request.memory_bytes / (8 * request.threads as u64));
+    let made = Runs::open(request.workdir, made, budget, &go_on)?;
+    let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
+    let parts = (bytes_total / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
+    let parts = divide(made.sections().chain(spent.sections()), parts);
+    let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
+    let joining = Joining { request, made, spent, parts, next, halt, bytes };
+    let joined = joining.run(bytes_total)?;
+    joining.made.close()?;
+    joining.spent.close()?;
+    let bytes = joining.bytes.into_inner();
+    request.observer.event(Event::Ended { phase: Phase::Join, bytes });
+    Ok(joined)
+}
+
+/// What the threads share.
+struct Joining<'a> {
+    request: &'a Request<'a>,
+    made: Runs<'a, Made>,
+    spent: Runs<'a, Spent>,
+    parts: Vec<KeyRange>,
+    /// The first part that no thread has claimed.
+    next: AtomicUsize,
+    halt: AtomicBool,
+    /// Bytes of records that were joined.
+    bytes: AtomicU64,
+}
+
+/// A part's number, and what came of it.
+type Outcome = (usize, Result<Joined, SyncError>);
+
+impl Joining<'_> {
+    fn run(&self, bytes_total: u64) -> Result<Joined, SyncError> {
+        let workers = self.request.threads.min(self.parts.len());
+        let mut parts = BTreeMap::new();
+        std::thread::scope(|scope| {
+            let (send, receive) = sync_channel::<Outcome>(workers);
+            let mut failure = None;
+            for index in 0..workers {
+                let send = send.clone();
+                let spawned = std::thread::Builder::new()
+                    .name(format!("join-{index}"))
+                    .spawn_scoped(scope, move || self.work(&send));
+                if let Err(error) = spawned {
+                    self.halt.store(true, Ordering::Relaxed);
+                    failure = Some(SyncError::Io(IoError::Threads { wanted: workers, error }));
+                    break;
+                }
+            }
+            drop(send);
+            loop {
+                match receive.recv_timeout(PROGRESS_INTERVAL) {
+                    Ok((part, Ok(joined))) => drop(parts.insert(part, joined)),
+                    Ok((_, Err(error))) => {
+                        self.halt.store(true, Ordering::Relaxed);
+                        failure.get_or_insert(error);
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+                let bytes = self.bytes.load(Ordering::Relaxed);
+                let progress = Progress { bytes, bytes_total, ..Progress::default() };
+                self.request.observer.event(Event::Progress(Phase::Join, progress));
+            }
+            failure.map_or(Ok(()), Err)
+        })?;
+        let mut whole = Joined::default();
+        parts.into_values().for_each(|part| whole.add(part));
+        Ok(whole)
+    }
+
+    /// One thread's life.
+    fn work(&self, send: &SyncSender<Outcome>) {
+        while !self.halt.load(Ordering::Relaxed) {
+            let part = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(keys) = self.parts.get(part) else { return };
+            if send.send((part, self.part(part, *keys))).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether to go on, asked every now and then.
+    fn go_on(&self, bytes: u64) -> Result<(), SyncError> {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        match self.halt.load(Ordering::Relaxed) {
+            true => Err(SyncError::Interrupted),
+            false => stop_if_interrupted(self.request.interrupt),
+        }
+    }
+
+    /// Joins a part.
+    fn part(&self, part: usize, keys: KeyRange) -> Result<Joined, SyncError> {
+        let storage = self.request.workdir;
+        let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
+        let mut sink = Sink::new(self.request, part)?;
+        let mut join = Join::new(&mut sink);
+        let mut made: Merging<'_, Made> = self.made.part(keys)?;
+        let mut spent: Merging<'_, Spent> = self.spent.part(keys)?;
+        let mut bytes = 0;
+        made.next()?;
+        spent.next()?;
+        for number in 1u64.. {
+            if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
+                self.go_on(std::mem::take(&mut bytes))?;
+            }
+            match (made.current(), spent.current()) {
+                (Some(coin), spend) if spend.is_none_or(|spend| coin[..32] <= spend[..32]) => {
+                    bytes += coin.len() as u64;
+                    join.made(&MadeRecord::read(coin).ok_or_else(damaged)?.0)?;
+                    made.next()?;
+                }
+                (_, Some(spend)) => {
+                    bytes += spend.len() as u64;
+                    join.spent(&SpentRecord::read(spend).ok_or_else(damaged)?.0)?;
+                    spent.next()?;
+                }
+                (_, None) => break,
+            }
+        }
+        join.finish()?;
+        self.go_on(bytes)?;
+        sink.finish(self.request.memory_bytes / (8 * self.parts.len() as u64))
+    }
+}
+
+/// What comes of a part.
 struct Sink<'s> {
-    answers: Spill<'s>,
-    places: Spill<'s>,
+    answers: Spill<'s, Answers>,
+    places: Spill<'s, Places>,
     set: RunWriter<'s>,
     group: Group,
     coin_count: u64,
     existed: BTreeMap<Height, Vec<OutPoint>>,
 }
 
-impl Sink<'_> {
-    fn finish(mut self) -> Result<Joined, SyncError> {
+impl<'s> Sink<'s> {
+    fn new(request: &Request<'s>, part: usize) -> Result<Self, SyncError> {
+        let (storage, share) = (request.workdir, request.memory_bytes / request.threads as u64);
+        Ok(Self {
+            answers: Spill::new(storage, format!("answers-{part}"), share / 4),
+            places: Spill::new(storage, format!("places-{part}"), share / 16),
+            set: RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?,
+            group: Group::default(),
+            coin_count: 0,
+            existed: BTreeMap::new(),
+        })
+    }
+
+    /// What is left in memory has at most so many bytes.
+    fn finish(mut self, held_bytes: u64) -> Result<Joined, SyncError> {
         self.group.hand_on(&mut |record| self.set.write(record))?;
         Ok(Joined {
-            answers: self.answers.finish(),
-            places: self.places.finish(),
-            coins: self.set.finish()?,
+            answers: self.answers.finish(held_bytes)?,
+            places: self.places.finish(held_bytes / 4)?,
+            coins: vec![self.set.finish()?],
             coin_count: self.coin_count,
             existed: self.existed,
         })

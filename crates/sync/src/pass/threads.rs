@@ -7,6 +7,7 @@
 use super::{Counters, Dispatch, Job, Take};
 use crate::error::{IoError, SyncError};
 use crate::progress::PROGRESS_INTERVAL;
+use crate::runs::index_of;
 use crate::supply::{Supply, Walker};
 use crate::workdir::Done;
 use apus_chain::HeightRange;
@@ -133,6 +134,6 @@ where
         let finished = pass.finish(segment)?;
         let coins = finished.partial.done().coins;
         self.counters.add(Work { coins, ..Work::default() });
-        Ok(Some(Done::held(range, finished, P::RUNS)))
+        Ok(Some(Done::held(range, finished, P::RUNS, index_of)))
     }
 }

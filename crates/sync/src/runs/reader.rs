@@ -1,32 +1,58 @@
-//! [`RunReader`]: one run, record by record, compared with what was written.
+//! [`RunReader`]: the records of a run, section by section, each as it was written.
 //!
-//! Bytes are hashed and parsed where they were read to, a buffer at a time. A record is handed out
-//! before the run's end has shown whether the run is intact, so nothing that was made of records may
-//! be shown before [`RunReader::next`] said `false`.
+//! A record is handed out when the checksum of its section was right, so what is made of it need not be
+//! doubted afterwards. Only the sections that are asked for are read.
 
-use super::MergeBudget;
+use super::KeyRange;
 use super::form::Form;
 use crate::error::{IoError, StorageResult, SyncError};
-use crate::workdir::RunInfo;
-use apus_hash::Sha256;
+use crate::workdir::index::{Index, checksum, prefix};
+use crate::workdir::{Held, RunInfo};
 use apus_storage::Storage;
+use core::ops::Range;
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
-/// Where a run's bytes are looked at.
-enum Input {
-    /// In a buffer that is filled from a file, with what is to be found in it.
-    File { file: Box<dyn Read + Send>, buffer: Vec<u8>, hash: Sha256, sha256: [u8; 32] },
-    /// In memory, all of them, which need no proof.
-    Held(Arc<Vec<u8>>),
+/// A run whose sections are known.
+#[derive(Clone)]
+pub(super) struct IndexedRun {
+    pub(super) info: RunInfo,
+    pub(super) index: Arc<Index>,
 }
 
-/// One run, read from start to end.
+impl IndexedRun {
+    /// Reads the index, if it is not in memory.
+    pub(super) fn open(storage: &dyn Storage, info: RunInfo) -> Result<Self, SyncError> {
+        if let Some(held) = &info.held {
+            let index = Arc::clone(&held.index);
+            return Ok(Self { info, index });
+        }
+        let name = &info.name;
+        let mut bytes = vec![0; (info.file_bytes() - info.bytes) as usize];
+        let mut file = storage.open(name, info.bytes).at(storage, name)?;
+        read(storage, name, &mut *file, &mut bytes)?;
+        let index = (checksum(&bytes) == info.checksum).then(|| Index::read(&bytes, info.bytes));
+        let index = index.flatten().ok_or_else(|| damaged(storage, name))?;
+        Ok(Self { info, index: Arc::new(index) })
+    }
+}
+
+/// Where a run's sections are looked at.
+enum Input {
+    /// In a buffer, one at a time.
+    File { file: Box<dyn Read + Send>, buffer: Vec<u8> },
+    /// In memory, where they need no proof.
+    Held(Arc<Held>),
+}
+
+/// A part of a run, read from start to end.
 pub(super) struct RunReader<F: Form> {
     name: String,
     input: Input,
-    /// Bytes that were not read yet.
-    unread: u64,
+    index: Arc<Index>,
+    /// Which sections were not looked at yet.
+    sections: Range<usize>,
+    keys: KeyRange,
     /// What can be looked at and was not passed yet.
     start: usize,
     end: usize,
@@ -39,26 +65,32 @@ pub(super) struct RunReader<F: Form> {
 impl<F: Form> RunReader<F> {
     pub(super) fn open(
         storage: &dyn Storage,
-        run: &RunInfo,
-        budget: MergeBudget,
+        run: &IndexedRun,
+        keys: KeyRange,
     ) -> Result<Self, SyncError> {
-        let (input, end) = match &run.held {
-            Some(bytes) => (Input::Held(Arc::clone(bytes)), bytes.len()),
+        let all = &run.index.sections;
+        // The section before may end with records of the first key that is wanted.
+        let first = all.partition_point(|section| section.prefix < keys.from).saturating_sub(1);
+        let until =
+            |section: &crate::workdir::index::Section| keys.has_begun_before(section.prefix);
+        let sections = first..all.partition_point(until).max(first);
+        let before: u64 = all[..first].iter().map(|section| u64::from(section.bytes)).sum();
+        let (input, end) = match &run.info.held {
+            Some(held) => (Input::Held(Arc::clone(held)), before as usize),
             None => {
-                let file = storage.open(&run.name, 0).at(storage, &run.name)?;
-                let buffer = vec![0; budget.buffer_bytes.max(F::HEAD)];
-                (Input::File { file, buffer, hash: Sha256::new(), sha256: run.sha256 }, 0)
+                let file = storage.open(&run.info.name, before).at(storage, &run.info.name)?;
+                (Input::File { file, buffer: Vec::new() }, 0)
             }
         };
-        let unread = run.bytes - end as u64;
-        Ok(Self { name: run.name.clone(), input, unread, start: 0, end, record: 0, last: None })
+        let (name, index) = (run.info.name.clone(), Arc::clone(&run.index));
+        Ok(Self { name, input, index, sections, keys, start: end, end, record: 0, last: None })
     }
 
     /// The buffer, or all bytes.
     fn bytes(&self) -> &[u8] {
         match &self.input {
             Input::File { buffer, .. } => buffer,
-            Input::Held(bytes) => bytes,
+            Input::Held(held) => &held.bytes,
         }
     }
 
@@ -72,85 +104,74 @@ impl<F: Form> RunReader<F> {
         &self.bytes()[self.start..self.start + self.record]
     }
 
-    /// Moves to the next record; `false` after the last, once the whole run proved intact.
+    /// Moves to the next record of the part; `false` after the last.
     pub(super) fn next(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
-        if self.record > 0 {
-            self.last = Some(self.key());
+        loop {
+            if self.record > 0 {
+                self.last = Some(self.key());
+            }
+            self.start += self.record;
+            self.record = 0;
+            if self.start == self.end && !self.next_section(storage)? {
+                return Ok(false);
+            }
+            let unread = &self.bytes()[self.start..self.end];
+            let record = first_record::<F>(unread).filter(|bytes| *bytes <= unread.len());
+            let Some(record) = record else { return Err(damaged(storage, &self.name)) };
+            self.record = record;
+            if self.last.is_some_and(|last| last >= self.key()) {
+                return Err(damaged(storage, &self.name));
+            }
+            let at = prefix(self.record());
+            if !self.keys.has_begun_before(at) {
+                (self.sections.start, self.record) = (self.sections.end, 0);
+                self.start = self.end;
+                return Ok(false);
+            }
+            if at >= self.keys.from {
+                return Ok(true);
+            }
         }
-        self.start += self.record;
-        self.record = 0;
-        if self.start == self.end && self.unread == 0 {
-            return self.expect_intact(storage).map(|()| false);
+    }
+
+    /// Has the next section to look at; `false` after the last.
+    fn next_section(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
+        let Some(at) = self.sections.next() else { return Ok(false) };
+        let section = &self.index.sections[at];
+        let length = section.bytes as usize;
+        match &mut self.input {
+            Input::File { file, buffer } => {
+                buffer.resize(length, 0);
+                read(storage, &self.name, &mut **file, buffer)?;
+                if !section.is_of(buffer) {
+                    return Err(damaged(storage, &self.name));
+                }
+                (self.start, self.end) = (0, length);
+            }
+            Input::Held(_) => (self.start, self.end) = (self.end, self.end + length),
         }
-        self.need(F::HEAD, storage)?;
-        let body = F::body(&self.bytes()[self.start..self.start + F::HEAD]);
-        let Some(body) = body.filter(|_| self.last.is_none_or(|last| last < self.key())) else {
-            return Err(self.damaged(storage));
-        };
-        self.need(F::HEAD + body, storage)?;
-        self.record = F::HEAD + body;
         Ok(true)
     }
+}
 
-    /// Reads on until so many bytes from `start` on are in the buffer.
-    fn need(&mut self, bytes: usize, storage: &dyn Storage) -> Result<(), SyncError> {
-        if self.end - self.start >= bytes {
-            return Ok(());
-        }
-        if (bytes - (self.end - self.start)) as u64 > self.unread {
-            return Err(self.damaged(storage));
-        }
-        if let Input::File { buffer, .. } = &mut self.input {
-            buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-            if buffer.len() < bytes {
-                buffer.resize(bytes, 0);
-            }
-        }
-        self.fill(storage)
-    }
+/// Length in bytes of the record that some bytes begin with; none where they begin with none, or with less
+/// than its head.
+pub(super) fn first_record<F: Form>(bytes: &[u8]) -> Option<usize> {
+    Some(F::HEAD + F::body(bytes.get(..F::HEAD)?)?)
+}
 
-    /// Reads as many bytes as there are and the buffer has room for.
-    fn fill(&mut self, storage: &dyn Storage) -> Result<(), SyncError> {
-        let Input::File { file, buffer, hash, .. } = &mut self.input else { return Ok(()) };
-        let room = &mut buffer[self.end..];
-        let length = self.unread.min(room.len() as u64) as usize;
-        let bytes = &mut room[..length];
-        match file.read_exact(bytes) {
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                return Err(self.damaged(storage));
-            }
-            read => read.at(storage, &self.name)?,
-        }
-        hash.update(bytes);
-        self.end += length;
-        self.unread -= length as u64;
-        Ok(())
+fn read(
+    storage: &dyn Storage,
+    name: &str,
+    file: &mut dyn Read,
+    bytes: &mut [u8],
+) -> Result<(), SyncError> {
+    match file.read_exact(bytes) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(damaged(storage, name)),
+        read => read.at(storage, name),
     }
+}
 
-    /// Reads what is left without looking at it, and says whether the run is as it was written.
-    pub(super) fn expect_rest_intact(&mut self, storage: &dyn Storage) -> Result<(), SyncError> {
-        while self.unread > 0 {
-            (self.start, self.end, self.record) = (0, 0, 0);
-            self.fill(storage)?;
-        }
-        self.expect_intact(storage)
-    }
-
-    /// Compares what was read, all of the run, with what was written.
-    fn expect_intact(&self, storage: &dyn Storage) -> Result<(), SyncError> {
-        match &self.input {
-            Input::File { hash, sha256, .. } if hash.clone().finalize() != *sha256 => {
-                Err(self.damaged(storage))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn damaged(&self, storage: &dyn Storage) -> SyncError {
-        SyncError::Io(IoError::RunDamaged {
-            run: self.name.clone(),
-            file: storage.describe(&self.name),
-        })
-    }
+fn damaged(storage: &dyn Storage, name: &str) -> SyncError {
+    SyncError::Io(IoError::RunDamaged { run: name.to_owned(), file: storage.describe(name) })
 }

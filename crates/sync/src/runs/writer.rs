@@ -2,39 +2,61 @@
 
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::RunInfo;
-use apus_hash::Sha256;
+use crate::workdir::index::{Index, Section, checksum};
 use apus_storage::{Storage, StorageFile};
-use std::io::{BufWriter, Write};
 
 /// A run on its way to a file. It need not be durable: after a crash it is made anew.
 pub(crate) struct RunWriter<'s> {
     storage: &'s dyn Storage,
     name: String,
-    out: BufWriter<Box<dyn StorageFile>>,
-    hash: Sha256,
-    bytes: u64,
+    file: Box<dyn StorageFile>,
+    section_bytes: usize,
+    /// Records that are not in the file yet.
+    section: Vec<u8>,
+    index: Index,
 }
 
 impl<'s> RunWriter<'s> {
+    /// Its sections have about so many bytes.
     pub(crate) fn create(
         storage: &'s dyn Storage,
         name: String,
-        buffer_bytes: usize,
+        section_bytes: usize,
     ) -> Result<Self, SyncError> {
         let file = storage.create(&name).at(storage, &name)?;
-        let out = BufWriter::with_capacity(buffer_bytes, file);
-        Ok(Self { storage, name, out, hash: Sha256::new(), bytes: 0 })
+        let (section, index) = (Vec::with_capacity(section_bytes), Index::default());
+        Ok(Self { storage, name, file, section_bytes, section, index })
     }
 
     pub(crate) fn write(&mut self, record: &[u8]) -> Result<(), SyncError> {
-        self.hash.update(record);
-        self.bytes += record.len() as u64;
-        self.out.write_all(record).at(self.storage, &self.name)
+        if self.section.len() + record.len() > self.section_bytes {
+            self.end_section()?;
+        }
+        self.section.extend_from_slice(record);
+        Ok(())
+    }
+
+    fn end_section(&mut self) -> Result<(), SyncError> {
+        if self.section.is_empty() {
+            return Ok(());
+        }
+        self.index.sections.push(Section::of(&self.section));
+        self.file.write_all(&self.section).at(self.storage, &self.name)?;
+        self.section.clear();
+        Ok(())
     }
 
     pub(crate) fn finish(mut self) -> Result<RunInfo, SyncError> {
-        self.out.flush().at(self.storage, &self.name)?;
-        let Self { name, hash, bytes, .. } = self;
-        Ok(RunInfo { name, bytes, sha256: hash.finalize(), held: None })
+        self.end_section()?;
+        let index = self.index.to_bytes();
+        self.file.write_all(&index).at(self.storage, &self.name)?;
+        self.file.flush().at(self.storage, &self.name)?;
+        Ok(RunInfo {
+            name: self.name,
+            bytes: self.index.run_bytes(),
+            sections: self.index.sections.len() as u32,
+            checksum: checksum(&index),
+            held: None,
+        })
     }
 }

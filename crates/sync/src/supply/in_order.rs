@@ -59,9 +59,8 @@ impl Prepared for Arc<PreparedBlock> {
 pub(crate) type Put<'p, T> = dyn FnMut(Height, u64, T) + 'p;
 
 /// How a worker makes something of the blocks of a range. Whether all came; if not, it was halted.
-pub(crate) type Walk<'w, T> = dyn Fn(&mut Walker<'_>, HeightRange, &mut Put<'_, T>) -> Result<bool, SyncError>
-    + Sync
-    + 'w;
+pub(crate) type Walk<'w, T> =
+    dyn Fn(&mut Walker<'_>, HeightRange, &mut Put<'_, T>) -> Result<bool, SyncError> + Sync + 'w;
 
 /// A way that checks blocks, and makes of each what `prepare` does.
 pub(crate) fn by_checking<T>(

@@ -1,6 +1,7 @@
 //! [`Done`]: a finished segment, and [`RunInfo`], what it leaves for others. Their byte form is here,
 //! their files are the [work folder](super::Workdir)'s.
 
+use super::index::{Checksum, Index, checksum};
 use super::names::{partial_name, run_name};
 use super::sealed;
 use apus_chain::{HeightRange, Reader};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 const MAGIC: &[u8; 8] = b"APUSPART";
 
 /// Version of its file.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A finished segment as it lies in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,26 +33,55 @@ pub(crate) type SegmentsOf<P> = Vec<Done<<P as Pass>::Partial>>;
 pub(crate) struct RunInfo {
     /// Name in the storage.
     pub name: String,
-    /// Length in bytes.
+    /// Length in bytes, without its index.
     pub bytes: u64,
-    /// SHA-256 of all bytes, where they lie in a file.
-    pub sha256: [u8; 32],
+    /// How many sections it has: their index follows the run in its file.
+    pub sections: u32,
+    /// Checksum of the index.
+    pub checksum: Checksum,
     /// The bytes themselves, where they are in memory and in no file yet.
-    pub held: Option<Arc<Vec<u8>>>,
+    pub held: Option<Arc<Held>>,
+}
+
+/// A run in memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its sections.
+    pub index: Arc<Index>,
+}
+
+impl RunInfo {
+    /// A run that is in memory.
+    pub(crate) fn held(name: String, bytes: Vec<u8>, index: Index) -> Self {
+        Self {
+            name,
+            bytes: bytes.len() as u64,
+            sections: index.sections.len() as u32,
+            checksum: checksum(&index.to_bytes()),
+            held: Some(Arc::new(Held { bytes, index: Arc::new(index) })),
+        }
+    }
+
+    /// Length of its file in bytes.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.bytes + u64::from(self.sections) * Index::ENTRY_BYTES
+    }
 }
 
 impl<P> Done<P> {
-    /// A segment that is finished, but only in memory. Its runs are of these kinds.
+    /// A segment that is finished, but only in memory. Its runs are of these kinds, and cut by
+    /// `index_of`.
     pub(crate) fn held(
         range: HeightRange,
         finished: FinishedSegment<P>,
         kinds: &[RunKind],
+        index_of: impl Fn(RunKind, &[u8]) -> Index,
     ) -> Self {
-        let run = |(kind, run): (&RunKind, Vec<u8>)| RunInfo {
-            name: run_name(range, *kind),
-            bytes: run.len() as u64,
-            sha256: [0; 32],
-            held: Some(Arc::new(run)),
+        let run = |(kind, run): (&RunKind, Vec<u8>)| {
+            let index = index_of(*kind, &run);
+            RunInfo::held(run_name(range, *kind), run, index)
         };
         let FinishedSegment { partial, runs } = finished;
         Self { range, partial, runs: kinds.iter().zip(runs).map(run).collect() }
@@ -94,7 +124,8 @@ impl<P: PartialResult> Done<P> {
         out.extend_from_slice(&self.range.end.to_le_bytes());
         for run in &self.runs {
             out.extend_from_slice(&run.bytes.to_le_bytes());
-            out.extend_from_slice(&run.sha256);
+            out.extend_from_slice(&run.sections.to_le_bytes());
+            out.extend_from_slice(&run.checksum);
         }
         self.partial.write(&mut out);
         sealed::seal(out)
@@ -117,8 +148,9 @@ impl<P: PartialResult> Done<P> {
         }
         let mut runs = Vec::with_capacity(kinds.len());
         for kind in kinds {
-            let (bytes, sha256) = (reader.u64().ok()?, *reader.array().ok()?);
-            runs.push(RunInfo { name: run_name(range, *kind), bytes, sha256, held: None });
+            let (bytes, sections) = (reader.u64().ok()?, reader.u32().ok()?);
+            let (name, checksum) = (run_name(range, *kind), *reader.array().ok()?);
+            runs.push(RunInfo { name, bytes, sections, checksum, held: None });
         }
         let partial = P::read(&mut reader)?;
         reader.finish().ok()?;

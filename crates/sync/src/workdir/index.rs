@@ -1,0 +1,164 @@
+//! [`Index`]: the sections of a run, by which any part of it is found, and seen to be as it was written.
+//!
+//! A section is some whole records, as many as a reader has in memory at once. Its checksum is XXH3 with 128
+//! bits: what a disk loses or changes does not pass it. A writer who wants to may find bytes that do; but
+//! one who can write here can write the checksum too. Format: `docs/formats/workdir.md`.
+
+use apus_chain::Reader;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Length of a section, unless a record is longer or it is the last one.
+pub(crate) const SECTION_BYTES: usize = 128 << 10;
+
+/// XXH3 with 128 bits.
+pub(crate) type Checksum = [u8; 16];
+
+pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
+    xxh3_128(bytes).to_le_bytes()
+}
+
+/// The first bytes of a record, which its key begins with, as a number.
+pub(crate) fn prefix(record: &[u8]) -> u64 {
+    record.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+/// Some records that follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Section {
+    /// The first bytes of the first one.
+    pub(crate) prefix: u64,
+    /// Length of all.
+    pub(crate) bytes: u32,
+    checksum: Checksum,
+}
+
+impl Section {
+    /// Of these bytes.
+    pub(crate) fn of(records: &[u8]) -> Self {
+        // No record is as long as four gigabytes, nor is a section.
+        let bytes = records.len() as u32;
+        Self { prefix: prefix(records), bytes, checksum: checksum(records) }
+    }
+
+    /// Whether these are the bytes that it was made of.
+    pub(crate) fn is_of(&self, records: &[u8]) -> bool {
+        self.checksum == checksum(records)
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Index {
+    pub(crate) sections: Vec<Section>,
+}
+
+impl Index {
+    /// Length of a section's entry in bytes.
+    pub(crate) const ENTRY_BYTES: u64 = 8 + 4 + 16;
+
+    /// Cuts a run into sections of about so many bytes. `first_record` tells the length of the record that
+    /// some bytes begin with; none where they begin with none, or less than one.
+    pub(crate) fn cut(
+        run: &[u8],
+        section_bytes: usize,
+        first_record: impl Fn(&[u8]) -> Option<usize>,
+    ) -> Self {
+        let (mut sections, mut rest) = (Vec::new(), run);
+        while !rest.is_empty() {
+            let mut end = 0;
+            while end < rest.len() && end < section_bytes {
+                let record = first_record(&rest[end..]).filter(|bytes| *bytes <= rest.len() - end);
+                end = record.map_or(rest.len().min(end + section_bytes), |bytes| end + bytes);
+            }
+            let (section, after) = rest.split_at(end);
+            sections.push(Section::of(section));
+            rest = after;
+        }
+        Self { sections }
+    }
+
+    /// The byte form.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.sections.len() * Self::ENTRY_BYTES as usize);
+        for Section { prefix, bytes, checksum } in &self.sections {
+            out.extend_from_slice(&prefix.to_le_bytes());
+            out.extend_from_slice(&bytes.to_le_bytes());
+            out.extend_from_slice(checksum);
+        }
+        out
+    }
+
+    /// Reads the byte form of the index of a run of so many bytes; none where it is not one.
+    pub(crate) fn read(bytes: &[u8], run_bytes: u64) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let mut sections = Vec::with_capacity(bytes.len() / Self::ENTRY_BYTES as usize);
+        while reader.remaining() > 0 {
+            let (prefix, bytes) = (reader.u64().ok()?, reader.u32().ok()?);
+            sections.push(Section { prefix, bytes, checksum: *reader.array().ok()? });
+        }
+        let index = Self { sections };
+        (index.run_bytes() == run_bytes).then_some(index)
+    }
+
+    /// Length of the run in bytes.
+    pub(crate) fn run_bytes(&self) -> u64 {
+        self.sections.iter().map(|section| u64::from(section.bytes)).sum()
+    }
+
+    /// Whether the bytes of a whole run are those that it was made of.
+    pub(crate) fn is_of(&self, run: &[u8]) -> bool {
+        let mut rest = run;
+        let mut all = self.sections.iter().map(|section| {
+            let (bytes, after) = rest.split_at_checked(section.bytes as usize)?;
+            rest = after;
+            section.is_of(bytes).then_some(())
+        });
+        all.all(|section| section.is_some()) && rest.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_of_its_run_alone() {
+        let run: Vec<u8> = (0..3 * SECTION_BYTES + 16).map(|at| (at / 7) as u8).collect();
+        for record in [None, Some(16)] {
+            let index = Index::cut(&run, SECTION_BYTES, |_| record);
+            assert_eq!(index.sections.len(), 4, "{record:?}");
+            assert_eq!(index.run_bytes(), run.len() as u64);
+            assert!(index.is_of(&run));
+            let bytes = index.to_bytes();
+            assert_eq!(bytes.len() as u64, 4 * Index::ENTRY_BYTES);
+            assert_eq!(Index::read(&bytes, run.len() as u64), Some(index.clone()));
+            assert_eq!(Index::read(&bytes, run.len() as u64 + 1), None);
+            assert_eq!(Index::read(&bytes[1..], run.len() as u64), None);
+            assert!(!index.is_of(&run[1..]) && !index.is_of(&[&run[..], &[0]].concat()));
+            for at in [0, SECTION_BYTES - 1, SECTION_BYTES, run.len() - 1] {
+                let mut copy = run.clone();
+                copy[at] ^= 1;
+                assert!(!index.is_of(&copy), "{at}");
+            }
+        }
+        assert_eq!(Index::cut(&[], SECTION_BYTES, |_| None), Index::default());
+    }
+
+    /// Sections begin where records do.
+    #[test]
+    fn records_are_not_divided() {
+        let record = |key: u8, bytes: usize| {
+            [&[key; 8][..], &(bytes as u32).to_le_bytes(), &vec![9; bytes]].concat()
+        };
+        let first =
+            |bytes: &[u8]| Some(12 + u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?) as usize);
+        let lengths = [100, 2 * SECTION_BYTES, 5, 7, SECTION_BYTES - 36 - 1, 3, 1];
+        let records = (1..).zip(lengths).map(|(key, bytes)| record(key, bytes));
+        let run = records.collect::<Vec<_>>().concat();
+        let index = Index::cut(&run, SECTION_BYTES, first);
+        let starts: Vec<u64> = index.sections.iter().map(|section| section.prefix).collect();
+        let key = |key: u8| u64::from_be_bytes([key; 8]);
+        assert_eq!(starts, [key(1), key(3), key(6)]);
+        assert!(index.is_of(&run));
+    }
+}
