@@ -26,8 +26,11 @@ Examples:
     apus bench chain make --blocks 620 --out chain
     apus bench run --profile full --against bitcoind --chain-dir chain --record record
 
-  The engine without hints, scripts skipped and run, each beside a node that does the same:
+  The engines without hints, scripts skipped and run, each beside a node that does the same:
     apus bench run --profile connect --against bitcoind --record record
+
+  The same on 1 GB with scripts skipped, with the usual memory and with little:
+    apus bench run --profile rules --against bitcoind --record record
 
   Whether speed depends on length:
     apus bench run --profile full --chain-dir short --chain-dir long --aggregate sha256
@@ -39,7 +42,7 @@ before times: a difference ends the command with exit code 2.";
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
     /// What to run: quick compares results on little work; full measures what hints bring, connect
-    /// the engine that does without
+    /// the engines that do without, rules what they gain where no scripts are run
     #[arg(long, value_enum, default_value_t = ProfileArg::Quick)]
     profile: ProfileArg,
 
@@ -107,6 +110,8 @@ enum ProfileArg {
     Full,
     /// Three rounds on 200 MB, without hints: scripts skipped, and scripts run
     Connect,
+    /// Three rounds on 1 GB, without hints, scripts skipped: with the usual memory and with little
+    Rules,
 }
 
 impl ProfileArg {
@@ -115,6 +120,7 @@ impl ProfileArg {
             Self::Quick => "quick",
             Self::Full => "full",
             Self::Connect => "connect",
+            Self::Rules => "rules",
         }
     }
 }

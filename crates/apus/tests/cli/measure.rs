@@ -24,8 +24,8 @@ fn a_small_chain_gives_the_same_set_everywhere() {
          all.md --svg all.svg --record record",
         bitcoind::find().display()
     );
-    // Without an interpreter the engine that connects blocks in order is left out, with a word.
-    let connected = if cfg!(feature = "kernel") { 2 } else { 0 };
+    // Without an interpreter the engines that connect blocks are left out, with a word.
+    let connected = if cfg!(feature = "kernel") { 4 } else { 0 };
     let told = format!("the same result in {} runs", 13 + connected);
     let ended = desk.apus(&line).succeeds();
     let ended = ended.says(&[&told, "has the same set", "BIP-30"]);
@@ -44,8 +44,8 @@ fn a_small_chain_gives_the_same_set_everywhere() {
     assert_eq!(chain["manifest"]["signed"], true);
     let measured = chain["measured"].as_array().unwrap();
     assert_eq!(measured.len(), 13 + connected);
-    let in_order = |it: &&Value| it["subject"]["engine"] == "utxo";
-    assert_eq!(measured.iter().filter(in_order).count(), connected);
+    let of = |engine: &str| measured.iter().filter(|it| it["subject"]["engine"] == engine).count();
+    assert_eq!((of("utxo"), of("mergesync")), (connected / 2, connected / 2));
     for measured in measured {
         assert!(measured["wall_seconds"]["min"].as_f64().unwrap() > 0.0, "{measured}");
         assert!(measured["rss_peak_bytes"].as_u64().unwrap() > 1_000_000, "{measured}");
@@ -228,7 +228,7 @@ fn mistakes_are_told_before_anything_is_made() {
         ("bench run --against bitcoind --bitcoind file", &["file"]),
         ("bench run --chain-dir a/same --chain-dir b/same", &["two chains are called same"]),
         ("bench run --chain-dir gone", &["gone holds no generated chain"]),
-        ("bench run --profile slow", &["quick, full, connect"]),
+        ("bench run --profile slow", &["quick, full, connect, rules"]),
         ("bench run --aggregate xor", &["none, sha256, muhash"]),
         ("bench run --par 1,x", &["--par"]),
         ("bench prevouts --latency 5", &["us, ms or s"]),

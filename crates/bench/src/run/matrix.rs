@@ -11,8 +11,8 @@ struct Engine {
     validations: &'static [Validation],
     /// Kinds of proof; none where it needs no proof.
     aggregates: &'static [&'static str],
-    /// Whether it connects blocks in order: it takes no hints, and it runs the scripts of every block
-    /// that is not below the assumed-valid one.
+    /// Whether it sees the coins that blocks spend: it takes no hints, and it runs the scripts of every
+    /// block that is not below the assumed-valid one.
     connects: bool,
 }
 
@@ -30,9 +30,15 @@ const ENGINES: &[Engine] = &[
         aggregates: &[],
         connects: true,
     },
+    Engine {
+        engine: "mergesync",
+        validations: &[Validation::Assumevalid, Validation::Full],
+        aggregates: &[],
+        connects: true,
+    },
 ];
 
-/// Whether blocks are connected in order by the engine of this name.
+/// Whether the engine of this name sees the coins that blocks spend, and takes no hints.
 pub fn connects(name: &str) -> bool {
     ENGINES.iter().any(|engine| engine.engine == name && engine.connects)
 }
@@ -127,6 +133,14 @@ pub const PROFILES: &[Profile] = &[
                 dbcache_mib: &[450],
                 outputs: &["null"],
             },
+            ProfileGrid {
+                engine: "mergesync",
+                validations: &[Validation::Assumevalid, Validation::Full],
+                aggregates: &[],
+                par: &[Threads::Cores],
+                dbcache_mib: &[450],
+                outputs: &["null"],
+            },
         ],
         nodes: &[ProfileNode { validation: Validation::Assumevalid, dbcache_mib: &[450] }],
     },
@@ -197,6 +211,14 @@ pub const PROFILES: &[Profile] = &[
                 dbcache_mib: &[450],
                 outputs: &["null"],
             },
+            ProfileGrid {
+                engine: "mergesync",
+                validations: &[Validation::Assumevalid, Validation::Full],
+                aggregates: &[],
+                par: &[Threads::Cores],
+                dbcache_mib: &[450],
+                outputs: &["null"],
+            },
         ],
         nodes: &[
             ProfileNode {
@@ -206,7 +228,40 @@ pub const PROFILES: &[Profile] = &[
             ProfileNode { validation: Validation::Full, dbcache_mib: &[450] },
         ],
     },
+    // Every rule but the scripts: how much faster without look-ups, with little memory too.
+    Profile {
+        name: "rules",
+        rounds: 3,
+        timed: true,
+        // Some 1.05 GB.
+        chain: ProfileChain { blocks: 620, block_weight: 4_000_000 },
+        grids: &[
+            ProfileGrid {
+                engine: "mergesync",
+                validations: &[Validation::Assumevalid],
+                aggregates: &[],
+                par: &[Threads::Count(1), Threads::Cores],
+                dbcache_mib: &[450, DBCACHE_MIB_SMALL],
+                outputs: &["null"],
+            },
+            ProfileGrid {
+                engine: "utxo",
+                validations: &[Validation::Assumevalid],
+                aggregates: &[],
+                par: &[Threads::Cores],
+                dbcache_mib: &[450, DBCACHE_MIB_SMALL],
+                outputs: &["null"],
+            },
+        ],
+        nodes: &[ProfileNode {
+            validation: Validation::Assumevalid,
+            dbcache_mib: &[450, DBCACHE_MIB_SMALL],
+        }],
+    },
 ];
+
+/// A part of what the coins of a chain take.
+const DBCACHE_MIB_SMALL: u64 = 16;
 
 /// The least that `apus sync --dbcache` takes.
 const DBCACHE_MIB_MIN: u64 = 4;
@@ -353,6 +408,8 @@ mod tests {
                 "apus utxo assumevalid par=2 dbcache=450",
                 "apus utxo assumevalid par=2 dbcache=4500",
                 "apus utxo full par=2 dbcache=450",
+                "apus mergesync assumevalid par=2 dbcache=450",
+                "apus mergesync full par=2 dbcache=450",
             ]
         );
         assert_eq!(
@@ -366,7 +423,12 @@ mod tests {
         let quick = labels(subjects(&Profile::named("quick").unwrap().grids(), 2));
         assert_eq!(
             quick[12..],
-            ["apus utxo assumevalid par=2 dbcache=450", "apus utxo full par=2 dbcache=450"]
+            [
+                "apus utxo assumevalid par=2 dbcache=450",
+                "apus utxo full par=2 dbcache=450",
+                "apus mergesync assumevalid par=2 dbcache=450",
+                "apus mergesync full par=2 dbcache=450",
+            ]
         );
     }
 
@@ -378,8 +440,12 @@ mod tests {
         };
         let of = |engine: &str, validations| (engine.to_owned(), validations);
         assert_eq!(kinds("full"), [of("swiftsync", 1)]);
-        assert_eq!(kinds("quick"), [of("swiftsync", 1), of("utxo", 2)]);
-        assert_eq!(kinds("connect"), [of("swiftsync", 1), of("utxo", 1), of("utxo", 1)]);
+        let all = [of("swiftsync", 1), of("utxo", 2), of("mergesync", 2)];
+        assert_eq!(kinds("quick"), all);
+        let one = |engine: &str| of(engine, 1);
+        let connect = [one("swiftsync"), one("utxo"), one("utxo"), of("mergesync", 2)];
+        assert_eq!(kinds("connect"), connect);
+        assert_eq!(kinds("rules"), [one("mergesync"), one("utxo")]);
     }
 
     #[test]
@@ -398,6 +464,6 @@ mod tests {
         assert!(subjects(&[Grid { engine: "lost".to_owned(), ..grid }], 2).is_empty());
         assert!(aggregates().eq(["none", "sha256", "muhash"]));
         assert!(has_aggregates("swiftsync") && !has_aggregates("utxo"));
-        assert!(connects("utxo") && !connects("swiftsync"));
+        assert!(connects("utxo") && connects("mergesync") && !connects("swiftsync"));
     }
 }
