@@ -51,11 +51,29 @@ pub(crate) fn better_chain<'a>(
 }
 
 /// A chain to go on with where `than` fails with `error`: one without the block that is invalid or
-/// cannot be had. `base` is a block that the chain must have.
+/// cannot be had. `base` is a block that the chain must have. The user is warned of it.
 ///
 /// # Errors
 /// `error`, perhaps with the reason why there is no such chain, where there is none.
 pub(crate) fn other_chain<'a>(
+    request: &'a Request<'_>,
+    than: &dyn ChainSource,
+    base: KnownBlock,
+    error: SyncError,
+) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
+    let of_files = matches!(request.source, Source::Files { .. });
+    let invalid = InvalidBlock::of(&error).filter(|_| of_files);
+    let put_aside = invalid.map(|invalid| than.chain().tip_height() - invalid.block.height);
+    let why = error.to_string();
+    let other = chain_beside(request, than, base, error)?;
+    let chain = other.chain();
+    let to = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
+    let warning = Warning::OtherChain { why, put_aside, to };
+    request.observer.event(Event::Warning(warning));
+    Ok(other)
+}
+
+fn chain_beside<'a>(
     request: &'a Request<'_>,
     than: &dyn ChainSource,
     base: KnownBlock,

@@ -4,19 +4,22 @@
 //! [join](mod@join) of all of them finds the coin for each spend; then the blocks come once more and are
 //! [judged](mod@judge). The coins that no spend took are the set, and their places are the hints.
 //!
-//! Segments are kept in the work folder. A start that goes on does the join and the second walk anew.
+//! Segments are kept in the work folder, and so is what came of the join, and how far blocks were judged, where
+//! it took long enough to get there. A start for another end of the chain takes over the segments that are of
+//! it.
 
 mod answers;
 mod join;
+mod joined;
 mod judge;
 mod parts;
 mod spill;
 
+use crate::best_chain::other_chain;
 use crate::connect::keeper::Keeper;
 use crate::error::{InvalidBlock, StorageResult, SyncError, UsageError};
 use crate::pass::{self, Job, Threads, expect_same};
 use crate::progress::{Event, Phase};
-use crate::random::random_bytes;
 use crate::request::{ConnectOptions, Output, OutputKind, Request, Scripts, Source};
 use crate::runs::{MergeBudget, Merging, Places};
 use crate::sink::datadir::DraftWithBlocks;
@@ -24,7 +27,7 @@ use crate::sink::put::{Put, SetMuHash, forget_damaged, merge_all, put_set};
 use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
 use crate::source::ChainSource;
 use crate::workdir::plan::{Plan, RunIdentity};
-use crate::workdir::record::Record;
+use crate::workdir::record::Record as Connected;
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, Gathered};
@@ -34,10 +37,12 @@ use apus_engine::swiftsync::CoinTotals;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsWriter;
 use apus_storage::StorageFile;
-use join::{Joined, join};
-use judge::Walk;
+use join::join;
+use joined::{Joined, Record};
+use judge::{Judging, Walk};
 use std::io::BufWriter;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The set that joining led to.
 pub(crate) struct Merged<'a> {
@@ -49,7 +54,8 @@ pub(crate) struct Merged<'a> {
     with_blocks: Option<DraftWithBlocks>,
 }
 
-/// Goes over all blocks twice, under every rule.
+/// Goes over all blocks twice, under every rule. Where a block is invalid, over those of another chain,
+/// if there is one.
 pub(crate) fn run<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
@@ -57,6 +63,22 @@ pub(crate) fn run<'a>(
     if matches!(request.source, Source::Peers(_)) {
         return Err(SyncError::Usage(UsageError::BlocksTwice));
     }
+    let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
+    let mut dir = dir;
+    loop {
+        let error = match on_chain(request, Arc::clone(&dir)) {
+            Err(error) if InvalidBlock::of(&error).is_some() => error,
+            other => return other,
+        };
+        dir = other_chain(request, &*dir, genesis, error)?;
+    }
+}
+
+/// The set of a chain.
+fn on_chain<'a>(
+    request: &'a Request<'_>,
+    dir: Arc<dyn ChainSource + 'a>,
+) -> Result<Merged<'a>, SyncError> {
     let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
     let end = request.stop.end_in(&*dir)?;
     if end == 0 {
@@ -67,13 +89,16 @@ pub(crate) fn run<'a>(
     // A build that cannot run scripts leaves nothing behind.
     let pool = any_scripts.then(|| ScriptPool::new(request.threads)).transpose()?;
     let work = Work { request, options, dir: &*dir, checks, pool };
+    let started = Instant::now();
     let (workdir, plan, done) = work.plan(end)?;
+    let resumed = !done.is_empty();
     let gathered = work.gather(&workdir, &plan, &plan.segments, done);
     let (done, counts) = match gathered {
         Err(error) => return Err(work.lowest(&workdir, &plan, error)),
         Ok(gathered) => gathered,
     };
-    let judged = work.judge(&workdir, &plan, &done, end, true);
+    let durable = resumed || started.elapsed() >= request.checkpoint_interval;
+    let judged = work.join_and_judge(&workdir, &plan, &done, durable);
     let (joined, scripts, with_blocks) =
         judged.inspect_err(|error| forget_damaged(&workdir, error))?;
     let base = dir.chain().hash(end).copied().unwrap_or_default();
@@ -101,11 +126,12 @@ struct Work<'a> {
 type Planned<'a> = (Workdir<'a>, Plan, SegmentsOf<Gather>);
 
 impl<'a> Work<'a> {
-    /// Goes on with the plan in the work folder, or makes one.
+    /// Goes on with the plan in the work folder, or makes one. Where that was for another end, what it
+    /// did of this chain is taken over.
     fn plan(&self, end: Height) -> Result<Planned<'a>, SyncError> {
         let (request, dir) = (self.request, self.dir);
         let earlier = Workdir::read_plan(request.workdir)?;
-        if earlier.is_none() && Record::read(request.workdir)?.is_some() {
+        if earlier.is_none() && Connected::read(request.workdir)?.is_some() {
             return Err(request.other_run("by another engine"));
         }
         let identity = RunIdentity {
@@ -116,10 +142,41 @@ impl<'a> Work<'a> {
             hints: [0; 32],
             aggregate: AggregateKind::None,
         };
-        expect_same(request, earlier.as_ref(), &identity)?;
-        Workdir::clear_scratch(request.workdir)?;
-        let segments = pass::segments(request, dir, earlier.as_ref(), end);
-        pass::begin_or_go_on::<Gather>(request, earlier, identity, segments)
+        let of_other_end = |earlier: &Plan| {
+            let RunIdentity { stop, stop_hash, .. } = earlier.identity;
+            RunIdentity { stop, stop_hash, ..identity.clone() }
+        };
+        if let Some(earlier) = &earlier {
+            expect_same(request, Some(earlier), &of_other_end(earlier))?;
+        }
+        match earlier {
+            Some(earlier) if earlier.identity != identity => self.change(&earlier, identity),
+            earlier => {
+                let segments = pass::segments(request, dir, earlier.as_ref(), end);
+                pass::begin_or_go_on::<Gather>(request, earlier, identity, segments)
+            }
+        }
+    }
+
+    /// A plan for another end, with those segments of the earlier one that are of this chain.
+    fn change(&self, earlier: &Plan, identity: RunIdentity) -> Result<Planned<'a>, SyncError> {
+        let (request, dir) = (self.request, self.dir);
+        let (_, mut done) = Workdir::resume::<Gather>(request.workdir, earlier)?;
+        done.retain(|done| done.range.end <= identity.stop + 1 && done.partial.is_of(dir.chain()));
+        let (mut segments, mut next) = (Vec::new(), 1);
+        let kept = done.iter().map(|done| done.range);
+        for range in kept.chain([HeightRange::new(identity.stop + 1, identity.stop + 1)]) {
+            segments.extend(pass::divided(request, dir, HeightRange::new(next, range.start)));
+            segments.extend((!range.is_empty()).then_some(range));
+            next = range.end;
+        }
+        let plan = Plan { identity, secret: earlier.secret.clone(), segments };
+        let workdir = Workdir::change(request.workdir, &plan, &done)?;
+        if !done.is_empty() {
+            let (segments, of) = (done.len(), plan.segments.len());
+            request.observer.event(Event::Resumed { segments, of });
+        }
+        Ok((workdir, plan, done))
     }
 
     /// The first walk.
@@ -142,28 +199,78 @@ impl<'a> Work<'a> {
         Ok((done, counts))
     }
 
-    /// The join and the second walk.
-    fn judge(
+    /// The join and the second walk, as far as no earlier start did them.
+    fn join_and_judge(
         &self,
         workdir: &Workdir<'_>,
         plan: &Plan,
         done: &[Done<Gathered>],
-        end: Height,
-        keeps: bool,
+        durable: bool,
     ) -> Result<(Joined, Scripts, Option<DraftWithBlocks>), SyncError> {
-        let (request, options, dir) = (self.request, self.options, self.dir);
-        let joined = join(request, done)?;
-        let sum_key = CoinSumKey::new(random_bytes()?);
-        let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
-        let mut keeper = match keeps {
-            true => Keeper::start(request, options, dir, 1, genesis, end, sum_key)?,
-            false => None,
+        let (request, assume_valid) = (self.request, self.options.assume_valid);
+        let earlier = Record::read(workdir)?;
+        let keep = earlier.iter().flat_map(Record::names).collect();
+        workdir.clear_scratch_but(&keep)?;
+        let durable = durable || earlier.is_some();
+        let mut record = match earlier {
+            Some(record) => record,
+            None => {
+                let joined = join(request, done, durable)?;
+                let record = Record { joined, judged: 0, assume_valid };
+                if durable {
+                    record.write(workdir)?;
+                }
+                record
+            }
         };
-        let key = fingerprint_key(plan);
-        let walk = Walk { work: self, workdir, key, done, joined: &joined, sum_key, end };
-        let scripts = walk.judge(keeper.as_mut())?;
+        if record.assume_valid != assume_valid {
+            (record.judged, record.assume_valid) = (0, assume_valid);
+        }
+        let sum_key = sum_key(plan);
+        let mut keeper = self.keeper(&mut record, plan.last(), sum_key)?;
+        let mut progress = Judging { record, durable, saved_at: Instant::now() };
+        let scripts = self.walk(workdir, plan, done, &mut progress, keeper.as_mut())?;
         let with_blocks = keeper.map(Keeper::end).transpose()?;
-        Ok((joined, scripts, with_blocks))
+        Ok((progress.record.joined, scripts, with_blocks))
+    }
+
+    /// What keeps blocks, if they are to be. Where it lacks some that were judged, they are judged anew.
+    fn keeper(
+        &self,
+        record: &mut Record,
+        end: Height,
+        sum_key: CoinSumKey,
+    ) -> Result<Option<Keeper>, SyncError> {
+        let (request, options, dir) = (self.request, self.options, self.dir);
+        let start = |height: Height| {
+            let hash = dir.chain().hash(height).copied().unwrap_or_default();
+            let tip = KnownBlock { height, hash };
+            Keeper::start(request, options, dir, 1, tip, end, sum_key)
+        };
+        let judged = record.judged;
+        if judged > 0 {
+            match start(judged) {
+                Ok(Some(keeper)) if !keeper.lacks_some(judged, end) => return Ok(Some(keeper)),
+                Ok(None) => return Ok(None),
+                Ok(Some(_)) | Err(SyncError::Usage(UsageError::OtherRun { .. })) => {}
+                Err(error) => return Err(error),
+            }
+            record.judged = 0;
+        }
+        start(0)
+    }
+
+    fn walk(
+        &self,
+        workdir: &Workdir<'_>,
+        plan: &Plan,
+        done: &[Done<Gathered>],
+        progress: &mut Judging,
+        keeper: Option<&mut Keeper>,
+    ) -> Result<Scripts, SyncError> {
+        let (key, sum_key) = (fingerprint_key(plan), sum_key(plan));
+        let end = done.last().map_or(0, |last| last.range.end - 1);
+        Walk { work: self, workdir, key, done, sum_key, end }.judge(progress, keeper)
     }
 
     /// Of blocks that are refused the lowest is told. `error` may be about one that the first walk
@@ -176,9 +283,12 @@ impl<'a> Work<'a> {
         let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
         let below = plan.segments.iter().filter(|range| range.start <= end).map(cut);
         let segments: Vec<HeightRange> = below.collect();
-        let judged = self
-            .gather(workdir, plan, &segments, Vec::new())
-            .and_then(|(done, _)| self.judge(workdir, plan, &done, end, false));
+        let judged = self.gather(workdir, plan, &segments, Vec::new()).and_then(|(done, _)| {
+            let joined = join(self.request, &done, false)?;
+            let record = Record { joined, judged: 0, assume_valid: None };
+            let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
+            self.walk(workdir, plan, &done, &mut progress, None)
+        });
         match judged {
             Ok(_) => error,
             // Which may be about a lower one still.
@@ -251,9 +361,14 @@ impl Merged<'_> {
     }
 }
 
-/// The key of the run's fingerprints: it has no other use for what is secret in the plan.
+/// The key of the run's fingerprints, a part of what is secret in the plan.
 fn fingerprint_key(plan: &Plan) -> FingerprintKey {
     FingerprintKey::new(*plan.secret.0.first_chunk().expect("there are more bytes"))
+}
+
+/// The key of its sums of coins, another part.
+fn sum_key(plan: &Plan) -> CoinSumKey {
+    CoinSumKey::new(*plan.secret.0.last_chunk().expect("there are more bytes"))
 }
 
 /// Height and index of a place.

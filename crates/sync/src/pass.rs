@@ -78,8 +78,17 @@ pub(crate) fn segments(
     if let Some(plan) = earlier {
         return plan.segments.clone();
     }
-    let bytes_total = (1..=last).map(|height| source.block_bytes(height)).sum();
-    divide(last, segment_bytes(request, bytes_total), |height| source.block_bytes(height))
+    divided(request, source, HeightRange::new(1, last + 1))
+}
+
+/// The segments of a range.
+pub(crate) fn divided(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    range: HeightRange,
+) -> Vec<HeightRange> {
+    let bytes_total = range.heights().map(|height| source.block_bytes(height)).sum();
+    divide(range, segment_bytes(request, bytes_total), |height| source.block_bytes(height))
 }
 
 /// Small enough that a few of them are under way at once in the memory allowed, and that no thread

@@ -10,7 +10,7 @@ pub(crate) mod invalid;
 pub(crate) mod names;
 pub(crate) mod plan;
 pub(crate) mod record;
-mod sealed;
+pub(crate) mod sealed;
 mod segment;
 
 pub(crate) use segment::{Done, Held, RunInfo, SegmentsOf, runs_of};
@@ -22,7 +22,7 @@ use apus_hash::sha256;
 use apus_storage::{Storage, read_whole, write_atomically};
 use index::{Index, checksum};
 use names::{
-    COINS, GONE, HINTS, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download, is_input,
+    COINS, GONE, HINTS, JOINED, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download, is_input,
     is_work_file, look_alike, partial_name, partial_of_run,
 };
 use plan::Plan;
@@ -76,11 +76,27 @@ impl<'a> Workdir<'a> {
         }
     }
 
+    /// Where it lies.
+    pub(crate) fn storage(&self) -> &'a dyn Storage {
+        self.storage
+    }
+
+    /// SHA-256 of its plan.
+    pub(crate) fn plan_id(&self) -> &[u8; 32] {
+        &self.plan_id
+    }
+
     /// Removes what an earlier start left that no later one can use: runs merged on the way and
     /// the spilled coins of a snapshot.
     pub(crate) fn clear_scratch(storage: &'a dyn Storage) -> Result<(), SyncError> {
-        let workdir = Self { storage, plan_id: [0; 32] };
-        workdir.remove(|name| name.starts_with(MERGE) || name.starts_with(SPILL))
+        Self { storage, plan_id: [0; 32] }.clear_scratch_but(&HashSet::new())
+    }
+
+    /// The same, but for what this one goes on from.
+    pub(crate) fn clear_scratch_but(&self, keep: &HashSet<&str>) -> Result<(), SyncError> {
+        let is_scratch =
+            |name: &str| name.starts_with(MERGE) || name.starts_with(SPILL) || name == JOINED;
+        self.remove(|name| is_scratch(name) && !keep.contains(name))
     }
 
     /// Starts a run: makes its plan durable.
@@ -89,6 +105,29 @@ impl<'a> Workdir<'a> {
         let workdir = Self { storage, plan_id: sha256(&bytes) };
         workdir.remove(|name| name != LOCK && !is_input(name))?;
         write_atomically(storage, PLAN, &bytes).at(storage, PLAN)?;
+        Ok(workdir)
+    }
+
+    /// Goes on with another plan where some of its segments are done: those, and the folder cleared of
+    /// everything else. After a crash on the way they may have to be done again.
+    pub(crate) fn change<P: PartialResult>(
+        storage: &'a dyn Storage,
+        plan: &Plan,
+        done: &[Done<P>],
+    ) -> Result<Self, SyncError> {
+        let bytes = plan.to_bytes();
+        let workdir = Self { storage, plan_id: sha256(&bytes) };
+        write_atomically(storage, PLAN, &bytes).at(storage, PLAN)?;
+        for done in done {
+            let (name, part) = (partial_name(done.range), done.to_bytes(&workdir.plan_id));
+            write_atomically(storage, &name, &part).at(storage, &name)?;
+        }
+        let keep: HashSet<String> = [PLAN, LOCK]
+            .into_iter()
+            .map(str::to_owned)
+            .chain(done.iter().flat_map(Done::names))
+            .collect();
+        workdir.remove(|name| !keep.contains(name) && !is_input(name))?;
         Ok(workdir)
     }
 
@@ -103,7 +142,7 @@ impl<'a> Workdir<'a> {
             done.extend(workdir.read(range, P::RUNS)?);
         }
         // The run may have gone on above its hints: what tells how far is of this very plan.
-        let keep: HashSet<String> = [PLAN, LOCK, RECORD, POSITIONS]
+        let keep: HashSet<String> = [PLAN, LOCK, RECORD, POSITIONS, JOINED]
             .into_iter()
             .map(str::to_owned)
             .chain(done.iter().flat_map(Done::names))
@@ -131,9 +170,13 @@ impl<'a> Workdir<'a> {
         Ok(())
     }
 
-    /// Forgets a finished segment, one of whose runs is damaged, so that the next start processes it anew.
+    /// Forgets what a damaged run is a part of, a finished segment or what came of a join, so that the
+    /// next start makes it anew.
     pub(crate) fn forget(&self, run_name: &str) -> Result<(), SyncError> {
-        let partial = partial_of_run(run_name);
+        let partial = match run_name.starts_with(SPILL) {
+            true => JOINED.to_owned(),
+            false => partial_of_run(run_name),
+        };
         self.storage.remove(&partial).at(self.storage, &partial)?;
         self.storage.sync_names().at(self.storage, "")
     }

@@ -13,7 +13,7 @@ use super::ledger::Ledger;
 use super::partial::Gathered;
 use crate::connect::rules::may_repeat;
 use crate::pass::{Covered, FinishedSegment, Pass, RunKind, Seen, Uncovered};
-use apus_chain::{BlockBytes, BlockHash, HeaderChain, Height, HeightRange, Params};
+use apus_chain::{BlockBytes, BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Params};
 
 /// Why blocks were not gathered: mistakes of the caller, not of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +87,9 @@ impl Pass for Gather {
         }
         let view = block.view();
         segment.gathered.counts.add_block(&view);
+        if height + 1 == segment.seen.range().end {
+            segment.gathered.ends.push(KnownBlock { height, hash: block.hash() });
+        }
         let may_repeat = self.may_repeat(height, &block.hash());
         segment.ledger.add(block, may_repeat, self.key.of(&view));
         Ok(())

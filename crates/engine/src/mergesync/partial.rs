@@ -1,7 +1,9 @@
-//! [`Gathered`]: how much of the chain was gathered.
+//! [`Gathered`]: how much of the chain was gathered, and of which chain.
 
 use crate::pass::{Counts, Covered, PartialResult, Work};
-use apus_chain::{Height, HeightRange, Reader};
+use apus_chain::{
+    BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Reader, write_compact_size,
+};
 
 /// What a segment leaves beside its runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -9,6 +11,15 @@ pub struct Gathered {
     pub(super) covered: Covered,
     /// How much was processed.
     pub counts: Counts,
+    /// The last block of each segment, ascending.
+    pub(super) ends: Vec<KnownBlock>,
+}
+
+impl Gathered {
+    /// Whether what was gathered is of blocks of this chain.
+    pub fn is_of(&self, chain: &HeaderChain) -> bool {
+        self.ends.iter().all(|end| chain.hash(end.height) == Some(&end.hash))
+    }
 }
 
 /// Both parts cover some height.
@@ -26,16 +37,29 @@ impl PartialResult for Gathered {
     fn merge(&mut self, other: &Self) -> Result<(), Overlap> {
         self.covered.add(&other.covered).map_err(Overlap)?;
         self.counts.add(&other.counts);
+        self.ends.extend_from_slice(&other.ends);
+        self.ends.sort_unstable_by_key(|end| end.height);
         Ok(())
     }
 
     fn write(&self, out: &mut Vec<u8>) {
         self.covered.write(out);
         self.counts.write(out);
+        write_compact_size(out, self.ends.len() as u64);
+        for KnownBlock { height, hash } in &self.ends {
+            out.extend_from_slice(&height.to_le_bytes());
+            out.extend_from_slice(&hash.0);
+        }
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        Some(Self { covered: Covered::read(reader)?, counts: Counts::read(reader)? })
+        let (covered, counts) = (Covered::read(reader)?, Counts::read(reader)?);
+        let mut ends = Vec::new();
+        for _ in 0..reader.compact_size().ok()? {
+            let height = reader.u32().ok()?;
+            ends.push(KnownBlock { height, hash: BlockHash(*reader.array().ok()?) });
+        }
+        Some(Self { covered, counts, ends })
     }
 
     fn done(&self) -> Work {

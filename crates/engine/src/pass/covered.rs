@@ -105,6 +105,11 @@ impl Seen {
         Self { range, seen: vec![false; range.count() as usize] }
     }
 
+    /// The heights.
+    pub(crate) fn range(&self) -> HeightRange {
+        self.range
+    }
+
     /// Notes that a block came; whether it is of the segment, and came for the first time.
     pub(crate) fn take(&mut self, height: Height) -> bool {
         let index = height.checked_sub(self.range.start).map(|index| index as usize);

@@ -97,16 +97,7 @@ impl<'a> Connecting<'a> {
         }
         let below = self.record.identity.from - 1;
         let hash = self.dir.chain().hash(below).copied().unwrap_or_default();
-        let (why, base) = (error.to_string(), KnownBlock { height: below, hash });
-        let other = other_chain(self.request, &*self.dir, base, error)?;
-        let put_aside = invalid.filter(|_| of_files);
-        let put_aside =
-            put_aside.map(|invalid| self.dir.chain().tip_height() - invalid.block.height);
-        let chain = other.chain();
-        let to = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
-        let warning = Warning::OtherChain { why, put_aside, to };
-        self.request.observer.event(Event::Warning(warning));
-        Ok(other)
+        other_chain(self.request, &*self.dir, KnownBlock { height: below, hash }, error)
     }
 
     /// Whether a run that follows the tip may end where it is.

@@ -7,8 +7,8 @@
 use super::judge::Walk;
 use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;
-use crate::runs::{Answers as AnswersForm, MergeBudget, Merging};
-use crate::workdir::Done;
+use crate::runs::{Answers as AnswersForm, KeyRange, MergeBudget, Merging, Runs};
+use crate::workdir::{Done, RunInfo};
 use apus_chain::{Height, HeightRange};
 use apus_engine::mergesync::{AnswerRecord, Answers, Fingerprint, Gathered};
 use apus_engine::pass::RunKind;
@@ -53,8 +53,13 @@ impl OfRange {
 }
 
 impl<'a> AnswersInTurn<'a> {
-    pub(super) fn open(walk: &'a Walk<'a>) -> Result<Self, SyncError> {
-        let state = State { next: 1, stream: Some(Stream::open(walk)?) };
+    /// For the blocks from a height on, out of the answers of a join.
+    pub(super) fn open(
+        walk: &'a Walk<'a>,
+        joined: Vec<RunInfo>,
+        from: Height,
+    ) -> Result<Self, SyncError> {
+        let state = State { next: from, stream: Some(Stream::open(walk, joined, from)?) };
         Ok(Self { state: Mutex::new(state), moved: Condvar::new() })
     }
 
@@ -101,6 +106,7 @@ impl Drop for Turn<'_, '_> {
 /// Answers in the order of the chain.
 struct Stream<'a> {
     walk: &'a Walk<'a>,
+    runs: Runs<'a, AnswersForm>,
     joined: Merging<'a, AnswersForm>,
     /// Segments that were not read yet.
     segments: core::slice::Iter<'a, Done<Gathered>>,
@@ -114,21 +120,41 @@ struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    fn open(walk: &'a Walk<'a>) -> Result<Self, SyncError> {
-        let (request, runs) = (walk.work.request, walk.joined.answers.clone());
+    fn open(walk: &'a Walk<'a>, joined: Vec<RunInfo>, from: Height) -> Result<Self, SyncError> {
+        let request = walk.work.request;
         let budget = MergeBudget::new(request.memory_bytes / 8);
         let go_on = || stop_if_interrupted(request.interrupt);
-        let mut joined = Merging::open(request.workdir, runs, budget, &go_on)?;
+        let runs = Runs::<AnswersForm>::open(request.workdir, joined, budget, &go_on)?;
+        // The key is the height, and behind it the place.
+        let mut joined = runs.part(KeyRange { from: u64::from(from) << 32, until: None })?;
         joined.next()?;
-        Ok(Self {
+        let below = walk.done.partition_point(|done| done.range.end <= from);
+        let mut stream = Self {
             walk,
+            runs,
             joined,
-            segments: walk.done.iter(),
+            segments: walk.done[below..].iter(),
             own: Vec::new(),
             at: 0,
             fingerprints: Vec::new(),
-            range: HeightRange::new(1, 1),
-        })
+            range: HeightRange::new(from, from),
+        };
+        if from <= walk.end {
+            stream.go_to(from)?;
+            stream.pass(from);
+        }
+        Ok(stream)
+    }
+
+    /// Passes over what the segment at hand answers below a height. It.
+    fn pass(&mut self, height: Height) -> &[u8] {
+        let start = self.at;
+        while let Some((record, rest)) = AnswerRecord::read(&self.own[self.at..])
+            && record.height < height
+        {
+            self.at = self.own.len() - rest.len();
+        }
+        &self.own[start..self.at]
     }
 
     /// Those of the next blocks.
@@ -144,13 +170,7 @@ impl<'a> Stream<'a> {
         while height < range.end {
             self.go_to(height)?;
             let end = range.end.min(self.range.end);
-            let start = self.at;
-            while let Some((record, rest)) = AnswerRecord::read(&self.own[self.at..])
-                && record.height < end
-            {
-                self.at = self.own.len() - rest.len();
-            }
-            own.extend_from_slice(&self.own[start..self.at]);
+            own.extend_from_slice(self.pass(end));
             let (prints, _) = self.fingerprints.as_chunks();
             let of = |height: Height| (height - self.range.start) as usize;
             let prints = prints.get(of(height)..of(end)).ok_or_else(|| self.walk.damaged())?;
@@ -181,7 +201,7 @@ impl<'a> Stream<'a> {
     /// All of them were wanted.
     fn expect_end(self) -> Result<(), SyncError> {
         match self.joined.current().is_none() && self.at == self.own.len() {
-            true => self.joined.close(),
+            true => self.runs.close(),
             false => Err(self.walk.damaged()),
         }
     }

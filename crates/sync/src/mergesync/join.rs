@@ -3,6 +3,7 @@
 //! Keys are divided into parts of about as many bytes each, by what the runs' sections hold, whatever the
 //! keys are like. Threads join one part after the other; no two of them meet.
 
+use super::joined::Joined;
 use super::parts::divide;
 use super::spill::Spill;
 use crate::error::{IoError, SyncError};
@@ -13,7 +14,7 @@ use crate::runs::{
 };
 use crate::workdir::index::SECTION_BYTES;
 use crate::workdir::names::SPILL;
-use crate::workdir::{Done, RunInfo, runs_of};
+use crate::workdir::{Done, runs_of};
 use apus_chain::{Height, OutPoint};
 use apus_engine::mergesync::{AnswerRecord, Gathered, Join, JoinSink, MadeRecord, SpentRecord};
 use apus_engine::pass::RunKind;
@@ -21,10 +22,6 @@ use apus_engine::utxo::CoinBytes;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-
-/// Blocks that are remembered of those that make an output which exists. The lowest one ends the run,
-/// unless history excepts it, as it does two.
-const EXISTED_MAX: usize = 8;
 
 /// Records between two looks at whether the run is interrupted.
 const RECORDS_BETWEEN_LOOKS: u64 = 4096;
@@ -35,45 +32,12 @@ const PARTS_EACH: u64 = 4;
 /// A smaller part is not worth its files.
 const PART_BYTES_MIN: u64 = 4 << 20;
 
-/// What came of a join.
-#[derive(Default)]
-pub(super) struct Joined {
-    /// Coins for inputs, by their places, in runs.
-    pub(super) answers: Vec<RunInfo>,
-    /// Places of the coins that survive, in runs.
-    pub(super) places: Vec<RunInfo>,
-    /// These coins, in runs that follow one another.
-    pub(super) coins: Vec<RunInfo>,
-    /// How many.
-    pub(super) coin_count: u64,
-    /// Outputs of blocks that existed when the block began.
-    pub(super) existed: BTreeMap<Height, Vec<OutPoint>>,
-}
-
-impl Joined {
-    /// Bytes of the coins that survive.
-    pub(super) fn coin_bytes(&self) -> u64 {
-        self.coins.iter().map(|run| run.bytes).sum()
-    }
-
-    /// Adds the next part.
-    fn add(&mut self, part: Self) {
-        let Self { answers, places, coins, coin_count, existed } = part;
-        self.answers.extend(answers);
-        self.places.extend(places);
-        self.coins.extend(coins);
-        self.coin_count += coin_count;
-        for (height, outpoints) in existed {
-            self.existed.entry(height).or_default().extend(outpoints);
-        }
-        while self.existed.len() > EXISTED_MAX {
-            self.existed.pop_last();
-        }
-    }
-}
-
-/// Joins what segments left.
-pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joined, SyncError> {
+/// Joins what segments left. What comes of it is made `durable`, or may lie in memory.
+pub(super) fn join(
+    request: &Request<'_>,
+    done: &[Done<Gathered>],
+    durable: bool,
+) -> Result<Joined, SyncError> {
     request.observer.event(Event::Started(Phase::Join));
     let go_on = || stop_if_interrupted(request.interrupt);
     let runs = [RunKind::Made, RunKind::Spent].map(|kind| runs_of(done, kind));
@@ -85,7 +49,7 @@ pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joi
     let parts = (bytes_total / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
     let parts = divide(made.sections().chain(spent.sections()), parts);
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let joining = Joining { request, made, spent, parts, next, halt, bytes };
+    let joining = Joining { request, durable, made, spent, parts, next, halt, bytes };
     let joined = joining.run(bytes_total)?;
     joining.made.close()?;
     joining.spent.close()?;
@@ -97,6 +61,7 @@ pub(super) fn join(request: &Request<'_>, done: &[Done<Gathered>]) -> Result<Joi
 /// What the threads share.
 struct Joining<'a> {
     request: &'a Request<'a>,
+    durable: bool,
     made: Runs<'a, Made>,
     spent: Runs<'a, Spent>,
     parts: Vec<KeyRange>,
@@ -174,7 +139,7 @@ impl Joining<'_> {
     fn part(&self, part: usize, keys: KeyRange) -> Result<Joined, SyncError> {
         let storage = self.request.workdir;
         let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
-        let mut sink = Sink::new(self.request, part)?;
+        let mut sink = Sink::new(self.request, part, self.durable)?;
         let mut join = Join::new(&mut sink);
         let mut made: Merging<'_, Made> = self.made.part(keys)?;
         let mut spent: Merging<'_, Spent> = self.spent.part(keys)?;
@@ -201,7 +166,8 @@ impl Joining<'_> {
         }
         join.finish()?;
         self.go_on(bytes)?;
-        sink.finish(self.request.memory_bytes / (8 * self.parts.len() as u64))
+        let held_bytes = self.request.memory_bytes / (8 * self.parts.len() as u64);
+        sink.finish((!self.durable).then_some(held_bytes))
     }
 }
 
@@ -211,32 +177,33 @@ struct Sink<'s> {
     places: Spill<'s, Places>,
     set: RunWriter<'s>,
     group: Group,
-    coin_count: u64,
-    existed: BTreeMap<Height, Vec<OutPoint>>,
+    joined: Joined,
 }
 
 impl<'s> Sink<'s> {
-    fn new(request: &Request<'s>, part: usize) -> Result<Self, SyncError> {
+    fn new(request: &Request<'s>, part: usize, durable: bool) -> Result<Self, SyncError> {
         let (storage, share) = (request.workdir, request.memory_bytes / request.threads as u64);
         Ok(Self {
-            answers: Spill::new(storage, format!("answers-{part}"), share / 4),
-            places: Spill::new(storage, format!("places-{part}"), share / 16),
+            answers: Spill::new(storage, format!("answers-{part}"), share / 4, durable),
+            places: Spill::new(storage, format!("places-{part}"), share / 16, durable),
             set: RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?,
             group: Group::default(),
-            coin_count: 0,
-            existed: BTreeMap::new(),
+            joined: Joined::default(),
         })
     }
 
-    /// What is left in memory has at most so many bytes.
-    fn finish(mut self, held_bytes: u64) -> Result<Joined, SyncError> {
+    /// So many bytes may stay in memory. If none is said, all is made durable.
+    fn finish(mut self, held_bytes: Option<u64>) -> Result<Joined, SyncError> {
         self.group.hand_on(&mut |record| self.set.write(record))?;
+        let coins = match held_bytes {
+            Some(_) => self.set.finish()?,
+            None => self.set.finish_durable()?,
+        };
         Ok(Joined {
             answers: self.answers.finish(held_bytes)?,
-            places: self.places.finish(held_bytes / 4)?,
-            coins: vec![self.set.finish()?],
-            coin_count: self.coin_count,
-            existed: self.existed,
+            places: self.places.finish(held_bytes.map(|bytes| bytes / 4))?,
+            coins: vec![coins],
+            ..self.joined
         })
     }
 }
@@ -255,7 +222,7 @@ impl JoinSink for Sink<'_> {
         index: u32,
         coin: &[u8],
     ) -> Result<(), SyncError> {
-        self.coin_count += 1;
+        self.joined.coin_count += 1;
         self.places.push(|out| {
             out.extend_from_slice(&height.to_be_bytes());
             out.extend_from_slice(&index.to_be_bytes());
@@ -266,10 +233,7 @@ impl JoinSink for Sink<'_> {
     }
 
     fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), SyncError> {
-        self.existed.entry(height).or_default().push(*outpoint);
-        if self.existed.len() > EXISTED_MAX {
-            self.existed.pop_last();
-        }
+        self.joined.exists(height, *outpoint);
         Ok(())
     }
 }

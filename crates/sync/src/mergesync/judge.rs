@@ -5,7 +5,7 @@
 
 use super::Work;
 use super::answers::{AnswersInTurn, OfRange};
-use super::join::Joined;
+use super::joined::Record;
 use crate::connect::keeper::{Keeper, KeptBlock};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
@@ -15,14 +15,14 @@ use crate::supply::in_order::{InOrder, Prepared, Put, walk_in_order};
 use crate::supply::ranges::take_each;
 use crate::supply::total;
 use crate::workdir::{Done, Workdir};
-use apus_chain::{CheckedBlock, CoinSumKey, Height, HeightRange, KnownBlock};
+use apus_chain::{CheckedBlock, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint};
 use apus_engine::connect::{ConnectContext, ConnectError};
 use apus_engine::mergesync::{
     Asked, FingerprintKey, Gathered, Judge, JudgeError, Judged, Kept, Refused,
 };
 use apus_engine::utxo::ChainstateError;
 use std::any::Any;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -36,9 +36,16 @@ pub(super) struct Walk<'a> {
     /// That of the first walk.
     pub(super) key: FingerprintKey,
     pub(super) done: &'a [Done<Gathered>],
-    pub(super) joined: &'a Joined,
     pub(super) sum_key: CoinSumKey,
     pub(super) end: Height,
+}
+
+/// How far judging is.
+pub(super) struct Judging {
+    pub(super) record: Record,
+    /// Whether it is to be made durable now and then, and when it last was.
+    pub(super) durable: bool,
+    pub(super) saved_at: Instant,
 }
 
 /// A block, and what was said of it.
@@ -60,23 +67,33 @@ impl Prepared for Verdict {
 }
 
 impl Walk<'_> {
-    /// Judges all blocks, and gives them to what keeps them.
-    pub(super) fn judge(&self, mut keeper: Option<&mut Keeper>) -> Result<Scripts, SyncError> {
+    /// Judges all blocks that were not yet, and gives them to what keeps them.
+    pub(super) fn judge(
+        &self,
+        judging: &mut Judging,
+        mut keeper: Option<&mut Keeper>,
+    ) -> Result<Scripts, SyncError> {
         let Work { request, dir, ref pool, .. } = *self.work;
         request.observer.event(Event::Started(Phase::Connect));
-        let answers = AnswersInTurn::open(self)?;
+        let from = judging.record.judged + 1;
+        if from > 1 {
+            let (segments, of) = (judging.record.judged as usize, self.end as usize);
+            request.observer.event(Event::Resumed { segments, of });
+        }
+        let joined = judging.record.joined.clone();
+        let answers = AnswersInTurn::open(self, joined.answers, from)?;
         let judge = Judge {
             params: request.params,
             scripts: pool.as_ref(),
             sum_key: keeper.is_some().then_some(self.sum_key),
         };
         let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, Verdict>| {
-            self.range(&judge, answers.take(range)?, walker, put)
+            self.range(&judge, answers.take(range)?, &joined.existed, walker, put)
         };
-        let range = HeightRange::new(1, self.end + 1);
+        let range = HeightRange::new(from, self.end + 1);
         let (mut scripts, mut bytes) = (Scripts::default(), 0);
         walk_in_order(request, dir, range, &walk, |ahead| {
-            (scripts, bytes) = self.take_all(ahead, &mut keeper)?;
+            (scripts, bytes) = self.take_all(ahead, judging, &mut keeper)?;
             Ok(())
         })?;
         answers.expect_end()?;
@@ -89,6 +106,7 @@ impl Walk<'_> {
         &self,
         judge: &Judge<'_>,
         of_range: OfRange,
+        existed: &BTreeMap<Height, Vec<OutPoint>>,
         walker: &mut Walker<'_>,
         put: &mut Put<'_, Verdict>,
     ) -> Result<bool, SyncError> {
@@ -97,8 +115,7 @@ impl Walk<'_> {
         let noted = |height| of_range.fingerprint(height);
         walker.take_again(of_range.range(), &self.key, &noted, &mut |block| {
             let id = block.id();
-            let existed = self.joined.existed.get(&id.height);
-            let existed = existed.map(Vec::as_slice).unwrap_or_default();
+            let existed = existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
             let check_scripts = checks.needed(id.height);
             let context = ConnectContext { ancestry: dir.chain(), check_scripts };
             let judged = judge.block(block, &answers, existed, &context);
@@ -111,11 +128,18 @@ impl Walk<'_> {
     fn take_all(
         &self,
         ahead: &InOrder<Verdict>,
+        judging: &mut Judging,
         keeper: &mut Option<&mut Keeper>,
     ) -> Result<(Scripts, u64), SyncError> {
         let Work { request, dir, ref checks, .. } = *self.work;
         let mut pending: VecDeque<(KnownBlock, Judged)> = VecDeque::new();
         let (mut scripts, mut progress) = (Scripts::default(), total(dir, 1..=self.end));
+        for height in 1..=judging.record.judged {
+            *(if checks.needed(height) { &mut scripts.run } else { &mut scripts.assumed }) += 1;
+            progress.blocks += 1;
+            progress.bytes += dir.block_bytes(height);
+        }
+        let before = progress.bytes;
         let mut told_at = Instant::now();
         loop {
             let next = ahead.next();
@@ -142,10 +166,31 @@ impl Walk<'_> {
                 told_at = Instant::now();
                 request.observer.event(Event::Progress(Phase::Connect, progress));
             }
+            if judging.durable && judging.saved_at.elapsed() >= request.checkpoint_interval {
+                self.settle(&mut pending, 0, keeper)?;
+                self.save(judging, height, keeper)?;
+            }
         }
         self.settle(&mut pending, 0, keeper)?;
         request.observer.event(Event::Progress(Phase::Connect, progress));
-        Ok((scripts, progress.bytes))
+        if judging.durable && judging.record.judged < self.end {
+            self.save(judging, self.end, keeper)?;
+        }
+        Ok((scripts, progress.bytes - before))
+    }
+
+    /// Makes durable how far blocks were judged, after those that are kept.
+    fn save(
+        &self,
+        judging: &mut Judging,
+        judged: Height,
+        keeper: &mut Option<&mut Keeper>,
+    ) -> Result<(), SyncError> {
+        keeper.as_mut().map_or(Ok(()), |keeper| keeper.sync())?;
+        judging.record.judged = judged;
+        judging.record.write(self.workdir)?;
+        judging.saved_at = Instant::now();
+        Ok(())
     }
 
     /// Waits for verdicts until no more blocks are pending than so many.

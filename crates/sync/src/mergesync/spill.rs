@@ -17,6 +17,7 @@ pub(super) struct Spill<'s, F> {
     storage: &'s dyn Storage,
     name: String,
     memory_bytes: u64,
+    durable: bool,
     pile: Pile,
     runs: Vec<RunInfo>,
     form: PhantomData<F>,
@@ -24,12 +25,17 @@ pub(super) struct Spill<'s, F> {
 
 impl<'s, F: Form> Spill<'s, F> {
     /// Takes no more than so much memory, but for a least that is worth a file; `name` is a part of those
-    /// of its files.
-    pub(super) fn new(storage: &'s dyn Storage, name: String, memory_bytes: u64) -> Self {
+    /// of its files, which are made `durable`, or need not be.
+    pub(super) fn new(
+        storage: &'s dyn Storage,
+        name: String,
+        memory_bytes: u64,
+        durable: bool,
+    ) -> Self {
         // The pile may have room for twice what is in it.
         let memory_bytes = (memory_bytes / 2).max(PILE_BYTES_MIN);
         let (pile, runs) = (Pile::default(), Vec::new());
-        Self { storage, name, memory_bytes, pile, runs, form: PhantomData }
+        Self { storage, name, memory_bytes, durable, pile, runs, form: PhantomData }
     }
 
     pub(super) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), SyncError> {
@@ -41,21 +47,25 @@ impl<'s, F: Form> Spill<'s, F> {
         format!("{SPILL}{}-{}.run", self.name, self.runs.len())
     }
 
-    /// Writes the pile as a run. It need not be durable: after a crash the join starts anew.
+    /// Writes the pile as a run.
     fn spill(&mut self) -> Result<(), SyncError> {
         self.pile.sort();
         let mut out = RunWriter::create(self.storage, self.next_name(), SECTION_BYTES)?;
         self.pile.iter().try_for_each(|record| out.write(record))?;
-        self.runs.push(out.finish()?);
+        self.runs.push(if self.durable { out.finish_durable()? } else { out.finish()? });
         self.pile.clear();
         Ok(())
     }
 
-    /// All runs. The last one stays in memory if it has at most so many bytes.
-    pub(super) fn finish(mut self, held_bytes: u64) -> Result<Vec<RunInfo>, SyncError> {
-        if self.pile.memory_bytes() > held_bytes.max(PILE_BYTES_MIN) {
+    /// All runs. The last one stays in memory if it has at most so many bytes, where that is said.
+    pub(super) fn finish(mut self, held_bytes: Option<u64>) -> Result<Vec<RunInfo>, SyncError> {
+        let held_bytes = held_bytes.map(|bytes| bytes.max(PILE_BYTES_MIN));
+        if self.pile.is_empty() {
+            return Ok(self.runs);
+        }
+        if held_bytes.is_none_or(|bytes| self.pile.memory_bytes() > bytes) {
             self.spill()?;
-        } else if !self.pile.is_empty() {
+        } else {
             let name = self.next_name();
             let bytes = self.pile.into_run();
             let index = cut::<F>(&bytes);

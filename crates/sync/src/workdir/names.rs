@@ -18,6 +18,9 @@ pub(crate) const SPILL: &str = "spill-";
 /// Name of the file in which a run that connects blocks notes how far it is.
 pub const RECORD: &str = "connected";
 
+/// Name of the file in which a run that joins coins with spends notes what came of that.
+pub(crate) const JOINED: &str = "joined";
+
 /// Name of the file in which a run over block files notes the blocks that proved invalid.
 pub(crate) const INVALID: &str = "invalid";
 
@@ -72,7 +75,7 @@ pub fn is_work_file(name: &str) -> bool {
         && (RunKind::ALL.iter().any(|kind| name.ends_with(kind.ending()))
             || [".part", ".part.tmp"].iter().any(|end| name.ends_with(end)));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
-    let note = [RECORD, INVALID].contains(&name.strip_suffix(".tmp").unwrap_or(name));
+    let note = [RECORD, INVALID, JOINED].contains(&name.strip_suffix(".tmp").unwrap_or(name));
     segment
         || is_download(name)
         || scratch
@@ -101,7 +104,8 @@ pub(super) fn look_alike(
     let mut found = None;
     for name in names {
         let is_common = name.starts_with(HEADERS)
-            || [RECORD, INVALID, POSITIONS, KEPT, ADDRESSES, COUNTS].contains(&name.as_str());
+            || [RECORD, INVALID, JOINED, POSITIONS, KEPT, ADDRESSES, COUNTS]
+                .contains(&name.as_str());
         if !is_common || name.ends_with(".tmp") {
             continue;
         }
@@ -124,8 +128,15 @@ pub(super) fn look_alike(
 }
 
 /// How files of ours begin whose names could be another program's.
-const MARKS: [&[u8]; 6] =
-    [b"APUSHDRS", b"APUSCONN", b"APUSKEPT", b"APUSTXNS", b"APUSINVD", b"apus-addresses "];
+const MARKS: [&[u8]; 7] = [
+    b"APUSHDRS",
+    b"APUSCONN",
+    b"APUSKEPT",
+    b"APUSTXNS",
+    b"APUSINVD",
+    b"APUSJOIN",
+    b"apus-addresses ",
+];
 
 /// No mark is longer.
 const MARKS_BYTES: u64 = 16;

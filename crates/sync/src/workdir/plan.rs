@@ -109,20 +109,20 @@ impl Plan {
     }
 }
 
-/// Divides the heights from 1 to `last` so that each segment has about `bytes_target` of blocks.
+/// Divides a range of heights so that each segment has about `bytes_target` of blocks.
 pub(crate) fn divide(
-    last: Height,
+    range: HeightRange,
     bytes_target: u64,
     block_bytes: impl Fn(Height) -> u64,
 ) -> Vec<HeightRange> {
     /// Early blocks are tiny: this bounds what is kept for each height of a segment.
     const HEIGHTS_MAX: u32 = 50_000;
     let mut segments = Vec::new();
-    let (mut start, mut bytes) = (1, 0);
-    for height in 1..=last {
+    let (mut start, mut bytes) = (range.start, 0);
+    for height in range.heights() {
         bytes += block_bytes(height);
         let full = bytes >= bytes_target || height + 1 - start >= HEIGHTS_MAX;
-        if full || height == last {
+        if full || height + 1 == range.end {
             segments.push(HeightRange::new(start, height + 1));
             (start, bytes) = (height + 1, 0);
         }
@@ -176,7 +176,8 @@ mod tests {
             target in 1u64..1000,
         ) {
             let stop = sizes.len() as u32;
-            let segments = divide(stop, target, |height| sizes[height as usize - 1]);
+            let range = HeightRange::new(1, stop + 1);
+            let segments = divide(range, target, |height| sizes[height as usize - 1]);
             let heights: Vec<u32> = segments.iter().flat_map(|s| s.heights()).collect();
             prop_assert_eq!(heights, (1..=stop).collect::<Vec<_>>());
             prop_assert!(segments.iter().all(|s| !s.is_empty()));

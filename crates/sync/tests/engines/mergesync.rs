@@ -3,13 +3,17 @@
 
 use crate::harness::{Job, Place, World, hash_of, random_chain};
 use crate::invalid::bad_blocks;
-use apus_sync::{Engine, ErrorKind, SyncError, UsageError};
+use crate::world::{Events, Truth};
+use apus_sync::{Engine, ErrorKind, Event, Phase, Stop, SyncError, UsageError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind};
-use apus_testkit::storage::CrashStorage;
+use apus_testkit::effort::rounds;
+use apus_testkit::storage::{AfterCrash, CrashStorage};
 use bitcoin::Block;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 fn merge(world: &World) -> Job {
     Job { engine: Engine::MergeSync, ..world.job() }
@@ -125,7 +129,7 @@ fn little_memory_is_enough() {
         let names = || apus_storage::Storage::names(&place.work).unwrap();
         // Some, each of which is worth a file.
         let files = names().iter().filter(spilled).count();
-        assert_eq!(files > 0, memory_bytes < 16 << 20, "{memory_bytes}: {files}");
+        assert_eq!(files > 1, memory_bytes < 16 << 20, "{memory_bytes}: {files}");
         assert!(files < 60, "{memory_bytes}: {files}");
         assert!(!names().iter().any(|name| name.starts_with("merge-")), "{:?}", names());
         apus_sync::discard_progress(&place.work).unwrap();
@@ -139,8 +143,9 @@ fn damaged_records_are_made_anew() {
     let world = World::small(847);
     let place = Place::new();
     merge(&world).expect(&world.truth, &place);
-    let whole = place.work.live_files();
-    for ending in [".made", ".spent", ".answers"] {
+    let mut whole = place.work.live_files();
+    assert!(whole.remove("joined").is_some());
+    for ending in [".made", ".spent", ".answers", ".prints"] {
         let largest = |(name, bytes): &(&String, &Vec<u8>)| (name.ends_with(ending), bytes.len());
         let (name, bytes) = whole.iter().max_by_key(largest).unwrap();
         assert!(name.ends_with(ending));
@@ -161,12 +166,7 @@ fn damaged_records_are_made_anew() {
 fn other_runs_are_told_apart() {
     let world = World::small(846);
     let hints = Some(world.hints(world.truth.stop));
-    let ways = [
-        merge(&world),
-        world.job(),
-        Job { hints, ..world.job() },
-        Job { stop: apus_sync::Stop::At(world.truth.stop - 3), ..merge(&world) },
-    ];
+    let ways = [merge(&world), world.job(), Job { hints, ..world.job() }];
     for (at, first) in ways.iter().enumerate() {
         let place = Place::new();
         first.run(&place).unwrap();
@@ -178,4 +178,119 @@ fn other_runs_are_told_apart() {
             );
         }
     }
+}
+
+/// Of how many segments or blocks starts were told that an earlier one did them.
+fn resumed(events: &Events) -> Vec<usize> {
+    let done = |event| match event {
+        Event::Resumed { segments, .. } => Some(segments),
+        _ => None,
+    };
+    events.all().into_iter().filter_map(done).collect()
+}
+
+fn joined(events: &Events) -> bool {
+    events.all().iter().any(|event| matches!(event, Event::Started(Phase::Join)))
+}
+
+/// Runs it once more, with other outputs; what was told.
+#[track_caller]
+fn again(job: &Job, truth: &Truth, place: &mut Place) -> Events {
+    place.out = CrashStorage::new();
+    let events = Events::default();
+    let outcome = job.run_watched(place, &events, &AtomicBool::new(false));
+    truth.check(&outcome.unwrap_or_else(|error| panic!("{error}")), &place.out);
+    events
+}
+
+/// A chain that grew, or that is to be followed less far: segments of its blocks are taken over.
+#[test]
+fn another_end_takes_over_what_was_done() {
+    let world = World::small(848);
+    let stop = world.truth.stop;
+    let mut place = Place::new();
+    let to = |end| Job {
+        stop: Stop::At(end),
+        checkpoint_interval: Duration::ZERO,
+        assume_valid: None,
+        ..merge(&world)
+    };
+    let truth_at = |end: u32| Truth::of(&world.chain[..=end as usize]);
+    to(stop - 20).expect(&truth_at(stop - 20), &place);
+    for end in [stop, stop - 40, stop - 1] {
+        let events = again(&to(end), &truth_at(end), &mut place);
+        let resumed = resumed(&events);
+        assert!(resumed.first().is_some_and(|segments| *segments > 1), "{end}: {resumed:?}");
+        assert!(joined(&events), "{end}");
+    }
+}
+
+/// Whenever it is killed, a start goes on with what is durable, also with a join, and above blocks that were
+/// judged.
+#[test]
+fn every_phase_is_resumed() {
+    let world = World::small(849);
+    let desk = || tempfile::tempdir().unwrap();
+    for keeps in [false, true] {
+        let job = |desk: &Path| {
+            let checkpoint_interval = Duration::ZERO;
+            let job = Job { checkpoint_interval, ..merge(&world) };
+            if keeps { job.keeping(desk) } else { job }
+        };
+        let whole = Place::new();
+        job(desk().path()).expect(&world.truth, &whole);
+        let (mut without_join, mut above) = (0, Vec::new());
+        for n in (0..whole.work.syncs()).step_by(rounds(9, 1) as usize) {
+            let (place, desk) = (Place::new(), desk());
+            place.work.crash_at(n, AfterCrash::Fail);
+            job(desk.path()).run(&place).unwrap_err();
+            let mut place = Place { work: place.work.crash_image(n), ..place };
+            let events = again(&job(desk.path()), &world.truth, &mut place);
+            if !joined(&events) {
+                without_join += 1;
+                above.extend(resumed(&events).last().copied());
+            }
+        }
+        above.dedup();
+        assert!(without_join > 20 && above.len() > 15, "{without_join}: {above:?}");
+    }
+}
+
+/// What was judged under other rules, or without keeping blocks, does not count.
+#[test]
+fn blocks_are_judged_anew_for_another_purpose() {
+    let world = World::small(850);
+    let mut place = Place::new();
+    let checkpoint_interval = Duration::ZERO;
+    let first = Job { checkpoint_interval, ..merge(&world) };
+    first.expect(&world.truth, &place);
+    let events = again(&first, &world.truth, &mut place);
+    assert_eq!(resumed(&events).last().copied(), Some(world.truth.stop as usize));
+    let desk = tempfile::tempdir().unwrap();
+    let events = again(&first.clone().keeping(desk.path()), &world.truth, &mut place);
+    assert!(!joined(&events));
+    let [one, other] = [Engine::Utxo, Engine::MergeSync].map(|engine| {
+        let desk = tempfile::tempdir().unwrap();
+        let job = Job { engine, checkpoint_interval, ..world.job() }.keeping(desk.path());
+        job.expect(&world.truth, &Place::new());
+        files(&desk.path().join("node/regtest/blocks"))
+    });
+    assert!(one == other);
+    assert!(files(&desk.path().join("node/regtest/blocks")) == one);
+}
+
+/// Scripts that an earlier start assumed valid are run where they are to be.
+#[cfg(feature = "kernel")]
+#[test]
+fn scripts_that_were_assumed_are_run() {
+    let mut builder = random_chain(851);
+    let bad = builder.block_with_a_wrong_signature();
+    builder.empty_blocks(2);
+    let world = World::of(&builder.blocks());
+    let mut place = Place::new();
+    let assumed = Job { checkpoint_interval: Duration::ZERO, ..merge(&world) };
+    assumed.expect(&world.truth, &place);
+    place.out = CrashStorage::new();
+    let error = Job { assume_valid: None, ..assumed }.refused(&place);
+    assert!(error.to_string().contains(&hash_of(&bad).to_string()), "{error}");
 }

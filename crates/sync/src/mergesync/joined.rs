@@ -1,0 +1,217 @@
+//! [`Joined`]: what came of a join, and the record that a later start finds it by.
+//!
+//! The record also says how far blocks were judged. It is written where enough work was done before that
+//! losing it would hurt; what it names is durable then. Format: `docs/formats/workdir.md`.
+
+use crate::error::{StorageResult, SyncError};
+use crate::workdir::names::JOINED;
+use crate::workdir::{RunInfo, Workdir, sealed};
+use apus_chain::{BlockHash, Height, OutPoint, write_compact_size};
+use apus_storage::{read_whole, write_atomically};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+const MAGIC: &[u8; 8] = b"APUSJOIN";
+
+const VERSION: u32 = 1;
+
+/// Greatest length of the record: some hundred bytes for each run, and the outputs of some blocks.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Blocks that are remembered of those that make an output which exists. The lowest one ends the run,
+/// unless history excepts it, as it does two.
+const EXISTED_MAX: usize = 8;
+
+/// What came of a join.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Joined {
+    /// Coins for inputs, by their places, in runs.
+    pub(super) answers: Vec<RunInfo>,
+    /// Places of the coins that survive, in runs.
+    pub(super) places: Vec<RunInfo>,
+    /// These coins, in runs that follow one another.
+    pub(super) coins: Vec<RunInfo>,
+    /// How many.
+    pub(super) coin_count: u64,
+    /// Outputs of blocks that existed when the block began.
+    pub(super) existed: BTreeMap<Height, Vec<OutPoint>>,
+}
+
+impl Joined {
+    /// Bytes of the coins that survive.
+    pub(super) fn coin_bytes(&self) -> u64 {
+        self.coins.iter().map(|run| run.bytes).sum()
+    }
+
+    /// Adds the next part.
+    pub(super) fn add(&mut self, part: Self) {
+        let Self { answers, places, coins, coin_count, existed } = part;
+        self.answers.extend(answers);
+        self.places.extend(places);
+        self.coins.extend(coins);
+        self.coin_count += coin_count;
+        for (height, outpoints) in existed {
+            outpoints.into_iter().for_each(|outpoint| self.exists(height, outpoint));
+        }
+    }
+
+    /// Notes an output of a block that existed when the block began.
+    pub(super) fn exists(&mut self, height: Height, outpoint: OutPoint) {
+        self.existed.entry(height).or_default().push(outpoint);
+        if self.existed.len() > EXISTED_MAX {
+            self.existed.pop_last();
+        }
+    }
+
+    fn runs(&self) -> [&Vec<RunInfo>; 3] {
+        [&self.answers, &self.places, &self.coins]
+    }
+}
+
+/// What a later start goes on from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) joined: Joined,
+    /// Up to which height blocks were judged.
+    pub(super) judged: Height,
+    /// With scripts assumed up to this block, if any.
+    pub(super) assume_valid: Option<BlockHash>,
+}
+
+impl Record {
+    /// Makes it durable, after all that it names.
+    pub(super) fn write(&self, workdir: &Workdir<'_>) -> Result<(), SyncError> {
+        let storage = workdir.storage();
+        storage.sync_names().at(storage, "")?;
+        write_atomically(storage, JOINED, &self.to_bytes(workdir.plan_id())).at(storage, JOINED)
+    }
+
+    /// That of an earlier start under the same plan, if all that it names is there.
+    pub(super) fn read(workdir: &Workdir<'_>) -> Result<Option<Self>, SyncError> {
+        let storage = workdir.storage();
+        let bytes = match read_whole(storage, JOINED, BYTES_MAX) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
+                return Ok(None);
+            }
+            other => other.at(storage, JOINED)?,
+        };
+        let Some(record) = Self::from_bytes(&bytes, workdir.plan_id()) else { return Ok(None) };
+        for run in record.joined.runs().into_iter().flatten() {
+            match storage.len(&run.name) {
+                Ok(length) if length == run.file_bytes() => {}
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).at(storage, &run.name);
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(record))
+    }
+
+    /// The files that it names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.joined.runs().into_iter().flatten().map(|run| run.name.as_str()).chain([JOINED])
+    }
+
+    fn to_bytes(&self, plan_id: &[u8; 32]) -> Vec<u8> {
+        let mut out = sealed::begin(MAGIC, VERSION);
+        out.extend_from_slice(plan_id);
+        out.extend_from_slice(&self.judged.to_le_bytes());
+        out.extend_from_slice(&self.assume_valid.unwrap_or_default().0);
+        out.extend_from_slice(&self.joined.coin_count.to_le_bytes());
+        for runs in self.joined.runs() {
+            write_compact_size(&mut out, runs.len() as u64);
+            for RunInfo { name, bytes, sections, checksum, .. } in runs {
+                write_compact_size(&mut out, name.len() as u64);
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(&bytes.to_le_bytes());
+                out.extend_from_slice(&sections.to_le_bytes());
+                out.extend_from_slice(checksum);
+            }
+        }
+        let existed = self.joined.existed.iter();
+        let existed: Vec<_> =
+            existed.flat_map(|(height, all)| all.iter().map(move |it| (height, it))).collect();
+        write_compact_size(&mut out, existed.len() as u64);
+        for (height, outpoint) in existed {
+            out.extend_from_slice(&height.to_le_bytes());
+            out.extend_from_slice(&outpoint.to_bytes());
+        }
+        sealed::seal(out)
+    }
+
+    fn from_bytes(bytes: &[u8], plan_id: &[u8; 32]) -> Option<Self> {
+        let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
+        if reader.array().ok()? != plan_id {
+            return None;
+        }
+        let judged = reader.u32().ok()?;
+        let assume_valid = Some(BlockHash(*reader.array().ok()?));
+        let coin_count = reader.u64().ok()?;
+        let mut runs = || {
+            let mut runs = Vec::new();
+            for _ in 0..reader.compact_size().ok()? {
+                let length = reader.compact_size().ok()?;
+                let name = String::from_utf8(reader.take(length).ok()?.to_vec()).ok()?;
+                let (bytes, sections) = (reader.u64().ok()?, reader.u32().ok()?);
+                let checksum = *reader.array().ok()?;
+                runs.push(RunInfo { name, bytes, sections, checksum, held: None });
+            }
+            Some(runs)
+        };
+        let (answers, places, coins) = (runs()?, runs()?, runs()?);
+        let mut joined = Joined { answers, places, coins, coin_count, ..Joined::default() };
+        for _ in 0..reader.compact_size().ok()? {
+            let height = reader.u32().ok()?;
+            joined.exists(height, OutPoint::from_bytes(reader.array().ok()?));
+        }
+        reader.finish().ok()?;
+        let assume_valid = assume_valid.filter(|hash| *hash != BlockHash::default());
+        Some(Self { joined, judged, assume_valid })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::Txid;
+    use proptest::prelude::*;
+
+    fn run(name: &str, bytes: u64) -> RunInfo {
+        let sections = bytes as u32 / 7;
+        RunInfo { name: name.to_owned(), bytes, sections, checksum: [bytes as u8; 16], held: None }
+    }
+
+    fn record(judged: Height, assume_valid: bool, runs: &[u64], existed: &[u32]) -> Record {
+        let of = |kind: &str| {
+            runs.iter().map(|bytes| run(&format!("spill-{kind}-{bytes}.run"), *bytes)).collect()
+        };
+        let (answers, places, coins) = (of("answers"), of("places"), of("set"));
+        let mut joined = Joined { answers, places, coins, coin_count: 9, ..Joined::default() };
+        for vout in existed {
+            joined.exists(vout % 7, OutPoint { txid: Txid([8; 32]), vout: *vout });
+        }
+        Record { joined, judged, assume_valid: assume_valid.then_some(BlockHash([4; 32])) }
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_comes_back_and_no_other_does(
+            judged: u32,
+            assume_valid: bool,
+            runs in proptest::collection::vec(any::<u64>(), 0..4),
+            existed in proptest::collection::vec(any::<u32>(), 0..9),
+            place: proptest::sample::Index,
+            bit in 0u8..8,
+        ) {
+            let record = record(judged, assume_valid, &runs, &existed);
+            let mut bytes = record.to_bytes(&[3; 32]);
+            prop_assert_eq!(Record::from_bytes(&bytes, &[3; 32]), Some(record));
+            prop_assert_eq!(Record::from_bytes(&bytes, &[4; 32]), None);
+            let place = place.index(bytes.len());
+            prop_assert_eq!(Record::from_bytes(&bytes[..place], &[3; 32]), None);
+            bytes[place] ^= 1 << bit;
+            prop_assert_eq!(Record::from_bytes(&bytes, &[3; 32]), None);
+        }
+    }
+}
