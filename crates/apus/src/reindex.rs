@@ -37,7 +37,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         chain: args.chain,
         source: JobSource::Files { blocksdir: &blocksdir, use_index: UseIndex::Connected },
         hints: args.hints.as_ref(),
-        engine: apus_sync::Engine::Utxo,
+        engine: None,
         hints_order: args.hints_order,
         run: &args.run,
         connect: Some(&args.connect),

@@ -278,6 +278,9 @@ impl<'a> Renderer<'a> {
     }
 }
 
+/// Less room on a disk is not worth a line.
+const DISK_TOLD: u64 = 1_000_000_000;
+
 fn in_files(files: &str, index: bool) -> String {
     let how = if index { "by Core's block index" } else { "by their headers" };
     format!("{files}, found {how}")
@@ -291,6 +294,13 @@ impl Observer for Renderer<'_> {
             Event::Ended { phase, bytes } => self.ended(&mut state, phase, bytes),
             Event::Progress(phase, progress) => self.progress(&mut state, phase, progress),
             Event::ChainFound { tip, height, by } => self.chain_found(&state, tip, height, by),
+            Event::DiskNeeded { bytes: needed, free } => {
+                if needed >= DISK_TOLD {
+                    let (needed, free) = (bytes(needed), bytes(free));
+                    self.say(&state, &format!("up to {needed} of disk for progress, {free} free"));
+                }
+                self.json(serde_json::json!({"event": "disk", "bytes": needed, "free": free}));
+            }
             Event::Waiting { height, tip } => self.waiting(&mut state, height, tip),
             Event::Tip { height, tip } => {
                 self.say(&state, &format!("new tip at height {height}: {tip}"));

@@ -55,8 +55,9 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         },
         hints,
         engine: match args.engine {
-            Some(Engine::Mergesync) => apus_sync::Engine::MergeSync,
-            Some(Engine::Swiftsync | Engine::Utxo) | None => apus_sync::Engine::Utxo,
+            Some(Engine::Mergesync) => Some(apus_sync::Engine::MergeSync),
+            Some(Engine::Utxo) => Some(apus_sync::Engine::Utxo),
+            Some(Engine::Swiftsync) | None => None,
         },
         hints_order: args.hints_order,
         run: &args.run,
@@ -224,8 +225,8 @@ pub(crate) struct Job<'a> {
     pub(crate) source: JobSource<'a>,
     /// None where every block is connected in order.
     pub(crate) hints: Option<&'a HintsArg>,
-    /// What does blocks without hints.
-    pub(crate) engine: apus_sync::Engine,
+    /// What does blocks without hints, where the user says so.
+    pub(crate) engine: Option<apus_sync::Engine>,
     /// As the user says; the file itself may settle it.
     pub(crate) hints_order: Option<BitOrder>,
     pub(crate) run: &'a RunArgs,
@@ -254,7 +255,7 @@ impl<'a> Job<'a> {
                 use_index: UseIndex::IfPresent,
             },
             hints: Some(hints),
-            engine: apus_sync::Engine::Utxo,
+            engine: None,
             hints_order,
             run,
             connect: None,

@@ -19,7 +19,7 @@ pub use owner::owner_out_of_reach;
 
 use crate::error::{IoError, SyncError, UsageError};
 use apus_chain::Network;
-use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK};
+use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, free_bytes};
 use apus_storage::lock::FolderLock;
 use owner::Owner;
 use std::ffi::OsString;
@@ -35,6 +35,19 @@ const MARK: &str = "apus.incomplete";
 /// What [`MARK`] says to people.
 const MARK_TEXT: &str = "This folder is being written by apus, and not complete while this file is \
                          here.\n";
+
+/// Bytes that are free where a folder is.
+///
+/// # Errors
+/// Where fewer are than are `needed`, so that it is said before hours of work.
+pub(crate) fn expect_room(folder: &Path, needed: u64) -> Result<u64, SyncError> {
+    let free = free_bytes(folder).map_err(at(folder))?;
+    if free < needed {
+        let folder = folder.display().to_string();
+        return Err(SyncError::Io(IoError::NoRoom { folder, needed, free }));
+    }
+    Ok(free)
+}
 
 /// Removes a folder with all that is in it, if it is there.
 pub(crate) fn remove_folder(folder: &Path) -> Result<(), SyncError> {
@@ -391,6 +404,15 @@ mod tests {
 
     fn read(desk: &TempDir, folder: &str) -> String {
         fs::read_to_string(desk.path().join(folder).join(FILE)).unwrap()
+    }
+
+    #[test]
+    fn room_is_expected_before_it_is_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(expect_room(folder.path(), 1).unwrap() > 1);
+        let error = expect_room(folder.path(), u64::MAX).unwrap_err();
+        assert!(matches!(error, SyncError::Io(IoError::NoRoom { .. })), "{error}");
+        assert!(expect_room(&folder.path().join("none"), 1).is_err());
     }
 
     #[test]

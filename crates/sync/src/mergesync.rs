@@ -18,6 +18,7 @@ mod spill;
 use crate::best_chain::other_chain;
 use crate::connect::keeper::Keeper;
 use crate::error::{InvalidBlock, StorageResult, SyncError, UsageError};
+use crate::folder::expect_room;
 use crate::pass::{self, Job, Threads, expect_same};
 use crate::progress::{Event, Phase};
 use crate::request::{ConnectOptions, Output, OutputKind, Request, Scripts, Source};
@@ -44,6 +45,10 @@ use std::io::BufWriter;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Disk that records take, in percent of the blocks' bytes: measured where most coins are spent far above
+/// their blocks and transactions are small. On the main chain half of it is to be expected.
+const DISK_PERCENT: u64 = 60;
+
 /// The set that joining led to.
 pub(crate) struct Merged<'a> {
     pub(crate) dir: Arc<dyn ChainSource + 'a>,
@@ -63,6 +68,9 @@ pub(crate) fn run<'a>(
     if matches!(request.source, Source::Peers(_)) {
         return Err(SyncError::Usage(UsageError::BlocksTwice));
     }
+    if request.engine.is_some() {
+        expect_disk(request, &*dir)?;
+    }
     let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
     let mut dir = dir;
     loop {
@@ -72,6 +80,24 @@ pub(crate) fn run<'a>(
         };
         dir = other_chain(request, &*dir, genesis, error)?;
     }
+}
+
+/// Says how much disk the records of a run will take that has none yet.
+///
+/// # Errors
+/// [`IoError::NoRoom`] where that is not free.
+pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Result<(), SyncError> {
+    let folder = request.connect.as_ref().and_then(|options| options.positions.parent());
+    let Some(folder) = folder.filter(|folder| folder.is_dir()) else { return Ok(()) };
+    if Workdir::read_plan(request.workdir)?.is_some() {
+        return Ok(());
+    }
+    let end = request.stop.end_in(dir)?;
+    let block_bytes: u64 = (1..=end).map(|height| dir.block_bytes(height)).sum();
+    let bytes = block_bytes / 100 * DISK_PERCENT;
+    let free = expect_room(folder, bytes)?;
+    request.observer.event(Event::DiskNeeded { bytes, free });
+    Ok(())
 }
 
 /// The set of a chain.

@@ -100,6 +100,13 @@ pub enum Event {
         /// What it was found by.
         by: ChainBy,
     },
+    /// The run will take disk in its work folder.
+    DiskNeeded {
+        /// About how many bytes, at most.
+        bytes: u64,
+        /// How many are free.
+        free: u64,
+    },
     /// A run that follows the tip goes to another one.
     Tip {
         /// Its height.

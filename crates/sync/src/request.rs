@@ -106,8 +106,9 @@ pub struct Request<'a> {
     pub source: Source<'a>,
     /// Which coins survive: up to where these stop, blocks are processed in any order.
     pub hints: Option<HintsInput>,
-    /// What does blocks for which there are no hints.
-    pub engine: Engine,
+    /// What does blocks where there are no hints; if not given, mergesync does those of files, unless an
+    /// earlier start began otherwise, and utxo those of peers.
+    pub engine: Option<Engine>,
     /// How that is proven.
     pub aggregate: AggregateKind,
     /// What becomes of hints that cover blocks which Core would check.

@@ -4,9 +4,10 @@ mod hints_of_set;
 
 use crate::best_chain::headers;
 use crate::connect;
-use crate::error::{InvalidError, SyncError, UsageError};
+use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::mergesync;
+use crate::progress::Event;
 use crate::request::{Engine, Outcome, Request, Scripts, Source};
 use crate::sink::SetInfo;
 use crate::sink::put::{Put, write_out};
@@ -14,6 +15,8 @@ use crate::sink::read_back::complete;
 use crate::source::ChainSource;
 use crate::supply::ranges::take_missing;
 use crate::swiftsync::{Hinted, Proven, prove};
+use crate::warning::Warning;
+use crate::workdir::record::Record;
 use crate::workdir::{Workdir, runs_of};
 use apus_chain::HeaderChain;
 use apus_engine::pass::RunKind;
@@ -45,7 +48,8 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     }
     let Some(hints) = &request.hints else {
         let dir = headers(request, None)?;
-        return match request.engine {
+        let engine = request.engine.map_or_else(|| without_hints(request, &*dir), Ok)?;
+        return match engine {
             Engine::Utxo => connect_on(request, dir, None),
             Engine::MergeSync => merge(request, dir),
         };
@@ -69,6 +73,21 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     drop(done);
     let base = connect::Base { at, runs, verdict };
     Ok(Outcome { hints, unanchored, ..connect_on(request, dir, Some(base))? })
+}
+
+/// What does blocks without hints, where the user leaves that open. What an earlier start began goes on.
+fn without_hints(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Engine, SyncError> {
+    let of_files = matches!(request.source, Source::Files { .. });
+    if !of_files || Record::read(request.workdir)?.is_some() {
+        return Ok(Engine::Utxo);
+    }
+    match mergesync::expect_disk(request, dir) {
+        Err(SyncError::Io(IoError::NoRoom { needed, free, .. })) => {
+            request.observer.event(Event::Warning(Warning::LittleRoom { needed, free }));
+            Ok(Engine::Utxo)
+        }
+        other => other.map(|()| Engine::MergeSync),
+    }
 }
 
 /// Writes out the set where the hints stop.

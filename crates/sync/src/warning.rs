@@ -61,6 +61,13 @@ pub enum Warning {
         /// Which; not empty.
         ranges: Vec<HeightRange>,
     },
+    /// Blocks are connected in order, since there is little room for going over them in any.
+    LittleRoom {
+        /// Bytes that would be needed, at most.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
     /// Fewer of the last blocks than a node keeps will have undo data.
     FewWithUndo {
         /// The last block of the chain.
@@ -130,6 +137,12 @@ impl Display for Warning {
                 write!(f, "{why}. The run ends at block {height} ({hash})")
             }
             Self::NoUndo { ranges } => write_no_undo(f, ranges),
+            Self::LittleRoom { needed, free } => write!(
+                f,
+                "the work folder is on a disk with {free} bytes free, and up to {needed} are needed to \
+                 go over blocks in any order: they are connected one after the other, by the engine utxo. \
+                 Another --workdir may have more room"
+            ),
             Self::FewWithUndo { end, hinted } => write!(
                 f,
                 "the chain now ends at block {end}, and hints led to the coins at block {hinted}: a \

@@ -73,7 +73,8 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
 
-    /// How the set is computed: swiftsync if there are hints, else utxo
+    /// How the set is computed: swiftsync if there are hints; else mergesync for blocks of a folder,
+    /// and utxo for those of peers
     #[arg(long, value_enum)]
     pub(crate) engine: Option<Engine>,
 

@@ -172,14 +172,21 @@ fn other_users_cannot_read_the_progress() {
     }
     // Coins and positions of a run that connects blocks.
     fs::create_dir(desk.path("utxo.dat.incomplete")).unwrap();
-    let line = "sync --chain regtest --blocksdir blocks --validation full --workdir other.work \
-                --checkpoint-seconds 0 --out snapshot:utxo.dat --out datadir:node";
-    desk.apus(line).fails(3, &["utxo.dat.incomplete"]);
-    assert_eq!(mode("other.work"), 0o700);
-    assert!(desk.has("other.work/positions") && desk.has("other.work/connected"));
-    for name in desk.names("other.work") {
-        let there = desk.path(&format!("other.work/{name}"));
-        let wanted = if there.is_dir() { 0o700 } else { 0o600 };
-        assert_eq!(mode(&format!("other.work/{name}")), wanted, "{name}");
+    for (engine, progress) in [("utxo", "connected"), ("mergesync", "joined")] {
+        let work = format!("{engine}.work");
+        let line = format!(
+            "sync --chain regtest --blocksdir blocks --validation full --engine {engine} --workdir \
+             {work} --checkpoint-seconds 0 --out snapshot:utxo.dat --out datadir:{engine}"
+        );
+        desk.apus(&line).fails(3, &["utxo.dat.incomplete"]);
+        assert_eq!(mode(&work), 0o700);
+        for name in ["positions", progress] {
+            assert!(desk.has(&format!("{work}/{name}")), "{engine}: {name}");
+        }
+        for name in desk.names(&work) {
+            let there = desk.path(&format!("{work}/{name}"));
+            let wanted = if there.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode(&format!("{work}/{name}")), wanted, "{engine}: {name}");
+        }
     }
 }

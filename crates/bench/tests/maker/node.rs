@@ -66,7 +66,7 @@ fn outcome(chain: &Chain) -> Outcome {
             use_index: UseIndex::IfPresent,
         },
         hints: Some(HintsInput::File(hints, HintsOptions::default())),
-        engine: apus_sync::Engine::Utxo,
+        engine: None,
         aggregate: AggregateKind::Sha256,
         hinted_validity: HintedValidity::Assumed,
         connect: None,

@@ -7,14 +7,16 @@
 //! are disconnected, the coins go first.
 
 use crate::error::{IoError, SyncError, UsageError};
-use crate::folder::{DatadirBlocks, FolderDraft, FolderKind, FolderOutput, at, remove_folder};
+use crate::folder::{
+    DatadirBlocks, FolderDraft, FolderKind, FolderOutput, expect_room, remove_folder,
+};
 use crate::request::{ConnectOptions, Request, first_of_last};
 use crate::sink::datadir::{DraftWithBlocks, blocks_folder, index_folder};
 use crate::source::ChainSource;
 use apus_chain::{
     BlockHash, CoinSum, CoinSumKey, Header, Height, KeyedCoinSum, KnownBlock, Network,
 };
-use apus_datadir::{BlockStore, Obfuscation, SpentCoins, free_bytes};
+use apus_datadir::{BlockStore, Obfuscation, SpentCoins};
 use apus_engine::script::RawBlock;
 use apus_engine::utxo::Connected;
 use core::ops::Range;
@@ -110,7 +112,9 @@ impl Keeper {
         };
         let folder = blocks_folder(draft.folder(), request.params.network);
         let more = holds.end..end + 1;
-        expect_room(&folder, more.map(|height| dir.block_bytes(height)).sum())?;
+        let block_bytes: u64 = more.map(|height| dir.block_bytes(height)).sum();
+        // Undo data takes a seventh as much on the main chain.
+        expect_room(&folder, block_bytes + block_bytes / 7)?;
         let (orders, receiver) = sync_channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("blocks".to_owned())
@@ -277,21 +281,6 @@ fn first_below(store: &BlockStore, tip: KnownBlock) -> Result<Height, SyncError>
         hash = Header::parse(&store.stored(&hash)?.header).prev;
     }
     Ok(height)
-}
-
-/// Says before hours of work that a disk is too small for blocks of so many bytes and their undo data,
-/// which take a seventh as much on the main chain.
-fn expect_room(folder: &Path, block_bytes: u64) -> Result<(), SyncError> {
-    let needed = block_bytes + block_bytes / 7;
-    let free = free_bytes(folder).map_err(at(folder))?;
-    if free < needed {
-        return Err(SyncError::Io(IoError::NoRoom {
-            folder: folder.display().to_string(),
-            needed,
-            free,
-        }));
-    }
-    Ok(())
 }
 
 impl Drop for Keeper {

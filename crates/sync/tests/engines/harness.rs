@@ -227,7 +227,7 @@ impl Job {
                 use_index: UseIndex::IfPresent,
             },
             hints: self.hints.clone(),
-            engine: self.engine,
+            engine: Some(self.engine),
             aggregate: AggregateKind::Sha256,
             hinted_validity: self.hinted_validity,
             connect: Some(ConnectOptions {

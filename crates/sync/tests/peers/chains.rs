@@ -166,7 +166,7 @@ impl Run {
             params: Params::of(Network::Regtest),
             source: Source::Peers(&network),
             hints: None,
-            engine: apus_sync::Engine::Utxo,
+            engine: None,
             aggregate: AggregateKind::Sha256,
             hinted_validity: HintedValidity::Anchored,
             connect: Some(ConnectOptions {

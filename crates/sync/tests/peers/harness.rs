@@ -162,7 +162,7 @@ impl Job<'_> {
             params: self.params,
             source: Source::Peers(&network),
             hints: Some(self.world.hints()),
-            engine: apus_sync::Engine::Utxo,
+            engine: None,
             aggregate: AggregateKind::Sha256,
             hinted_validity: self.hinted_validity,
             connect,

@@ -237,7 +237,7 @@ impl Job {
                 use_index: UseIndex::IfPresent,
             },
             hints: Some(self.hints.clone()),
-            engine: apus_sync::Engine::Utxo,
+            engine: None,
             aggregate: self.aggregate,
             hinted_validity: HintedValidity::Assumed,
             connect: None,
