@@ -40,6 +40,12 @@ impl TxTable {
         same
     }
 
+    /// Removes all, and keeps the room.
+    pub(crate) fn clear(&mut self) {
+        self.txids.clear();
+        self.table.fill(0);
+    }
+
     /// The id of one that was added.
     pub(crate) fn txid(&self, tx: u32) -> &Txid {
         &self.txids[tx as usize]

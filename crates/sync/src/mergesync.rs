@@ -85,7 +85,7 @@ pub(crate) fn run<'a>(
 /// Says how much disk the records of a run will take that has none yet.
 ///
 /// # Errors
-/// [`IoError::NoRoom`] where that is not free.
+/// [`NoRoom`](crate::error::IoError::NoRoom) where that is not free.
 pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Result<(), SyncError> {
     let folder = request.connect.as_ref().and_then(|options| options.positions.parent());
     let Some(folder) = folder.filter(|folder| folder.is_dir()) else { return Ok(()) };
@@ -120,7 +120,11 @@ fn on_chain<'a>(
     let resumed = !done.is_empty();
     let gathered = work.gather(&workdir, &plan, &plan.segments, done);
     let (done, counts) = match gathered {
-        Err(error) => return Err(work.lowest(&workdir, &plan, error)),
+        Err(error) => {
+            let error = work.lowest(&workdir, &plan, error);
+            forget_damaged(&workdir, &error);
+            return Err(error);
+        }
         Ok(gathered) => gathered,
     };
     let durable = resumed || started.elapsed() >= request.checkpoint_interval;
@@ -302,25 +306,50 @@ impl<'a> Work<'a> {
     /// Of blocks that are refused the lowest is told. `error` may be about one that the first walk
     /// refused: those below it have to be judged before.
     fn lowest(&self, workdir: &Workdir<'_>, plan: &Plan, error: SyncError) -> SyncError {
-        let refused = InvalidBlock::of(&error).map(|refused| refused.block.height);
-        let Some(end) = refused.map(|height| height - 1).filter(|end| *end > 0) else {
-            return error;
-        };
+        let mut error = error;
+        loop {
+            let refused = InvalidBlock::of(&error).map(|refused| refused.block.height);
+            let Some(end) = refused.map(|height| height - 1).filter(|end| *end > 0) else {
+                return error;
+            };
+            match self.gather_below(workdir, plan, end) {
+                // A lower one, and perhaps not the lowest.
+                Err(lower) if InvalidBlock::of(&lower).is_some() => error = lower,
+                Err(other) => return other,
+                Ok(done) => {
+                    let judged = self.judge_all(workdir, plan, &done);
+                    return judged.err().unwrap_or(error);
+                }
+            }
+        }
+    }
+
+    /// The first walk over the blocks up to a height, with what was done of it.
+    fn gather_below(
+        &self,
+        workdir: &Workdir<'_>,
+        plan: &Plan,
+        end: Height,
+    ) -> Result<SegmentsOf<Gather>, SyncError> {
         let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
         let below = plan.segments.iter().filter(|range| range.start <= end).map(cut);
         let segments: Vec<HeightRange> = below.collect();
-        let judged = self.gather(workdir, plan, &segments, Vec::new()).and_then(|(done, _)| {
-            let joined = join(self.request, &done, false)?;
-            let record = Record { joined, judged: 0, assume_valid: None };
-            let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
-            self.walk(workdir, plan, &done, &mut progress, None)
-        });
-        match judged {
-            Ok(_) => error,
-            // Which may be about a lower one still.
-            Err(lower) if InvalidBlock::of(&lower).is_some() => self.lowest(workdir, plan, lower),
-            Err(other) => other,
-        }
+        let (_, mut done) = Workdir::resume::<Gather>(self.request.workdir, plan)?;
+        done.retain(|done| segments.contains(&done.range));
+        Ok(self.gather(workdir, plan, &segments, done)?.0)
+    }
+
+    /// Judges the blocks of some segments, from the first block on, only to know whether they pass.
+    fn judge_all(
+        &self,
+        workdir: &Workdir<'_>,
+        plan: &Plan,
+        done: &[Done<Gathered>],
+    ) -> Result<(), SyncError> {
+        let joined = join(self.request, done, false)?;
+        let record = Record { joined, judged: 0, assume_valid: None };
+        let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
+        self.walk(workdir, plan, done, &mut progress, None).map(|_| ())
     }
 }
 

@@ -14,6 +14,7 @@ use super::partial::Gathered;
 use crate::connect::rules::may_repeat;
 use crate::pass::{Covered, FinishedSegment, Pass, RunKind, Seen, Uncovered};
 use apus_chain::{BlockBytes, BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Params};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Why blocks were not gathered: mistakes of the caller, not of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,13 +33,19 @@ pub struct Gather {
     /// The block at BIP-34's height, if the chain has one.
     at_bip34_height: Option<BlockHash>,
     key: FingerprintKey,
+    /// Ledgers of segments that have ended: their memory is good for the next ones.
+    spare: Mutex<Vec<Ledger>>,
 }
 
 impl Gather {
     /// For the blocks of this chain. All segments of a run are to have one key.
     pub fn new(params: &Params, chain: &HeaderChain, key: FingerprintKey) -> Self {
         let at_bip34_height = chain.hash(params.bip34_height).copied();
-        Self { params: params.clone(), at_bip34_height, key }
+        Self { params: params.clone(), at_bip34_height, key, spare: Mutex::default() }
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Ledger>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a valid block of this name may have an output of one before it, or is one of the two
@@ -72,7 +79,7 @@ impl Pass for Gather {
         Ok(GatherSegment {
             seen: Seen::none_of(range),
             gathered: Gathered { covered: Covered::of(range), ..Gathered::default() },
-            ledger: Ledger::default(),
+            ledger: self.spare().pop().unwrap_or_default(),
         })
     }
 
@@ -99,8 +106,10 @@ impl Pass for Gather {
         if let Some(missing) = segment.seen.missing() {
             return Err(GatherError::Missing(missing));
         }
-        let GatherSegment { gathered, ledger, .. } = segment;
-        Ok(FinishedSegment { partial: gathered, runs: ledger.close().into() })
+        let GatherSegment { gathered, mut ledger, .. } = segment;
+        let runs = ledger.close().into();
+        self.spare().push(ledger);
+        Ok(FinishedSegment { partial: gathered, runs })
     }
 
     fn nothing(&self) -> Gathered {

@@ -72,6 +72,8 @@ pub(super) struct Ledger {
     /// Where the coin of each input comes from.
     spends: Vec<Source>,
     unknown: Vec<OutPoint>,
+    /// Where runs are written before it is known how long they are.
+    draft: Vec<u8>,
 }
 
 impl Default for Ledger {
@@ -84,6 +86,7 @@ impl Default for Ledger {
             coins: Vec::new(),
             spends: Vec::new(),
             unknown: Vec::new(),
+            draft: Vec::new(),
         }
     }
 }
@@ -171,8 +174,8 @@ impl Ledger {
     }
 
     /// What is left of the segment: runs of what it made, of what it spends of others, of what it answers
-    /// itself, and the fingerprints of its blocks.
-    pub(super) fn close(mut self) -> [Vec<u8>; 4] {
+    /// itself, and the fingerprints of its blocks. The ledger is empty then, and keeps its memory.
+    pub(super) fn close(&mut self) -> [Vec<u8>; 4] {
         let mut order: Vec<usize> = (0..self.blocks.len()).collect();
         let ascend = order.is_sorted_by_key(|block| self.blocks[*block].height);
         if !ascend {
@@ -180,7 +183,7 @@ impl Ledger {
             self.find_unknown();
         }
         let mut fingerprints = Vec::with_capacity(order.len() * Fingerprint::SIZE);
-        let (mut answers, mut spent) = (Vec::new(), Vec::new());
+        let (mut answers, mut spent) = (std::mem::take(&mut self.draft), Vec::new());
         for block in order {
             fingerprints.extend_from_slice(&self.blocks[block].fingerprint.0);
             self.settle(block, &mut answers, &mut spent);
@@ -188,7 +191,27 @@ impl Ledger {
         spent.sort_unstable_by(|a, b| (a.prefix, &a.record).cmp(&(b.prefix, &b.record)));
         let mut run = Vec::with_capacity(spent.len() * SpentRecord::SIZE);
         spent.iter().for_each(|spent| spent.record.write(&mut run));
-        [self.made(), run, answers, fingerprints]
+        // Runs may wait in memory for long: none takes more than it has to.
+        let mut draft = answers;
+        let answers = draft.to_vec();
+        draft.clear();
+        self.made(&mut draft);
+        let made = draft.to_vec();
+        self.draft = draft;
+        self.clear();
+        [made, run, answers, fingerprints]
+    }
+
+    fn clear(&mut self) {
+        let Self { blocks, table, txs, outputs, coins, spends, unknown, draft } = self;
+        blocks.clear();
+        table.clear();
+        txs.clear();
+        outputs.clear();
+        coins.clear();
+        spends.clear();
+        unknown.clear();
+        draft.clear();
     }
 
     /// Looks once more for what had not come yet.
@@ -241,9 +264,9 @@ impl Ledger {
         Some(at)
     }
 
-    /// The coins that are left, as a run. What a block spends itself is noted only where BIP-30 may ask
+    /// Appends the coins that are left, as a run. What a block spends itself is noted only where BIP-30 may ask
     /// whether it was there before.
-    fn made(&self) -> Vec<u8> {
+    fn made(&self, run: &mut Vec<u8>) {
         let name = |tx: u32| {
             let block = self.txs[tx as usize].block as usize;
             (self.table.txid(tx), self.blocks[block].height)
@@ -256,14 +279,12 @@ impl Ledger {
         txs.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(&name(b.1))));
         // A block that has a transaction twice is refused, where the second has nothing to spend.
         txs.dedup_by(|a, b| a.0 == b.0 && name(a.1) == name(b.1));
-        let mut run = Vec::with_capacity(self.coins.len() / 2);
         for (_, tx) in txs {
             let (txid, height) = name(tx);
-            MadeRecord::write(&mut run, txid, height, |out| {
+            MadeRecord::write(run, txid, height, |out| {
                 self.left(tx).for_each(|coin| coin.write(out));
             });
         }
-        run
     }
 
     /// What is noted of a transaction's outputs.

@@ -2,11 +2,12 @@
 
 use crate::chain::{Chain, equal_segments};
 use crate::harness::{KEY, agree};
-use apus_chain::{BlockChecker, HeightRange};
-use apus_engine::mergesync::{Gather, GatherError};
+use apus_chain::{BlockChecker, BlockLayout, HeightRange};
+use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, SeenBlock};
 use apus_engine::pass::{PartialResult, Pass};
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::effort::rounds;
+use bitcoin::consensus::encode::serialize;
 use proptest::prelude::*;
 
 fn random(seed: u64, blocks: usize) -> Chain {
@@ -72,4 +73,32 @@ fn one_segment_leaves_the_set_alone() {
         rest = after;
     }
     assert_eq!((coins, rest.len()), (chain.utxo().len(), 0));
+}
+
+/// Other bytes than those that were checked are no block that was seen.
+#[test]
+fn a_block_is_seen_again_by_its_bytes() {
+    let chain = random(43, 9);
+    let raw = serialize(&chain.blocks[7]);
+    let (mut checker, mut layout) = (BlockChecker::new(), BlockLayout::new());
+    let (mut noted, mut id) = (None, None);
+    chain
+        .block(&mut checker, 7, |block| {
+            noted = Some(KEY.of(&block.view()));
+            id = Some(SeenBlock::checked(block).id());
+            Ok::<_, core::convert::Infallible>(())
+        })
+        .unwrap();
+    let (noted, id) = (noted.unwrap(), id.unwrap());
+    let mut again = |raw: &[u8], key: &FingerprintKey| {
+        let view = layout.read(raw).ok();
+        view.is_some_and(|view| SeenBlock::again(id, view, key, &noted).is_some())
+    };
+    assert!(again(&raw, &KEY) && again(&[&raw[..], &[0]].concat(), &KEY));
+    assert!(!again(&raw, &FingerprintKey::new([8; 8])));
+    for at in 0..raw.len() {
+        let mut other = raw.clone();
+        other[at] ^= 1;
+        assert!(!again(&other, &KEY), "{at}");
+    }
 }

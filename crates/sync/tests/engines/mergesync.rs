@@ -4,7 +4,7 @@
 use crate::harness::{Job, Place, World, hash_of, random_chain};
 use crate::invalid::bad_blocks;
 use crate::world::{Events, Truth};
-use apus_sync::{Engine, ErrorKind, Event, Phase, Stop, SyncError, UsageError};
+use apus_sync::{Engine, ErrorKind, Event, Observer, Phase, Stop, SyncError, UsageError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind};
 use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
@@ -293,4 +293,33 @@ fn scripts_that_were_assumed_are_run() {
     place.out = CrashStorage::new();
     let error = Job { assume_valid: None, ..assumed }.refused(&place);
     assert!(error.to_string().contains(&hash_of(&bad).to_string()), "{error}");
+}
+
+/// Flips a bit of a file when the join begins.
+struct Changes<'a>(&'a Path);
+
+impl Observer for Changes<'_> {
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Started(Phase::Join)) {
+            let mut bytes = fs::read(self.0).unwrap();
+            let at = bytes.len() / 2;
+            bytes[at] ^= 1;
+            fs::write(self.0, bytes).unwrap();
+        }
+    }
+}
+
+/// Blocks are checked once. What the second walk reads are those bytes, or they are checked again.
+#[test]
+fn a_file_that_changes_between_the_walks_is_noticed() {
+    let world = World::small(852);
+    let place = Place::new();
+    let file = world.blocksdir().join("blk00000.dat");
+    let changed = merge(&world).run_watched(&place, &Changes(&file), &AtomicBool::new(false));
+    let error = changed.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(apus_storage::Storage::names(&place.out).unwrap().is_empty());
+    // As it was, the run goes on.
+    Changes(&file).event(Event::Started(Phase::Join));
+    merge(&world).expect(&world.truth, &place);
 }
