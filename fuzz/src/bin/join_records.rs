@@ -1,8 +1,8 @@
 //! What segments leave for a join: records that are accepted are, written again, the same bytes. And a join
 //! of any records, valid chains or not, comes to what a set of coins would have come to that is moved from
-//! block to block.
+//! block to block. The first byte of an input says which of the two it is for.
 //!
-//! Inputs: at most 4096 bytes. The first one says which of the two it is.
+//! Inputs: at most 4096 bytes.
 
 #![no_main]
 

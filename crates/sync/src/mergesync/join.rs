@@ -12,7 +12,7 @@ use crate::request::Request;
 use crate::runs::{
     Answers, Group, KeyRange, Made, MergeBudget, Merging, Places, RunWriter, Runs, Spent,
 };
-use crate::workdir::index::SECTION_BYTES;
+use crate::workdir::index::{SECTION_BYTES, prefix};
 use crate::workdir::names::SPILL;
 use crate::workdir::{Done, runs_of};
 use apus_chain::{Height, OutPoint};
@@ -151,7 +151,7 @@ impl Joining<'_> {
                 self.go_on(std::mem::take(&mut bytes))?;
             }
             match (made.current(), spent.current()) {
-                (Some(coin), spend) if spend.is_none_or(|spend| coin[..32] <= spend[..32]) => {
+                (Some(coin), spend) if spend.is_none_or(|spend| is_up_to(coin, spend)) => {
                     bytes += coin.len() as u64;
                     join.made(&MadeRecord::read(coin).ok_or_else(damaged)?.0)?;
                     made.next()?;
@@ -169,6 +169,12 @@ impl Joining<'_> {
         let held_bytes = self.request.memory_bytes / (8 * self.parts.len() as u64);
         sink.finish((!self.durable).then_some(held_bytes))
     }
+}
+
+/// Whether the transaction of a coin's record does not come after that of a spend's.
+fn is_up_to(coin: &[u8], spend: &[u8]) -> bool {
+    let (made, spent) = (prefix(coin), prefix(spend));
+    made < spent || (made == spent && coin[..32] <= spend[..32])
 }
 
 /// What comes of a part.

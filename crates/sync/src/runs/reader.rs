@@ -58,8 +58,8 @@ pub(super) struct RunReader<F: Form> {
     end: usize,
     /// Length of the record at `start`; 0 before the first.
     record: usize,
-    /// The key of the record before.
-    last: Option<F::Key>,
+    /// The key of the record before, and its first bytes, which nearly always decide.
+    last: Option<(u64, F::Key)>,
 }
 
 impl<F: Form> RunReader<F> {
@@ -108,7 +108,8 @@ impl<F: Form> RunReader<F> {
     pub(super) fn next(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
         loop {
             if self.record > 0 {
-                self.last = Some(self.key());
+                let key = self.key();
+                self.last = Some((prefix(key.as_ref()), key));
             }
             self.start += self.record;
             self.record = 0;
@@ -119,10 +120,10 @@ impl<F: Form> RunReader<F> {
             let record = first_record::<F>(unread).filter(|bytes| *bytes <= unread.len());
             let Some(record) = record else { return Err(damaged(storage, &self.name)) };
             self.record = record;
-            if self.last.is_some_and(|last| last >= self.key()) {
+            let at = prefix(self.record());
+            if self.last.is_some_and(|last| last >= (at, self.key())) {
                 return Err(damaged(storage, &self.name));
             }
-            let at = prefix(self.record());
             if !self.keys.has_begun_before(at) {
                 (self.sections.start, self.record) = (self.sections.end, 0);
                 self.start = self.end;

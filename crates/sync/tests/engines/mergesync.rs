@@ -4,7 +4,10 @@
 use crate::harness::{Job, Place, World, hash_of, random_chain};
 use crate::invalid::bad_blocks;
 use crate::world::{Events, Truth};
-use apus_sync::{Engine, ErrorKind, Event, Observer, Phase, Stop, SyncError, UsageError};
+use apus_sync::{
+    DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Observer, Phase, Stop,
+    SyncError, UsageError,
+};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind};
 use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
@@ -277,6 +280,22 @@ fn blocks_are_judged_anew_for_another_purpose() {
     });
     assert!(one == other);
     assert!(files(&desk.path().join("node/regtest/blocks")) == one);
+}
+
+/// The last blocks are to be kept by a start that comes after they were judged.
+#[test]
+fn the_last_blocks_are_kept_though_they_were_judged() {
+    let world = World::small(853);
+    let mut place = Place::new();
+    merge(&world).expect(&world.truth, &place);
+    let desk = tempfile::tempdir().unwrap();
+    let kind = FolderKind::Datadir(DatadirBlocks::Last);
+    let output = FolderOutput { kind, path: desk.path().join("node"), replace: false };
+    let job = Job { folders: vec![output], ..merge(&world) };
+    let events = again(&job, &world.truth, &mut place);
+    assert!(!joined(&events));
+    let undo = files(&desk.path().join("node/regtest/blocks"));
+    assert!(undo.keys().any(|name| name.starts_with("rev")), "{:?}", undo.keys());
 }
 
 /// Scripts that an earlier start assumed valid are run where they are to be.
