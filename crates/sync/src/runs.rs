@@ -47,6 +47,9 @@ pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
     })
 }
 
+/// Is asked now and then whether to go on.
+pub(crate) type GoOn<'a> = dyn Fn() -> Result<(), SyncError> + Sync + 'a;
+
 /// How much a merge may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MergeBudget {
@@ -54,13 +57,15 @@ pub(crate) struct MergeBudget {
     pub fan_in: usize,
     /// Length of the sections of runs that are made on the way.
     pub section_bytes: usize,
+    /// How many of these are made at a time, each by a thread of its own.
+    pub threads: usize,
 }
 
 impl MergeBudget {
     /// Opens as many runs as `bytes` of memory hold sections of.
     pub(crate) fn new(bytes: u64) -> Self {
         let fan_in = (bytes / SECTION_BYTES as u64).clamp(2, 512) as usize;
-        Self { fan_in, section_bytes: SECTION_BYTES }
+        Self { fan_in, section_bytes: SECTION_BYTES, threads: 1 }
     }
 }
 
@@ -108,7 +113,7 @@ pub(crate) fn merge_runs<F: Form>(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
     budget: MergeBudget,
-    go_on: &dyn Fn() -> Result<(), SyncError>,
+    go_on: &GoOn<'_>,
     each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
     let mut merging = Merging::<F>::open(storage, runs, budget, go_on)?;
@@ -121,21 +126,47 @@ fn merge_to_fan_in<F: Form>(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
     budget: MergeBudget,
-    go_on: &dyn Fn() -> Result<(), SyncError>,
+    go_on: &GoOn<'_>,
 ) -> Result<Vec<RunInfo>, SyncError> {
     let mut runs = runs;
     let mut made = 0;
     while runs.len() > budget.fan_in {
         let mut longer = Vec::with_capacity(runs.len().div_ceil(budget.fan_in));
-        for group in runs.chunks(budget.fan_in) {
-            let name = format!("{MERGE}{}{made}.run", F::NAME);
-            made += 1;
-            longer.push(merge_into_run::<F>(storage, group, budget, name, go_on)?);
-            remove_merged(storage, group)?;
+        for groups in runs.chunks(budget.fan_in * budget.threads.max(1)) {
+            let named = groups.chunks(budget.fan_in).map(|group| {
+                made += 1;
+                (group, format!("{MERGE}{}{}.run", F::NAME, made - 1))
+            });
+            longer.extend(merge_groups::<F>(storage, named.collect(), budget, go_on)?);
         }
         runs = longer;
     }
     Ok(runs)
+}
+
+/// Makes a longer run of each group, side by side, and removes what was made on the way before.
+fn merge_groups<F: Form>(
+    storage: &dyn Storage,
+    groups: Vec<(&[RunInfo], String)>,
+    budget: MergeBudget,
+    go_on: &GoOn<'_>,
+) -> Result<Vec<RunInfo>, SyncError> {
+    let merge = |(group, name): (&[RunInfo], String)| {
+        let longer = merge_into_run::<F>(storage, group, budget, name, go_on)?;
+        remove_merged(storage, group).map(|()| longer)
+    };
+    if groups.len() < 2 {
+        return groups.into_iter().map(merge).collect();
+    }
+    std::thread::scope(|scope| {
+        let spawned = groups.into_iter().map(|group| scope.spawn(move || merge(group)));
+        let threads: Vec<_> = spawned.collect();
+        let joined = threads.into_iter().map(|thread| match thread.join() {
+            Ok(longer) => longer,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.collect()
+    })
 }
 
 fn remove_merged(storage: &dyn Storage, runs: &[RunInfo]) -> Result<(), SyncError> {
@@ -153,7 +184,7 @@ fn merge_into_run<F: Form>(
     runs: &[RunInfo],
     budget: MergeBudget,
     name: String,
-    go_on: &dyn Fn() -> Result<(), SyncError>,
+    go_on: &GoOn<'_>,
 ) -> Result<RunInfo, SyncError> {
     let mut out = RunWriter::create(storage, name, budget.section_bytes)?;
     let mut records = 0u64;
@@ -181,7 +212,7 @@ impl<'s, F: Form> Runs<'s, F> {
         storage: &'s dyn Storage,
         runs: Vec<RunInfo>,
         budget: MergeBudget,
-        go_on: &dyn Fn() -> Result<(), SyncError>,
+        go_on: &GoOn<'_>,
     ) -> Result<Self, SyncError> {
         Self::indexed(storage, merge_to_fan_in::<F>(storage, runs, budget, go_on)?)
     }
@@ -245,7 +276,7 @@ impl<'s, F: Form> Merging<'s, F> {
         storage: &'s dyn Storage,
         runs: Vec<RunInfo>,
         budget: MergeBudget,
-        go_on: &dyn Fn() -> Result<(), SyncError>,
+        go_on: &GoOn<'_>,
     ) -> Result<Self, SyncError> {
         let runs = Runs::<F>::open(storage, runs, budget, go_on)?;
         let merging = runs.part(KeyRange::ALL)?;
@@ -306,7 +337,7 @@ mod tests {
 
     type Records = Vec<([u8; 32], Vec<u8>)>;
 
-    const BUDGET: MergeBudget = MergeBudget { fan_in: 2, section_bytes: 16 };
+    const BUDGET: MergeBudget = MergeBudget { fan_in: 2, section_bytes: 16, threads: 1 };
 
     fn bytes(records: &Records) -> Vec<u8> {
         let record = |(txid, group): &([u8; 32], Vec<u8>)| {
@@ -365,6 +396,7 @@ mod tests {
             runs in 0usize..23,
             fan_in in 2usize..=5,
             section_bytes in 1usize..100,
+            threads in 1usize..4,
             mut cuts in prop::collection::vec(0u64..1 << 20, 0..4),
             seed: u64,
             twice: bool,
@@ -391,7 +423,7 @@ mod tests {
             };
             let infos: Vec<RunInfo> = divided.iter().enumerate().map(info).collect();
             let written = infos.iter().filter(|run| run.held.is_none()).count();
-            let budget = MergeBudget { fan_in, section_bytes };
+            let budget = MergeBudget { fan_in, section_bytes, threads };
             match (merged(&storage, &infos, budget), again) {
                 (Ok(all), None) => {
                     prop_assert_eq!(&all, &expected);

@@ -44,6 +44,7 @@ pub(super) fn join(
     let bytes_total: u64 = runs.iter().flatten().map(|run| run.bytes).sum();
     let [made, spent] = runs;
     let budget = MergeBudget::new(request.memory_bytes / (8 * request.threads as u64));
+    let budget = MergeBudget { threads: request.threads, ..budget };
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
     let parts = (bytes_total / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
