@@ -21,7 +21,6 @@ mod join;
 mod judge;
 mod ledger;
 mod partial;
-mod pile;
 mod record;
 mod seen;
 
@@ -31,6 +30,5 @@ pub use gather::{Gather, GatherError, GatherSegment};
 pub use join::{Join, JoinSink};
 pub use judge::{Answers, Judge, JudgeError, Judged, Kept, Refused};
 pub use partial::{Gathered, Overlap};
-pub use pile::Pile;
 pub use record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
 pub use seen::SeenBlock;

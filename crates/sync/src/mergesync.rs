@@ -13,6 +13,7 @@ mod join;
 mod joined;
 mod judge;
 mod parts;
+mod pile;
 mod spill;
 
 use crate::best_chain::other_chain;

@@ -6,8 +6,9 @@
 
 use super::fingerprint::Fingerprint;
 use super::record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
+use crate::connect::coins_of;
 use crate::tx_table::TxTable;
-use apus_chain::{BlockBytes, CoinRef, Height, OutPoint, TxView, Txid, is_unspendable, write_coin};
+use apus_chain::{BlockBytes, Height, OutPoint, TxView, Txid, write_coin};
 use core::ops::Range;
 
 /// A block that came.
@@ -32,6 +33,7 @@ struct Tx {
 }
 
 /// An output.
+#[derive(Clone, Copy)]
 struct Output {
     /// Where its coin lies among the bytes; nowhere where it cannot be spent.
     start: usize,
@@ -115,7 +117,7 @@ impl Ledger {
             }
             let (outputs, repeated) = (self.outputs.len(), same.is_some());
             self.txs.push(Tx { block: number, outputs, index, repeated });
-            index += self.make(height, &tx, at == 0);
+            index += self.make(height, txid, &tx, at == 0);
         }
     }
 
@@ -151,19 +153,17 @@ impl Ledger {
     }
 
     /// Enters the outputs of a transaction. How many can be spent.
-    fn make(&mut self, height: Height, tx: &TxView<'_>, coinbase: bool) -> u32 {
-        let mut spendable = 0;
-        for output in tx.outputs() {
-            let (start, script) = (self.coins.len(), output.script());
-            if !is_unspendable(script) {
-                // The block was checked: no amount is negative.
-                let amount = output.value() as u64;
-                write_coin(&mut self.coins, CoinRef { height, coinbase, amount, script });
-                spendable += 1;
-            }
+    fn make(&mut self, height: Height, txid: Txid, tx: &TxView<'_>, coinbase: bool) -> u32 {
+        let (first, mut spendable) = (self.outputs.len(), 0);
+        let no_coin = Output { start: 0, length: 0, taken: Taken::No };
+        self.outputs.resize(first + tx.outputs().len(), no_coin);
+        for (outpoint, coin) in coins_of(height, txid, tx, coinbase) {
+            let start = self.coins.len();
+            write_coin(&mut self.coins, coin);
             // A script that can be spent has at most 10,000 bytes.
             let length = (self.coins.len() - start) as u16;
-            self.outputs.push(Output { start, length, taken: Taken::No });
+            self.outputs[first + outpoint.vout as usize] = Output { start, length, ..no_coin };
+            spendable += 1;
         }
         spendable
     }

@@ -168,7 +168,7 @@ impl Joining<'_> {
         join.finish()?;
         self.go_on(bytes)?;
         let held_bytes = self.request.memory_bytes / (8 * self.parts.len() as u64);
-        sink.finish((!self.durable).then_some(held_bytes))
+        sink.finish(held_bytes, self.durable)
     }
 }
 
@@ -199,17 +199,13 @@ impl<'s> Sink<'s> {
         })
     }
 
-    /// So many bytes may stay in memory. If none is said, all is made durable.
-    fn finish(mut self, held_bytes: Option<u64>) -> Result<Joined, SyncError> {
+    /// So many bytes may stay in memory, unless all is to be `durable`.
+    fn finish(mut self, held_bytes: u64, durable: bool) -> Result<Joined, SyncError> {
         self.group.hand_on(&mut |record| self.set.write(record))?;
-        let coins = match held_bytes {
-            Some(_) => self.set.finish()?,
-            None => self.set.finish_durable()?,
-        };
         Ok(Joined {
             answers: self.answers.finish(held_bytes)?,
-            places: self.places.finish(held_bytes.map(|bytes| bytes / 4))?,
-            coins: vec![coins],
+            places: self.places.finish(held_bytes / 4)?,
+            coins: vec![self.set.finish(durable)?],
             ..self.joined
         })
     }

@@ -1,11 +1,11 @@
 //! [`Spill`]: records that come in no order, sorted in runs as long as memory allows.
 
+use super::pile::Pile;
 use crate::error::SyncError;
 use crate::runs::{Form, RunWriter, cut};
 use crate::workdir::RunInfo;
 use crate::workdir::index::SECTION_BYTES;
 use crate::workdir::names::SPILL;
-use apus_engine::mergesync::Pile;
 use apus_storage::Storage;
 use core::marker::PhantomData;
 
@@ -52,18 +52,17 @@ impl<'s, F: Form> Spill<'s, F> {
         self.pile.sort();
         let mut out = RunWriter::create(self.storage, self.next_name(), SECTION_BYTES)?;
         self.pile.iter().try_for_each(|record| out.write(record))?;
-        self.runs.push(if self.durable { out.finish_durable()? } else { out.finish()? });
+        self.runs.push(out.finish(self.durable)?);
         self.pile.clear();
         Ok(())
     }
 
-    /// All runs. The last one stays in memory if it has at most so many bytes, where that is said.
-    pub(super) fn finish(mut self, held_bytes: Option<u64>) -> Result<Vec<RunInfo>, SyncError> {
-        let held_bytes = held_bytes.map(|bytes| bytes.max(PILE_BYTES_MIN));
+    /// All runs. The last one stays in memory if it has at most so many bytes and need not be durable.
+    pub(super) fn finish(mut self, held_bytes: u64) -> Result<Vec<RunInfo>, SyncError> {
         if self.pile.is_empty() {
             return Ok(self.runs);
         }
-        if held_bytes.is_none_or(|bytes| self.pile.memory_bytes() > bytes) {
+        if self.durable || self.pile.memory_bytes() > held_bytes.max(PILE_BYTES_MIN) {
             self.spill()?;
         } else {
             let name = self.next_name();

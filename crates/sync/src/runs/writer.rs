@@ -46,34 +46,21 @@ impl<'s> RunWriter<'s> {
         Ok(())
     }
 
-    /// Ends the run, whose name is not durable yet, but all else.
-    pub(crate) fn finish_durable(mut self) -> Result<RunInfo, SyncError> {
-        let index = self.write_index()?;
-        self.file.sync().at(self.storage, &self.name)?;
-        Ok(self.info(&index))
-    }
-
-    /// Ends the run.
-    pub(crate) fn finish(mut self) -> Result<RunInfo, SyncError> {
-        let index = self.write_index()?;
-        Ok(self.info(&index))
-    }
-
-    fn write_index(&mut self) -> Result<Vec<u8>, SyncError> {
+    /// Ends the run. Where it is to be `durable` all of it is but its name.
+    pub(crate) fn finish(mut self, durable: bool) -> Result<RunInfo, SyncError> {
         self.end_section()?;
         let index = self.index.to_bytes();
         self.file.write_all(&index).at(self.storage, &self.name)?;
         self.file.flush().at(self.storage, &self.name)?;
-        Ok(index)
-    }
-
-    fn info(self, index: &[u8]) -> RunInfo {
-        RunInfo {
+        if durable {
+            self.file.sync().at(self.storage, &self.name)?;
+        }
+        Ok(RunInfo {
             name: self.name,
             bytes: self.index.run_bytes(),
             sections: self.index.sections.len() as u32,
-            checksum: checksum(index),
+            checksum: checksum(&index),
             held: None,
-        }
+        })
     }
 }

@@ -1,11 +1,13 @@
 //! [`Pile`]: records in the order in which they come, to be had in the order of their bytes.
 
+use crate::workdir::index::prefix;
+
 /// Of a record: its first bytes, where it begins among all, how long it is.
 type Place = (u64, usize, u32);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Pile {
+pub(super) struct Pile {
     bytes: Vec<u8>,
     /// The first bytes of each record, to sort by, where it begins, and how long it is.
     records: Vec<Place>,
@@ -13,32 +15,31 @@ pub struct Pile {
 
 impl Pile {
     /// Adds a record of eight bytes at least.
-    pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
         let length = (self.bytes.len() - start) as u32;
-        let prefix = self.bytes[start..].first_chunk().map_or(0, |it| u64::from_be_bytes(*it));
-        self.records.push((prefix, start, length));
+        self.records.push((prefix(&self.bytes[start..]), start, length));
     }
 
     /// Memory that the records take, in bytes. What is kept for more of them may be as much again.
-    pub fn memory_bytes(&self) -> u64 {
+    pub(super) fn memory_bytes(&self) -> u64 {
         (self.bytes.len() + self.records.len() * size_of::<Place>()) as u64
     }
 
     /// Whether there are no records.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
     /// Removes all records, and keeps their memory.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.records.clear();
     }
 
     /// Sorts the records.
-    pub fn sort(&mut self) {
+    pub(super) fn sort(&mut self) {
         let bytes = &self.bytes;
         let of = |start: usize, length: u32| &bytes[start..start + length as usize];
         self.records
@@ -46,12 +47,12 @@ impl Pile {
     }
 
     /// The records, in the order in which they are.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.records.iter().map(|(_, start, length)| &self.bytes[*start..*start + *length as usize])
     }
 
     /// The records as a run, sorted.
-    pub fn into_run(mut self) -> Vec<u8> {
+    pub(super) fn into_run(mut self) -> Vec<u8> {
         self.sort();
         let mut run = Vec::with_capacity(self.bytes.len());
         self.iter().for_each(|record| run.extend_from_slice(record));
