@@ -41,9 +41,11 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
     let hints = args.hints.as_ref();
     expect_purpose(args)?;
     expect_engine(args.engine, hints, &args.connect)?;
-    if args.engine == Some(Engine::Mergesync) && args.blocksdir.is_none() {
+    let keeps = args.blocksdir.is_some() || args.peers.blocks == BlocksArg::Keep;
+    if args.engine == Some(Engine::Mergesync) && !keeps {
         return Err(Failure::usage(
-            "the engine mergesync goes over the blocks twice: name their folder by --blocksdir DIR",
+            "the engine mergesync goes over the blocks twice: name their folder by --blocksdir DIR, or have \
+             those of peers kept, by --blocks keep with --out chainstate:DIR",
         ));
     }
     expect_folder_options(args, hints.is_some())?;

@@ -12,6 +12,10 @@ use apus_chain::{HeaderChain, KnownBlock};
 use std::path::Path;
 use std::sync::Arc;
 
+/// After so many chains of peers that were left without one being connected to its end, the run ends.
+/// Those of files are left for invalid blocks alone, and never twice for the same.
+pub(crate) const CHAINS_LEFT_MAX: u32 = 16;
+
 /// Finds the chain. Block files may be looked at in another way than asked for.
 pub(crate) fn headers<'a>(
     request: &'a Request<'_>,

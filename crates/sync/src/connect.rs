@@ -24,22 +24,19 @@ use crate::supply::total;
 use crate::workdir::names::RECORD;
 use crate::workdir::record::{At, Identity, Record};
 use crate::workdir::{RunInfo, Workdir};
-use apus_chain::{
-    CoinSum, CoinSumKey, Height, HeightRange, KeyedCoinSum, KnownBlock, ScriptChecks,
-};
-use apus_datadir::SpentCoins;
+use apus_chain::{CoinSum, CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
+use apus_engine::swiftsync::Counts;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::swiftsync::{Counts, Verdict};
 use apus_engine::utxo::{
-    Chainstate, ChainstateError, ChainstateOptions, CoinsStore, ConnectContext, Connected,
-    PreparedBlock, Totals,
+    Chainstate, ChainstateError, ChainstateOptions, CoinsStore, ConnectContext, PreparedBlock,
+    Totals,
 };
 use fill::{fill, sum_of_base};
 use keeper::Keeper;
 use std::sync::Arc;
 use std::time::Instant;
-use undo::warn_of_missing;
+use undo::{put_undo, warn_of_missing};
 
 /// A flush writes coins that would have been spent in memory, so it waits longer than the segments
 /// of a run in any order: so many checkpoint intervals.
@@ -53,13 +50,20 @@ const UNDO_BLOCKS: Height = 1008;
 /// bytes, and some eight bytes beside.
 const COIN_BYTES: u64 = 64;
 
-/// Coins to start from: those that hints led to.
+/// Coins to start from: those that hints led to, or joining.
 pub(crate) struct Base {
     /// The block whose coins they are.
     pub(crate) at: KnownBlock,
     /// Their runs.
     pub(crate) runs: Vec<RunInfo>,
-    pub(crate) verdict: Verdict,
+    /// How many they are.
+    pub(crate) coins: u64,
+    /// How much was processed up to there.
+    pub(crate) counts: Counts,
+    /// By which they were proven; none where every block was judged by every rule.
+    pub(crate) aggregate: Option<AggregateKind>,
+    /// Blocks up to there whose scripts were run.
+    pub(crate) scripts: u64,
 }
 
 /// A run that connects blocks.
@@ -80,7 +84,7 @@ pub(crate) struct Set<'a> {
     pub(crate) store: Arc<dyn CoinsStore>,
     pub(crate) set: SetInfo,
     pub(crate) counts: Counts,
-    /// The first block that was connected.
+    /// The first block that every rule was applied to.
     pub(crate) from: Height,
     pub(crate) scripts: Scripts,
     /// By which the coins below that block were proven, if there are any.
@@ -99,13 +103,15 @@ pub(crate) fn run<'a>(
     base: Option<Base>,
 ) -> Result<Set<'a>, SyncError> {
     let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
-    let aggregate = base.as_ref().map(|base| base.verdict.aggregate);
+    let aggregate = base.as_ref().and_then(|base| base.aggregate);
     let mut connecting = Connecting::open(request, options, dir, base)?;
     request.observer.event(Event::Started(Phase::Connect));
     connecting.connect_all()?;
     let totals = *connecting.state.totals();
     request.observer.event(Event::Ended { phase: Phase::Connect, bytes: totals.bytes });
-    let (end, from) = (connecting.end, connecting.record.identity.from);
+    // What was judged without being connected is as good.
+    let from = aggregate.map_or(1, |_| connecting.record.identity.from);
+    let end = connecting.end;
     let (key, sum) = (connecting.record.key, connecting.state.sum());
     let base = connecting.state.tip().hash;
     let with_blocks = connecting.keeper.map(Keeper::end).transpose()?;
@@ -148,7 +154,7 @@ impl<'a> Connecting<'a> {
         let identity =
             Identity { network: request.params.network, assume_valid: options.assume_valid, from };
         if base.is_none() && Workdir::read_plan(request.workdir)?.is_some() {
-            return Err(request.other_run("with hints"));
+            return Err(request.other_run("with hints, or by mergesync"));
         }
         let earlier = Record::read(request.workdir)?;
         if let Some(what) = earlier.as_ref().and_then(|it| it.identity.difference(&identity)) {
@@ -277,15 +283,10 @@ impl<'a> Connecting<'a> {
                 let mut connected = self.state.take_connected().into_iter();
                 connected.try_for_each(|block| keeper.put(block.into()))
             }
-            None if self.dir.keeps_undo() => self.state.take_connected().iter().try_for_each(
-                |Connected { block, undo, spent }| {
-                    let view = block.block().bytes();
-                    let header = apus_chain::Header::parse(view.view().header());
-                    let sum = KeyedCoinSum { key: self.record.key, sum: *spent };
-                    let spends = SpentCoins { undo, sum };
-                    self.dir.put_undo(&block.id().hash, &header.prev, spends)
-                },
-            ),
+            None if self.dir.keeps_undo() => {
+                let mut connected = self.state.take_connected().into_iter();
+                connected.try_for_each(|block| put_undo(&*self.dir, &block.into(), self.record.key))
+            }
             None => Ok(()),
         }
     }

@@ -12,21 +12,22 @@ mod answers;
 mod join;
 mod joined;
 mod judge;
+mod merged;
 mod parts;
 mod pile;
 mod spill;
 
-use crate::best_chain::other_chain;
+use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
+use crate::connect::Base;
 use crate::connect::keeper::Keeper;
-use crate::error::{InvalidBlock, StorageResult, SyncError, UsageError};
-use crate::folder::expect_room;
+use crate::error::{InvalidBlock, SyncError, UsageError};
+use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
 use crate::pass::{self, Job, Threads, expect_same};
 use crate::progress::{Event, Phase};
-use crate::request::{ConnectOptions, Output, OutputKind, Request, Scripts, Source};
-use crate::runs::{MergeBudget, Merging, Places};
+use crate::request::{ConnectOptions, Request, Scripts, Source, first_of_last};
+use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
-use crate::sink::put::{Put, SetMuHash, forget_damaged, merge_all, put_set};
-use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
+use crate::sink::put::forget_damaged;
 use crate::source::ChainSource;
 use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record as Connected;
@@ -35,52 +36,109 @@ use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, Gathered};
 use apus_engine::pass::{Counts, Pass};
 use apus_engine::script::ScriptPool;
-use apus_engine::swiftsync::CoinTotals;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::swiftsync::hints::HintsWriter;
-use apus_storage::StorageFile;
+use apus_storage::Storage;
 use join::join;
 use joined::{Joined, Record};
 use judge::{Judging, Walk};
-use std::io::BufWriter;
+pub(crate) use merged::Merged;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Stands for hints in a plan without any, which have another hash.
+const NO_HINTS: [u8; 32] = [0; 32];
 
 /// Disk that records take, in percent of the blocks' bytes: measured where most coins are spent far above
 /// their blocks and transactions are small. On the main chain half of it is to be expected.
 const DISK_PERCENT: u64 = 60;
 
-/// The set that joining led to.
-pub(crate) struct Merged<'a> {
-    pub(crate) dir: Arc<dyn ChainSource + 'a>,
-    pub(crate) set: SetInfo,
-    pub(crate) counts: Counts,
-    pub(crate) scripts: Scripts,
-    joined: Joined,
-    with_blocks: Option<DraftWithBlocks>,
+/// What became of a chain.
+pub(crate) enum Joining<'a> {
+    /// The set at its end.
+    Whole(Box<Merged<'a>>),
+    /// The set below the blocks that are to be connected; none where these are all.
+    Below(Arc<dyn ChainSource + 'a>, Option<Base>),
 }
 
-/// Goes over all blocks twice, under every rule. Where a block is invalid, over those of another chain,
+/// Goes over the blocks twice, under every rule. Where a block is invalid, over those of another chain,
 /// if there is one.
 pub(crate) fn run<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
-) -> Result<Merged<'a>, SyncError> {
-    if matches!(request.source, Source::Peers(_)) {
-        return Err(SyncError::Usage(UsageError::BlocksTwice));
-    }
+) -> Result<Joining<'a>, SyncError> {
     if request.engine.is_some() {
         expect_disk(request, &*dir)?;
     }
     let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
-    let mut dir = dir;
+    let (mut dir, mut left) = (dir, 0);
     loop {
-        let error = match on_chain(request, Arc::clone(&dir)) {
-            Err(error) if InvalidBlock::of(&error).is_some() => error,
-            other => return other,
+        dir.may_be_left(request.follow);
+        let end = last_joined(request, &*dir)?;
+        if end == 0 {
+            return match request.stop.end_in(&*dir)? {
+                0 => Err(SyncError::Usage(UsageError::NothingToDo)),
+                _ => Ok(Joining::Below(dir, None)),
+            };
+        }
+        let error = match on_chain(request, Arc::clone(&dir), end) {
+            Ok(merged) if goes_on(request) => return Ok(merged.into()),
+            Ok(merged) => return Ok(Joining::Whole(Box::new(merged))),
+            Err(error) => error,
         };
+        left += 1;
+        if goes_on(request) && left > CHAINS_LEFT_MAX {
+            return Err(error);
+        }
         dir = other_chain(request, &*dir, genesis, error)?;
     }
+}
+
+impl<'a> From<Merged<'a>> for Joining<'a> {
+    fn from(merged: Merged<'a>) -> Self {
+        let Merged { dir, set, counts, scripts, joined, .. } = merged;
+        let base = Base {
+            at: KnownBlock { height: set.height, hash: set.base },
+            runs: joined.coins,
+            coins: set.coins,
+            counts,
+            aggregate: None,
+            scripts: scripts.run,
+        };
+        Self::Below(dir, Some(base))
+    }
+}
+
+/// The last block that is joined. Peers may tell of another chain later on, so of theirs the last blocks are
+/// left for the engine that can go back; what an earlier start left for it stays.
+///
+/// # Errors
+/// Where peers would have to send each block twice, since none is kept; and where all blocks are to go into a
+/// data directory, which would get only those that are joined.
+fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, SyncError> {
+    let end = request.stop.end_in(dir)?;
+    if !goes_on(request) {
+        return Ok(end);
+    }
+    let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
+    if !dir.keeps_undo() || request.folders.iter().any(holds_all) {
+        return Err(SyncError::Usage(UsageError::BlocksTwice));
+    }
+    let connected = Connected::read(request.workdir)?.is_some();
+    Ok(match Workdir::read_plan(request.workdir)? {
+        Some(plan) if connected => plan.identity.stop,
+        None if connected => 0,
+        _ => first_of_last(end) - 1,
+    })
+}
+
+/// Whether an earlier start began to join blocks.
+pub(crate) fn has_begun(workdir: &dyn Storage) -> Result<bool, SyncError> {
+    Ok(Workdir::read_plan(workdir)?.is_some_and(|plan| plan.identity.hints == NO_HINTS))
+}
+
+/// Whether blocks above those that are joined are connected one after the other.
+fn goes_on(request: &Request<'_>) -> bool {
+    matches!(request.source, Source::Peers(_))
 }
 
 /// Says how much disk the records of a run will take that has none yet.
@@ -101,16 +159,13 @@ pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Resul
     Ok(())
 }
 
-/// The set of a chain.
+/// The set of a chain at the block of height `end`.
 fn on_chain<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
+    end: Height,
 ) -> Result<Merged<'a>, SyncError> {
     let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
-    let end = request.stop.end_in(&*dir)?;
-    if end == 0 {
-        return Err(SyncError::Usage(UsageError::NothingToDo));
-    }
     let checks = ScriptChecks::new(request.params, dir.chain(), options.assume_valid);
     let any_scripts = (1..=end).any(|height| checks.needed(height));
     // A build that cannot run scripts leaves nothing behind.
@@ -128,7 +183,9 @@ fn on_chain<'a>(
         }
         Ok(gathered) => gathered,
     };
-    let durable = resumed || started.elapsed() >= request.checkpoint_interval;
+    let is_long = resumed || started.elapsed() >= request.checkpoint_interval;
+    // Connecting takes its coins from there.
+    let durable = is_long || goes_on(request);
     let judged = work.join_and_judge(&workdir, &plan, &done, durable);
     let (joined, scripts, with_blocks) =
         judged.inspect_err(|error| forget_damaged(&workdir, error))?;
@@ -169,8 +226,7 @@ impl<'a> Work<'a> {
             network: request.params.network,
             stop: end,
             stop_hash: dir.chain().hash(end).copied().unwrap_or_default(),
-            // There are none, which no hints have as their hash.
-            hints: [0; 32],
+            hints: NO_HINTS,
             aggregate: AggregateKind::None,
         };
         let of_other_end = |earlier: &Plan| {
@@ -181,12 +237,27 @@ impl<'a> Work<'a> {
             expect_same(request, Some(earlier), &of_other_end(earlier))?;
         }
         match earlier {
-            Some(earlier) if earlier.identity != identity => self.change(&earlier, identity),
+            Some(earlier) if earlier.identity != identity => {
+                if Connected::read(request.workdir)?.is_some() {
+                    // Its coins were gone on from.
+                    expect_same(request, Some(&earlier), &identity)?;
+                }
+                self.change(&earlier, identity)
+            }
             earlier => {
-                let segments = pass::segments(request, dir, earlier.as_ref(), end);
+                let segments = match &earlier {
+                    Some(plan) => plan.segments.clone(),
+                    None => self.divided(HeightRange::new(1, end + 1)),
+                };
                 pass::begin_or_go_on::<Gather>(request, earlier, identity, segments)
             }
         }
+    }
+
+    /// The segments of a range. Blocks that are on their way belong to some that are in memory as well.
+    fn divided(&self, range: HeightRange) -> Vec<HeightRange> {
+        let under_way = self.dir.fetchers(self.request.threads);
+        pass::divided(self.request, self.dir, range, under_way)
     }
 
     /// A plan for another end, with those segments of the earlier one that are of this chain.
@@ -197,7 +268,7 @@ impl<'a> Work<'a> {
         let (mut segments, mut next) = (Vec::new(), 1);
         let kept = done.iter().map(|done| done.range);
         for range in kept.chain([HeightRange::new(identity.stop + 1, identity.stop + 1)]) {
-            segments.extend(pass::divided(request, dir, HeightRange::new(next, range.start)));
+            segments.extend(self.divided(HeightRange::new(next, range.start)));
             segments.extend((!range.is_empty()).then_some(range));
             next = range.end;
         }
@@ -254,7 +325,8 @@ impl<'a> Work<'a> {
                 record
             }
         };
-        if record.assume_valid != assume_valid {
+        let judged = HeightRange::new(1, record.judged + 1);
+        if record.assume_valid != assume_valid || !self.dir.without_undo(judged).is_empty() {
             (record.judged, record.assume_valid) = (0, assume_valid);
         }
         let sum_key = sum_key(plan);
@@ -273,6 +345,9 @@ impl<'a> Work<'a> {
         sum_key: CoinSumKey,
     ) -> Result<Option<Keeper>, SyncError> {
         let (request, options, dir) = (self.request, self.options, self.dir);
+        if goes_on(request) {
+            return Ok(None);
+        }
         let start = |height: Height| {
             let hash = dir.chain().hash(height).copied().unwrap_or_default();
             let tip = KnownBlock { height, hash };
@@ -354,69 +429,6 @@ impl<'a> Work<'a> {
     }
 }
 
-impl Merged<'_> {
-    /// Hands the coins to the set's hashes and the sinks, and their places to the hints.
-    pub(crate) fn write_out(
-        &mut self,
-        request: &Request<'_>,
-    ) -> Result<(Put, CoinTotals), SyncError> {
-        let set = self.set;
-        let places = folders::places(request);
-        let with_blocks = self.with_blocks.take();
-        let mut sinks = folders::sinks(request, &*self.dir, set, &places, with_blocks)?;
-        let mut drafts = Vec::new();
-        for output in request.outputs {
-            match output.kind {
-                OutputKind::Snapshot => {
-                    sinks.push(Box::new(SnapshotSink::create(
-                        &*output.storage,
-                        &output.name,
-                        set,
-                    )?));
-                }
-                OutputKind::Hints => drafts.push(self.draft_hints(request, output)?),
-            }
-        }
-        let (coins, bytes) = (self.joined.coins.clone(), self.joined.coin_bytes());
-        let put = put_set(request, set, sinks, SetMuHash::Compute, bytes, |each| {
-            merge_all(request, coins, each)
-        })?;
-        drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
-        let coins = put.totals();
-        Ok((put, coins))
-    }
-
-    /// Writes a hintsfile that has no name yet.
-    fn draft_hints<'o>(
-        &self,
-        request: &Request<'_>,
-        output: &'o Output,
-    ) -> Result<(Draft<'o>, Box<dyn StorageFile>), SyncError> {
-        let Output { storage, name, .. } = output;
-        let (draft, file) = Draft::create(&**storage, name)?;
-        let failed = |error| SyncError::Hints { file: storage.describe(name), error };
-        let out = BufWriter::with_capacity(1 << 18, file);
-        let mut writer = HintsWriter::new(out, self.set.height).map_err(failed)?;
-        let budget = MergeBudget::new(request.memory_bytes / 4);
-        let runs = self.joined.places.clone();
-        let mut places = Merging::<Places>::open(request.workdir, runs, budget, &|| Ok(()))?;
-        places.next()?;
-        let mut indices = Vec::new();
-        for height in 1..=self.set.height {
-            indices.clear();
-            while let Some((_, index)) = places.current().map(place).filter(|it| it.0 == height) {
-                indices.push(index);
-                places.next()?;
-            }
-            writer.put(&indices).map_err(failed)?;
-        }
-        places.close()?;
-        let out = writer.finish().map_err(failed)?;
-        let file = out.into_inner().map_err(std::io::IntoInnerError::into_error);
-        Ok((draft, file.at(&**storage, name)?))
-    }
-}
-
 /// The key of the run's fingerprints, a part of what is secret in the plan.
 fn fingerprint_key(plan: &Plan) -> FingerprintKey {
     FingerprintKey::new(*plan.secret.0.first_chunk().expect("there are more bytes"))
@@ -425,12 +437,6 @@ fn fingerprint_key(plan: &Plan) -> FingerprintKey {
 /// The key of its sums of coins, another part.
 fn sum_key(plan: &Plan) -> CoinSumKey {
     CoinSumKey::new(*plan.secret.0.last_chunk().expect("there are more bytes"))
-}
-
-/// Height and index of a place.
-fn place(record: &[u8]) -> (Height, u32) {
-    let number = |at: usize| record[at..].first_chunk().map_or(0, |it| u32::from_be_bytes(*it));
-    (number(0), number(4))
 }
 
 impl From<GatherError> for SyncError {

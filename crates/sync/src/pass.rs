@@ -78,27 +78,31 @@ pub(crate) fn segments(
     if let Some(plan) = earlier {
         return plan.segments.clone();
     }
-    divided(request, source, HeightRange::new(1, last + 1))
+    divided(request, source, HeightRange::new(1, last + 1), request.threads)
 }
 
-/// The segments of a range.
+/// The segments of a range, of which so many may be in memory at a time.
 pub(crate) fn divided(
     request: &Request<'_>,
     source: &dyn ChainSource,
     range: HeightRange,
+    under_way: usize,
 ) -> Vec<HeightRange> {
     let bytes_total = range.heights().map(|height| source.block_bytes(height)).sum();
-    divide(range, segment_bytes(request, bytes_total), |height| source.block_bytes(height))
+    let bytes = segment_bytes(request, under_way, bytes_total);
+    divide(range, bytes, |height| source.block_bytes(height))
 }
 
 /// Small enough that a few of them are under way at once in the memory allowed, and that no thread
 /// waits long for the others at the end; large enough that the whole main chain is some ten
 /// thousand of them.
-fn segment_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
+fn segment_bytes(request: &Request<'_>, under_way: usize, bytes_total: u64) -> u64 {
     /// Segments for each thread, where the chain is long enough.
     const EACH: u64 = 24;
-    let threads = request.threads as u64;
-    let share = (request.memory_bytes / (4 * threads)).clamp(16 << 20, 128 << 20);
+    let (threads, under_way) = (request.threads as u64, under_way as u64);
+    let least = (32 << 20) / under_way;
+    let share =
+        (request.memory_bytes / (4 * under_way)).clamp(least.clamp(2 << 20, 16 << 20), 128 << 20);
     let even = (bytes_total / (EACH * threads)).max(4 << 20);
     request.segment_bytes.unwrap_or(share.min(even))
 }

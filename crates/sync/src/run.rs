@@ -6,7 +6,7 @@ use crate::best_chain::headers;
 use crate::connect;
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
-use crate::mergesync;
+use crate::mergesync::{self, Joining, Merged};
 use crate::progress::Event;
 use crate::request::{Engine, Outcome, Request, Scripts, Source};
 use crate::sink::SetInfo;
@@ -71,14 +71,20 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     let runs = runs_of(&done, RunKind::Coins);
     // Connecting takes hours, and what is held in memory of the segments is of no use to it.
     drop(done);
-    let base = connect::Base { at, runs, verdict };
+    let (coins, counts) = (verdict.coins.coins, verdict.counts);
+    let aggregate = Some(verdict.aggregate);
+    let base = connect::Base { at, runs, coins, counts, aggregate, scripts: 0 };
     Ok(Outcome { hints, unanchored, ..connect_on(request, dir, Some(base))? })
 }
 
 /// What does blocks without hints, where the user leaves that open. What an earlier start began goes on.
 fn without_hints(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Engine, SyncError> {
-    let of_files = matches!(request.source, Source::Files { .. });
-    if !of_files || Record::read(request.workdir)?.is_some() {
+    if matches!(request.source, Source::Peers(_)) {
+        // While blocks arrive there is time to connect them, and nothing is left to do after the last.
+        let joins = mergesync::has_begun(request.workdir)?;
+        return Ok(if joins { Engine::MergeSync } else { Engine::Utxo });
+    }
+    if Record::read(request.workdir)?.is_some() {
         return Ok(Engine::Utxo);
     }
     match mergesync::expect_disk(request, dir) {
@@ -123,17 +129,24 @@ fn connect_on<'a>(
     Ok(Outcome { aggregate, connected_from: Some(from), scripts, ..outcome })
 }
 
-/// Goes over all blocks twice, and writes out the set.
+/// Goes twice over the blocks, connects those above, if there are any, and writes out the set.
 fn merge<'a>(
     request: &'a Request<'a>,
     dir: Arc<dyn ChainSource + 'a>,
 ) -> Result<Outcome, SyncError> {
-    let mut merged = mergesync::run(request, dir)?;
+    let engine = Engine::MergeSync;
+    let mut merged = match mergesync::run(request, dir)? {
+        Joining::Below(dir, None) => return connect_on(request, dir, None),
+        Joining::Below(dir, base) => {
+            return Ok(Outcome { engine, ..connect_on(request, dir, base)? });
+        }
+        Joining::Whole(merged) => *merged,
+    };
     let (mut put, coins) = merged.write_out(request)?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
-    let mergesync::Merged { dir, set, counts, scripts, .. } = merged;
+    let Merged { dir, set, counts, scripts, .. } = merged;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
-    Ok(Outcome { connected_from: Some(1), engine: Engine::MergeSync, scripts, ..outcome })
+    Ok(Outcome { connected_from: Some(1), engine, scripts, ..outcome })
 }
 
 /// Gets what the source is to keep and did not, and makes that whole.

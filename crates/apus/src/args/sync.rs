@@ -74,7 +74,8 @@ pub(crate) struct SyncArgs {
     pub(crate) hints_order: Option<BitOrder>,
 
     /// How the set is computed: swiftsync if there are hints; else mergesync for blocks of a folder,
-    /// and utxo for those of peers
+    /// and utxo for those of peers. With `--blocks keep` mergesync does those of peers as well, up to
+    /// the last ones, which are utxo's
     #[arg(long, value_enum)]
     pub(crate) engine: Option<Engine>,
 

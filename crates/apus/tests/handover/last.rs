@@ -30,21 +30,23 @@ fn a_node_goes_back_over_its_last_blocks() {
     // The node writes all that it has.
     let set = reference.txoutset_info();
     let port = reference.p2p_port();
-    fs::create_dir_all(lived.desk.path("kept/regtest")).unwrap();
+    for name in ["kept", "joined"] {
+        fs::create_dir_all(lived.desk.path(&format!("{name}/regtest"))).unwrap();
+    }
+    let kept = |name: &str, way: &str| {
+        format!(
+            "sync --chain regtest --connect 127.0.0.1:{port} {way} --blocks keep \
+             --out chainstate:{name}/regtest/chainstate"
+        )
+    };
     let pruned =
         |name: &str, way: &str| format!("{} --prune", sync(way, &format!("datadir:{name}")));
     let lines = [
         ("every-rule", pruned("every-rule", "--validation full"), &[PRUNE][..]),
         ("by-hints", pruned("by-hints", "--hints msb.hints"), &[PRUNE]),
         ("by-snapshot", pruned("by-snapshot", "--hints snapshot:node.dat"), &[PRUNE]),
-        (
-            "kept",
-            format!(
-                "sync --chain regtest --connect 127.0.0.1:{port} --hints msb.hints --blocks keep \
-                 --out chainstate:kept/regtest/chainstate"
-            ),
-            &[],
-        ),
+        ("kept", kept("kept", "--hints msb.hints"), &[]),
+        ("joined", kept("joined", "--engine mergesync"), &[]),
     ];
     let mut nodes: Vec<Living> = Vec::new();
     for (name, line, args) in lines {

@@ -4,7 +4,7 @@
 //! Which chain that is says the source. What is on the old chain alone is disconnected by undo data.
 
 use super::Connecting;
-use crate::best_chain::{better_chain, other_chain};
+use crate::best_chain::{CHAINS_LEFT_MAX, better_chain, other_chain};
 use crate::error::{ErrorKind, InvalidBlock, IoError, SyncError};
 use crate::progress::Event;
 use crate::request::{Source, first_of_last};
@@ -16,10 +16,6 @@ use apus_engine::script::ScriptPool;
 use apus_engine::utxo::ChainstateError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// After so many chains of peers that were left without one being connected to its end, the run ends.
-/// Those of files are left for invalid blocks alone, and never twice for the same.
-const CHAINS_LEFT_MAX: u32 = 16;
 
 impl<'a> Connecting<'a> {
     /// Connects everything up to the end, and goes on where the source has learnt of more, or where

@@ -1,4 +1,4 @@
-//! The coins that hints led to, as the first of a store.
+//! The coins that a run led to in any order, as the first of a store.
 
 use super::Base;
 use crate::error::{IoError, SyncError};
@@ -11,7 +11,7 @@ use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError, Totals};
 
-/// Fills an empty store with the coins that hints led to. That their sum is not known yet is in the
+/// Fills an empty store with the coins of a base. That their sum is not known yet is in the
 /// record while it is written.
 pub(super) fn fill(
     request: &Request<'_>,
@@ -19,16 +19,15 @@ pub(super) fn fill(
     base: Base,
     record: &Record,
 ) -> Result<At, SyncError> {
-    let Base { at: tip, runs, verdict } = base;
-    let counts = verdict.counts;
+    let Base { at: tip, runs, coins, counts, scripts, aggregate: _ } = base;
     let totals = Totals {
         blocks: counts.blocks,
         bytes: counts.bytes,
         transactions: counts.transactions,
         inputs: counts.inputs,
         outputs: counts.outputs,
-        scripts: 0,
-        coins: verdict.coins.coins,
+        scripts,
+        coins,
     };
     let at = At { block: tip, totals, sum: None };
     Record { at: vec![at], ..record.clone() }.write(request.workdir)?;
@@ -45,7 +44,7 @@ pub(super) fn fill(
     }
 }
 
-/// The sum of the coins that hints led to, where a start was ended before it was noted.
+/// The sum of the coins of a base, where a start was ended before it was noted.
 pub(super) fn sum_of_base(
     request: &Request<'_>,
     base: Base,

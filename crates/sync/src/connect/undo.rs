@@ -5,11 +5,14 @@
 //! is known, before the rest of the work is done: a user who needs them starts anew. The
 //! [last ones](crate::request::LAST_BLOCKS), which every node needs, have undo data in any case.
 
+use super::keeper::KeptBlock;
+use crate::error::SyncError;
 use crate::progress::Event;
 use crate::request::Request;
 use crate::source::ChainSource;
 use crate::warning::Warning;
-use apus_chain::HeightRange;
+use apus_chain::{CoinSumKey, Header, HeightRange, KeyedCoinSum};
+use apus_datadir::SpentCoins;
 
 /// Warns of blocks of `done` that will have no undo data in the folder of blocks that are kept.
 pub(crate) fn warn_of_missing(request: &Request<'_>, dir: &dyn ChainSource, done: HeightRange) {
@@ -17,4 +20,16 @@ pub(crate) fn warn_of_missing(request: &Request<'_>, dir: &dyn ChainSource, done
     if !ranges.is_empty() {
         request.observer.event(Event::Warning(Warning::NoUndo { ranges }));
     }
+}
+
+/// Gives the undo data of a block to the source, which keeps the block.
+pub(crate) fn put_undo(
+    dir: &dyn ChainSource,
+    block: &KeptBlock,
+    key: CoinSumKey,
+) -> Result<(), SyncError> {
+    let KeptBlock { id, raw, undo, spent } = block;
+    let header = raw.raw().first_chunk().expect("a block begins with its header");
+    let spends = SpentCoins { undo, sum: KeyedCoinSum { key, sum: *spent } };
+    dir.put_undo(&id.hash, &Header::parse(header).prev, spends)
 }

@@ -19,8 +19,8 @@ pub enum UsageError {
     NothingToConnect,
     /// Blocks from peers are to be gone over twice.
     #[error(
-        "this engine goes over the blocks twice, and peers would send all of them again: get them \
-         first, and name their folder"
+        "mergesync goes over the blocks twice, and peers would send all of them again: have the run keep \
+         them, for a chainstate beside them, or get them first and name their folder"
     )]
     BlocksTwice,
     /// Hints under which blocks would be taken that Core checks.

@@ -7,6 +7,7 @@ use super::Work;
 use super::answers::{AnswersInTurn, OfRange};
 use super::joined::Record;
 use crate::connect::keeper::{Keeper, KeptBlock};
+use crate::connect::undo::put_undo;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::Scripts;
@@ -85,7 +86,7 @@ impl Walk<'_> {
         let judge = Judge {
             params: request.params,
             scripts: pool.as_ref(),
-            sum_key: keeper.is_some().then_some(self.sum_key),
+            sum_key: (keeper.is_some() || dir.keeps_undo()).then_some(self.sum_key),
         };
         let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, Verdict>| {
             self.range(&judge, answers.take(range)?, &joined.existed, walker, put)
@@ -187,6 +188,7 @@ impl Walk<'_> {
         keeper: &mut Option<&mut Keeper>,
     ) -> Result<(), SyncError> {
         keeper.as_mut().map_or(Ok(()), |keeper| keeper.sync())?;
+        self.work.dir.sync()?;
         judging.record.judged = judged;
         judging.record.write(self.workdir)?;
         judging.saved_at = Instant::now();
@@ -203,8 +205,11 @@ impl Walk<'_> {
         while pending.len() > most {
             let Some((id, judged)) = pending.pop_front() else { break };
             let kept = judged.wait().map_err(|error| self.refusal(id, error))?;
-            if let (Some(keeper), Some(Kept { raw, undo, spent })) = (keeper.as_mut(), kept) {
-                keeper.put(KeptBlock { id, raw, undo, spent })?;
+            let Some(Kept { raw, undo, spent }) = kept else { continue };
+            let block = KeptBlock { id, raw, undo, spent };
+            match keeper {
+                Some(keeper) => keeper.put(block)?,
+                None => put_undo(self.work.dir, &block, self.sum_key)?,
             }
         }
         Ok(())

@@ -8,8 +8,8 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    ConnectOptions, ErrorKind, Event, FolderOutput, HintedValidity, IoError, Observer, Outcome,
-    Output, OutputKind, Phase, Request, Source, Stop, SyncError,
+    ConnectOptions, Engine, ErrorKind, Event, FolderOutput, HintedValidity, IoError, Observer,
+    Outcome, Output, OutputKind, Phase, Request, Source, Stop, SyncError,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use apus_testkit::peer::{Behaviour, FakePeer};
@@ -51,7 +51,7 @@ impl Observer for Told {
 
 impl Told {
     /// Waits until so many blocks are connected.
-    fn wait_for(&self, blocks: u64) {
+    pub(crate) fn wait_for(&self, blocks: u64) {
         let began = Instant::now();
         while *self.connected.lock().unwrap() < blocks {
             assert!(began.elapsed() < PATIENCE, "never {blocks} blocks");
@@ -106,6 +106,7 @@ impl Observer for Holding<'_> {
 pub(crate) struct Run {
     follow: bool,
     patience: Duration,
+    pub(crate) engine: Option<Engine>,
     pub(crate) told: Told,
     pub(crate) work: CrashStorage,
     pub(crate) store: Arc<MemoryStore>,
@@ -125,6 +126,7 @@ impl Run {
         Self {
             follow,
             patience,
+            engine: None,
             told: Told::default(),
             work: CrashStorage::new(),
             store: Arc::new(MemoryStore::new()),
@@ -166,7 +168,7 @@ impl Run {
             params: Params::of(Network::Regtest),
             source: Source::Peers(&network),
             hints: None,
-            engine: None,
+            engine: self.engine,
             aggregate: AggregateKind::Sha256,
             hinted_validity: HintedValidity::Anchored,
             connect: Some(ConnectOptions {
@@ -207,7 +209,7 @@ pub(crate) fn chain(seed: u64, blocks: usize) -> ChainBuilder {
 }
 
 /// A chain that leaves another one at a height.
-fn branch(chain: &[Block], seed: u64, fork: usize, blocks: usize) -> ChainBuilder {
+pub(crate) fn branch(chain: &[Block], seed: u64, fork: usize, blocks: usize) -> ChainBuilder {
     let mut builder = ChainBuilder::new(seed);
     chain[1..=fork].iter().for_each(|block| builder.add(block.clone()));
     builder.empty_blocks(blocks);
@@ -215,7 +217,7 @@ fn branch(chain: &[Block], seed: u64, fork: usize, blocks: usize) -> ChainBuilde
 }
 
 /// A block whose coinbase takes more than there is, which only shows when it is connected.
-fn invalid_block(builder: &mut ChainBuilder) -> Block {
+pub(crate) fn invalid_block(builder: &mut ChainBuilder) -> Block {
     let height = builder.height() + 1;
     let mut coinbase = builder.coinbase(height, Vec::new());
     let all = ChainBuilder::subsidy(height);

@@ -31,7 +31,7 @@ fn interrupted(run: &Run, all: &[Block]) -> u32 {
     connected
 }
 
-fn entries(blocksdir: &Path) -> Vec<IndexEntry> {
+pub(crate) fn entries(blocksdir: &Path) -> Vec<IndexEntry> {
     let mut entries = Vec::new();
     let read = read_index(blocksdir, &mut |entry| {
         entries.push(entry);

@@ -16,6 +16,8 @@ mod chains;
 mod harness;
 mod honest;
 mod hostile;
+#[cfg(feature = "kernel")]
+mod joined;
 mod kept;
 mod resume;
 mod schedules;

@@ -30,6 +30,8 @@ enum Way {
     Reindex,
     /// Coins and blocks, from a peer.
     Peers,
+    /// The same, with blocks joined below the last ones.
+    PeersJoined,
 }
 
 /// What becomes of the run before it is left to its end.
@@ -55,7 +57,7 @@ const fn kind(name: &'static str, way: Way, hints: bool) -> Kind {
 }
 
 /// All of them. A whole data directory cannot be had by hints.
-pub(crate) const KINDS: [Kind; 11] = [
+pub(crate) const KINDS: [Kind; 12] = [
     kind("datadir", Way::Datadir, false),
     kind("pruned", Way::Pruned, false),
     kind("pruned-hints", Way::Pruned, true),
@@ -65,6 +67,7 @@ pub(crate) const KINDS: [Kind; 11] = [
     kind("reindex-hints", Way::Reindex, true),
     kind("peers", Way::Peers, false),
     kind("peers-hints", Way::Peers, true),
+    kind("peers-joined", Way::PeersJoined, false),
     Kind { name: "interrupted", way: None, hints: false, fate: Fate::Interrupted },
     Kind { name: "killed", way: None, hints: false, fate: Fate::Killed },
 ];
@@ -100,7 +103,7 @@ impl Folder {
         if height < tip {
             line.push_str(&format!(" --stopatheight {height}"));
         }
-        line.push_str(&options(&mut world.rng, hinted));
+        line.push_str(&options(&mut world.rng, way, hinted));
         if kind.fate != Fate::Left {
             line.push_str(" --checkpoint-seconds 0");
         }
@@ -117,16 +120,20 @@ impl Folder {
 
 /// A way, and whether by hints.
 fn any(rng: &mut Rng) -> (Way, bool) {
-    let ways = [Way::Datadir, Way::Pruned, Way::Chainstate, Way::Reindex, Way::Peers];
+    let ways =
+        [Way::Datadir, Way::Pruned, Way::Chainstate, Way::Reindex, Way::Peers, Way::PeersJoined];
     let way = ways[rng.index(ways.len())];
-    (way, way != Way::Datadir && rng.one_in(2))
+    let is_without = matches!(way, Way::Datadir | Way::PeersJoined);
+    (way, !is_without && rng.one_in(2))
 }
 
 /// Puts there what a way begins with, and says how its command begins.
 fn prepare(world: &mut World, way: Way) -> String {
     match way {
         Way::Chainstate | Way::Reindex => world.copy_reference(NODE),
-        Way::Peers => fs::create_dir_all(world.desk.path("node/regtest")).unwrap(),
+        Way::Peers | Way::PeersJoined => {
+            fs::create_dir_all(world.desk.path("node/regtest")).unwrap()
+        }
         // The reference writes all that it has, for others to read.
         Way::Datadir | Way::Pruned => drop(world.reference().txoutset_info()),
     }
@@ -142,10 +149,11 @@ fn prepare(world: &mut World, way: Way) -> String {
             )
         }
         Way::Reindex => reindex(),
-        Way::Peers => format!(
-            "sync --chain regtest --connect 127.0.0.1:{} --blocks keep \
+        Way::Peers | Way::PeersJoined => format!(
+            "sync --chain regtest --connect 127.0.0.1:{} --blocks keep{} \
              --out chainstate:{NODE}/regtest/chainstate",
-            world.reference().p2p_port()
+            world.reference().p2p_port(),
+            if way == Way::PeersJoined { " --engine mergesync" } else { "" },
         ),
     }
 }
@@ -156,7 +164,7 @@ pub(crate) fn reindex() -> String {
 }
 
 /// Options that must not matter.
-fn options(rng: &mut Rng, hinted: bool) -> String {
+fn options(rng: &mut Rng, way: Way, hinted: bool) -> String {
     let mut options = format!(" --par {}", rng.below(4));
     if rng.one_in(2) {
         options.push_str(" --dbcache 4");
@@ -166,6 +174,9 @@ fn options(rng: &mut Rng, hinted: bool) -> String {
         (true, 1) => options.push_str(" --segment-bytes 20000"),
         (false, 0) => options.push_str(" --validation full"),
         _ => {}
+    }
+    if !hinted && way != Way::PeersJoined && rng.one_in(2) {
+        options.push_str(" --engine utxo");
     }
     options
 }

@@ -1,0 +1,96 @@
+//! [`Merged`]: the set that joining led to, handed to what is to be written.
+
+use super::joined::Joined;
+use crate::error::{StorageResult, SyncError};
+use crate::request::{Output, OutputKind, Request, Scripts};
+use crate::runs::{MergeBudget, Merging, Places};
+use crate::sink::datadir::DraftWithBlocks;
+use crate::sink::put::{Put, SetMuHash, merge_all, put_set};
+use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
+use crate::source::ChainSource;
+use apus_chain::Height;
+use apus_engine::pass::Counts;
+use apus_engine::swiftsync::CoinTotals;
+use apus_engine::swiftsync::hints::HintsWriter;
+use apus_storage::StorageFile;
+use std::io::BufWriter;
+use std::sync::Arc;
+
+/// The set that joining led to.
+pub(crate) struct Merged<'a> {
+    pub(crate) dir: Arc<dyn ChainSource + 'a>,
+    pub(crate) set: SetInfo,
+    pub(crate) counts: Counts,
+    pub(crate) scripts: Scripts,
+    pub(super) joined: Joined,
+    pub(super) with_blocks: Option<DraftWithBlocks>,
+}
+
+impl Merged<'_> {
+    /// Hands the coins to the set's hashes and the sinks, and their places to the hints.
+    pub(crate) fn write_out(
+        &mut self,
+        request: &Request<'_>,
+    ) -> Result<(Put, CoinTotals), SyncError> {
+        let set = self.set;
+        let places = folders::places(request);
+        let with_blocks = self.with_blocks.take();
+        let mut sinks = folders::sinks(request, &*self.dir, set, &places, with_blocks)?;
+        let mut drafts = Vec::new();
+        for output in request.outputs {
+            match output.kind {
+                OutputKind::Snapshot => {
+                    sinks.push(Box::new(SnapshotSink::create(
+                        &*output.storage,
+                        &output.name,
+                        set,
+                    )?));
+                }
+                OutputKind::Hints => drafts.push(self.draft_hints(request, output)?),
+            }
+        }
+        let (coins, bytes) = (self.joined.coins.clone(), self.joined.coin_bytes());
+        let put = put_set(request, set, sinks, SetMuHash::Compute, bytes, |each| {
+            merge_all(request, coins, each)
+        })?;
+        drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
+        let coins = put.totals();
+        Ok((put, coins))
+    }
+
+    /// Writes a hintsfile that has no name yet.
+    fn draft_hints<'o>(
+        &self,
+        request: &Request<'_>,
+        output: &'o Output,
+    ) -> Result<(Draft<'o>, Box<dyn StorageFile>), SyncError> {
+        let Output { storage, name, .. } = output;
+        let (draft, file) = Draft::create(&**storage, name)?;
+        let failed = |error| SyncError::Hints { file: storage.describe(name), error };
+        let out = BufWriter::with_capacity(1 << 18, file);
+        let mut writer = HintsWriter::new(out, self.set.height).map_err(failed)?;
+        let budget = MergeBudget::new(request.memory_bytes / 4);
+        let runs = self.joined.places.clone();
+        let mut places = Merging::<Places>::open(request.workdir, runs, budget, &|| Ok(()))?;
+        places.next()?;
+        let mut indices = Vec::new();
+        for height in 1..=self.set.height {
+            indices.clear();
+            while let Some((_, index)) = places.current().map(place).filter(|it| it.0 == height) {
+                indices.push(index);
+                places.next()?;
+            }
+            writer.put(&indices).map_err(failed)?;
+        }
+        places.close()?;
+        let out = writer.finish().map_err(failed)?;
+        let file = out.into_inner().map_err(std::io::IntoInnerError::into_error);
+        Ok((draft, file.at(&**storage, name)?))
+    }
+}
+
+/// Height and index of a place.
+fn place(record: &[u8]) -> (Height, u32) {
+    let number = |at: usize| record[at..].first_chunk().map_or(0, |it| u32::from_be_bytes(*it));
+    (number(0), number(4))
+}
