@@ -38,7 +38,20 @@ struct Output {
     /// Where its coin lies among the bytes; nowhere where it cannot be spent.
     start: usize,
     length: u16,
+    /// Bytes before the coin that are a part of its record.
+    head: u8,
     taken: Taken,
+}
+
+impl Output {
+    fn coin(&self) -> Range<usize> {
+        self.start..self.start + usize::from(self.length)
+    }
+
+    /// Where the record of its coin lies.
+    fn record(&self) -> Range<usize> {
+        self.start - usize::from(self.head)..self.coin().end
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,13 +82,11 @@ pub(super) struct Ledger {
     table: TxTable,
     txs: Vec<Tx>,
     outputs: Vec<Output>,
-    /// The coins in their stored form.
+    /// The coins, each as it stands in the record of its transaction.
     coins: Vec<u8>,
     /// Where the coin of each input comes from.
     spends: Vec<Source>,
     unknown: Vec<OutPoint>,
-    /// Where runs are written before it is known how long they are.
-    draft: Vec<u8>,
 }
 
 impl Default for Ledger {
@@ -88,7 +99,6 @@ impl Default for Ledger {
             coins: Vec::new(),
             spends: Vec::new(),
             unknown: Vec::new(),
-            draft: Vec::new(),
         }
     }
 }
@@ -117,7 +127,7 @@ impl Ledger {
             }
             let (outputs, repeated) = (self.outputs.len(), same.is_some());
             self.txs.push(Tx { block: number, outputs, index, repeated });
-            index += self.make(height, txid, &tx, at == 0);
+            index += self.make(height, txid, &tx, (at == 0, index));
         }
     }
 
@@ -152,25 +162,33 @@ impl Ledger {
         self.txs[tx as usize].outputs..end
     }
 
-    /// Enters the outputs of a transaction. How many can be spent.
-    fn make(&mut self, height: Height, txid: Txid, tx: &TxView<'_>, coinbase: bool) -> u32 {
+    /// Enters the outputs of a transaction, before which the block has so many that can be spent. How many of
+    /// them can be.
+    fn make(
+        &mut self,
+        height: Height,
+        txid: Txid,
+        tx: &TxView<'_>,
+        (coinbase, index): (bool, u32),
+    ) -> u32 {
         let (first, mut spendable) = (self.outputs.len(), 0);
-        let no_coin = Output { start: 0, length: 0, taken: Taken::No };
+        let no_coin = Output { start: 0, length: 0, head: 0, taken: Taken::No };
         self.outputs.resize(first + tx.outputs().len(), no_coin);
         for (outpoint, coin) in coins_of(height, txid, tx, coinbase) {
-            let start = self.coins.len();
-            write_coin(&mut self.coins, coin);
+            let (vout, record) = (outpoint.vout, self.coins.len());
+            let write = |out: &mut Vec<u8>| write_coin(out, coin);
+            let length = MadeCoin::append(&mut self.coins, vout, index + spendable, write);
+            let start = self.coins.len() - length;
             // A script that can be spent has at most 10,000 bytes.
-            let length = (self.coins.len() - start) as u16;
-            self.outputs[first + outpoint.vout as usize] = Output { start, length, ..no_coin };
+            let (length, head) = (length as u16, (start - record) as u8);
+            self.outputs[first + vout as usize] = Output { start, length, head, ..no_coin };
             spendable += 1;
         }
         spendable
     }
 
     fn coin(&self, output: usize) -> &[u8] {
-        let Output { start, length, .. } = self.outputs[output];
-        &self.coins[start..start + usize::from(length)]
+        &self.coins[self.outputs[output].coin()]
     }
 
     /// What is left of the segment: runs of what it made, of what it spends of others, of what it answers
@@ -183,27 +201,24 @@ impl Ledger {
             self.find_unknown();
         }
         let mut fingerprints = Vec::with_capacity(order.len() * Fingerprint::SIZE);
-        let (mut answers, mut spent) = (std::mem::take(&mut self.draft), Vec::new());
+        // Of memory that a run does not need in the end none is ever touched.
+        let coin_bytes = self.coins.len();
+        let mut answers = Vec::with_capacity(self.spends.len() * AnswerRecord::HEAD + coin_bytes);
+        let mut spent = Vec::with_capacity(self.spends.len());
         for block in order {
             fingerprints.extend_from_slice(&self.blocks[block].fingerprint.0);
             self.settle(block, &mut answers, &mut spent);
         }
-        spent.sort_unstable_by(|a, b| (a.prefix, &a.record).cmp(&(b.prefix, &b.record)));
-        let mut run = Vec::with_capacity(spent.len() * SpentRecord::SIZE);
-        spent.iter().for_each(|spent| spent.record.write(&mut run));
-        // Runs may wait in memory for long: none takes more than it has to.
-        let mut draft = answers;
-        let answers = draft.to_vec();
-        draft.clear();
-        self.made(&mut draft);
-        let made = draft.to_vec();
-        self.draft = draft;
+        answers.shrink_to_fit();
+        let mut made = Vec::with_capacity(self.txs.len() * MadeRecord::HEAD + coin_bytes);
+        self.made(&mut made);
+        made.shrink_to_fit();
         self.clear();
-        [made, run, answers, fingerprints]
+        [made, sorted(&spent), answers, fingerprints]
     }
 
     fn clear(&mut self) {
-        let Self { blocks, table, txs, outputs, coins, spends, unknown, draft } = self;
+        let Self { blocks, table, txs, outputs, coins, spends, unknown } = self;
         blocks.clear();
         table.clear();
         txs.clear();
@@ -211,7 +226,6 @@ impl Ledger {
         coins.clear();
         spends.clear();
         unknown.clear();
-        draft.clear();
     }
 
     /// Looks once more for what had not come yet.
@@ -227,7 +241,7 @@ impl Ledger {
     }
 
     /// Goes through the inputs of a block, when all below it are settled.
-    fn settle(&mut self, block: usize, answers: &mut Vec<u8>, spent: &mut Vec<Spent>) {
+    fn settle(&mut self, block: usize, answers: &mut Vec<u8>, spent: &mut Vec<SpentRecord>) {
         let Block { height, spends: start, .. } = self.blocks[block];
         let end = self.blocks.get(block + 1).map_or(self.spends.len(), |next| next.spends);
         for (place, at) in (0..).zip(start..end) {
@@ -246,7 +260,7 @@ impl Ledger {
                     OutPoint { txid: *self.table.txid(tx), vout }
                 }
             };
-            spent.push(Spent::new(SpentRecord { outpoint, height, place }));
+            spent.push(SpentRecord { outpoint, height, place });
         }
     }
 
@@ -271,9 +285,8 @@ impl Ledger {
             let block = self.txs[tx as usize].block as usize;
             (self.table.txid(tx), self.blocks[block].height)
         };
-        let is_left = |tx: u32| self.left(tx).next().is_some();
         let mut txs: Vec<(u64, u32)> = (0..self.txs.len() as u32)
-            .filter(|tx| is_left(*tx))
+            .filter(|tx| self.is_left(*tx))
             .map(|tx| (prefix(self.table.txid(tx)), tx))
             .collect();
         txs.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(&name(b.1))));
@@ -281,38 +294,59 @@ impl Ledger {
         txs.dedup_by(|a, b| a.0 == b.0 && name(a.1) == name(b.1));
         for (_, tx) in txs {
             let (txid, height) = name(tx);
-            MadeRecord::write(run, txid, height, |out| {
-                self.left(tx).for_each(|coin| coin.write(out));
-            });
+            MadeRecord::write(run, txid, height, |out| self.left(tx, out));
         }
     }
 
-    /// What is noted of a transaction's outputs.
-    fn left(&self, tx: u32) -> impl Iterator<Item = MadeCoin<'_>> {
-        let Tx { block, index, .. } = self.txs[tx as usize];
-        let may_repeat = self.blocks[block as usize].may_repeat;
-        let spendable = self.outputs_of(tx).zip(0..).filter(|it| self.outputs[it.0].length > 0);
-        spendable.zip(index..).filter_map(move |((output, vout), index)| {
-            let coin = match self.outputs[output].taken {
-                Taken::No => self.coin(output),
-                Taken::Own if may_repeat => &[],
-                Taken::Own | Taken::Above => return None,
-            };
-            Some(MadeCoin { vout, index, coin })
-        })
+    /// Whether anything is to be noted of a transaction's outputs.
+    fn is_left(&self, tx: u32) -> bool {
+        let may_repeat = self.may_repeat(tx);
+        let is_left = |output: &Output| match output.taken {
+            Taken::No => output.length > 0,
+            Taken::Own => may_repeat,
+            Taken::Above => false,
+        };
+        self.outputs[self.outputs_of(tx)].iter().any(is_left)
+    }
+
+    fn may_repeat(&self, tx: u32) -> bool {
+        self.blocks[self.txs[tx as usize].block as usize].may_repeat
+    }
+
+    /// Appends what is to be noted of a transaction's outputs. Most lie side by side.
+    fn left(&self, tx: u32, out: &mut Vec<u8>) {
+        let may_repeat = self.may_repeat(tx);
+        let (mut index, mut piece) = (self.txs[tx as usize].index, 0..0);
+        for (vout, output) in (0..).zip(&self.outputs[self.outputs_of(tx)]) {
+            if output.length == 0 {
+                continue;
+            }
+            match output.taken {
+                Taken::No if output.record().start == piece.end => piece.end = output.record().end,
+                Taken::No => {
+                    out.extend_from_slice(&self.coins[piece]);
+                    piece = output.record();
+                }
+                Taken::Own if may_repeat => {
+                    out.extend_from_slice(&self.coins[std::mem::take(&mut piece)]);
+                    MadeCoin { vout, index, coin: &[] }.write(out);
+                }
+                Taken::Own | Taken::Above => {}
+            }
+            index += 1;
+        }
+        out.extend_from_slice(&self.coins[piece]);
     }
 }
 
-/// A spend, by what nearly always decides its place.
-struct Spent {
-    prefix: u64,
-    record: SpentRecord,
-}
-
-impl Spent {
-    fn new(record: SpentRecord) -> Self {
-        Self { prefix: prefix(&record.outpoint.txid), record }
-    }
+/// The run of some spends.
+fn sorted(spent: &[SpentRecord]) -> Vec<u8> {
+    let by_prefix = |(at, spent): (usize, &SpentRecord)| (prefix(&spent.outpoint.txid), at);
+    let mut order: Vec<(u64, usize)> = spent.iter().enumerate().map(by_prefix).collect();
+    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| spent[a.1].cmp(&spent[b.1])));
+    let mut run = Vec::with_capacity(spent.len() * SpentRecord::SIZE);
+    order.iter().for_each(|(_, at)| spent[*at].write(&mut run));
+    run
 }
 
 /// The first bytes of an id, to sort by.

@@ -54,10 +54,32 @@ pub struct AnswerRecord<'a> {
 impl<'a> MadeCoin<'a> {
     /// Appends the coin to those of its transaction.
     pub fn write(&self, out: &mut Vec<u8>) {
-        write_compact_size(out, u64::from(self.vout));
-        write_compact_size(out, u64::from(self.index));
-        write_compact_size(out, self.coin.len() as u64);
-        out.extend_from_slice(self.coin);
+        Self::append(out, self.vout, self.index, |out| out.extend_from_slice(self.coin));
+    }
+
+    /// The same for a coin that `write` appends. How many bytes the coin itself has, the last ones.
+    pub fn append(
+        out: &mut Vec<u8>,
+        vout: u32,
+        index: u32,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> usize {
+        write_compact_size(out, u64::from(vout));
+        write_compact_size(out, u64::from(index));
+        // Nearly all coins are so short that their length takes one byte.
+        let at = out.len();
+        out.push(0);
+        write(out);
+        let length = out.len() - at - 1;
+        match u8::try_from(length) {
+            Ok(length @ ..0xfd) => out[at] = length,
+            _ => {
+                let mut bytes = Vec::new();
+                write_compact_size(&mut bytes, length as u64);
+                out.splice(at..=at, bytes);
+            }
+        }
+        length
     }
 
     fn read(reader: &mut Reader<'a>) -> Option<Self> {
@@ -69,7 +91,7 @@ impl<'a> MadeCoin<'a> {
 
 impl<'a> MadeRecord<'a> {
     /// Length in bytes before the coins.
-    const HEAD: usize = 32 + 4 + 4;
+    pub(super) const HEAD: usize = 32 + 4 + 4;
 
     /// Appends the record, whose coins are written by `coins`.
     pub fn write(out: &mut Vec<u8>, txid: &Txid, height: Height, coins: impl FnOnce(&mut Vec<u8>)) {
@@ -128,7 +150,7 @@ impl SpentRecord {
 }
 
 impl<'a> AnswerRecord<'a> {
-    const HEAD: usize = 4 + 4 + 2;
+    pub(super) const HEAD: usize = 4 + 4 + 2;
 
     /// Appends the record.
     pub fn write(&self, out: &mut Vec<u8>) {
