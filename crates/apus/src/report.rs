@@ -393,7 +393,8 @@ pub(crate) fn is_report(path: &Path) -> bool {
 
 fn assumed(outcome: &Outcome) -> Vec<String> {
     let mut assumed = Vec::new();
-    if let Some(aggregate) = outcome.aggregate {
+    // With undo data every rule about coins is applied.
+    if let Some(aggregate) = outcome.aggregate.filter(|it| *it != AggregateKind::Coins) {
         let up_to = match outcome.connected_from {
             Some(from) => format!(" up to height {}", from - 1),
             None => String::new(),

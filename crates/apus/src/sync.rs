@@ -163,10 +163,10 @@ pub(crate) fn expect_engine(
         (Validation::Assumevalid, Some(AssumeValidArg(None))) => "--assumevalid 0",
         (Validation::Assumevalid, _) => return Ok(()),
     };
-    if hints.is_some() {
+    if hints.is_some() && connect.assume_hinted_valid {
         return Err(Failure::usage(format!(
-            "{all_scripts} runs every script, and with hints none are run up to where these stop: \
-             leave out --hints",
+            "{all_scripts} runs every script, and --assume-hinted-valid none up to where the hints stop: \
+             leave out one of them",
         )));
     }
     Ok(())

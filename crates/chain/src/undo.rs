@@ -135,6 +135,11 @@ impl<'a> UndoCoin<'a> {
             .expect("an undo coin is made only of bytes that read as one")
     }
 
+    /// The height of the block that created it, as the data say.
+    pub const fn height(&self) -> u32 {
+        self.code >> 1
+    }
+
     /// Appends the [stored form](crate::write_coin) of the coin.
     pub fn write_stored(&self, out: &mut Vec<u8>) {
         write_varint(out, u64::from(self.code));

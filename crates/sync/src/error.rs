@@ -17,8 +17,8 @@ pub use usage::UsageError;
 use apus_chain::Height;
 use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
-use apus_engine::swiftsync::SwiftSyncError;
 use apus_engine::swiftsync::hints::{HintsError, HintsErrorKind};
+use apus_engine::swiftsync::{FullyError, SwiftSyncError};
 use apus_engine::utxo::{ChainstateError, StoreError};
 use apus_p2p::network::NetworkError;
 use apus_storage::Storage;
@@ -193,6 +193,17 @@ macro_rules! from_through {
             }
         }
     )*};
+}
+
+impl From<FullyError> for SyncError {
+    fn from(error: FullyError) -> Self {
+        match error {
+            FullyError::SwiftSync(error) => error.into(),
+            FullyError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
+            FullyError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
+            other => InvalidError::ByUndo(Box::new(other)).into(),
+        }
+    }
 }
 
 from_through! {

@@ -64,7 +64,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     if end == proven.at.height && !request.follow {
         return write_proven(request, proven);
     }
-    let Proven { dir, at, done, verdict, hints, unanchored, .. } = proven;
+    let Proven { dir, at, done, verdict, hints, unanchored, scripts, .. } = proven;
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Usage(UsageError::Unproven));
     }
@@ -72,9 +72,12 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     // Connecting takes hours, and what is held in memory of the segments is of no use to it.
     drop(done);
     let (coins, counts) = (verdict.coins.coins, verdict.counts);
-    let aggregate = Some(verdict.aggregate);
-    let base = connect::Base { at, runs, coins, counts, aggregate, scripts: 0 };
-    Ok(Outcome { hints, unanchored, ..connect_on(request, dir, Some(base))? })
+    let proof = Some(verdict.aggregate);
+    // With undo data nothing is left to the aggregate alone.
+    let (aggregate, scripts) = (proof.filter(|_| scripts.is_none()), scripts.unwrap_or_default());
+    let base = connect::Base { at, runs, coins, counts, aggregate, scripts: scripts.run };
+    let outcome = connect_on(request, dir, Some(base))?;
+    Ok(Outcome { hints, unanchored, aggregate: proof, ..outcome })
 }
 
 /// What does blocks without hints, where the user leaves that open. What an earlier start began goes on.
@@ -98,7 +101,7 @@ fn without_hints(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Engine,
 
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
-    let Proven { dir, workdir, plan, done, verdict, hints, unanchored, .. } = proven;
+    let Proven { dir, workdir, plan, done, verdict, hints, unanchored, scripts, .. } = proven;
     let runs = [RunKind::Coins, RunKind::Hints].map(|kind| runs_of(&done, kind));
     // What was too young to be made durable: now that costs less than doing it again.
     let held: Vec<_> = done.into_iter().filter(|done| done.is_held()).collect();
@@ -111,7 +114,9 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     })?;
     finish(request, &*dir, set, &mut put)?;
     let outcome = outcome(request, dir.chain(), &set, put, verdict.counts, verdict.coins);
-    Ok(Outcome { aggregate: Some(verdict.aggregate), hints, unanchored, ..outcome })
+    let (connected_from, scripts) = (scripts.map(|_| 1), scripts.unwrap_or_default());
+    let aggregate = Some(verdict.aggregate);
+    Ok(Outcome { aggregate, connected_from, scripts, hints, unanchored, ..outcome })
 }
 
 /// Connects the blocks above `base`, or all of them, and writes out the set.

@@ -11,6 +11,7 @@ pub mod peers;
 use crate::error::{Gap, SourceError, SyncError};
 use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
 use apus_datadir::{BlockStore, Obfuscation, SpentCoins};
+use apus_engine::swiftsync::UndoSource;
 use blocksdir::BlockHead;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -89,6 +90,11 @@ pub trait ChainSource: BlockSource {
     /// The lowest block whose undo data a run needs that is at height `tip`, should a block above prove
     /// invalid; none where it would go on from there.
     fn undo_needed(&self, _tip: Height) -> Option<Height> {
+        None
+    }
+
+    /// The undo data of all blocks up to a height; none where they are not at hand.
+    fn undo(&self, _last: Height) -> Option<Box<dyn UndoSource>> {
         None
     }
 

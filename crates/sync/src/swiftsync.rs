@@ -9,7 +9,7 @@ use crate::connect::undo::warn_of_missing;
 use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
 use crate::pass::{self, Job, Threads, expect_same};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::request::{HintsInput, Request, Source, Stop};
+use crate::request::{HintedValidity, HintsInput, Request, Scripts, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::warning::{Unanchored, Warning};
@@ -17,10 +17,14 @@ use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record;
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use anchor::expect_anchored;
-use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
-use apus_engine::swiftsync::aggregate::Aggregator;
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock, ScriptChecks};
+use apus_engine::pass::Pass;
+use apus_engine::script::{ScriptPool, script_verifier};
+use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator};
 use apus_engine::swiftsync::hints::HintsInfo;
-use apus_engine::swiftsync::{Partial, SwiftSync, SwiftSyncError, Verdict};
+use apus_engine::swiftsync::{
+    Fully, Partial, SegmentHints, SwiftSync, SwiftSyncError, UndoSource, Verdict,
+};
 use hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,6 +53,8 @@ pub(crate) struct Proven<'a> {
     pub(crate) hints: Option<HintsInfo>,
     /// Blocks taken for valid on the user's word.
     pub(crate) unanchored: Option<Unanchored>,
+    /// Where undo data say which coins are spent: which scripts were run.
+    pub(crate) scripts: Option<Scripts>,
 }
 
 /// Proves the set at the height where `hints` stop, or at the one below the last blocks where a node is
@@ -84,18 +90,97 @@ pub(crate) fn prove<'a>(
     if !above.is_empty() && done.len() < plan.segments.len() {
         engine = engine.below_hints(spent_later(request, &*dir, above).map_err(under_hints)?);
     }
-    let input = |range| provider.segment(range);
-    let job = Job { request, source: &*dir, pass: &engine, input: &input };
     request.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
-    let done = pass::run(&job, &Threads, &workdir, &plan.segments, done).map_err(under_hints)?;
-    let verdict = conclude(&engine, &workdir, &done, at.height)?;
+    let taking =
+        Taking { request, dir: &*dir, workdir: &workdir, plan: &plan, provider: &*provider };
+    let (done, verdict) = match hints.undo.as_deref() {
+        Some(undo) => taking.fully(engine, undo, done, at.height).map_err(under_hints),
+        None => {
+            let done = taking.segments(&engine, done).map_err(under_hints)?;
+            let verdict = conclude(&engine, &workdir, &done, at.height)?;
+            Ok((done, verdict))
+        }
+    }?;
     let bytes = verdict.counts.bytes - before;
     request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
     drop(provider);
+    let scripts = hints.undo.is_some().then(|| scripts(request, &*dir, at.height));
     let (unanchored, hints) = (hints.unanchored, hints.info());
-    let proven = Proven { dir, workdir, plan, at, done, verdict, hints, unanchored };
+    let proven = Proven { dir, workdir, plan, at, done, verdict, hints, unanchored, scripts };
     Ok(Hinted::Proven(Box::new(proven)))
+}
+
+/// Blocks taken under hints.
+struct Taking<'a, 'w> {
+    request: &'a Request<'a>,
+    dir: &'a dyn ChainSource,
+    workdir: &'a Workdir<'w>,
+    plan: &'a Plan,
+    provider: &'a dyn HintsProvider,
+}
+
+impl Taking<'_, '_> {
+    /// Does the segments that are not done yet.
+    fn segments<P>(&self, pass: &P, done: Segments) -> Result<Segments, SyncError>
+    where
+        P: Pass<Input = SegmentHints, Partial = Partial>,
+        SyncError: From<P::Error>,
+    {
+        let Self { request, dir, workdir, plan, provider } = *self;
+        let input = |range| provider.segment(range);
+        let job = Job { request, source: dir, pass, input: &input };
+        pass::run(&job, &Threads, workdir, &plan.segments, done)
+    }
+
+    /// The same under every rule, by the coins that undo data name.
+    fn fully(
+        &self,
+        swiftsync: SwiftSync,
+        undo: &dyn UndoSource,
+        done: Segments,
+        last: Height,
+    ) -> Result<(Segments, Verdict), SyncError> {
+        let Self { request, dir, workdir, .. } = *self;
+        let checks = script_checks(request, dir);
+        let any_scripts = (1..=last).any(|height| checks.needed(height));
+        // Each thread runs the scripts of the block that it takes.
+        let scripts = any_scripts.then(|| ScriptPool::new(0)).transpose()?;
+        let pass = Fully { swiftsync, chain: dir.chain(), checks, scripts, undo };
+        let done = self.segments(&pass, done)?;
+        let verdict = conclude(&pass.swiftsync, workdir, &done, last)?;
+        Ok((done, verdict))
+    }
+}
+
+fn script_checks(request: &Request<'_>, dir: &dyn ChainSource) -> ScriptChecks {
+    let assumed = request.connect.as_ref().and_then(|connect| connect.assume_valid);
+    ScriptChecks::new(request.params, dir.chain(), assumed)
+}
+
+/// Which scripts of the blocks up to a height are run.
+fn scripts(request: &Request<'_>, dir: &dyn ChainSource, last: Height) -> Scripts {
+    let checks = script_checks(request, dir);
+    let run = (1..=last).filter(|height| checks.needed(*height)).count() as u64;
+    Scripts { run, assumed: u64::from(last) - run }
+}
+
+/// The undo data of the blocks up to a height, where they are at hand and blocks are not taken for valid in
+/// any case: by them every rule can be applied. What an earlier start did without goes on without.
+fn undo_of(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    last: Height,
+) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
+    let wanted = request.connect.is_some()
+        && request.hinted_validity == HintedValidity::Anchored
+        && request.aggregate == AggregateKind::Sha256;
+    let earlier = Workdir::read_plan(request.workdir)?.map(|plan| plan.identity.aggregate);
+    if !wanted || earlier.is_some_and(|earlier| earlier != AggregateKind::Coins) || last == 0 {
+        return Ok(None);
+    }
+    let can_run = scripts(request, dir, last).run == 0 || script_verifier().is_ok();
+    Ok(can_run.then(|| dir.undo(last)).flatten())
 }
 
 /// Finds the chain, and opens the hints for it, which must be anchored in it. If the chain of Core's
@@ -123,8 +208,12 @@ fn chain_and_hints<'a>(
         let height = last_under_hints(request, dir, stop)?;
         let hash = dir.chain().hash(height).copied().unwrap_or_default();
         let last = KnownBlock { height, hash };
-        let unanchored = expect_anchored(request, dir.chain(), last)?;
-        Ok((stop, last, unanchored))
+        let undo = undo_of(request, dir, height)?;
+        let unanchored = match &undo {
+            Some(_) => None,
+            None => expect_anchored(request, dir.chain(), last)?,
+        };
+        Ok((stop, last, unanchored, undo))
     };
     let mut placed = place(&*dir);
     if placed.as_ref().is_err_and(is_short) {
@@ -142,8 +231,8 @@ fn chain_and_hints<'a>(
         }
         request.observer.event(Event::Started(Phase::Hints));
     }
-    let (stop, last, unanchored) = placed?;
-    Ok((dir, Hints { read, stop, last, unanchored }))
+    let (stop, last, unanchored, undo) = placed?;
+    Ok((dir, Hints { read, stop, last, unanchored, undo }))
 }
 
 /// Hints that can be read, and are of this network as far as they say.
@@ -189,6 +278,8 @@ struct Hints {
     /// The last block that is taken under them.
     last: KnownBlock,
     unanchored: Option<Unanchored>,
+    /// Undo data by which every rule is applied.
+    undo: Option<Box<dyn UndoSource>>,
 }
 
 /// Hints ready to be asked for segments.
@@ -224,7 +315,10 @@ impl Hints {
             stop: stop.height,
             stop_hash: stop.hash,
             hints: earlier.as_ref().map_or([0; 32], |plan| plan.identity.hints),
-            aggregate: request.aggregate,
+            aggregate: match self.undo {
+                Some(_) => AggregateKind::Coins,
+                None => request.aggregate,
+            },
         };
         // All but the hints can be compared before they are read.
         expect_same(request, earlier.as_ref(), &identity)?;

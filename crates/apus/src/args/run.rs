@@ -20,7 +20,8 @@ pub(crate) struct SourceArgs {
 /// How blocks are connected in order, and what of them, or of those under hints, is taken for valid.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
-    /// What is verified of blocks that are connected in order
+    /// What is verified of blocks without hints, and of those under hints where undo data lie beside
+    /// them
     #[arg(long, value_enum, default_value_t = Validation::Assumevalid)]
     pub(crate) validation: Validation,
 

@@ -16,6 +16,10 @@ Examples:
   Without hints, every rule checked and every script run:
     apus sync --blocksdir ~/.bitcoin/blocks --validation full --out snapshot:utxo.dat
 
+  The same in one pass, by hints and the undo data of the node, neither of which is trusted:
+    apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints --validation full \\
+         --out snapshot:utxo.dat
+
   On regtest, where no block is assumed valid, with a report for other programs:
     apus sync --chain regtest --blocksdir ~/.bitcoin/regtest/blocks --hints regtest.hints \\
          --assume-hinted-valid --out snapshot:utxo.dat --report run.json

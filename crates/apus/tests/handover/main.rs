@@ -24,4 +24,6 @@ mod lived;
 mod refusals;
 mod reindex;
 mod soak;
+#[cfg(feature = "kernel")]
+mod undo_data;
 mod written;

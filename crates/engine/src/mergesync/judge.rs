@@ -47,7 +47,7 @@ impl<'r> Answers<'r> {
     }
 
     /// The coins of a block's inputs, up to the first that has none.
-    fn of_block(&self, height: Height) -> impl Iterator<Item = &'r [u8]> {
+    pub fn of_block(&self, height: Height) -> impl Iterator<Item = &'r [u8]> {
         let start = self.0.partition_point(|answer| answer.height < height);
         let of_block = self.0[start..].iter().take_while(move |answer| answer.height == height);
         of_block.zip(0..).take_while(|(answer, place)| answer.place == *place).map(|it| it.0.coin)
@@ -147,12 +147,13 @@ pub struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Judges a block. `existed` are outputs of it that were in the set when the block began, as the join
+    /// Judges a block. `stored` are the coins of its inputs in their stored form, up to the first that has none;
+    /// `existed` are outputs of it that were in the set when the block began, as the join
     /// found them.
     pub fn block(
         &self,
         block: &SeenBlock<'_>,
-        answers: &Answers<'_>,
+        stored: &[&[u8]],
         existed: &[OutPoint],
         context: &ConnectContext<'_>,
     ) -> Result<Judged, JudgeError> {
@@ -166,9 +167,8 @@ impl Judge<'_> {
                 return Err(refused(bip30_error(output), Vec::new()));
             }
         }
-        let stored: Vec<&[u8]> = answers.of_block(id.height).collect();
         let mut coins = Vec::with_capacity(stored.len());
-        for coin in &stored {
+        for coin in stored {
             coins.push(read_coin_strict(&mut Reader::new(coin)).map_err(JudgeError::Answer)?);
         }
         let coins: Vec<CoinRef<'_>> = coins.iter().map(Coin::as_ref).collect();
@@ -201,8 +201,8 @@ impl Judge<'_> {
         }
         let keep = |(key, raw): (CoinSumKey, &Arc<Vec<u8>>)| Kept {
             raw: Arc::clone(raw),
-            undo: block_undo(view, &stored),
-            spent: sum_of(key, block, &stored),
+            undo: block_undo(view, stored),
+            spent: sum_of(key, block, stored),
         };
         let kept = self.sum_key.zip(raw.as_ref()).map(keep);
         let pending = raw.zip(batch.map(ScriptBatch::finish));

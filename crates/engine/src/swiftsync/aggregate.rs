@@ -7,12 +7,17 @@
 //! know, since otherwise wrong hints could be chosen so that their errors cancel; and they are
 //! *added*, never XORed, since three spends of one coin would XOR to the same as one.
 //!
-//! Two kinds: SHA-256 under a 64-byte key block, summed modulo 2^256 (one compression an element;
+//! Where it is told which coins are spent, the elements are whole coins: see [`AggregateKind::Coins`].
+//!
+//! Of outpoints there are two kinds: SHA-256 under a 64-byte key block, summed modulo 2^256 (one compression an element;
 //! after BIP-457, with the key always secret), and MuHash3072, which needs no key and costs some
 //! fifteen times more.
 
+mod coins;
+
 use apus_chain::{BlockHash, MuHash, MuHashBatch, OutPoint};
 use apus_hash::{KeyedHasher, Sha256};
+use coins::CoinSums;
 
 /// Which aggregate a run uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +28,8 @@ pub enum AggregateKind {
     MuHash,
     /// Nothing is added up, so nothing is proven: how fast a run could be if the proof were free.
     None,
+    /// Keyed SHA-256 of whole coins, added modulo 2^256: for runs with undo data.
+    Coins,
 }
 
 impl AggregateKind {
@@ -32,6 +39,7 @@ impl AggregateKind {
             Self::Sha256 => 0,
             Self::MuHash => 1,
             Self::None => 2,
+            Self::Coins => 3,
         }
     }
 
@@ -41,6 +49,7 @@ impl AggregateKind {
             0 => Some(Self::Sha256),
             1 => Some(Self::MuHash),
             2 => Some(Self::None),
+            3 => Some(Self::Coins),
             _ => None,
         }
     }
@@ -51,6 +60,7 @@ impl AggregateKind {
             Self::Sha256 => "sha256",
             Self::MuHash => "muhash",
             Self::None => "none",
+            Self::Coins => "coins",
         }
     }
 }
@@ -73,6 +83,7 @@ const DOMAIN: [u8; 32] = *b"apus swiftsync outpoint sum v1\0\0";
 #[derive(Clone)]
 pub struct Aggregator {
     kind: AggregateKind,
+    key: [u8; 32],
     hasher: KeyedHasher,
 }
 
@@ -84,10 +95,10 @@ impl Aggregator {
         hash.update(&secret.0);
         hash.update(stop.as_bytes());
         hash.update(&hints);
-        let mut block = [0; 64];
-        block[..32].copy_from_slice(&hash.finalize());
+        let (key, mut block) = (hash.finalize(), [0; 64]);
+        block[..32].copy_from_slice(&key);
         block[32..].copy_from_slice(&DOMAIN);
-        Self { kind, hasher: KeyedHasher::new(&block) }
+        Self { kind, key, hasher: KeyedHasher::new(&block) }
     }
 
     /// Sums of nothing.
@@ -96,6 +107,7 @@ impl Aggregator {
             AggregateKind::Sha256 => Sums::Sha256 { created: [0; 4], spent: [0; 4] },
             AggregateKind::MuHash => Sums::MuHash(Box::new(MuHash::new())),
             AggregateKind::None => Sums::None,
+            AggregateKind::Coins => Sums::Coins { created: [0; 4], spent: [0; 4] },
         }
     }
 
@@ -110,6 +122,7 @@ impl Aggregator {
             }),
             AggregateKind::MuHash => Adding(Running::MuHash(Box::default())),
             AggregateKind::None => Adding(Running::None),
+            AggregateKind::Coins => Adding(Running::Coins(Box::new(CoinSums::new(&self.key)))),
         }
     }
 }
@@ -122,6 +135,7 @@ enum Running {
     Sha256 { hasher: KeyedHasher, created: Adder, spent: Adder },
     MuHash(Box<MuHashBatch>),
     None,
+    Coins(Box<CoinSums>),
 }
 
 /// One running sum and what is to be added to it.
@@ -149,10 +163,38 @@ impl Adder {
 }
 
 impl Adding {
+    /// Whether whole coins are to be added.
+    pub fn wants_coins(&self) -> bool {
+        matches!(self.0, Running::Coins(_))
+    }
+
+    /// Adds a coin in its stored form that was created and does not survive; the outpoint alone where no
+    /// coins are wanted.
+    #[inline]
+    pub fn create_coin(&mut self, outpoint: &[u8; OutPoint::SIZE], coin: &[u8]) {
+        match &mut self.0 {
+            Running::Coins(sums) => sums.created.add(outpoint, coin),
+            _ => self.create(outpoint),
+        }
+    }
+
+    /// Adds a coin in its stored form that was spent; the outpoint alone where no coins are wanted.
+    #[inline]
+    pub fn spend_coin(&mut self, outpoint: &[u8; OutPoint::SIZE], coin: &[u8]) {
+        match &mut self.0 {
+            Running::Coins(sums) => sums.spent.add(outpoint, coin),
+            _ => self.spend(outpoint),
+        }
+    }
+
     /// Adds an outpoint, in wire form, that was created and does not survive.
+    ///
+    /// # Panics
+    /// Where whole coins are wanted, which is a mistake of the caller.
     #[inline]
     pub fn create(&mut self, outpoint: &[u8; OutPoint::SIZE]) {
         match &mut self.0 {
+            Running::Coins(_) => panic!("a coin is more than its outpoint"),
             Running::Sha256 { hasher, created, .. } => created.add(hasher, outpoint),
             Running::MuHash(muhash) => muhash.insert(outpoint),
             Running::None => {}
@@ -160,9 +202,13 @@ impl Adding {
     }
 
     /// Adds an outpoint, in wire form, that was spent.
+    ///
+    /// # Panics
+    /// As [`create`](Self::create).
     #[inline]
     pub fn spend(&mut self, outpoint: &[u8; OutPoint::SIZE]) {
         match &mut self.0 {
+            Running::Coins(_) => panic!("a coin is more than its outpoint"),
             Running::Sha256 { hasher, spent, .. } => spent.add(hasher, outpoint),
             Running::MuHash(muhash) => muhash.remove(outpoint),
             Running::None => {}
@@ -179,6 +225,10 @@ impl Adding {
             }
             Running::MuHash(muhash) => Sums::MuHash(Box::new(muhash.finish())),
             Running::None => Sums::None,
+            Running::Coins(sums) => {
+                let CoinSums { created, spent } = *sums;
+                Sums::Coins { created: created.finish(), spent: spent.finish() }
+            }
         }
     }
 }
@@ -197,6 +247,13 @@ pub enum Sums {
     MuHash(Box<MuHash>),
     /// Nothing was added up.
     None,
+    /// As those of outpoints.
+    Coins {
+        /// Sum over the coins created.
+        created: [u64; 4],
+        /// Sum over the coins spent.
+        spent: [u64; 4],
+    },
 }
 
 /// Two partial results cannot be merged since their sums are of different kinds.
@@ -214,6 +271,7 @@ impl Sums {
             Self::Sha256 { .. } => AggregateKind::Sha256,
             Self::MuHash(_) => AggregateKind::MuHash,
             Self::None => AggregateKind::None,
+            Self::Coins { .. } => AggregateKind::Coins,
         }
     }
 
@@ -223,6 +281,10 @@ impl Sums {
             (
                 Self::Sha256 { created, spent },
                 Self::Sha256 { created: other_created, spent: other_spent },
+            )
+            | (
+                Self::Coins { created, spent },
+                Self::Coins { created: other_created, spent: other_spent },
             ) => {
                 add_256(created, other_created);
                 add_256(spent, other_spent);
@@ -238,7 +300,7 @@ impl Sums {
     /// added up, nothing speaks against it, and nothing for it.
     pub fn is_balanced(&self) -> bool {
         match self {
-            Self::Sha256 { created, spent } => created == spent,
+            Self::Sha256 { created, spent } | Self::Coins { created, spent } => created == spent,
             Self::MuHash(muhash) => muhash.is_balanced(),
             Self::None => true,
         }
@@ -248,7 +310,7 @@ impl Sums {
     pub fn write(&self, out: &mut Vec<u8>) {
         out.push(self.kind().code());
         match self {
-            Self::Sha256 { created, spent } => {
+            Self::Sha256 { created, spent } | Self::Coins { created, spent } => {
                 for limb in created.iter().chain(spent) {
                     out.extend_from_slice(&limb.to_le_bytes());
                 }
@@ -261,14 +323,18 @@ impl Sums {
     /// Reads what [`write`](Self::write) wrote.
     pub fn read(reader: &mut apus_chain::Reader<'_>) -> Option<Self> {
         match AggregateKind::from_code(reader.u8().ok()?)? {
-            AggregateKind::Sha256 => {
+            kind @ (AggregateKind::Sha256 | AggregateKind::Coins) => {
                 let bytes = reader.array::<SHA256_SIZE>().ok()?;
                 let mut limbs = [0; 8];
                 for (limb, bytes) in limbs.iter_mut().zip(bytes.as_chunks::<8>().0) {
                     *limb = u64::from_le_bytes(*bytes);
                 }
                 let [a, b, c, d, e, f, g, h] = limbs;
-                Some(Self::Sha256 { created: [a, b, c, d], spent: [e, f, g, h] })
+                let (created, spent) = ([a, b, c, d], [e, f, g, h]);
+                Some(match kind {
+                    AggregateKind::Coins => Self::Coins { created, spent },
+                    _ => Self::Sha256 { created, spent },
+                })
             }
             AggregateKind::MuHash => {
                 Some(Self::MuHash(Box::new(MuHash::from_bytes(reader.array().ok()?).ok()?)))
@@ -461,7 +527,8 @@ mod tests {
             assert_eq!(AggregateKind::from_code(kind.code()), Some(kind));
         }
         assert_eq!(AggregateKind::from_code(2), Some(AggregateKind::None));
-        assert_eq!(AggregateKind::from_code(3), None);
+        assert_eq!(AggregateKind::from_code(3), Some(AggregateKind::Coins));
+        assert_eq!(AggregateKind::from_code(4), None);
     }
 
     #[test]
@@ -478,7 +545,7 @@ mod tests {
             for length in 0..good.len() {
                 assert_eq!(read(&good[..length]), None);
             }
-            for unknown in 3..=255 {
+            for unknown in 4..=255 {
                 assert_eq!(read(&[&[unknown], &good[1..]].concat()), None);
             }
         }

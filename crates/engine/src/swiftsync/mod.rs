@@ -16,6 +16,7 @@
 
 pub mod aggregate;
 mod as_pass;
+mod fully;
 pub mod hints;
 mod partial;
 mod segment;
@@ -25,6 +26,7 @@ mod survivors;
 
 pub use crate::pass::Counts;
 use crate::pass::Uncovered;
+pub use fully::{FullSegment, Fully, FullyError, UndoReader, UndoSource};
 pub use partial::{CoinTotals, CoinbaseId, MergeError, Partial};
 pub use segment::Segment;
 pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};
@@ -124,6 +126,19 @@ pub enum SwiftSyncError {
         /// Outpoints that were spent.
         spent: u64,
     },
+    /// The sums of coins differ.
+    #[error(
+        "the coins that the hints leave to be spent, {created}, are not those that blocks spend by their \
+         undo data, {spent}: the hints or the undo data are wrong for this chain, or the chain spends a \
+         coin twice or one that never was. A run without hints (--engine mergesync) needs neither, and \
+         tells of the block, if one is at fault"
+    )]
+    CoinsUnbalanced {
+        /// Coins that were created and do not survive.
+        created: u64,
+        /// Coins that were spent.
+        spent: u64,
+    },
     /// More bitcoins than subsidies allow.
     #[error(
         "the outputs that were never spent add up to {amount} satoshis, more than the {supply} \
@@ -213,13 +228,24 @@ impl SwiftSync {
         segment: &mut Segment,
         block: &BlockBytes<'_>,
     ) -> Result<(), SwiftSyncError> {
+        self.block_with_coins(segment, block, &[])
+    }
+
+    /// The same with the coins that the block spends, in their stored form and in the order of its inputs, where
+    /// the aggregate is of whole coins.
+    fn block_with_coins(
+        &self,
+        segment: &mut Segment,
+        block: &BlockBytes<'_>,
+        spent: &[&[u8]],
+    ) -> Result<(), SwiftSyncError> {
         let unspendable = self.params.is_bip30_unspendable(block.height(), &block.hash());
         let facts = BlockFacts {
             unspendable,
             unique: self.bip30.looks_at(block.height()),
             spent_later: self.spent_later.as_ref(),
         };
-        segment.block(block, &facts)
+        segment.block(block, spent, &facts)
     }
 
     /// Ends a segment, all of whose blocks must have been given.
@@ -237,7 +263,10 @@ impl SwiftSync {
         expect_whole(whole, stop)?;
         let (created, spent) = (whole.created, whole.counts.inputs);
         if created != spent || !whole.sums.is_balanced() {
-            return Err(SwiftSyncError::Unbalanced { created, spent });
+            return Err(match whole.sums.kind() {
+                AggregateKind::Coins => SwiftSyncError::CoinsUnbalanced { created, spent },
+                _ => SwiftSyncError::Unbalanced { created, spent },
+            });
         }
         expect_unique(&whole.coinbases)?;
         let supply = max_supply(stop, self.params.subsidy_halving_interval);

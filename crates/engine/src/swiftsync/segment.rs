@@ -14,7 +14,7 @@ use crate::pass::Seen;
 use crate::tx_table::TxTable;
 use apus_chain::{
     BlockBytes, CoinRef, Height, HeightRange, MuHashBatch, OutPoint, TxView, Txid, is_unspendable,
-    write_utxo_element,
+    write_coin, write_utxo_element,
 };
 use core::ops::Range;
 
@@ -57,10 +57,12 @@ impl Segment {
         }
     }
 
-    /// Takes a block.
+    /// Takes a block, which spends these coins, in their stored form and in the order of its inputs. None
+    /// are told where outpoints are added up.
     pub(super) fn block(
         &mut self,
         block: &BlockBytes<'_>,
+        spent: &[&[u8]],
         facts: &BlockFacts<'_>,
     ) -> Result<(), SwiftSyncError> {
         let &BlockFacts { unspendable, unique, spent_later } = facts;
@@ -72,6 +74,7 @@ impl Segment {
         let first = kept.indices.len();
         let mut surviving = Surviving { hinted: Hinted::of(hints, height), spent_later };
         let mut index = 0;
+        let mut spent = spent.iter();
         for (place, (txid, tx)) in block.txs().enumerate() {
             let coinbase = place == 0;
             if coinbase && unspendable {
@@ -83,7 +86,10 @@ impl Segment {
                 partial.coinbases.push(CoinbaseId { txid, height });
             }
             if !coinbase {
-                tx.inputs().for_each(|input| adding.spend(input.outpoint()));
+                tx.inputs().for_each(|input| match spent.next() {
+                    Some(coin) => adding.spend_coin(input.outpoint(), coin),
+                    None => adding.spend(input.outpoint()),
+                });
             }
             surviving.hinted.transaction(txid);
             let made = Made { height, coinbase, txid };
@@ -201,6 +207,7 @@ fn outputs(
     adding: &mut Adding,
 ) {
     let Made { height, coinbase, txid } = made;
+    let mut stored = Vec::new();
     for (vout, output) in (0..).zip(tx.outputs()) {
         let (amount, script) = (output.value().unsigned_abs(), output.script());
         if is_unspendable(script) {
@@ -217,7 +224,13 @@ fn outputs(
             kept.push(outpoint, *index, CoinRef { height, coinbase, amount, script });
         } else {
             partial.created += 1;
-            adding.create(&bytes);
+            if adding.wants_coins() {
+                stored.clear();
+                write_coin(&mut stored, CoinRef { height, coinbase, amount, script });
+                adding.create_coin(&bytes, &stored);
+            } else {
+                adding.create(&bytes);
+            }
         }
         *index += 1;
     }

@@ -229,7 +229,8 @@ pub(crate) fn merged(chain: &Chain, rng: &mut Rng) -> Said {
             let block = SeenBlock::again(id, view, &KEY, &print).unwrap();
             let existed = joined.existed.get(&height).map(Vec::as_slice).unwrap_or_default();
             let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
-            let judged = judge.block(&block, &answers, existed, &context);
+            let coins: Vec<&[u8]> = answers.of_block(block.id().height).collect();
+            let judged = judge.block(&block, &coins, existed, &context);
             match judged.and_then(|judged| judged.wait()) {
                 Ok(kept) => drop(undo.insert(height, kept.unwrap().undo)),
                 Err(JudgeError::Refused(refused)) => {

@@ -9,4 +9,5 @@ mod chain;
 mod blame;
 mod harness;
 mod repeats;
+mod undo_data;
 mod valid;

@@ -2,7 +2,7 @@
 
 use super::Gap;
 use apus_chain::{BlockError, BlockHash, Height, OutPoint, Txid, UtxoSetHash};
-use apus_engine::swiftsync::SwiftSyncError;
+use apus_engine::swiftsync::{FullyError, SwiftSyncError};
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidError {
@@ -19,6 +19,9 @@ pub enum InvalidError {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] SwiftSyncError),
+    /// A block, or what its undo data say of the coins that it spends.
+    #[error("{}", by_undo(.0))]
+    ByUndo(Box<FullyError>),
     /// The hints end above the chain.
     #[error(
         "the hints stop at height {stop}, but the chain that was found ends at {tip}{gap}: add the \
@@ -98,4 +101,15 @@ pub enum InvalidError {
         /// The snapshot.
         file: String,
     },
+}
+
+/// Says what a run without hints is good for, where one with undo data fails.
+fn by_undo(error: &FullyError) -> String {
+    match error {
+        FullyError::Refused { .. } => format!(
+            "{error}. Either the block is at fault or its undo data are: a run without hints (--engine \
+             mergesync) needs none, and tells which"
+        ),
+        _ => format!("{error}. A run without hints (--engine mergesync) needs no undo data"),
+    }
 }

@@ -5,6 +5,12 @@ use std::io;
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum IoError {
+    /// A script could not be run.
+    #[error("{what}")]
+    Script {
+        /// Which, and why.
+        what: String,
+    },
     /// A block was connected, and the most-work chain has another one there now.
     #[error(
         "block {height} ({hash}) was connected by an earlier start, the chain has another block \

@@ -119,7 +119,8 @@ impl Walk<'_> {
             let existed = existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
             let check_scripts = checks.needed(id.height);
             let context = ConnectContext { ancestry: dir.chain(), check_scripts };
-            let judged = judge.block(block, &answers, existed, &context);
+            let coins: Vec<&[u8]> = answers.of_block(id.height).collect();
+            let judged = judge.block(block, &coins, existed, &context);
             let bytes = block.view().raw().len() as u64;
             put(id.height, bytes, Verdict { id, bytes, judged });
             Ok(())

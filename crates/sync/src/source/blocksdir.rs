@@ -21,6 +21,7 @@ use apus_chain::{
     HeightRange, Params, ReadError,
 };
 use apus_datadir::{BlockFiles, BlockLocation, BlockReader, Obfuscation, ScanSummary};
+use apus_engine::swiftsync::UndoSource;
 use finding::{Finding, Settled};
 use from_index::{RECORD_HEAD, Unusable};
 use std::collections::HashMap;
@@ -269,6 +270,10 @@ impl ChainSource for BlocksDir {
 
     fn is_by_index(&self) -> bool {
         self.from_index
+    }
+
+    fn undo(&self, last: Height) -> Option<Box<dyn UndoSource>> {
+        Some(Box::new(self.undo_places(last)?))
     }
 
     fn gap(&self) -> &Gap {

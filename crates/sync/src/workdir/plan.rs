@@ -56,7 +56,11 @@ impl RunIdentity {
         if self.hints != other.hints {
             return Some("other hints".to_owned());
         }
-        (self.aggregate != other.aggregate).then(|| "another --aggregate".to_owned())
+        (self.aggregate != other.aggregate).then(|| match (self.aggregate, other.aggregate) {
+            (AggregateKind::Coins, _) => "with undo data, which are not at hand now".to_owned(),
+            (_, AggregateKind::Coins) => "without undo data".to_owned(),
+            _ => "another --aggregate".to_owned(),
+        })
     }
 }
 

@@ -1,0 +1,106 @@
+//! Hints with a node's own undo data: every rule is checked under them, and nothing is taken on trust.
+
+use crate::lived::Lived;
+use crate::written::sync;
+use apus_testkit::rng::Rng;
+use std::fs;
+
+const FULL: &str = "--hints msb.hints --validation full --report full.json";
+
+/// Nodes that keep their files in both forms.
+const NODES: [&[&str]; 2] = [&["-blocksxor=0", "-fastprune"], &["-blocksxor=1"]];
+
+#[test]
+fn every_rule_is_checked_under_hints() {
+    for (seed, args) in (90..).zip(NODES) {
+        let lived = Lived::new(seed, args);
+        let height = u64::from(lived.set.height);
+        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:full.dat")).succeeds();
+        assert!(!said.stdout.contains("Assumed: scripts"), "{said}");
+        let report = lived.desk.json("full.json");
+        for (field, value) in
+            [("engine", "swiftsync"), ("validation", "full"), ("aggregate", "coins")]
+        {
+            assert_eq!(report[field], value, "{field}");
+        }
+        assert_eq!(report["muhash"], lived.set.muhash);
+        assert_eq!(
+            (report["connected_from"].as_u64(), report["script_blocks"].as_u64()),
+            (Some(1), Some(height))
+        );
+        for rule in ["scripts", "amounts", "order", "aggregate", "supply", "bip30"] {
+            assert_eq!(report["verified"][rule], true, "{rule}");
+        }
+        // The set is that of a run by every rule.
+        lived.desk.apus(&sync("--validation full", "snapshot:every-rule.dat")).succeeds();
+        assert!(lived.desk.read("full.dat") == lived.desk.read("every-rule.dat"));
+    }
+}
+
+/// The last blocks of what a node starts on are connected, on a set that was proven by undo data.
+#[test]
+fn a_run_goes_on_above_what_undo_data_proved() {
+    let (mut lived, node) = Lived::running(92, &[]);
+    crate::lived::grow(&mut lived.chain, &node, 250);
+    lived.desk.write_results(&lived.chain);
+    drop(node.stop());
+    let line = format!("{} --prune", sync(FULL, "datadir:new"));
+    lived.desk.apus_as_typed(&line).succeeds();
+    let report = lived.desk.json("full.json");
+    let height = u64::from(lived.chain.height());
+    assert_eq!((&report["validation"], &report["aggregate"]), (&"full".into(), &"coins".into()));
+    assert_eq!(report["script_blocks"].as_u64(), Some(height));
+    assert_eq!(report["connected_from"].as_u64(), Some(1));
+}
+
+/// Wherever a byte of the undo data is another: the run ends with the same set, since no block of the chain
+/// is concerned, or says which block's are of no use, or that the sums differ. What the node's files say it
+/// never believes.
+#[test]
+fn flipped_bytes_of_undo_data_are_found() {
+    let lived = Lived::new(93, &["-blocksxor=0", "-fastprune"]);
+    let folder = lived.desk.path("node/regtest/blocks");
+    let mut rng = Rng::new(7);
+    let mut found = 0;
+    for round in 0..24 {
+        let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> = files
+            .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("rev"))
+            .collect();
+        files.sort();
+        let file = &files[rng.index(files.len())];
+        let before = fs::read(file).unwrap();
+        // Where data lie, which is not to the end of the file.
+        let end = before.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+        let mut bytes = before.clone();
+        bytes[rng.index(end)] ^= 1 << rng.below(8);
+        fs::write(file, &bytes).unwrap();
+        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:flip.dat"));
+        fs::write(file, &before).unwrap();
+        if said.code == Some(0) {
+            assert_eq!(lived.desk.json("full.json")["muhash"], lived.set.muhash, "{round}");
+            lived.desk.remove("flip.dat");
+            lived.desk.remove("full.json");
+        } else {
+            let said = said.fails(2, &["undo data", "--engine mergesync"]);
+            assert!(said.stderr.contains("rev0") || said.stderr.contains("block "), "{said}");
+            found += 1;
+        }
+        if lived.desk.has("flip.dat.work") {
+            lived.desk.remove("flip.dat.work");
+        }
+    }
+    assert!(
+        found > 3,
+        "{found} of 24 bytes: few others are of blocks that the chain has, and that spend"
+    );
+}
+
+/// Without them, or without the index that says where they are, hints reach no further than what is assumed.
+#[test]
+fn without_undo_data_hints_are_anchored() {
+    let lived = Lived::new(94, &[]);
+    lived.desk.remove("node/regtest/blocks/index");
+    let said = lived.desk.apus_as_typed(&sync(FULL, "null"));
+    said.fails(1, &["would be taken under hints", "with their undo data and its index"]);
+}
