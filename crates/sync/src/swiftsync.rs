@@ -19,7 +19,7 @@ use crate::workdir::{Done, SegmentsOf, Workdir};
 use anchor::expect_anchored;
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::pass::Pass;
-use apus_engine::script::{ScriptPool, script_verifier};
+use apus_engine::script::{ScriptPool, ScriptPoolError, script_verifier};
 use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator};
 use apus_engine::swiftsync::hints::HintsInfo;
 use apus_engine::swiftsync::{
@@ -179,8 +179,12 @@ fn undo_of(
     if !wanted || earlier.is_some_and(|earlier| earlier != AggregateKind::Coins) || last == 0 {
         return Ok(None);
     }
-    let can_run = scripts(request, dir, last).run == 0 || script_verifier().is_ok();
-    Ok(can_run.then(|| dir.undo(last)).flatten())
+    let undo = dir.undo(last);
+    if undo.is_some() && scripts(request, dir, last).run > 0 {
+        // Without scripts nothing would vouch for blocks, as without undo data.
+        script_verifier().map_err(ScriptPoolError::from)?;
+    }
+    Ok(undo)
 }
 
 /// Finds the chain, and opens the hints for it, which must be anchored in it. If the chain of Core's
