@@ -13,7 +13,9 @@ use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator};
 use apus_engine::swiftsync::{
     Fully, FullyError, SwiftSync, SwiftSyncError, UndoReader, UndoSource, Verdict,
 };
-use apus_testkit::chain::{ChainBuilder, ScriptKind, Shape, coins_of, is_unspendable};
+use apus_testkit::chain::{
+    ChainBuilder, Coin, ScriptKind, Shape, UtxoSet, coins_of, hints, is_unspendable,
+};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use bitcoin::hashes::Hash;
@@ -151,6 +153,23 @@ fn claimed(chain: &Chain) -> Undo {
     (1..).zip(&chain.blocks[1..]).map(undo).collect()
 }
 
+/// The hints of somebody who knows all that any block spends, before or after it is there.
+fn claimed_hints(chain: &Chain) -> Vec<Vec<u32>> {
+    let mut coins = UtxoSet::new();
+    for (height, block) in (0..).zip(&chain.blocks) {
+        for (place, tx) in block.txdata.iter().enumerate() {
+            for (name, output) in coins_of(tx) {
+                if !is_unspendable(&output.script_pubkey) && height > 0 {
+                    coins.insert(name, Coin { output, height, coinbase: place == 0 });
+                }
+            }
+        }
+    }
+    let inputs = chain.blocks.iter().flat_map(|block| &block.txdata).flat_map(|tx| &tx.input);
+    inputs.for_each(|input| drop(coins.remove(&input.previous_output)));
+    hints(&chain.blocks, &coins)
+}
+
 /// A chain with mature coins.
 fn builder(seed: u64) -> ChainBuilder {
     let mut builder = ChainBuilder::new(seed);
@@ -169,6 +188,7 @@ fn right_undo_data_lead_to_the_set() {
         let said = in_order(&chain);
         let undo: Undo = said.undo;
         assert_eq!(undo, claimed(&chain), "Core's undo data are the coins");
+        assert_eq!(claimed_hints(&chain), chain.hints());
         let divisions = [(); 3].map(|()| random_division(chain.stop(), &mut rng));
         let verdicts = divisions
             .each_ref()
@@ -257,7 +277,9 @@ fn coins_that_are_not_there_are_never_spent() {
     let mut early = builder(82);
     let coin = early.mature_coin();
     let first = spend(&mut early, coin, 9_000);
-    let second = spend(&mut early, coins_of(&first)[0].clone(), 1_000);
+    let mut second = spend(&mut early, coins_of(&first)[0].clone(), 1_000);
+    // No relative lock time stands in its way.
+    second.input[0].sequence = Sequence::MAX;
     early.block_with(vec![second]);
     early.block_with(vec![first]);
     chains.push(("spent before it is made", early));
@@ -285,7 +307,10 @@ fn coins_that_are_not_there_are_never_spent() {
                 spent.iter_mut().flatten().for_each(|coin| coin.0 = height.unwrap_or(coin.0));
                 *data = written(&spent);
             }
-            let error = run(&chain, &undo, &chain.hints(), &division).unwrap_err();
+            let error = run(&chain, &undo, &claimed_hints(&chain), &division).unwrap_err();
+            if let (None, FullyError::Refused { error, .. }) = (height, &error) {
+                assert_eq!(error.reject_reason(), "bad-txns-inputs-missingorspent", "{what}");
+            }
             let found = matches!(
                 error,
                 FullyError::Refused { .. }
@@ -296,6 +321,69 @@ fn coins_that_are_not_there_are_never_spent() {
             assert!(found, "{what}: {error}");
         }
     }
+}
+
+/// A right chain, its undo data, and a block with a transaction of two inputs at least.
+fn with_two_inputs(seed: u64) -> (Chain, Undo, Height, usize) {
+    let mut builder = builder(seed);
+    builder.random_blocks(12, Shape::default());
+    let chain = Chain::of(&builder);
+    let undo = claimed(&chain);
+    let differ = |coins: &Vec<Fields>| coins.len() > 1 && coins[0] != coins[1];
+    let found =
+        undo.iter().find_map(|(height, data)| Some((*height, read(data).iter().position(differ)?)));
+    let (height, tx) = found.unwrap();
+    (chain, undo, height, tx)
+}
+
+/// Both coins were created, but not under each other's name.
+#[test]
+fn coins_of_one_transaction_in_each_others_place_are_noticed() {
+    let (chain, mut undo, height, tx) = with_two_inputs(84);
+    let mut spent = read(&undo[&height]);
+    spent[tx].swap(0, 1);
+    undo.insert(height, written(&spent));
+    let division = random_division(chain.stop(), &mut Rng::new(5));
+    let error = run(&chain, &undo, &chain.hints(), &division).unwrap_err();
+    assert!(
+        matches!(error, FullyError::SwiftSync(SwiftSyncError::CoinsUnbalanced { .. })),
+        "{error}"
+    );
+}
+
+/// Undo data have the shape of their block.
+#[test]
+fn undo_data_of_another_shape_are_refused() {
+    let (chain, undo, height, tx) = with_two_inputs(85);
+    let division = random_division(chain.stop(), &mut Rng::new(6));
+    let right = read(&undo[&height]);
+    let of_shape = |change: &dyn Fn(&mut Spent)| {
+        let (mut spent, mut undo) = (right.clone(), undo.clone());
+        change(&mut spent);
+        undo.insert(height, written(&spent));
+        run(&chain, &undo, &chain.hints(), &division)
+    };
+    assert!(of_shape(&|_| ()).is_ok());
+    let extra = right[tx][0].clone();
+    let changes: [(&str, &dyn Fn(&mut Spent)); 4] = [
+        ("inputs", &|spent| spent[tx].push(extra.clone())),
+        ("inputs", &|spent| drop(spent[tx].pop())),
+        ("transactions", &|spent| spent.push(vec![extra.clone()])),
+        ("transactions", &|spent| drop(spent.pop())),
+    ];
+    for (said, change) in changes {
+        match of_shape(change).unwrap_err() {
+            FullyError::Undo { block, what } => {
+                assert_eq!(block.height, height);
+                assert!(what.contains(said), "{what}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+    let mut without = undo.clone();
+    without.remove(&height);
+    let error = run(&chain, &without, &chain.hints(), &division).unwrap_err();
+    assert!(error.to_string().contains("there are none"), "{error}");
 }
 
 /// One field of one coin, or where coins stand.
