@@ -228,6 +228,7 @@ impl<'a> Work<'a> {
             stop_hash: dir.chain().hash(end).copied().unwrap_or_default(),
             hints: NO_HINTS,
             aggregate: AggregateKind::None,
+            assumed: 0,
         };
         let of_other_end = |earlier: &Plan| {
             let RunIdentity { stop, stop_hash, .. } = earlier.identity;

@@ -105,7 +105,9 @@ pub(crate) fn prove<'a>(
     let bytes = verdict.counts.bytes - before;
     request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
     drop(provider);
-    let scripts = hints.undo.is_some().then(|| scripts(request, &*dir, at.height));
+    let assumed = u64::from(identity.assumed);
+    let run = u64::from(at.height) - assumed;
+    let scripts = hints.undo.is_some().then_some(Scripts { run, assumed });
     let (unanchored, hints) = (hints.unanchored, hints.info());
     let proven = Proven { dir, workdir, plan, at, done, verdict, hints, unanchored, scripts };
     Ok(Hinted::Proven(Box::new(proven)))
@@ -141,28 +143,22 @@ impl Taking<'_, '_> {
         done: Segments,
         last: Height,
     ) -> Result<(Segments, Verdict), SyncError> {
-        let Self { request, dir, workdir, .. } = *self;
-        let checks = script_checks(request, dir);
-        let any_scripts = (1..=last).any(|height| checks.needed(height));
+        let Self { dir, workdir, .. } = *self;
+        let assumed = self.plan.identity.assumed;
         // Each thread runs the scripts of the block that it takes.
-        let scripts = any_scripts.then(|| ScriptPool::new(0)).transpose()?;
-        let pass = Fully { swiftsync, chain: dir.chain(), checks, scripts, undo };
+        let scripts = (assumed < last).then(|| ScriptPool::new(0)).transpose()?;
+        let pass = Fully { swiftsync, chain: dir.chain(), assumed, scripts, undo };
         let done = self.segments(&pass, done)?;
         let verdict = conclude(&pass.swiftsync, workdir, &done, last)?;
         Ok((done, verdict))
     }
 }
 
-fn script_checks(request: &Request<'_>, dir: &dyn ChainSource) -> ScriptChecks {
+/// The last of the blocks up to a height whose scripts are taken for valid; 0 where all are run.
+fn last_assumed(request: &Request<'_>, dir: &dyn ChainSource, last: Height) -> Height {
     let assumed = request.connect.as_ref().and_then(|connect| connect.assume_valid);
-    ScriptChecks::new(request.params, dir.chain(), assumed)
-}
-
-/// Which scripts of the blocks up to a height are run.
-fn scripts(request: &Request<'_>, dir: &dyn ChainSource, last: Height) -> Scripts {
-    let checks = script_checks(request, dir);
-    let run = (1..=last).filter(|height| checks.needed(*height)).count() as u64;
-    Scripts { run, assumed: u64::from(last) - run }
+    let checks = ScriptChecks::new(request.params, dir.chain(), assumed);
+    checks.last_assumed().unwrap_or_default().min(last)
 }
 
 /// The undo data of the blocks up to a height, where they are at hand and blocks are not taken for valid in
@@ -180,7 +176,7 @@ fn undo_of(
         return Ok(None);
     }
     let undo = dir.undo(last);
-    if undo.is_some() && scripts(request, dir, last).run > 0 {
+    if undo.is_some() && last_assumed(request, dir, last) < last {
         // Without scripts nothing would vouch for blocks, as without undo data.
         script_verifier().map_err(ScriptPoolError::from)?;
     }
@@ -323,6 +319,7 @@ impl Hints {
                 Some(_) => AggregateKind::Coins,
                 None => request.aggregate,
             },
+            assumed: self.undo.as_ref().map_or(0, |_| self.assumed(request, dir, earlier.as_ref())),
         };
         // All but the hints can be compared before they are read.
         expect_same(request, earlier.as_ref(), &identity)?;
@@ -339,6 +336,17 @@ impl Hints {
         let (workdir, plan, done) =
             pass::begin_or_go_on::<SwiftSync>(request, earlier, identity, segments)?;
         Ok((workdir, plan, done, provider))
+    }
+
+    /// The last block whose scripts are taken for valid: as the earlier start took it, if that was fewer.
+    fn assumed(
+        &self,
+        request: &Request<'_>,
+        dir: &dyn ChainSource,
+        earlier: Option<&Plan>,
+    ) -> Height {
+        let now = last_assumed(request, dir, self.last.height);
+        earlier.map_or(now, |plan| plan.identity.assumed.min(now))
     }
 
     fn provider<'a>(

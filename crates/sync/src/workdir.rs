@@ -295,6 +295,7 @@ mod tests {
             stop_hash: BlockHash([1; 32]),
             hints: [2; 32],
             aggregate: AggregateKind::Sha256,
+            assumed: 0,
         };
         Plan { identity, secret: Secret([secret; 32]), segments: vec![FIRST, SECOND] }
     }

@@ -14,9 +14,7 @@ use crate::connect::{ConnectContext, ConnectError};
 use crate::mergesync::{Judge, JudgeError, SeenBlock};
 use crate::pass::{FinishedSegment, Pass, RunKind};
 use crate::script::{NoInterpreter, ScriptPool};
-use apus_chain::{
-    BlockBytes, BlockUndo, HeaderChain, Height, KnownBlock, Params, ScriptChecks, UndoCoin,
-};
+use apus_chain::{BlockBytes, BlockUndo, HeaderChain, Height, KnownBlock, Params, UndoCoin};
 
 /// Where undo data come from. Nothing is expected of them.
 pub trait UndoSource: Sync {
@@ -74,8 +72,8 @@ pub struct Fully<'a> {
     pub swiftsync: SwiftSync,
     /// The chain.
     pub chain: &'a HeaderChain,
-    /// Which scripts are run.
-    pub checks: ScriptChecks,
+    /// The last block whose scripts are taken for valid; 0 where none are.
+    pub assumed: Height,
     /// What runs them, if any are. Blocks wait for their verdicts where they are taken, so threads of its own
     /// would only get in the way.
     pub scripts: Option<ScriptPool>,
@@ -99,7 +97,7 @@ impl<'a> Fully<'a> {
     /// Judges a block by the coins that it is said to spend.
     fn judge(&self, block: &BlockBytes<'_>, coins: &[&[u8]]) -> Result<(), FullyError> {
         let id = known(block);
-        let check_scripts = self.checks.needed(id.height);
+        let check_scripts = id.height > self.assumed;
         let context = ConnectContext { ancestry: self.chain, check_scripts };
         let judge = Judge { params: self.params(), scripts: self.scripts.as_ref(), sum_key: None };
         let seen = SeenBlock::checked(block);

@@ -4,7 +4,7 @@
 use crate::chain::{Chain, Coins, Division, SECRET, index_hints, random_division, range_of};
 use crate::harness::in_order;
 use apus_chain::{
-    BlockChecker, BlockUndo, BlockUndoWriter, CoinRef, Height, OutPoint, ScriptChecks, ScriptError,
+    BlockChecker, BlockUndo, BlockUndoWriter, CoinRef, Height, OutPoint, ScriptError,
 };
 use apus_engine::coin::CoinBytes;
 use apus_engine::pass::Pass;
@@ -72,7 +72,7 @@ fn run(
     let pass = Fully {
         swiftsync: SwiftSync::new(&chain.params, &chain.headers, aggregator),
         chain: &chain.headers,
-        checks: ScriptChecks::new(&chain.params, &chain.headers, None),
+        assumed: 0,
         scripts: Some(scripts),
         undo: &undo,
     };
@@ -351,6 +351,9 @@ fn coins_of_one_transaction_in_each_others_place_are_noticed() {
     );
 }
 
+/// What is said of a change, and the change.
+type Change<'c> = (&'c str, &'c dyn Fn(&mut Spent));
+
 /// Undo data have the shape of their block.
 #[test]
 fn undo_data_of_another_shape_are_refused() {
@@ -365,7 +368,7 @@ fn undo_data_of_another_shape_are_refused() {
     };
     assert!(of_shape(&|_| ()).is_ok());
     let extra = right[tx][0].clone();
-    let changes: [(&str, &dyn Fn(&mut Spent)); 4] = [
+    let changes: [Change<'_>; 4] = [
         ("inputs", &|spent| spent[tx].push(extra.clone())),
         ("inputs", &|spent| drop(spent[tx].pop())),
         ("transactions", &|spent| spent.push(vec![extra.clone()])),

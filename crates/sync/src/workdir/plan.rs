@@ -12,7 +12,7 @@ use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
 const MAGIC: &[u8; 8] = b"APUSPLAN";
 
 /// Version of a plan's file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What makes two runs the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) struct RunIdentity {
     pub hints: [u8; 32],
     /// Which aggregate.
     pub aggregate: AggregateKind,
+    /// The last block whose scripts are taken for valid, where all else is checked by undo data; otherwise 0.
+    pub assumed: Height,
 }
 
 /// The plan.
@@ -56,6 +58,10 @@ impl RunIdentity {
         if self.hints != other.hints {
             return Some("other hints".to_owned());
         }
+        if self.aggregate == other.aggregate && self.assumed != other.assumed {
+            let (is, not) = (self.assumed, other.assumed);
+            return Some(format!("with scripts taken for valid up to block {is}, not {not}"));
+        }
         (self.aggregate != other.aggregate).then(|| match (self.aggregate, other.aggregate) {
             (AggregateKind::Coins, _) => "with undo data, which are not at hand now".to_owned(),
             (_, AggregateKind::Coins) => "without undo data".to_owned(),
@@ -72,13 +78,14 @@ impl Plan {
 
     /// The byte form: see `docs/formats/workdir.md`.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let RunIdentity { network, stop, stop_hash, hints, aggregate } = &self.identity;
+        let RunIdentity { network, stop, stop_hash, hints, aggregate, assumed } = &self.identity;
         let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(&network.magic());
         out.extend_from_slice(&stop.to_le_bytes());
         out.extend_from_slice(&stop_hash.0);
         out.extend_from_slice(hints);
         out.push(aggregate.code());
+        out.extend_from_slice(&assumed.to_le_bytes());
         out.extend_from_slice(&self.secret.0);
         out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
         for segment in &self.segments {
@@ -96,6 +103,7 @@ impl Plan {
             stop_hash: BlockHash(*reader.array().ok()?),
             hints: *reader.array().ok()?,
             aggregate: AggregateKind::from_code(reader.u8().ok()?)?,
+            assumed: reader.u32().ok()?,
         };
         let secret = Secret(*reader.array().ok()?);
         let mut segments = Vec::new();
@@ -150,6 +158,7 @@ mod tests {
                 stop_hash: BlockHash([7; 32]),
                 hints: [9; 32],
                 aggregate: if muhash { AggregateKind::MuHash } else { AggregateKind::Sha256 },
+                assumed: stop / 2,
             },
             secret: Secret([3; 32]),
             segments,
@@ -197,6 +206,8 @@ mod tests {
             (RunIdentity { stop_hash: BlockHash([8; 32]), ..here.clone() }, "block"),
             (RunIdentity { hints: [0; 32], ..here.clone() }, "hints"),
             (RunIdentity { aggregate: AggregateKind::MuHash, ..here.clone() }, "--aggregate"),
+            (RunIdentity { aggregate: AggregateKind::Coins, ..here.clone() }, "without undo data"),
+            (RunIdentity { assumed: here.assumed + 1, ..here.clone() }, "scripts taken for valid"),
         ] {
             assert!(here.difference(&other).is_some_and(|text| text.contains(word)));
         }

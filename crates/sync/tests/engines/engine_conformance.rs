@@ -4,16 +4,18 @@
 use crate::harness::{Job, Place, World, assuming, hash_of, random_chain};
 use crate::world::{Files, Truth, display, files, hintsfile};
 use apus_chain::{HeightRange, Network, Params};
+use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::{DiskOptions, DiskStore, MemoryStore};
 use apus_sync::{
-    BlockSource, BlocksDir, ChainSource, Engine, HintedValidity, HintsInput, Silent, Stop, Taken,
-    UseIndex,
+    BlockSource, BlocksDir, ChainSource, Engine, ErrorKind, HintedValidity, HintsInput, Silent,
+    Stop, Taken, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, utxo_set};
 use apus_testkit::oracle;
 use apus_testkit::rng::Rng;
+use apus_testkit::storage::CrashStorage;
 use bitcoin::Block;
 use bitcoin::consensus::encode::deserialize;
 use std::collections::BTreeMap;
@@ -222,6 +224,55 @@ fn the_first_blocks_of_the_main_chain() {
 #[test]
 fn regtest_as_a_node_left_it() {
     check_fixture(fixture("regtest-315/regtest/blocks"), Network::Regtest);
+}
+
+/// Under hints with undo data a start goes on with segments of an earlier one, whose scripts were run or not. The
+/// outcome says of them what is true, whatever is assumed by now; and where fewer were run than are to be, the
+/// segments are refused.
+#[cfg(feature = "kernel")]
+#[test]
+fn which_scripts_were_run_is_not_forgotten() {
+    let (name, stop) = ("regtest-315", 315);
+    let blocks = fixture(name).join("regtest/blocks");
+    let params = assuming(Network::Regtest);
+    let chain = blocks_of(&blocks, params);
+    let hints = Some(hintsfile(&fixture(name).join("utxo.bip456.hints")));
+    let job = |assumed: Option<usize>| Job {
+        params,
+        blocksdir: blocks.clone(),
+        hints: hints.clone(),
+        engine: Engine::Utxo,
+        assume_valid: assumed.map(|height| hash_of(&chain[height])),
+        hinted_validity: HintedValidity::Anchored,
+        folders: Vec::new(),
+        stop: Stop::At(stop),
+        threads: 2,
+        prevout_threads: 0,
+        cache_bytes: 1 << 22,
+        memory_bytes: 16 << 20,
+        checkpoint_interval: Duration::ZERO,
+    };
+    let run = |place: &Place, assumed: Option<usize>| {
+        let work = CrashStorage::holding(place.work.live_files());
+        let place = Place { work, ..Place::new() };
+        let outcome = job(assumed).run(&place);
+        outcome.map(|outcome| (outcome.scripts.run, outcome.scripts.assumed))
+    };
+    let few = Place::new();
+    let outcome = job(Some(200)).run(&few).unwrap();
+    assert_eq!(outcome.aggregate, Some(AggregateKind::Coins));
+    assert_eq!((outcome.scripts.run, outcome.scripts.assumed), (115, 200));
+    assert_eq!(run(&few, Some(200)).unwrap(), (115, 200));
+    // More may be assumed now, and was not then.
+    assert_eq!(run(&few, Some(250)).unwrap(), (115, 200));
+    for fewer in [None, Some(150)] {
+        let error = run(&few, fewer).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+        assert!(error.to_string().contains("taken for valid up to block 200"), "{error}");
+    }
+    let all = Place::new();
+    job(None).run(&all).unwrap();
+    assert_eq!(run(&all, Some(200)).unwrap(), (315, 0));
 }
 
 /// With every script, up to the end, where the fixtures say what a node had.
