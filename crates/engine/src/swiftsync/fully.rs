@@ -14,7 +14,9 @@ use crate::connect::{ConnectContext, ConnectError};
 use crate::mergesync::{Judge, JudgeError, SeenBlock};
 use crate::pass::{FinishedSegment, Pass, RunKind};
 use crate::script::{NoInterpreter, ScriptPool};
-use apus_chain::{BlockBytes, BlockUndo, HeaderChain, Height, KnownBlock, Params, UndoCoin};
+use apus_chain::{
+    BlockBytes, BlockHash, BlockUndo, Header, HeaderChain, Height, KnownBlock, Params, UndoCoin,
+};
 
 /// Where undo data come from. Nothing is expected of them.
 pub trait UndoSource: Sync {
@@ -24,11 +26,11 @@ pub trait UndoSource: Sync {
 
 /// Reads undo data.
 pub trait UndoReader {
-    /// Those of the block at a height, as Core writes them (Core `undo.h`, `CBlockUndo`).
+    /// Those of the block at a height, which follows `prev`, as Core writes them (Core `undo.h`, `CBlockUndo`).
     ///
     /// # Errors
     /// Why there are none, for people, and where.
-    fn read(&mut self, height: Height) -> Result<Vec<u8>, String>;
+    fn read(&mut self, height: Height, prev: &BlockHash) -> Result<Vec<u8>, String>;
 }
 
 /// Why a segment or a whole run failed.
@@ -197,7 +199,8 @@ impl<'a> Pass for Fully<'a> {
         stored.clear();
         // A block that spends nothing needs none.
         if block.view().tx_count() > 1 {
-            let undo = undo.read(block.height()).map_err(of_no_use)?;
+            let prev = Header::parse(block.view().header()).prev;
+            let undo = undo.read(block.height(), &prev).map_err(of_no_use)?;
             stored.read(block, &undo).map_err(of_no_use)?;
         }
         let coins = stored.coins();

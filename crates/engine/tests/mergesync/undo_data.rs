@@ -4,7 +4,7 @@
 use crate::chain::{Chain, Coins, Division, SECRET, index_hints, random_division, range_of};
 use crate::harness::in_order;
 use apus_chain::{
-    BlockChecker, BlockUndo, BlockUndoWriter, CoinRef, Height, OutPoint, ScriptError,
+    BlockChecker, BlockHash, BlockUndo, BlockUndoWriter, CoinRef, Height, OutPoint, ScriptError,
 };
 use apus_engine::coin::CoinBytes;
 use apus_engine::pass::Pass;
@@ -38,7 +38,7 @@ impl UndoSource for Said {
 struct Reading<'a>(&'a Undo);
 
 impl UndoReader for Reading<'_> {
-    fn read(&mut self, height: Height) -> Result<Vec<u8>, String> {
+    fn read(&mut self, height: Height, _: &BlockHash) -> Result<Vec<u8>, String> {
         self.0.get(&height).cloned().ok_or_else(|| "there are none".to_owned())
     }
 }

@@ -46,12 +46,10 @@ impl BlocksDir {
         });
         read.ok()?;
         let places: Option<Vec<(u32, u32)>> = places.into_iter().collect();
-        let prevs = (0..last).map(|height| self.chain.hash(height).copied());
         Some(UndoPlaces {
             folder: self.files.dir().to_owned(),
             magic: self.files.magic(),
             places: places?,
-            prevs: prevs.collect::<Option<_>>()?,
         })
     }
 
@@ -73,8 +71,6 @@ pub(super) struct UndoPlaces {
     magic: [u8; 4],
     /// Files, and offsets in them.
     places: Vec<(u32, u32)>,
-    /// The blocks before, with which the data's checksums begin.
-    prevs: Vec<BlockHash>,
 }
 
 impl UndoSource for UndoPlaces {
@@ -90,10 +86,10 @@ struct PlacesReader<'a> {
 }
 
 impl UndoReader for PlacesReader<'_> {
-    fn read(&mut self, height: Height) -> Result<Vec<u8>, String> {
-        let UndoPlaces { folder, magic, places, prevs } = self.places;
-        let at = height.checked_sub(1).map_or(usize::MAX, |at| at as usize);
-        let (Some((file, offset)), Some(prev)) = (places.get(at), prevs.get(at)) else {
+    fn read(&mut self, height: Height, prev: &BlockHash) -> Result<Vec<u8>, String> {
+        let UndoPlaces { folder, magic, places } = self.places;
+        let place = height.checked_sub(1).and_then(|at| places.get(at as usize));
+        let Some((file, offset)) = place else {
             return Err("no index says where they are".to_owned());
         };
         let files = match &mut self.files {
