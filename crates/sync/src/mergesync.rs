@@ -246,19 +246,16 @@ impl<'a> Work<'a> {
                 self.change(&earlier, identity)
             }
             earlier => {
-                let segments = match &earlier {
-                    Some(plan) => plan.segments.clone(),
-                    None => self.divided(HeightRange::new(1, end + 1)),
-                };
+                let segments =
+                    pass::segments(request, dir, earlier.as_ref(), end, self.under_way());
                 pass::begin_or_go_on::<Gather>(request, earlier, identity, segments)
             }
         }
     }
 
-    /// The segments of a range. Blocks that are on their way belong to some that are in memory as well.
-    fn divided(&self, range: HeightRange) -> Vec<HeightRange> {
-        let under_way = self.dir.fetchers(self.request.threads);
-        pass::divided(self.request, self.dir, range, under_way)
+    /// How many segments are in memory at a time: those whose blocks are on their way are among them.
+    fn under_way(&self) -> usize {
+        self.dir.fetchers(self.request.threads)
     }
 
     /// A plan for another end, with those segments of the earlier one that are of this chain.
@@ -269,7 +266,8 @@ impl<'a> Work<'a> {
         let (mut segments, mut next) = (Vec::new(), 1);
         let kept = done.iter().map(|done| done.range);
         for range in kept.chain([HeightRange::new(identity.stop + 1, identity.stop + 1)]) {
-            segments.extend(self.divided(HeightRange::new(next, range.start)));
+            let below = HeightRange::new(next, range.start);
+            segments.extend(pass::divided(request, dir, below, self.under_way()));
             segments.extend((!range.is_empty()).then_some(range));
             next = range.end;
         }

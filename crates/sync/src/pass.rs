@@ -68,17 +68,19 @@ pub(crate) fn expect_same(
     }
 }
 
-/// The segments of an earlier plan, or the heights from 1 to `last` divided.
+/// The segments of an earlier plan, or the heights from 1 to `last` divided; so many may be in memory at a
+/// time.
 pub(crate) fn segments(
     request: &Request<'_>,
     source: &dyn ChainSource,
     earlier: Option<&Plan>,
     last: Height,
+    under_way: usize,
 ) -> Vec<HeightRange> {
     if let Some(plan) = earlier {
         return plan.segments.clone();
     }
-    divided(request, source, HeightRange::new(1, last + 1), request.threads)
+    divided(request, source, HeightRange::new(1, last + 1), under_way)
 }
 
 /// The segments of a range, of which so many may be in memory at a time.
@@ -100,9 +102,9 @@ fn segment_bytes(request: &Request<'_>, under_way: usize, bytes_total: u64) -> u
     /// Segments for each thread, where the chain is long enough.
     const EACH: u64 = 24;
     let (threads, under_way) = (request.threads as u64, under_way as u64);
-    let least = (32 << 20) / under_way;
-    let share =
-        (request.memory_bytes / (4 * under_way)).clamp(least.clamp(2 << 20, 16 << 20), 128 << 20);
+    // So many as threads are no smaller than this; more of them share what these would take.
+    let least = ((16 << 20) * threads / under_way).max(2 << 20);
+    let share = (request.memory_bytes / (4 * under_way)).clamp(least, 128 << 20);
     let even = (bytes_total / (EACH * threads)).max(4 << 20);
     request.segment_bytes.unwrap_or(share.min(even))
 }

@@ -324,7 +324,7 @@ impl Hints {
         // All but the hints can be compared before they are read.
         expect_same(request, earlier.as_ref(), &identity)?;
         Workdir::clear_scratch(request.workdir)?;
-        let segments = pass::segments(request, dir, earlier.as_ref(), last);
+        let segments = pass::segments(request, dir, earlier.as_ref(), last, request.threads);
         let Opened { provider, sha256, bytes } = self.provider(request, &segments)?;
         identity.hints = sha256;
         expect_same(request, earlier.as_ref(), &identity).or_else(|other| {

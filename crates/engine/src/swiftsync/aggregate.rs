@@ -15,7 +15,7 @@
 
 mod coins;
 
-use apus_chain::{BlockHash, MuHash, MuHashBatch, OutPoint};
+use apus_chain::{BlockHash, CoinRef, MuHash, MuHashBatch, OutPoint, write_coin};
 use apus_hash::{KeyedHasher, Sha256};
 use coins::CoinSums;
 
@@ -163,17 +163,12 @@ impl Adder {
 }
 
 impl Adding {
-    /// Whether whole coins are to be added.
-    pub fn wants_coins(&self) -> bool {
-        matches!(self.0, Running::Coins(_))
-    }
-
-    /// Adds a coin in its stored form that was created and does not survive; the outpoint alone where no
+    /// Adds a coin that was created and does not survive; the outpoint alone where no
     /// coins are wanted.
     #[inline]
-    pub fn create_coin(&mut self, outpoint: &[u8; OutPoint::SIZE], coin: &[u8]) {
+    pub fn create_coin(&mut self, outpoint: &[u8; OutPoint::SIZE], coin: CoinRef<'_>) {
         match &mut self.0 {
-            Running::Coins(sums) => sums.created.add(outpoint, coin),
+            Running::Coins(sums) => sums.created.add(outpoint, |out| write_coin(out, coin)),
             _ => self.create(outpoint),
         }
     }
@@ -182,7 +177,7 @@ impl Adding {
     #[inline]
     pub fn spend_coin(&mut self, outpoint: &[u8; OutPoint::SIZE], coin: &[u8]) {
         match &mut self.0 {
-            Running::Coins(sums) => sums.spent.add(outpoint, coin),
+            Running::Coins(sums) => sums.spent.add(outpoint, |out| out.extend_from_slice(coin)),
             _ => self.spend(outpoint),
         }
     }

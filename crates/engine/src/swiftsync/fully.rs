@@ -132,9 +132,8 @@ struct Stored {
 }
 
 impl Stored {
-    /// The coins that undo data name, which must be as many as the block's transactions have inputs.
+    /// Appends the coins that undo data name, which must be as many as the block's transactions have inputs.
     fn read(&mut self, block: &BlockBytes<'_>, undo: &[u8]) -> Result<(), String> {
-        self.clear();
         let undo = BlockUndo::read(undo).map_err(|error| error.to_string())?;
         let txs = block.view().tx_count();
         if undo.tx_count() != txs {

@@ -14,7 +14,7 @@ use crate::pass::Seen;
 use crate::tx_table::TxTable;
 use apus_chain::{
     BlockBytes, CoinRef, Height, HeightRange, MuHashBatch, OutPoint, TxView, Txid, is_unspendable,
-    write_coin, write_utxo_element,
+    write_utxo_element,
 };
 use core::ops::Range;
 
@@ -207,7 +207,6 @@ fn outputs(
     adding: &mut Adding,
 ) {
     let Made { height, coinbase, txid } = made;
-    let mut stored = Vec::new();
     for (vout, output) in (0..).zip(tx.outputs()) {
         let (amount, script) = (output.value().unsigned_abs(), output.script());
         if is_unspendable(script) {
@@ -224,13 +223,7 @@ fn outputs(
             kept.push(outpoint, *index, CoinRef { height, coinbase, amount, script });
         } else {
             partial.created += 1;
-            if adding.wants_coins() {
-                stored.clear();
-                write_coin(&mut stored, CoinRef { height, coinbase, amount, script });
-                adding.create_coin(&bytes, &stored);
-            } else {
-                adding.create(&bytes);
-            }
+            adding.create_coin(&bytes, CoinRef { height, coinbase, amount, script });
         }
         *index += 1;
     }

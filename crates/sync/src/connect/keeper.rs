@@ -48,6 +48,19 @@ pub(crate) struct KeptBlock {
     pub(crate) spent: CoinSum,
 }
 
+impl KeptBlock {
+    /// The block that it follows.
+    pub(crate) fn prev(&self) -> BlockHash {
+        let header = self.raw.raw().first_chunk().expect("a block begins with its header");
+        Header::parse(header).prev
+    }
+
+    /// What it spends, with the sum under this key.
+    pub(crate) fn spends(&self, key: CoinSumKey) -> SpentCoins<'_> {
+        SpentCoins { undo: &self.undo, sum: KeyedCoinSum { key, sum: self.spent } }
+    }
+}
+
 impl From<Connected> for KeptBlock {
     fn from(Connected { block, undo, spent }: Connected) -> Self {
         Self { id: block.id(), raw: block, undo, spent }
@@ -301,11 +314,9 @@ fn obey(
 ) -> Result<BlockStore, SyncError> {
     for order in orders {
         match order {
-            Order::Put(KeptBlock { id, raw, undo, spent }) => {
-                let header = raw.raw().first_chunk().expect("a block begins with its header");
-                let spends = SpentCoins { undo: &undo, sum: KeyedCoinSum { key, sum: spent } };
-                store.put(&id.hash, raw.raw())?;
-                store.put_undo(&id.hash, &Header::parse(header).prev, spends)?;
+            Order::Put(block) => {
+                store.put(&block.id.hash, block.raw.raw())?;
+                store.put_undo(&block.id.hash, &block.prev(), block.spends(key))?;
             }
             Order::Sync(done) => {
                 store.sync()?;

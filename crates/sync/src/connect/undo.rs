@@ -11,8 +11,7 @@ use crate::progress::Event;
 use crate::request::Request;
 use crate::source::ChainSource;
 use crate::warning::Warning;
-use apus_chain::{CoinSumKey, Header, HeightRange, KeyedCoinSum};
-use apus_datadir::SpentCoins;
+use apus_chain::{CoinSumKey, HeightRange};
 
 /// Warns of blocks of `done` that will have no undo data in the folder of blocks that are kept.
 pub(crate) fn warn_of_missing(request: &Request<'_>, dir: &dyn ChainSource, done: HeightRange) {
@@ -28,8 +27,5 @@ pub(crate) fn put_undo(
     block: &KeptBlock,
     key: CoinSumKey,
 ) -> Result<(), SyncError> {
-    let KeptBlock { id, raw, undo, spent } = block;
-    let header = raw.raw().first_chunk().expect("a block begins with its header");
-    let spends = SpentCoins { undo, sum: KeyedCoinSum { key, sum: *spent } };
-    dir.put_undo(&id.hash, &Header::parse(header).prev, spends)
+    dir.put_undo(&block.id.hash, &block.prev(), block.spends(key))
 }

@@ -43,11 +43,15 @@ pub(super) struct CoinAdder {
 }
 
 impl CoinAdder {
-    /// Adds a coin in its stored form.
+    /// Adds a coin, whose stored form `write` appends.
     #[inline]
-    pub(super) fn add(&mut self, outpoint: &[u8; OutPoint::SIZE], coin: &[u8]) {
+    pub(super) fn add(
+        &mut self,
+        outpoint: &[u8; OutPoint::SIZE],
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         self.bytes.extend_from_slice(outpoint);
-        self.bytes.extend_from_slice(coin);
+        write(&mut self.bytes);
         self.ends.push(self.bytes.len());
         if self.ends.len() == COINS_AT_ONCE {
             self.flush();
