@@ -2,6 +2,7 @@
 
 use crate::error::ErrorKind;
 use crate::foreign::ForeignError;
+use crate::index_error::IndexError;
 use crate::leveldb::DatabaseError;
 use apus_chain::{CoinError, OutPoint, Txid};
 use std::path::PathBuf;
@@ -45,6 +46,38 @@ pub enum ChainstateError {
     /// The database could not be read back.
     #[error("{0}; write the chainstate anew")]
     Foreign(#[from] ForeignError),
+    /// The database of a node could not be read.
+    #[error("{path} is damaged at byte {offset}: {what}")]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// Where, as precisely as is known.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A file of a node's database is gone: the node may have replaced it meanwhile.
+    #[error("{path} belongs to the chainstate but is not there")]
+    Vanished {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no database.
+    #[error("there is no chainstate in {path}")]
+    Missing {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The system could not read.
+    #[error("cannot read {path} at byte {offset}: {source}; see that it may be read, and check the disk")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where reading began.
+        offset: u64,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// An entry of no kind that a chainstate has.
     #[error(
         "the chainstate {path} has an entry {key:02x?}, which is none of Bitcoin Core's; a node \
@@ -111,8 +144,25 @@ impl ChainstateError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Database(error) => error.kind(),
-            Self::Foreign(_) | Self::LookUp { .. } => ErrorKind::Fatal,
+            Self::Foreign(_) | Self::LookUp { .. } | Self::Read { .. } => ErrorKind::Fatal,
+            Self::Vanished { .. } => ErrorKind::Recoverable,
             _ => ErrorKind::Invalid,
+        }
+    }
+}
+
+impl From<IndexError> for ChainstateError {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::Missing { path } => Self::Missing { path },
+            IndexError::Vanished { path } => Self::Vanished { path },
+            IndexError::Open { path, source } => Self::Read { path, offset: 0, source },
+            IndexError::Read { path, offset, source } => Self::Read { path, offset, source },
+            IndexError::Corrupt { path, offset, what } => Self::Table { path, offset, what },
+            IndexError::Entry { path, .. } => {
+                let what = "an entry of a block, which no chainstate has";
+                Self::Table { path, offset: 0, what }
+            }
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Core's chainstate, a database of all coins: [`ChainstateWriter`] makes one from coins in order,
 //! [`read_back()`] reads one through another implementation, and a [`CoinSample`] asks that one for
-//! single coins.
+//! single coins. [`read_node`] reads that of a node.
 //!
 //! `docs/formats/chainstate.md` has the format, and what Core makes of a wrong one. A chainstate
 //! states the block that it is at and nothing else about itself: no network, no version, no count.
 //! Whether its coins are the right ones only a hash over all of them tells.
 
 mod error;
+mod node;
 mod read_back;
 mod sample;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod tests;
 mod writer;
 
 pub use error::ChainstateError;
+pub use node::read_node;
 pub use read_back::{ReadBack, read_back};
 pub use sample::{CoinSample, LookedUp};
 pub use writer::{ChainstateWriter, Written, size_bound};

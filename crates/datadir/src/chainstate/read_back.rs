@@ -38,39 +38,70 @@ pub fn read_back(
     each: &mut dyn FnMut(OutPoint, &[u8]) -> ControlFlow<()>,
 ) -> Result<ReadBack, ChainstateError> {
     let mut entries = Entries::open(dir)?;
-    let (mut key, mut best, mut coins) = (Obfuscation::NONE, None, 0);
-    let mut value = Vec::new();
-    while let Some((name, stored)) = entries.next()? {
-        if name == KEY_OBFUSCATION {
-            key = obfuscation(dir, stored)?;
-            continue;
-        }
-        value.clear();
-        value.extend_from_slice(stored);
-        key.apply(&mut value, 0);
-        // The order of the keys puts all that follows behind the key and the block.
-        if name == KEY_BEST_BLOCK {
-            best = Some(block(dir, &value)?);
-            continue;
-        }
-        if name == KEY_HEAD_BLOCKS {
-            return Err(ChainstateError::Unfinished { path: dir.to_owned() });
-        }
-        let outpoint = outpoint(dir, name)?;
-        if best.is_none() {
-            break;
-        }
-        check_whole(&value).map_err(|source| {
-            let path = dir.to_owned();
-            ChainstateError::Coin { path, outpoint, source }
-        })?;
-        coins += 1;
-        if each(outpoint, &value).is_break() {
+    let mut set = SetEntries::new(dir);
+    while let Some((key, value)) = entries.next()? {
+        if set.entry(key, value, each)?.is_break() {
             break;
         }
     }
-    let best = best.ok_or_else(|| ChainstateError::NoBestBlock { path: dir.to_owned() })?;
-    Ok(ReadBack { best, key, coins })
+    set.finish()
+}
+
+/// The entries of a chainstate as they come, by whatever they are read.
+pub(super) struct SetEntries<'d> {
+    dir: &'d Path,
+    key: Obfuscation,
+    best: Option<BlockHash>,
+    coins: u64,
+    value: Vec<u8>,
+}
+
+impl<'d> SetEntries<'d> {
+    pub(super) fn new(dir: &'d Path) -> Self {
+        Self { dir, key: Obfuscation::NONE, best: None, coins: 0, value: Vec::new() }
+    }
+
+    /// Takes the next entry, and gives it to `each` if it is a coin.
+    pub(super) fn entry(
+        &mut self,
+        name: &[u8],
+        stored: &[u8],
+        each: &mut dyn FnMut(OutPoint, &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, ChainstateError> {
+        let Self { dir, key, best, coins, value } = self;
+        if name == KEY_OBFUSCATION {
+            *key = obfuscation(dir, stored)?;
+            return Ok(ControlFlow::Continue(()));
+        }
+        value.clear();
+        value.extend_from_slice(stored);
+        key.apply(value, 0);
+        // The order of the keys puts all that follows behind the key and the block.
+        if name == KEY_BEST_BLOCK {
+            *best = Some(block(dir, value)?);
+            return Ok(ControlFlow::Continue(()));
+        }
+        if name == KEY_HEAD_BLOCKS {
+            return Err(ChainstateError::Unfinished { path: dir.to_path_buf() });
+        }
+        let outpoint = outpoint(dir, name)?;
+        if best.is_none() {
+            return Ok(ControlFlow::Break(()));
+        }
+        check_whole(value).map_err(|source| {
+            let path = dir.to_path_buf();
+            ChainstateError::Coin { path, outpoint, source }
+        })?;
+        *coins += 1;
+        Ok(each(outpoint, value))
+    }
+
+    /// What they say of themselves.
+    pub(super) fn finish(self) -> Result<ReadBack, ChainstateError> {
+        let Self { dir, key, best, coins, .. } = self;
+        let best = best.ok_or_else(|| ChainstateError::NoBestBlock { path: dir.to_owned() })?;
+        Ok(ReadBack { best, key, coins })
+    }
 }
 
 pub(super) fn obfuscation(dir: &Path, value: &[u8]) -> Result<Obfuscation, ChainstateError> {

@@ -1,6 +1,7 @@
 //! Chainstates that a node wrote, that are written here, and that no program should have written.
 
 mod look_ups;
+mod node;
 
 use super::*;
 use crate::foreign::ForeignError;

@@ -42,24 +42,9 @@ impl BlockCursor {
         length: u64,
         handle: Handle,
     ) -> Result<Self, IndexError> {
-        let corrupt = |what| IndexError::corrupt(path, handle.offset, what);
-        let outside = || corrupt("a block lies outside its table");
-        let whole = handle.size.checked_add(BLOCK_TAIL).ok_or_else(outside)?;
-        let end = handle.offset.checked_add(whole).ok_or_else(outside)?;
-        if end > length {
-            return Err(outside());
-        }
-        let mut bytes = vec![0; usize::try_from(whole).map_err(|_| outside())?];
-        IndexError::read(path, file, &mut bytes, handle.offset)?;
-        let sum = bytes.split_off(bytes.len() - 4);
-        let sum = sum.first_chunk().map(|sum| u32::from_le_bytes(*sum));
-        if sum != Some(crc32c::masked(&bytes, &[])) {
-            return Err(corrupt("a block has a wrong checksum"));
-        }
-        if bytes.pop() != Some(0) {
-            return Err(corrupt("a block is compressed, which Bitcoin Core never does"));
-        }
-        let entries_end = restarts_start(&bytes).ok_or_else(|| corrupt("a block has no end"))?;
+        let bytes = read_block(path, file, length, handle)?;
+        let no_end = || IndexError::corrupt(path, handle.offset, "a block has no end");
+        let entries_end = restarts_start(&bytes).ok_or_else(no_end)?;
         Ok(Self { bytes, entries_end, position: 0, key: Vec::new() })
     }
 
@@ -96,6 +81,33 @@ impl BlockCursor {
         self.position = start + value;
         Some(start..self.position)
     }
+}
+
+/// Reads any block of a table that has `length` bytes, and compares its checksum.
+pub(super) fn read_block(
+    path: &Path,
+    file: &File,
+    length: u64,
+    handle: Handle,
+) -> Result<Vec<u8>, IndexError> {
+    let corrupt = |what| IndexError::corrupt(path, handle.offset, what);
+    let outside = || corrupt("a block lies outside its table");
+    let whole = handle.size.checked_add(BLOCK_TAIL).ok_or_else(outside)?;
+    let end = handle.offset.checked_add(whole).ok_or_else(outside)?;
+    if end > length {
+        return Err(outside());
+    }
+    let mut bytes = vec![0; usize::try_from(whole).map_err(|_| outside())?];
+    IndexError::read(path, file, &mut bytes, handle.offset)?;
+    let sum = bytes.split_off(bytes.len() - 4);
+    let sum = sum.first_chunk().map(|sum| u32::from_le_bytes(*sum));
+    if sum != Some(crc32c::masked(&bytes, &[])) {
+        return Err(corrupt("a block has a wrong checksum"));
+    }
+    if bytes.pop() != Some(0) {
+        return Err(corrupt("a block is compressed, which Bitcoin Core never does"));
+    }
+    Ok(bytes)
 }
 
 /// The block ends in restart points of four bytes and their count.

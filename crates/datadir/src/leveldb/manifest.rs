@@ -37,7 +37,7 @@ pub(super) struct LiveTable {
     pub(super) smallest: Vec<u8>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
     /// Logs from this number on have entries that no table has.
     pub(super) log_number: u64,

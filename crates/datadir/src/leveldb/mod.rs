@@ -55,7 +55,12 @@ pub(crate) struct Database {
     dir: PathBuf,
     tables: Vec<LiveTable>,
     memory: Memory,
+    /// Whether the blocks that only look-ups use are checked, too.
+    filters: bool,
 }
+
+/// So often the list of files is read anew where a node at work changed it meanwhile.
+const ATTEMPTS: u32 = 100;
 
 /// A version of a key: `tag` is the sequence number, shifted by 8, and the kind of entry. The
 /// newest version of the smallest key comes first.
@@ -67,10 +72,26 @@ const KIND_PUT: u8 = 1;
 
 impl Database {
     /// Reads the manifest and the log in `dir`.
+    ///
+    /// A node at work may turn a log into a table between the two: then neither would have what was in it, so
+    /// they are read until the manifest stays as it was.
     pub(crate) fn open(dir: &Path) -> Result<Self, IndexError> {
-        let manifest = Manifest::read(dir)?;
-        let memory = Memory::read(dir, &manifest)?;
-        Ok(Self { dir: dir.to_owned(), tables: manifest.into_tables(), memory })
+        let mut manifest = Manifest::read(dir)?;
+        for _ in 0..ATTEMPTS {
+            let memory = Memory::read(dir, &manifest);
+            let after = Manifest::read(dir)?;
+            if after == manifest {
+                let tables = manifest.into_tables();
+                return Ok(Self { dir: dir.to_owned(), tables, memory: memory?, filters: false });
+            }
+            manifest = after;
+        }
+        Err(IndexError::Vanished { path: dir.to_owned() })
+    }
+
+    /// Has the blocks of tables checked that only look-ups use.
+    pub(crate) fn with_filters(self) -> Self {
+        Self { filters: true, ..self }
     }
 
     /// Visits every key once, in bytewise order, with its newest value.
@@ -93,7 +114,7 @@ impl Database {
         sources.push(memory);
         let mut last: Option<Vec<u8>> = None;
         while let Some(Reverse((key, Reverse(tag), source))) = heads.pop() {
-            let opened = sources[source].open_if_closed(&self.dir)?;
+            let opened = sources[source].open_if_closed(&self.dir, self.filters)?;
             if !opened && last.as_ref() != Some(&key) {
                 if tag as u8 == KIND_PUT && visit(&key, &values[source])?.is_break() {
                     return Ok(());
@@ -135,9 +156,13 @@ enum Source {
 }
 
 impl Source {
-    fn open_if_closed(&mut self, dir: &Path) -> Result<bool, IndexError> {
+    fn open_if_closed(&mut self, dir: &Path, filters: bool) -> Result<bool, IndexError> {
         let Self::Closed(table) = self else { return Ok(false) };
-        *self = Self::Table(Box::new(TableCursor::open(dir, table)?));
+        let cursor = TableCursor::open(dir, table)?;
+        if filters {
+            cursor.check_filters()?;
+        }
+        *self = Self::Table(Box::new(cursor));
         Ok(true)
     }
 

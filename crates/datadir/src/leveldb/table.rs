@@ -1,6 +1,6 @@
 //! [`TableCursor`]: the entries of one table, in order, with one block of it in memory.
 
-use super::block::{BlockCursor, Handle};
+use super::block::{BlockCursor, Handle, read_block};
 use super::manifest::LiveTable;
 use super::{Entry, split_internal};
 use crate::index_error::IndexError;
@@ -17,6 +17,8 @@ pub(super) struct TableCursor {
     path: PathBuf,
     file: File,
     length: u64,
+    /// Where the list of further blocks lies.
+    further: Handle,
     index: BlockCursor,
     data: Option<BlockCursor>,
     /// File offset of `data`, for messages.
@@ -35,10 +37,23 @@ impl TableCursor {
         let start = length.checked_sub(FOOTER as u64).ok_or_else(no_footer)?;
         let mut footer = [0; FOOTER];
         IndexError::read(&path, &file, &mut footer, start)?;
-        let index = index_handle(&footer).ok_or_else(no_footer)?;
+        let (further, index) = handles(&footer).ok_or_else(no_footer)?;
         let index = BlockCursor::read(&path, &file, length, index)?;
         let last = (table.smallest.clone(), Reverse(u64::MAX));
-        Ok(Self { path, file, length, index, data: None, data_offset: 0, last })
+        Ok(Self { path, file, length, further, index, data: None, data_offset: 0, last })
+    }
+
+    /// Reads the blocks that going from the first key to the last does without: the filters, which make a
+    /// look-up end early, and their list.
+    pub(super) fn check_filters(&self) -> Result<(), IndexError> {
+        let corrupt = |what| IndexError::corrupt(&self.path, self.further.offset, what);
+        let mut list = BlockCursor::read(&self.path, &self.file, self.length, self.further)?;
+        while let Some(value) = list.next().map_err(corrupt)? {
+            let handle = Handle::read(&mut Reader::new(list.bytes(value)))
+                .ok_or_else(|| corrupt("its list of filters cannot be read"))?;
+            read_block(&self.path, &self.file, self.length, handle)?;
+        }
+        Ok(())
     }
 
     /// Moves to the next entry; false at the end.
@@ -89,12 +104,12 @@ fn open_either(dir: &Path, number: u64) -> Result<(PathBuf, File, u64), IndexErr
     }
 }
 
-fn index_handle(footer: &[u8; FOOTER]) -> Option<Handle> {
+/// Of the list of further blocks, and of the index.
+fn handles(footer: &[u8; FOOTER]) -> Option<(Handle, Handle)> {
     let (handles, magic) = footer.split_last_chunk()?;
     if u64::from_le_bytes(*magic) != MAGIC {
         return None;
     }
     let mut reader = Reader::new(handles);
-    let _metaindex = Handle::read(&mut reader)?;
-    Handle::read(&mut reader)
+    Some((Handle::read(&mut reader)?, Handle::read(&mut reader)?))
 }

@@ -1,0 +1,72 @@
+//! A node's chainstate, read while it may be at work.
+
+use super::*;
+use apus_testkit::rng::Rng;
+
+fn read(dir: &Path) -> Result<(ReadBack, Coins), ChainstateError> {
+    let mut coins = Coins::new();
+    let read = read_node(dir, &mut |outpoint, bytes| {
+        coins.push((outpoint, bytes.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    Ok((read, coins))
+}
+
+fn copy() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, bytes) in files(&node_chainstate()) {
+        fs::write(dir.path().join(path.file_name().unwrap()), bytes).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn a_nodes_coins_are_read_as_another_implementation_reads_them() {
+    let before = files(&node_chainstate());
+    let (this, other) = (read(&node_chainstate()).unwrap(), read_all(&node_chainstate()).unwrap());
+    assert!(this == other);
+    assert!(files(&node_chainstate()) == before);
+}
+
+/// A bit of a table that is another is noticed, wherever it lies, or every coin is as it was. That
+/// includes the filters, which going over all coins does not need, and looking for one does.
+#[test]
+fn a_flipped_bit_of_a_table_is_noticed() {
+    let (whole, dir) = (read(&node_chainstate()).unwrap(), copy());
+    let (mut rng, mut not_noticed) = (Rng::new(5), Vec::new());
+    for (path, bytes) in files(dir.path()) {
+        if path.extension().is_none_or(|extension| extension != "ldb") {
+            continue;
+        }
+        let places: Vec<usize> = match bytes.len() {
+            length if length < 1000 => (0..length).collect(),
+            length => (0..150).map(|_| rng.index(length)).collect(),
+        };
+        for place in places {
+            let mut flipped = bytes.clone();
+            flipped[place] ^= 1 << rng.below(8);
+            fs::write(&path, &flipped).unwrap();
+            match read(dir.path()) {
+                Ok(found) => {
+                    assert!(found == whole, "{} at byte {place}", path.display());
+                    not_noticed.push(bytes.len() - place);
+                }
+                Err(ChainstateError::Table { path: told, .. }) => assert_eq!(told, path),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        fs::write(&path, &bytes).unwrap();
+    }
+    // Padding of the last bytes, between the places and the magic number.
+    assert!(not_noticed.iter().all(|from_end| (8..48).contains(from_end)), "{not_noticed:?}");
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let dir = copy();
+    fs::remove_file(dir.path().join("000008.ldb")).unwrap();
+    let error = read(dir.path()).unwrap_err();
+    assert!(matches!(&error, ChainstateError::Vanished { path } if path.ends_with("000008.ldb")));
+    fs::remove_file(dir.path().join("CURRENT")).unwrap();
+    assert!(matches!(read(dir.path()).unwrap_err(), ChainstateError::Missing { .. }));
+}
