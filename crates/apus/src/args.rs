@@ -6,13 +6,17 @@ mod run;
 mod snapshot;
 mod sync;
 mod values;
+mod verify;
 
 pub(crate) use hints::{
     HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs, SourceFormat,
     TargetFormat,
 };
 pub(crate) use reindex::ReindexArgs;
-pub(crate) use run::{AggregateArg, ConnectArgs, ProgressArg, RunArgs, SourceArgs, Validation};
+pub(crate) use run::{
+    AggregateArg, AggregateArgs, ConnectArgs, ProgressArg, RunArgs, SourceArgs, Validation,
+};
 pub(crate) use snapshot::{SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
 pub(crate) use sync::{BlocksArg, Engine, PeerArgs, SyncArgs};
 pub(crate) use values::{AssumeValidArg, HintsArg, SinkArg};
+pub(crate) use verify::VerifyArgs;

@@ -1,6 +1,6 @@
 //! [`Cli`]: the command line, which names a command and has its arguments.
 
-use crate::args::{HintsArgs, ReindexArgs, SnapshotArgs, SyncArgs};
+use crate::args::{HintsArgs, ReindexArgs, SnapshotArgs, SyncArgs, VerifyArgs};
 #[cfg(feature = "bench")]
 use crate::bench::BenchArgs;
 #[cfg(feature = "bench")]
@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Sync(SyncArgs),
     /// Rebuild the chainstate of a stopped Bitcoin Core node
     Reindex(ReindexArgs),
+    /// Check whether what a Bitcoin Core node believes is true, and change nothing
+    Verify(VerifyArgs),
     /// Look at, check and convert hints for SwiftSync
     Hints(HintsArgs),
     /// Look at and verify UTXO snapshots

@@ -171,7 +171,13 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
 }
 
 fn check(args: &HintsCheckArgs) -> Result<(), Failure> {
-    let report = prove(&Job::proof(&args.source, &args.hints, args.hints_order, &args.run))?;
+    let report = prove(&Job::proof(
+        &args.source,
+        &args.hints,
+        args.hints_order,
+        args.proof.aggregate,
+        &args.run,
+    ))?;
     print::result(&report)?;
     print::result("")?;
     print::result(format_args!(

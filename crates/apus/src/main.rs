@@ -29,6 +29,7 @@ mod snapshot;
 mod spelling;
 mod submit;
 mod sync;
+mod verify;
 mod workdir;
 
 use clap::Parser;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Sync(args) => sync::command(&args),
         Command::Reindex(args) => reindex::command(&args),
+        Command::Verify(args) => verify::command(&args),
         Command::Hints(args) => hints::command(&args),
         Command::Snapshot(args) => snapshot::command(&args),
         Command::Submit(args) => submit::command(&args),

@@ -22,7 +22,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     expect_engine(None, args.hints.as_ref(), &args.connect)?;
     let folder = chain_folder(&args.datadir, args.chain);
     let blocksdir = folder.join("blocks");
-    expect_folders(args, &blocksdir)?;
+    expect_folders(&args.datadir, args.chain, &blocksdir)?;
     let _locks =
         [DatadirLock::take(&folder, DATADIR_LOCK)?, DatadirLock::take(&blocksdir, DATADIR_LOCK)?];
     expect_whole(&folder, &blocksdir)?;
@@ -39,6 +39,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         hints: args.hints.as_ref(),
         engine: None,
         hints_order: args.hints_order,
+        aggregate: args.proof.aggregate,
         run: &args.run,
         connect: Some(&args.connect),
         outputs: &[SinkArg::Chainstate(target)],
@@ -55,14 +56,17 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
 }
 
 /// The folder must be a node's, with what is needed in it.
-fn expect_folders(args: &ReindexArgs, blocksdir: &Path) -> Result<(), Failure> {
+pub(crate) fn expect_folders(
+    datadir: &Path,
+    chain: Network,
+    blocksdir: &Path,
+) -> Result<(), Failure> {
     if !blocksdir.is_dir() {
         return Err(Failure::usage(format!(
-            "{} is no data directory of a node on the chain {}: there is no folder {}{}",
-            args.datadir.display(),
-            args.chain,
+            "{} is no data directory of a node on the chain {chain}: there is no folder {}{}",
+            datadir.display(),
             blocksdir.display(),
-            other_chains(&args.datadir)
+            other_chains(datadir)
         )));
     }
     let index = blocksdir.join("index");

@@ -91,7 +91,7 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
 fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
     let claimed = read(&args.file, Some(args.source.chain), false)?;
     let hints = HintsArg::Snapshot(args.file.clone());
-    let report = prove(&Job::proof(&args.source, &hints, None, &args.run))?;
+    let report = prove(&Job::proof(&args.source, &hints, None, args.proof.aggregate, &args.run))?;
     print::result(&report)?;
     print::result("")?;
     let hash = display_hash(&claimed.hash_serialized_3.0);

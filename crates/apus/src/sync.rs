@@ -62,6 +62,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
             Some(Engine::Swiftsync) | None => None,
         },
         hints_order: args.hints_order,
+        aggregate: args.proof.aggregate,
         run: &args.run,
         connect: Some(&args.connect),
         outputs: &args.out,
@@ -231,6 +232,7 @@ pub(crate) struct Job<'a> {
     pub(crate) engine: Option<apus_sync::Engine>,
     /// As the user says; the file itself may settle it.
     pub(crate) hints_order: Option<BitOrder>,
+    pub(crate) aggregate: AggregateArg,
     pub(crate) run: &'a RunArgs,
     /// None where the run ends with the hints, and only whether they fit the blocks is asked.
     pub(crate) connect: Option<&'a ConnectArgs>,
@@ -248,6 +250,7 @@ impl<'a> Job<'a> {
         source: &'a SourceArgs,
         hints: &'a HintsArg,
         hints_order: Option<BitOrder>,
+        aggregate: AggregateArg,
         run: &'a RunArgs,
     ) -> Self {
         Self {
@@ -259,6 +262,7 @@ impl<'a> Job<'a> {
             hints: Some(hints),
             engine: None,
             hints_order,
+            aggregate,
             run,
             connect: None,
             outputs: &[],
@@ -275,7 +279,7 @@ pub(crate) const NOT_ASKED: &str = "Whether these blocks are valid is another qu
 
 /// A run whose whole purpose is the proof.
 pub(crate) fn prove(job: &Job<'_>) -> Result<Report, Failure> {
-    match job.run.aggregate {
+    match job.aggregate {
         AggregateArg::None => Err(Failure::usage("--aggregate none proves nothing")),
         _ => run(job),
     }
@@ -309,7 +313,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         JobSource::Files { .. } => None,
     };
     let renderer = Renderer::new(job.run.progress, peers.as_ref());
-    let aggregate = match job.run.aggregate {
+    let aggregate = match job.aggregate {
         AggregateArg::Sha256 => AggregateKind::Sha256,
         AggregateArg::Muhash => AggregateKind::MuHash,
         AggregateArg::None => AggregateKind::None,

@@ -72,16 +72,33 @@ pub fn read_index(
     visit: &mut dyn FnMut(IndexEntry) -> ControlFlow<()>,
 ) -> Result<(), IndexError> {
     let dir = blocksdir.join("index");
-    Database::open(&dir)?.for_each(&mut |key, value| {
+    entries(&dir, Database::open(&dir)?, visit)
+}
+
+/// The same, and every checksum is compared, those too that only look-ups need.
+pub fn read_whole_index(
+    blocksdir: &Path,
+    visit: &mut dyn FnMut(IndexEntry) -> ControlFlow<()>,
+) -> Result<(), IndexError> {
+    let dir = blocksdir.join("index");
+    entries(&dir, Database::open(&dir)?.with_filters(), visit)
+}
+
+fn entries(
+    dir: &Path,
+    database: Database,
+    visit: &mut dyn FnMut(IndexEntry) -> ControlFlow<()>,
+) -> Result<(), IndexError> {
+    database.for_each(&mut |key, value| {
         let Some((&KEY_BLOCK, hash)) = key.split_first() else {
             return Ok(ControlFlow::Continue(()));
         };
         let Ok(hash) = <[u8; 32]>::try_from(hash) else {
-            return Err(IndexError::corrupt(&dir, 0, "a block's key is not a hash"));
+            return Err(IndexError::corrupt(dir, 0, "a block's key is not a hash"));
         };
         let hash = BlockHash(hash);
         let entry = parse(hash, value).map_err(|error| IndexError::Entry {
-            path: dir.clone(),
+            path: dir.to_owned(),
             hash,
             what: error.to_string(),
         })?;

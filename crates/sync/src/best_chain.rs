@@ -121,7 +121,7 @@ fn files(
     use_index: UseIndex,
 ) -> Result<BlocksDir, SyncError> {
     let invalid = match use_index {
-        UseIndex::Connected => InvalidBlocks::default(),
+        of_node if of_node.is_of_node() => InvalidBlocks::default(),
         _ => InvalidBlocks::read(request.workdir, request.params.network)?,
     };
     let dir = open_files(request, blocksdir, use_index, invalid.all(), request.observer)?;
@@ -170,7 +170,7 @@ pub(crate) fn chain_without<'a>(
     error: SyncError,
 ) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
     let Some(block) = InvalidBlock::of(&error) else { return Err(error) };
-    if asked == UseIndex::Connected {
+    if asked.is_of_node() {
         return Err(error.without_way(NoWayOn::Connected));
     }
     let mut invalid = InvalidBlocks::read(request.workdir, request.params.network)?;

@@ -26,8 +26,10 @@ pub enum Phase {
     Coins,
     /// Writing the block index of a data directory.
     Index,
-    /// Reading back what was written, where that is done.
+    /// Reading back what was written, where that is done; comparing coins, where a node is verified.
     Check,
+    /// Looking at blocks of a node one by one.
+    Survey,
 }
 
 impl Phase {
@@ -43,6 +45,7 @@ impl Phase {
             Self::Coins => "coins",
             Self::Index => "index",
             Self::Check => "check",
+            Self::Survey => "survey",
         }
     }
 }

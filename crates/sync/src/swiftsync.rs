@@ -23,7 +23,7 @@ use apus_engine::script::{ScriptPool, ScriptPoolError, script_verifier};
 use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator};
 use apus_engine::swiftsync::hints::HintsInfo;
 use apus_engine::swiftsync::{
-    Fully, Partial, SegmentHints, SwiftSync, SwiftSyncError, UndoSource, Verdict,
+    Fully, JudgeByUndo, Partial, SegmentHints, SwiftSync, SwiftSyncError, UndoSource, Verdict,
 };
 use hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
 use std::path::PathBuf;
@@ -147,7 +147,9 @@ impl Taking<'_, '_> {
         let assumed = self.plan.identity.assumed;
         // Each thread runs the scripts of the block that it takes.
         let scripts = (assumed < last).then(|| ScriptPool::new(0)).transpose()?;
-        let pass = Fully { swiftsync, chain: dir.chain(), assumed, scripts, undo };
+        let (params, chain) = (self.request.params, dir.chain());
+        let judge = JudgeByUndo { params, chain, assumed, scripts };
+        let pass = Fully { swiftsync, judge, undo };
         let done = self.segments(&pass, done)?;
         let verdict = conclude(&pass.swiftsync, workdir, &done, last)?;
         Ok((done, verdict))

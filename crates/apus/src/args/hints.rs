@@ -1,7 +1,7 @@
 //! `apus hints`: options and help of `info`, `check` and `convert`.
 
 use super::values::parse_order;
-use super::{HintsArg, RunArgs, SourceArgs};
+use super::{AggregateArgs, HintsArg, RunArgs, SourceArgs};
 use apus_chain::{BlockHash, Network};
 use apus_engine::swiftsync::hints::{BitOrder, Format};
 use clap::{Args, Subcommand};
@@ -67,6 +67,9 @@ pub(crate) struct HintsCheckArgs {
     pub(crate) hints_order: Option<BitOrder>,
     #[command(flatten)]
     pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) proof: AggregateArgs,
+
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

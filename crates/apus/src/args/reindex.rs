@@ -1,7 +1,7 @@
 //! `apus reindex`: its options and its help.
 
 use super::values::parse_order;
-use super::{ConnectArgs, HintsArg, RunArgs};
+use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs};
 use apus_chain::Network;
 use apus_engine::swiftsync::hints::BitOrder;
 use clap::Args;
@@ -53,6 +53,9 @@ pub(crate) struct ReindexArgs {
 
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
+
+    #[command(flatten)]
+    pub(crate) proof: AggregateArgs,
 
     #[command(flatten)]
     pub(crate) run: RunArgs,

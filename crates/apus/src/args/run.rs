@@ -41,13 +41,17 @@ pub(crate) struct ConnectArgs {
     pub(crate) prevout_threads: u16,
 }
 
-/// How a run is done.
+/// How hints are proven.
 #[derive(Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct AggregateArgs {
     /// The proof that hints are right: keyed SHA-256, or MuHash3072 (no key, half as fast)
     #[arg(long, value_enum, default_value_t = AggregateArg::Sha256)]
     pub(crate) aggregate: AggregateArg,
+}
 
+/// How a run is done.
+#[derive(Args)]
+pub(crate) struct RunArgs {
     /// Memory for buffers, in MiB
     #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     pub(crate) dbcache: u64,

@@ -1,6 +1,6 @@
 //! `apus snapshot`: options and help of `info` and `verify`.
 
-use super::{RunArgs, SourceArgs};
+use super::{AggregateArgs, RunArgs, SourceArgs};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -49,6 +49,9 @@ pub(crate) struct SnapshotVerifyArgs {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) proof: AggregateArgs,
+
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

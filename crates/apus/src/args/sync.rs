@@ -1,7 +1,7 @@
 //! `apus sync`: its options and its help.
 
 use super::values::{parse_listen, parse_order};
-use super::{ConnectArgs, HintsArg, RunArgs, SinkArg};
+use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 use apus_chain::Network;
 use apus_engine::swiftsync::hints::BitOrder;
 use clap::{Args, ValueEnum};
@@ -105,6 +105,9 @@ pub(crate) struct SyncArgs {
     /// The height whose set is wanted, not below that of the hints; the tip if not given
     #[arg(long, value_name = "HEIGHT")]
     pub(crate) stopatheight: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) proof: AggregateArgs,
 
     #[command(flatten)]
     pub(crate) run: RunArgs,

@@ -69,7 +69,9 @@ pub enum ChainstateError {
         path: PathBuf,
     },
     /// The system could not read.
-    #[error("cannot read {path} at byte {offset}: {source}; see that it may be read, and check the disk")]
+    #[error(
+        "cannot read {path} at byte {offset}: {source}; see that it may be read, and check the disk"
+    )]
     Read {
         /// The file.
         path: PathBuf,

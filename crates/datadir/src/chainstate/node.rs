@@ -5,8 +5,8 @@
 //! meanwhile is seen whole or not at all, but a table that is gone before it was read ends the reading:
 //! reading again from the start helps.
 
-use super::read_back::{ReadBack, SetEntries};
 use super::ChainstateError;
+use super::read_back::{ReadBack, SetEntries};
 use crate::leveldb::Database;
 use apus_chain::OutPoint;
 use core::ops::ControlFlow;

@@ -19,7 +19,7 @@ use apus_chain::{
 };
 
 /// Where undo data come from. Nothing is expected of them.
-pub trait UndoSource: Sync {
+pub trait UndoSource: Send + Sync {
     /// For one thread.
     fn reader(&self) -> Box<dyn UndoReader + '_>;
 }
@@ -68,10 +68,10 @@ pub enum FullyError {
     NoInterpreter(#[from] NoInterpreter),
 }
 
-/// The pass. See the module.
-pub struct Fully<'a> {
-    /// What does the rest. Its aggregate is of whole coins.
-    pub swiftsync: SwiftSync,
+/// Judges blocks by the coins that they are said to spend.
+pub struct JudgeByUndo<'a> {
+    /// The rules.
+    pub params: &'a Params,
     /// The chain.
     pub chain: &'a HeaderChain,
     /// The last block whose scripts are taken for valid; 0 where none are.
@@ -79,29 +79,22 @@ pub struct Fully<'a> {
     /// What runs them, if any are. Blocks wait for their verdicts where they are taken, so threads of its own
     /// would only get in the way.
     pub scripts: Option<ScriptPool>,
-    /// The coins that blocks spend, as somebody says.
-    pub undo: &'a dyn UndoSource,
 }
 
-/// A segment under way.
-pub struct FullSegment<'a> {
-    segment: Segment,
-    undo: Box<dyn UndoReader + 'a>,
-    /// The coins of the block at hand.
-    stored: Stored,
-}
-
-impl<'a> Fully<'a> {
-    fn params(&self) -> &Params {
-        &self.swiftsync.params
+impl JudgeByUndo<'_> {
+    /// Judges a block that spends the coins of its undo data, if these are right; whether they are, it does
+    /// not ask.
+    pub fn judge(&self, block: &BlockBytes<'_>, undo: &[u8]) -> Result<(), FullyError> {
+        let mut stored = Stored::default();
+        stored.read(block, undo).map_err(|what| FullyError::Undo { block: known(block), what })?;
+        self.by_coins(block, &stored.coins()[..stored.there])
     }
 
-    /// Judges a block by the coins that it is said to spend.
-    fn judge(&self, block: &BlockBytes<'_>, coins: &[&[u8]]) -> Result<(), FullyError> {
+    fn by_coins(&self, block: &BlockBytes<'_>, coins: &[&[u8]]) -> Result<(), FullyError> {
         let id = known(block);
         let check_scripts = id.height > self.assumed;
         let context = ConnectContext { ancestry: self.chain, check_scripts };
-        let judge = Judge { params: self.params(), scripts: self.scripts.as_ref(), sum_key: None };
+        let judge = Judge { params: self.params, scripts: self.scripts.as_ref(), sum_key: None };
         let seen = SeenBlock::checked(block);
         let judged = judge.block(&seen, coins, &[], &context);
         match judged.and_then(|judged| judged.wait()) {
@@ -116,6 +109,24 @@ impl<'a> Fully<'a> {
             }
         }
     }
+}
+
+/// The pass. See the module.
+pub struct Fully<'a> {
+    /// What does the rest. Its aggregate is of whole coins.
+    pub swiftsync: SwiftSync,
+    /// Judges blocks.
+    pub judge: JudgeByUndo<'a>,
+    /// The coins that blocks spend, as somebody says.
+    pub undo: &'a dyn UndoSource,
+}
+
+/// A segment under way.
+pub struct FullSegment<'a> {
+    segment: Segment,
+    undo: Box<dyn UndoReader + 'a>,
+    /// The coins of the block at hand.
+    stored: Stored,
 }
 
 fn known(block: &BlockBytes<'_>) -> KnownBlock {
@@ -204,7 +215,7 @@ impl<'a> Pass for Fully<'a> {
         }
         let coins = stored.coins();
         // A coin of a block above is not there yet, whatever is said of it.
-        self.judge(block, &coins[..stored.there])?;
+        self.judge.by_coins(block, &coins[..stored.there])?;
         Ok(self.swiftsync.block_with_coins(segment, block, &coins)?)
     }
 

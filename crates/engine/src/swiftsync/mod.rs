@@ -26,7 +26,7 @@ mod survivors;
 
 pub use crate::pass::Counts;
 use crate::pass::Uncovered;
-pub use fully::{FullSegment, Fully, FullyError, UndoReader, UndoSource};
+pub use fully::{FullSegment, Fully, FullyError, JudgeByUndo, UndoReader, UndoSource};
 pub use partial::{CoinTotals, CoinbaseId, MergeError, Partial};
 pub use segment::Segment;
 pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};

@@ -11,7 +11,7 @@ use apus_engine::pass::Pass;
 use apus_engine::script::{Interpreter, PreparedTx, Refusal, ScriptPool};
 use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator};
 use apus_engine::swiftsync::{
-    Fully, FullyError, SwiftSync, SwiftSyncError, UndoReader, UndoSource, Verdict,
+    Fully, FullyError, JudgeByUndo, SwiftSync, SwiftSyncError, UndoReader, UndoSource, Verdict,
 };
 use apus_testkit::chain::{
     ChainBuilder, Coin, ScriptKind, Shape, UtxoSet, coins_of, hints, is_unspendable,
@@ -71,9 +71,12 @@ fn run(
     let undo = Said(undo.clone());
     let pass = Fully {
         swiftsync: SwiftSync::new(&chain.params, &chain.headers, aggregator),
-        chain: &chain.headers,
-        assumed: 0,
-        scripts: Some(scripts),
+        judge: JudgeByUndo {
+            params: &chain.params,
+            chain: &chain.headers,
+            assumed: 0,
+            scripts: Some(scripts),
+        },
         undo: &undo,
     };
     let (mut checker, mut whole) = (BlockChecker::new(), pass.nothing());

@@ -47,6 +47,16 @@ pub enum SourceError {
         /// The folder of its blocks.
         folder: String,
     },
+    /// By the node's index there is no chain up to a block.
+    #[error(
+        "by its block index the node of {folder} has not all blocks up to {hash} with their undo data"
+    )]
+    NotStated {
+        /// The folder of its blocks.
+        folder: String,
+        /// The block.
+        hash: BlockHash,
+    },
     /// A file with blocks that the node connected is gone.
     #[error(
         "{folder} has no blk{number:05}.dat, in which the node's block index has connected blocks: \
@@ -145,6 +155,7 @@ impl SourceError {
             Self::NoChain { .. }
             | Self::NoHeaders { .. }
             | Self::NoneConnected { .. }
+            | Self::NotStated { .. }
             | Self::FileMissing { .. }
             | Self::Damaged { .. }
             | Self::Disputed { .. }

@@ -51,6 +51,8 @@ pub struct BlocksDir {
     /// bounds.
     from_index: bool,
     gap: Gap,
+    /// Whether other copies of a block will do.
+    copies_will_do: bool,
     /// Read buffer of each fetcher.
     buffer_bytes: usize,
     /// Places found by going through all files, made when an index proves wrong for the first time.
@@ -67,6 +69,16 @@ pub enum UseIndex {
     /// Only blocks that the node connected and can disconnect: with data, undo data and scripts
     /// checked, as the index says. Without an index there are none.
     Connected,
+    /// All blocks up to this one, whatever the node made of them, and each only where the index says that it
+    /// lies: no other copy will do.
+    Stated(BlockHash),
+}
+
+impl UseIndex {
+    /// Whether only blocks count that the node connected.
+    pub(crate) const fn is_of_node(self) -> bool {
+        matches!(self, Self::Connected | Self::Stated(_))
+    }
 }
 
 /// File and offset of a block, for people.
@@ -103,15 +115,21 @@ impl BlocksDir {
         let files = BlockFiles::open(dir, params.network.magic())?;
         let mut from_index = false;
         let mut settled = None;
-        if use_index == UseIndex::Connected {
+        if use_index.is_of_node() {
             let mut finding = Finding::new(&files, params, now, invalid);
-            from_index::find_connected(&files, &mut finding)?;
+            match use_index {
+                UseIndex::Stated(_) => from_index::find_stated(&files, &mut finding)?,
+                _ => from_index::find_connected(&files, &mut finding)?,
+            }
             if let Some(number) = from_index::missing_file(&files)? {
                 let folder = dir.display().to_string();
                 return Err(SourceError::FileMissing { folder, number });
             }
             let none = || SourceError::NoneConnected { folder: dir.display().to_string() };
-            settled = Some(finding.settle().ok_or_else(none)?);
+            settled = Some(match use_index {
+                UseIndex::Stated(tip) => finding.settle_at(&tip)?,
+                _ => finding.settle().ok_or_else(none)?,
+            });
             from_index = true;
         } else if use_index == UseIndex::IfPresent && dir.join("index").join("CURRENT").is_file() {
             let mut finding = Finding::new(&files, params, now, invalid);
@@ -143,6 +161,7 @@ impl BlocksDir {
             ways_back,
             from_index,
             gap,
+            copies_will_do: !matches!(use_index, UseIndex::Stated(_)),
             buffer_bytes: 4 << 20,
             rescan: OnceLock::new(),
         };
@@ -172,6 +191,9 @@ impl BlocksDir {
     /// Other places where a block may lie: further copies known, and where the places came from
     /// an index, whatever a look at all the files finds.
     fn other_places(&self, height: Height, tried: BlockLocation) -> Vec<BlockLocation> {
+        if !self.copies_will_do {
+            return Vec::new();
+        }
         let mut places = self.copies.get(&height).cloned().unwrap_or_default();
         if self.from_index {
             let rescan = self.rescan.get_or_init(|| self.scan_for_chain());

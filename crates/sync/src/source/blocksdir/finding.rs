@@ -118,11 +118,26 @@ impl<'a> Finding<'a> {
 
     /// The most-work chain of the headers found; none where there is but the genesis block.
     pub(super) fn settle(self) -> Option<Settled> {
-        let Self { tree, places, mut copies, mut gap, invalid, .. } = self;
-        let chain = HeaderChain::best_of(&tree);
-        if chain.tip_height() == 0 {
-            return None;
+        let tip = self.tree.tip();
+        let chain = HeaderChain::best_of(&self.tree);
+        (chain.tip_height() > 0).then(|| self.settled(tip, chain))
+    }
+
+    /// The chain of the headers found that ends in a block.
+    pub(super) fn settle_at(self, tip: &BlockHash) -> Result<Settled, SourceError> {
+        let found = self.tree.find(tip);
+        let chain = found.and_then(|id| Some((id, HeaderChain::up_to(&self.tree, id)?)));
+        match chain.filter(|(_, chain)| chain.tip_height() > 0) {
+            Some((id, chain)) => Ok(self.settled(id, chain)),
+            None => {
+                let folder = self.files.dir().display().to_string();
+                Err(SourceError::NotStated { folder, hash: *tip })
+            }
         }
+    }
+
+    fn settled(self, tip: HeaderId, chain: HeaderChain) -> Settled {
+        let Self { tree, places, mut copies, mut gap, invalid, .. } = self;
         gap.orphans = tree.orphans_count();
         let mut missing: Vec<BlockHash> =
             tree.missing_parents().filter(|hash| !invalid.contains_key(hash)).copied().collect();
@@ -132,7 +147,7 @@ impl<'a> Finding<'a> {
         gap.missing = missing;
         let mut by_height = Vec::with_capacity(chain.tip_height() as usize + 1);
         let mut copies_by_height = HashMap::new();
-        let path = tree.path_to(tree.tip());
+        let path = tree.path_to(tip);
         let branches = branches(&tree, &path);
         let place_of = |id: HeaderId| places.get(id.index()).copied().flatten();
         let beside = branches.keys().filter_map(|id| Some((*tree.hash(*id), place_of(*id)?)));
@@ -146,6 +161,6 @@ impl<'a> Finding<'a> {
             }
         }
         let (places, copies) = (by_height, copies_by_height);
-        Some(Settled { chain, places, copies, beside, ways_back, gap })
+        Settled { chain, places, copies, beside, ways_back, gap }
     }
 }

@@ -67,6 +67,12 @@ pub(super) fn find_connected(
     headers(files, &rooms, &is_connected, finding)
 }
 
+/// Puts the headers and places of all stored blocks into `finding`, as the index has them.
+pub(super) fn find_stated(files: &BlockFiles, finding: &mut Finding<'_>) -> Result<(), IndexError> {
+    let rooms = rooms(files)?;
+    headers(files, &rooms, &|_| true, finding)
+}
+
 /// The first block file of which the index says that connected blocks lie in it, and which is not
 /// there.
 pub(super) fn missing_file(files: &BlockFiles) -> Result<Option<u32>, IndexError> {

@@ -1,0 +1,309 @@
+//! `apus verify`: whether what a node believes is true.
+
+use crate::args::{AssumeValidArg, Validation, VerifyArgs};
+use crate::failure::{Failure, WITHOUT_SCRIPTS};
+use crate::files::{expect_apart, expect_outside, expect_writable, publish};
+use crate::interrupt::watch_signals;
+use crate::machine::{Machine, cores, cpu_seconds, now, rss_peak_bytes};
+use crate::print;
+use crate::reindex::expect_folders;
+use crate::render::{Record, Renderer};
+use crate::report::{PhaseReport, display_hash, grouped};
+use crate::sync::verifier;
+use crate::workdir::WorkFolder;
+use apus_chain::{BlockHash, Params};
+use apus_datadir::{chain_folder, read_index_flags};
+use apus_sync::{Finding, Found, Proof, Verified, Verify, discard_verify};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Version of the JSON form.
+const VERSION: u32 = 1;
+
+/// Runs `apus verify`.
+pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
+    let params = Params::of(args.chain);
+    let folder = chain_folder(&args.datadir, args.chain);
+    let blocksdir = folder.join("blocks");
+    expect_folders(&args.datadir, args.chain, &blocksdir)?;
+    expect_not_reindexing(&blocksdir)?;
+    let assume_valid = assume_valid(args, params)?;
+    let verifier = verifier(params)?;
+    let work = args
+        .run
+        .workdir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("apus-{}-verify.work", args.chain)));
+    expect_outside(&work, &[&folder])?;
+    if let Some(report) = &args.run.report {
+        expect_apart(&[report, &work])?;
+        expect_writable(report, |_| false)?;
+    }
+    let interrupt = watch_signals()?;
+    let locked = WorkFolder::open(&work)?;
+    locked.begin()?;
+    let renderer = Renderer::new(args.run.progress, None);
+    let threads = match args.run.par {
+        0 => cores(),
+        threads => threads.into(),
+    };
+    let verified = apus_sync::verify(&Verify {
+        params,
+        folder,
+        assume_valid,
+        threads,
+        memory_bytes: args.run.dbcache << 20,
+        segment_bytes: args.run.segment_bytes,
+        checkpoint_interval: Duration::from_secs(args.run.checkpoint_seconds.into()),
+        now: now(),
+        verifier: verifier.as_deref(),
+        work: work.clone(),
+        observer: &renderer,
+        interrupt: &interrupt,
+    });
+    let record = renderer.into_record();
+    let verified = verified.map_err(|error| {
+        let mut failure = Failure::from(error);
+        locked.leave();
+        if work.exists() {
+            let kept = format!(
+                "\napus: progress is kept in {}, and the same command goes on from there",
+                work.display()
+            );
+            failure.message.push_str(&kept);
+        }
+        failure
+    })?;
+    let report = Report::new(args, &verified, record, threads);
+    if let Some(path) = &args.run.report {
+        let mut text =
+            serde_json::to_vec_pretty(&report).map_err(|error| Failure::io(path, error))?;
+        text.push(b'\n');
+        publish(path, &text)?;
+    }
+    discard_verify(&work)?;
+    locked.discard()?;
+    tell(args, &verified)
+}
+
+/// The block up to which scripts are taken for valid. Where any are run, a build that runs none says so.
+fn assume_valid(args: &VerifyArgs, params: &Params) -> Result<Option<BlockHash>, Failure> {
+    let assumed = match (args.validation, args.assumevalid) {
+        (Validation::Full, Some(_)) => {
+            return Err(Failure::usage(
+                "--assumevalid is about --validation assumevalid, which is not given: all scripts are run",
+            ));
+        }
+        (Validation::Full, None) => None,
+        (Validation::Assumevalid, Some(AssumeValidArg(given))) => given,
+        (Validation::Assumevalid, None) => params.default_assume_valid,
+    };
+    if assumed.is_none() {
+        let missing = apus_sync::script_verifier().map(drop);
+        missing.map_err(|error| Failure::usage(format!("{error}{WITHOUT_SCRIPTS}")))?;
+    }
+    Ok(assumed)
+}
+
+fn expect_not_reindexing(blocksdir: &Path) -> Result<(), Failure> {
+    // What cannot be read is told as a finding.
+    if read_index_flags(blocksdir).is_ok_and(|flags| flags.reindexing) {
+        return Err(Failure::usage(
+            "the node was stopped in the middle of -reindex, and its block index is not whole: start the \
+             node and let it finish that first",
+        ));
+    }
+    Ok(())
+}
+
+/// Tells what was found, and last whether all is as it should be.
+fn tell(args: &VerifyArgs, verified: &Verified) -> Result<(), Failure> {
+    if let Some(proof) = &verified.proof {
+        print::result(proven(proof))?;
+    }
+    if let Some(why) = &verified.unproven {
+        print::result(format_args!("Not proven: {why}."))?;
+    }
+    if verified.looked_at > 0 {
+        print::result(format_args!(
+            "{} blocks were looked at one by one.",
+            grouped(verified.looked_at)
+        ))?;
+    }
+    for finding in &verified.findings {
+        print::result(format_args!("\n{}", line(finding)))?;
+        print::result(format_args!("  {}", finding.kind.remedy()))?;
+    }
+    if verified.findings.is_empty() {
+        let what = match (&verified.proof, args.validation) {
+            (None, _) => "Nothing wrong was found with what there is",
+            (Some(_), Validation::Full) => "All that the node believes is true",
+            (Some(_), Validation::Assumevalid) => {
+                "All that the node believes is true, if the scripts are that were not run"
+            }
+        };
+        return print::result(format_args!("\n{what}."));
+    }
+    let kinds = match verified.findings.len() {
+        1 => "one kind of finding".to_owned(),
+        kinds => format!("{kinds} kinds of findings"),
+    };
+    let folder = args.datadir.display();
+    Err(Failure::invalid(format!("the node of {folder} is not as it should be: {kinds}")))
+}
+
+fn proven(proof: &Proof) -> String {
+    let Proof { at, scripts, .. } = proof;
+    let left_out = match scripts.assumed {
+        0 => "every script among them".to_owned(),
+        assumed => format!("but for the scripts of {} blocks", grouped(assumed)),
+    };
+    format!(
+        "The blocks up to {} ({}) obey every rule, {left_out}.\nThey leave {} coins, hash_serialized_3 {}.",
+        at.height,
+        at.hash,
+        grouped(proof.coins),
+        display_hash(&proof.hash_serialized_3)
+    )
+}
+
+/// A line for a finding.
+fn line(finding: &Finding) -> String {
+    let Found { height, hash, file, offset, outpoint, what } = &finding.first;
+    let mut text = finding.kind.name().to_owned();
+    if finding.count > 1 {
+        text.push_str(&format!(" ({}, the first)", grouped(finding.count)));
+    }
+    text.push(':');
+    let mut part = |part: String| {
+        text.push(' ');
+        text.push_str(&part);
+    };
+    if let Some(outpoint) = outpoint {
+        part(format!("coin {outpoint}"));
+        height.iter().for_each(|height| part(format!("of height {height}")));
+    } else {
+        match (height, hash) {
+            (Some(height), Some(hash)) => part(format!("block {height} ({hash})")),
+            (None, Some(hash)) => part(format!("block {hash}")),
+            _ => {}
+        }
+    }
+    file.iter().for_each(|file| part(format!("in {file}")));
+    offset.iter().for_each(|offset| part(format!("at byte {offset}")));
+    format!("{text}: {what}")
+}
+
+/// What was found, for programs (`docs/formats/verify.md`).
+#[derive(Serialize)]
+struct Report {
+    version: u32,
+    chain: &'static str,
+    datadir: String,
+    validation: &'static str,
+    /// Nothing was found, and all blocks up to the node's coins are proven.
+    proven: bool,
+    findings: Vec<FindingReport>,
+    /// Why nothing was proven; null where something was.
+    unproven: Option<String>,
+    proof: Option<ProofReport>,
+    tip_height: Option<u32>,
+    tip_hash: Option<String>,
+    looked_at: u64,
+    stored_from: Option<u32>,
+    wall_seconds: f64,
+    cpu_seconds: Option<f64>,
+    rss_peak_bytes: Option<u64>,
+    threads: usize,
+    dbcache_mib: u64,
+    phases: Vec<PhaseReport>,
+    warnings: Vec<String>,
+    machine: Machine,
+}
+
+#[derive(Serialize)]
+struct FindingReport {
+    kind: &'static str,
+    count: u64,
+    height: Option<u32>,
+    hash: Option<String>,
+    file: Option<String>,
+    offset: Option<u64>,
+    outpoint: Option<String>,
+    what: String,
+    remedy: &'static str,
+}
+
+#[derive(Serialize)]
+struct ProofReport {
+    height: u32,
+    hash: String,
+    /// By the node's coins and undo data in one pass; otherwise without both.
+    by_hints: bool,
+    transactions: u64,
+    inputs: u64,
+    coins: u64,
+    hash_serialized_3: String,
+    script_blocks: u64,
+    assumed_script_blocks: u64,
+}
+
+impl Report {
+    fn new(args: &VerifyArgs, verified: &Verified, record: Record, threads: usize) -> Self {
+        let findings = verified.findings.iter().map(FindingReport::new).collect();
+        let proof = verified.proof.as_ref().map(|proof| ProofReport {
+            height: proof.at.height,
+            hash: proof.at.hash.to_string(),
+            by_hints: proof.by_hints,
+            transactions: proof.transactions,
+            inputs: proof.inputs,
+            coins: proof.coins,
+            hash_serialized_3: display_hash(&proof.hash_serialized_3),
+            script_blocks: proof.scripts.run,
+            assumed_script_blocks: proof.scripts.assumed,
+        });
+        Self {
+            version: VERSION,
+            chain: args.chain.name(),
+            datadir: args.datadir.display().to_string(),
+            validation: match args.validation {
+                Validation::Full => "full",
+                Validation::Assumevalid => "assumevalid",
+            },
+            proven: verified.findings.is_empty() && proof.is_some(),
+            findings,
+            unproven: verified.unproven.clone(),
+            proof,
+            tip_height: verified.tip.map(|tip| tip.height),
+            tip_hash: verified.tip.map(|tip| tip.hash.to_string()),
+            looked_at: verified.looked_at,
+            stored_from: verified.pruned_below,
+            wall_seconds: record.wall_seconds,
+            cpu_seconds: cpu_seconds(),
+            rss_peak_bytes: rss_peak_bytes(),
+            threads,
+            dbcache_mib: args.run.dbcache,
+            phases: record.phases,
+            warnings: record.warnings,
+            machine: Machine::here(),
+        }
+    }
+}
+
+impl FindingReport {
+    fn new(finding: &Finding) -> Self {
+        let Found { height, hash, file, offset, outpoint, what } = &finding.first;
+        Self {
+            kind: finding.kind.name(),
+            count: finding.count,
+            height: *height,
+            hash: hash.map(|hash| hash.to_string()),
+            file: file.clone(),
+            offset: *offset,
+            outpoint: outpoint.map(|outpoint| outpoint.to_string()),
+            what: what.clone(),
+            remedy: finding.kind.remedy(),
+        }
+    }
+}

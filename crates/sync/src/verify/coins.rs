@@ -1,0 +1,309 @@
+//! The coins that a node says it has: taken once, as a snapshot in the work folder, so that neither a node at
+//! work nor a resumed run changes them; and compared with those that its blocks leave.
+
+use super::Verify;
+use super::finding::{FindingKind, Findings, Found};
+use crate::error::{IoError, StorageResult, SyncError};
+use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use apus_chain::{BlockHash, Network, OutPoint, Txid, vout_order};
+use apus_datadir::chainstate::{ChainstateError, read_node};
+use apus_datadir::snapshot::{
+    SnapshotCoin, SnapshotError, SnapshotHeader, SnapshotInfo, SnapshotReader, snapshot_info,
+    write_group,
+};
+
+use apus_storage::{DirStorage, Storage, StorageFile};
+use std::cmp::Ordering;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The name of the snapshot, and the one that it has until it is whole.
+pub(super) const TAKEN: &str = "coins.dat";
+pub(super) const DRAFT: &str = "coins.dat.incomplete";
+
+/// A node at work replaces files, and is between two blocks while it writes. So often it is tried again.
+const ATTEMPTS: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Coins between two looks at whether the run is interrupted.
+const AT_ONCE: u64 = 1 << 16;
+
+/// The coins that were taken.
+pub(super) struct Taken {
+    pub(super) path: PathBuf,
+    pub(super) info: SnapshotInfo,
+}
+
+/// Takes the coins of the node, or those that an earlier start took; none where they cannot be read, which is
+/// a finding.
+pub(super) fn take(
+    request: &Verify<'_>,
+    storage: &DirStorage,
+    findings: &Findings,
+) -> Result<Option<Taken>, SyncError> {
+    request.observer.event(Event::Started(Phase::Hints));
+    let path = storage.folder().join(TAKEN);
+    let is_there = path
+        .try_exists()
+        .map_err(|error| IoError::Storage { file: path.display().to_string(), error })?;
+    if !is_there && !try_to_take(request, storage, findings)? {
+        return Ok(None);
+    }
+    let info = snapshot_info(open(&path, Some(request.params.network))?, false);
+    let info = info.map_err(|error| named(&path, error))?;
+    request.observer.event(Event::Ended { phase: Phase::Hints, bytes: info.bytes });
+    Ok(Some(Taken { path, info }))
+}
+
+fn try_to_take(
+    request: &Verify<'_>,
+    storage: &DirStorage,
+    findings: &Findings,
+) -> Result<bool, SyncError> {
+    for attempt in 1.. {
+        let error = match take_once(request, storage) {
+            Ok(()) => return Ok(true),
+            Err(TakeError::Run(error)) => return Err(error),
+            Err(TakeError::Coins(error)) => error,
+        };
+        let may_pass =
+            matches!(error, ChainstateError::Vanished { .. } | ChainstateError::Unfinished { .. });
+        if may_pass && attempt < ATTEMPTS {
+            std::thread::sleep(PAUSE);
+            stop_if_interrupted(request.interrupt)?;
+            continue;
+        }
+        let dir = request.chainstate();
+        let (kind, found) = match &error {
+            ChainstateError::Read { path, source, .. } => {
+                let (file, error) = (path.display().to_string(), clone_error(source));
+                return Err(IoError::Storage { file, error }.into());
+            }
+            ChainstateError::Table { path, offset, what } => {
+                (FindingKind::CoinsDamaged, Found::new(what).at(path, *offset))
+            }
+            ChainstateError::Vanished { path } => {
+                (FindingKind::CoinsDamaged, Found::new("it is not there").of(path))
+            }
+            ChainstateError::Unfinished { .. } => {
+                let what = "it is between two blocks: the node was stopped while it wrote";
+                (FindingKind::CoinsUnfinished, Found::new(what).of(&dir))
+            }
+            other => (FindingKind::CoinsDamaged, Found::new(other).of(&dir)),
+        };
+        findings.add(kind, found);
+        break;
+    }
+    Ok(false)
+}
+
+fn clone_error(error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), error.to_string())
+}
+
+/// Why coins were not taken.
+enum TakeError {
+    /// What the node has of them.
+    Coins(ChainstateError),
+    /// Anything else.
+    Run(SyncError),
+}
+
+impl From<SyncError> for TakeError {
+    fn from(error: SyncError) -> Self {
+        Self::Run(error)
+    }
+}
+
+/// Writes what the node has.
+fn take_once(request: &Verify<'_>, storage: &DirStorage) -> Result<(), TakeError> {
+    let file = storage.create(DRAFT).at(storage, DRAFT)?;
+    let mut writing = Writing::new(storage, file);
+    // How many there are is known at the end.
+    writing.write(&header(request.params.network, BlockHash::ZERO, 0))?;
+    let (mut failed, mut coins) = (None, 0_u64);
+    let read = read_node(&request.chainstate(), &mut |outpoint, bytes| {
+        coins += 1;
+        let mut step = || -> Result<(), SyncError> {
+            if coins.is_multiple_of(AT_ONCE) {
+                let progress = Progress { coins, ..Progress::default() };
+                request.observer.event(Event::Progress(Phase::Hints, progress));
+                stop_if_interrupted(request.interrupt)?;
+            }
+            writing.coin(outpoint, bytes)
+        };
+        match step() {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    let read = read.map_err(TakeError::Coins)?;
+    writing.end_group()?;
+    let path = storage.folder().join(DRAFT);
+    let header = header(request.params.network, read.best, read.coins);
+    writing.finish(&path, &header)?;
+    storage.rename(DRAFT, TAKEN).at(storage, TAKEN)?;
+    storage.sync_names().at(storage, "")?;
+    Ok(())
+}
+
+fn header(network: Network, base_hash: BlockHash, coins: u64) -> [u8; SnapshotHeader::SIZE] {
+    SnapshotHeader { network, base_hash, coins }.to_bytes()
+}
+
+/// A snapshot on its way.
+struct Writing<'s> {
+    storage: &'s DirStorage,
+    out: BufWriter<Box<dyn StorageFile>>,
+    txid: Option<Txid>,
+    /// Coins of the transaction at hand: numbers, and where each ends in `bytes`.
+    coins: Vec<(u32, usize)>,
+    bytes: Vec<u8>,
+    group: Vec<u8>,
+}
+
+impl<'s> Writing<'s> {
+    fn new(storage: &'s DirStorage, file: Box<dyn StorageFile>) -> Self {
+        let out = BufWriter::with_capacity(1 << 20, file);
+        let (coins, bytes, group) = (Vec::new(), Vec::new(), Vec::new());
+        Self { storage, out, txid: None, coins, bytes, group }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), SyncError> {
+        self.out.write_all(bytes).at(self.storage, DRAFT)
+    }
+
+    fn coin(&mut self, outpoint: OutPoint, coin: &[u8]) -> Result<(), SyncError> {
+        if self.txid.is_some_and(|txid| txid != outpoint.txid) {
+            self.end_group()?;
+        }
+        self.txid = Some(outpoint.txid);
+        self.bytes.extend_from_slice(coin);
+        self.coins.push((outpoint.vout, self.bytes.len()));
+        Ok(())
+    }
+
+    fn end_group(&mut self) -> Result<(), SyncError> {
+        let Some(txid) = self.txid.take() else { return Ok(()) };
+        let starts = std::iter::once(0).chain(self.coins.iter().map(|(_, end)| *end));
+        let mut coins: Vec<(u32, &[u8])> = starts
+            .zip(&self.coins)
+            .map(|(start, (vout, end))| (*vout, &self.bytes[start..*end]))
+            .collect();
+        self.group.clear();
+        write_group(&mut self.group, &txid, &mut coins)
+            .map_err(|error| named(&self.storage.folder().join(DRAFT), error))?;
+        self.out.write_all(&self.group).at(self.storage, DRAFT)?;
+        self.coins.clear();
+        self.bytes.clear();
+        Ok(())
+    }
+
+    /// Makes it durable, under its right header.
+    fn finish(mut self, path: &Path, header: &[u8]) -> Result<(), SyncError> {
+        use std::os::unix::fs::FileExt;
+        self.out.flush().at(self.storage, DRAFT)?;
+        drop(self.out);
+        let finish = || {
+            let file = File::options().write(true).open(path)?;
+            file.write_all_at(header, 0)?;
+            file.sync_all()
+        };
+        finish().at(self.storage, DRAFT)
+    }
+}
+
+fn named(path: &Path, error: SnapshotError) -> SyncError {
+    SyncError::Snapshot { file: path.display().to_string(), error }
+}
+
+type Coins = SnapshotReader<BufReader<File>>;
+
+fn open(path: &Path, network: Option<Network>) -> Result<Coins, SyncError> {
+    let file = File::open(path)
+        .map_err(|error| IoError::Storage { file: path.display().to_string(), error })?;
+    let file = BufReader::with_capacity(1 << 20, file);
+    SnapshotReader::new(file, network).map_err(|error| named(path, error))
+}
+
+/// Compares the coins of two snapshots: those that blocks leave, and those of the node.
+pub(super) fn compare(
+    request: &Verify<'_>,
+    of_blocks: &Path,
+    of_node: &Path,
+    findings: &Findings,
+) -> Result<(), SyncError> {
+    request.observer.event(Event::Started(Phase::Check));
+    let (mut right, mut said) = (open(of_blocks, None)?, open(of_node, None)?);
+    let (mut left, mut other) = (next(&mut right, of_blocks)?, next(&mut said, of_node)?);
+    let dir = request.chainstate();
+    let mut steps = 0_u64;
+    loop {
+        steps += 1;
+        if steps.is_multiple_of(AT_ONCE) {
+            stop_if_interrupted(request.interrupt)?;
+        }
+        let order = match (&left, &other) {
+            (None, None) => break,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(left), Some(other)) => left.order(other),
+        };
+        if order.is_eq() {
+            if let (Some(left), Some(other)) = (&left, &other)
+                && left.bytes != other.bytes
+            {
+                let what = "it is not the coin that its transaction made";
+                let found = Found::new(what).coin(left.outpoint, left.height).of(&dir);
+                findings.add(FindingKind::CoinWrong, found);
+            }
+        } else if let Some(coin) = if order.is_lt() { &left } else { &other } {
+            let (kind, what) = match order {
+                Ordering::Less => (FindingKind::CoinMissing, "the blocks leave it unspent"),
+                _ => (FindingKind::CoinUnknown, "the blocks do not leave it unspent"),
+            };
+            findings.add(kind, Found::new(what).coin(coin.outpoint, coin.height).of(&dir));
+        }
+        if order.is_le() {
+            left = next(&mut right, of_blocks)?;
+        }
+        if order.is_ge() {
+            other = next(&mut said, of_node)?;
+        }
+    }
+    request.observer.event(Event::Ended { phase: Phase::Check, bytes: said.offset() });
+    Ok(())
+}
+
+/// A coin of a snapshot.
+struct OneCoin {
+    outpoint: OutPoint,
+    height: u32,
+    bytes: Vec<u8>,
+}
+
+impl OneCoin {
+    /// As snapshots are ordered.
+    fn order(&self, other: &Self) -> Ordering {
+        let (left, right) = (self.outpoint, other.outpoint);
+        left.txid.0.cmp(&right.txid.0).then_with(|| vout_order(left.vout, right.vout))
+    }
+}
+
+fn next(reader: &mut SnapshotReader<impl Read>, path: &Path) -> Result<Option<OneCoin>, SyncError> {
+    let coin = reader.next_coin().map_err(|error| named(path, error))?;
+    Ok(coin.map(|SnapshotCoin { outpoint, coin, bytes, .. }| OneCoin {
+        outpoint,
+        height: coin.height,
+        bytes: bytes.to_vec(),
+    }))
+}
