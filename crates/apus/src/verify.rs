@@ -13,8 +13,10 @@ use crate::sync::verifier;
 use crate::workdir::WorkFolder;
 use apus_chain::{BlockHash, Params};
 use apus_datadir::{chain_folder, read_index_flags};
-use apus_sync::{Finding, Found, Proof, Verified, Verify, discard_verify};
+use apus_sync::{Finding, Found, Proof, Verified, Verify, discard_verify, is_verify_file};
 use serde::Serialize;
+use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,7 +44,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     }
     let interrupt = watch_signals()?;
     let locked = WorkFolder::open(&work)?;
-    locked.begin()?;
+    expect_work_folder(&work).inspect_err(|_| locked.leave())?;
     let renderer = Renderer::new(args.run.progress, None);
     let threads = match args.run.par {
         0 => cores(),
@@ -85,6 +87,21 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     discard_verify(&work)?;
     locked.discard()?;
     tell(args, &verified)
+}
+
+/// Nothing is written or removed in a folder of another kind.
+fn expect_work_folder(work: &Path) -> Result<(), Failure> {
+    let names = fs::read_dir(work).and_then(|all| all.map(|it| Ok(it?.file_name())).collect());
+    let names: Vec<OsString> = names.map_err(|error| Failure::io(work, error))?;
+    match names.iter().find(|name| !is_verify_file(&name.to_string_lossy())) {
+        None => Ok(()),
+        Some(other) => Err(Failure::usage(format!(
+            "{} holds {}, which is no file of a verification: name another --workdir, which need not be \
+             there yet",
+            work.display(),
+            other.display()
+        ))),
+    }
 }
 
 /// The block up to which scripts are taken for valid. Where any are run, a build that runs none says so.

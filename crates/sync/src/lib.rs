@@ -40,7 +40,9 @@ pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
 pub use source::peers;
 pub use source::{BlockFetcher, BlockSource, ChainSource, Taken};
 pub use supply::outputs::{OutputsOfBlock, walk_outputs};
-pub use verify::{Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, verify};
+pub use verify::{
+    Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, is_verify_file, verify,
+};
 pub use warning::{Unanchored, Warning};
 pub use workdir::names::{COINS, ENDED, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file};
 

@@ -31,13 +31,14 @@ use crate::run::run;
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::workdir::Workdir;
+use crate::workdir::names::LOCK;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock, Params, ScriptVerifier};
 use apus_datadir::BlockFiles;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::{DirStorage, Storage, create_private_dir};
-use coins::{TAKEN, Taken};
+use coins::{DRAFT, TAKEN, Taken};
 use compared::Compared;
 use finding::Findings;
 use index::NodeIndex;
@@ -47,12 +48,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use survey::{Survey, by_chain};
 
-/// The coins that the blocks leave, in the work folder.
-const OF_BLOCKS: &str = "blocks-leave.dat";
-
-/// Folders of the work folder.
+/// Folders of the work folder: of the proof, of joining, and of the coins that the blocks leave.
 const PROOF: &str = "proof";
 const JOIN: &str = "join";
+const SET: &str = "set";
+const FOLDERS: [&str; 3] = [PROOF, JOIN, SET];
+
+/// The snapshot of the coins that the blocks leave.
+const OF_BLOCKS: &str = "coins.dat";
 
 /// What is to be verified, and how.
 pub struct Verify<'a> {
@@ -207,19 +210,24 @@ pub fn verify(request: &Verify<'_>) -> Result<Verified, SyncError> {
     Ok(verified)
 }
 
-/// Removes the progress of a verification that ended.
+/// Whether a name in a work folder is one that a verification makes.
+pub fn is_verify_file(name: &str) -> bool {
+    [LOCK, TAKEN, DRAFT].contains(&name) || FOLDERS.contains(&name)
+}
+
+/// Removes the progress of a verification that ended. The coins that it began with go last: killed in the
+/// middle, the same command verifies the same again.
 pub fn discard_verify(work: &Path) -> Result<(), SyncError> {
-    for name in [PROOF, JOIN] {
+    for name in FOLDERS {
         let path = work.join(name);
         if path.is_dir() {
             remove(&path)?;
         }
     }
     let storage = DirStorage::private(work);
-    for name in [coins::DRAFT, OF_BLOCKS, TAKEN] {
-        if storage.names().at(&storage, "")?.iter().any(|there| there == name) {
-            storage.remove(name).at(&storage, name)?;
-        }
+    let names = storage.names().at(&storage, "")?;
+    for name in [DRAFT, TAKEN].into_iter().filter(|name| names.iter().any(|there| there == name)) {
+        storage.remove(name).at(&storage, name)?;
     }
     Ok(())
 }
@@ -351,6 +359,10 @@ impl Work<'_> {
         match self.join(taken, chain) {
             Ok(proof) => verified.proof = Some(proof),
             Err(error) => {
+                let error = match error {
+                    SyncError::NoWayOn { error, .. } => *error,
+                    other => other,
+                };
                 let Some(invalid) = InvalidBlock::of(&error) else { return Err(error) };
                 let found = Found::new(&invalid.why).block(invalid.block);
                 findings.add(Kind::BlockInvalid, found);
@@ -373,10 +385,10 @@ impl Work<'_> {
         // What was found of blocks judged before is not kept, so they are judged again.
         Workdir::clear_scratch(&storage)?;
         let store = || open_store(request, &storage);
-        let work: Arc<dyn Storage> = Arc::new(DirStorage::private(&request.work));
-        let output =
-            Output { kind: OutputKind::Snapshot, storage: work, name: OF_BLOCKS.to_owned() };
-        let outputs = taken.map(|_| output);
+        let set = request.storage(SET)?;
+        let of_blocks = set.folder().join(OF_BLOCKS);
+        let (kind, name) = (OutputKind::Snapshot, OF_BLOCKS.to_owned());
+        let outputs = taken.map(|_| Output { kind, storage: Arc::new(set), name });
         let base = chain.tip_hash();
         let joining = request.request(base, None, &storage, outputs.as_slice(), &store);
         request.observer.event(Event::Started(Phase::Headers));
@@ -390,7 +402,7 @@ impl Work<'_> {
         };
         let (put, coins) = merged.write_out(&joining)?;
         if let Some(taken) = taken {
-            coins::compare(request, &request.work.join(OF_BLOCKS), &taken.path, findings)?;
+            coins::compare(request, &of_blocks, &taken.path, findings)?;
         }
         Ok(Proof {
             at: tip_of(chain),

@@ -5,7 +5,7 @@
 //! experiments with one. Each finding is a test here: [`written`] and [`reindex`] are those that must
 //! work, [`last`] takes nodes back over all that they keep, [`absent`] looks for those that must
 //! not be with readers of its own, [`refusals`] holds that no node's coins are touched unasked, and
-//! [`kills`] ends runs at any moment. `invalid` is about blocks that a node stored and refused.
+//! [`kills`] ends runs at any moment. `invalid` is about blocks that a node stored and refused, `verify` about what a node believes.
 //! [`soak`] has nodes live on every kind of folder for as long as wanted.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
@@ -26,4 +26,6 @@ mod reindex;
 mod soak;
 #[cfg(feature = "kernel")]
 mod undo_data;
+#[cfg(feature = "kernel")]
+mod verify;
 mod written;

@@ -106,6 +106,8 @@ pub enum ChainstateError {
     NoBestBlock {
         /// The folder.
         path: PathBuf,
+        /// Whether there are coins. Without any it is that of a node which has written none yet.
+        coins: bool,
     },
     /// A node was stopped while it wrote.
     #[error(

@@ -86,7 +86,8 @@ impl<'d> SetEntries<'d> {
         }
         let outpoint = outpoint(dir, name)?;
         if best.is_none() {
-            return Ok(ControlFlow::Break(()));
+            let path = dir.to_path_buf();
+            return Err(ChainstateError::NoBestBlock { path, coins: true });
         }
         check_whole(value).map_err(|source| {
             let path = dir.to_path_buf();
@@ -99,7 +100,8 @@ impl<'d> SetEntries<'d> {
     /// What they say of themselves.
     pub(super) fn finish(self) -> Result<ReadBack, ChainstateError> {
         let Self { dir, key, best, coins, .. } = self;
-        let best = best.ok_or_else(|| ChainstateError::NoBestBlock { path: dir.to_owned() })?;
+        let path = dir.to_path_buf();
+        let best = best.ok_or(ChainstateError::NoBestBlock { path, coins: false })?;
         Ok(ReadBack { best, key, coins })
     }
 }

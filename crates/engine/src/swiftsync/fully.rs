@@ -22,6 +22,11 @@ use apus_chain::{
 pub trait UndoSource: Send + Sync {
     /// For one thread.
     fn reader(&self) -> Box<dyn UndoReader + '_>;
+
+    /// Whether those of blocks that spend nothing are to be there as well.
+    fn of_all_blocks(&self) -> bool {
+        false
+    }
 }
 
 /// Reads undo data.
@@ -208,7 +213,7 @@ impl<'a> Pass for Fully<'a> {
         let of_no_use = |what| FullyError::Undo { block: known(block), what };
         stored.clear();
         // A block that spends nothing needs none.
-        if block.view().tx_count() > 1 {
+        if block.view().tx_count() > 1 || self.undo.of_all_blocks() {
             let prev = Header::parse(block.view().header()).prev;
             let undo = undo.read(block.height(), &prev).map_err(of_no_use)?;
             stored.read(block, &undo).map_err(of_no_use)?;

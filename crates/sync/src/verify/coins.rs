@@ -76,6 +76,10 @@ fn try_to_take(
             stop_if_interrupted(request.interrupt)?;
             continue;
         }
+        if matches!(error, ChainstateError::NoBestBlock { coins: false, .. }) {
+            // The node has not written any yet.
+            break;
+        }
         let dir = request.chainstate();
         let (kind, found) = match &error {
             ChainstateError::Read { path, source, .. } => {

@@ -50,6 +50,7 @@ impl BlocksDir {
             folder: self.files.dir().to_owned(),
             magic: self.files.magic(),
             places: places?,
+            of_all_blocks: !self.copies_will_do,
         })
     }
 
@@ -71,11 +72,17 @@ pub(super) struct UndoPlaces {
     magic: [u8; 4],
     /// Files, and offsets in them.
     places: Vec<(u32, u32)>,
+    /// Whether what the index says is to be true of each, needed or not.
+    of_all_blocks: bool,
 }
 
 impl UndoSource for UndoPlaces {
     fn reader(&self) -> Box<dyn UndoReader + '_> {
         Box::new(PlacesReader { places: self, files: None })
+    }
+
+    fn of_all_blocks(&self) -> bool {
+        self.of_all_blocks
     }
 }
 
@@ -87,7 +94,7 @@ struct PlacesReader<'a> {
 
 impl UndoReader for PlacesReader<'_> {
     fn read(&mut self, height: Height, prev: &BlockHash) -> Result<Vec<u8>, String> {
-        let UndoPlaces { folder, magic, places } = self.places;
+        let UndoPlaces { folder, magic, places, .. } = self.places;
         let place = height.checked_sub(1).and_then(|at| places.get(at as usize));
         let Some((file, offset)) = place else {
             return Err("no index says where they are".to_owned());

@@ -1,0 +1,456 @@
+//! `apus verify` on nodes of every fate, and on what they never should have.
+
+use crate::desk::{Desk, REGTEST};
+use crate::lived::{CHAIN, Lived, fixture, grow, submit};
+use apus_chain::{BlockUndo, BlockUndoWriter, Header, OutPoint, undo_checksum, write_coin};
+use apus_chain::{CoinRef, Txid, write_compact_size};
+use apus_datadir::chainstate::{ChainstateWriter, read_node};
+use apus_datadir::{IndexEntry, Obfuscation, read_index};
+use apus_storage::DirStorage;
+use apus_testkit::bitcoind::Bitcoind;
+use apus_testkit::chain::ChainBuilder;
+use apus_testkit::rng::Rng;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+const VERIFY: &str = "verify --chain regtest --datadir node --progress none --report report.json";
+
+/// What was found, by kind.
+fn findings(desk: &Desk) -> BTreeMap<String, Value> {
+    let report = desk.json("report.json");
+    let all = report["findings"].as_array().unwrap().clone();
+    all.into_iter().map(|it| (it["kind"].as_str().unwrap().to_owned(), it)).collect()
+}
+
+/// Verifies, and gives what was found; the exit code goes with it, and nothing is left behind.
+fn verify(desk: &Desk, options: &str) -> BTreeMap<String, Value> {
+    if desk.has("report.json") {
+        desk.remove("report.json");
+    }
+    let said = desk.start_as_typed(&format!("{VERIFY} {options}")).wait();
+    assert!(desk.has("report.json"), "{said}");
+    let found = findings(desk);
+    assert_eq!(said.code, Some(if found.is_empty() { 0 } else { 2 }), "{said}");
+    for kind in found.keys() {
+        assert!(said.stdout.contains(&format!("\n{kind}")), "{kind}: {said}");
+    }
+    assert!(!desk.has("apus-regtest-verify.work"), "progress is left");
+    found
+}
+
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            all.insert(path.clone(), fs::read(&path).unwrap());
+        }
+    }
+    all
+}
+
+#[test]
+fn a_sound_node_is_proven_and_left_as_it_is() {
+    for (seed, args) in [(100, &["-blocksxor=0", "-fastprune"][..]), (101, &["-blocksxor=1"])] {
+        let lived = Lived::new(seed, args);
+        let before = files(&lived.desk.path("node"));
+        assert!(verify(&lived.desk, "").is_empty());
+        assert!(files(&lived.desk.path("node")) == before);
+        let report = lived.desk.json("report.json");
+        let (proof, set) = (&report["proof"], &lived.set);
+        assert_eq!((&report["proven"], &proof["by_hints"]), (&json!(true), &json!(true)));
+        assert_eq!((&proof["height"], &proof["coins"]), (&json!(set.height), &json!(set.txouts)));
+        assert_eq!(proof["hash_serialized_3"], set.hash_serialized_3);
+        assert_eq!(proof["script_blocks"], set.height);
+        // Blocks that stayed behind; some of them were connected once.
+        assert_eq!(report["looked_at"], 3 + 2 + 5);
+    }
+}
+
+/// Its coins are on disk where it wrote them last, and it goes on meanwhile.
+#[test]
+fn a_node_at_work_is_verified() {
+    let (mut lived, node) = Lived::running(102, &[]);
+    // It has not written its coins yet, nor its index.
+    assert!(verify(&lived.desk, "").is_empty());
+    assert_eq!(lived.desk.json("report.json")["proven"], false);
+    assert_eq!(node.txoutset_info(), lived.set);
+    grow(&mut lived.chain, &node, 7);
+    assert!(verify(&lived.desk, "").is_empty());
+    let report = lived.desk.json("report.json");
+    assert_eq!(report["proof"]["height"], lived.set.height);
+    assert_eq!(report["proof"]["hash_serialized_3"], lived.set.hash_serialized_3);
+    grow(&mut lived.chain, &node, 1);
+    assert_eq!(node.best_block_hash(), lived.chain.tip());
+    node.kill();
+    assert!(verify(&lived.desk, "").is_empty());
+    assert_eq!(lived.desk.json("report.json")["proven"], true);
+}
+
+/// Another node, whose index and coins are of another version.
+#[test]
+fn the_fixtures_node_is_verified() {
+    let (desk, set) = fixture(REGTEST);
+    assert!(verify(&desk, "--par 1 --dbcache 4").is_empty());
+    assert_eq!(desk.json("report.json")["proof"]["hash_serialized_3"], set.hash_serialized_3);
+}
+
+#[test]
+fn of_a_pruned_node_what_is_left_is_looked_at() {
+    let (mut lived, node) = Lived::running(103, &["-prune=1", "-fastprune"]);
+    grow(&mut lived.chain, &node, 400);
+    let pruned = node.call("pruneblockchain", &[json!(200)]).as_u64().unwrap();
+    node.stop();
+    assert!(verify(&lived.desk, "").is_empty());
+    let report = lived.desk.json("report.json");
+    assert_eq!((&report["proven"], &report["proof"]), (&json!(false), &Value::Null));
+    let from = report["stored_from"].as_u64().unwrap();
+    assert!(from > 1 && from >= pruned, "{from}, {pruned}");
+    let looked_at = report["looked_at"].as_u64().unwrap();
+    assert!(looked_at > u64::from(lived.chain.height()) - from, "{looked_at}");
+    // What is left is held against the rules.
+    let entry = entry_at(&lived.desk, &lived.chain, lived.chain.height());
+    change_undo(&lived.desk, &entry, |amount| amount / 2);
+    let found = verify(&lived.desk, "");
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["block_invalid"]);
+    assert!(
+        found["block_invalid"]["what"].as_str().unwrap().contains("if its undo data are right")
+    );
+}
+
+/// Where a byte is another: it is found, and the file is named in which it is, or it belongs to nothing
+/// that the node goes by.
+#[test]
+fn flipped_bytes_are_found() {
+    let lived = Lived::new(104, &["-blocksxor=0", "-fastprune"]);
+    let folder = lived.desk.path("node").join(CHAIN);
+    let mut rng = Rng::new(11);
+    let whole = files(&folder);
+    let records = records(&lived.desk);
+    let of_kind = |begin: &str| -> Vec<PathBuf> {
+        let named = |path: &&PathBuf| path.strip_prefix(&folder).unwrap().starts_with(begin);
+        whole.keys().filter(named).cloned().collect()
+    };
+    let blocks: Vec<PathBuf> = of_kind("blocks")
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|it| it == "dat") && !path.ends_with("xor.dat"))
+        .collect();
+    let databases: Vec<PathBuf> = of_kind("chainstate")
+        .into_iter()
+        .chain(of_kind("blocks/index"))
+        .filter(|path| path.extension().is_some_and(|it| it == "ldb" || it == "log"))
+        .filter(|path| !whole[path].is_empty())
+        .collect();
+    let (mut found_in_blocks, mut found_in_databases) = (0, 0);
+    for round in 0..40 {
+        let paths = if round % 2 == 0 { &blocks } else { &databases };
+        let path = &paths[rng.index(paths.len())];
+        let mut bytes = whole[path].clone();
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(bytes.len(), |last| last + 1);
+        let at = rng.index(end);
+        bytes[at] ^= 1 << rng.below(8);
+        fs::write(path, &bytes).unwrap();
+        let found = verify(&lived.desk, "");
+        fs::write(path, &whole[path]).unwrap();
+        let says = |kinds: &[&str]| kinds.iter().any(|kind| found.contains_key(*kind));
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let context = || format!("{} at byte {at}: {found:?}", path.display());
+        if round % 2 == 1 {
+            // Places are padded at the end of a table; what a log ends with may be cut off.
+            let matters = name.ends_with(".ldb") && at + 48 < bytes.len();
+            assert!(!matters || !found.is_empty(), "{}", context());
+            found_in_databases += u32::from(!found.is_empty());
+            continue;
+        }
+        let is_undo = name.starts_with("rev");
+        let matters = records.iter().any(|(file, start, end)| {
+            // Of a record of undo data a node reads no magic and size, but this program does.
+            *file == name && (*start..*end).contains(&(at as u64))
+        });
+        assert_eq!(matters, !found.is_empty(), "{}", context());
+        if matters {
+            let kinds: &[&str] = if is_undo { &["undo_damaged"] } else { &["block_damaged"] };
+            assert!(says(kinds), "{}", context());
+            let told = found[kinds[0]]["file"].as_str().unwrap();
+            assert!(told.ends_with(&name), "{}", context());
+            found_in_blocks += 1;
+        }
+    }
+    assert!(
+        found_in_blocks > 10 && found_in_databases > 10,
+        "{found_in_blocks}, {found_in_databases}"
+    );
+    assert!(verify(&lived.desk, "").is_empty());
+}
+
+/// Stretches of files in which blocks and undo data lie, with what is before and behind them.
+fn records(desk: &Desk) -> Vec<(String, u64, u64)> {
+    let blocksdir = desk.path("node").join(CHAIN).join("blocks");
+    let mut records = Vec::new();
+    for entry in index(desk) {
+        let places = [("blk", entry.data, 0), ("rev", entry.undo, 32)];
+        for (kind, place, checksum) in places {
+            // Nothing is asked of the genesis block.
+            let Some((file, offset)) = place.filter(|_| entry.height > 0) else { continue };
+            let name = format!("{kind}{file:05}.dat");
+            let bytes = fs::read(blocksdir.join(&name)).unwrap();
+            let size = &bytes[offset as usize - 4..offset as usize];
+            let size = u64::from(u32::from_le_bytes(size.try_into().unwrap()));
+            records.push((name, offset - 8, offset + size + checksum));
+        }
+    }
+    records
+}
+
+fn index(desk: &Desk) -> Vec<IndexEntry> {
+    let mut entries = Vec::new();
+    read_index(&desk.path("node").join(CHAIN).join("blocks"), &mut |entry| {
+        entries.push(entry);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    entries
+}
+
+fn entry_at(desk: &Desk, chain: &ChainBuilder, height: u32) -> IndexEntry {
+    let hash = chain.blocks()[height as usize].block_hash();
+    let is_it = |entry: &IndexEntry| entry.hash.to_string() == hash.to_string();
+    index(desk).into_iter().find(is_it).unwrap()
+}
+
+/// Changes the amount of the first coin in a block's undo data, whose checksum is right again. The amount
+/// must take as many bytes as before.
+fn change_undo(desk: &Desk, entry: &IndexEntry, change: impl Fn(u64) -> u64) {
+    let (file, offset) = entry.undo.unwrap();
+    let blocksdir = desk.path("node").join(CHAIN).join("blocks");
+    let path = blocksdir.join(format!("rev{file:05}.dat"));
+    let key = fs::read(blocksdir.join("xor.dat"))
+        .map_or(Obfuscation::NONE, |key| Obfuscation::new(key.try_into().unwrap()));
+    let mut bytes = fs::read(&path).unwrap();
+    key.apply(&mut bytes, 0);
+    let start = offset as usize;
+    let size = u32::from_le_bytes(bytes[start - 4..start].try_into().unwrap()) as usize;
+    let old = bytes[start..start + size].to_vec();
+    let undo = BlockUndo::read(&old).unwrap();
+    let (mut new, mut is_first) = (Vec::new(), true);
+    let mut writer = BlockUndoWriter::new(&mut new, undo.tx_count());
+    for tx in 1..undo.tx_count() {
+        let coins: Vec<_> = undo.spent_by(tx).unwrap().iter().map(|coin| coin.coin()).collect();
+        writer.push_tx(coins.iter().map(|coin| {
+            let amount =
+                if std::mem::take(&mut is_first) { change(coin.amount) } else { coin.amount };
+            CoinRef { amount, ..coin.as_ref() }
+        }));
+    }
+    writer.finish();
+    assert_eq!(new.len(), size, "it has to fit where it was");
+    assert_ne!(new, old);
+    bytes[start..start + size].copy_from_slice(&new);
+    let sum = undo_checksum(&Header::parse(&entry.header).prev, &new);
+    bytes[start + size..start + size + 32].copy_from_slice(&sum);
+    key.apply(&mut bytes, 0);
+    fs::write(&path, bytes).unwrap();
+}
+
+/// The last blocks that spend something, highest first.
+fn spending(lived: &Lived) -> Vec<u32> {
+    let blocks = lived.chain.blocks();
+    let spends = |height: &u32| blocks[*height as usize].txdata.len() > 1;
+    (1..=lived.set.height).rev().filter(spends).collect()
+}
+
+#[test]
+fn undo_data_that_name_other_coins_are_named() {
+    let lived = Lived::new(105, &[]);
+    let height = spending(&lived)[0];
+    change_undo(&lived.desk, &entry_at(&lived.desk, &lived.chain, height), |amount| amount ^ 1);
+    let found = verify(&lived.desk, "");
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["undo_wrong"]);
+    assert_eq!(
+        (&found["undo_wrong"]["height"], &found["undo_wrong"]["count"]),
+        (&json!(height), &json!(1))
+    );
+    let report = lived.desk.json("report.json");
+    assert_eq!(report["proof"]["by_hints"], false);
+    assert_eq!(report["proof"]["hash_serialized_3"], lived.set.hash_serialized_3);
+}
+
+/// Coins and what is stored of each.
+type Coins = Vec<(OutPoint, Vec<u8>)>;
+
+/// Writes the node's coins anew, at the same block, after a change.
+fn change_coins(desk: &Desk, change: impl FnOnce(&mut Coins)) {
+    let dir = desk.path("node").join(CHAIN).join("chainstate");
+    let mut coins = Coins::new();
+    let read = read_node(&dir, &mut |outpoint, bytes| {
+        coins.push((outpoint, bytes.to_vec()));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    change(&mut coins);
+    fs::remove_dir_all(&dir).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let storage = DirStorage::new(&dir);
+    let mut writer = ChainstateWriter::new(&storage, read.best, read.key).unwrap();
+    for same in coins.chunk_by(|(a, _), (b, _)| a.txid == b.txid) {
+        let mut group = Vec::new();
+        write_compact_size(&mut group, same.len() as u64);
+        for (outpoint, bytes) in same {
+            write_compact_size(&mut group, u64::from(outpoint.vout));
+            group.extend_from_slice(bytes);
+        }
+        writer.put_group(&same[0].0.txid, &group).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn coins_that_are_not_those_of_the_blocks_are_named() {
+    let lived = Lived::new(106, &[]);
+    let whole = files(&lived.desk.path("node").join(CHAIN).join("chainstate"));
+    let restore = || {
+        fs::remove_dir_all(lived.desk.path("node").join(CHAIN).join("chainstate")).unwrap();
+        fs::create_dir(lived.desk.path("node").join(CHAIN).join("chainstate")).unwrap();
+        whole.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    };
+    let mut names = Vec::new();
+    let mut named = |found: &BTreeMap<String, Value>, kinds: &[&str], outpoint: OutPoint| {
+        assert_eq!(found.keys().collect::<Vec<_>>(), kinds, "{found:?}");
+        assert_eq!(found[kinds[0]]["outpoint"], outpoint.to_string());
+        names.push(kinds[0].to_owned());
+    };
+    // Every field of a coin: what is stored is a number for height and mark, one for the amount, a script.
+    for byte in 0..3 {
+        let mut which = None;
+        change_coins(&lived.desk, |coins| {
+            // The code of a low height and the amount of a whole number of bitcoins are a byte each.
+            let small = |(_, bytes): &&mut (OutPoint, Vec<u8>)| bytes[0] < 0x40 && bytes[1] < 0x40;
+            let (outpoint, bytes) = coins.iter_mut().find(small).unwrap();
+            match byte {
+                // A height, the mark of a coinbase, an amount, a byte of the script.
+                0 => bytes[0] ^= 2,
+                1 => bytes[0] ^= 1,
+                _ => *bytes.last_mut().unwrap() ^= 1,
+            }
+            which = Some(*outpoint);
+        });
+        named(&verify(&lived.desk, ""), &["coin_wrong"], which.unwrap());
+        restore();
+    }
+    let mut which = None;
+    change_coins(&lived.desk, |coins| which = Some(coins.remove(coins.len() / 2).0));
+    named(&verify(&lived.desk, ""), &["coin_missing"], which.unwrap());
+    restore();
+    let unknown = OutPoint { txid: Txid([0x42; 32]), vout: 7 };
+    change_coins(&lived.desk, |coins| {
+        let mut bytes = Vec::new();
+        let coin = CoinRef { height: 3, coinbase: false, amount: 50_000, script: &[0x51] };
+        write_coin(&mut bytes, coin);
+        coins.push((unknown, bytes));
+        coins.sort_by_key(|(outpoint, _)| outpoint.txid.0);
+    });
+    named(&verify(&lived.desk, ""), &["coin_unknown"], unknown);
+    restore();
+    assert!(verify(&lived.desk, "").is_empty());
+    assert_eq!(names.len(), 5);
+}
+
+/// A node that takes scripts for valid believes a signature that is none.
+#[test]
+fn a_block_that_the_node_assumed_valid_is_found_invalid() {
+    let (desk, mut chain) = (Desk::empty(), ChainBuilder::new(107));
+    let _trunk = chain.empty_blocks(110);
+    let wrong = chain.block_with_a_wrong_signature();
+    // Core assumes no block valid that has less than two weeks of work above it.
+    let _above = chain.empty_blocks(2100);
+    let tip = chain.tip();
+    let believed = [format!("-assumevalid={tip}"), "-minimumchainwork=0".to_owned()];
+    let believed: Vec<&str> = believed.iter().map(String::as_str).collect();
+    fs::create_dir(desk.path("node")).unwrap();
+    let node = Bitcoind::start_in(&desk.path("node"), CHAIN, &believed).unwrap();
+    for block in &chain.blocks()[1..] {
+        let header = bitcoin::consensus::encode::serialize_hex(&block.header);
+        node.call("submitheader", &[json!(header)]);
+    }
+    chain.blocks()[1..].iter().for_each(|block| submit(&node, block));
+    assert_eq!(node.best_block_hash(), tip);
+    node.stop();
+    let found = verify(&desk, "");
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["block_invalid"]);
+    let finding = &found["block_invalid"];
+    assert_eq!(
+        (&finding["height"], &finding["hash"]),
+        (&json!(111), &json!(wrong.block_hash().to_string()))
+    );
+    assert!(finding["what"].as_str().unwrap().contains("script-verify-flag-failed"), "{finding}");
+    // On the node's own terms it is right.
+    assert!(verify(&desk, &format!("--validation assumevalid --assumevalid {tip}")).is_empty());
+    let report = desk.json("report.json");
+    assert!(report["proof"]["assumed_script_blocks"].as_u64().unwrap() > 111);
+}
+
+/// What is missing is named.
+#[test]
+fn what_is_missing_is_named() {
+    let lived = Lived::new(108, &["-fastprune"]);
+    let node = lived.desk.path("node").join(CHAIN);
+    for (name, kind) in [
+        ("blocks/blk00001.dat", "block_missing"),
+        ("blocks/rev00001.dat", "undo_damaged"),
+        ("chainstate/MANIFEST", "coins_damaged"),
+    ] {
+        let path = match name.ends_with("MANIFEST") {
+            false => node.join(name),
+            true => files(&node.join("chainstate"))
+                .into_keys()
+                .find(|path| path.to_string_lossy().contains("MANIFEST"))
+                .unwrap(),
+        };
+        let away = lived.desk.path("away");
+        fs::rename(&path, &away).unwrap();
+        let found = verify(&lived.desk, "");
+        fs::rename(&away, &path).unwrap();
+        assert_eq!(found.keys().collect::<Vec<_>>(), [kind], "{found:?}");
+        let told = found[kind]["file"].as_str().unwrap();
+        assert!(told.ends_with(path.file_name().unwrap().to_str().unwrap()), "{told}");
+    }
+    lived.desk.remove("node/regtest/chainstate");
+    // Without its coins all else is verified.
+    let found = verify(&lived.desk, "");
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["coins_damaged"]);
+    let proof = &lived.desk.json("report.json")["proof"];
+    assert_eq!(proof["by_hints"], false);
+    assert_eq!(proof["hash_serialized_3"], lived.set.hash_serialized_3);
+}
+
+#[test]
+fn an_interrupted_verification_goes_on() {
+    let (mut lived, node) = Lived::running(109, &[]);
+    grow(&mut lived.chain, &node, 60);
+    node.stop();
+    let line = format!("{VERIFY} --par 1 --segment-bytes 2000 --checkpoint-seconds 0");
+    let mut times = 0;
+    loop {
+        let mut running = lived.desk.start_as_typed(&line);
+        let part = lived.desk.path("apus-regtest-verify.work/proof");
+        let parts = || fs::read_dir(&part).map_or(0, Iterator::count);
+        let before = parts();
+        running.until(|| parts() > before + 3);
+        if running.has_ended() {
+            let said = running.wait();
+            assert_eq!(said.code, Some(0), "{said}");
+            break;
+        }
+        running.signal(&["KILL"]);
+        running.wait();
+        times += 1;
+    }
+    assert!(times > 1, "it was killed {times} times");
+    assert!(findings(&lived.desk).is_empty());
+    assert!(!lived.desk.has("apus-regtest-verify.work"));
+}
