@@ -1,6 +1,8 @@
 //! `apus snapshot`: info, verify.
 
-use crate::args::{HintsArg, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
+use crate::args::{
+    ConnectArgs, HintsArg, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs,
+};
 use crate::failure::{Failure, IO};
 use crate::files::Content;
 use crate::print;
@@ -91,7 +93,14 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
 fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
     let claimed = read(&args.file, Some(args.source.chain), false)?;
     let hints = HintsArg::Snapshot(args.file.clone());
-    let report = prove(&Job::proof(&args.source, &hints, None, args.proof.aggregate, &args.run))?;
+    let connect = args.validation.map(|validation| ConnectArgs {
+        validation,
+        assumevalid: args.assumevalid,
+        assume_hinted_valid: false,
+        prevout_threads: 0,
+    });
+    let proof = Job::proof(&args.source, &hints, None, args.proof.aggregate, &args.run);
+    let report = prove(&Job { connect: connect.as_ref(), ..proof })?;
     print::result(&report)?;
     print::result("")?;
     let hash = display_hash(&claimed.hash_serialized_3.0);
@@ -104,9 +113,14 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
         )));
     }
     print::result(format_args!(
-        "{} holds the coins that the blocks up to {} ({}) leave. {NOT_ASKED}",
+        "{} holds the coins that the blocks up to {} ({}) leave. {}",
         args.file.display(),
         report.stop_height,
-        report.stop_hash
+        report.stop_hash,
+        if connect.is_some() {
+            "These blocks obey the rules that were asked for."
+        } else {
+            NOT_ASKED
+        }
     ))
 }

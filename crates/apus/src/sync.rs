@@ -351,7 +351,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         hints: job.hints.map(|hints| hints_input(hints, job.hints_order)),
         engine: job.engine,
         aggregate,
-        hinted_validity: hinted_validity(job.connect),
+        hinted_validity: hinted_validity(job),
         connect,
         stop: job.stop,
         follow: matches!(&job.source, JobSource::Peers(args) if args.follow),
@@ -461,10 +461,12 @@ fn assume_valid(args: &ConnectArgs, params: &Params) -> Result<Option<BlockHash>
     }
 }
 
-/// Commands that never connect ask whether hints fit blocks, and say nothing of validity.
-fn hinted_validity(connect: Option<&ConnectArgs>) -> HintedValidity {
-    match connect {
+/// Commands that say nothing of rules ask whether hints fit blocks, and not whether these are valid.
+fn hinted_validity(job: &Job<'_>) -> HintedValidity {
+    match job.connect {
         None => HintedValidity::NotAsked,
+        // Hints that are themselves the question stand for nothing.
+        Some(_) if job.stop == Stop::AtHints => HintedValidity::Checked,
         Some(args) if args.assume_hinted_valid => HintedValidity::Assumed,
         Some(_) => HintedValidity::Anchored,
     }

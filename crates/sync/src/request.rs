@@ -42,6 +42,9 @@ pub enum HintedValidity {
     Anchored,
     /// It takes the blocks for valid, as its user does (`--assume-hinted-valid`), and warns of it.
     Assumed,
+    /// It checks every rule all the same: by undo data where these are at hand, and otherwise without the
+    /// hints, up to where they stop.
+    Checked,
     /// It says nothing of it. For callers that ask only whether hints and blocks fit each other, and for
     /// blocks that were checked by other means. What is written is to say no more than that.
     NotAsked,

@@ -8,7 +8,7 @@ use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::mergesync::{self, Joining, Merged};
 use crate::progress::Event;
-use crate::request::{Engine, Outcome, Request, Scripts, Source};
+use crate::request::{Engine, Outcome, Request, Scripts, Source, Stop};
 use crate::sink::SetInfo;
 use crate::sink::put::{Put, write_out};
 use crate::sink::read_back::complete;
@@ -18,7 +18,7 @@ use crate::swiftsync::{Hinted, Proven, prove};
 use crate::warning::Warning;
 use crate::workdir::record::Record;
 use crate::workdir::{Workdir, runs_of};
-use apus_chain::HeaderChain;
+use apus_chain::{HeaderChain, Height};
 use apus_engine::pass::RunKind;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::{CoinTotals, Counts};
@@ -56,6 +56,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     };
     let proven = match prove(request, hints)? {
         Hinted::Proven(proven) => *proven,
+        Hinted::NoUndo(height) => return without(request, height),
         Hinted::NotNeeded(dir, hints) => {
             return Ok(Outcome { hints, ..connect_on(request, dir, None)? });
         }
@@ -78,6 +79,20 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     let base = connect::Base { at, runs, coins, counts, aggregate, scripts: scripts.run };
     let outcome = connect_on(request, dir, Some(base))?;
     Ok(Outcome { hints, unanchored, aggregate: proof, ..outcome })
+}
+
+/// The set at a height by every rule, without the hints that the request has.
+fn without(request: &Request<'_>, height: Height) -> Result<Outcome, SyncError> {
+    let request = Request {
+        source: request.source.clone(),
+        connect: request.connect.clone(),
+        hints: None,
+        engine: Some(Engine::MergeSync),
+        stop: Stop::At(height),
+        ..*request
+    };
+    let dir = headers(&request, None)?;
+    merge(&request, dir)
 }
 
 /// What does blocks without hints, where the user leaves that open. What an earlier start began goes on.

@@ -37,6 +37,8 @@ pub(crate) type Segments = SegmentsOf<SwiftSync>;
 pub(crate) enum Hinted<'a> {
     /// A set that is proven by them.
     Proven(Box<Proven<'a>>),
+    /// All rules are to be checked, and there are no undo data to do it by. Where the hints stop.
+    NoUndo(Height),
     /// So short a chain that all of it is to be connected, for a node that must be able to go back.
     NotNeeded(Arc<dyn ChainSource + 'a>, Option<HintsInfo>),
 }
@@ -72,6 +74,10 @@ pub(crate) fn prove<'a>(
     if at.height == 0 {
         request.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
         return Ok(Hinted::NotNeeded(dir, hints.info()));
+    }
+    if request.hinted_validity == HintedValidity::Checked && hints.undo.is_none() {
+        request.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
+        return Ok(Hinted::NoUndo(at.height));
     }
     let (workdir, plan, done, provider) = hints.plan(request, &*dir)?;
     let identity = &plan.identity;
@@ -171,7 +177,7 @@ fn undo_of(
     last: Height,
 ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
     let wanted = request.connect.is_some()
-        && request.hinted_validity == HintedValidity::Anchored
+        && matches!(request.hinted_validity, HintedValidity::Anchored | HintedValidity::Checked)
         && request.aggregate == AggregateKind::Sha256;
     let earlier = Workdir::read_plan(request.workdir)?.map(|plan| plan.identity.aggregate);
     if !wanted || earlier.is_some_and(|earlier| earlier != AggregateKind::Coins) || last == 0 {

@@ -163,7 +163,7 @@ impl Verify<'_> {
             engine: hints.is_none().then_some(crate::request::Engine::MergeSync),
             hints,
             aggregate: AggregateKind::Sha256,
-            hinted_validity: HintedValidity::Anchored,
+            hinted_validity: HintedValidity::Checked,
             connect: Some(connect),
             follow: false,
             threads: self.threads,
@@ -317,7 +317,8 @@ impl Work<'_> {
             }
             Err(error) => return Err(error),
         };
-        let is_same = outcome.hash_serialized_3 == taken.info.hash_serialized_3.0
+        let is_same = outcome.aggregate == Some(AggregateKind::Coins)
+            && outcome.hash_serialized_3 == taken.info.hash_serialized_3.0
             && outcome.counts.transactions == transactions;
         if !is_same {
             remove(storage.folder())?;

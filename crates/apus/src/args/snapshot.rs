@@ -1,6 +1,7 @@
 //! `apus snapshot`: options and help of `info` and `verify`.
 
-use super::{AggregateArgs, RunArgs, SourceArgs};
+use super::values::AssumeValidArg;
+use super::{AggregateArgs, RunArgs, SourceArgs, Validation};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -38,7 +39,12 @@ Examples:
   Whether a snapshot is the UTXO set that the blocks of your node lead to:
     apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks
 
-Whether the blocks are valid is not asked, wherever the snapshot stops.
+  Whether these blocks are valid, too, by every rule and script; as a node does that began with a snapshot:
+    apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks --validation full
+
+Without --validation it is not asked whether the blocks are valid, wherever the snapshot stops. With it the
+snapshot and the undo data beside the blocks, neither of which is trusted, say which coins are spent; where
+there are none, the blocks are gone over twice.
 All blocks are read and checked: this takes as long as `apus sync`, and goes on like it where it
 stopped when the same command is given again.";
 
@@ -49,6 +55,16 @@ pub(crate) struct SnapshotVerifyArgs {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) source: SourceArgs,
+
+    /// Check the blocks by every rule, too
+    #[arg(long, value_enum)]
+    pub(crate) validation: Option<Validation>,
+
+    /// With --validation assumevalid, take the scripts of this block's ancestors for valid. The chain's
+    /// default is that of Core
+    #[arg(long, value_name = "HASH|0", requires = "validation")]
+    pub(crate) assumevalid: Option<AssumeValidArg>,
+
     #[command(flatten)]
     pub(crate) proof: AggregateArgs,
 

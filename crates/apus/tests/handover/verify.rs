@@ -454,3 +454,27 @@ fn an_interrupted_verification_goes_on() {
     assert!(findings(&lived.desk).is_empty());
     assert!(!lived.desk.has("apus-regtest-verify.work"));
 }
+
+/// What a node does behind a snapshot that it began with: every rule, by undo data or without.
+#[test]
+fn a_snapshot_is_verified_by_every_rule() {
+    let lived = Lived::new(110, &[]);
+    let line = "snapshot verify node.dat --chain regtest --blocksdir node/regtest/blocks \
+                --validation full --report report.json";
+    let verify = || lived.desk.start_as_typed(line).wait();
+    for (engine, aggregate) in [("swiftsync", json!("coins")), ("mergesync", Value::Null)] {
+        let said = verify().succeeds();
+        assert!(said.stdout.contains("These blocks obey the rules"), "{said}");
+        let report = lived.desk.json("report.json");
+        assert_eq!((&report["engine"], &report["aggregate"]), (&json!(engine), &aggregate));
+        assert_eq!(report["script_blocks"], lived.set.height);
+        assert_eq!(report["stop_hash"], lived.set.best_block.to_string());
+        lived.desk.remove("report.json");
+        if engine == "swiftsync" {
+            lived.desk.remove("node/regtest/blocks/index");
+        }
+    }
+    // Coins of the right names that are other coins: the last byte is of a script.
+    lived.desk.edit("node.dat", |bytes| *bytes.last_mut().unwrap() ^= 1);
+    verify().fails(2, &["not the right contents"]);
+}

@@ -33,7 +33,7 @@ pub(crate) fn expect_anchored(
     };
     let last_assumed = checks.last_assumed().filter(|height| *height > 0);
     match request.hinted_validity {
-        HintedValidity::NotAsked => Ok(None),
+        HintedValidity::NotAsked | HintedValidity::Checked => Ok(None),
         HintedValidity::Assumed => {
             let first = last_assumed.map_or(1, |height| height + 1);
             Ok(Some(Unanchored { first, last: last.height, reason }))
