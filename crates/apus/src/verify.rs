@@ -180,7 +180,7 @@ fn proven(proof: &Proof) -> String {
         "The blocks up to {} ({}) obey every rule, {left_out}.\nThey leave {} coins, hash_serialized_3 {}.",
         at.height,
         at.hash,
-        grouped(proof.coins),
+        grouped(proof.coins.coins),
         display_hash(&proof.hash_serialized_3)
     )
 }
@@ -254,13 +254,17 @@ struct FindingReport {
 
 #[derive(Serialize)]
 struct ProofReport {
-    height: u32,
-    hash: String,
+    stop_height: u32,
+    stop_hash: String,
     /// By the node's coins and undo data in one pass; otherwise without both.
     by_hints: bool,
     transactions: u64,
     inputs: u64,
+    outputs: u64,
+    bytes: u64,
     coins: u64,
+    total_amount_sat: u64,
+    muhash: String,
     hash_serialized_3: String,
     script_blocks: u64,
     assumed_script_blocks: u64,
@@ -270,12 +274,17 @@ impl Report {
     fn new(args: &VerifyArgs, verified: &Verified, record: Record, threads: usize) -> Self {
         let findings = verified.findings.iter().map(FindingReport::new).collect();
         let proof = verified.proof.as_ref().map(|proof| ProofReport {
-            height: proof.at.height,
-            hash: proof.at.hash.to_string(),
+            stop_height: proof.at.height,
+            stop_hash: proof.at.hash.to_string(),
             by_hints: proof.by_hints,
-            transactions: proof.transactions,
-            inputs: proof.inputs,
-            coins: proof.coins,
+            transactions: proof.counts.transactions,
+            inputs: proof.counts.inputs,
+            outputs: proof.counts.outputs,
+            bytes: proof.counts.bytes,
+            coins: proof.coins.coins,
+            // No more than all subsidies.
+            total_amount_sat: u64::try_from(proof.coins.amount).unwrap_or(u64::MAX),
+            muhash: display_hash(&proof.muhash),
             hash_serialized_3: display_hash(&proof.hash_serialized_3),
             script_blocks: proof.scripts.run,
             assumed_script_blocks: proof.scripts.assumed,

@@ -34,6 +34,8 @@ use crate::workdir::Workdir;
 use crate::workdir::names::LOCK;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock, Params, ScriptVerifier};
 use apus_datadir::BlockFiles;
+use apus_engine::pass::Counts;
+use apus_engine::swiftsync::CoinTotals;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
@@ -90,12 +92,12 @@ pub struct Verify<'a> {
 pub struct Proof {
     /// The block that the coins are at.
     pub at: KnownBlock,
-    /// Transactions of the blocks.
-    pub transactions: u64,
-    /// Inputs that spend coins.
-    pub inputs: u64,
+    /// What the blocks have.
+    pub counts: Counts,
     /// Coins that they leave.
-    pub coins: u64,
+    pub coins: CoinTotals,
+    /// The set's MuHash, in the order of its bytes.
+    pub muhash: [u8; 32],
     /// The set's `hash_serialized_3`, in the order of its bytes.
     pub hash_serialized_3: [u8; 32],
     /// Blocks whose scripts were run, and blocks whose scripts were taken for valid.
@@ -326,9 +328,9 @@ impl Work<'_> {
         }
         Ok(Some(Proof {
             at: tip_of(chain),
-            transactions: outcome.counts.transactions,
-            inputs: outcome.counts.inputs,
-            coins: outcome.coins.coins,
+            counts: outcome.counts,
+            coins: outcome.coins,
+            muhash: outcome.muhash,
             hash_serialized_3: outcome.hash_serialized_3,
             scripts: outcome.scripts,
             by_hints: true,
@@ -407,9 +409,9 @@ impl Work<'_> {
         }
         Ok(Proof {
             at: tip_of(chain),
-            transactions: merged.counts.transactions,
-            inputs: merged.counts.inputs,
-            coins: coins.coins,
+            counts: merged.counts,
+            coins,
+            muhash: put.muhash,
             hash_serialized_3: put.hash_serialized_3,
             scripts: merged.scripts,
             by_hints: false,

@@ -64,8 +64,12 @@ fn a_sound_node_is_proven_and_left_as_it_is() {
         let report = lived.desk.json("report.json");
         let (proof, set) = (&report["proof"], &lived.set);
         assert_eq!((&report["proven"], &proof["by_hints"]), (&json!(true), &json!(true)));
-        assert_eq!((&proof["height"], &proof["coins"]), (&json!(set.height), &json!(set.txouts)));
+        assert_eq!(
+            (&proof["stop_height"], &proof["coins"]),
+            (&json!(set.height), &json!(set.txouts))
+        );
         assert_eq!(proof["hash_serialized_3"], set.hash_serialized_3);
+        assert_eq!(proof["muhash"], set.muhash);
         assert_eq!(proof["script_blocks"], set.height);
         // Blocks that stayed behind; some of them were connected once.
         assert_eq!(report["looked_at"], 3 + 2 + 5);
@@ -83,7 +87,7 @@ fn a_node_at_work_is_verified() {
     grow(&mut lived.chain, &node, 7);
     assert!(verify(&lived.desk, "").is_empty());
     let report = lived.desk.json("report.json");
-    assert_eq!(report["proof"]["height"], lived.set.height);
+    assert_eq!(report["proof"]["stop_height"], lived.set.height);
     assert_eq!(report["proof"]["hash_serialized_3"], lived.set.hash_serialized_3);
     grow(&mut lived.chain, &node, 1);
     assert_eq!(node.best_block_hash(), lived.chain.tip());

@@ -76,13 +76,13 @@ impl<'a> Course<'a> {
         let apus = Apus { program: plan.program, scratch: plan.scratch };
         let mut lanes = Vec::new();
         let (chosen, left_out) =
-            fitness::choose(&plan.subjects, chain, plan.no_interpreter.as_deref());
+            fitness::choose(&plan.subjects, chain, plan.no_interpreter.as_deref(), node.is_some());
         for subject in chosen {
             let arguments = match (&subject, &node) {
                 (Subject::Bitcoind { validation, dbcache_mib }, Some(node)) => {
                     Some(node.arguments(*validation, *dbcache_mib))
                 }
-                _ => apus.arguments(chain, &subject),
+                (_, node) => apus.arguments(chain, node.as_ref().map(Folder::path), &subject),
             };
             lanes.extend(arguments.map(|arguments| Lane::new(subject, arguments)));
         }

@@ -4,7 +4,7 @@
 //! builds of all kinds.
 
 use super::chain::Chain;
-use super::matrix::{Subject, Validation, connects};
+use super::matrix::{Subject, Validation};
 
 /// Subjects that are not run on a chain, all for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,15 +22,16 @@ impl LeftOut {
 }
 
 /// Those subjects that can be run on `chain`, and the others by reason. `no_interpreter` says why
-/// the program can run no scripts, if it cannot.
+/// the program can run no scripts, if it cannot, and `has_node` whether a node takes part.
 pub(super) fn choose(
     subjects: &[Subject],
     chain: &Chain,
     no_interpreter: Option<&str>,
+    has_node: bool,
 ) -> (Vec<Subject>, Vec<LeftOut>) {
     let (mut chosen, mut left_out) = (Vec::new(), Vec::<LeftOut>::new());
     for subject in subjects {
-        let Some(why) = obstacle(subject, chain, no_interpreter) else {
+        let Some(why) = obstacle(subject, chain, no_interpreter, has_node) else {
             chosen.push(subject.clone());
             continue;
         };
@@ -43,8 +44,16 @@ pub(super) fn choose(
 }
 
 /// Why a subject cannot be run on a chain.
-fn obstacle(subject: &Subject, chain: &Chain, no_interpreter: Option<&str>) -> Option<String> {
-    let in_order = matches!(subject, Subject::Apus { engine, .. } if connects(engine));
+fn obstacle(
+    subject: &Subject,
+    chain: &Chain,
+    no_interpreter: Option<&str>,
+    has_node: bool,
+) -> Option<String> {
+    if subject.of_node() && !has_node {
+        return Some("it goes by a node's index and undo data: give --against bitcoind".to_owned());
+    }
+    let in_order = subject.sees_coins();
     if let Some(why) = no_interpreter.filter(|_| in_order) {
         // Even if they skip most: the chain goes on above its assumed-valid block.
         return Some(why.to_owned());
@@ -91,22 +100,23 @@ mod tests {
             utxo(Validation::Full),
             node(Validation::Assumevalid),
             node(Validation::Full),
+            apus("coins", 1),
         ];
-        let (chosen, left_out) = choose(&all, chain, no_interpreter);
+        let (chosen, left_out) = choose(&all, chain, no_interpreter, true);
         let places = (0..all.len()).filter(|&place| chosen.contains(&all[place])).collect();
         (places, left_out.iter().map(LeftOut::text).collect())
     }
 
     #[test]
     fn a_signed_chain_fits_every_run() {
-        assert_eq!(left(&chain(Some(manifest())), None), (vec![0, 1, 2, 3, 4], Vec::new()));
+        assert_eq!(left(&chain(Some(manifest())), None), (vec![0, 1, 2, 3, 4, 5], Vec::new()));
     }
 
     #[test]
     fn no_run_runs_scripts_of_an_unsigned_chain() {
         let unsigned = Manifest { signed: false, ..manifest() };
         let (places, said) = left(&chain(Some(unsigned)), None);
-        assert_eq!(places, [0, 1, 3]);
+        assert_eq!(places, [0, 1, 3, 5]);
         assert_eq!(
             said,
             ["left out apus utxo full par=2 dbcache=450, bitcoind assumevalid=0 dbcache=450: the \
@@ -121,8 +131,8 @@ mod tests {
         assert_eq!(
             said,
             [
-                "left out apus utxo assumevalid par=2 dbcache=450, apus utxo full par=2 dbcache=450: \
-              none here"
+                "left out apus utxo assumevalid par=2 dbcache=450, apus utxo full par=2 dbcache=450, \
+              apus swiftsync assumevalid coins par=1 dbcache=450: none here"
             ]
         );
     }
@@ -132,5 +142,14 @@ mod tests {
         let (places, said) = left(&chain(None), None);
         assert_eq!(places, [0, 3]);
         assert_eq!(said.len(), 2, "{said:?}");
+    }
+
+    #[test]
+    fn undo_data_are_a_nodes() {
+        let all = [apus("sha256", 1), apus("coins", 1)];
+        let (chosen, left_out) = choose(&all, &chain(Some(manifest())), None, false);
+        assert_eq!(chosen, all[..1]);
+        let said = left_out[0].text();
+        assert!(said.contains("coins par=1") && said.contains("--against bitcoind"), "{said}");
     }
 }

@@ -20,10 +20,11 @@ struct Engine {
 const ENGINES: &[Engine] = &[
     Engine {
         engine: "swiftsync",
-        validations: &[Validation::Assumevalid],
-        aggregates: &["none", "sha256", "muhash"],
+        validations: &[Validation::Assumevalid, Validation::Full],
+        aggregates: &["none", "sha256", "muhash", COINS],
         connects: false,
     },
+    Engine { engine: VERIFY, validations: BOTH, aggregates: &[], connects: true },
     Engine {
         engine: "utxo",
         validations: &[Validation::Assumevalid, Validation::Full],
@@ -37,6 +38,14 @@ const ENGINES: &[Engine] = &[
         connects: true,
     },
 ];
+
+const BOTH: &[Validation] = &[Validation::Assumevalid, Validation::Full];
+
+/// The sums of whole coins, for which undo data say what is spent: those of a node's folder.
+pub const COINS: &str = "coins";
+
+/// `apus verify`, of a node's folder.
+pub const VERIFY: &str = "verify";
 
 /// Whether the engine of this name sees the coins that blocks spend, and takes no hints.
 pub fn connects(name: &str) -> bool {
@@ -258,6 +267,88 @@ pub const PROFILES: &[Profile] = &[
             dbcache_mib: &[450, DBCACHE_MIB_SMALL],
         }],
     },
+    // With the undo data of a node: what they add to hints, and what it takes to verify the node.
+    Profile {
+        name: "undo",
+        rounds: 3,
+        timed: true,
+        // Some 1.05 GB.
+        chain: ProfileChain { blocks: 620, block_weight: 4_000_000 },
+        grids: UNDO_GRIDS,
+        nodes: &[ProfileNode { validation: Validation::Assumevalid, dbcache_mib: &[450] }],
+    },
+    // The same with every script.
+    Profile {
+        name: "undo-full",
+        rounds: 3,
+        timed: true,
+        // Some 200 MB.
+        chain: ProfileChain { blocks: 120, block_weight: 4_000_000 },
+        grids: UNDO_FULL_GRIDS,
+        nodes: &[ProfileNode { validation: Validation::Full, dbcache_mib: &[450] }],
+    },
+];
+
+const UNDO_GRIDS: &[ProfileGrid] = &[
+    ProfileGrid {
+        engine: "swiftsync",
+        validations: &[Validation::Assumevalid],
+        aggregates: &["sha256"],
+        par: &[Threads::Cores],
+        dbcache_mib: &[450],
+        outputs: &["null"],
+    },
+    ProfileGrid {
+        engine: "swiftsync",
+        validations: &[Validation::Assumevalid],
+        aggregates: &[COINS],
+        par: &[Threads::Count(1), Threads::Cores],
+        dbcache_mib: &[450],
+        outputs: &["null"],
+    },
+    ProfileGrid {
+        engine: VERIFY,
+        validations: &[Validation::Assumevalid],
+        aggregates: &[],
+        par: &[Threads::Cores],
+        dbcache_mib: &[450],
+        outputs: &["null"],
+    },
+];
+
+const UNDO_FULL_GRIDS: &[ProfileGrid] = &[
+    ProfileGrid {
+        engine: "swiftsync",
+        validations: &[Validation::Full],
+        aggregates: &[COINS],
+        par: &[Threads::Cores],
+        dbcache_mib: &[450],
+        outputs: &["null"],
+    },
+    ProfileGrid {
+        engine: VERIFY,
+        validations: &[Validation::Full],
+        aggregates: &[],
+        par: &[Threads::Cores],
+        dbcache_mib: &[450],
+        outputs: &["null"],
+    },
+    ProfileGrid {
+        engine: "mergesync",
+        validations: &[Validation::Full],
+        aggregates: &[],
+        par: &[Threads::Cores],
+        dbcache_mib: &[450],
+        outputs: &["null"],
+    },
+    ProfileGrid {
+        engine: "utxo",
+        validations: &[Validation::Full],
+        aggregates: &[],
+        par: &[Threads::Cores],
+        dbcache_mib: &[450],
+        outputs: &["null"],
+    },
 ];
 
 /// A part of what the coins of a chain take.
@@ -323,7 +414,7 @@ pub fn subjects(grids: &[Grid], cores: usize) -> Vec<Subject> {
         };
         let known = |validation: &&Validation| engine.validations.contains(validation);
         for &validation in grid.validations.iter().filter(known) {
-            for aggregate in engine.aggregates_of(grid) {
+            for aggregate in engine.aggregates_of(grid, validation) {
                 for (dbcache_mib, par, output) in places(grid) {
                     let par = match par {
                         Threads::Count(count) => count,
@@ -349,11 +440,15 @@ pub fn subjects(grids: &[Grid], cores: usize) -> Vec<Subject> {
 
 impl Engine {
     /// Those kinds of proof of a grid that it has; a single "none" where it needs no proof.
-    fn aggregates_of(&self, grid: &Grid) -> Vec<Option<String>> {
+    /// By outpoints alone no script is run.
+    fn aggregates_of(&self, grid: &Grid, validation: Validation) -> Vec<Option<String>> {
         if self.aggregates.is_empty() {
             return vec![None];
         }
-        let known = |aggregate: &&String| self.aggregates.contains(&aggregate.as_str());
+        let known = |aggregate: &&String| {
+            self.aggregates.contains(&aggregate.as_str())
+                && (validation == Validation::Assumevalid || *aggregate == COINS)
+        };
         grid.aggregates.iter().filter(known).cloned().map(Some).collect()
     }
 }
@@ -462,7 +557,7 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].dbcache_mib(), 20);
         assert!(subjects(&[Grid { engine: "lost".to_owned(), ..grid }], 2).is_empty());
-        assert!(aggregates().eq(["none", "sha256", "muhash"]));
+        assert!(aggregates().eq(["none", "sha256", "muhash", "coins"]));
         assert!(has_aggregates("swiftsync") && !has_aggregates("utxo"));
         assert!(connects("utxo") && connects("mergesync") && !connects("swiftsync"));
     }

@@ -5,7 +5,8 @@
 
 use super::chain::Chain;
 use super::error::{At, RunError};
-use super::matrix::{Subject, Validation, connects};
+use super::matrix::{Subject, VERIFY, Validation, connects};
+use super::node::CHAIN_DIR;
 use super::record::OneRun;
 use super::report::Report;
 use crate::process;
@@ -31,7 +32,13 @@ pub(crate) struct Apus<'a> {
 impl Apus<'_> {
     /// The arguments of one subject, the same for each of its runs. None for a subject of another
     /// program, or where the chain tells too little.
-    pub(super) fn arguments(&self, chain: &Chain, subject: &Subject) -> Option<Vec<String>> {
+    /// A `node` has index and undo data of the chain, which some need.
+    pub(super) fn arguments(
+        &self,
+        chain: &Chain,
+        node: Option<&Path>,
+        subject: &Subject,
+    ) -> Option<Vec<String>> {
         let Subject::Apus { engine, validation, aggregate, par, dbcache_mib, output } = subject
         else {
             return None;
@@ -41,28 +48,36 @@ impl Apus<'_> {
             "snapshot" => format!("snapshot:{}", shown(&self.scratch.join(SNAPSHOT))),
             other => other.to_owned(),
         };
-        let mut pairs = vec![
-            ("--chain", chain.network.name().to_owned()),
-            ("--blocksdir", shown(&chain.blocksdir)),
-        ];
-        let in_order = connects(engine);
-        pairs.extend((!in_order).then(|| ("--hints", shown(&chain.hints))));
-        pairs.push(("--engine", engine.clone()));
+        let mut pairs = vec![("--chain", chain.network.name().to_owned())];
+        let verifies = engine == VERIFY;
+        if verifies {
+            pairs.push(("--datadir", shown(node?)));
+        } else {
+            let blocksdir = match subject.of_node() {
+                true => node?.join(CHAIN_DIR).join("blocks"),
+                false => chain.blocksdir.clone(),
+            };
+            pairs.push(("--blocksdir", shown(&blocksdir)));
+            pairs.extend((!connects(engine)).then(|| ("--hints", shown(&chain.hints))));
+            pairs.push(("--engine", engine.clone()));
+        }
         pairs.push(("--validation", validation.word().to_owned()));
-        if in_order && *validation == Validation::Assumevalid {
+        if subject.sees_coins() && *validation == Validation::Assumevalid {
             let manifest = chain.manifest.as_ref()?;
             pairs.push(("--assumevalid", manifest.assumevalid_hash.clone()));
         }
-        pairs.extend(aggregate.as_ref().map(|aggregate| ("--aggregate", aggregate.clone())));
+        // Where undo data are, these sums are taken.
+        let aggregate = aggregate.as_ref().filter(|_| !subject.of_node());
+        pairs.extend(aggregate.map(|aggregate| ("--aggregate", aggregate.clone())));
+        pairs.extend([("--par", par.to_string()), ("--dbcache", dbcache_mib.to_string())]);
+        pairs.extend((!verifies).then_some(("--out", output)));
         pairs.extend([
-            ("--par", par.to_string()),
-            ("--dbcache", dbcache_mib.to_string()),
-            ("--out", output),
             ("--workdir", shown(&self.scratch.join(WORK))),
             ("--report", shown(&self.report())),
             ("--progress", "none".to_owned()),
         ]);
-        Some(sync_line(pairs))
+        let assumes = !subject.of_node() && !connects(engine);
+        Some(line(if verifies { VERIFY } else { "sync" }, pairs, assumes))
     }
 
     /// The arguments of a run that gets its blocks from peers, the same for each of its runs but for
@@ -85,7 +100,7 @@ impl Apus<'_> {
             ("--report", self.report().display().to_string()),
             ("--progress", "none".to_owned()),
         ]);
-        sync_line(pairs)
+        line("sync", pairs, true)
     }
 
     /// Where a run leaves its report.
@@ -126,12 +141,12 @@ const SNAPSHOT: &str = "utxo.dat";
 /// Name of the folder for progress.
 const WORK: &str = "apus.work";
 
-/// A line of `apus sync` with these options. What is measured is how fast blocks are taken, not whether
-/// they are valid, so hints may cover whatever they do.
-fn sync_line(pairs: Vec<(&str, String)>) -> Vec<String> {
-    let flag = pairs.iter().any(|(name, _)| *name == "--hints").then_some("--assume-hinted-valid");
+/// A line of a command with these options. Where a run `assumes` what hints cover, it is measured how fast
+/// blocks are taken, not whether they are valid.
+fn line(command: &str, pairs: Vec<(&str, String)>, assumes: bool) -> Vec<String> {
+    let flag = assumes.then_some("--assume-hinted-valid");
     let options = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-    std::iter::once("sync".to_owned()).chain(options).chain(flag.map(str::to_owned)).collect()
+    std::iter::once(command.to_owned()).chain(options).chain(flag.map(str::to_owned)).collect()
 }
 
 /// Removes a file if it is there.
@@ -167,7 +182,7 @@ mod tests {
             manifest: Some(manifest()),
         };
         let apus = Apus { program: Path::new("apus"), scratch: Path::new("s") };
-        Some(apus.arguments(&chain, subject)?.join(" "))
+        Some(apus.arguments(&chain, Some(Path::new("node")), subject)?.join(" "))
     }
 
     #[test]
@@ -194,6 +209,24 @@ mod tests {
             arguments(&utxo(Validation::Full)),
             around("--engine utxo --validation full", 2, "")
         );
+        let of_node = |own: &str, rest: &str| {
+            Some(format!(
+                "{own} --validation assumevalid --assumevalid cd --par 2 --dbcache 450{rest} --workdir \
+                 s/apus.work --report s/report.json --progress none"
+            ))
+        };
+        assert_eq!(
+            arguments(&apus("coins", 2)),
+            of_node(
+                "sync --chain regtest --blocksdir node/regtest/blocks --hints chain.hints --engine swiftsync",
+                " --out null"
+            )
+        );
+        let mut verify = utxo(Validation::Assumevalid);
+        if let Subject::Apus { engine, .. } = &mut verify {
+            *engine = VERIFY.to_owned();
+        }
+        assert_eq!(arguments(&verify), of_node("verify --chain regtest --datadir node", ""));
         let node = Subject::Bitcoind { validation: Validation::Full, dbcache_mib: 450 };
         assert_eq!(arguments(&node), None);
     }

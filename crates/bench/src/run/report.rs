@@ -4,9 +4,10 @@
 
 use super::chain::read_json;
 use super::error::RunError;
-use super::matrix::{Subject, Validation, connects};
+use super::matrix::{Subject, VERIFY, Validation};
 use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// The version of the form that is read here.
@@ -72,7 +73,16 @@ pub struct PhaseTime {
 impl Report {
     /// Reads the file.
     pub fn read(path: &Path) -> Result<Self, RunError> {
-        let report: Self = read_json(path)?;
+        let mut report: Value = read_json(path)?;
+        if let Some(Value::Object(proof)) = report.get_mut("proof").map(Value::take) {
+            // Of `apus verify` (`docs/formats/verify.md`): what it proved has the names that it has here.
+            report["engine"] = VERIFY.into();
+            report.as_object_mut().into_iter().for_each(|report| report.extend(proof.clone()));
+        }
+        let report: Self = serde_json::from_value(report).map_err(|error| RunError::Json {
+            path: path.to_owned(),
+            message: error.to_string(),
+        })?;
         if report.version == VERSION {
             return Ok(report);
         }
@@ -88,7 +98,7 @@ impl Report {
             return vec!["a report of another program".to_owned()];
         };
         let script_blocks = match (validation, manifest) {
-            _ if !connects(engine) => 0,
+            _ if !subject.sees_coins() => 0,
             (Validation::Full, _) => self.set.stop_height.into(),
             (Validation::Assumevalid, Some(manifest)) => {
                 self.set.stop_height.saturating_sub(manifest.assumevalid_height).into()

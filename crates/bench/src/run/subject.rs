@@ -1,5 +1,6 @@
 //! [`Subject`]: something that is run again and again, and what it is called.
 
+use super::matrix::{COINS, VERIFY, connects};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -62,6 +63,18 @@ impl Subject {
         match self {
             Self::Apus { dbcache_mib, .. } | Self::Bitcoind { dbcache_mib, .. } => *dbcache_mib,
         }
+    }
+
+    /// Whether it needs the folder of a node, with its index and undo data.
+    pub fn of_node(&self) -> bool {
+        matches!(self, Self::Apus { engine, aggregate, .. }
+            if engine == VERIFY || aggregate.as_deref() == Some(COINS))
+    }
+
+    /// Whether it sees the coins that blocks spend, and so runs the scripts of those that are not below the
+    /// assumed-valid one.
+    pub fn sees_coins(&self) -> bool {
+        matches!(self, Self::Apus { engine, .. } if connects(engine)) || self.of_node()
     }
 
     /// What it checks of scripts.

@@ -41,7 +41,7 @@ const OURS: &str = "README";
 const MARK: &str = "prepared.json";
 
 /// Core's folder for regtest within a data directory.
-pub(super) const CHAIN_DIR: &str = "regtest";
+pub(crate) const CHAIN_DIR: &str = "regtest";
 
 /// No peers, no wallet, no files beside the chain's, and none of the checks of the node's own memory
 /// that are on by default on regtest alone.
@@ -150,6 +150,11 @@ impl Folder {
             }
         }
         Ok(())
+    }
+
+    /// The data directory.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// What the node says of itself.

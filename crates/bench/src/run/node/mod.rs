@@ -18,6 +18,7 @@ mod rpc;
 mod serve;
 
 pub use find::find;
+pub(crate) use folder::CHAIN_DIR;
 pub use folder::{Folder, TimedRun, version};
 pub use log::{Log, LogError};
 pub use serve::Served;
