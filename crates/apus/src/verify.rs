@@ -139,6 +139,9 @@ fn tell(args: &VerifyArgs, verified: &Verified) -> Result<(), Failure> {
     if let Some(proof) = &verified.proof {
         print::result(proven(proof))?;
     }
+    if verified.coins_of_earlier {
+        print::result("Its coins are those that the earlier start took of it.")?;
+    }
     if let Some(why) = &verified.unproven {
         print::result(format_args!("Not proven: {why}."))?;
     }
@@ -153,7 +156,8 @@ fn tell(args: &VerifyArgs, verified: &Verified) -> Result<(), Failure> {
         print::result(format_args!("  {}", finding.kind.remedy()))?;
     }
     if verified.findings.is_empty() {
-        let what = match (&verified.proof, args.validation) {
+        let proof = verified.proof.as_ref().filter(|_| verified.unproven.is_none());
+        let what = match (proof, args.validation) {
             (None, _) => "Nothing wrong was found with what there is",
             (Some(_), Validation::Full) => "All that the node believes is true",
             (Some(_), Validation::Assumevalid) => {
@@ -228,6 +232,7 @@ struct Report {
     tip_height: Option<u32>,
     tip_hash: Option<String>,
     looked_at: u64,
+    coins_of_earlier: bool,
     stored_from: Option<u32>,
     wall_seconds: f64,
     cpu_seconds: Option<f64>,
@@ -297,13 +302,14 @@ impl Report {
                 Validation::Full => "full",
                 Validation::Assumevalid => "assumevalid",
             },
-            proven: verified.findings.is_empty() && proof.is_some(),
+            proven: verified.findings.is_empty() && proof.is_some() && verified.unproven.is_none(),
             findings,
             unproven: verified.unproven.clone(),
             proof,
             tip_height: verified.tip.map(|tip| tip.height),
             tip_hash: verified.tip.map(|tip| tip.hash.to_string()),
             looked_at: verified.looked_at,
+            coins_of_earlier: verified.coins_of_earlier,
             stored_from: verified.pruned_below,
             wall_seconds: record.wall_seconds,
             cpu_seconds: cpu_seconds(),

@@ -22,6 +22,7 @@ pub use finding::{Finding, FindingKind, Found};
 use crate::best_chain::open_files;
 use crate::error::{
     ErrorKind, InvalidBlock, InvalidError, IoError, SourceError, StorageResult, SyncError,
+    UsageError,
 };
 use crate::mergesync::{self, Joining};
 use crate::progress::{Event, Observer, Phase};
@@ -39,7 +40,7 @@ use apus_engine::swiftsync::CoinTotals;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
-use apus_storage::{DirStorage, Storage, create_private_dir};
+use apus_storage::{DirStorage, Storage, create_private_dir, write_atomically};
 use coins::{DRAFT, TAKEN, Taken};
 use compared::Compared;
 use finding::Findings;
@@ -55,6 +56,13 @@ const PROOF: &str = "proof";
 const JOIN: &str = "join";
 const SET: &str = "set";
 const FOLDERS: [&str; 3] = [PROOF, JOIN, SET];
+
+/// The file that says which node is verified: chain and folder.
+const NODE: &str = "node";
+
+/// The node's second set of coins, while it goes on from a snapshot (Core `node/utxo_snapshot.h`,
+/// `SNAPSHOT_CHAINSTATE_SUFFIX`).
+const OF_SNAPSHOT: &str = "chainstate_snapshot";
 
 /// The snapshot of the coins that the blocks leave.
 const OF_BLOCKS: &str = "coins.dat";
@@ -113,7 +121,7 @@ pub struct Verified {
     pub findings: Vec<Finding>,
     /// What is proven of the blocks up to the node's coins.
     pub proof: Option<Proof>,
-    /// Why nothing is.
+    /// Why that is not all that the node believes, or nothing.
     pub unproven: Option<String>,
     /// Blocks that were looked at one by one.
     pub looked_at: u64,
@@ -121,6 +129,8 @@ pub struct Verified {
     pub pruned_below: Option<u32>,
     /// The tip of the chain that the node connected.
     pub tip: Option<KnownBlock>,
+    /// The coins are those that an earlier start took of the node.
+    pub coins_of_earlier: bool,
 }
 
 impl Verify<'_> {
@@ -188,6 +198,7 @@ impl Verify<'_> {
 pub fn verify(request: &Verify<'_>) -> Result<Verified, SyncError> {
     let storage = DirStorage::private(&request.work);
     let findings = Findings::default();
+    expect_same_node(request, &storage)?;
     let taken = coins::take(request, &storage, &findings)?;
     let mut verified = Verified {
         findings: Vec::new(),
@@ -196,6 +207,7 @@ pub fn verify(request: &Verify<'_>) -> Result<Verified, SyncError> {
         looked_at: 0,
         pruned_below: None,
         tip: None,
+        coins_of_earlier: taken.as_ref().is_some_and(|taken| taken.of_earlier),
     };
     match NodeIndex::read(request, &findings)? {
         Some(index) => {
@@ -208,13 +220,41 @@ pub fn verify(request: &Verify<'_>) -> Result<Verified, SyncError> {
             verified.unproven = Some(what.to_owned());
         }
     }
+    if request.folder.join(OF_SNAPSHOT).exists() && verified.unproven.is_none() {
+        let what = "the node goes on from a snapshot, and the coins that it goes by are not those that were \
+                    looked at: verify it again once it has validated the blocks below";
+        verified.unproven = Some(what.to_owned());
+    }
     verified.findings = findings.into_all();
     Ok(verified)
 }
 
+/// What is in the work folder must be of this node: what an earlier start found of another is nothing to go
+/// on with.
+fn expect_same_node(request: &Verify<'_>, storage: &DirStorage) -> Result<(), SyncError> {
+    let folder = std::fs::canonicalize(&request.folder)
+        .map_err(|error| IoError::Storage { file: request.folder.display().to_string(), error })?;
+    let mut wanted = format!("{} ", request.params.network).into_bytes();
+    wanted.extend_from_slice(folder.as_os_str().as_encoded_bytes());
+    let path = storage.folder().join(NODE);
+    match std::fs::read(&path) {
+        Ok(found) if found == wanted => Ok(()),
+        Ok(found) => {
+            let (folder, what) = (storage.describe(""), String::from_utf8_lossy(&found));
+            let what = format!("a verification of another node ({what})");
+            Err(UsageError::OtherRun { folder, what }.into())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            write_atomically(storage, NODE, &wanted).at(storage, NODE)
+        }
+        Err(error) => Err(IoError::Storage { file: path.display().to_string(), error }.into()),
+    }
+}
+
 /// Whether a name in a work folder is one that a verification makes.
 pub fn is_verify_file(name: &str) -> bool {
-    [LOCK, TAKEN, DRAFT].contains(&name) || FOLDERS.contains(&name)
+    let name = name.strip_suffix(".tmp").unwrap_or(name);
+    [LOCK, NODE, TAKEN, DRAFT].contains(&name) || FOLDERS.contains(&name)
 }
 
 /// Removes the progress of a verification that ended. The coins that it began with go last: killed in the
@@ -228,7 +268,9 @@ pub fn discard_verify(work: &Path) -> Result<(), SyncError> {
     }
     let storage = DirStorage::private(work);
     let names = storage.names().at(&storage, "")?;
-    for name in [DRAFT, TAKEN].into_iter().filter(|name| names.iter().any(|there| there == name)) {
+    for name in
+        [DRAFT, TAKEN, NODE].into_iter().filter(|name| names.iter().any(|there| there == name))
+    {
         storage.remove(name).at(&storage, name)?;
     }
     Ok(())

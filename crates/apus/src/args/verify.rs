@@ -27,7 +27,8 @@ Where something is wrong, all blocks are gone over once more to say what: a line
 file, offset, height and hash of the first. Exit code 0: all is as it should be; 2: it is not; 3: it
 could not be read. Other indexes of the node, its wallets and its mempool are not looked at.
 
-A run that was interrupted or killed goes on where it stopped when the same command is given again.";
+A run that was interrupted or killed goes on where it stopped when the same command is given again, with
+the coins that it took at first.";
 
 #[derive(Args)]
 #[command(after_help = VERIFY_EXAMPLES)]

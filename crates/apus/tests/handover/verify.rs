@@ -437,6 +437,7 @@ fn an_interrupted_verification_goes_on() {
     let (mut lived, node) = Lived::running(109, &[]);
     grow(&mut lived.chain, &node, 60);
     node.stop();
+    lived.desk.copy(&lived.desk.path("node"), "other");
     let line = format!("{VERIFY} --par 1 --segment-bytes 2000 --checkpoint-seconds 0");
     let mut times = 0;
     loop {
@@ -453,9 +454,16 @@ fn an_interrupted_verification_goes_on() {
         running.signal(&["KILL"]);
         running.wait();
         times += 1;
+        // What was found of one node says nothing of another, though it has the same chain.
+        lived
+            .desk
+            .start_as_typed(&line.replace("--datadir node", "--datadir other"))
+            .wait()
+            .fails(1, &["apus-regtest-verify.work", "another node"]);
     }
     assert!(times > 1, "it was killed {times} times");
     assert!(findings(&lived.desk).is_empty());
+    assert_eq!(lived.desk.json("report.json")["coins_of_earlier"], true);
     assert!(!lived.desk.has("apus-regtest-verify.work"));
 }
 

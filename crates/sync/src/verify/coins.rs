@@ -35,6 +35,8 @@ const AT_ONCE: u64 = 1 << 16;
 pub(super) struct Taken {
     pub(super) path: PathBuf,
     pub(super) info: SnapshotInfo,
+    /// An earlier start took them.
+    pub(super) of_earlier: bool,
 }
 
 /// Takes the coins of the node, or those that an earlier start took; none where they cannot be read, which is
@@ -55,7 +57,7 @@ pub(super) fn take(
     let info = snapshot_info(open(&path, Some(request.params.network))?, false);
     let info = info.map_err(|error| named(&path, error))?;
     request.observer.event(Event::Ended { phase: Phase::Hints, bytes: info.bytes });
-    Ok(Some(Taken { path, info }))
+    Ok(Some(Taken { path, info, of_earlier: is_there }))
 }
 
 fn try_to_take(
