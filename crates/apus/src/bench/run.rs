@@ -42,7 +42,8 @@ before times: a difference ends the command with exit code 2.";
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
     /// What to run: quick compares results on little work; full measures what hints bring, connect
-    /// the engines that do without, rules what they gain where no scripts are run
+    /// the engines that do without, rules what they gain where no scripts are run, undo and undo-full
+    /// what a node's undo data bring
     #[arg(long, value_enum, default_value_t = ProfileArg::Quick)]
     profile: ProfileArg,
 
@@ -112,6 +113,10 @@ enum ProfileArg {
     Connect,
     /// Three rounds on 1 GB, without hints, scripts skipped: with the usual memory and with little
     Rules,
+    /// Three rounds on 1 GB with the node's undo data, scripts skipped: hints, and `apus verify`
+    Undo,
+    /// Three rounds on 200 MB with the node's undo data, scripts run; and without
+    UndoFull,
 }
 
 impl ProfileArg {
@@ -121,6 +126,8 @@ impl ProfileArg {
             Self::Full => "full",
             Self::Connect => "connect",
             Self::Rules => "rules",
+            Self::Undo => "undo",
+            Self::UndoFull => "undo-full",
         }
     }
 }
@@ -306,4 +313,17 @@ fn expect_new(folder: &Path) -> Result<(), Failure> {
          bench/runs/{day}-HOST",
         folder.display()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_bench::run::matrix::PROFILES;
+
+    #[test]
+    fn every_profile_can_be_named() {
+        let named: Vec<&str> = ProfileArg::value_variants().iter().map(|it| it.name()).collect();
+        let all: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
+        assert_eq!(named, all);
+    }
 }

@@ -53,13 +53,36 @@ pub struct CoinHints {
     range: HeightRange,
     /// Sorted.
     outpoints: Vec<OutPoint>,
+    /// Where those begin whose txids begin with each number of `bits` bits, and the end of the last. Each
+    /// transaction of a block is looked up, and most have no coin left: this ends it after a glance.
+    starts: Vec<u32>,
+    bits: u32,
+}
+
+/// As many coins share a place in [`CoinHints::starts`], on average.
+const COINS_AT_A_START: usize = 4;
+
+/// The first bits of a txid as a number.
+fn first_bits(txid: &Txid, bits: u32) -> usize {
+    let [b0, b1, b2, b3, ..] = txid.0;
+    (u64::from(u32::from_be_bytes([b0, b1, b2, b3])) >> (32 - bits)) as usize
 }
 
 impl CoinHints {
     /// Takes the coins in any order.
     pub fn new(range: HeightRange, mut outpoints: Vec<OutPoint>) -> Self {
         outpoints.sort_unstable();
-        Self { range, outpoints }
+        let bits = (outpoints.len() / COINS_AT_A_START).max(1).ilog2().min(24);
+        let mut starts = vec![0_u32; (1 << bits) + 1];
+        for outpoint in &outpoints {
+            starts[first_bits(&outpoint.txid, bits) + 1] += 1;
+        }
+        let mut end = 0;
+        for start in &mut starts {
+            end += *start;
+            *start = end;
+        }
+        Self { range, outpoints, starts, bits }
     }
 
     /// The heights covered.
@@ -75,7 +98,9 @@ impl CoinHints {
     /// The surviving coins of one transaction, by ascending vout, and how many coins of other
     /// transactions come before them.
     pub fn transaction(&self, txid: Txid) -> (usize, &[OutPoint]) {
-        let start = self.outpoints.partition_point(|o| o.txid < txid);
+        let place = first_bits(&txid, self.bits);
+        let (from, to) = (self.starts[place] as usize, self.starts[place + 1] as usize);
+        let start = from + self.outpoints[from..to].partition_point(|o| o.txid < txid);
         let count = self.outpoints[start..].iter().take_while(|o| o.txid == txid).count();
         (start, &self.outpoints[start..start + count])
     }
@@ -146,6 +171,28 @@ mod tests {
     }
 
     proptest! {
+        /// However txids begin: all alike, too.
+        #[test]
+        fn each_transaction_is_found_where_it_is_in_order(
+            names in btree_set((vec(0u8..4, 2), any::<u8>(), 0u32..3), 0..200),
+        ) {
+            let outpoint = |(first, last, vout): &(Vec<u8>, u8, u32)| {
+                let mut txid = [0; 32];
+                // Bytes that count, and bytes that don't, where there are few.
+                (txid[0], txid[1], txid[31]) = (first[0] * 85, first[1], *last);
+                OutPoint { txid: Txid(txid), vout: *vout }
+            };
+            let coins: Vec<OutPoint> = names.iter().map(outpoint).collect();
+            let hints = CoinHints::new(HeightRange::new(1, 2), coins.iter().rev().copied().collect());
+            let absent = Txid([7; 32]);
+            for txid in coins.iter().map(|coin| coin.txid).chain([absent]) {
+                let its: Vec<OutPoint> =
+                    coins.iter().filter(|coin| coin.txid == txid).copied().collect();
+                let before = coins.iter().filter(|coin| coin.txid < txid).count();
+                prop_assert_eq!(hints.transaction(txid), (before, &its[..]));
+            }
+        }
+
         #[test]
         fn each_block_has_the_indices_it_was_given(
             start in 0u32..1_000_000,
