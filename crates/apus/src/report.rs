@@ -463,6 +463,24 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
+impl Report {
+    /// What did the blocks, and on what.
+    fn way(&self) -> String {
+        let on = match (self.engine, self.aggregate) {
+            ("swiftsync", Some("coins")) => {
+                "hints and undo data, every rule in one pass".to_owned()
+            }
+            ("swiftsync", _) => match self.connected_from {
+                Some(height) => format!("hints, and from block {height} on by utxo"),
+                None => "hints alone".to_owned(),
+            },
+            ("mergesync", _) => "blocks alone, in any order".to_owned(),
+            _ => "blocks alone, in ascending height".to_owned(),
+        };
+        format!("{}: {on}", self.engine)
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<10} {:>10} {:>10} {:>10}", "phase", "wall s", "cpu s", "bytes")?;
@@ -484,6 +502,7 @@ impl fmt::Display for Report {
         let rss = self.rss_peak_bytes.map_or_else(|| "unknown".to_owned(), bytes);
         for (name, value) in [
             ("chain", self.chain.to_owned()),
+            ("computed by", self.way()),
             ("stop block", format!("{} {}", self.stop_height, self.stop_hash)),
             ("blocks", format!("{} ({})", grouped(self.blocks), bytes(self.bytes))),
             ("transactions", grouped(self.transactions)),

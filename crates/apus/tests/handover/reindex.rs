@@ -14,10 +14,13 @@ pub(crate) const REINDEX: &str = "reindex --chain regtest --datadir node";
 
 #[test]
 fn a_stopped_node_lives_on() {
-    for ((seed, args), way) in (20..).zip([&["-fastprune"][..], &["-blocksxor=0"], &[]]).zip(WAYS) {
+    let by = ["swiftsync: hints alone", "swiftsync: hints alone", "mergesync: blocks alone"];
+    let args = [&["-fastprune"][..], &["-blocksxor=0"], &[]];
+    for (((seed, args), way), by) in (20..).zip(args).zip(WAYS).zip(by) {
         let mut lived = Lived::new(seed, args);
         let said = lived.desk.start(&format!("{REINDEX} --replace {way}")).wait().succeeds();
         assert!(said.stdout.contains("bitcoind -datadir=node -chain=regtest"), "{said}");
+        assert!(said.stdout.contains(by), "{said}");
         assert!(said.stdout.contains(&format!("block {}", lived.set.height)), "{said}");
         assert!(lived.desk.has("node/regtest/chainstate.old/CURRENT"));
         let datadir = lived.desk.path("node");

@@ -17,6 +17,7 @@ fn every_rule_is_checked_under_hints() {
         let height = u64::from(lived.set.height);
         let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:full.dat")).succeeds();
         assert!(!said.stdout.contains("Assumed: scripts"), "{said}");
+        assert!(said.stdout.contains("swiftsync: hints and undo data"), "{said}");
         let report = lived.desk.json("full.json");
         for (field, value) in
             [("engine", "swiftsync"), ("validation", "full"), ("aggregate", "coins")]
