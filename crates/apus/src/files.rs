@@ -246,8 +246,19 @@ pub(crate) fn expect_outside(folder: &Path, others: &[&Path]) -> Result<(), Fail
     }
 }
 
+/// Nothing is written in a folder that is only looked at.
+pub(crate) fn expect_not_in(folder: &Path, written: &[&Path]) -> Result<(), Failure> {
+    match written.iter().find(|path| place(path).starts_with(place(folder))) {
+        None => Ok(()),
+        Some(path) => Err(Failure::usage(format!(
+            "{} is in {}, where nothing is written: name another place",
+            path.display(),
+            folder.display()
+        ))),
+    }
+}
+
 /// Writes a file so that it is never seen in part.
-#[cfg(feature = "bench")]
 pub(crate) fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let draft = draft_of(path);
     let write = || -> std::io::Result<()> {

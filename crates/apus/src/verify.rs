@@ -2,7 +2,7 @@
 
 use crate::args::{AssumeValidArg, Validation, VerifyArgs};
 use crate::failure::{Failure, WITHOUT_SCRIPTS};
-use crate::files::{expect_apart, expect_outside, expect_writable, publish};
+use crate::files::{expect_apart, expect_not_in, expect_writable, publish};
 use crate::interrupt::watch_signals;
 use crate::machine::{Machine, cores, cpu_seconds, now, rss_peak_bytes};
 use crate::print;
@@ -37,7 +37,9 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         .workdir
         .clone()
         .unwrap_or_else(|| PathBuf::from(format!("apus-{}-verify.work", args.chain)));
-    expect_outside(&work, &[&folder])?;
+    let mut written: Vec<&Path> = vec![&work];
+    written.extend(args.run.report.as_deref());
+    expect_not_in(&folder, &written)?;
     if let Some(report) = &args.run.report {
         expect_apart(&[report, &work])?;
         expect_writable(report, |_| false)?;

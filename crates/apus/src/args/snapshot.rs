@@ -42,9 +42,9 @@ Examples:
   Whether these blocks are valid, too, by every rule and script; as a node does that began with a snapshot:
     apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks --validation full
 
-Without --validation it is not asked whether the blocks are valid, wherever the snapshot stops. With it the
-snapshot and the undo data beside the blocks, neither of which is trusted, say which coins are spent; where
-there are none, the blocks are gone over twice.
+Without --validation it is not asked whether the blocks are valid, wherever the snapshot stops.
+With it the snapshot and the undo data beside the blocks, neither of which is trusted, say which
+coins are spent; where there are none, the blocks are gone over twice.
 All blocks are read and checked: this takes as long as `apus sync`, and goes on like it where it
 stopped when the same command is given again.";
 

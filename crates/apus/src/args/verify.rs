@@ -17,18 +17,19 @@ Examples:
   Beside the running node, when nothing else wants the machine, with a report for other programs:
     nice -n 19 ionice -c 3 apus verify --datadir ~/.bitcoin --report verify.json
 
-Headers, blocks, undo data, block index and coins are held against each other and against every rule.
-Nothing of the node's is written or locked, and it may run meanwhile: its coins are taken once, as they
-are on its disk, which is some way behind its tip. That copy takes as much disk as the node's coins.
-Blocks above it, and those of other chains, are looked at one by one: by every rule, if their undo data
-are right. Of a node that has pruned its blocks only that can be done.
+Headers, blocks, undo data, block index and coins are held against each other and against every
+rule. Nothing of the node's is written or locked, and it may run meanwhile: its coins are taken
+once, as they are on its disk, which is some way behind its tip. That copy takes as much disk as
+the node's coins. Blocks above it, and those of other chains, are looked at one by one: by every
+rule, if their undo data are right. Of a node that has pruned its blocks only that can be done.
 
-Where something is wrong, all blocks are gone over once more to say what: a line for each kind, with
-file, offset, height and hash of the first. Exit code 0: all is as it should be; 2: it is not; 3: it
-could not be read. Other indexes of the node, its wallets and its mempool are not looked at.
+Where something is wrong, all blocks are gone over once more to say what: a line for each kind,
+with file, offset, height and hash of the first. Exit code 0: all is as it should be; 2: it is
+not; 3: it could not be read. Other indexes of the node, its wallets and its mempool are not
+looked at.
 
-A run that was interrupted or killed goes on where it stopped when the same command is given again, with
-the coins that it took at first.";
+A run that was interrupted or killed goes on where it stopped when the same command is given
+again, with the coins that it took at first.";
 
 #[derive(Args)]
 #[command(after_help = VERIFY_EXAMPLES)]

@@ -2,10 +2,11 @@
 
 use crate::desk::Desk;
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "",
     "sync",
     "reindex",
+    "verify",
     "hints",
     "hints info",
     "hints check",
@@ -111,6 +112,9 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("hints convert x --out y --to zip", &["bip456-lsb", "btcd", "delta or offsets"]),
         ("hints convert x --out y --to offsets --stop-block 00", &["--stop-block"]),
         ("snapshot verify x", &["--blocksdir <DIR>"]),
+        ("snapshot verify x --blocksdir b --assumevalid 0", &["--validation"]),
+        ("verify", &["--datadir <DIR>"]),
+        ("verify --datadir nowhere", &["nowhere is no data directory"]),
     ] {
         desk.apus(line).fails(1, said);
     }

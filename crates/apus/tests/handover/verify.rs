@@ -467,6 +467,26 @@ fn an_interrupted_verification_goes_on() {
     assert!(!lived.desk.has("apus-regtest-verify.work"));
 }
 
+/// What a verification is not for, and where it must not work.
+#[test]
+fn what_cannot_be_is_said_before_anything_is_written() {
+    let (desk, _) = fixture(REGTEST);
+    fs::create_dir(desk.path("mine")).unwrap();
+    desk.write("mine/letter.txt", b"dear");
+    let before = files(&desk.path(""));
+    for (options, said) in [
+        ("--assumevalid 0", "--validation assumevalid"),
+        ("--workdir node/regtest/work", "where nothing is written"),
+        ("--workdir mine", "letter.txt"),
+        ("--chain main", "use --chain regtest"),
+    ] {
+        let line = format!("verify --chain regtest --datadir node {options}");
+        let line = line.replace("--chain regtest --datadir node --chain", "--datadir node --chain");
+        desk.apus_as_typed(&line).fails(1, &[said]);
+        assert!(files(&desk.path("")) == before, "{options}");
+    }
+}
+
 /// What a node does behind a snapshot that it began with: every rule, by undo data or without.
 #[test]
 fn a_snapshot_is_verified_by_every_rule() {
