@@ -12,7 +12,6 @@ use apus_sync::{
 };
 use std::fs::{self, File};
 use std::io::Read;
-#[cfg(feature = "bench")]
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
