@@ -50,6 +50,11 @@ pub trait BlockSource: Sync {
         Ok(())
     }
 
+    /// Whether the bytes that it gives of a block are to be the block and nothing else.
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     /// Whether [`block_bytes`](Self::block_bytes) is good enough to tell how far a run is.
     fn knows_sizes(&self) -> bool {
         true

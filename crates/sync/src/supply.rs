@@ -16,8 +16,8 @@ use crate::progress::{Progress, stop_if_interrupted};
 use crate::request::Request;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
 use apus_chain::{
-    BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, HeaderChain, Height,
-    HeightRange, KnownBlock, Params, ScriptVerifier,
+    BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, DecodeError, HeaderChain,
+    Height, HeightRange, KnownBlock, Params, ReadError, ScriptVerifier,
 };
 use apus_engine::mergesync::{Fingerprint, FingerprintKey, SeenBlock};
 use permits::{Permit, Permits};
@@ -32,6 +32,15 @@ pub(crate) struct Supply<'a> {
     interrupt: &'a AtomicBool,
     /// How many threads compute at a time; the others wait for blocks.
     permits: Permits,
+}
+
+/// Bytes behind a block are passed over, as in Core; a node that hands the record on would send them as well.
+pub(crate) fn expect_no_more(block: &BlockBytes<'_>, raw: &[u8]) -> Result<(), BlockError> {
+    let offset = block.view().raw().len();
+    match raw.len() - offset {
+        0 => Ok(()),
+        count => Err(DecodeError::Read(ReadError::Trailing { offset, count }).into()),
+    }
 }
 
 impl<'a> Supply<'a> {
@@ -78,8 +87,13 @@ impl Walker<'_> {
         range: HeightRange,
         each: &mut dyn FnMut(&BlockBytes<'_>) -> Result<(), SyncError>,
     ) -> Result<bool, SyncError> {
+        let exact = self.supply.source.is_exact();
         self.walk(range, &mut |checker, raw, context| {
-            checker.check(raw, context).map(|block| each(&block))
+            let block = checker.check(raw, context)?;
+            if exact {
+                expect_no_more(&block, raw)?;
+            }
+            Ok(each(&block))
         })
     }
 

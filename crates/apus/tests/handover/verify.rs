@@ -185,6 +185,16 @@ fn flipped_bytes_are_found() {
             found_in_blocks += 1;
         }
     }
+    // A size that takes in what is behind the block.
+    let (name, start, _) = records.iter().find(|(name, ..)| name.starts_with("blk")).unwrap();
+    let path = folder.join("blocks").join(name);
+    let mut bytes = whole[&path].clone();
+    bytes[*start as usize + 4] += 1;
+    fs::write(&path, &bytes).unwrap();
+    let found = verify(&lived.desk, "");
+    fs::write(&path, &whole[&path]).unwrap();
+    let what = found["block_damaged"]["what"].as_str().unwrap();
+    assert!(what.contains("1 bytes are left over"), "{what}");
     assert!(
         found_in_blocks > 10 && found_in_databases > 10,
         "{found_in_blocks}, {found_in_databases}"

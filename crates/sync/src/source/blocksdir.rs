@@ -279,6 +279,11 @@ impl BlockSource for BlocksDir {
         Box::new(FilesFetcher { dir: self, reader })
     }
 
+    /// What lies where the index says is to be a block's record.
+    fn is_exact(&self) -> bool {
+        !self.copies_will_do
+    }
+
     fn block_bytes(&self, height: Height) -> u64 {
         let room = self.places.get(height as usize).map_or(0, |place| u64::from(place.size));
         room.min(BLOCK_SIZE_MAX as u64)

@@ -22,6 +22,10 @@ impl BlockSource for Compared<'_> {
         self.dir.fetcher(halt)
     }
 
+    fn is_exact(&self) -> bool {
+        self.dir.is_exact()
+    }
+
     fn block_bytes(&self, height: Height) -> u64 {
         self.dir.block_bytes(height)
     }

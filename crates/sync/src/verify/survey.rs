@@ -6,6 +6,7 @@ use super::finding::{FindingKind, Findings, Found};
 use super::index::Stored;
 use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use crate::supply::expect_no_more;
 use apus_chain::{BlockBytes, BlockChecker, BlockContext, BlockUndo, Header, HeaderChain};
 use apus_chain::{Height, ScriptChecks};
 use apus_datadir::{BlockFiles, BlockLocation, BlockReader, RevError, UndoFiles};
@@ -170,7 +171,9 @@ impl Survey<'_> {
             median_time_past: self.chain.median_time_past(block.height - 1).unwrap_or_default(),
             verifier: self.request.verifier,
         };
-        let block = match checker.check(raw, &context) {
+        let checked = checker.check(raw, &context);
+        let checked = checked.and_then(|block| expect_no_more(&block, raw).map(|()| block));
+        let block = match checked {
             Ok(block) => block,
             Err(error) => {
                 if error.is_damage() {
