@@ -19,7 +19,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a peer does on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,6 +229,15 @@ impl FakePeer {
     pub fn hang_up(&self) {
         for stream in self.streams.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Waits until it was asked for the block at a height; at most for `patience`.
+    pub fn wait_until_asked_for(&self, height: usize, patience: Duration) {
+        let began = Instant::now();
+        while !self.seen.heights.lock().unwrap().contains(&height) {
+            assert!(began.elapsed() < patience, "never asked for block {height}");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
