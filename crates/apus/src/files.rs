@@ -12,6 +12,7 @@ use apus_sync::{
 };
 use std::fs::{self, File};
 use std::io::Read;
+#[cfg(feature = "bench")]
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -258,6 +259,7 @@ pub(crate) fn expect_not_in(folder: &Path, written: &[&Path]) -> Result<(), Fail
 }
 
 /// Writes a file so that it is never seen in part.
+#[cfg(feature = "bench")]
 pub(crate) fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let draft = draft_of(path);
     let write = || -> std::io::Result<()> {

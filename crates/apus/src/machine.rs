@@ -41,6 +41,14 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// As many threads as `--par` asks for, where 0 is one on each core.
+pub(crate) fn threads(par: u16) -> usize {
+    match par {
+        0 => cores(),
+        threads => threads.into(),
+    }
+}
+
 /// Seconds since 1970, by the machine's clock.
 pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

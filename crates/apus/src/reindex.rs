@@ -8,14 +8,11 @@ use crate::failure::Failure;
 use crate::node::start_command;
 use crate::sync::{Job, JobSource, expect_engine, run, tell};
 use apus_chain::Network;
+use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, chain_folder, read_index_flags};
 use apus_sync::{DatadirBlocks, Stop, UseIndex};
 use std::fs;
 use std::path::Path;
-
-/// Core's second set of coins, while a node goes on from a snapshot (Core `node/utxo_snapshot.h`,
-/// `SNAPSHOT_CHAINSTATE_SUFFIX`).
-const SNAPSHOT_CHAINSTATE: &str = "chainstate_snapshot";
 
 /// Runs `apus reindex`.
 pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {

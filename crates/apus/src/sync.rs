@@ -11,7 +11,7 @@ use crate::files::{
     expect_writable,
 };
 use crate::interrupt::watch_signals;
-use crate::machine::{cores, now};
+use crate::machine::{now, threads};
 use crate::node::start_command;
 use crate::peers;
 use crate::print;
@@ -30,6 +30,7 @@ use apus_sync::{
     HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS, Request, Source, Stop,
     SyncError, UseIndex, draft_of, parent,
 };
+use serde::Serialize;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -296,7 +297,9 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         default_path(job.chain, hints, first)
     });
     expect_sensible(job, &paths, &work_path)?;
-    let assume_valid = job.connect.map(|args| assume_valid(args, params)).transpose()?.flatten();
+    let assume_valid =
+        job.connect.map(|args| assume_valid(args.validation, args.assumevalid, params));
+    let assume_valid = assume_valid.transpose()?.flatten();
     expect_scripts(job, assume_valid)?;
     let interrupt = watch_signals()?;
     let folders = folder_outputs(job);
@@ -318,10 +321,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         AggregateArg::Muhash => AggregateKind::MuHash,
         AggregateArg::None => AggregateKind::None,
     };
-    let threads = match job.run.par {
-        0 => cores(),
-        threads => threads.into(),
-    };
+    let threads = threads(job.run.par);
     let memory = match &job.source {
         JobSource::Files { .. } => Memory::with_files(job.run.dbcache << 20, threads),
         JobSource::Peers(_) => Memory::with_peers(job.run.dbcache << 20),
@@ -445,13 +445,22 @@ fn expect_scripts(job: &Job<'_>, assume_valid: Option<BlockHash>) -> Result<(), 
     if job.connect.is_none() || job.hints.is_some() || assume_valid.is_some() {
         return Ok(());
     }
+    expect_interpreter()
+}
+
+/// Fails in a build that runs no scripts.
+pub(crate) fn expect_interpreter() -> Result<(), Failure> {
     let missing = apus_sync::script_verifier().map(drop);
     missing.map_err(|error| Failure::usage(format!("{error}{WITHOUT_SCRIPTS}")))
 }
 
 /// The block up to which scripts are taken for valid.
-fn assume_valid(args: &ConnectArgs, params: &Params) -> Result<Option<BlockHash>, Failure> {
-    match (args.validation, args.assumevalid) {
+pub(crate) fn assume_valid(
+    validation: Validation,
+    assumevalid: Option<AssumeValidArg>,
+    params: &Params,
+) -> Result<Option<BlockHash>, Failure> {
+    match (validation, assumevalid) {
         (Validation::Full, Some(AssumeValidArg(Some(_)))) => Err(Failure::usage(
             "--validation full assumes no block to be valid: leave out --assumevalid",
         )),
@@ -546,7 +555,7 @@ fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
 }
 
 /// Writes the report so that it is never seen in part.
-fn write_report(path: &Path, report: &Report) -> Result<(), Failure> {
+pub(crate) fn write_report(path: &Path, report: &impl Serialize) -> Result<(), Failure> {
     let draft = draft_of(path);
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&draft)?;

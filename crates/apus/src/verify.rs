@@ -1,15 +1,15 @@
 //! `apus verify`: whether what a node believes is true.
 
-use crate::args::{AssumeValidArg, Validation, VerifyArgs};
-use crate::failure::{Failure, WITHOUT_SCRIPTS};
-use crate::files::{expect_apart, expect_not_in, expect_writable, publish};
+use crate::args::{Validation, VerifyArgs};
+use crate::failure::Failure;
+use crate::files::{expect_apart, expect_not_in, expect_writable};
 use crate::interrupt::watch_signals;
-use crate::machine::{Machine, cores, cpu_seconds, now, rss_peak_bytes};
+use crate::machine::{Machine, cpu_seconds, now, rss_peak_bytes, threads};
 use crate::print;
 use crate::reindex::expect_folders;
 use crate::render::{Record, Renderer};
 use crate::report::{PhaseReport, display_hash, grouped};
-use crate::sync::verifier;
+use crate::sync::{assume_valid, expect_interpreter, verifier, write_report};
 use crate::workdir::WorkFolder;
 use apus_chain::{BlockHash, Params};
 use apus_datadir::{chain_folder, read_index_flags};
@@ -30,7 +30,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let blocksdir = folder.join("blocks");
     expect_folders(&args.datadir, args.chain, &blocksdir)?;
     expect_not_reindexing(&blocksdir)?;
-    let assume_valid = assume_valid(args, params)?;
+    let assume_valid = assumed_valid(args, params)?;
     let verifier = verifier(params)?;
     let work = args
         .run
@@ -48,10 +48,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let locked = WorkFolder::open(&work)?;
     expect_work_folder(&work).inspect_err(|_| locked.leave())?;
     let renderer = Renderer::new(args.run.progress, None);
-    let threads = match args.run.par {
-        0 => cores(),
-        threads => threads.into(),
-    };
+    let threads = threads(args.run.par);
     let verified = apus_sync::verify(&Verify {
         params,
         folder,
@@ -81,10 +78,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     })?;
     let report = Report::new(args, &verified, record, threads);
     if let Some(path) = &args.run.report {
-        let mut text =
-            serde_json::to_vec_pretty(&report).map_err(|error| Failure::io(path, error))?;
-        text.push(b'\n');
-        publish(path, &text)?;
+        write_report(path, &report)?;
     }
     discard_verify(&work)?;
     locked.discard()?;
@@ -106,21 +100,16 @@ fn expect_work_folder(work: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The block up to which scripts are taken for valid. Where any are run, a build that runs none says so.
-fn assume_valid(args: &VerifyArgs, params: &Params) -> Result<Option<BlockHash>, Failure> {
-    let assumed = match (args.validation, args.assumevalid) {
-        (Validation::Full, Some(_)) => {
-            return Err(Failure::usage(
-                "--assumevalid is about --validation assumevalid, which is not given: all scripts are run",
-            ));
-        }
-        (Validation::Full, None) => None,
-        (Validation::Assumevalid, Some(AssumeValidArg(given))) => given,
-        (Validation::Assumevalid, None) => params.default_assume_valid,
-    };
+/// The block up to which scripts are taken for valid. Where all are run, a build that runs none says so.
+fn assumed_valid(args: &VerifyArgs, params: &Params) -> Result<Option<BlockHash>, Failure> {
+    if args.validation == Validation::Full && args.assumevalid.is_some() {
+        return Err(Failure::usage(
+            "--assumevalid is about --validation assumevalid, which is not given: all scripts are run",
+        ));
+    }
+    let assumed = assume_valid(args.validation, args.assumevalid, params)?;
     if assumed.is_none() {
-        let missing = apus_sync::script_verifier().map(drop);
-        missing.map_err(|error| Failure::usage(format!("{error}{WITHOUT_SCRIPTS}")))?;
+        expect_interpreter()?;
     }
     Ok(assumed)
 }

@@ -19,22 +19,22 @@ mod survey;
 
 pub use finding::{Finding, FindingKind, Found};
 
-use crate::best_chain::open_files;
+use crate::best_chain::headers;
 use crate::error::{
-    ErrorKind, InvalidBlock, InvalidError, IoError, SourceError, StorageResult, SyncError,
-    UsageError,
+    ErrorKind, InvalidBlock, InvalidError, SourceError, StorageResult, SyncError, UsageError,
 };
+use crate::folder::at;
 use crate::mergesync::{self, Joining};
-use crate::progress::{Event, Observer, Phase};
+use crate::progress::Observer;
 use crate::request::{ConnectOptions, HintedValidity, HintsInput, Memory, Output, OutputKind};
 use crate::request::{Request, Scripts, Source, Stop};
 use crate::run::run;
-use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::workdir::Workdir;
 use crate::workdir::names::LOCK;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock, Params, ScriptVerifier};
 use apus_datadir::BlockFiles;
+use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
 use apus_engine::pass::Counts;
 use apus_engine::swiftsync::CoinTotals;
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -59,10 +59,6 @@ const FOLDERS: [&str; 3] = [PROOF, JOIN, SET];
 
 /// The file that says which node is verified: chain and folder.
 const NODE: &str = "node";
-
-/// The node's second set of coins, while it goes on from a snapshot (Core `node/utxo_snapshot.h`,
-/// `SNAPSHOT_CHAINSTATE_SUFFIX`).
-const OF_SNAPSHOT: &str = "chainstate_snapshot";
 
 /// The snapshot of the coins that the blocks leave.
 const OF_BLOCKS: &str = "coins.dat";
@@ -144,8 +140,7 @@ impl Verify<'_> {
 
     fn storage(&self, name: &str) -> Result<DirStorage, SyncError> {
         let path = self.work.join(name);
-        create_private_dir(&path)
-            .map_err(|error| IoError::Storage { file: path.display().to_string(), error })?;
+        create_private_dir(&path).map_err(at(&path))?;
         Ok(DirStorage::private(&path))
     }
 
@@ -220,7 +215,7 @@ pub fn verify(request: &Verify<'_>) -> Result<Verified, SyncError> {
             verified.unproven = Some(what.to_owned());
         }
     }
-    if request.folder.join(OF_SNAPSHOT).exists() && verified.unproven.is_none() {
+    if request.folder.join(SNAPSHOT_CHAINSTATE).exists() && verified.unproven.is_none() {
         let what = "the node goes on from a snapshot, and the coins that it goes by are not those that were \
                     looked at: verify it again once it has validated the blocks below";
         verified.unproven = Some(what.to_owned());
@@ -232,8 +227,7 @@ pub fn verify(request: &Verify<'_>) -> Result<Verified, SyncError> {
 /// What is in the work folder must be of this node: what an earlier start found of another is nothing to go
 /// on with.
 fn expect_same_node(request: &Verify<'_>, storage: &DirStorage) -> Result<(), SyncError> {
-    let folder = std::fs::canonicalize(&request.folder)
-        .map_err(|error| IoError::Storage { file: request.folder.display().to_string(), error })?;
+    let folder = std::fs::canonicalize(&request.folder).map_err(at(&request.folder))?;
     let mut wanted = format!("{} ", request.params.network).into_bytes();
     wanted.extend_from_slice(folder.as_os_str().as_encoded_bytes());
     let path = storage.folder().join(NODE);
@@ -247,7 +241,7 @@ fn expect_same_node(request: &Verify<'_>, storage: &DirStorage) -> Result<(), Sy
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             write_atomically(storage, NODE, &wanted).at(storage, NODE)
         }
-        Err(error) => Err(IoError::Storage { file: path.display().to_string(), error }.into()),
+        Err(error) => Err(at(&path)(error)),
     }
 }
 
@@ -277,8 +271,7 @@ pub fn discard_verify(work: &Path) -> Result<(), SyncError> {
 }
 
 fn remove(path: &Path) -> Result<(), SyncError> {
-    std::fs::remove_dir_all(path)
-        .map_err(|error| IoError::Storage { file: path.display().to_string(), error }.into())
+    std::fs::remove_dir_all(path).map_err(at(path))
 }
 
 /// What is verified by.
@@ -436,11 +429,9 @@ impl Work<'_> {
         let outputs = taken.map(|_| Output { kind, storage: Arc::new(set), name });
         let base = chain.tip_hash();
         let joining = request.request(base, None, &storage, outputs.as_slice(), &store);
-        request.observer.event(Event::Started(Phase::Headers));
-        let (blocksdir, use_index) = (request.blocksdir(), UseIndex::Stated(*base));
-        let dir = open_files(&joining, &blocksdir, use_index, &[], request.observer)?;
+        let dir = headers(&joining, None)?;
         let undo = dir.undo(chain.tip_height());
-        let compared = Arc::new(Compared { dir, findings, undo });
+        let compared = Arc::new(Compared { dir: &*dir, findings, undo });
         let Joining::Whole(mut merged) = mergesync::run(&joining, compared)? else {
             // Only peers' blocks are left for another engine.
             return Err(InvalidError::BaseNotOnChain { base: *base }.into());

@@ -20,23 +20,13 @@ struct Engine {
 const ENGINES: &[Engine] = &[
     Engine {
         engine: "swiftsync",
-        validations: &[Validation::Assumevalid, Validation::Full],
+        validations: BOTH,
         aggregates: &["none", "sha256", "muhash", COINS],
         connects: false,
     },
     Engine { engine: VERIFY, validations: BOTH, aggregates: &[], connects: true },
-    Engine {
-        engine: "utxo",
-        validations: &[Validation::Assumevalid, Validation::Full],
-        aggregates: &[],
-        connects: true,
-    },
-    Engine {
-        engine: "mergesync",
-        validations: &[Validation::Assumevalid, Validation::Full],
-        aggregates: &[],
-        connects: true,
-    },
+    Engine { engine: "utxo", validations: BOTH, aggregates: &[], connects: true },
+    Engine { engine: "mergesync", validations: BOTH, aggregates: &[], connects: true },
 ];
 
 const BOTH: &[Validation] = &[Validation::Assumevalid, Validation::Full];
@@ -112,6 +102,22 @@ struct ProfileGrid {
     outputs: &'static [&'static str],
 }
 
+/// On all cores, with the usual memory, and nothing written.
+const fn usual(
+    engine: &'static str,
+    validations: &'static [Validation],
+    aggregates: &'static [&'static str],
+) -> ProfileGrid {
+    ProfileGrid {
+        engine,
+        validations,
+        aggregates,
+        par: &[Threads::Cores],
+        dbcache_mib: &[450],
+        outputs: &["null"],
+    }
+}
+
 /// Runs of the node, as data.
 struct ProfileNode {
     validation: Validation,
@@ -134,22 +140,8 @@ pub const PROFILES: &[Profile] = &[
                 dbcache_mib: &[450, DBCACHE_MIB_MIN],
                 outputs: &["null"],
             },
-            ProfileGrid {
-                engine: "utxo",
-                validations: &[Validation::Assumevalid, Validation::Full],
-                aggregates: &[],
-                par: &[Threads::Cores],
-                dbcache_mib: &[450],
-                outputs: &["null"],
-            },
-            ProfileGrid {
-                engine: "mergesync",
-                validations: &[Validation::Assumevalid, Validation::Full],
-                aggregates: &[],
-                par: &[Threads::Cores],
-                dbcache_mib: &[450],
-                outputs: &["null"],
-            },
+            usual("utxo", BOTH, &[]),
+            usual("mergesync", BOTH, &[]),
         ],
         nodes: &[ProfileNode { validation: Validation::Assumevalid, dbcache_mib: &[450] }],
     },
@@ -196,14 +188,7 @@ pub const PROFILES: &[Profile] = &[
         chain: ProfileChain { blocks: 120, block_weight: 4_000_000 },
         grids: &[
             // What hints make of it.
-            ProfileGrid {
-                engine: "swiftsync",
-                validations: &[Validation::Assumevalid],
-                aggregates: &["sha256"],
-                par: &[Threads::Cores],
-                dbcache_mib: &[450],
-                outputs: &["null"],
-            },
+            usual("swiftsync", &[Validation::Assumevalid], &["sha256"]),
             ProfileGrid {
                 engine: "utxo",
                 validations: &[Validation::Assumevalid],
@@ -212,22 +197,8 @@ pub const PROFILES: &[Profile] = &[
                 dbcache_mib: &[450, DBCACHE_MIB_LARGE],
                 outputs: &["null"],
             },
-            ProfileGrid {
-                engine: "utxo",
-                validations: &[Validation::Full],
-                aggregates: &[],
-                par: &[Threads::Cores],
-                dbcache_mib: &[450],
-                outputs: &["null"],
-            },
-            ProfileGrid {
-                engine: "mergesync",
-                validations: &[Validation::Assumevalid, Validation::Full],
-                aggregates: &[],
-                par: &[Threads::Cores],
-                dbcache_mib: &[450],
-                outputs: &["null"],
-            },
+            usual("utxo", &[Validation::Full], &[]),
+            usual("mergesync", BOTH, &[]),
         ],
         nodes: &[
             ProfileNode {
@@ -274,7 +245,18 @@ pub const PROFILES: &[Profile] = &[
         timed: true,
         // Some 1.05 GB.
         chain: ProfileChain { blocks: 620, block_weight: 4_000_000 },
-        grids: UNDO_GRIDS,
+        grids: &[
+            usual("swiftsync", &[Validation::Assumevalid], &["sha256"]),
+            ProfileGrid {
+                engine: "swiftsync",
+                validations: &[Validation::Assumevalid],
+                aggregates: &[COINS],
+                par: &[Threads::Count(1), Threads::Cores],
+                dbcache_mib: &[450],
+                outputs: &["null"],
+            },
+            usual(VERIFY, &[Validation::Assumevalid], &[]),
+        ],
         nodes: &[ProfileNode { validation: Validation::Assumevalid, dbcache_mib: &[450] }],
     },
     // The same with every script.
@@ -284,70 +266,13 @@ pub const PROFILES: &[Profile] = &[
         timed: true,
         // Some 200 MB.
         chain: ProfileChain { blocks: 120, block_weight: 4_000_000 },
-        grids: UNDO_FULL_GRIDS,
+        grids: &[
+            usual("swiftsync", &[Validation::Full], &[COINS]),
+            usual(VERIFY, &[Validation::Full], &[]),
+            usual("mergesync", &[Validation::Full], &[]),
+            usual("utxo", &[Validation::Full], &[]),
+        ],
         nodes: &[ProfileNode { validation: Validation::Full, dbcache_mib: &[450] }],
-    },
-];
-
-const UNDO_GRIDS: &[ProfileGrid] = &[
-    ProfileGrid {
-        engine: "swiftsync",
-        validations: &[Validation::Assumevalid],
-        aggregates: &["sha256"],
-        par: &[Threads::Cores],
-        dbcache_mib: &[450],
-        outputs: &["null"],
-    },
-    ProfileGrid {
-        engine: "swiftsync",
-        validations: &[Validation::Assumevalid],
-        aggregates: &[COINS],
-        par: &[Threads::Count(1), Threads::Cores],
-        dbcache_mib: &[450],
-        outputs: &["null"],
-    },
-    ProfileGrid {
-        engine: VERIFY,
-        validations: &[Validation::Assumevalid],
-        aggregates: &[],
-        par: &[Threads::Cores],
-        dbcache_mib: &[450],
-        outputs: &["null"],
-    },
-];
-
-const UNDO_FULL_GRIDS: &[ProfileGrid] = &[
-    ProfileGrid {
-        engine: "swiftsync",
-        validations: &[Validation::Full],
-        aggregates: &[COINS],
-        par: &[Threads::Cores],
-        dbcache_mib: &[450],
-        outputs: &["null"],
-    },
-    ProfileGrid {
-        engine: VERIFY,
-        validations: &[Validation::Full],
-        aggregates: &[],
-        par: &[Threads::Cores],
-        dbcache_mib: &[450],
-        outputs: &["null"],
-    },
-    ProfileGrid {
-        engine: "mergesync",
-        validations: &[Validation::Full],
-        aggregates: &[],
-        par: &[Threads::Cores],
-        dbcache_mib: &[450],
-        outputs: &["null"],
-    },
-    ProfileGrid {
-        engine: "utxo",
-        validations: &[Validation::Full],
-        aggregates: &[],
-        par: &[Threads::Cores],
-        dbcache_mib: &[450],
-        outputs: &["null"],
     },
 ];
 

@@ -20,6 +20,10 @@ pub use read_back::{ReadBack, read_back};
 pub use sample::{CoinSample, LookedUp};
 pub use writer::{ChainstateWriter, Written, size_bound};
 
+/// The folder of a node's second set of coins, beside the first, while it goes on from a snapshot (Core
+/// `node/utxo_snapshot.h`, `SNAPSHOT_CHAINSTATE_SUFFIX`).
+pub const SNAPSHOT_CHAINSTATE: &str = "chainstate_snapshot";
+
 /// The first byte of a coin's key (Core `txdb.cpp`, `DB_COIN`); then its txid, then VARINT(vout).
 const KEY_COIN: u8 = b'C';
 

@@ -4,7 +4,8 @@
 //! read once, and its coins are put into spill files by the segment of the block that made them:
 //! memory stays bounded however large the set is.
 
-use crate::error::{InvalidError, IoError, StorageResult, SyncError};
+use crate::error::{InvalidError, StorageResult, SyncError};
+use crate::folder::at;
 use crate::workdir::names::SPILL;
 use apus_chain::{HeightRange, KnownBlock, Network, OutPoint};
 use apus_datadir::snapshot::{SnapshotCoin, SnapshotHeader, SnapshotReader};
@@ -69,9 +70,7 @@ struct Hashed {
 
 impl Hashed {
     fn open(path: &Path) -> Result<Self, SyncError> {
-        let file = File::open(path).map_err(|error| {
-            SyncError::Io(IoError::Storage { file: path.display().to_string(), error })
-        })?;
+        let file = File::open(path).map_err(at(path))?;
         Ok(Self { file: BufReader::with_capacity(1 << 20, file), hash: Sha256::new() })
     }
 
@@ -81,9 +80,7 @@ impl Hashed {
             let (seconds, nanoseconds) = (file.mtime(), file.mtime_nsec());
             (file.len(), seconds, nanoseconds)
         });
-        stamp.map_err(|error| {
-            SyncError::Io(IoError::Storage { file: path.display().to_string(), error })
-        })
+        stamp.map_err(at(path))
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::Verify;
 use super::finding::{FindingKind, Findings, Found};
-use crate::error::{IoError, StorageResult, SyncError};
+use crate::error::{StorageResult, SyncError};
+use crate::folder::at;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use apus_chain::{BlockHash, Network, OutPoint, Txid, vout_order};
 use apus_datadir::chainstate::{ChainstateError, read_node};
@@ -11,7 +12,6 @@ use apus_datadir::snapshot::{
     SnapshotCoin, SnapshotError, SnapshotHeader, SnapshotInfo, SnapshotReader, snapshot_info,
     write_group,
 };
-
 use apus_storage::{DirStorage, Storage, StorageFile};
 use std::cmp::Ordering;
 use std::fs::File;
@@ -48,9 +48,7 @@ pub(super) fn take(
 ) -> Result<Option<Taken>, SyncError> {
     request.observer.event(Event::Started(Phase::Hints));
     let path = storage.folder().join(TAKEN);
-    let is_there = path
-        .try_exists()
-        .map_err(|error| IoError::Storage { file: path.display().to_string(), error })?;
+    let is_there = path.try_exists().map_err(at(&path))?;
     if !is_there && !try_to_take(request, storage, findings)? {
         return Ok(None);
     }
@@ -83,16 +81,13 @@ fn try_to_take(
             break;
         }
         let dir = request.chainstate();
-        let (kind, found) = match &error {
-            ChainstateError::Read { path, source, .. } => {
-                let (file, error) = (path.display().to_string(), clone_error(source));
-                return Err(IoError::Storage { file, error }.into());
-            }
+        let (kind, found) = match error {
+            ChainstateError::Read { path, source, .. } => return Err(at(&path)(source)),
             ChainstateError::Table { path, offset, what } => {
-                (FindingKind::CoinsDamaged, Found::new(what).at(path, *offset))
+                (FindingKind::CoinsDamaged, Found::new(what).at(&path, offset))
             }
             ChainstateError::Vanished { path } => {
-                (FindingKind::CoinsDamaged, Found::new("it is not there").of(path))
+                (FindingKind::CoinsDamaged, Found::new("it is not there").of(&path))
             }
             ChainstateError::Unfinished { .. } => {
                 let what = "it is between two blocks: the node was stopped while it wrote";
@@ -104,10 +99,6 @@ fn try_to_take(
         break;
     }
     Ok(false)
-}
-
-fn clone_error(error: &std::io::Error) -> std::io::Error {
-    std::io::Error::new(error.kind(), error.to_string())
 }
 
 /// Why coins were not taken.
@@ -235,8 +226,7 @@ fn named(path: &Path, error: SnapshotError) -> SyncError {
 type Coins = SnapshotReader<BufReader<File>>;
 
 fn open(path: &Path, network: Option<Network>) -> Result<Coins, SyncError> {
-    let file = File::open(path)
-        .map_err(|error| IoError::Storage { file: path.display().to_string(), error })?;
+    let file = File::open(path).map_err(at(path))?;
     let file = BufReader::with_capacity(1 << 20, file);
     SnapshotReader::new(file, network).map_err(|error| named(path, error))
 }

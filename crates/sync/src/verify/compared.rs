@@ -2,16 +2,16 @@
 
 use super::finding::{FindingKind, Findings, Found};
 use crate::error::{Gap, SourceError, SyncError};
-use crate::source::blocksdir::{BlockHead, BlocksDir};
+use crate::source::blocksdir::BlockHead;
 use crate::source::{BlockFetcher, BlockSource, ChainSource};
-use apus_chain::{BlockHash, BlockUndo, HeaderChain, Height, HeightRange, KnownBlock};
+use apus_chain::{BlockHash, BlockUndo, HeaderChain, Height, KnownBlock};
 use apus_datadir::{Obfuscation, SpentCoins};
 use apus_engine::swiftsync::UndoSource;
 use std::sync::atomic::AtomicBool;
 
 /// See the module.
 pub(super) struct Compared<'a> {
-    pub(super) dir: BlocksDir,
+    pub(super) dir: &'a dyn ChainSource,
     pub(super) findings: &'a Findings,
     /// Those of the node, if the index says where all of them are.
     pub(super) undo: Option<Box<dyn UndoSource>>,
@@ -46,11 +46,6 @@ impl ChainSource for Compared<'_> {
 
     fn obfuscation(&self) -> Obfuscation {
         self.dir.obfuscation()
-    }
-
-    /// The blocks have their undo data, which are not written again.
-    fn without_undo(&self, _: HeightRange) -> Vec<HeightRange> {
-        Vec::new()
     }
 
     fn keeps_undo(&self) -> bool {

@@ -3,7 +3,7 @@
 use apus_chain::{BlockHash, Height, KnownBlock, OutPoint};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Kinds of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,8 +151,12 @@ impl Found {
 pub(super) struct Findings(Mutex<BTreeMap<FindingKind, Finding>>);
 
 impl Findings {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<FindingKind, Finding>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn add(&self, kind: FindingKind, found: Found) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all();
         match all.get_mut(&kind) {
             None => {
                 all.insert(kind, Finding { kind, count: 1, first: found });
@@ -167,12 +171,12 @@ impl Findings {
     }
 
     pub(super) fn has(&self, kinds: &[FindingKind]) -> bool {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all();
         kinds.iter().any(|kind| all.contains_key(kind))
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.all().is_empty()
     }
 
     pub(super) fn into_all(self) -> Vec<Finding> {
