@@ -42,7 +42,7 @@ pub use leveldb::DatabaseError;
 pub use lock::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, LockError};
 pub use obfuscation::Obfuscation;
 pub use reader::{BlockReader, Each};
-pub use rev::{RevError, UndoFiles};
+pub use rev::{RevError, UndoFiles, has_undo_file};
 pub use scan::Visit;
 pub use space::free_bytes;
 pub use store::{BlockStore, BlockStoreError, SpentCoins, StoredBlock, UndoLocation};

@@ -1,9 +1,13 @@
 //! [`UndoFiles`]: the undo data in the `revNNNNN.dat` files of a `blocks` folder.
 //!
 //! A record is magic, size, undo data, checksum (Core `node/blockstorage.cpp`, `WriteBlockUndo`),
-//! and lies in the file with the number of its block's. Where in it, only the block index or the
-//! writer can tell. The checksum covers the hash of the block before, so data of another block is
+//! and lies in the file with the number of its block's. Where in it, the block index tells, or a search.
+//! The checksum covers the hash of the block before, so data of another block is
 //! noticed. What the data mean is not looked at.
+
+mod search;
+
+pub use search::has_undo_file;
 
 use crate::error::{BlkError, ErrorKind};
 use crate::files::{RECORD_HEAD, read_key};

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub enum Phase {
     /// Finding blocks and their headers, and the most-work chain.
     Headers,
+    /// Finding where undo data lie, where no index tells.
+    Undo,
     /// Reading the hints once, to know their form and where each segment's lie.
     Hints,
     /// Reading what the last blocks spend, where hints reach into them and they are to be connected.
@@ -37,6 +39,7 @@ impl Phase {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Headers => "headers",
+            Self::Undo => "undo",
             Self::Hints => "hints",
             Self::Spends => "spends",
             Self::Blocks => "blocks",

@@ -14,6 +14,7 @@ pub use stop::{LAST_BLOCKS, Stop};
 use crate::error::{SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::progress::Observer;
+use crate::source::Search;
 use crate::source::blocksdir::UseIndex;
 use crate::source::peers::Peers;
 use apus_chain::{BlockHash, Params, ScriptVerifier};
@@ -148,6 +149,11 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// What a search on the run's threads goes by.
+    pub(crate) fn search(&self) -> Search<'_> {
+        Search { threads: self.threads, observer: self.observer, interrupt: self.interrupt }
+    }
+
     /// What is in the work folder is another run's, which says in which way.
     pub(crate) fn other_run(&self, what: impl Into<String>) -> SyncError {
         let (folder, what) = (self.workdir.describe(""), what.into());

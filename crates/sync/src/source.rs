@@ -9,6 +9,7 @@ pub(crate) mod blocksdir;
 pub mod peers;
 
 use crate::error::{Gap, SourceError, SyncError};
+use crate::progress::Observer;
 use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
 use apus_datadir::{BlockStore, Obfuscation, SpentCoins};
 use apus_engine::swiftsync::UndoSource;
@@ -69,6 +70,16 @@ pub trait BlockSource: Sync {
     fn block_bytes(&self, height: Height) -> u64;
 }
 
+/// What a search through many files goes by.
+pub struct Search<'a> {
+    /// How many it may take.
+    pub threads: usize,
+    /// Told how far it is.
+    pub observer: &'a dyn Observer,
+    /// Ends it once it is set.
+    pub interrupt: &'a AtomicBool,
+}
+
 /// A source that has settled on a chain.
 pub trait ChainSource: BlockSource {
     /// The most-work chain whose blocks can be had.
@@ -99,8 +110,12 @@ pub trait ChainSource: BlockSource {
     }
 
     /// The undo data of all blocks up to a height; none where they are not at hand.
-    fn undo(&self, _last: Height) -> Option<Box<dyn UndoSource>> {
-        None
+    fn undo(
+        &self,
+        _last: Height,
+        _search: &Search<'_>,
+    ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
+        Ok(None)
     }
 
     /// All its blocks were connected: others may have them.

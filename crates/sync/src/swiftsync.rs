@@ -183,7 +183,7 @@ fn undo_of(
     if !wanted || earlier.is_some_and(|earlier| earlier != AggregateKind::Coins) || last == 0 {
         return Ok(None);
     }
-    let undo = dir.undo(last);
+    let undo = dir.undo(last, &request.search())?;
     if undo.is_some() && last_assumed(request, dir, last) < last {
         // Without scripts nothing would vouch for blocks, as without undo data.
         script_verifier().map_err(ScriptPoolError::from)?;

@@ -430,7 +430,7 @@ impl Work<'_> {
         let base = chain.tip_hash();
         let joining = request.request(base, None, &storage, outputs.as_slice(), &store);
         let dir = headers(&joining, None)?;
-        let undo = dir.undo(chain.tip_height());
+        let undo = dir.undo(chain.tip_height(), &joining.search())?;
         let compared = Arc::new(Compared { dir: &*dir, findings, undo });
         let Joining::Whole(mut merged) = mergesync::run(&joining, compared)? else {
             // Only peers' blocks are left for another engine.

@@ -15,6 +15,11 @@ pub enum Warning {
         /// Why.
         why: String,
     },
+    /// Undo data that lie beside the blocks cannot be used.
+    UndoUseless {
+        /// Why.
+        why: String,
+    },
     /// Undo data of a node's last blocks is not what it should be.
     UndoOfNode {
         /// What is wrong with it, and where.
@@ -97,6 +102,9 @@ impl Display for Warning {
         match self {
             Self::NoIndex { why } => {
                 write!(f, "the block index is of no use, so all files are gone through: {why}")
+            }
+            Self::UndoUseless { why } => {
+                write!(f, "the undo data are of no use, so the run does without them: {why}")
             }
             Self::UndoOfNode { what } => write!(
                 f,

@@ -97,11 +97,38 @@ fn flipped_bytes_of_undo_data_are_found() {
     );
 }
 
-/// Without them, or without the index that says where they are, hints reach no further than what is assumed.
+/// Where no index tells, they are found by what their checksums cover.
+#[test]
+fn undo_data_are_found_without_an_index() {
+    for (seed, args) in (94..).zip(NODES) {
+        let lived = Lived::new(seed, args);
+        lived.desk.remove("node/regtest/blocks/index");
+        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:full.dat")).succeeds();
+        assert!(said.stdout.contains("swiftsync: hints and undo data"), "{said}");
+        let report = lived.desk.json("full.json");
+        assert_eq!(
+            (&report["muhash"], &report["aggregate"]),
+            (&lived.set.muhash.into(), &"coins".into())
+        );
+        let phases = report["phases"].as_array().unwrap();
+        assert!(phases.iter().any(|phase| phase["phase"] == "undo"), "{phases:?}");
+    }
+}
+
+/// Without them hints reach no further than what is assumed, and neither where some of them are damaged and
+/// no index tells.
 #[test]
 fn without_undo_data_hints_are_anchored() {
-    let lived = Lived::new(94, &[]);
+    let lived = Lived::new(96, &["-blocksxor=0"]);
+    let refused = ["would be taken under hints", "with their undo data"];
     lived.desk.remove("node/regtest/blocks/index");
-    let said = lived.desk.apus_as_typed(&sync(FULL, "null"));
-    said.fails(1, &["would be taken under hints", "with their undo data and its index"]);
+    let rev = lived.desk.path("node/regtest/blocks/rev00000.dat");
+    let mut bytes = fs::read(&rev).unwrap();
+    // In the first record, behind magic and size.
+    bytes[8] ^= 1;
+    fs::write(&rev, &bytes).unwrap();
+    let said = lived.desk.apus_as_typed(&sync(FULL, "null")).fails(1, &refused);
+    assert!(said.stderr.contains("rev00000.dat has none of block 1"), "{said}");
+    fs::remove_file(&rev).unwrap();
+    lived.desk.apus_as_typed(&sync(FULL, "null")).fails(1, &refused);
 }

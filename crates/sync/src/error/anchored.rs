@@ -45,8 +45,8 @@ impl fmt::Display for NotAnchored {
             write!(f, "hints that stop at block {height} or below; ")?;
         }
         f.write_str(
-            "no hints, so that every rule is checked; a node's own folder of blocks, with their undo \
-             data and its index, by which every rule is checked under hints, too; ",
+            "no hints, so that every rule is checked; a node's own folder of blocks with their undo \
+             data, by which every rule is checked under hints, too; ",
         )?;
         if *could_be_assumed {
             write!(f, "--assumevalid {hash}, if you know that this block is valid; ")?;

@@ -12,9 +12,9 @@ mod ways_back;
 
 pub use heads::BlockHead;
 
-use crate::error::{Gap, InvalidBlock, SourceError};
+use crate::error::{Gap, InvalidBlock, SourceError, SyncError};
 use crate::progress::{Event, Observer};
-use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
+use crate::source::{BlockFetcher, BlockSource, ChainSource, Search, Taken};
 use crate::warning::Warning;
 use apus_chain::{
     BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
@@ -299,8 +299,16 @@ impl ChainSource for BlocksDir {
         self.from_index
     }
 
-    fn undo(&self, last: Height) -> Option<Box<dyn UndoSource>> {
-        Some(Box::new(self.undo_places(last)?))
+    fn undo(
+        &self,
+        last: Height,
+        search: &Search<'_>,
+    ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
+        let places = match self.from_index {
+            true => self.stated_undo(last),
+            false => self.found_undo(last, search)?,
+        };
+        Ok(places.map(|places| Box::new(places) as _))
     }
 
     fn gap(&self) -> &Gap {

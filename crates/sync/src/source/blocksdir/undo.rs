@@ -1,13 +1,20 @@
-//! The undo data of a node's blocks, by its own index: whether it could go back from the chain's tip, and which
-//! coins blocks spend, as they say.
+//! The undo data of a node's blocks: whether it could go back from the chain's tip, and which coins blocks
+//! spend, as they say. Where they lie its own index tells, or, where the blocks were found without one, a
+//! search through the files.
 
 use super::BlocksDir;
-use crate::error::SourceError;
-use apus_chain::{BlockHash, BlockUndo, Height};
-use apus_datadir::{IndexEntry, UndoFiles, read_index};
+use crate::error::{SourceError, SyncError};
+use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use crate::source::{BlockSource, Search, Taken};
+use crate::warning::Warning;
+use apus_chain::{BlockHash, BlockLayout, BlockUndo, BlockView, Height, HeightRange};
+use apus_datadir::{IndexEntry, RevError, UndoFiles, has_undo_file, read_index};
 use apus_engine::swiftsync::{UndoReader, UndoSource};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 impl BlocksDir {
     /// Reads the undo data of the last `count` blocks, by the node's own index. What is wrong with
@@ -31,9 +38,9 @@ impl BlocksDir {
         Ok(entries.iter().rev().find_map(|entry| self.undo_error(&mut files, entry)))
     }
 
-    /// Where the undo data of the blocks up to a height lie; none where some have none, as far as the index
-    /// says, or there is no index that can be read.
-    pub(super) fn undo_places(&self, last: Height) -> Option<UndoPlaces> {
+    /// Where the undo data of the blocks up to a height lie, as the index says; none where some have none by
+    /// it, or it cannot be read.
+    pub(super) fn stated_undo(&self, last: Height) -> Option<UndoPlaces> {
         let mut places = vec![None; last as usize];
         let read = read_index(self.files.dir(), &mut |entry| {
             let place = entry.height.checked_sub(1).and_then(|at| places.get_mut(at as usize));
@@ -45,6 +52,59 @@ impl BlocksDir {
             ControlFlow::Continue(())
         });
         read.ok()?;
+        self.undo_at(places)
+    }
+
+    /// Where the undo data of the blocks up to a height are found; none where some are not.
+    pub(super) fn found_undo(
+        &self,
+        last: Height,
+        search: &Search<'_>,
+    ) -> Result<Option<UndoPlaces>, SyncError> {
+        let mut blocks: BTreeMap<u32, Vec<Height>> = BTreeMap::new();
+        for height in 1..=last {
+            let copies = self.copies.get(&height).into_iter().flatten();
+            for place in self.places.get(height as usize).into_iter().chain(copies) {
+                blocks.entry(place.file).or_default().push(height);
+            }
+        }
+        blocks.values_mut().for_each(Vec::dedup);
+        if !blocks.keys().any(|&number| has_undo_file(self.files.dir(), number)) {
+            return Ok(None);
+        }
+        search.observer.event(Event::Started(Phase::Undo));
+        let blocks: Vec<_> = blocks.into_iter().collect();
+        let found = UndoSearch::new(self, search, &blocks, last).run()?;
+        search.observer.event(Event::Ended { phase: Phase::Undo, bytes: 0 });
+        // Only how far hints reach tells of which blocks they are wanted, so it is in the midst of that.
+        search.observer.event(Event::Started(Phase::Hints));
+        let places = self.undo_at(found.places);
+        if places.is_none() {
+            let why =
+                found.useless.unwrap_or_else(|| "those of some blocks are nowhere".to_owned());
+            search.observer.event(Event::Warning(Warning::UndoUseless { why }));
+        }
+        Ok(places)
+    }
+
+    /// Which of the undo data of blocks that follow the same one are those of the chain's. None where that
+    /// cannot be told.
+    fn fitting(&self, height: Height, undo: &[(u64, Vec<u8>)]) -> Option<u64> {
+        let (mut layout, mut fitting) = (BlockLayout::new(), Vec::new());
+        let range = HeightRange::new(height, height + 1);
+        let fetched = self.fetcher(&AtomicBool::new(false)).fetch(range, &mut |_, raw| {
+            if let Ok(block) = layout.read(raw) {
+                fitting.extend(undo.iter().filter(|(_, undo)| fits(&block, undo)));
+            }
+            Taken::Yes
+        });
+        fetched.ok()?;
+        let (first, rest) = fitting.split_first()?;
+        rest.iter().all(|other| other.1 == first.1).then_some(first.0)
+    }
+
+    /// Of all blocks, or none.
+    fn undo_at(&self, places: Vec<Option<(u32, u32)>>) -> Option<UndoPlaces> {
         let places: Option<Vec<(u32, u32)>> = places.into_iter().collect();
         Some(UndoPlaces {
             folder: self.files.dir().to_owned(),
@@ -64,6 +124,122 @@ impl BlocksDir {
         };
         Some(format!("the undo data of block {height} is of no use: {wrong}"))
     }
+}
+
+/// Files, each with the heights of the blocks that lie in it.
+type FileBlocks = [(u32, Vec<Height>)];
+
+/// A search for the undo data of blocks.
+struct UndoSearch<'a> {
+    dir: &'a BlocksDir,
+    search: &'a Search<'a>,
+    blocks: &'a FileBlocks,
+    /// The file to look through next.
+    next: AtomicUsize,
+    found: Mutex<FoundUndo>,
+}
+
+/// What a search has found.
+struct FoundUndo {
+    /// Of each block from the first on.
+    places: Vec<Option<(u32, u32)>>,
+    /// Blocks that were looked for, and in all.
+    progress: Progress,
+    /// Why all of it is of no use, for people.
+    useless: Option<String>,
+}
+
+impl<'a> UndoSearch<'a> {
+    fn new(
+        dir: &'a BlocksDir,
+        search: &'a Search<'a>,
+        blocks: &'a FileBlocks,
+        last: Height,
+    ) -> Self {
+        let blocks_total = blocks.iter().map(|(_, heights)| heights.len() as u64).sum();
+        let progress = Progress { blocks_total, ..Progress::default() };
+        let found = FoundUndo { places: vec![None; last as usize], progress, useless: None };
+        Self { dir, search, blocks, next: AtomicUsize::new(0), found: Mutex::new(found) }
+    }
+
+    /// Looks through the files on all threads.
+    fn run(self) -> Result<FoundUndo, SyncError> {
+        std::thread::scope(|scope| {
+            for _ in 0..self.search.threads.clamp(1, self.blocks.len()) {
+                scope.spawn(|| {
+                    while let Some((file, heights)) =
+                        self.blocks.get(self.next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        if !self.look_in(*file, heights) {
+                            self.next.store(self.blocks.len(), Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        stop_if_interrupted(self.search.interrupt)?;
+        Ok(self.found.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where in a file the undo data of blocks lie.
+    fn find(&self, file: u32, heights: &[Height]) -> Result<Vec<Option<u32>>, RevError> {
+        let files = &self.dir.files;
+        let hash = |height: Height| self.dir.chain.hash(height).copied().unwrap_or_default();
+        let prevs: Vec<BlockHash> = heights.iter().map(|height| hash(height - 1)).collect();
+        let mut undo = UndoFiles::open(files.dir(), files.magic())?;
+        let mut found = undo.find(file, &prevs, self.search.interrupt)?;
+        found.sort_by_key(|(block, _)| *block);
+        let mut places = vec![None; heights.len()];
+        for of_block in found.chunk_by(|(one, _), (other, _)| one == other) {
+            let (block, mut place) = of_block[0];
+            if of_block.len() > 1 {
+                let mut several = Vec::new();
+                for &(_, offset) in of_block {
+                    several.push((offset, undo.read(file, offset, &prevs[block])?));
+                }
+                match self.dir.fitting(heights[block], &several) {
+                    Some(fitting) => place = fitting,
+                    None => continue,
+                }
+            }
+            places[block] = u32::try_from(place).ok();
+        }
+        Ok(places)
+    }
+
+    /// Whether to look in further files: where one block has no undo data, those of the others are of no use.
+    fn look_in(&self, file: u32, heights: &[Height]) -> bool {
+        let of_blocks = self.find(file, heights);
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        match of_blocks {
+            Ok(of_blocks) => {
+                for (&height, offset) in heights.iter().zip(of_blocks) {
+                    let place = &mut found.places[height as usize - 1];
+                    *place = place.or(offset.map(|offset| (file, offset)));
+                    if place.is_none() && !self.dir.copies.contains_key(&height) {
+                        let why = format!("rev{file:05}.dat has none of block {height}");
+                        found.useless.get_or_insert(why);
+                    }
+                }
+            }
+            Err(error) => {
+                found.useless.get_or_insert(error.to_string());
+            }
+        }
+        found.progress.blocks += heights.len() as u64;
+        self.search.observer.event(Event::Progress(Phase::Undo, found.progress));
+        found.useless.is_none() && !self.search.interrupt.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether undo data name as many coins as each transaction of a block spends.
+fn fits(block: &BlockView<'_>, undo: &[u8]) -> bool {
+    let Ok(undo) = BlockUndo::read(undo) else { return false };
+    let mut txs = block.txs().enumerate().skip(1);
+    undo.tx_count() == block.tx_count()
+        && txs.all(|(index, tx)| {
+            undo.spent_by(index).is_some_and(|coins| coins.len() == tx.inputs().len())
+        })
 }
 
 /// Where undo data lie, of each block from the first on.
