@@ -38,12 +38,13 @@ pub(crate) const RANKS: &[(&str, u32)] = &[
     ("apus-rig", 0),
     ("apus-storage", 0),
     ("apus-chain", 1),
-    ("apus-datadir", 2),
-    ("apus-engine", 2),
-    ("apus-p2p", 2),
-    ("apus-sync", 3),
-    ("apus-bench", 4),
-    ("apus", 5),
+    ("apus-utreexo", 2),
+    ("apus-datadir", 3),
+    ("apus-engine", 3),
+    ("apus-p2p", 3),
+    ("apus-sync", 4),
+    ("apus-bench", 5),
+    ("apus", 6),
 ];
 
 /// What tests use and products never do.
@@ -396,7 +397,7 @@ pub(crate) fn json_fields(text: &str) -> BTreeSet<&str> {
 /// Crates whose modules know each other in one direction only.
 pub(crate) const LAYERED: &[&str] = &[
     "apus", "bench", "chain", "datadir", "engine", "hash", "p2p", "rig", "storage", "sync",
-    "testkit",
+    "testkit", "utreexo",
 ];
 
 /// Which of a crate's outermost modules names which others.

@@ -1,0 +1,98 @@
+//! [`Roots`]: what is kept of a forest.
+
+use crate::NodeHash;
+use crate::fragment::LEAVES_MAX;
+use std::fmt;
+
+/// Why bytes are no roots.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RootsError {
+    /// Another length than they need.
+    #[error("the roots of {leaves} leaves have {needed} bytes, and there are {found}")]
+    Length {
+        /// How many leaves the forest has had.
+        leaves: u64,
+        /// Bytes that they take.
+        needed: usize,
+        /// Bytes that there are.
+        found: usize,
+    },
+    /// Too few bytes to say how many leaves.
+    #[error("roots begin with 16 bytes, and there are {found}")]
+    Head {
+        /// Bytes that there are.
+        found: usize,
+    },
+    /// More leaves than a forest can have.
+    #[error("{leaves} leaves are more than a forest has: at most 2^63")]
+    TooMany {
+        /// How many are claimed.
+        leaves: u64,
+    },
+    /// Not the roots that so many leaves have.
+    #[error("a forest of {leaves} leaves has {needed} roots, and {found} are claimed")]
+    Count {
+        /// How many leaves the forest has had.
+        leaves: u64,
+        /// How many roots that makes.
+        needed: u32,
+        /// How many are claimed.
+        found: u64,
+    },
+}
+
+/// The roots of a forest, highest tree first; those of trees all of whose leaves are deleted are empty.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Roots {
+    pub(crate) leaves: u64,
+    pub(crate) hashes: Vec<NodeHash>,
+}
+
+impl Roots {
+    /// How many leaves there have ever been, deleted ones included.
+    pub fn leaves(&self) -> u64 {
+        self.leaves
+    }
+
+    /// Highest tree first.
+    pub fn hashes(&self) -> &[NodeHash] {
+        &self.hashes
+    }
+
+    /// Appends their bytes: how many leaves and how many roots, 8 bytes each, little-endian, then the roots.
+    /// (`rustreexo` marks each root with one byte more.)
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.leaves.to_le_bytes());
+        out.extend_from_slice(&(self.hashes.len() as u64).to_le_bytes());
+        self.hashes.iter().for_each(|hash| out.extend_from_slice(&hash.0));
+    }
+
+    /// The roots that [`write`](Self::write) wrote.
+    pub fn read(bytes: &[u8]) -> Result<Self, RootsError> {
+        let head = RootsError::Head { found: bytes.len() };
+        let (leaves, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| head.clone())?;
+        let (count, hashes) = rest.split_first_chunk::<8>().ok_or(head)?;
+        let (leaves, found) = (u64::from_le_bytes(*leaves), u64::from_le_bytes(*count));
+        if leaves > LEAVES_MAX {
+            return Err(RootsError::TooMany { leaves });
+        }
+        let needed = leaves.count_ones();
+        if found != u64::from(needed) {
+            return Err(RootsError::Count { leaves, needed, found });
+        }
+        let (hashes, rest) = hashes.as_chunks::<32>();
+        if hashes.len() != needed as usize || !rest.is_empty() {
+            let needed = 16 + needed as usize * 32;
+            return Err(RootsError::Length { leaves, needed, found: bytes.len() });
+        }
+        Ok(Self { leaves, hashes: hashes.iter().copied().map(NodeHash).collect() })
+    }
+}
+
+impl fmt::Display for Roots {
+    /// The number of leaves, then the roots in hex, highest tree first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.leaves)?;
+        self.hashes.iter().try_for_each(|hash| write!(f, " {hash}"))
+    }
+}
