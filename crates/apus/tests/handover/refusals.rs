@@ -126,14 +126,19 @@ fn coins_that_are_there_stay_without_the_word_for_it() {
         lived.desk.start(&format!("{into} {way}")).wait().fails(1, &said);
     }
     lived.desk.start(&format!("{into} --hints msb.hints")).wait().fails(1, &["undo data"]);
-    // Nor are they replaced by what hints lead to that nothing vouches for: no undo data are found without an
-    // index.
-    let [index, aside] = ["node/regtest/blocks/index", "index"].map(|name| lived.desk.path(name));
-    fs::rename(&index, &aside).unwrap();
+    // Nor are they replaced by what hints lead to that nothing vouches for, where there are no undo data.
+    let hidden = ["index", "rev00000.dat"].map(|name| {
+        (lived.desk.path(&format!("node/regtest/blocks/{name}")), lived.desk.path(name))
+    });
+    for (place, aside) in &hidden {
+        fs::rename(place, aside).unwrap();
+    }
     let said = ["Bitcoin Core would check it", "--assume-hinted-valid"];
     let line = format!("{SYNC} --replace --hints msb.hints");
     lived.desk.start_as_typed(&line).wait().fails(1, &said);
-    fs::rename(&aside, &index).unwrap();
+    for (place, aside) in &hidden {
+        fs::rename(aside, place).unwrap();
+    }
     let mut after = tree(&lived.desk.path("node"));
     // A lock file may be made where there was none.
     after.retain(|path, _| before.contains_key(path) || path.file_name().unwrap() != ".lock");
