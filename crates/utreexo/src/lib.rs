@@ -7,6 +7,7 @@
 //!
 //! - [`NodeHash`]: a node, and how two make their parent.
 //! - [`leaf_hash`]: the leaf of a coin (BIP-182, draft).
+//! - [`LiveLeaf`]: one that was not deleted, and how those of a range are written down.
 //! - [`Fragment`]: what a range of leaves makes of the forest. Ranges are computed in any order, on any number of
 //!   threads, and fragments next to each other join, in any tree order.
 //! - [`Roots`]: what is left of all leaves from the first on.
@@ -15,10 +16,12 @@
 
 mod fragment;
 mod leaf;
+mod live;
 mod node;
 mod roots;
 
 pub use fragment::{Fragment, FragmentError, LEAVES_MAX};
 pub use leaf::leaf_hash;
+pub use live::{LiveLeaf, read_live, write_live};
 pub use node::NodeHash;
 pub use roots::{Roots, RootsError};

@@ -32,6 +32,11 @@ impl NodeHash {
         Self::of(&hash.finish())
     }
 
+    /// The parents of many pairs of nodes, none of which is empty.
+    pub(crate) fn parents(pairs: &[[Self; 2]]) -> Vec<Self> {
+        pairs.iter().map(|[left, right]| Self::parent(left, right)).collect()
+    }
+
     /// A digest of SHA-512/256.
     pub(crate) fn of(digest: &Digest) -> Self {
         let mut hash = Self::EMPTY;

@@ -43,7 +43,31 @@ fn joined(mut parts: Vec<Fragment>, rng: &mut Rng) -> Fragment {
     parts.remove(0)
 }
 
+/// The live ones among some leaves, as [`Fragment::push_live`] takes them.
+fn live(leaves: &[NodeHash]) -> Vec<LiveLeaf> {
+    let all = (0..).zip(leaves).map(|(place, hash)| LiveLeaf { place, hash: *hash });
+    all.filter(|leaf| !leaf.hash.is_empty()).collect()
+}
+
 proptest! {
+    /// Leaves together are what they are one after the other, wherever they begin, and however they are cut.
+    #[test]
+    fn live_leaves_are_pushed_together(
+        first in prop_oneof![0u64..70, Just(1 << 20), Just((1 << 40) - 3)],
+        leaves in leaves(),
+        cut: prop::sample::Index,
+        empty in 0u64..3_000_000,
+    ) {
+        let mut single = fragment(first, &leaves);
+        single.push_empty(empty).unwrap();
+        let mut together = Fragment::new(first).unwrap();
+        let cut = cut.index(leaves.len() + 1);
+        together.push_live(cut as u64, &live(&leaves[..cut])).unwrap();
+        let rest = &leaves[cut..];
+        together.push_live(rest.len() as u64 + empty, &live(rest)).unwrap();
+        prop_assert_eq!(together, single);
+    }
+
     #[test]
     fn any_tree_of_joins_gives_the_same(
         first in prop_oneof![0u64..70, Just(1 << 20), Just((1 << 40) - 3)],
@@ -155,4 +179,19 @@ fn a_fragment_is_small() {
     assert!(Fragment::new(LEAVES_MAX + 1).is_err());
     let ends_beyond = [u64::MAX.to_le_bytes(), 2u64.to_le_bytes()].concat();
     assert!(matches!(Fragment::read(&ends_beyond), Err(FragmentError::TooMany { .. })));
+}
+
+#[test]
+fn live_leaves_out_of_place() {
+    let leaf = |place| LiveLeaf { place, hash: NodeHash([1; 32]) };
+    for places in [&[3][..], &[1, 0], &[1, 1], &[0, 4]] {
+        let live: Vec<LiveLeaf> = places.iter().copied().map(leaf).collect();
+        let mut fragment = Fragment::new(5).unwrap();
+        let refused = fragment.push_live(3, &live);
+        assert!(matches!(refused, Err(FragmentError::OutOfPlace { leaves: 3, .. })), "{places:?}");
+        assert_eq!(fragment.leaves(), 0);
+    }
+    let mut fragment = Fragment::new(LEAVES_MAX - 2).unwrap();
+    let refused = fragment.push_live(3, &[]);
+    assert!(matches!(refused, Err(FragmentError::TooMany { leaves: 3, .. })));
 }
