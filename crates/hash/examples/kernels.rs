@@ -3,11 +3,12 @@
 //! `cargo run --release -p apus-hash --example kernels` runs itself once for each kernel, which
 //! the environment variable `APUS_SHA256` selects, and prints one line for each operation. A
 //! compression is one block of SHA-256; the last column compares with the `sha2` crate. Below, the
-//! same for products of MuHash3072, by the environment variable `APUS_MUHASH`; the last column
-//! compares with one number after the other.
+//! same for SHA-512/256, compared with `ring`, and for products of MuHash3072, by the environment
+//! variable `APUS_MUHASH`, compared with one number after the other.
 #![allow(clippy::print_stdout)]
 
 use apus_hash::muhash::{self, Num3072, Product};
+use apus_hash::sha512_256::{self, TaggedHasher};
 use apus_hash::{Kernel, KeyedHasher, Message, sha256, sha256_many, sha256d_many, sha256d_pairs};
 use sha2::Digest;
 use std::hint::black_box;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 fn main() -> std::io::Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("one") => measure_all(),
+        Some("sha512") => measure_sha512(),
         Some("muhash") => measure_muhash(),
         _ => each_kernel()?,
     }
@@ -28,17 +30,24 @@ fn each_kernel() -> std::io::Result<()> {
         "{:<10}{:<28}{:>10}{:>12}{:>10}",
         "kernel", "operation", "M/s", "ns/message", "x sha2"
     );
-    for kernel in Kernel::available() {
-        Command::new(std::env::current_exe()?)
-            .arg("one")
-            .env("APUS_SHA256", kernel.name())
-            .status()?;
-    }
+    each_sha256_kernel("one")?;
+    println!("\n{:<10}{:<38}{:>12}{:>10}", "kernel", "sha512/256", "ns/message", "x ring");
+    each_sha256_kernel("sha512")?;
     println!("\n{:<10}{:<38}{:>12}{:>10}", "kernel", "muhash", "ns/element", "x single");
     for kernel in muhash::Kernel::available() {
         Command::new(std::env::current_exe()?)
             .arg("muhash")
             .env("APUS_MUHASH", kernel.name())
+            .status()?;
+    }
+    Ok(())
+}
+
+fn each_sha256_kernel(what: &str) -> std::io::Result<()> {
+    for kernel in Kernel::available() {
+        Command::new(std::env::current_exe()?)
+            .arg(what)
+            .env("APUS_SHA256", kernel.name())
             .status()?;
     }
     Ok(())
@@ -172,6 +181,52 @@ fn measure_all() {
         report(&format!("keyed sum, {count}"), count, count, ours, theirs);
         let ours = seconds(|| hasher.hash_many(black_box(&outpoints), &mut out));
         report(&format!("keyed, {count}"), count, count, ours, theirs);
+    }
+}
+
+/// Levels of a tree, and leaves. Behind a tag, `ring` clones its state after the tag, too.
+fn measure_sha512() {
+    use ring::digest::{Context, SHA512_256, digest};
+    let report = |operation: &str, count: usize, ours: f64, theirs: f64| {
+        println!(
+            "{:<10}{operation:<38}{:>12.1}{:>10.2}",
+            Kernel::current().name(),
+            ours / count as f64 * 1e9,
+            theirs / ours
+        );
+    };
+    let one_by_one = |bytes: &[u8], len: usize| {
+        seconds(|| {
+            for message in black_box(bytes).chunks(len) {
+                black_box(digest(&SHA512_256, message));
+            }
+        })
+    };
+    for count in [2048, 8, 4, 3, 2, 1] {
+        let level = vec![[0x5a; 32]; 2 * count];
+        let mut out = vec![[0; 32]; count];
+        let ours = seconds(|| sha512_256::pairs(black_box(&level), &mut out));
+        report(&format!("pairs, {count}"), count, ours, one_by_one(level.as_flattened(), 64));
+    }
+    let tagged = TaggedHasher::new(&[7; 128]);
+    let mut context = Context::new(&SHA512_256);
+    context.update(&[7; 128]);
+    for (count, len) in [(2000, 150), (2000, 106), (8, 106), (3, 106), (2, 106)] {
+        let bytes = vec![0x5a; count * len];
+        let leaves: Vec<Message<'_>> = bytes.chunks(len).map(Message::from).collect();
+        let mut out = vec![[0; 32]; count];
+        let theirs = one_by_one(&bytes, len);
+        let ours = seconds(|| sha512_256::many(black_box(&leaves), &mut out));
+        report(&format!("{count} leaves of {len} bytes"), count, ours, theirs);
+        let theirs = seconds(|| {
+            for leaf in black_box(&bytes).chunks(len) {
+                let mut hash = context.clone();
+                hash.update(leaf);
+                black_box(hash.finish());
+            }
+        });
+        let ours = seconds(|| tagged.many(black_box(&leaves), &mut out));
+        report(&format!("{count} of {len} bytes behind a tag"), count, ours, theirs);
     }
 }
 

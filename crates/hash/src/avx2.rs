@@ -51,19 +51,19 @@ fn shr<const N: i32>(a: __m256i) -> __m256i {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+pub(crate) fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
     _mm256_xor_si256(_mm256_xor_si256(a, b), c)
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn choose(e: __m256i, f: __m256i, g: __m256i) -> __m256i {
+pub(crate) fn choose(e: __m256i, f: __m256i, g: __m256i) -> __m256i {
     _mm256_xor_si256(g, _mm256_and_si256(e, _mm256_xor_si256(f, g)))
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn majority(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+pub(crate) fn majority(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
     let with_c = _mm256_and_si256(c, _mm256_or_si256(a, b));
     _mm256_or_si256(_mm256_and_si256(a, b), with_c)
 }
@@ -91,14 +91,14 @@ fn store(a: __m256i, words: &mut [u32; 8]) {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load_bytes(bytes: &[u8; 32]) -> __m256i {
+pub(crate) fn load_bytes(bytes: &[u8; 32]) -> __m256i {
     // SAFETY: 32 bytes are read from an array of 32; no alignment is needed.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store_bytes(a: __m256i, out: &mut [u8; 32]) {
+pub(crate) fn store_bytes(a: __m256i, out: &mut [u8; 32]) {
     // SAFETY: 32 bytes are written to an array of 32; no alignment is needed.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), a) }
 }

@@ -54,19 +54,19 @@ fn shr<const N: u32>(a: __m512i) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+pub(crate) fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0b1001_0110>(a, b, c)
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-fn choose(e: __m512i, f: __m512i, g: __m512i) -> __m512i {
+pub(crate) fn choose(e: __m512i, f: __m512i, g: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0b1100_1010>(e, f, g)
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-fn majority(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+pub(crate) fn majority(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<0b1110_1000>(a, b, c)
 }
 
@@ -99,7 +99,7 @@ fn store(a: __m512i, words: &mut [u32; 16]) {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-fn whole(block: &[u8; 64]) -> __m512i {
+pub(crate) fn whole(block: &[u8; 64]) -> __m512i {
     // SAFETY: 64 bytes are read from an array of 64; no alignment is needed.
     unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
 }
@@ -131,10 +131,11 @@ fn part(piece: &[u8], start: usize, first: usize) -> __m512i {
     unsafe { _mm512_maskz_loadu_epi8(mask, base.cast()) }
 }
 
-/// A block that is not wholly in the second piece: joined from all three and the padding.
+/// 64 bytes of a padded message that are not wholly in the second piece: joined from all three
+/// and the padding.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-fn joined(message: &Padded<'_>, first: usize) -> __m512i {
+fn joined<const BLOCK: usize>(message: &Padded<'_, BLOCK>, first: usize) -> __m512i {
     let [a, b, c] = message.pieces();
     let (ab, end) = (a.len() + b.len(), message.len());
     let mut row = part(b, a.len(), first);
@@ -142,11 +143,10 @@ fn joined(message: &Padded<'_>, first: usize) -> __m512i {
         row = _mm512_or_si512(row, part(a, 0, first));
     }
     if first + 64 > ab {
-        // The bits are below 2^64 because the bytes are in memory.
-        let is_last = end + 8 < first + 64;
-        let length = (end as u64 * 8).swap_bytes() as i64;
+        let is_last = first + 64 == message.blocks() * BLOCK;
+        let length = message.bits().swap_bytes() as i64;
         let length = _mm512_maskz_set1_epi64(if is_last { 0x80 } else { 0 }, length);
-        // The mark is in this block or, where the shift leaves nothing, in the next.
+        // The mark is in these bytes or, where the shift leaves nothing, in later ones.
         let mark = ones((end + 1).saturating_sub(first)) & !ones(end.saturating_sub(first));
         let mark = _mm512_maskz_set1_epi8(if end >= first { mark } else { 0 }, i8::MIN);
         row = or3(row, part(c, ab, first), _mm512_or_si512(mark, length));
@@ -154,21 +154,27 @@ fn joined(message: &Padded<'_>, first: usize) -> __m512i {
     row
 }
 
+/// The 64 bytes of a padded message at `first`, a multiple of 64.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
+pub(crate) fn bytes_at<const BLOCK: usize>(message: &Padded<'_, BLOCK>, first: usize) -> __m512i {
+    let [a, b, _] = message.pieces();
+    // What begins before the second piece wraps around to far behind its end.
+    let rest = b.get(first.wrapping_sub(a.len())..).unwrap_or(&[]);
+    _mm_prefetch::<_MM_HINT_T0>(rest.as_ptr().wrapping_add(127).cast());
+    match rest.first_chunk() {
+        Some(inner) => whole(inner),
+        None => joined(message, first),
+    }
+}
+
 /// One block of each message, padding included: for each of its words, all lanes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn words_of_blocks(messages: &[Padded<'_>; 16], block: usize) -> [__m512i; 16] {
-    let first = block * 64;
     let mut rows = [constant(0); 16];
     for (row, message) in rows.iter_mut().zip(messages) {
-        let [a, b, _] = message.pieces();
-        // A block that begins before the second piece wraps around to far behind its end.
-        let rest = b.get(first.wrapping_sub(a.len())..).unwrap_or(&[]);
-        *row = match rest.first_chunk() {
-            Some(inner) => whole(inner),
-            None => joined(message, first),
-        };
-        _mm_prefetch::<_MM_HINT_T0>(rest.as_ptr().wrapping_add(127).cast());
+        *row = bytes_at(message, block * 64);
     }
     transpose(&rows)
 }
@@ -209,12 +215,27 @@ fn squares(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
     ]
 }
 
+/// Transposes quarters: quarter `c` of row `r` moves to row `c`, quarter `r`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
+pub(crate) fn quarters(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
+    const EVEN: i32 = 0b10_00_10_00;
+    const ODD: i32 = 0b11_01_11_01;
+    let (even, odd) = (_mm512_shuffle_i32x4::<EVEN>(a, b), _mm512_shuffle_i32x4::<ODD>(a, b));
+    let even_high = _mm512_shuffle_i32x4::<EVEN>(c, d);
+    let odd_high = _mm512_shuffle_i32x4::<ODD>(c, d);
+    [
+        _mm512_shuffle_i32x4::<EVEN>(even, even_high),
+        _mm512_shuffle_i32x4::<EVEN>(odd, odd_high),
+        _mm512_shuffle_i32x4::<ODD>(even, even_high),
+        _mm512_shuffle_i32x4::<ODD>(odd, odd_high),
+    ]
+}
+
 /// Rows of sixteen words become words of sixteen rows, and big-endian bytes become numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
 fn transpose(rows: &[__m512i; 16]) -> [__m512i; 16] {
-    const EVEN: i32 = 0b10_00_10_00;
-    const ODD: i32 = 0b11_01_11_01;
     let p = squares(rows[0], rows[1], rows[2], rows[3]);
     let q = squares(rows[4], rows[5], rows[6], rows[7]);
     let r = squares(rows[8], rows[9], rows[10], rows[11]);
@@ -222,21 +243,16 @@ fn transpose(rows: &[__m512i; 16]) -> [__m512i; 16] {
     let mut words = [constant(0); 16];
     for k in 0..4 {
         // Word 4c + k of the rows is in quarter c of these four registers.
-        let even = _mm512_shuffle_i32x4::<EVEN>(p[k], q[k]);
-        let odd = _mm512_shuffle_i32x4::<ODD>(p[k], q[k]);
-        let even_high = _mm512_shuffle_i32x4::<EVEN>(r[k], s[k]);
-        let odd_high = _mm512_shuffle_i32x4::<ODD>(r[k], s[k]);
-        words[k] = swap_bytes(_mm512_shuffle_i32x4::<EVEN>(even, even_high));
-        words[4 + k] = swap_bytes(_mm512_shuffle_i32x4::<EVEN>(odd, odd_high));
-        words[8 + k] = swap_bytes(_mm512_shuffle_i32x4::<ODD>(even, even_high));
-        words[12 + k] = swap_bytes(_mm512_shuffle_i32x4::<ODD>(odd, odd_high));
+        for (c, word) in quarters(p[k], q[k], r[k], s[k]).into_iter().enumerate() {
+            words[4 * c + k] = swap_bytes(word);
+        }
     }
     words
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi2")]
-fn store_half(half: __m256i, out: &mut [u8; 32]) {
+pub(crate) fn store_half(half: __m256i, out: &mut [u8; 32]) {
     // SAFETY: 32 bytes are written to an array of 32; no alignment is needed.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), half) }
 }
@@ -247,19 +263,30 @@ fn digests(state: &[__m512i; 8]) -> [[u8; 32]; 16] {
     let [a, b, c, d, e, f, g, h] = *state;
     let left = squares(swap_bytes(a), swap_bytes(b), swap_bytes(c), swap_bytes(d));
     let right = squares(swap_bytes(e), swap_bytes(f), swap_bytes(g), swap_bytes(h));
-    let low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
-    let high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
     let mut out = [[0; 32]; 16];
     for k in 0..4 {
         // Quarter c of both registers belongs to lane 4c + k.
-        let low = _mm512_permutex2var_epi64(left[k], low, right[k]);
-        let high = _mm512_permutex2var_epi64(left[k], high, right[k]);
-        store_half(_mm512_castsi512_si256(low), &mut out[k]);
-        store_half(_mm512_extracti64x4_epi64::<1>(low), &mut out[4 + k]);
-        store_half(_mm512_castsi512_si256(high), &mut out[8 + k]);
-        store_half(_mm512_extracti64x4_epi64::<1>(high), &mut out[12 + k]);
+        for (c, half) in halves(left[k], right[k]).into_iter().enumerate() {
+            store_half(half, &mut out[4 * c + k]);
+        }
     }
     out
+}
+
+/// Each quarter of `left` with that of `right` behind it.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2")]
+pub(crate) fn halves(left: __m512i, right: __m512i) -> [__m256i; 4] {
+    let low = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+    let high = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    let low = _mm512_permutex2var_epi64(left, low, right);
+    let high = _mm512_permutex2var_epi64(left, high, right);
+    [
+        _mm512_castsi512_si256(low),
+        _mm512_extracti64x4_epi64::<1>(low),
+        _mm512_castsi512_si256(high),
+        _mm512_extracti64x4_epi64::<1>(high),
+    ]
 }
 
 #[inline]

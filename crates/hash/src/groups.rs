@@ -108,7 +108,7 @@ impl<const N: usize, L: Lanes<N> + Send + Sync> Groups<N, L> {
 
 /// Calls `full` with whole groups of `N` and, for at least `least` left over, with one more group
 /// filled up with copies; what is fewer than that comes back.
-fn in_groups<'a, const N: usize, I: Copy>(
+pub(crate) fn in_groups<'a, const N: usize, I: Copy>(
     input: &'a [I],
     out: &'a mut [[u8; 32]],
     least: usize,

@@ -7,7 +7,7 @@ use crate::groups::{Groups, Many, Nothing};
 use crate::single::Single;
 use std::sync::OnceLock;
 
-/// An implementation of SHA-256.
+/// An implementation of SHA-256, and the instructions that SHA-512/256 may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
     /// Plain Rust, one message at a time.

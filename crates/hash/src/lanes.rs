@@ -7,7 +7,7 @@ use crate::message::Padded;
 use core::ops::Range;
 
 /// The states of `N` hashes: word by word, in each the lanes.
-pub(crate) type States<const N: usize> = [[u32; N]; 8];
+pub(crate) type States<const N: usize, Word = u32> = [[Word; N]; 8];
 
 /// Sums of digests column by column: `[i]` adds up bytes `4 * i..4 * i + 4`, read little-endian.
 pub(crate) type Columns = [u64; 8];
@@ -33,7 +33,10 @@ pub(crate) trait Lanes<const N: usize>: Copy {
 
 /// One lane of `states`.
 #[inline]
-pub(crate) fn column<const N: usize>(states: &States<N>, lane: usize) -> [u32; 8] {
+pub(crate) fn column<const N: usize, Word: Copy>(
+    states: &States<N, Word>,
+    lane: usize,
+) -> [Word; 8] {
     core::array::from_fn(|word| states[word][lane])
 }
 
@@ -45,8 +48,8 @@ pub(crate) fn set_column<const N: usize>(states: &mut States<N>, lane: usize, st
     }
 }
 
-/// Implements [`Lanes`] for a token by the functions of the same names in scope, which need the
-/// instructions that the token stands for.
+/// Implements the `Lanes` in scope for a token by the functions of the same names in scope, which
+/// need the instructions that the token stands for.
 #[cfg(target_arch = "x86_64")]
 macro_rules! forward_lanes {
     ($token:ident, $n:literal) => {

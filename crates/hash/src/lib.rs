@@ -1,11 +1,12 @@
-//! SHA-256 of many independent messages at once, and the arithmetic of MuHash3072, by the fastest
-//! kernel of the machine.
+//! SHA-256 and SHA-512/256 of many independent messages at once, and the arithmetic of MuHash3072,
+//! by the fastest kernel of the machine.
 //!
 //! - [`Sha256`], [`sha256`], [`sha256d`]: one message.
 //! - [`sha256_many`]: many messages, each a [`Message`] in up to three pieces.
 //! - [`sha256d_many`]: the same twice, as in the ids of transactions.
 //! - [`sha256d_pairs`]: one level of a merkle tree.
 //! - [`KeyedHasher`]: outpoints under a secret key, and sums of their digests.
+//! - [`sha512_256`]: the same of Utreexo's hash function: messages, and levels of a tree.
 //! - [`Kernel`]: what runs here; the environment variable `APUS_SHA256` forces one of
 //!   `portable`, `shani`, `avx2`, `avx512`, `armv8`.
 //! - [`muhash`]: numbers of 3072 bits from keys, and their products.
@@ -26,6 +27,7 @@ mod message;
 pub mod muhash;
 mod portable;
 mod rounds;
+mod sha512;
 #[cfg(target_arch = "x86_64")]
 mod shani;
 mod single;
@@ -39,4 +41,5 @@ pub use kernel::Kernel;
 pub use keyed::KeyedHasher;
 pub use many::{sha256_many, sha256d_each, sha256d_many, sha256d_pairs};
 pub use message::Message;
+pub use sha512::sha512_256;
 pub use stream::{Sha256, sha256, sha256d};

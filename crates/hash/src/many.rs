@@ -60,7 +60,8 @@ pub(crate) fn single_chunk<'a>(
     message: impl Fn(usize) -> Message<'a>,
     out: &mut [[u8; 32]],
 ) {
-    in_order(message, out, many.width(), |messages, out| many.single(messages, out));
+    let padded = |index| Padded::new(&message(index));
+    in_order(padded, out, many.width(), |messages, out| many.single(messages, out));
 }
 
 /// [`sha256d_each`] for at most [`CHUNK`] messages.
@@ -69,24 +70,26 @@ pub(crate) fn double_chunk<'a>(
     message: impl Fn(usize) -> Message<'a>,
     out: &mut [[u8; 32]],
 ) {
-    in_order(message, out, many.width(), |messages, out| many.double(messages, out));
+    let padded = |index| Padded::new(&message(index));
+    in_order(padded, out, many.width(), |messages, out| many.double(messages, out));
 }
 
-/// Calls `hash` with `width` messages at a time, in order of their numbers of blocks.
-fn in_order<'a>(
-    message: impl Fn(usize) -> Message<'a>,
+/// Calls `hash` with `width` of at most [`CHUNK`] messages at a time, in order of their numbers of
+/// blocks.
+pub(crate) fn in_order<'a, const BLOCK: usize>(
+    message: impl Fn(usize) -> Padded<'a, BLOCK>,
     out: &mut [[u8; 32]],
     width: usize,
-    hash: impl Fn(&[Padded<'a>], &mut [[u8; 32]]),
+    hash: impl Fn(&[Padded<'a, BLOCK>], &mut [[u8; 32]]),
 ) {
-    let padded = |index: &u16| Padded::new(&message(usize::from(*index)));
+    let message = |index: u16| message(usize::from(index));
     let mut order = [0; CHUNK];
     let order = &mut order[..out.len()];
-    sort_by_blocks(|index| padded(&index).blocks(), order);
+    sort_by_blocks(|index| message(index).blocks(), order);
     let (mut sorted, mut digests) = ([Padded::EMPTY; WIDTH_MAX], [[0; 32]; WIDTH_MAX]);
     for group in order.rchunks(width) {
         for (sorted, index) in sorted.iter_mut().zip(group) {
-            *sorted = padded(index);
+            *sorted = message(*index);
         }
         hash(&sorted[..group.len()], &mut digests[..group.len()]);
         for (digest, index) in digests.iter().zip(group) {
@@ -128,7 +131,7 @@ mod tests {
             (0..CHUNK).map(|i| Message::from(&data[..i * i * 37 % data.len()])).collect();
         for count in [0, 1, 2, 100, CHUNK] {
             let mut order = vec![u16::MAX; count];
-            let blocks = |i: u16| Padded::new(&messages[usize::from(i)]).blocks();
+            let blocks = |i: u16| <Padded<'_>>::new(&messages[usize::from(i)]).blocks();
             sort_by_blocks(blocks, &mut order);
             assert!(order.is_sorted_by_key(|i| blocks(*i)));
             order.sort_unstable();

@@ -1,8 +1,8 @@
 //! [`Message`]: bytes to hash, in up to three pieces, and its view as padded blocks.
 //!
-//! Invariant: the blocks of a [`Padded`] are the concatenated pieces followed by the
-//! padding of FIPS 180-4, 5.1.1, whatever the pieces' lengths (empty ones included). Nothing is
-//! copied except blocks that lie across a border.
+//! Invariant: the blocks of a [`Padded`] are the concatenated pieces followed by the padding of
+//! FIPS 180-4, 5.1, whatever the pieces' lengths (empty ones included). Nothing is copied except
+//! blocks that lie across a border.
 
 /// A message in up to three pieces, hashed as their concatenation.
 ///
@@ -18,34 +18,51 @@ impl<'a> From<&'a [u8]> for Message<'a> {
     }
 }
 
-/// A message as SHA-256 sees it: whole blocks, padding included.
+/// A message as a hash function sees it: whole blocks, padding included. A block is 64 bytes in
+/// SHA-256, 128 in SHA-512.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Padded<'a> {
+pub(crate) struct Padded<'a, const BLOCK: usize = 64> {
     pieces: [&'a [u8]; 3],
     len: usize,
+    /// How many bytes were hashed before these: whole blocks, which only the length tells of.
+    before: usize,
 }
 
-impl<'a> Padded<'a> {
+impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
     /// The message of no bytes.
-    pub(crate) const EMPTY: Self = Self { pieces: [&[]; 3], len: 0 };
+    pub(crate) const EMPTY: Self = Self { pieces: [&[]; 3], len: 0, before: 0 };
 
     #[inline]
     pub(crate) fn new(message: &Message<'a>) -> Self {
-        let pieces = message.0;
-        Self { pieces, len: pieces[0].len() + pieces[1].len() + pieces[2].len() }
+        Self::after(0, message)
     }
 
-    /// How many blocks there are: room for the bytes, one mark and eight bytes of length.
+    /// The end of a message of which `blocks` blocks were hashed.
+    #[inline]
+    pub(crate) fn after(blocks: usize, message: &Message<'a>) -> Self {
+        let pieces = message.0;
+        let len = pieces[0].len() + pieces[1].len() + pieces[2].len();
+        Self { pieces, len, before: blocks * BLOCK }
+    }
+
+    /// How many blocks there are: room for the bytes, one mark and the length, which is an eighth
+    /// of a block.
     #[inline]
     pub(crate) fn blocks(&self) -> usize {
-        (self.len + 8) / 64 + 1
+        (self.len + BLOCK / 8) / BLOCK + 1
     }
 
-    /// Its length in bytes, padding not counted.
+    /// Its length in bytes, neither padding nor what was hashed before counted.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// The length that the padding states. It is below 2^64 because the bytes are in memory.
+    #[inline]
+    pub(crate) fn bits(&self) -> u64 {
+        (self.before + self.len) as u64 * 8
     }
 
     /// The pieces, of which any may be empty.
@@ -57,8 +74,8 @@ impl<'a> Padded<'a> {
 
     /// The whole blocks from `block` on that lie in one piece; empty if that block does not.
     #[inline]
-    fn run(&self, block: usize) -> &'a [[u8; 64]] {
-        let mut start = block * 64;
+    fn run(&self, block: usize) -> &'a [[u8; BLOCK]] {
+        let mut start = block * BLOCK;
         for piece in self.pieces {
             if let Some(rest) = piece.get(start..).filter(|rest| !rest.is_empty()) {
                 return rest.as_chunks().0;
@@ -74,7 +91,11 @@ impl<'a> Padded<'a> {
     /// At least one block from `block` on: as many as lie in one piece, or one put together in
     /// `buffer`.
     #[inline]
-    pub(crate) fn blocks_from<'b>(&self, block: usize, buffer: &'b mut [u8; 64]) -> &'b [[u8; 64]]
+    pub(crate) fn blocks_from<'b>(
+        &self,
+        block: usize,
+        buffer: &'b mut [u8; BLOCK],
+    ) -> &'b [[u8; BLOCK]]
     where
         'a: 'b,
     {
@@ -87,23 +108,23 @@ impl<'a> Padded<'a> {
     }
 
     /// Writes block `block`, padding included.
-    fn fill(&self, block: usize, out: &mut [u8; 64]) {
-        *out = [0; 64];
-        let (first, mut start) = (block * 64, 0);
+    fn fill(&self, block: usize, out: &mut [u8; BLOCK]) {
+        *out = [0; BLOCK];
+        let (first, mut start) = (block * BLOCK, 0);
         for piece in self.pieces {
             let end = start + piece.len();
-            if start < first + 64 && first < end {
-                let (from, to) = (first.max(start), end.min(first + 64));
+            if start < first + BLOCK && first < end {
+                let (from, to) = (first.max(start), end.min(first + BLOCK));
                 out[from - first..to - first].copy_from_slice(&piece[from - start..to - start]);
             }
             start = end;
         }
-        if (first..first + 64).contains(&self.len) {
+        if (first..first + BLOCK).contains(&self.len) {
             out[self.len - first] = 0x80;
         }
         if block + 1 == self.blocks() {
-            let (_, length) = out.split_at_mut(56);
-            length.copy_from_slice(&(self.len as u64 * 8).to_be_bytes());
+            // The length of SHA-512 is twice as wide, but its upper half is always zero.
+            out[BLOCK - 8..].copy_from_slice(&self.bits().to_be_bytes());
         }
     }
 }

@@ -40,7 +40,7 @@ fn majority(a: u32, b: u32, c: u32) -> u32 {
     (a & b) | (c & (a | b))
 }
 
-define_rounds!(u32);
+define_rounds!(sha256, u32);
 
 /// Continues `state` over whole blocks.
 pub(crate) fn compress(state: &mut [u32; 8], blocks: &[[u8; 64]]) {

@@ -1,13 +1,14 @@
-//! The 64 rounds of SHA-256 (FIPS 180-4, 6.2.2), written once for every kind of word.
+//! The rounds of SHA-256 and SHA-512 (FIPS 180-4, 6.2.2 and 6.4.2), written once for every kind of
+//! word. The two functions differ in the width of a word, the number of rounds and the constants.
 //!
-//! A word is one 32-bit word of one message (`u32`) or the same word of several messages in the
+//! A word is one word of one message (`u32`, `u64`) or the same word of several messages in the
 //! lanes of a vector register. Invariant: lanes never mix here, so what holds for `u32` holds for
 //! each lane. This module does no padding and reads no bytes.
 //!
 //! A macro rather than a trait: only functions that themselves enable a vector instruction set are
 //! compiled to it well and quickly, and a generic function cannot enable one for one type only.
 
-/// Initial hash value (FIPS 180-4, 5.3.3).
+/// Initial hash value of SHA-256 (FIPS 180-4, 5.3.3).
 pub(crate) const INITIAL: [u32; 8] = [
     0x6a09_e667,
     0xbb67_ae85,
@@ -19,7 +20,7 @@ pub(crate) const INITIAL: [u32; 8] = [
     0x5be0_cd19,
 ];
 
-/// Round constants (FIPS 180-4, 4.2.2).
+/// Round constants of SHA-256 (FIPS 180-4, 4.2.2).
 #[rustfmt::skip]
 pub(crate) const K: [u32; 64] = [
     0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5, 0x3956_c25b, 0x59f1_11f1, 0x923f_82a4, 0xab1c_5ed5,
@@ -57,18 +58,23 @@ pub(crate) const PADDING_64: [u32; 64] = {
 /// Where word `letter` (0 for A to 7 for H) of the state is at the start of round `round`: instead
 /// of all words moving on by one place each round, the names do.
 pub(crate) const fn place(letter: usize, round: usize) -> usize {
-    (letter + 64 - round) % 8
+    (letter + 80 - round) % 8
 }
 
-/// Runs `$body` for each round with `$round` as its constant number. Spelled out rather than
-/// looped: words stay in registers only if every index is a constant, and the words of padding
-/// then fold into the round constants.
+/// Runs `$body` for each of 64 or 80 rounds with `$round` as its constant number. Spelled out
+/// rather than looped: words stay in registers only if every index is a constant, and the words of
+/// padding then fold into the round constants.
 macro_rules! each_round {
-    ($round:ident => $body:expr) => {
+    (64, $round:ident => $body:expr) => {
         crate::rounds::each_round!(@ $round => $body;
             0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29
             30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56
             57 58 59 60 61 62 63)
+    };
+    (80, $round:ident => $body:expr) => {
+        crate::rounds::each_round!(64, $round => $body);
+        crate::rounds::each_round!(@ $round => $body;
+            64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79)
     };
     (@ $round:ident => $body:expr; $($number:literal)*) => {$({
         const $round: usize = $number;
@@ -77,20 +83,33 @@ macro_rules! each_round {
 }
 pub(crate) use each_round;
 
-/// Defines the compression functions for words of type `$word`. In scope must be, for such words,
-/// `constant`, `add`, `ror`, `shr`, `xor3` and, from FIPS 180-4, 4.1.2, `choose` and `majority`.
+/// Defines the compression functions of `sha256` or `sha512` for words of type `$word`. In scope
+/// must be, for such words, `constant`, `add`, `ror`, `shr`, `xor3` and, from FIPS 180-4, 4.1.2,
+/// `choose` and `majority`.
 macro_rules! define_rounds {
-    ($word:ty $(, #[$attribute:meta])?) => {
+    // The numbers are those of FIPS 180-4, 4.1.2 and 4.1.3.
+    (sha256, $word:ty $(, #[$attribute:meta])?) => {
+        crate::rounds::define_rounds! { @ $word, 64 rounds with crate::rounds::K;
+            large [2 13 22], [6 11 25]; small [7 18 3], [17 19 10] $(; #[$attribute])? }
+    };
+    (sha512, $word:ty $(, #[$attribute:meta])?) => {
+        crate::rounds::define_rounds! { @ $word, 80 rounds with crate::sha512::constants::K;
+            large [28 34 39], [14 18 41]; small [1 8 7], [19 61 6] $(; #[$attribute])? }
+    };
+    (@ $word:ty, $rounds:tt rounds with $constants:path;
+     large [$a0:literal $a1:literal $a2:literal], [$e0:literal $e1:literal $e2:literal];
+     small [$x0:literal $x1:literal $x2:literal], [$y0:literal $y1:literal $y2:literal]
+     $(; #[$attribute:meta])?) => {
         #[inline]
         $(#[$attribute])?
         fn small_sigma_0(w: $word) -> $word {
-            xor3(ror::<7>(w), ror::<18>(w), shr::<3>(w))
+            xor3(ror::<$x0>(w), ror::<$x1>(w), shr::<$x2>(w))
         }
 
         #[inline]
         $(#[$attribute])?
         fn small_sigma_1(w: $word) -> $word {
-            xor3(ror::<17>(w), ror::<19>(w), shr::<10>(w))
+            xor3(ror::<$y0>(w), ror::<$y1>(w), shr::<$y2>(w))
         }
 
         /// The word that round `ROUND` takes; `w` has the last sixteen.
@@ -114,8 +133,8 @@ macro_rules! define_rounds {
                 (state[place(0, ROUND)], state[place(1, ROUND)], state[place(2, ROUND)]);
             let (e, f, g) =
                 (state[place(4, ROUND)], state[place(5, ROUND)], state[place(6, ROUND)]);
-            let sigma_0 = xor3(ror::<2>(a), ror::<13>(a), ror::<22>(a));
-            let sigma_1 = xor3(ror::<6>(e), ror::<11>(e), ror::<25>(e));
+            let sigma_0 = xor3(ror::<$a0>(a), ror::<$a1>(a), ror::<$a2>(a));
+            let sigma_1 = xor3(ror::<$e0>(e), ror::<$e1>(e), ror::<$e2>(e));
             let t1 = add(add(add(state[place(7, ROUND)], added), choose(e, f, g)), sigma_1);
             state[place(3, ROUND)] = add(state[place(3, ROUND)], t1);
             state[place(7, ROUND)] = add(t1, add(sigma_0, majority(a, b, c)));
@@ -134,8 +153,8 @@ macro_rules! define_rounds {
             ($state:expr, $words:expr) => {
                 let (state, w): (&mut [$word; 8], &mut [$word; 16]) = ($state, $words);
                 let before = *state;
-                crate::rounds::each_round!(ROUND => {
-                    let added = add(schedule::<ROUND>(w), constant(crate::rounds::K[ROUND]));
+                crate::rounds::each_round!($rounds, ROUND => {
+                    let added = add(schedule::<ROUND>(w), constant($constants[ROUND]));
                     round::<ROUND>(state, added)
                 });
                 add_states(state, &before);

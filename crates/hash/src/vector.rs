@@ -14,7 +14,7 @@
 /// Its methods are the only way in, and the token the proof that they may be called.
 macro_rules! implement_lanes {
     ($token:ident, $register:ty, $n:literal, #[$attribute:meta]) => {
-        crate::rounds::define_rounds!($register, #[$attribute]);
+        crate::rounds::define_rounds!(sha256, $register, #[$attribute]);
 
         #[inline]
         #[$attribute]
@@ -72,7 +72,7 @@ macro_rules! implement_lanes {
                 let mut words = words_of_64(pairs);
                 compress_words!(&mut state, &mut words);
                 let before = state;
-                crate::rounds::each_round!(ROUND => {
+                crate::rounds::each_round!(64, ROUND => {
                     round::<ROUND>(&mut state, constant(crate::rounds::PADDING_64[ROUND]))
                 });
                 add_states(&mut state, &before);

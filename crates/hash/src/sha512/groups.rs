@@ -1,0 +1,121 @@
+//! [`Groups`]: any number of messages by a kernel that takes `N` at once; and [`engine`], which
+//! kernel that is.
+//!
+//! Lanes cost the same whether they are of use or not, so where fewer than `least` are, the
+//! portable kernel takes over. Invariant: which kernel does what never shows in the result.
+
+use super::Padded;
+use super::lanes::Lanes;
+use super::portable::{self, Portable};
+use crate::Kernel;
+use crate::groups::in_groups;
+use crate::lanes::column;
+use std::sync::OnceLock;
+
+/// The many-functions. Inputs and outputs are equally long.
+pub(super) trait Many: Send + Sync {
+    /// The most messages that [`hash`](Self::hash) takes.
+    fn width(&self) -> usize;
+    /// SHA-512/256 of messages that are sorted by number of blocks, from `start` on.
+    fn hash(&self, start: &[u64; 8], messages: &[Padded<'_>], out: &mut [[u8; 32]]);
+    /// SHA-512/256 of 64-byte messages, of which there may be any number.
+    fn pairs(&self, pairs: &[[u8; 64]], out: &mut [[u8; 32]]);
+}
+
+/// The implementation of this process: that of the kernel that SHA-256 has.
+pub(super) fn engine() -> &'static dyn Many {
+    static CURRENT: OnceLock<Box<dyn Many>> = OnceLock::new();
+    &**CURRENT.get_or_init(|| of_kernel(Kernel::current()))
+}
+
+/// The implementation of SHA-512 that goes with one of SHA-256. The SHA extensions of a processor
+/// that has them are of no use here, but it nearly always has AVX2.
+pub(super) fn of_kernel(kernel: Kernel) -> Box<dyn Many> {
+    match kernel {
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Avx512 => avx512().unwrap_or_else(portable),
+        #[cfg(target_arch = "x86_64")]
+        Kernel::Avx2 | Kernel::ShaNi => avx2().unwrap_or_else(portable),
+        _ => portable(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx512() -> Option<Box<dyn Many>> {
+    Some(Box::new(Groups { lanes: crate::avx512::Avx512::detect()?, least: 2 }))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx2() -> Option<Box<dyn Many>> {
+    Some(Box::new(Groups { lanes: crate::avx2::Avx2::detect()?, least: 2 }))
+}
+
+fn portable() -> Box<dyn Many> {
+    Box::new(Groups { lanes: Portable, least: 1 })
+}
+
+/// A lane kernel, and from how many messages on it beats the portable one.
+struct Groups<const N: usize, L> {
+    lanes: L,
+    /// At least 1, at most `N`; measured by `examples/kernels.rs`.
+    least: usize,
+}
+
+impl<const N: usize, L: Lanes<N> + Send + Sync> Many for Groups<N, L> {
+    fn width(&self) -> usize {
+        N
+    }
+
+    /// A lane whose message has ended goes on with the last, longest one, unless too few are left.
+    fn hash(&self, start: &[u64; 8], messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+        let Some(last) = messages.last() else { return };
+        let mut states = start.map(|word| [word; N]);
+        let mut in_lanes = core::array::from_fn(|lane| *messages.get(lane).unwrap_or(last));
+        let (mut at, mut done) = (0, 0);
+        while messages.len() - done >= self.least {
+            let to = messages[done].blocks();
+            self.lanes.absorb(&mut states, &in_lanes, at..to);
+            at = to;
+            while done < messages.len() && messages[done].blocks() == to {
+                out[done] = portable::digest(&column(&states, done));
+                in_lanes[done] = *last;
+                done += 1;
+            }
+        }
+        for lane in done..messages.len() {
+            let (message, mut state) = (&messages[lane], column(&states, lane));
+            portable::absorb(&mut state, message, at..message.blocks());
+            out[lane] = portable::digest(&state);
+        }
+    }
+
+    fn pairs(&self, pairs: &[[u8; 64]], out: &mut [[u8; 32]]) {
+        let (pairs, out) =
+            in_groups(pairs, out, self.least, |pairs, out| self.lanes.pairs(pairs, out));
+        for (pair, out) in pairs.iter().zip(out) {
+            *out = portable::pair(pair);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forced_kernel_is_the_one_that_runs() {
+        for kernel in Kernel::available() {
+            #[cfg(target_arch = "x86_64")]
+            let has_avx2 = crate::avx2::Avx2::detect().is_some();
+            #[cfg(not(target_arch = "x86_64"))]
+            let has_avx2 = false;
+            let lanes = match kernel {
+                Kernel::Avx512 => 8,
+                Kernel::Avx2 | Kernel::ShaNi if has_avx2 => 4,
+                _ => 1,
+            };
+            assert_eq!(of_kernel(kernel).width(), lanes, "{kernel:?}");
+        }
+        assert_eq!(engine().width(), of_kernel(Kernel::current()).width());
+    }
+}
