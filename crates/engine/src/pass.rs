@@ -114,6 +114,9 @@ pub enum RunKind {
     /// Which outputs survive: one BIP-456 element a block by ascending height, the most significant bit
     /// first. Many follow one another.
     Hints,
+    /// Leaves of the Utreexo forest that survive, by ascending place
+    /// ([`write_live`](apus_utreexo::write_live)).
+    Leaves,
 }
 
 impl RunKind {
@@ -126,10 +129,18 @@ impl RunKind {
             Self::Answers => ".answers",
             Self::Fingerprints => ".prints",
             Self::Hints => ".hints",
+            Self::Leaves => ".leaves",
         }
     }
 
     /// All there are.
-    pub const ALL: [Self; 6] =
-        [Self::Coins, Self::Made, Self::Spent, Self::Answers, Self::Fingerprints, Self::Hints];
+    pub const ALL: [Self; 7] = [
+        Self::Coins,
+        Self::Made,
+        Self::Spent,
+        Self::Answers,
+        Self::Fingerprints,
+        Self::Hints,
+        Self::Leaves,
+    ];
 }

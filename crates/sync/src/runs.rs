@@ -95,7 +95,9 @@ pub(crate) fn index_of(kind: RunKind, run: &[u8]) -> Index {
         RunKind::Made => cut::<Made>(run),
         RunKind::Spent => cut::<Spent>(run),
         RunKind::Answers => cut::<Answers>(run),
-        RunKind::Fingerprints | RunKind::Hints => Index::cut(run, SECTION_BYTES, |_| None),
+        RunKind::Fingerprints | RunKind::Hints | RunKind::Leaves => {
+            Index::cut(run, SECTION_BYTES, |_| None)
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`NodeHash`]: a node of the forest.
 
-use ring::digest::{Context, Digest, SHA512_256};
+use apus_hash::sha512_256;
 use std::fmt;
 
 /// The hash of a node; a leaf is one, too. All zeros is the empty one, which is in the place of what was
@@ -26,22 +26,14 @@ impl NodeHash {
         if right.is_empty() {
             return *left;
         }
-        let mut hash = Context::new(&SHA512_256);
-        hash.update(&left.0);
-        hash.update(&right.0);
-        Self::of(&hash.finish())
+        Self(sha512_256::pair(&left.0, &right.0))
     }
 
-    /// The parents of many pairs of nodes, none of which is empty.
-    pub(crate) fn parents(pairs: &[[Self; 2]]) -> Vec<Self> {
-        pairs.iter().map(|[left, right]| Self::parent(left, right)).collect()
-    }
-
-    /// A digest of SHA-512/256.
-    pub(crate) fn of(digest: &Digest) -> Self {
-        let mut hash = Self::EMPTY;
-        hash.0.copy_from_slice(digest.as_ref());
-        hash
+    /// The parents of many pairs of nodes, which lie side by side. None of them is empty.
+    pub(crate) fn parents(pairs: &[[u8; 32]]) -> Vec<Self> {
+        let mut parents = vec![[0; 32]; pairs.len() / 2];
+        sha512_256::pairs(pairs, &mut parents);
+        parents.into_iter().map(Self).collect()
     }
 }
 

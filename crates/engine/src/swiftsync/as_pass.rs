@@ -15,7 +15,7 @@ impl Pass for SwiftSync {
     type Verdict = Verdict;
     type Error = SwiftSyncError;
 
-    const RUNS: &'static [RunKind] = &[RunKind::Coins, RunKind::Hints];
+    const RUNS: &'static [RunKind] = &[RunKind::Coins, RunKind::Hints, RunKind::Leaves];
 
     fn begin(&self, hints: SegmentHints) -> Result<Segment, SwiftSyncError> {
         Ok(self.begin(hints))
@@ -26,8 +26,8 @@ impl Pass for SwiftSync {
     }
 
     fn finish(&self, segment: Segment) -> Result<FinishedSegment<Partial>, SwiftSyncError> {
-        let Finished { partial, run, hints } = self.finish(segment)?;
-        Ok(FinishedSegment { partial, runs: vec![run, encoded(&hints)] })
+        let Finished { partial, run, hints, leaves } = self.finish(segment)?;
+        Ok(FinishedSegment { partial, runs: vec![run, encoded(&hints), leaves] })
     }
 
     fn nothing(&self) -> Partial {

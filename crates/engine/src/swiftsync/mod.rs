@@ -18,6 +18,7 @@ pub mod aggregate;
 mod as_pass;
 mod fully;
 pub mod hints;
+mod leaves;
 mod partial;
 mod segment;
 mod segment_hints;
@@ -75,6 +76,7 @@ pub struct SwiftSync {
     aggregator: Aggregator,
     bip30: Bip30,
     spent_later: Option<SpentLater>,
+    leaves: bool,
 }
 
 /// What a finished segment leaves behind.
@@ -85,6 +87,9 @@ pub struct Finished {
     pub run: Vec<u8>,
     /// Where the surviving coins are in their blocks: the segment's hints, whatever told them.
     pub hints: IndexHints,
+    /// The leaves of the Utreexo forest that survive, if they were asked for
+    /// ([`write_live`](apus_utreexo::write_live)).
+    pub leaves: Vec<u8>,
 }
 
 /// Why a segment or a whole run failed.
@@ -206,6 +211,7 @@ impl SwiftSync {
             aggregator,
             bip30: Bip30::new(params, chain),
             spent_later: None,
+            leaves: false,
         }
     }
 
@@ -216,9 +222,15 @@ impl SwiftSync {
         Self { spent_later: Some(spent), ..self }
     }
 
+    /// To tell the leaves of the Utreexo forest, too.
+    #[must_use]
+    pub fn with_leaves(self, leaves: bool) -> Self {
+        Self { leaves, ..self }
+    }
+
     /// Starts a segment, which covers the range of its hints.
     pub fn begin(&self, hints: SegmentHints) -> Segment {
-        Segment::new(hints, self.aggregator.zero(), self.aggregator.begin())
+        Segment::new(hints, self.aggregator.zero(), self.aggregator.begin(), self.leaves)
     }
 
     /// Takes one block of the segment. Blocks may come in any order, each once. After an error the

@@ -46,6 +46,8 @@ pub struct Partial {
     pub sums: Sums,
     /// How many outpoints are in the sum of the created.
     pub created: u64,
+    /// Leaves that are added to the Utreexo forest; none where they were not asked for.
+    pub leaves: u64,
     /// MuHash of the surviving coins, as `gettxoutsetinfo muhash` builds it.
     pub muhash: MuHash,
     /// Coinbases that must be unique (BIP-30), ascending.
@@ -73,6 +75,7 @@ impl Partial {
             unspendable_amount: 0,
             sums,
             created: 0,
+            leaves: 0,
             muhash: MuHash::new(),
             coinbases: Vec::new(),
         }
@@ -98,6 +101,7 @@ impl Partial {
             (coin_transactions, other.survivors.transactions),
             (bogosize, other.survivors.bogosize),
             (&mut self.created, other.created),
+            (&mut self.leaves, other.leaves),
         ] {
             *number = number.saturating_add(other);
         }
@@ -118,7 +122,7 @@ impl Partial {
         self.counts.write(out);
         let CoinTotals { coins, transactions: coin_transactions, amount, bogosize } =
             self.survivors;
-        for number in [coins, coin_transactions, bogosize, self.created] {
+        for number in [coins, coin_transactions, bogosize, self.created, self.leaves] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&amount.to_le_bytes());
@@ -135,11 +139,11 @@ impl Partial {
     /// Reads what [`write`](Self::write) wrote; `None` where the bytes are not that.
     pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let (covered, counts) = (Covered::read(reader)?, Counts::read(reader)?);
-        let mut numbers = [0u64; 4];
+        let mut numbers = [0u64; 5];
         for number in &mut numbers {
             *number = reader.u64().ok()?;
         }
-        let [coins, coin_transactions, bogosize, created] = numbers;
+        let [coins, coin_transactions, bogosize, created, leaves] = numbers;
         let amount = u128::from_le_bytes(*reader.array().ok()?);
         let unspendable_amount = u128::from_le_bytes(*reader.array().ok()?);
         let sums = Sums::read(reader)?;
@@ -152,6 +156,7 @@ impl Partial {
             unspendable_amount,
             sums,
             created,
+            leaves,
             muhash,
             coinbases,
         })
@@ -198,6 +203,7 @@ mod tests {
             unspendable_amount: 1 << 71,
             sums: sums(kind),
             created: 9,
+            leaves: 8,
             muhash,
             coinbases: vec![coinbase(1, 4), coinbase(1, 8), coinbase(2, 3)],
         }
@@ -339,7 +345,7 @@ mod tests {
             Counts { blocks: 100, bytes: 200, transactions: 300, inputs: 400, outputs: 500 };
         other.survivors =
             CoinTotals { coins: 600, transactions: 700, amount: 10 << 70, bogosize: 800 };
-        (other.unspendable_amount, other.created) = (10 << 71, 900);
+        (other.unspendable_amount, other.created, other.leaves) = (10 << 71, 900, 800);
         other.coinbases = vec![coinbase(1, 5), coinbase(3, 0)];
         whole.merge(&other).unwrap();
         assert_eq!(whole.ranges(), [HeightRange::new(2, 300)]);
@@ -349,7 +355,7 @@ mod tests {
         let survivors =
             CoinTotals { coins: 606, transactions: 707, amount: 11 << 70, bogosize: 808 };
         assert_eq!(whole.survivors, survivors);
-        assert_eq!((whole.unspendable_amount, whole.created), (11 << 71, 909));
+        assert_eq!((whole.unspendable_amount, whole.created, whole.leaves), (11 << 71, 909, 808));
         let mut muhash = MuHash::new();
         (0..2).for_each(|_| muhash.insert(b"coin"));
         assert_eq!(whole.muhash.to_bytes(), muhash.to_bytes());

@@ -5,11 +5,13 @@
 //! together, not here.
 
 use super::aggregate::{Adding, Sums};
+use super::leaves::SegmentLeaves;
 use super::survivors::Survivors;
 use super::{
     CoinbaseId, Finished, HintError, IndexHints, MISSING, PREMATURE, Partial, SegmentHints,
     SpentLater, SwiftSyncError,
 };
+use crate::connect::coins_of;
 use crate::pass::Seen;
 use crate::tx_table::TxTable;
 use apus_chain::{
@@ -39,11 +41,13 @@ struct SurvivorsSoFar {
     set: MuHashBatch,
     /// Their places among their blocks' spendable outputs.
     indices: Vec<u32>,
+    /// What becomes of the Utreexo forest, where that is asked for.
+    leaves: Option<SegmentLeaves>,
 }
 
 impl Segment {
-    /// Covers the range of `hints`; `zero` is the aggregate's sums of nothing.
-    pub(super) fn new(hints: SegmentHints, zero: Sums, adding: Adding) -> Self {
+    /// Covers the range of `hints`; `zero` is the aggregate's sums of nothing. With `leaves`, they are told.
+    pub(super) fn new(hints: SegmentHints, zero: Sums, adding: Adding, leaves: bool) -> Self {
         let range = hints.range();
         let coins = if let SegmentHints::Coins(coins) = &hints { coins.count() } else { 0 };
         Self {
@@ -51,7 +55,10 @@ impl Segment {
             seen: Seen::none_of(range),
             found: vec![false; coins],
             hints,
-            kept: SurvivorsSoFar::default(),
+            kept: SurvivorsSoFar {
+                leaves: leaves.then(SegmentLeaves::default),
+                ..SurvivorsSoFar::default()
+            },
             adding,
             blocks: Vec::new(),
         }
@@ -68,16 +75,20 @@ impl Segment {
         let &BlockFacts { unspendable, unique, spent_later } = facts;
         let height = block.height();
         self.expect(height)?;
-        expect_order(block)?;
+        let own = expect_order(block)?;
         self.partial.counts.add_block(&block.view());
         let Self { partial, hints, found, kept, adding, .. } = self;
         let first = kept.indices.len();
+        if let Some(leaves) = &mut kept.leaves {
+            leaves.begin_block(block.hash(), own);
+        }
         let mut surviving = Surviving { hinted: Hinted::of(hints, height), spent_later };
         let mut index = 0;
         let mut spent = spent.iter();
-        for (place, (txid, tx)) in block.txs().enumerate() {
+        for (place, (txid, tx)) in (0..).zip(block.txs()) {
             let coinbase = place == 0;
             if coinbase && unspendable {
+                kept.leave_overwritten(height, txid, &tx);
                 let amount: u128 = tx.outputs().map(|o| u128::from(o.value().unsigned_abs())).sum();
                 partial.unspendable_amount += amount;
                 continue;
@@ -92,10 +103,13 @@ impl Segment {
                 });
             }
             surviving.hinted.transaction(txid);
-            let made = Made { height, coinbase, txid };
+            let made = Made { height, place, txid };
             outputs(made, &tx, &mut index, &mut surviving, partial, kept, adding);
             surviving.hinted.note_found(found);
             partial.survivors.transactions += u64::from(kept.coins.end_transaction());
+        }
+        if let Some(leaves) = &mut kept.leaves {
+            leaves.end_block(height);
         }
         self.expect_no_more_indices(block, index)?;
         self.blocks.push((height, first..self.kept.indices.len()));
@@ -125,7 +139,10 @@ impl Segment {
         partial.coinbases.sort_unstable();
         partial.sums = adding.finish();
         partial.muhash = kept.set.finish();
-        Ok(Finished { partial, run: kept.coins.into_run(), hints })
+        let SurvivorsSoFar { coins, leaves, .. } = kept;
+        let (count, leaves) = leaves.map(SegmentLeaves::finish).unwrap_or_default();
+        partial.leaves = count;
+        Ok(Finished { partial, run: coins.into_run(), hints, leaves })
     }
 
     /// Notes that the block came, or says that it should not have.
@@ -166,8 +183,9 @@ impl Segment {
 
 /// A block's transactions are applied one after the other (Core `validation.cpp`, `ConnectBlock`),
 /// so of what the block itself creates each can spend only what stands before it, and nothing of
-/// the coinbase.
-fn expect_order(block: &BlockBytes<'_>) -> Result<(), SwiftSyncError> {
+/// the coinbase. What it spends of its own comes back: transaction and output of each.
+fn expect_order(block: &BlockBytes<'_>) -> Result<Vec<(u32, u32)>, SwiftSyncError> {
+    let mut own = Vec::new();
     let mut txs = TxTable::new(block.view().tx_count());
     for (txid, _) in block.txs() {
         txs.add(txid);
@@ -178,20 +196,25 @@ fn expect_order(block: &BlockBytes<'_>) -> Result<(), SwiftSyncError> {
             let reason = match txs.find(&outpoint.txid) {
                 Some(0) => PREMATURE,
                 Some(creator) if creator >= tx => MISSING,
-                _ => continue,
+                Some(creator) => {
+                    own.push((creator, outpoint.vout));
+                    continue;
+                }
+                None => continue,
             };
             let (height, hash) = (block.height(), block.hash());
             return Err(SwiftSyncError::Order { height, hash, tx, outpoint, reason });
         }
     }
-    Ok(())
+    Ok(own)
 }
 
 /// What the outputs of one transaction have in common.
 #[derive(Clone, Copy)]
 struct Made {
     height: Height,
-    coinbase: bool,
+    /// Where it stands in its block: at 0 is the coinbase.
+    place: u32,
     txid: Txid,
 }
 
@@ -206,7 +229,8 @@ fn outputs(
     kept: &mut SurvivorsSoFar,
     adding: &mut Adding,
 ) {
-    let Made { height, coinbase, txid } = made;
+    let Made { height, place, txid } = made;
+    let coinbase = place == 0;
     for (vout, output) in (0..).zip(tx.outputs()) {
         let (amount, script) = (output.value().unsigned_abs(), output.script());
         if is_unspendable(script) {
@@ -215,15 +239,20 @@ fn outputs(
         }
         let outpoint = OutPoint { txid, vout };
         let bytes = outpoint.to_bytes();
-        if surviving.next_is(*index, vout, &bytes) {
+        let coin = CoinRef { height, coinbase, amount, script };
+        let survives = surviving.next_is(*index, vout, &bytes);
+        if let Some(leaves) = &mut kept.leaves {
+            leaves.output(place, &outpoint, coin, survives);
+        }
+        if survives {
             let totals = &mut partial.survivors;
             totals.coins += 1;
             totals.amount += u128::from(amount);
             totals.bogosize += apus_chain::bogosize(script.len());
-            kept.push(outpoint, *index, CoinRef { height, coinbase, amount, script });
+            kept.push(outpoint, *index, coin);
         } else {
             partial.created += 1;
-            adding.create_coin(&bytes, CoinRef { height, coinbase, amount, script });
+            adding.create_coin(&bytes, coin);
         }
         *index += 1;
     }
@@ -234,6 +263,14 @@ impl SurvivorsSoFar {
         self.set.insert_written(|out| write_utxo_element(out, &outpoint, coin));
         self.coins.push(outpoint, coin);
         self.indices.push(index);
+    }
+
+    /// The outputs of a coinbase that history overwrote are leaves all the same, which are never deleted.
+    fn leave_overwritten(&mut self, height: Height, txid: Txid, tx: &TxView<'_>) {
+        let Some(leaves) = &mut self.leaves else { return };
+        for (outpoint, coin) in coins_of(height, txid, tx, true) {
+            leaves.output(0, &outpoint, coin, true);
+        }
     }
 }
 

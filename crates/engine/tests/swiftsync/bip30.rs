@@ -326,7 +326,7 @@ fn an_overwritten_coinbase_still_counts_in_the_supply() {
 /// The two blocks of the main chain whose coinbases were overwritten, and the two that did it.
 const MAIN: [(Height, Height); 2] = [(91_722, 91_880), (91_812, 91_842)];
 
-fn main_block(height: Height) -> Block {
+pub(crate) fn main_block(height: Height) -> Block {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/main-blocks");
     let start = format!("{height}_");
     let named = |entry: &fs::DirEntry| entry.file_name().to_str().unwrap().starts_with(&start);
@@ -335,7 +335,7 @@ fn main_block(height: Height) -> Block {
 }
 
 /// An engine that knows no header after the genesis block's.
-fn main_engine(params: &Params) -> SwiftSync {
+pub(crate) fn main_engine(params: &Params) -> SwiftSync {
     let headers = HeaderChain::from_headers(params, 4_000_000_000, []).unwrap();
     let kind = AggregateKind::Sha256;
     SwiftSync::new(params, &headers, Aggregator::new(kind, &SECRET, *headers.tip_hash(), [0; 32]))

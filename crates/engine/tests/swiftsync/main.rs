@@ -6,6 +6,7 @@
 mod bad_spends;
 mod bip30;
 mod harness;
+mod leaves;
 mod pass_laws;
 mod properties;
 mod right_hints;

@@ -4,10 +4,12 @@
 //! a part (hashes, big numbers, hints), they do it. Checked against real nodes' files.
 
 mod coin;
+mod forest;
 mod hints;
 mod set;
 
 pub use coin::{coin_bytes, compress_amount, varint};
+pub use forest::forest;
 pub use hints::{BitOrder, hints_file, read_hints_file};
 pub use set::{hash_serialized_3, muhash, snapshot};
 

@@ -54,7 +54,7 @@ impl Level {
                 // What is next to nothing goes up as it is, until its sibling comes.
                 None => live.push(LiveLeaf { place, ..node }),
                 Some(left) => {
-                    pairs.push([left.hash, node.hash]);
+                    pairs.extend([left.hash.0, node.hash.0]);
                     of_pairs.push(live.len() - 1);
                 }
             }
