@@ -2,10 +2,13 @@
 //!
 //! The JSON form is a contract (`docs/formats/report.md`): plots, benchmarks and tests read it.
 
+mod forest;
+
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use apus_chain::Network;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_sync::{DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, WrittenFolder};
+use forest::Forest;
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
@@ -43,6 +46,8 @@ pub(crate) struct Report {
     pub(crate) muhash: String,
     /// As gettxoutsetinfo shows it.
     pub(crate) hash_serialized_3: String,
+    /// The Utreexo forest, where `--out utreexo:FILE` was given.
+    pub(crate) utreexo: Option<Forest>,
     pub(crate) verified: Verified,
     /// What was taken for granted, in words.
     pub(crate) assumed: Vec<String>,
@@ -312,6 +317,7 @@ impl Report {
             muhash: display_hash(&outcome.muhash),
             in_assumeutxo_table: outcome.in_assumeutxo_table,
             hash_serialized_3,
+            utreexo: outcome.utreexo.as_ref().map(Forest::of),
             verified: Verified {
                 blocks: true,
                 scripts,
@@ -514,6 +520,7 @@ impl fmt::Display for Report {
         ] {
             writeln!(f, "{name:<18} {value}")?;
         }
+        self.utreexo.iter().try_for_each(|forest| forest.fmt(f))?;
         writeln!(f)?;
         writeln!(f, "Verified: {}.", self.verified())?;
         if !self.assumed.is_empty() {

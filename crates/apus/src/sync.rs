@@ -497,6 +497,7 @@ fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
         .filter_map(|sink| match sink {
             SinkArg::Snapshot(path) => Some((OutputKind::Snapshot, path.clone())),
             SinkArg::Hints(path) => Some((OutputKind::Hints, path.clone())),
+            SinkArg::Utreexo(path) => Some((OutputKind::Utreexo, path.clone())),
             SinkArg::Chainstate(_) | SinkArg::Datadir(_) | SinkArg::Null => None,
         })
         .collect()
@@ -507,7 +508,9 @@ fn folder_outputs(job: &Job<'_>) -> Vec<FolderOutput> {
         let (kind, path, replace) = match sink {
             SinkArg::Chainstate(path) => (FolderKind::Chainstate, path, job.replace),
             SinkArg::Datadir(path) => (FolderKind::Datadir(job.kept), path, false),
-            SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Null => return None,
+            SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Utreexo(_) | SinkArg::Null => {
+                return None;
+            }
         };
         Some(FolderOutput { kind, path: path.clone(), replace })
     };

@@ -229,6 +229,7 @@ impl<'a> Work<'a> {
             hints: NO_HINTS,
             aggregate: AggregateKind::None,
             assumed: 0,
+            leaves: false,
         };
         let of_other_end = |earlier: &Plan| {
             let RunIdentity { stop, stop_hash, .. } = earlier.identity;

@@ -24,6 +24,8 @@ pub enum Phase {
     Join,
     /// Connecting blocks in ascending height, on coins that are looked up or were found by a join.
     Connect,
+    /// Making the roots of the Utreexo forest of the leaves that survive.
+    Forest,
     /// Gathering the coins in order and writing them out.
     Coins,
     /// Writing the block index of a data directory.
@@ -45,6 +47,7 @@ impl Phase {
             Self::Blocks => "blocks",
             Self::Join => "join",
             Self::Connect => "connect",
+            Self::Forest => "forest",
             Self::Coins => "coins",
             Self::Index => "index",
             Self::Check => "check",

@@ -69,6 +69,8 @@ pub enum OutputKind {
     Snapshot,
     /// A BIP-456 hintsfile.
     Hints,
+    /// The roots of the Utreexo forest.
+    Utreexo,
 }
 
 /// Where blocks come from.
@@ -152,6 +154,11 @@ impl Request<'_> {
     /// What a search on the run's threads goes by.
     pub(crate) fn search(&self) -> Search<'_> {
         Search { threads: self.threads, observer: self.observer, interrupt: self.interrupt }
+    }
+
+    /// Whether the leaves of the Utreexo forest must be told.
+    pub(crate) fn wants_leaves(&self) -> bool {
+        self.outputs.iter().any(|output| output.kind == OutputKind::Utreexo)
     }
 
     /// What is in the work folder is another run's, which says in which way.

@@ -8,8 +8,9 @@ use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::mergesync::{self, Joining, Merged};
 use crate::progress::Event;
-use crate::request::{Engine, Outcome, Request, Scripts, Source, Stop};
+use crate::request::{Engine, Outcome, OutputKind, Request, Scripts, Source, Stop};
 use crate::sink::SetInfo;
+use crate::sink::forest::SegmentLeaves;
 use crate::sink::put::{Put, write_out};
 use crate::sink::read_back::complete;
 use crate::source::ChainSource;
@@ -118,9 +119,10 @@ fn without_hints(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Engine,
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let Proven { dir, workdir, plan, done, verdict, hints, unanchored, scripts, .. } = proven;
     let runs = [RunKind::Coins, RunKind::Hints].map(|kind| runs_of(&done, kind));
+    let leaves = SegmentLeaves::of(&done);
     // What was too young to be made durable: now that costs less than doing it again.
     let held: Vec<_> = done.into_iter().filter(|done| done.is_held()).collect();
-    let written = write_out(request, &*dir, &workdir, &plan.identity, runs, &verdict);
+    let written = write_out(request, &*dir, &workdir, &plan.identity, runs, leaves, &verdict);
     let (set, mut put) = written.inspect_err(|error| {
         if !matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })) {
             // Whether or not this works, the error to tell is the first.
@@ -142,7 +144,9 @@ fn connect_on<'a>(
 ) -> Result<Outcome, SyncError> {
     let mut connected = connect::run(request, dir, base)?;
     let (mut put, coins) = connected.write_set(request)?;
-    hints_of_set::write(request, &connected, &put)?;
+    let kinds = [OutputKind::Hints, OutputKind::Utreexo];
+    put.utreexo =
+        hints_of_set::write(request, connected.set, &put, &kinds, |each| connected.records(each))?;
     finish(request, &*connected.dir, connected.set, &mut put)?;
     let connect::Set { dir, set, counts, from, scripts, aggregate, .. } = connected;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
@@ -163,6 +167,10 @@ fn merge<'a>(
         Joining::Whole(merged) => *merged,
     };
     let (mut put, coins) = merged.write_out(request)?;
+    let kinds = [OutputKind::Utreexo];
+    put.utreexo = hints_of_set::write(request, merged.set, &put, &kinds, |each| {
+        merged.records(request, each)
+    })?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
     let Merged { dir, set, counts, scripts, .. } = merged;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
@@ -205,6 +213,7 @@ fn outcome(
         in_assumeutxo_table: request.params.assumeutxo_for(&set.base).is_some(),
         hints: None,
         unanchored: None,
+        utreexo: put.utreexo,
         folders: put.folders,
     }
 }

@@ -7,6 +7,7 @@
 mod chainstate;
 pub(crate) mod datadir;
 pub(crate) mod folders;
+pub(crate) mod forest;
 pub(crate) mod put;
 pub(crate) mod read_back;
 

@@ -87,7 +87,8 @@ pub(crate) fn prove<'a>(
     }
     let aggregator =
         Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
-    let mut engine = SwiftSync::new(request.params, dir.chain(), aggregator);
+    let mut engine =
+        SwiftSync::new(request.params, dir.chain(), aggregator).with_leaves(identity.leaves);
     let under_hints = |error: SyncError| {
         let is_invalid = InvalidBlock::of(&error).is_some();
         let why = NoWayOn::UnderHints { stop: identity.stop };
@@ -328,6 +329,9 @@ impl Hints {
                 None => request.aggregate,
             },
             assumed: self.undo.as_ref().map_or(0, |_| self.assumed(request, dir, earlier.as_ref())),
+            // What an earlier start has them told of is told to the end.
+            leaves: request.wants_leaves()
+                || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
         };
         // All but the hints can be compared before they are read.
         expect_same(request, earlier.as_ref(), &identity)?;

@@ -157,7 +157,7 @@ impl<'a> Workdir<'a> {
             return Ok(());
         }
         for run in &mut done.runs {
-            let (name, Some(held)) = (&run.name, &run.held) else { continue };
+            let (name, Some(held), true) = (&run.name, &run.held, run.has_file()) else { continue };
             let mut file = self.storage.create(name).at(self.storage, name)?;
             file.write_all(&held.bytes).at(self.storage, name)?;
             file.write_all(&held.index.to_bytes()).at(self.storage, name)?;
@@ -234,6 +234,9 @@ impl<'a> Workdir<'a> {
         if let Some(held) = &run.held {
             return Ok(held.bytes.clone());
         }
+        if !run.has_file() {
+            return Ok(Vec::new());
+        }
         let name = &run.name;
         // Rotten since it was written or read: the next start sees that and makes it anew.
         let damaged = || {
@@ -264,7 +267,7 @@ impl<'a> Workdir<'a> {
         let bytes = present(read_whole(self.storage, &name, PARTIAL_BYTES_MAX));
         let Some(bytes) = bytes.at(self.storage, &name)? else { return Ok(None) };
         let done = Done::from_bytes(&bytes, &self.plan_id, range, kinds);
-        for run in done.iter().flat_map(|done| &done.runs) {
+        for run in done.iter().flat_map(|done| &done.runs).filter(|run| run.has_file()) {
             let length = present(self.storage.len(&run.name)).at(self.storage, &run.name)?;
             if length != Some(run.file_bytes()) {
                 return Ok(None);
@@ -296,6 +299,7 @@ mod tests {
             hints: [2; 32],
             aggregate: AggregateKind::Sha256,
             assumed: 0,
+            leaves: false,
         };
         Plan { identity, secret: Secret([secret; 32]), segments: vec![FIRST, SECOND] }
     }
@@ -307,7 +311,7 @@ mod tests {
         let mut bytes = vec![1];
         bytes.extend([range.start.to_le_bytes(), range.end.to_le_bytes()].concat());
         // Counts, amounts, sums, the MuHash of nothing, no coinbases.
-        bytes.extend([7; 9 * 8 + 2 * 16]);
+        bytes.extend([7; 10 * 8 + 2 * 16]);
         sums.write(&mut bytes);
         bytes.extend(apus_chain::MuHash::new().to_bytes());
         bytes.push(0);
@@ -322,7 +326,7 @@ mod tests {
         let storage = CrashStorage::new();
         let workdir = Workdir::start(&storage, &plan(9)).unwrap();
         let done = [FIRST, SECOND].map(|range| {
-            let runs = vec![vec![3; 100], vec![range.start as u8; 20]];
+            let runs = vec![vec![3; 100], vec![range.start as u8; 20], vec![]];
             let finished = FinishedSegment { partial: finished(range), runs };
             let uncut = |_, run: &[u8]| Index::cut(run, 64, |_| None);
             let mut done = Done::held(range, finished, SwiftSync::RUNS, uncut);

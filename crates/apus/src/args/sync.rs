@@ -86,9 +86,9 @@ pub(crate) struct SyncArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
 
-    /// What to write: `snapshot:FILE`, `hints:FILE`, `chainstate:DIR` (Bitcoin Core's coins),
-    /// `datadir:DIR` (blocks, undo data, index and coins, for Bitcoin Core to start on) or `null`;
-    /// may be given more than once
+    /// What to write: `snapshot:FILE`, `hints:FILE`, `utreexo:FILE` (the roots of the Utreexo forest),
+    /// `chainstate:DIR` (Bitcoin Core's coins), `datadir:DIR` (blocks, undo data, index and coins, for
+    /// Bitcoin Core to start on) or `null`; may be given more than once
     #[arg(long, value_name = "SINK", default_value = "null")]
     pub(crate) out: Vec<SinkArg>,
 

@@ -51,11 +51,12 @@ impl FromStr for HintsArg {
     }
 }
 
-/// `snapshot:FILE`, `hints:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
+/// `snapshot:FILE`, `hints:FILE`, `utreexo:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
 #[derive(Clone)]
 pub(crate) enum SinkArg {
     Snapshot(PathBuf),
     Hints(PathBuf),
+    Utreexo(PathBuf),
     Chainstate(PathBuf),
     Datadir(PathBuf),
     Null,
@@ -67,6 +68,7 @@ impl SinkArg {
         match self {
             Self::Snapshot(path)
             | Self::Hints(path)
+            | Self::Utreexo(path)
             | Self::Chainstate(path)
             | Self::Datadir(path) => Some(path),
             Self::Null => None,
@@ -80,12 +82,14 @@ impl FromStr for SinkArg {
         match text.split_once(':') {
             Some(("snapshot", path)) if !path.is_empty() => Ok(Self::Snapshot(path.into())),
             Some(("hints", path)) if !path.is_empty() => Ok(Self::Hints(path.into())),
+            Some(("utreexo", path)) if !path.is_empty() => Ok(Self::Utreexo(path.into())),
             Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
             Some(("datadir", path)) if !path.is_empty() => Ok(Self::Datadir(path.into())),
             None if text == "null" => Ok(Self::Null),
-            _ => {
-                Err("use snapshot:FILE, hints:FILE, chainstate:DIR, datadir:DIR or null".to_owned())
-            }
+            _ => Err(
+                "use snapshot:FILE, hints:FILE, utreexo:FILE, chainstate:DIR, datadir:DIR or null"
+                    .to_owned(),
+            ),
         }
     }
 }

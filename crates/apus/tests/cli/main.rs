@@ -24,4 +24,5 @@ mod pipes;
 mod plot;
 mod resume;
 mod snapshot;
+mod utreexo;
 mod workdir;

@@ -10,7 +10,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-pub(crate) mod constants;
+mod constants;
 mod groups;
 mod lanes;
 mod portable;

@@ -1,7 +1,9 @@
 //! [`IoError`]: this machine, or this program, is at fault: what was written cannot be read, a disk is full.
 
 use apus_chain::{BlockHash, CoinError, Height, Txid, UtxoSetHash};
+use apus_utreexo::FragmentError;
 use std::io;
+
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum IoError {
@@ -71,6 +73,14 @@ pub enum IoError {
         wanted: usize,
         /// What the system says.
         error: io::Error,
+    },
+    /// The leaves that segments left make no forest.
+    #[error(
+        "what the work folder says of the Utreexo forest makes none: {error}. Run again with --restart"
+    )]
+    Forest {
+        /// In which way.
+        error: FragmentError,
     },
     /// A group of coins cannot be read back.
     #[error("the coins of transaction {txid} cannot be read back: {error}")]

@@ -3,7 +3,7 @@
 use super::joined::Joined;
 use crate::error::{StorageResult, SyncError};
 use crate::request::{Output, OutputKind, Request, Scripts};
-use crate::runs::{MergeBudget, Merging, Places};
+use crate::runs::{EachRecord, MergeBudget, Merging, Places};
 use crate::sink::datadir::DraftWithBlocks;
 use crate::sink::put::{Put, SetMuHash, merge_all, put_set};
 use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
@@ -47,15 +47,25 @@ impl Merged<'_> {
                     )?));
                 }
                 OutputKind::Hints => drafts.push(self.draft_hints(request, output)?),
+                OutputKind::Utreexo => {}
             }
         }
-        let (coins, bytes) = (self.joined.coins.clone(), self.joined.coin_bytes());
+        let bytes = self.joined.coin_bytes();
         let put = put_set(request, set, sinks, SetMuHash::Compute, bytes, |each| {
-            merge_all(request, coins, each)
+            self.records(request, each)
         })?;
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
         let coins = put.totals();
         Ok((put, coins))
+    }
+
+    /// Gives all coins to `each`: a record for each transaction, by ascending txid.
+    pub(crate) fn records(
+        &self,
+        request: &Request<'_>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), SyncError> {
+        merge_all(request, self.joined.coins.clone(), each)
     }
 
     /// Writes a hintsfile that has no name yet.

@@ -7,6 +7,7 @@ use apus_chain::{BlockHash, Height};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsInfo;
 use apus_engine::swiftsync::{CoinTotals, Counts};
+use apus_utreexo::Roots;
 
 /// A finished run.
 #[derive(Debug, Clone)]
@@ -44,6 +45,8 @@ pub struct Outcome {
     pub hints: Option<HintsInfo>,
     /// The blocks under hints that were taken for valid on the user's word alone.
     pub unanchored: Option<Unanchored>,
+    /// The roots of the Utreexo forest, where they were asked for.
+    pub utreexo: Option<Roots>,
     /// The folders that were written.
     pub folders: Vec<WrittenFolder>,
 }

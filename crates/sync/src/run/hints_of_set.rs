@@ -1,33 +1,41 @@
-//! Hints of a set that was computed without any: the blocks are gone through once more.
+//! Hints of a set that was computed without any, and the roots of the Utreexo forest: the blocks are gone
+//! through once more.
 //!
 //! The set is known by now, so it serves as hints for itself, in the form of a snapshot; SwiftSync
 //! takes the blocks in any order, proves once more that these coins are the right ones, and leaves
 //! the hintsfile behind. The pass has a work folder of its own, inside this run's.
 
 use super::{discard_progress, run};
-use crate::connect::Set;
 use crate::error::{IoError, SyncError, UsageError};
 use crate::folder::at;
 use crate::progress::{Event, Observer};
 use crate::request::{HintedValidity, HintsInput, Output, OutputKind, Request, Stop};
-use crate::sink::SnapshotSink;
+use crate::runs::EachRecord;
 use crate::sink::put::{Put, SetMuHash, Sinks, put_set};
+use crate::sink::{SetInfo, SnapshotSink};
 use crate::workdir::invalid::InvalidBlocks;
 use apus_chain::UtxoSetHash;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::{DirStorage, Storage, create_private_dir};
+use apus_utreexo::Roots;
 
 /// Name of the set's file.
 const SET: &str = "set.dat";
 
-/// Writes the hintsfiles that `request` asks for, of the set that connecting led to, which is `known` by
-/// its hashes.
-pub(super) fn write(request: &Request<'_>, of: &Set<'_>, known: &Put) -> Result<(), SyncError> {
+/// Writes what `request` asks for of these kinds, of a set of these records, which is `known` by its hashes.
+/// The roots of the Utreexo forest come back, if they were among it.
+pub(super) fn write(
+    request: &Request<'_>,
+    set: SetInfo,
+    known: &Put,
+    kinds: &[OutputKind],
+    records: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
+) -> Result<Option<Roots>, SyncError> {
     let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
-    let outputs = request.outputs.iter().filter(|output| output.kind == OutputKind::Hints);
+    let outputs = request.outputs.iter().filter(|output| kinds.contains(&output.kind));
     let outputs: Vec<Output> = outputs.cloned().collect();
     if outputs.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let work = options.hints_folder.join("work");
     for folder in [&options.hints_folder, &work] {
@@ -36,9 +44,9 @@ pub(super) fn write(request: &Request<'_>, of: &Set<'_>, known: &Put) -> Result<
     let folder = DirStorage::private(&options.hints_folder);
     // One of an earlier start may be whole or not; it is the same set in any case.
     folder.remove(SET).map_err(at(&options.hints_folder))?;
-    let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, of.set)?)];
+    let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, set)?)];
     let muhash = SetMuHash::Known(known.muhash);
-    put_set(request, of.set, sinks, muhash, 0, |each| of.records(each))?;
+    put_set(request, set, sinks, muhash, 0, records)?;
     let pass = Request {
         hints: Some(HintsInput::Snapshot(options.hints_folder.join(SET))),
         aggregate: AggregateKind::Sha256,
@@ -75,7 +83,7 @@ pub(super) fn write(request: &Request<'_>, of: &Set<'_>, known: &Put) -> Result<
         let known = UtxoSetHash(known.hash_serialized_3);
         return Err(SyncError::Io(IoError::HintsOfSet { found, known }));
     }
-    Ok(())
+    Ok(outcome.utreexo)
 }
 
 /// Passes everything on but that this pass was begun by an earlier start, and warnings of what was or

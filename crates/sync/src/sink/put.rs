@@ -10,6 +10,7 @@ use crate::folder::WrittenFolder;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{Output, OutputKind, Request};
 use crate::runs::{Coins, EachRecord, MergeBudget, merge_runs};
+use crate::sink::forest::{SegmentLeaves, draft_roots, roots};
 use crate::sink::{CoinSink, Draft, HashSink, MuHashSink, SetInfo, SnapshotSink, Whole, folders};
 use crate::source::ChainSource;
 use crate::workdir::plan::RunIdentity;
@@ -18,6 +19,7 @@ use apus_chain::{Height, UtxoSetHash, UtxoStats};
 use apus_engine::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
 use apus_engine::swiftsync::{CoinTotals, Verdict};
 use apus_storage::{Storage, StorageFile};
+use apus_utreexo::Roots;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -29,7 +31,8 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Batches on the way to one thread.
 const QUEUE: usize = 16;
 
-/// Merges the runs and writes the outputs. The runs are those of coins and of hints.
+/// Merges the runs and writes the outputs. The runs are those of coins and of hints; leaves are wanted where the
+/// roots of the Utreexo forest are.
 /// What was known of the set before comes back, too.
 pub(crate) fn write_out(
     request: &Request<'_>,
@@ -37,6 +40,7 @@ pub(crate) fn write_out(
     workdir: &Workdir<'_>,
     identity: &RunIdentity,
     [coins, hints]: [Vec<RunInfo>; 2],
+    leaves: Vec<SegmentLeaves>,
     verdict: &Verdict,
 ) -> Result<(SetInfo, Put), SyncError> {
     let bytes = coins.iter().map(|run| run.bytes).sum();
@@ -50,9 +54,12 @@ pub(crate) fn write_out(
     };
     let places = folders::places(request);
     let mut sinks = folders::sinks(request, dir, set, &places, None)?;
+    let forest = request.wants_leaves().then(|| roots(request, workdir, leaves));
+    let forest = forest.transpose().inspect_err(|error| forget_damaged(workdir, error))?;
     let mut drafts = Vec::new();
     for Output { kind, storage, name } in request.outputs {
         match kind {
+            OutputKind::Utreexo => drafts.push(draft_roots(&**storage, name, &forest)?),
             OutputKind::Snapshot => {
                 sinks.push(Box::new(SnapshotSink::create(&**storage, name, set)?))
             }
@@ -64,7 +71,8 @@ pub(crate) fn write_out(
     }
     let muhash = SetMuHash::Known(verdict.muhash);
     let put = put_set(request, set, sinks, muhash, bytes, |each| merge_all(request, coins, each));
-    let put = put.inspect_err(|error| forget_damaged(workdir, error))?;
+    let mut put = put.inspect_err(|error| forget_damaged(workdir, error))?;
+    put.utreexo = forest;
     drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
     Ok((set, put))
 }
@@ -124,6 +132,8 @@ pub(crate) struct Put {
     /// The totals, where they were to be computed.
     pub(crate) stats: Option<UtxoStats>,
     pub(crate) folders: Vec<WrittenFolder>,
+    /// The roots of the Utreexo forest, where they were asked for.
+    pub(crate) utreexo: Option<Roots>,
 }
 
 impl Put {
@@ -178,7 +188,7 @@ pub(crate) fn put_set(
         (SetMuHash::Compute, None) => unreachable!("it was computed"),
     };
     let folders = publish(&Whole { request, set, muhash }, sinks, bytes)?;
-    Ok(Put { hash_serialized_3, muhash, stats, folders })
+    Ok(Put { hash_serialized_3, muhash, stats, folders, utreexo: None })
 }
 
 /// Seals all sinks, has those that want to write an index and read back what they wrote, and gives

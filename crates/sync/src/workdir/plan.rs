@@ -12,7 +12,7 @@ use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
 const MAGIC: &[u8; 8] = b"APUSPLAN";
 
 /// Version of a plan's file.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What makes two runs the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) struct RunIdentity {
     pub aggregate: AggregateKind,
     /// The last block whose scripts are taken for valid, where all else is checked by undo data; otherwise 0.
     pub assumed: Height,
+    /// Whether segments leave the leaves of the Utreexo forest.
+    pub leaves: bool,
 }
 
 /// The plan.
@@ -62,6 +64,10 @@ impl RunIdentity {
             let (is, not) = (self.assumed, other.assumed);
             return Some(format!("with scripts taken for valid up to block {is}, not {not}"));
         }
+        if self.leaves != other.leaves {
+            let without = "without the leaves that the roots of the Utreexo forest are made of";
+            return Some(without.to_owned());
+        }
         (self.aggregate != other.aggregate).then(|| match (self.aggregate, other.aggregate) {
             (AggregateKind::Coins, _) => "with undo data, which are not at hand now".to_owned(),
             (_, AggregateKind::Coins) => "without undo data".to_owned(),
@@ -78,7 +84,8 @@ impl Plan {
 
     /// The byte form: see `docs/formats/workdir.md`.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let RunIdentity { network, stop, stop_hash, hints, aggregate, assumed } = &self.identity;
+        let RunIdentity { network, stop, stop_hash, hints, aggregate, assumed, leaves } =
+            &self.identity;
         let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(&network.magic());
         out.extend_from_slice(&stop.to_le_bytes());
@@ -86,6 +93,7 @@ impl Plan {
         out.extend_from_slice(hints);
         out.push(aggregate.code());
         out.extend_from_slice(&assumed.to_le_bytes());
+        out.push(u8::from(*leaves));
         out.extend_from_slice(&self.secret.0);
         out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
         for segment in &self.segments {
@@ -104,6 +112,11 @@ impl Plan {
             hints: *reader.array().ok()?,
             aggregate: AggregateKind::from_code(reader.u8().ok()?)?,
             assumed: reader.u32().ok()?,
+            leaves: match reader.u8().ok()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            },
         };
         let secret = Secret(*reader.array().ok()?);
         let mut segments = Vec::new();
@@ -159,6 +172,7 @@ mod tests {
                 hints: [9; 32],
                 aggregate: if muhash { AggregateKind::MuHash } else { AggregateKind::Sha256 },
                 assumed: stop / 2,
+                leaves: stop % 2 == 1,
             },
             secret: Secret([3; 32]),
             segments,
@@ -208,6 +222,7 @@ mod tests {
             (RunIdentity { aggregate: AggregateKind::MuHash, ..here.clone() }, "--aggregate"),
             (RunIdentity { aggregate: AggregateKind::Coins, ..here.clone() }, "without undo data"),
             (RunIdentity { assumed: here.assumed + 1, ..here.clone() }, "scripts taken for valid"),
+            (RunIdentity { leaves: !here.leaves, ..here.clone() }, "Utreexo"),
         ] {
             assert!(here.difference(&other).is_some_and(|text| text.contains(word)));
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const MAGIC: &[u8; 8] = b"APUSPART";
 
 /// Version of its file.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// A finished segment as it lies in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +62,11 @@ impl RunInfo {
             checksum: checksum(&index.to_bytes()),
             held: Some(Arc::new(Held { bytes, index: Arc::new(index) })),
         }
+    }
+
+    /// Whether it is in a file of its own once it is stored. Leaves are mostly not asked for.
+    pub(crate) fn has_file(&self) -> bool {
+        self.bytes > 0 || !self.name.ends_with(RunKind::Leaves.ending())
     }
 
     /// Length of its file in bytes.

@@ -1,6 +1,6 @@
 //! Runs that connect blocks: where they work, what they start from, and what comes of them.
 
-use crate::world::{Files, HINTS, NOW, SET, Truth, files};
+use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
@@ -219,7 +219,11 @@ impl Job {
     ) -> Result<Outcome, SyncError> {
         let output =
             |kind, name: &str| Output { kind, storage: Arc::clone(out), name: name.to_owned() };
-        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        let outputs = [
+            output(OutputKind::Snapshot, SET),
+            output(OutputKind::Hints, HINTS),
+            output(OutputKind::Utreexo, ROOTS),
+        ];
         apus_sync::run(&Request {
             params: self.params,
             source: Source::Files {

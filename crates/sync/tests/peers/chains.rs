@@ -2,7 +2,7 @@
 
 use crate::harness::{World, at_once};
 use crate::undo_data::change_a_coin;
-use crate::world::{HINTS, NOW, SET, Truth};
+use crate::world::{HINTS, NOW, ROOTS, SET, Truth};
 use apus_chain::{Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::MemoryStore;
@@ -163,7 +163,11 @@ impl Run {
             storage: Arc::new(self.out.clone()),
             name: name.to_owned(),
         };
-        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        let outputs = [
+            output(OutputKind::Snapshot, SET),
+            output(OutputKind::Hints, HINTS),
+            output(OutputKind::Utreexo, ROOTS),
+        ];
         apus_sync::run(&Request {
             params: Params::of(Network::Regtest),
             source: Source::Peers(&network),

@@ -1,6 +1,6 @@
 //! A chain, its hints, and runs over peers that have it.
 
-use crate::world::{HINTS, NOW, SET, Truth, hintsfile, small_chain};
+use crate::world::{HINTS, NOW, ROOTS, SET, Truth, hintsfile, small_chain};
 use apus_chain::{Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::CoinsStore;
@@ -145,7 +145,11 @@ impl Job<'_> {
             storage: Arc::new(out.clone()),
             name: name.to_owned(),
         };
-        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        let outputs = [
+            output(OutputKind::Snapshot, SET),
+            output(OutputKind::Hints, HINTS),
+            output(OutputKind::Utreexo, ROOTS),
+        ];
         // The last blocks that are kept for a node are connected.
         let (coins, desk) = (Arc::new(MemoryStore::new()), tempfile::tempdir().unwrap());
         let open = || Ok(Arc::clone(&coins) as Arc<dyn CoinsStore>);

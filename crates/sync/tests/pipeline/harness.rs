@@ -26,6 +26,7 @@ pub(crate) const NOW: i64 = 4_000_000_000;
 /// Names of the outputs.
 pub(crate) const SET: &str = "set.dat";
 pub(crate) const HINTS: &str = "set.hints";
+pub(crate) const ROOTS: &str = "set.utreexo";
 
 /// A folder's files.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
@@ -42,6 +43,8 @@ pub(crate) struct Truth {
     pub(crate) snapshot: Vec<u8>,
     /// In the bit order of BIP-456, as outputs are.
     pub(crate) hints: Vec<u8>,
+    /// As utreexod writes them.
+    pub(crate) roots: Vec<u8>,
 }
 
 impl Truth {
@@ -58,6 +61,7 @@ impl Truth {
             muhash: oracle::muhash(&coins),
             snapshot: snapshot(chain, &coins),
             hints: oracle::hints_file(&hints(chain, &coins), BitOrder::Msb),
+            roots: roots(chain),
         }
     }
 
@@ -70,7 +74,7 @@ impl Truth {
         assert_eq!(outcome.coins.coins, self.coins);
         assert_eq!(outcome.coins.amount, u128::from(self.amount));
         let files = files(out);
-        assert_eq!(files.keys().collect::<Vec<_>>(), [SET, HINTS], "drafts stay behind");
+        assert_eq!(files.keys().collect::<Vec<_>>(), [SET, HINTS, ROOTS], "drafts stay behind");
         self.check_files(&files);
     }
 
@@ -82,7 +86,14 @@ impl Truth {
         };
         assert!(right(SET, &self.snapshot), "a wrong snapshot under its final name");
         assert!(right(HINTS, &self.hints), "wrong hints under their final name");
+        assert!(right(ROOTS, &self.roots), "wrong roots under their final name");
     }
+}
+
+/// The roots of the Utreexo forest after a chain: how many leaves, how many roots, and these.
+pub(crate) fn roots(chain: &[Block]) -> Vec<u8> {
+    let (leaves, roots) = oracle::forest(chain);
+    [&leaves.to_le_bytes()[..], &(roots.len() as u64).to_le_bytes(), &roots.concat()].concat()
 }
 
 /// The snapshot of `coins` after a regtest chain.
@@ -227,7 +238,11 @@ impl Job {
             storage: std::sync::Arc::new(out.clone()),
             name: name.to_owned(),
         };
-        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        let outputs = [
+            output(OutputKind::Snapshot, SET),
+            output(OutputKind::Hints, HINTS),
+            output(OutputKind::Utreexo, ROOTS),
+        ];
         let signed = self.params.signet_challenge.is_some();
         let verifier = signed.then(apus_sync::script_verifier).and_then(Result::ok);
         apus_sync::run(&Request {
@@ -275,8 +290,8 @@ impl Job {
     pub(crate) fn stopped_after(&self, segments: u64) -> Files {
         let disk = CrashStorage::new();
         let work = FaultStorage::new(disk.clone());
-        // The plan is created first, then three files a segment.
-        work.fail_from(Operation::Create, 1 + 3 * segments, ErrorKind::StorageFull);
+        // The plan is created first, then four files a segment.
+        work.fail_from(Operation::Create, 1 + 4 * segments, ErrorKind::StorageFull);
         self.run(&work, &CrashStorage::new()).unwrap_err();
         disk.live_files()
     }

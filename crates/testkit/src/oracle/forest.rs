@@ -8,7 +8,8 @@ use rustreexo::node_hash::BitcoinNodeHash;
 use std::collections::{HashMap, HashSet};
 
 /// Leaves that there ever were after these blocks, of which the first is the genesis block, and the roots, highest
-/// tree first; empty ones are zeros. Coinbases may repeat those of blocks before.
+/// tree first; empty ones are zeros. Coinbases may repeat those of blocks before. What spends nothing that there
+/// is deletes nothing.
 pub fn forest(blocks: &[Block]) -> (u64, Vec<[u8; 32]>) {
     let mut forest = MemForest::<BitcoinNodeHash>::new();
     let (mut leaves, mut leaf_of) = (0, HashMap::<OutPoint, BitcoinNodeHash>::new());
@@ -20,7 +21,7 @@ pub fn forest(blocks: &[Block]) -> (u64, Vec<[u8; 32]>) {
             .collect();
         let own: HashSet<_> = block.txdata.iter().map(|tx| tx.compute_txid()).collect();
         let (own, below): (Vec<_>, Vec<_>) = spent.iter().partition(|it| own.contains(&it.txid));
-        let deleted: Vec<_> = below.into_iter().map(|it| leaf_of.remove(it).unwrap()).collect();
+        let deleted: Vec<_> = below.into_iter().filter_map(|it| leaf_of.remove(it)).collect();
         let mut added = Vec::new();
         for (place, tx) in block.txdata.iter().enumerate() {
             let txid = tx.compute_txid();
