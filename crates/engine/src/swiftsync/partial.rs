@@ -203,7 +203,7 @@ mod tests {
             unspendable_amount: 1 << 71,
             sums: sums(kind),
             created: 9,
-            leaves: 8,
+            leaves: 10,
             muhash,
             coinbases: vec![coinbase(1, 4), coinbase(1, 8), coinbase(2, 3)],
         }
@@ -256,15 +256,15 @@ mod tests {
     #[test]
     fn layout_of_the_byte_form() {
         let bytes = bytes(&example(AggregateKind::Sha256));
-        let numbers: Vec<u64> = bytes[17..89]
+        let numbers: Vec<u64> = bytes[17..97]
             .chunks_exact(8)
             .map(|number| u64::from_le_bytes(*number.first_chunk().unwrap()))
             .collect();
         assert_eq!(bytes[..17], [2, 2, 0, 0, 0, 5, 0, 0, 0, 7, 0, 0, 0, 44, 1, 0, 0]);
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(bytes[89..105], (1u128 << 70).to_le_bytes());
-        assert_eq!(bytes[105..121], (1u128 << 71).to_le_bytes());
-        assert_eq!(bytes.len(), 121 + 65 + 768 + 1 + 3 * 36);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(bytes[97..113], (1u128 << 70).to_le_bytes());
+        assert_eq!(bytes[113..129], (1u128 << 71).to_le_bytes());
+        assert_eq!(bytes.len(), 129 + 65 + 768 + 1 + 3 * 36);
     }
 
     #[test]
@@ -355,7 +355,7 @@ mod tests {
         let survivors =
             CoinTotals { coins: 606, transactions: 707, amount: 11 << 70, bogosize: 808 };
         assert_eq!(whole.survivors, survivors);
-        assert_eq!((whole.unspendable_amount, whole.created, whole.leaves), (11 << 71, 909, 808));
+        assert_eq!((whole.unspendable_amount, whole.created, whole.leaves), (11 << 71, 909, 810));
         let mut muhash = MuHash::new();
         (0..2).for_each(|_| muhash.insert(b"coin"));
         assert_eq!(whole.muhash.to_bytes(), muhash.to_bytes());

@@ -112,8 +112,8 @@ pub(crate) struct Run {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) keep: Option<KeptFolder>,
     pub(crate) folders: Vec<FolderOutput>,
-    /// Whether hints are to be written, for which all blocks are gone through once more.
-    pub(crate) writes_hints: bool,
+    /// Whether hints and roots are to be written, for which all blocks are gone through once more.
+    pub(crate) goes_twice: bool,
     /// For what goes with the progress.
     desk: tempfile::TempDir,
     at_check: Box<dyn Fn() + Sync>,
@@ -132,7 +132,7 @@ impl Run {
             store: Arc::new(MemoryStore::new()),
             keep: None,
             folders: Vec::new(),
-            writes_hints: true,
+            goes_twice: true,
             desk: tempfile::tempdir().unwrap(),
             at_check: Box::new(|| ()),
             out: CrashStorage::new(),
@@ -192,7 +192,7 @@ impl Run {
             now: NOW,
             verifier: None,
             workdir: &self.work,
-            outputs: &outputs[..1 + usize::from(self.writes_hints)],
+            outputs: if self.goes_twice { &outputs } else { &outputs[..1] },
             folders: &self.folders,
             observer: &observer,
             interrupt: &self.interrupt,

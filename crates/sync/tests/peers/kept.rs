@@ -95,7 +95,7 @@ fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
         let mut run = Run::new(false, PATIENCE);
         let folder = tempfile::tempdir().unwrap();
         let (kind, path) = (FolderKind::Datadir(DatadirBlocks::Last), folder.path().join("node"));
-        run.writes_hints = false;
+        run.goes_twice = false;
         run.folders = vec![FolderOutput { kind, path: path.clone(), replace: false }];
         interrupted(&run, &all);
         if forget {
