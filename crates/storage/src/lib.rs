@@ -5,7 +5,7 @@
 //! knows no formats and no locks; input files of the user's do not come through here.
 //!
 //! What is promised and what is not:
-//! - Bytes written are durable only after [`StorageFile::sync`].
+//! - Bytes written are durable only after [`StorageFile::sync`], or [`Storage::sync`] of their file.
 //! - A new name, a rename or a removal is durable only after [`Storage::sync_names`].
 //! - A rename replaces an existing file at once: readers see the old or the new, never a mixture.
 //! - In a folder of the program's own, other users of the machine can read nothing from the moment that
@@ -23,6 +23,8 @@ use std::path::{Path, PathBuf};
 pub trait Storage: Send + Sync {
     /// Starts an empty file, replacing one of that name.
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>>;
+    /// Makes the bytes of a file durable that was written and closed.
+    fn sync(&self, name: &str) -> io::Result<()>;
     /// Opens a file to read from `offset` on.
     fn open(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + Send>>;
     /// Gives a file another name, replacing one of that name.
@@ -165,6 +167,11 @@ impl Storage for DirStorage {
         // One that is there would keep its mode.
         self.remove(name)?;
         Ok(Box::new(private_options().write(true).create_new(true).open(path)?))
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        // Some systems sync only what could be written.
+        fs::OpenOptions::new().write(true).open(self.path(name))?.sync_data()
     }
 
     fn open(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + Send>> {

@@ -21,8 +21,8 @@ use apus_engine::swiftsync::aggregate::Secret;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Finished segments that are not durable yet take at most this part of the memory.
-const HELD_SHARE: u64 = 4;
+/// Finished segments that are in no file yet take at most this part of the memory.
+const HELD_SHARE: u64 = 2;
 
 /// What a segment of a pass is told, by its heights.
 pub(crate) type InputOf<'a, P> =
@@ -178,8 +178,9 @@ pub(crate) fn run<P: Pass>(
     }
 }
 
-/// The finished segments. Those that came last are held in memory for a while, so that many are
-/// made durable together, and those of a short run never have to be.
+/// The finished segments. Those that came last are held in memory while there is room, and the runs of those
+/// before go into files, but the disk is waited for only now and then: many are made durable together, and
+/// those of a short run never have to be.
 struct Results<'a, P: Pass> {
     job: &'a Job<'a, P>,
     workdir: &'a Workdir<'a>,
@@ -187,6 +188,8 @@ struct Results<'a, P: Pass> {
     /// How many of them are durable, and since when.
     stored: usize,
     stored_at: Instant,
+    /// How many of them are in files.
+    written: usize,
     /// Memory of the others.
     held_bytes: u64,
 }
@@ -194,7 +197,8 @@ struct Results<'a, P: Pass> {
 impl<'a, P: Pass> Results<'a, P> {
     fn new(job: &'a Job<'a, P>, workdir: &'a Workdir<'a>, done: SegmentsOf<P>) -> Self {
         let stored = done.len();
-        Self { job, workdir, all: done, stored, stored_at: Instant::now(), held_bytes: 0 }
+        let (written, stored_at) = (stored, Instant::now());
+        Self { job, workdir, all: done, stored, stored_at, written, held_bytes: 0 }
     }
 
     /// Takes a finished segment, and makes it and those that wait durable if it is time.
@@ -202,20 +206,37 @@ impl<'a, P: Pass> Results<'a, P> {
         self.held_bytes += done.as_ref().map_or(0, Done::held_bytes);
         self.all.extend(done);
         let request = self.job.request;
-        let due = self.stored_at.elapsed() >= request.checkpoint_interval
-            || self.held_bytes > request.memory_bytes / HELD_SHARE;
-        if due { self.store() } else { Ok(()) }
+        if self.stored_at.elapsed() >= request.checkpoint_interval {
+            return self.store();
+        }
+        while self.held_bytes > request.memory_bytes / HELD_SHARE && self.written < self.all.len() {
+            self.put(self.written, Workdir::write)?;
+            self.written += 1;
+        }
+        Ok(())
+    }
+
+    /// Has a segment put into files; those that fail may have taken some of its memory.
+    fn put(
+        &mut self,
+        at: usize,
+        put: impl FnOnce(&Workdir<'a>, &mut Done<P::Partial>) -> Result<(), SyncError>,
+    ) -> Result<(), SyncError> {
+        let done = &mut self.all[at];
+        let before = done.held_bytes();
+        let result = put(self.workdir, done);
+        self.held_bytes -= before - done.held_bytes();
+        result
     }
 
     /// Makes all finished segments durable, after what the source keeps of their blocks.
     fn store(&mut self) -> Result<(), SyncError> {
         self.job.source.sync()?;
-        while let Some(done) = self.all.get_mut(self.stored) {
-            let held_bytes = done.held_bytes();
-            self.workdir.store(done)?;
-            self.held_bytes -= held_bytes;
+        while self.stored < self.all.len() {
+            self.put(self.stored, Workdir::store)?;
             self.stored += 1;
         }
+        self.written = self.stored;
         self.stored_at = Instant::now();
         Ok(())
     }

@@ -121,7 +121,7 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let runs = [RunKind::Coins, RunKind::Hints].map(|kind| runs_of(&done, kind));
     let leaves = SegmentLeaves::of(&done);
     // What was too young to be made durable: now that costs less than doing it again.
-    let held: Vec<_> = done.into_iter().filter(|done| done.is_held()).collect();
+    let held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();
     let written = write_out(request, &*dir, &workdir, &plan.identity, runs, leaves, &verdict);
     let (set, mut put) = written.inspect_err(|error| {
         if !matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })) {

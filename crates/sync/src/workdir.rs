@@ -1,7 +1,7 @@
 //! The work folder: what makes a run resumable at any moment.
 //!
-//! A finished segment is some files, written in this order: its runs, synced; then its partial
-//! result, which has the length and SHA-256 of each and appears under its name only whole.
+//! A finished segment is some files, durable in this order: its runs; then its partial result, which has the
+//! length and checksum of each and appears under its name only whole.
 //! So a segment is either done or not, whenever the power goes. Nothing else in the folder counts:
 //! what else a crash left is removed by the next start. Formats: `docs/formats/workdir.md`.
 
@@ -151,22 +151,33 @@ impl<'a> Workdir<'a> {
         Ok((workdir, done))
     }
 
+    /// Writes the runs of a finished segment into their files, and lets go of the memory that they took. They
+    /// are not durable yet, and the segment does not count.
+    pub(crate) fn write<P>(&self, done: &mut Done<P>) -> Result<(), SyncError> {
+        for run in &mut done.runs {
+            if let Some(held) = run.held.as_ref().filter(|_| run.has_file()) {
+                let mut file = self.storage.create(&run.name).at(self.storage, &run.name)?;
+                file.write_all(&held.bytes).at(self.storage, &run.name)?;
+                file.write_all(&held.index.to_bytes()).at(self.storage, &run.name)?;
+            }
+            run.held = None;
+        }
+        Ok(())
+    }
+
     /// Makes a finished segment durable, and lets go of the memory that it took.
     pub(crate) fn store<P: PartialResult>(&self, done: &mut Done<P>) -> Result<(), SyncError> {
-        if !done.is_held() {
+        if done.stored {
             return Ok(());
         }
-        for run in &mut done.runs {
-            let (name, Some(held), true) = (&run.name, &run.held, run.has_file()) else { continue };
-            let mut file = self.storage.create(name).at(self.storage, name)?;
-            file.write_all(&held.bytes).at(self.storage, name)?;
-            file.write_all(&held.index.to_bytes()).at(self.storage, name)?;
-            file.sync().at(self.storage, name)?;
+        self.write(done)?;
+        for run in done.runs.iter().filter(|run| run.has_file()) {
+            self.storage.sync(&run.name).at(self.storage, &run.name)?;
         }
         let name = partial_name(done.range);
         let bytes = done.to_bytes(&self.plan_id);
         write_atomically(self.storage, &name, &bytes).at(self.storage, &name)?;
-        done.runs.iter_mut().for_each(|run| run.held = None);
+        done.stored = true;
         Ok(())
     }
 

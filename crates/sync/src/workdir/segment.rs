@@ -23,6 +23,8 @@ pub(crate) struct Done<P> {
     pub partial: P,
     /// Its runs, one of each kind that the pass leaves.
     pub runs: Vec<RunInfo>,
+    /// Whether it is durable, so that a later start finds it done.
+    pub stored: bool,
 }
 
 /// The finished segments of a pass.
@@ -89,17 +91,13 @@ impl<P> Done<P> {
             RunInfo::held(run_name(range, *kind), run, index)
         };
         let FinishedSegment { partial, runs } = finished;
-        Self { range, partial, runs: kinds.iter().zip(runs).map(run).collect() }
+        let runs = kinds.iter().zip(runs).map(run).collect();
+        Self { range, partial, runs, stored: false }
     }
 
-    /// Memory that it takes until it is stored.
+    /// Memory that it takes until it is written.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.runs.iter().filter(|run| run.held.is_some()).map(|run| run.bytes).sum()
-    }
-
-    /// Whether it is in memory alone.
-    pub(crate) fn is_held(&self) -> bool {
-        self.runs.iter().any(|run| run.held.is_some())
     }
 
     /// Its run of a kind.
@@ -159,6 +157,6 @@ impl<P: PartialResult> Done<P> {
         }
         let partial = P::read(&mut reader)?;
         reader.finish().ok()?;
-        (partial.ranges() == [range]).then_some(Self { range, partial, runs })
+        (partial.ranges() == [range]).then_some(Self { range, partial, runs, stored: true })
     }
 }

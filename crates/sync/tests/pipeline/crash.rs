@@ -29,6 +29,9 @@ impl Storage for Part {
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
         self.disk.create(&self.path(name))
     }
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.disk.sync(&self.path(name))
+    }
     fn open(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + Send>> {
         self.disk.open(&self.path(name), offset)
     }

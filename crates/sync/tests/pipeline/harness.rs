@@ -355,6 +355,9 @@ impl Storage for Named {
         self.created.lock().unwrap().push(name.to_owned());
         self.inner.create(name)
     }
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.inner.sync(name)
+    }
     fn open(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + Send>> {
         self.inner.open(name, offset)
     }

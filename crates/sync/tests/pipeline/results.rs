@@ -205,6 +205,9 @@ impl apus_storage::Storage for Shared {
     fn create(&self, name: &str) -> std::io::Result<Box<dyn apus_storage::StorageFile>> {
         self.0.create(name)
     }
+    fn sync(&self, name: &str) -> std::io::Result<()> {
+        self.0.sync(name)
+    }
     fn open(&self, name: &str, offset: u64) -> std::io::Result<Box<dyn std::io::Read + Send>> {
         self.0.open(name, offset)
     }

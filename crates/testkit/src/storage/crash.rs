@@ -116,6 +116,15 @@ impl Storage for CrashStorage {
         Ok(Box::new(CrashFile { storage: self.clone(), file }))
     }
 
+    fn sync(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state();
+        if state.sync_point()? {
+            let file = state.disk.place(name).ok_or_else(|| missing(name))?;
+            state.disk.sync_file(file);
+        }
+        Ok(())
+    }
+
     fn open(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + Send>> {
         let state = self.state();
         state.check()?;

@@ -65,7 +65,12 @@ impl Disk {
     }
 
     pub(super) fn file(&self, name: &str) -> Option<&File> {
-        self.names.get(name).map(|&file| &self.files[file])
+        self.place(name).map(|file| &self.files[file])
+    }
+
+    /// Which one of all files has this name.
+    pub(super) fn place(&self, name: &str) -> Option<usize> {
+        self.names.get(name).copied()
     }
 
     pub(super) fn append(&mut self, file: usize, bytes: &[u8]) {

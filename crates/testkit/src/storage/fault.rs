@@ -18,7 +18,7 @@ pub enum Operation {
     Read,
     /// Writing to a file that was created.
     Write,
-    /// [`StorageFile::sync`].
+    /// [`StorageFile::sync`] and [`Storage::sync`].
     Sync,
     /// [`Storage::rename`].
     Rename,
@@ -151,6 +151,11 @@ impl Storage for FaultStorage {
         self.call(Operation::Create)?;
         let inner = self.inner.create(name)?;
         Ok(Box::new(FaultFile { inner, storage: self.clone() }))
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.call(Operation::Sync)?;
+        self.inner.sync(name)
     }
 
     fn open(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + Send>> {
