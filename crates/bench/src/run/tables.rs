@@ -227,8 +227,9 @@ const NODE_NOTES: &[&str] = &[
      last flush is in its time. It computes no hash of the set; Apus computes both. Apus writes a \
      snapshot only where the run says so.",
     "bitcoind ran without the checks of its own memory that are on by default on regtest alone \
-     (-checkblockindex=0 -checkmempool=0). Beside -dbcache it uses what its mempool leaves free, up \
-     to 286 MiB. Files of its database that are mapped into memory count in its peak.",
+     (-checkblockindex=0 -checkmempool=0). Beside -dbcache it uses what its mempool leaves free: up \
+     to 286 MiB, or 5 where -dbcache is less than a mempool has by default (-maxmempool=5). Files of \
+     its database that are mapped into memory count in its peak.",
     "Where it has no assumevalid=0, that it ran no scripts was read from its log and follows from the \
      blocks after the last with transactions, which are more than two weeks of work.",
 ];

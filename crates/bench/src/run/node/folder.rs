@@ -58,6 +58,13 @@ pub(super) const QUIET: &[&str] = &[
     "-logtimemicros=1",
 ];
 
+/// What a node has for its mempool by default, in MB. Its coins may take what of that is free, which is all.
+const MEMPOOL_MIB: u64 = 300;
+
+/// The smallest mempool that there is, so that coins take what `-dbcache` says, where that is less than a
+/// mempool would leave them.
+const MEMPOOL_LEAST: &str = "-maxmempool=5";
+
 /// A prepared data directory.
 #[derive(Debug)]
 pub struct Folder {
@@ -205,7 +212,8 @@ impl Folder {
     pub fn arguments(&self, validation: Validation, dbcache_mib: u64) -> Vec<String> {
         let quiet = QUIET.iter().map(|&argument| argument.to_owned());
         let run = ["-reindex-chainstate".to_owned(), format!("-dbcache={dbcache_mib}")];
-        quiet.chain(run).chain(self.until_tip(validation)).collect()
+        let least = (dbcache_mib < MEMPOOL_MIB).then(|| MEMPOOL_LEAST.to_owned());
+        quiet.chain(run).chain(least).chain(self.until_tip(validation)).collect()
     }
 
     /// Computes the set anew.
