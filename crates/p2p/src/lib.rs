@@ -3,7 +3,7 @@
 //! What decides is written without sockets, clocks and threads, so that tests can drive it through
 //! any schedule: [`headers`] and [`download`] are told what happened and say what to do. The parts
 //! that touch the network are beside them; [`network`] puts all of it together. Blocks are mere
-//! data here: the caller that takes them checks them.
+//! data here, and so are the proofs of [`utreexo`]: the caller that takes them checks them.
 
 pub mod addresses;
 mod deadline;
@@ -15,6 +15,7 @@ mod peer_error;
 pub mod proxy;
 mod services;
 pub mod transport;
+pub mod utreexo;
 
 /// A peer of this run: given out once, never again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,6 +16,7 @@ pub use codec::{
 pub use command::{COMMAND_BYTES, Command};
 
 use crate::addresses::NodeAddress;
+use crate::utreexo::UtreexoMessage;
 use apus_chain::BlockHash;
 
 /// What an [`Inventory`] names.
@@ -84,6 +85,8 @@ pub enum Message {
     NotFound(Vec<Inventory>),
     /// A block, with witnesses if it was asked for so.
     Block(Vec<u8>),
+    /// About proofs of coins (BIP-183, draft).
+    Utreexo(UtreexoMessage),
     /// A message of no use here, by its name.
     Other(String),
 }

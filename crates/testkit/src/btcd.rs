@@ -1,4 +1,5 @@
-//! [`Btcd`]: a real node of another make, for the tests that get blocks from one.
+//! [`Btcd`]: a real node of another make, for the tests that get blocks from one; and how it and those that
+//! descend from it are run.
 //!
 //! A test that needs it fails where none can be found: it never passes by skipping. It lives in a
 //! folder of its own, gets its blocks from a bitcoind, and is killed when dropped.
@@ -21,12 +22,7 @@ const LOGIN: &str = "user:password";
 
 /// A running btcd on regtest. Dropping it kills it.
 #[derive(Debug)]
-pub struct Btcd {
-    process: Child,
-    rpc: Rpc,
-    p2p_port: u16,
-    _folder: TempDir,
-}
+pub struct Btcd(Relative);
 
 impl Btcd {
     /// Starts a node that gets all blocks of a bitcoind, and waits until it has them.
@@ -34,35 +30,53 @@ impl Btcd {
     /// # Panics
     /// When there is no btcd, it does not start, or it does not take the blocks.
     pub fn with_blocks_of(node: &Bitcoind) -> Self {
-        let mut said = String::new();
-        for _ in 0..PORT_TRIES {
-            match Self::launch(node.p2p_port()) {
-                Ok(btcd) => {
-                    btcd.wait_for(&node.best_block_hash().to_string());
-                    return btcd;
-                }
-                Err(message) => said = message,
-            }
-        }
-        panic!("btcd does not start: {said}")
+        Self(Relative::with_blocks_of("btcd", &["--nocfilters"], node))
     }
 
     /// Where peers can reach it, on 127.0.0.1.
     pub fn p2p_port(&self) -> u16 {
-        self.p2p_port
+        self.0.p2p_port
+    }
+}
+
+/// A running btcd, or a program that descends from it, on regtest. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Relative {
+    name: &'static str,
+    process: Child,
+    rpc: Rpc,
+    pub(crate) p2p_port: u16,
+    _folder: TempDir,
+}
+
+impl Relative {
+    /// Starts a program, with arguments of its own, that gets all blocks of a bitcoind, and waits until it has them.
+    pub(crate) fn with_blocks_of(name: &'static str, args: &[&str], node: &Bitcoind) -> Self {
+        let mut said = String::new();
+        for _ in 0..PORT_TRIES {
+            match Self::launch(name, args, node.p2p_port()) {
+                Ok(started) => {
+                    started.wait_for(&node.best_block_hash().to_string());
+                    return started;
+                }
+                Err(message) => said = message,
+            }
+        }
+        panic!("{name} does not start: {said}")
     }
 
-    fn launch(from: u16) -> Result<Self, String> {
+    fn launch(name: &'static str, args: &[&str], from: u16) -> Result<Self, String> {
         let failed = |error: std::io::Error| error.to_string();
-        let folder = tempfile::Builder::new().prefix("btcd-").tempdir().map_err(failed)?;
+        let folder = tempfile::Builder::new().prefix(name).tempdir().map_err(failed)?;
         let [rpc_port, p2p_port] = free_ports();
         let path = |name: &str| folder.path().join(name).display().to_string();
         let said = folder.path().join("said");
         let (user, password) = LOGIN.split_once(':').unwrap_or_default();
         // Without one it writes a file of its own into the user's home.
         fs::write(folder.path().join("conf"), "").map_err(failed)?;
-        let process = Command::new(find_program("btcd"))
-            .args(["--regtest", "--nodnsseed", "--nocfilters", "--notls", "--nobanning"])
+        let process = Command::new(find_program(name))
+            .args(["--regtest", "--nodnsseed", "--notls", "--nobanning"])
+            .args(args)
             .arg(format!("--configfile={}", path("conf")))
             .arg(format!("--datadir={}", path("data")))
             .arg(format!("--logdir={}", path("logs")))
@@ -75,12 +89,12 @@ impl Btcd {
             .stdout(File::create(&said).map_err(failed)?)
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| format!("btcd cannot be run: {error}"))?;
-        let mut btcd =
-            Self { process, rpc: rpc(rpc_port, LOGIN.to_owned()), p2p_port, _folder: folder };
+            .map_err(|error| format!("{name} cannot be run: {error}"))?;
+        let rpc = rpc(rpc_port, LOGIN.to_owned());
+        let mut started = Self { name, process, rpc, p2p_port, _folder: folder };
         let deadline = Instant::now() + PATIENCE;
-        while btcd.ask("getblockcount").is_none() {
-            if let Ok(Some(status)) = btcd.process.try_wait() {
+        while started.ask("getblockcount", &[]).is_none() {
+            if let Ok(Some(status)) = started.process.try_wait() {
                 return Err(format!("it ended with {status}: {}", tail(&said)));
             }
             if Instant::now() > deadline {
@@ -88,23 +102,25 @@ impl Btcd {
             }
             sleep(POLL_EVERY);
         }
-        Ok(btcd)
+        Ok(started)
     }
 
-    fn ask(&self, method: &str) -> Option<Value> {
-        self.rpc.call(method, &[]).ok()?.ok()
+    /// What it answers to a call; nothing where it answers with an error or not at all.
+    pub(crate) fn ask(&self, method: &str, params: &[Value]) -> Option<Value> {
+        self.rpc.call(method, params).ok()?.ok()
     }
 
     fn wait_for(&self, tip: &str) {
         let deadline = Instant::now() + PATIENCE;
-        while self.ask("getbestblockhash") != Some(json!(tip)) {
-            assert!(Instant::now() < deadline, "btcd did not come to {tip} within {PATIENCE:?}");
+        while self.ask("getbestblockhash", &[]) != Some(json!(tip)) {
+            let late = Instant::now() >= deadline;
+            assert!(!late, "{} did not come to {tip} within {PATIENCE:?}", self.name);
             sleep(POLL_EVERY);
         }
     }
 }
 
-impl Drop for Btcd {
+impl Drop for Relative {
     fn drop(&mut self) {
         // Errors mean that it has ended already.
         let _ = self.process.kill();

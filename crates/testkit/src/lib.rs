@@ -11,6 +11,7 @@
 //! - [`storage`]: a disk that loses what was not synced, and a disk that fails on demand.
 //! - [`bitcoind`]: starts and talks to a real node.
 //! - [`btcd`]: a node of another make.
+//! - [`utreexod`]: one that proves coins.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`effort`]: how long random tests go on.
@@ -27,5 +28,6 @@ pub mod oracle;
 pub mod peer;
 pub mod storage;
 pub mod streams;
+pub mod utreexod;
 
 pub use apus_rig::rng;

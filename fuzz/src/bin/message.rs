@@ -11,7 +11,7 @@ use apus_fuzz::Input;
 use apus_p2p::message::{Command, decode, encode};
 use libfuzzer_sys::fuzz_target;
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 24] = [
     "version",
     "verack",
     "sendaddrv2",
@@ -32,6 +32,10 @@ const COMMANDS: [&str; 20] = [
     "feefilter",
     "sendcmpct",
     "cmpctblock",
+    "getuproof",
+    "uproof",
+    "geturoot",
+    "uroot",
 ];
 
 fuzz_target!(|data: &[u8]| {

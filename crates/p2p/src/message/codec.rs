@@ -7,6 +7,7 @@
 
 use super::addresses::{read_addr, read_addrv2, write_addr, write_addrv2};
 use super::{Command, Inventory, InventoryKind, Message, Services, Version};
+use crate::utreexo::{self, UtreexoError};
 use apus_chain::{BlockHash, HEADER_SIZE, ReadError, Reader, write_compact_size};
 use std::borrow::Cow;
 
@@ -60,6 +61,9 @@ pub enum MessageError {
         /// Bytes that an address of that network has.
         needed: usize,
     },
+    /// A message about proofs.
+    #[error(transparent)]
+    Utreexo(#[from] UtreexoError),
 }
 
 /// Reads the payload of a message. A block keeps the memory it came in.
@@ -86,7 +90,10 @@ pub fn decode(command: Command, payload: Vec<u8>) -> Result<Message, MessageErro
         Some("getdata") => Message::GetData(malformed("getdata", read_inventory(reader))?),
         Some("notfound") => Message::NotFound(malformed("notfound", read_inventory(reader))?),
         Some("block") => Message::Block(payload),
-        _ => Message::Other(command.to_string()),
+        name => match name.and_then(|name| utreexo::decode(name, &payload)) {
+            Some(message) => Message::Utreexo(message?),
+            None => Message::Other(command.to_string()),
+        },
     })
 }
 
@@ -100,6 +107,7 @@ pub fn encode(message: &Message, addrv2: bool) -> (Command, Cow<'_, [u8]>) {
     let name = match message {
         Message::Block(block) => return (Command::new("block"), Cow::Borrowed(block)),
         Message::Other(name) => name,
+        Message::Utreexo(message) => utreexo::encode(message, &mut out),
         Message::Version(version) => {
             write_version(version, &mut out);
             "version"

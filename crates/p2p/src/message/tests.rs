@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 22] = [
     "version",
     "verack",
     "sendaddrv2",
@@ -27,6 +27,10 @@ const COMMANDS: [&str; 18] = [
     "notfound",
     "block",
     "tx",
+    "getuproof",
+    "uproof",
+    "geturoot",
+    "uroot",
     "",
 ];
 

@@ -1,11 +1,11 @@
 //! Names of messages in the encrypted transport: one byte for those that have a number, thirteen
-//! for others (BIP-324, "v2 Bitcoin P2P message structure").
+//! for others (BIP-324, "v2 Bitcoin P2P message structure", and from 29 on its list of numbers given since).
 
 use crate::message::{COMMAND_BYTES, Command};
 use crate::peer_error::PeerError;
 
 /// The names with a number, which is their place in here plus one.
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 36] = [
     "addr",
     "block",
     "blocktxn",
@@ -34,6 +34,14 @@ const NAMES: [&str; 28] = [
     "getcfcheckpt",
     "cfcheckpt",
     "addrv2",
+    "uproof",
+    "getuproof",
+    "uttls",
+    "getuttls",
+    "usummary",
+    "utreexotx",
+    "uroot",
+    "geturoot",
 ];
 
 /// Most bytes of a name.
@@ -83,7 +91,14 @@ mod tests {
         {
             assert_eq!(written(name), [number]);
         }
-        for (name, number) in [("ping", 18), ("tx", 21), ("cfcheckpt", 27), ("addrv2", 28)] {
+        for (name, number) in [
+            ("ping", 18),
+            ("tx", 21),
+            ("cfcheckpt", 27),
+            ("addrv2", 28),
+            ("uproof", 29),
+            ("geturoot", 36),
+        ] {
             assert_eq!(written(name), [number]);
         }
         assert_eq!(written("version"), b"\0version\0\0\0\0\0");
@@ -96,7 +111,7 @@ mod tests {
             assert_eq!(read(&bytes).unwrap(), (Command::new(name), bytes.len()));
         }
         assert_eq!(read(b"\0block\0\0\0\0\0\0\0rest").unwrap(), (Command::new("block"), 13));
-        for unknown in [29, 128, 255] {
+        for unknown in [37, 128, 255] {
             assert_eq!(read(&[unknown, 1, 2]).unwrap(), (Command::NONE, 1));
         }
         assert!(read(b"").is_err());
