@@ -11,17 +11,25 @@
 //! - [`Fragment`]: what a range of leaves makes of the forest. Ranges are computed in any order, on any number of
 //!   threads, and fragments next to each other join, in any tree order.
 //! - [`Roots`]: what is left of all leaves from the first on.
+//! - [`Proof`]: that leaves are in a forest; [`Roots::verify`] checks it, and [`Roots::update`] deletes and adds.
+//! - [`Position`]: where nodes stand, as proofs say it.
 //!
-//! It makes and checks no proofs, and knows nothing of blocks.
+//! It makes no proofs, and knows nothing of blocks.
 
 mod fragment;
 mod leaf;
 mod live;
 mod node;
+mod position;
+mod proof;
 mod roots;
+mod verify;
 
 pub use fragment::{Fragment, FragmentError, LEAVES_MAX};
 pub use leaf::leaf_hash;
 pub use live::{LiveLeaf, read_live, write_live};
 pub use node::NodeHash;
+pub use position::{PROOF_ROWS, Position, forest_rows};
+pub use proof::{Proof, ProofBytesError};
 pub use roots::{Roots, RootsError};
+pub use verify::ProofError;
