@@ -7,6 +7,7 @@
 //!
 //! - [`NodeHash`]: a node, and how two make their parent.
 //! - [`leaf_hash`]: the leaf of a coin (BIP-182, draft).
+//! - [`CompactLeaf`]: what of a coin that a block spends is sent beside the block (BIP-183, draft).
 //! - [`LiveLeaf`]: one that was not deleted, and how those of a range are written down.
 //! - [`Fragment`]: what a range of leaves makes of the forest. Ranges are computed in any order, on any number of
 //!   threads, and fragments next to each other join, in any tree order.
@@ -18,6 +19,7 @@
 
 mod fragment;
 mod leaf;
+mod leaf_data;
 mod live;
 mod node;
 mod position;
@@ -27,6 +29,7 @@ mod verify;
 
 pub use fragment::{Fragment, FragmentError, LEAVES_MAX};
 pub use leaf::leaf_hash;
+pub use leaf_data::{CompactLeaf, LeafDataError, LeafScript, Spender, write_compact_leaf};
 pub use live::{LiveLeaf, read_live, write_live};
 pub use node::NodeHash;
 pub use position::{PROOF_ROWS, Position, forest_rows};
