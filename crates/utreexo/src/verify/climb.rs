@@ -99,7 +99,8 @@ impl<'a> Climb<'a> {
     /// Goes to the parents.
     fn climb(&mut self) -> Result<(), ProofError> {
         let nodes = mem::take(&mut self.nodes);
-        let (mut old, mut new, mut of_new) = (Vec::new(), Vec::new(), Vec::new());
+        let pairs = || Vec::with_capacity(2 * nodes.len());
+        let (mut old, mut new, mut of_new) = (pairs(), pairs(), Vec::new());
         let mut rest = &nodes[..];
         while let [node, behind @ ..] = rest {
             let beside = node.place ^ 1;
