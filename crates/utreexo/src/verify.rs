@@ -6,7 +6,7 @@
 //!
 //! - A leaf is proved where its target says, or the whole is refused: no node is computed twice or is both
 //!   given and computed, no hash is left over, none is empty, and each target ends at a root.
-//! - For a set of leaves there is one proof, in as many orders as there are of the leaves: under an empty tree
+//! - For a set of leaves there is one proof, in as many orders as there are of the leaves: next to an empty tree
 //!   no leaf can be claimed at its old place, as the empty sibling that this takes is refused.
 //! - On an error the roots are what they were.
 //!
