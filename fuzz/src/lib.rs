@@ -4,6 +4,7 @@
 //! Models are written from Bitcoin Core's rules and from the formats alone, on top of public
 //! crates; they never call the code that they judge.
 
+pub mod forest_model;
 pub mod header_model;
 pub mod leveldb;
 pub mod rules;

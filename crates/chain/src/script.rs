@@ -76,7 +76,7 @@ pub fn accurate_sigops(script: &[u8]) -> u32 {
 /// What the last operation of a script pushes, if the script does nothing but push (Core
 /// `script/script.cpp`, `IsPushOnly`): nothing where it is empty or ends in `OP_0` or one of the
 /// small numbers, which Core does not spell out here either (`GetSigOpCount(const CScript&)`).
-pub(crate) fn last_push(script: &[u8]) -> Option<&[u8]> {
+pub fn last_push(script: &[u8]) -> Option<&[u8]> {
     let mut last = &[][..];
     for opcode in Opcodes::new(script) {
         let Opcode { code, data } = opcode.ok()?;

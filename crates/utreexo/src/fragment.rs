@@ -88,6 +88,13 @@ impl Fragment {
         Ok(Self { first, end: first, trees: Vec::new() })
     }
 
+    /// That of all leaves of a forest.
+    pub(crate) fn of_forest(roots: &Roots) -> Self {
+        let trees = rows(0, roots.leaves).zip(&roots.hashes);
+        let trees = trees.map(|(row, hash)| Tree { row, hash: *hash }).collect();
+        Self { first: 0, end: roots.leaves, trees }
+    }
+
     /// The first leaf.
     pub fn first(&self) -> u64 {
         self.first

@@ -7,21 +7,32 @@
 //!
 //! - [`NodeHash`]: a node, and how two make their parent.
 //! - [`leaf_hash`]: the leaf of a coin (BIP-182, draft).
+//! - [`CompactLeaf`]: what of a coin that a block spends is sent beside the block (BIP-183, draft).
 //! - [`LiveLeaf`]: one that was not deleted, and how those of a range are written down.
 //! - [`Fragment`]: what a range of leaves makes of the forest. Ranges are computed in any order, on any number of
 //!   threads, and fragments next to each other join, in any tree order.
 //! - [`Roots`]: what is left of all leaves from the first on.
+//! - [`Proof`]: that leaves are in a forest; [`Roots::verify`] checks it, and [`Roots::update`] deletes and adds.
+//! - [`Position`]: where nodes stand, as proofs say it.
 //!
-//! It makes and checks no proofs, and knows nothing of blocks.
+//! It makes no proofs, and knows nothing of blocks.
 
 mod fragment;
 mod leaf;
+mod leaf_data;
 mod live;
 mod node;
+mod position;
+mod proof;
 mod roots;
+mod verify;
 
 pub use fragment::{Fragment, FragmentError, LEAVES_MAX};
 pub use leaf::leaf_hash;
+pub use leaf_data::{CompactLeaf, LeafDataError, LeafScript, Spender, write_compact_leaf};
 pub use live::{LiveLeaf, read_live, write_live};
 pub use node::NodeHash;
+pub use position::{PROOF_ROWS, Position, forest_rows};
+pub use proof::{Proof, ProofBytesError};
 pub use roots::{Roots, RootsError};
+pub use verify::ProofError;

@@ -1,0 +1,138 @@
+//! [`Proof`]: that leaves are in a forest, many at once, and its bytes.
+//!
+//! The bytes are the accumulator's part of what utreexod sends with a block: a CompactSize, how many targets,
+//! and each as a CompactSize; a CompactSize, how many hashes, and 32 bytes each (BIP-183, draft). One proof has
+//! one form.
+
+use crate::NodeHash;
+use apus_chain::{ReadError, Reader, write_compact_size};
+
+/// Why bytes are no proof.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProofBytesError {
+    /// A number or a hash could not be read.
+    #[error("the bytes are no proof: {0}")]
+    Read(#[from] ReadError),
+    /// A count of more than the bytes behind it can be.
+    #[error("the proof at byte {offset} claims {count} {what}, and {remaining} bytes follow")]
+    Count {
+        /// Where the count begins.
+        offset: usize,
+        /// Of what it is: targets or hashes.
+        what: &'static str,
+        /// The count.
+        count: u64,
+        /// Bytes behind it.
+        remaining: usize,
+    },
+}
+
+/// That leaves are in a forest, whose roots the reader has: [`Roots::verify`](crate::Roots::verify).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Proof {
+    /// Where the leaves are, in any order, in which the leaves are given, too: that of a block's inputs. Numbers
+    /// count [`PROOF_ROWS`](crate::PROOF_ROWS) rows. What stands next to a deleted tree stands in its parent's
+    /// place, so a leaf may be higher than where it was added.
+    pub targets: Vec<u64>,
+    /// The nodes that it takes besides to compute the roots, by ascending position; none of them is computed
+    /// itself on the way.
+    pub hashes: Vec<NodeHash>,
+}
+
+impl Proof {
+    /// Appends its bytes.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        write_compact_size(out, self.targets.len() as u64);
+        self.targets.iter().for_each(|target| write_compact_size(out, *target));
+        write_compact_size(out, self.hashes.len() as u64);
+        self.hashes.iter().for_each(|hash| out.extend_from_slice(&hash.0));
+    }
+
+    /// The proof that begins here, in the form in which [`write`](Self::write) writes it. Whether it proves
+    /// anything is not looked at.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, ProofBytesError> {
+        let count = read_count(reader, "targets", 1)?;
+        let mut targets = Vec::with_capacity(count);
+        for _ in 0..count {
+            targets.push(reader.compact_u64()?);
+        }
+        let count = read_count(reader, "hashes", 32)?;
+        let (hashes, _) = reader.take(count * 32)?.as_chunks();
+        Ok(Self { targets, hashes: hashes.iter().copied().map(NodeHash).collect() })
+    }
+}
+
+/// How many things follow that take so many bytes each, or more.
+fn read_count(
+    reader: &mut Reader<'_>,
+    what: &'static str,
+    bytes_min: usize,
+) -> Result<usize, ProofBytesError> {
+    let offset = reader.position();
+    let count = reader.compact_u64()?;
+    let remaining = reader.remaining();
+    match usize::try_from(count) {
+        Ok(fits) if fits <= remaining / bytes_min => Ok(fits),
+        _ => Err(ProofBytesError::Count { offset, what, count, remaining }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(bytes: &[u8]) -> Result<(Proof, usize), ProofBytesError> {
+        let mut reader = Reader::new(bytes);
+        Ok((Proof::read(&mut reader)?, reader.position()))
+    }
+
+    fn proof() -> impl Strategy<Value = Proof> {
+        let target = (0u32..64, any::<u64>()).prop_map(|(shift, number)| number >> shift);
+        let hashes = prop::collection::vec(any::<[u8; 32]>().prop_map(NodeHash), 0..6);
+        (prop::collection::vec(target, 0..300), hashes)
+            .prop_map(|(targets, hashes)| Proof { targets, hashes })
+    }
+
+    proptest! {
+        #[test]
+        fn proofs_come_back(proof in proof(), behind: [u8; 3], cut: prop::sample::Index) {
+            let mut bytes = Vec::new();
+            proof.write(&mut bytes);
+            let length = bytes.len();
+            bytes.extend(behind);
+            prop_assert_eq!(read(&bytes), Ok((proof, length)));
+            prop_assert!(read(&bytes[..cut.index(length)]).is_err());
+        }
+
+        /// Few bytes at the front say how many, so that some are proofs.
+        #[test]
+        fn any_bytes_are_the_only_form_of_a_proof_or_none(
+            count in 0u8..4,
+            bytes in prop::collection::vec(prop_oneof![0u8..4, 0xfcu8..=0xff, any::<u8>()], 0..150),
+        ) {
+            let bytes = [&[count], &bytes[..]].concat();
+            if let Ok((proof, length)) = read(&bytes) {
+                let mut again = Vec::new();
+                proof.write(&mut again);
+                prop_assert_eq!(&again, &bytes[..length]);
+            }
+        }
+    }
+
+    #[test]
+    fn counts_are_held_against_the_bytes() {
+        let claims = |what, offset, count, remaining| {
+            Err(ProofBytesError::Count { offset, what, count, remaining })
+        };
+        let huge = [0xff, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0];
+        assert_eq!(read(&huge), claims("targets", 0, u64::MAX, 2));
+        assert_eq!(read(&[3, 0, 0]), claims("targets", 0, 3, 2));
+        assert_eq!(read(&[&[1, 5, 1][..], &[7; 31]].concat()), claims("hashes", 2, 1, 31));
+        assert!(read(&[&[1, 5, 1][..], &[7; 32]].concat()).is_ok());
+        let long = Err(ProofBytesError::Read(ReadError::NonCanonical { offset: 1 }));
+        assert_eq!(read(&[1, 0xfd, 5, 0, 0]), long);
+        let end = Err(ProofBytesError::Read(ReadError::End { offset: 0, needed: 1 }));
+        assert_eq!(read(&[]), end);
+    }
+}
