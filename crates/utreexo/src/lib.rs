@@ -11,17 +11,22 @@
 //! - [`Fragment`]: what a range of leaves makes of the forest. Ranges are computed in any order, on any number of
 //!   threads, and fragments next to each other join, in any tree order.
 //! - [`Roots`]: what is left of all leaves from the first on.
+//! - [`Forest`]: all live leaves, in pages of a store, block by block. It makes the [`Proof`] of what each spends.
 //!
-//! It makes and checks no proofs, and knows nothing of blocks.
+//! It knows a block only as the leaves that it spends and adds.
 
+mod forest;
 mod fragment;
 mod leaf;
 mod live;
 mod node;
+mod proof;
 mod roots;
 
+pub use forest::{Forest, ForestError, ForestUsage, PageFault, PageId, Pages};
 pub use fragment::{Fragment, FragmentError, LEAVES_MAX};
 pub use leaf::leaf_hash;
 pub use live::{LiveLeaf, read_live, write_live};
 pub use node::NodeHash;
+pub use proof::Proof;
 pub use roots::{Roots, RootsError};
