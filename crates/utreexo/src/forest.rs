@@ -199,8 +199,8 @@ impl<P: Pages> Forest<P> {
                 for page in pages {
                     let (mut changed, values) = (self.cache.take(page.slot()), rest);
                     rest = &rest[page.mask.count_ones() as usize..];
-                    changed.change(page.mask, values);
-                    work.push(Work::new(changed, page.mask));
+                    let shape = changed.change(&page.shape, page.mask, values);
+                    work.push(Work::new(changed, shape, page.mask));
                 }
                 compute(&mut work);
                 for (page, work) in pages.iter().zip(work.drain(..)) {

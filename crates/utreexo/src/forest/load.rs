@@ -85,7 +85,10 @@ impl<P: Pages> Forest<P> {
         let mut wanted = wanted.iter().zip(ids);
         let mut read = read.into_iter();
         while read.len() > 0 {
-            work.extend(read.by_ref().take(PAGES_AT_ONCE).map(|page| Work::new(page, u64::MAX)));
+            for page in read.by_ref().take(PAGES_AT_ONCE) {
+                let shape = page.shape();
+                work.push(Work::new(page, shape, u64::MAX));
+            }
             compute(&mut work);
             for (work, (wanted, id)) in work.drain(..).zip(&mut wanted) {
                 let (found, expected) = (work.root(), wanted.root);

@@ -91,7 +91,7 @@ impl Shape {
 pub(super) struct Page {
     /// The nodes of the bottom row that are not empty.
     live: u64,
-    hashes: Box<[NodeHash]>,
+    hashes: Vec<NodeHash>,
 }
 
 /// What is wrong with the bytes of a page.
@@ -132,7 +132,7 @@ impl Page {
     pub(super) fn of_first(hash: NodeHash) -> Self {
         match hash.is_empty() {
             true => Self::default(),
-            false => Self { live: 1, hashes: [hash].into() },
+            false => Self { live: 1, hashes: vec![hash] },
         }
     }
 
@@ -146,7 +146,7 @@ impl Page {
 
     /// Bytes that it takes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.hashes)
+        self.hashes.capacity() * size_of::<NodeHash>()
     }
 
     /// The hash of any node, by this page's shape.
@@ -197,44 +197,68 @@ impl Page {
         if bottom.len() != count || !end.is_empty() {
             return Err(PageFault::Length { needed: 12 + 32 * count, found });
         }
-        let mut hashes = Vec::with_capacity(2 * count);
+        let mut hashes = Vec::with_capacity((2 * count).saturating_sub(1));
         hashes.extend(bottom.iter().copied().map(NodeHash));
         if live == 0 || hashes.contains(&NodeHash::EMPTY) {
             return Err(PageFault::Empty);
         }
         hashes.resize(2 * count - 1, NodeHash::EMPTY);
-        Ok(Self { live, hashes: hashes.into() })
+        Ok(Self { live, hashes })
     }
 
-    /// Gives the nodes `mask` of the bottom row these hashes, one for each. The hashes of those above them are
-    /// then to be computed.
-    pub(super) fn change(&mut self, mask: u64, values: &[NodeHash]) {
+    /// Gives the nodes `mask` of the bottom row these hashes, one for each, and returns its shape after, having had
+    /// this one before. The hashes of those above them are then to be set.
+    pub(super) fn change(&mut self, shape: &Shape, mask: u64, values: &[NodeHash]) -> Shape {
         let mut live = self.live;
         for (bit, value) in bits(mask).zip(values) {
             live = if value.is_empty() { live & !bit } else { live | bit };
         }
+        let mut changed = *shape;
         if live != self.live {
-            self.reshape(live, mask);
+            changed = Shape::new(live);
+            match live & !self.live {
+                0 => self.shrink(shape, &changed),
+                _ => self.grow(shape, &changed),
+            }
+            self.live = live;
         }
         for (bit, value) in bits(mask).zip(values).filter(|(_, value)| !value.is_empty()) {
             self.hashes[rank(live, bit)] = *value;
         }
+        changed
     }
 
-    /// Makes these the nodes of the bottom row. Hashes of and above those in `mask` are then to be set.
-    fn reshape(&mut self, live: u64, mask: u64) {
-        let (old, new, changed) = (self.shape(), Shape::new(live), above(mask));
-        let mut hashes = Vec::with_capacity((2 * live.count_ones() as usize).saturating_sub(1));
-        let mut kept = self.hashes.iter();
-        for (row, changed) in changed.into_iter().enumerate() {
-            for bit in bits(old.own[row] | new.own[row]) {
-                let hash = if old.own[row] & bit == 0 { None } else { kept.next() };
-                if new.own[row] & bit != 0 {
-                    let hash = hash.filter(|_| changed & bit == 0);
+    /// Leaves out the hashes of nodes that are no more.
+    fn shrink(&mut self, old: &Shape, new: &Shape) {
+        let (mut from, mut to) = (0, 0);
+        for (old, new) in old.own.into_iter().zip(new.own) {
+            for bit in bits(old) {
+                if new & bit != 0 {
+                    self.hashes[to] = self.hashes[from];
+                    to += 1;
+                }
+                from += 1;
+            }
+        }
+        self.hashes.truncate(to);
+        // Not each time: the allocator costs more than what it gets back.
+        if to < self.hashes.capacity() / 4 * 3 {
+            self.hashes.shrink_to_fit();
+        }
+    }
+
+    /// Makes room for the hashes of nodes that were not there.
+    fn grow(&mut self, old: &Shape, new: &Shape) {
+        let count = new.own.iter().map(|own| own.count_ones() as usize).sum();
+        let (mut hashes, mut old_hashes) = (Vec::with_capacity(count), self.hashes.iter());
+        for (old, new) in old.own.into_iter().zip(new.own) {
+            for bit in bits(old | new) {
+                let hash = if old & bit == 0 { None } else { old_hashes.next() };
+                if new & bit != 0 {
                     hashes.push(hash.copied().unwrap_or_default());
                 }
             }
         }
-        *self = Self { live, hashes: hashes.into() };
+        self.hashes = hashes;
     }
 }

@@ -16,8 +16,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(page: Page, mask: u64) -> Self {
-        let shape = page.shape();
+    pub(super) fn new(page: Page, shape: Shape, mask: u64) -> Self {
         let (own, mut missing) = (shape.own, above(mask));
         missing.iter_mut().zip(own).for_each(|(missing, own)| *missing &= own);
         Self { page, shape, missing }
@@ -35,9 +34,8 @@ pub(super) fn compute(work: &mut [Work]) {
         pairs.clear();
         for Work { page, shape, missing } in &*work {
             for bit in bits(missing[row]) {
-                let right = right_child(row, bit);
-                let children = [bit, right].map(|child| page.hash(shape, row - 1, child).0);
-                pairs.extend(children);
+                pairs.push(page.hash(shape, row - 1, bit).0);
+                pairs.push(page.hash(shape, row - 1, right_child(row, bit)).0);
             }
         }
         hashes.resize(pairs.len() / 2, [0; 32]);
