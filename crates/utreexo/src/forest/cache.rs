@@ -151,3 +151,70 @@ impl Hasher for Spread {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeHash;
+
+    fn id(index: u64) -> PageId {
+        PageId::new(1, index)
+    }
+
+    fn page(number: u8) -> Page {
+        Page::of_first(NodeHash([number; 32]))
+    }
+
+    fn counted(cache: &Cache) -> usize {
+        cache.entries.iter().map(|entry| PAGE_BYTES + entry.page.heap_bytes()).sum()
+    }
+
+    /// All are of one size. The hand comes by pages that were used since, and drops others.
+    #[test]
+    fn pages_that_are_asked_for_stay() {
+        let mut cache = Cache::default();
+        (1..=10).for_each(|number| drop(cache.insert(id(number.into()), page(number))));
+        let each = cache.bytes() / 10;
+        assert_eq!((cache.bytes(), each), (counted(&cache), PAGE_BYTES + 32));
+        cache.trim(10 * each);
+        assert_eq!(cache.pages(), 10);
+        cache.trim(10 * each - 1);
+        assert_eq!(cache.pages(), 9);
+        for number in [7, 8, 9] {
+            assert!(cache.find(id(number)).is_some());
+        }
+        cache.trim(4 * each);
+        assert_eq!((cache.pages(), cache.bytes()), (4, 4 * each));
+        for number in [7, 8, 9] {
+            let slot = cache.find(id(number)).unwrap();
+            assert_eq!(cache.page(slot), &page(number as u8));
+        }
+        assert_eq!((0..11).filter(|number| cache.find(id(*number)).is_some()).count(), 4);
+        cache.trim(0);
+        assert_eq!((cache.pages(), cache.bytes(), cache.slots.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn pages_that_were_changed_stay_until_they_are_stored() {
+        let mut cache = Cache::default();
+        let slots: Vec<Slot> =
+            (1..=5).map(|number| cache.insert(id(number.into()), page(number))).collect();
+        for (slot, number) in [(slots[1], 20), (slots[3], 40), (slots[3], 41)] {
+            cache.take(slot);
+            cache.put(slot, page(number));
+        }
+        assert_eq!(
+            (cache.bytes(), 2 * cache.bytes()),
+            (counted(&cache), 5 * cache.changed_bytes())
+        );
+        cache.trim(0);
+        let changed: Vec<_> = cache.changed().collect();
+        assert_eq!(changed.len(), 2);
+        assert!(changed.contains(&(id(2), &page(20))) && changed.contains(&(id(4), &page(41))));
+        assert_eq!((cache.bytes(), cache.changed_bytes()), (counted(&cache), counted(&cache)));
+        cache.set_stored();
+        assert_eq!((cache.changed().count(), cache.changed_bytes()), (0, 0));
+        cache.trim(0);
+        assert_eq!((cache.pages(), cache.bytes()), (0, 0));
+    }
+}

@@ -84,6 +84,17 @@ impl Shape {
     pub(super) fn place(&self, row: usize, bit: u64) -> usize {
         usize::from(self.starts[row]) + rank(self.own[row], bit)
     }
+
+    /// Where the hash of a live node lies: its own, or that of the one below it that has moved up.
+    pub(super) fn place_of_live(&self, mut row: usize, mut bit: u64) -> usize {
+        while self.own[row] & bit == 0 {
+            row -= 1;
+            if self.live[row] & bit == 0 {
+                bit <<= 1 << row;
+            }
+        }
+        self.place(row, bit)
+    }
 }
 
 /// See the module.
@@ -150,17 +161,16 @@ impl Page {
     }
 
     /// The hash of any node, by this page's shape.
-    pub(super) fn hash(&self, shape: &Shape, mut row: usize, mut bit: u64) -> NodeHash {
-        if shape.live[row] & bit == 0 {
-            return NodeHash::EMPTY;
+    pub(super) fn hash(&self, shape: &Shape, row: usize, bit: u64) -> NodeHash {
+        match shape.live[row] & bit {
+            0 => NodeHash::EMPTY,
+            _ => self.hashes[shape.place_of_live(row, bit)],
         }
-        while shape.own[row] & bit == 0 {
-            row -= 1;
-            if shape.live[row] & bit == 0 {
-                bit <<= 1 << row;
-            }
-        }
-        self.hashes[shape.place(row, bit)]
+    }
+
+    /// The hash that lies there.
+    pub(super) fn hash_at(&self, place: usize) -> NodeHash {
+        self.hashes[place]
     }
 
     /// Its root, if its hashes are all known.
@@ -231,15 +241,16 @@ impl Page {
     /// Leaves out the hashes of nodes that are no more.
     fn shrink(&mut self, old: &Shape, new: &Shape) {
         let (mut from, mut to) = (0, 0);
-        for (old, new) in old.own.into_iter().zip(new.own) {
-            for bit in bits(old) {
-                if new & bit != 0 {
-                    self.hashes[to] = self.hashes[from];
-                    to += 1;
-                }
-                from += 1;
+        for (row, new) in new.own.into_iter().enumerate() {
+            for bit in bits(old.own[row] & !new) {
+                let gone = old.place(row, bit);
+                self.hashes.copy_within(from..gone, to);
+                to += gone - from;
+                from = gone + 1;
             }
         }
+        self.hashes.copy_within(from.., to);
+        to += self.hashes.len() - from;
         self.hashes.truncate(to);
         // Not each time: the allocator costs more than what it gets back.
         if to < self.hashes.capacity() / 4 * 3 {
