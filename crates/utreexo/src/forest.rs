@@ -179,7 +179,7 @@ impl<P: Pages> Forest<P> {
         let end = leaves.checked_add(added.len() as u64).filter(|end| *end <= LEAVES_MAX);
         let end = end.ok_or(ForestError::TooMany { leaves, added: added.len() })?;
         let mut levels = touched_levels(&ascending, leaves..end);
-        self.load(&mut levels, &ascending)?;
+        self.load(&mut levels)?;
         let order = order.iter().map(|(_, of_block)| *of_block);
         let proof = prove::prove(&levels, &self.cache, leaves, order);
         let mut changes = vec![NodeHash::EMPTY; spent.len()];

@@ -3,7 +3,7 @@
 use super::cache::Slot;
 use super::id::ROWS;
 use super::page::{Page, PageFault, Shape, bits};
-use super::touched::{Touched, level_count, page_above};
+use super::touched::{Touched, level_count};
 use super::work::{PAGES_AT_ONCE, Work, compute};
 use super::{Forest, ForestError, PageId, Pages, top};
 use crate::NodeHash;
@@ -16,24 +16,15 @@ struct Wanted {
 
 impl<P: Pages> Forest<P> {
     /// Has in memory what these levels touch, as far as the forest goes up before the block, and makes sure that
-    /// the leaves which are spent, in ascending order, are live.
+    /// the leaves which are spent are live.
     pub(super) fn load(
         &mut self,
         levels: &mut [Vec<Touched>],
-        spent: &[u64],
     ) -> Result<(), ForestError<P::Error>> {
         let leaves = self.leaves();
         for level in (0..level_count(leaves)).rev() {
             let roots = self.roots_of(levels, level);
-            let pages = &mut levels[level];
-            let is_dead =
-                |(page, root): &(&Touched, &NodeHash)| page.has_spent() && root.is_empty();
-            if let Some((dead, _)) = pages.iter().zip(&roots).find(is_dead) {
-                let is_below = |leaf: &&u64| page_above(**leaf, level) == dead.index;
-                let leaf = spent.iter().find(is_below).copied().unwrap_or_default();
-                return Err(ForestError::NotLive { leaf, leaves });
-            }
-            self.load_level(level, pages, &roots)?;
+            self.load_level(level, &mut levels[level], &roots)?;
         }
         for page in &levels[0] {
             let dead = page.spent[0] & !page.shape.live[0];

@@ -253,7 +253,7 @@ impl Page {
         to += self.hashes.len() - from;
         self.hashes.truncate(to);
         // Not each time: the allocator costs more than what it gets back.
-        if to < self.hashes.capacity() / 4 * 3 {
+        if 4 * to < 3 * self.hashes.capacity() {
             self.hashes.shrink_to_fit();
         }
     }

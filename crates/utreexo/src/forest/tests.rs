@@ -346,9 +346,12 @@ fn damaged_pages_are_refused() {
             let fault = damaged(&mut forest, *page, Some(bytes[..length].to_vec()));
             assert!(matches!(fault, Some(PageFault::Length { .. })), "{fault:?}");
         }
-        let longer = [&bytes[..], &[0; 32]].concat();
-        let fault = damaged(&mut forest, *page, Some(longer));
-        assert!(matches!(fault, Some(PageFault::Length { .. })), "{fault:?}");
+        for more in [1, 32] {
+            let longer = [bytes, &vec![9; more][..]].concat();
+            let fault = damaged(&mut forest, *page, Some(longer));
+            let needed = bytes.len();
+            assert_eq!(fault, Some(PageFault::Length { needed, found: needed + more }));
+        }
         let mut empty = bytes.clone();
         empty[12..44].fill(0);
         assert_eq!(damaged(&mut forest, *page, Some(empty)), Some(PageFault::Empty));
@@ -372,4 +375,54 @@ fn pages_of_other_roots_are_refused() {
     let mut forest = Forest::open(&store, roots, LARGE);
     let refused = forest.block(&history.live[..1], &[]).unwrap_err();
     assert!(matches!(refused, ForestError::Damaged { page, .. } if page.level() == 2), "{refused}");
+}
+
+/// Pages are read when they are not in memory, once each, and none that is empty.
+#[test]
+fn pages_are_read_once() {
+    let store = Store::default();
+    let (small, mut history) = half_spent(&store);
+    let mut small = Forest::open(&store, small.roots().clone(), 0);
+    let mut large = Forest::open(&store, small.roots().clone(), LARGE);
+    let step = history.step_of(vec![2_500, 2_501, 5_009], 0);
+    check(&mut small, &step);
+    check(&mut large, &step);
+    // Leaf 5,009 is in page 78, above which is page 1; that of the other two is below page 0.
+    assert_eq!((small.usage().pages_read, large.usage().pages_read), (5, 5));
+    store.take(&mut small);
+    large.set_stored();
+    let step = history.step_of(vec![2_502, 2_600], 0);
+    check(&mut small, &step);
+    check(&mut large, &step);
+    assert_eq!((small.usage().pages_read, large.usage().pages_read), (9, 6));
+    assert_eq!((small.usage().pages, large.usage().pages), (4, 6));
+}
+
+/// A page of few nodes takes little memory, also where it had many.
+#[test]
+fn pages_that_become_sparse_become_small() {
+    let store = Store::default();
+    let mut forest = Forest::open(&store, Roots::default(), LARGE);
+    forest.block(&[], &leaves(0..64)).unwrap();
+    let full = forest.usage().bytes;
+    for leaf in 0..62 {
+        forest.block(&[leaf], &[]).unwrap();
+    }
+    assert!(full - forest.usage().bytes >= (127 - 4) * 32);
+}
+
+/// When changed pages take more than half of the memory.
+#[test]
+fn changed_pages_want_to_be_stored() {
+    let store = Store::default();
+    let mut forest = Forest::open(&store, Roots::default(), 0);
+    assert!(!forest.wants_store());
+    forest.block(&[], &leaves(0..64)).unwrap();
+    assert!(forest.wants_store());
+    let bytes = forest.usage().bytes;
+    for (bytes_max, wants) in [(2 * bytes - 1, true), (2 * bytes, false)] {
+        let mut forest = Forest::open(&store, Roots::default(), bytes_max);
+        forest.block(&[], &leaves(0..64)).unwrap();
+        assert_eq!((forest.usage().changed_bytes, forest.wants_store()), (bytes, wants));
+    }
 }

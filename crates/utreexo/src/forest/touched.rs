@@ -46,11 +46,6 @@ pub(super) fn level_count(leaves: u64) -> usize {
     rows.div_ceil(ROWS) as usize
 }
 
-/// The index in a level of the page above a leaf.
-pub(super) fn page_above(leaf: u64, level: usize) -> u64 {
-    leaf.checked_shr(ROWS * (level as u32 + 1)).unwrap_or(0)
-}
-
 /// The pages above leaves that are spent, which ascend, and those that are added, which follow; level by level from
 /// the leaves up.
 pub(super) fn touched_levels(spent: &[u64], added: Range<u64>) -> Vec<Vec<Touched>> {
@@ -79,4 +74,40 @@ fn parents(nodes: impl Iterator<Item = (u64, bool)>) -> Vec<Touched> {
     }
     pages.iter_mut().for_each(|page| page.spent = above(page.spent[0]));
     pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_more_from_one_leaf_on_that_does_not_fit() {
+        for (leaves, levels) in [
+            (0, 1),
+            (1, 1),
+            (64, 1),
+            (65, 2),
+            (4_096, 2),
+            (4_097, 3),
+            (1 << 60, 10),
+            ((1 << 60) + 1, 11),
+            (1 << 63, 11),
+        ] {
+            assert_eq!(level_count(leaves), levels, "{leaves}");
+        }
+    }
+
+    #[test]
+    fn pages_are_named_once_for_each_level() {
+        let levels = touched_levels(&[3, 5, 64, 8_190], 8_191..8_194);
+        let pages = |level: usize| levels[level].iter().map(|page| (page.index, page.mask));
+        assert!(pages(0).eq([(0, 0b10_1000), (1, 1), (127, 0b11 << 62), (128, 0b11)]));
+        assert!(pages(1).eq([(0, 0b11), (1, 1 << 63), (2, 1)]));
+        assert!(pages(2).eq([(0, 0b111)]));
+        assert_eq!(levels.len(), 3);
+        let spent: Vec<u64> = levels.iter().flatten().map(|page| page.spent[0]).collect();
+        assert_eq!(spent, [0b10_1000, 1, 1 << 62, 0, 0b11, 1 << 63, 0, 0b11]);
+        let children: Vec<usize> = levels[1].iter().map(|page| page.first_child).collect();
+        assert_eq!(children, [0, 2, 3]);
+    }
 }
