@@ -14,9 +14,11 @@
 //! - [`Roots`]: what is left of all leaves from the first on.
 //! - [`Proof`]: that leaves are in a forest; [`Roots::verify`] checks it, and [`Roots::update`] deletes and adds.
 //! - [`Position`]: where nodes stand, as proofs say it.
+//! - [`Forest`]: all live leaves, in pages of a store, block by block. It makes the [`Proof`] of what each spends.
 //!
-//! It makes no proofs, and knows nothing of blocks.
+//! It knows a block only as the leaves that it spends and adds.
 
+mod forest;
 mod fragment;
 mod leaf;
 mod leaf_data;
@@ -27,6 +29,7 @@ mod proof;
 mod roots;
 mod verify;
 
+pub use forest::{Forest, ForestError, ForestUsage, PageFault, PageId, Pages};
 pub use fragment::{Fragment, FragmentError, LEAVES_MAX};
 pub use leaf::leaf_hash;
 pub use leaf_data::{CompactLeaf, LeafDataError, LeafScript, Spender, write_compact_leaf};

@@ -1,0 +1,111 @@
+//! [`PageId`] and [`Pages`]: where the forest's pages are kept.
+
+use std::fmt;
+
+/// Rows of nodes that a page holds.
+pub(super) const ROWS: u32 = 6;
+
+/// Bits of an index: there are at most 2^63 leaves, and 2^6 of them in a page.
+const INDEX_BITS: u32 = 57;
+
+/// Which page: its level, counted from the leaves, and its index in that level, both in one number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageId(u64);
+
+impl PageId {
+    pub(super) fn new(level: usize, index: u64) -> Self {
+        Self((level as u64) << INDEX_BITS | index)
+    }
+
+    /// 0 for pages whose bottom row is leaves. The root of a page is in the bottom row of one of the level above.
+    pub fn level(self) -> u32 {
+        (self.0 >> INDEX_BITS) as u32
+    }
+
+    /// Which one of its level, from left to right.
+    pub fn index(self) -> u64 {
+        self.0 & ((1 << INDEX_BITS) - 1)
+    }
+
+    /// A key for a store: keys are in the order of levels, and in a level in that of indexes.
+    pub fn key(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for PageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "page {} of level {}", self.index(), self.level())
+    }
+}
+
+impl fmt::Debug for PageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A store of pages, as [`Forest::changes`](super::Forest::changes) gave them last.
+pub trait Pages {
+    /// Why a page cannot be read.
+    type Error;
+
+    /// Appends the bytes of a page; `false` where there is no such page.
+    fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, Self::Error>;
+
+    /// Hands over the bytes of many pages, each with its place in `pages`, in any order; a page that is not there
+    /// is left out. The pages are of one level and ascend. A store that can have several reads under way
+    /// does better here than one page after the other.
+    fn read_many(
+        &self,
+        pages: &[PageId],
+        found: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<(), Self::Error> {
+        let mut bytes = Vec::new();
+        for (at, page) in pages.iter().enumerate() {
+            bytes.clear();
+            if self.read(*page, &mut bytes)? {
+                found(at, &bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: Pages + ?Sized> Pages for &P {
+    type Error = P::Error;
+
+    fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, Self::Error> {
+        (**self).read(page, out)
+    }
+
+    fn read_many(
+        &self,
+        pages: &[PageId],
+        found: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<(), Self::Error> {
+        (**self).read_many(pages, found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_the_order_of_levels_and_indexes() {
+        let last = (1 << INDEX_BITS) - 1;
+        let ids = [(0, 0), (0, 1), (0, 256), (0, last), (1, 0), (1, last), (10, 0), (10, 7)];
+        let ids = ids.map(|(level, index)| {
+            let id = PageId::new(level, index);
+            assert_eq!((id.level() as usize, id.index()), (level, index));
+            id
+        });
+        assert!(ids.is_sorted() && ids.map(PageId::key).is_sorted());
+        assert_eq!(ids[5].to_string(), format!("page {last} of level 1"));
+    }
+}

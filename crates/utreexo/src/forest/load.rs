@@ -1,0 +1,131 @@
+//! Pages that a block needs come into memory, each held against the one above.
+
+use super::cache::Slot;
+use super::id::ROWS;
+use super::page::{Page, PageFault, Shape, bits};
+use super::touched::{Touched, level_count};
+use super::work::{PAGES_AT_ONCE, Work, compute};
+use super::{Forest, ForestError, PageId, Pages, top};
+use crate::NodeHash;
+
+/// A page to be read: which one of the touched ones of its level, and the root that it must have.
+struct Wanted {
+    at: usize,
+    root: NodeHash,
+}
+
+impl<P: Pages> Forest<P> {
+    /// Has in memory what these levels touch, as far as the forest goes up before the block, and makes sure that
+    /// the leaves which are spent are live.
+    pub(super) fn load(
+        &mut self,
+        levels: &mut [Vec<Touched>],
+    ) -> Result<(), ForestError<P::Error>> {
+        let leaves = self.leaves();
+        for level in (0..level_count(leaves)).rev() {
+            let roots = self.roots_of(levels, level);
+            self.load_level(level, &mut levels[level], &roots)?;
+        }
+        for page in &levels[0] {
+            let dead = page.spent[0] & !page.shape.live[0];
+            if dead != 0 {
+                let leaf = (page.index << ROWS) | u64::from(dead.trailing_zeros());
+                return Err(ForestError::NotLive { leaf, leaves });
+            }
+        }
+        Ok(())
+    }
+
+    /// The roots that pages of this level must have, by those above, which are in memory.
+    fn roots_of(&self, levels: &[Vec<Touched>], level: usize) -> Vec<NodeHash> {
+        if level + 1 == level_count(self.leaves()) {
+            let root =
+                |page: &Touched| if page.index == 0 { top(&self.roots) } else { NodeHash::EMPTY };
+            return levels[level].iter().map(root).collect();
+        }
+        let mut roots = Vec::with_capacity(levels[level].len());
+        for above in &levels[level + 1] {
+            let page = self.cache.page(above.slot());
+            roots.extend(bits(above.mask).map(|bit| page.hash(&above.shape, 0, bit)));
+        }
+        roots
+    }
+
+    fn load_level(
+        &mut self,
+        level: usize,
+        pages: &mut [Touched],
+        roots: &[NodeHash],
+    ) -> Result<(), ForestError<P::Error>> {
+        let mut wanted = Vec::new();
+        for (at, (page, root)) in pages.iter_mut().zip(roots).enumerate() {
+            let id = PageId::new(level, page.index);
+            match self.cache.find(id) {
+                Some(slot) => page.set(slot, self.shape_of(slot, root)),
+                None if root.is_empty() => {
+                    let slot = self.cache.insert(id, Page::default());
+                    page.set(slot, Shape::new(0));
+                }
+                None => wanted.push(Wanted { at, root: *root }),
+            }
+        }
+        let ids: Vec<PageId> =
+            wanted.iter().map(|wanted| PageId::new(level, pages[wanted.at].index)).collect();
+        let read = self.read(&ids)?;
+        let mut work = Vec::with_capacity(PAGES_AT_ONCE);
+        let mut wanted = wanted.iter().zip(ids);
+        let mut read = read.into_iter();
+        while read.len() > 0 {
+            for page in read.by_ref().take(PAGES_AT_ONCE) {
+                let shape = page.shape();
+                work.push(Work::new(page, shape, u64::MAX));
+            }
+            compute(&mut work);
+            for (work, (wanted, id)) in work.drain(..).zip(&mut wanted) {
+                let (found, expected) = (work.root(), wanted.root);
+                if found != expected {
+                    let fault = PageFault::Root { expected, found };
+                    return Err(ForestError::Damaged { page: id, fault });
+                }
+                pages[wanted.at].set(self.cache.insert(id, work.page), work.shape);
+            }
+        }
+        Ok(())
+    }
+
+    fn shape_of(&self, slot: Slot, root: &NodeHash) -> Shape {
+        let page = self.cache.page(slot);
+        let shape = page.shape();
+        debug_assert_eq!(page.root(&shape), *root, "a page in memory is not what is above it");
+        shape
+    }
+
+    /// Reads pages of one level.
+    fn read(&mut self, ids: &[PageId]) -> Result<Vec<Page>, ForestError<P::Error>> {
+        let Some(first) = ids.first() else { return Ok(Vec::new()) };
+        let mut pages = vec![None; ids.len()];
+        let mut found = |at: usize, bytes: &[u8]| pages[at] = Some(Page::read(bytes));
+        let read = self.pages.read_many(ids, &mut found);
+        read.map_err(|source| ForestError::Read { page: *first, source })?;
+        self.pages_read += ids.len() as u64;
+        let page = |(read, id): (Option<Result<Page, PageFault>>, &PageId)| match read {
+            None => Err(ForestError::Missing { page: *id }),
+            Some(Err(fault)) => Err(ForestError::Damaged { page: *id, fault }),
+            Some(Ok(page)) => Ok(page),
+        };
+        pages.into_iter().zip(ids).map(page).collect()
+    }
+
+    /// Makes the pages of levels that the forest did not have before: in the first of each level is all that it
+    /// had.
+    pub(super) fn grow(&mut self, levels: &mut [Vec<Touched>]) {
+        let top = top(&self.roots);
+        for (level, pages) in levels.iter_mut().enumerate().skip(level_count(self.leaves())) {
+            for page in pages {
+                let whole = if page.index == 0 { Page::of_first(top) } else { Page::default() };
+                let (id, shape) = (PageId::new(level, page.index), whole.shape());
+                page.set(self.cache.insert(id, whole), shape);
+            }
+        }
+    }
+}
