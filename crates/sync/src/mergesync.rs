@@ -194,7 +194,7 @@ fn on_chain<'a>(
         network: request.params.network,
         height: end,
         base,
-        coins: joined.coin_count,
+        coins: joined.totals.coins,
         coin_bytes: joined.coin_bytes(),
         transactions: counts.transactions,
     };

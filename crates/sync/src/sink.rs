@@ -18,10 +18,11 @@ use crate::folder::WrittenFolder;
 use crate::request::Request;
 use crate::runs::records;
 use apus_chain::{
-    BlockHash, CoinError, CoinRef, HashSerialized3, Height, MuHashBatch, Network, OutPoint, Reader,
-    Txid, UtxoStats, read_coin, write_utxo_element,
+    BlockHash, CoinError, CoinRef, HashSerialized3, Height, MuHash, MuHashBatch, Network, OutPoint,
+    Reader, Txid, UtxoStats, read_coin, write_utxo_element,
 };
 use apus_datadir::snapshot::{SnapshotError, SnapshotHeader, SnapshotWriter};
+use apus_engine::swiftsync::CoinTotals;
 use apus_hash::Sha256;
 use apus_storage::{Storage, StorageFile};
 use std::io::{ErrorKind, Read};
@@ -321,9 +322,11 @@ impl MuHashSink {
         Ok(())
     }
 
-    /// The MuHash in internal order, and the totals.
-    pub(crate) fn finish(self) -> ([u8; 32], UtxoStats) {
-        (self.batch.finish().finalize(), self.stats)
+    /// The MuHash, and the totals.
+    pub(crate) fn finish(self) -> (MuHash, CoinTotals) {
+        let UtxoStats { coins, transactions, total_amount, bogosize, .. } = self.stats;
+        let totals = CoinTotals { coins, transactions, amount: total_amount, bogosize };
+        (self.batch.finish(), totals)
     }
 }
 

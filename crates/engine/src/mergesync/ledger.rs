@@ -87,6 +87,10 @@ pub(super) struct Ledger {
     /// Where the coin of each input comes from.
     spends: Vec<Source>,
     unknown: Vec<OutPoint>,
+    /// Coins wanted from below, while the ledger is closed.
+    spent: Vec<SpentRecord>,
+    /// What is to be sorted, by its first bytes.
+    order: Vec<(u64, u32)>,
 }
 
 impl Default for Ledger {
@@ -99,6 +103,8 @@ impl Default for Ledger {
             coins: Vec::new(),
             spends: Vec::new(),
             unknown: Vec::new(),
+            spent: Vec::new(),
+            order: Vec::new(),
         }
     }
 }
@@ -204,21 +210,21 @@ impl Ledger {
         // Of memory that a run does not need in the end none is ever touched.
         let coin_bytes = self.coins.len();
         let mut answers = Vec::with_capacity(self.spends.len() * AnswerRecord::HEAD + coin_bytes);
-        let mut spent = Vec::with_capacity(self.spends.len());
         for block in order {
             fingerprints.extend_from_slice(&self.blocks[block].fingerprint.0);
-            self.settle(block, &mut answers, &mut spent);
+            self.settle(block, &mut answers);
         }
         answers.shrink_to_fit();
         let mut made = Vec::with_capacity(self.txs.len() * MadeRecord::HEAD + coin_bytes);
         self.made(&mut made);
         made.shrink_to_fit();
+        let spent = self.spent();
         self.clear();
-        [made, sorted(&spent), answers, fingerprints]
+        [made, spent, answers, fingerprints]
     }
 
     fn clear(&mut self) {
-        let Self { blocks, table, txs, outputs, coins, spends, unknown } = self;
+        let Self { blocks, table, txs, outputs, coins, spends, unknown, spent, order } = self;
         blocks.clear();
         table.clear();
         txs.clear();
@@ -226,6 +232,8 @@ impl Ledger {
         coins.clear();
         spends.clear();
         unknown.clear();
+        spent.clear();
+        order.clear();
     }
 
     /// Looks once more for what had not come yet.
@@ -241,7 +249,7 @@ impl Ledger {
     }
 
     /// Goes through the inputs of a block, when all below it are settled.
-    fn settle(&mut self, block: usize, answers: &mut Vec<u8>, spent: &mut Vec<SpentRecord>) {
+    fn settle(&mut self, block: usize, answers: &mut Vec<u8>) {
         let Block { height, spends: start, .. } = self.blocks[block];
         let end = self.blocks.get(block + 1).map_or(self.spends.len(), |next| next.spends);
         for (place, at) in (0..).zip(start..end) {
@@ -260,7 +268,7 @@ impl Ledger {
                     OutPoint { txid: *self.table.txid(tx), vout }
                 }
             };
-            spent.push(SpentRecord { outpoint, height, place });
+            self.spent.push(SpentRecord { outpoint, height, place });
         }
     }
 
@@ -280,22 +288,34 @@ impl Ledger {
 
     /// Appends the coins that are left, as a run. What a block spends itself is noted only where BIP-30 may ask
     /// whether it was there before.
-    fn made(&self, run: &mut Vec<u8>) {
+    fn made(&mut self, run: &mut Vec<u8>) {
+        let mut txs = std::mem::take(&mut self.order);
         let name = |tx: u32| {
             let block = self.txs[tx as usize].block as usize;
             (self.table.txid(tx), self.blocks[block].height)
         };
-        let mut txs: Vec<(u64, u32)> = (0..self.txs.len() as u32)
-            .filter(|tx| self.is_left(*tx))
-            .map(|tx| (prefix(self.table.txid(tx)), tx))
-            .collect();
+        let left = (0..self.txs.len() as u32).filter(|tx| self.is_left(*tx));
+        txs.extend(left.map(|tx| (prefix(self.table.txid(tx)), tx)));
         txs.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(&name(b.1))));
         // A block that has a transaction twice is refused, where the second has nothing to spend.
         txs.dedup_by(|a, b| a.0 == b.0 && name(a.1) == name(b.1));
-        for (_, tx) in txs {
+        for (_, tx) in txs.drain(..) {
             let (txid, height) = name(tx);
             MadeRecord::write(run, txid, height, |out| self.left(tx, out));
         }
+        self.order = txs;
+    }
+
+    /// The coins wanted from below, as a run.
+    fn spent(&mut self) -> Vec<u8> {
+        let Self { spent, order, .. } = self;
+        // There are fewer inputs than bytes in a segment.
+        order.extend((0..).zip(&*spent).map(|(at, it)| (prefix(&it.outpoint.txid), at)));
+        let of = |at: u32| &spent[at as usize];
+        order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| of(a.1).cmp(of(b.1))));
+        let mut run = Vec::with_capacity(spent.len() * SpentRecord::SIZE);
+        order.iter().for_each(|(_, at)| of(*at).write(&mut run));
+        run
     }
 
     /// Whether anything is to be noted of a transaction's outputs.
@@ -337,16 +357,6 @@ impl Ledger {
         }
         out.extend_from_slice(&self.coins[piece]);
     }
-}
-
-/// The run of some spends.
-fn sorted(spent: &[SpentRecord]) -> Vec<u8> {
-    let by_prefix = |(at, spent): (usize, &SpentRecord)| (prefix(&spent.outpoint.txid), at);
-    let mut order: Vec<(u64, usize)> = spent.iter().enumerate().map(by_prefix).collect();
-    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| spent[a.1].cmp(&spent[b.1])));
-    let mut run = Vec::with_capacity(spent.len() * SpentRecord::SIZE);
-    order.iter().for_each(|(_, at)| spent[*at].write(&mut run));
-    run
 }
 
 /// The first bytes of an id, to sort by.

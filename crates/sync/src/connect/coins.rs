@@ -35,7 +35,7 @@ impl Set<'_> {
                 })),
             }
         })?;
-        let coins = put.totals();
+        let coins = put.totals;
         Ok((put, coins))
     }
 

@@ -12,6 +12,7 @@ use crate::request::Request;
 use crate::runs::{
     Answers, Group, KeyRange, Made, MergeBudget, Merging, Places, RunWriter, Runs, Spent,
 };
+use crate::sink::MuHashSink;
 use crate::workdir::index::{SECTION_BYTES, prefix};
 use crate::workdir::names::SPILL;
 use crate::workdir::{Done, runs_of};
@@ -182,18 +183,33 @@ fn is_up_to(coin: &[u8], spend: &[u8]) -> bool {
 struct Sink<'s> {
     answers: Spill<'s, Answers>,
     places: Spill<'s, Places>,
-    set: RunWriter<'s>,
+    set: SetPart<'s>,
     group: Group,
     joined: Joined,
+}
+
+/// The coins of a part that no spend took. Their MuHash is computed here, on all threads: handed out later, they
+/// come one after the other.
+struct SetPart<'s> {
+    run: RunWriter<'s>,
+    hash: MuHashSink,
+}
+
+impl SetPart<'_> {
+    fn take(&mut self, record: &[u8]) -> Result<(), SyncError> {
+        self.hash.put_records(record)?;
+        self.run.write(record)
+    }
 }
 
 impl<'s> Sink<'s> {
     fn new(request: &Request<'s>, part: usize, durable: bool) -> Result<Self, SyncError> {
         let (storage, share) = (request.workdir, request.memory_bytes / request.threads as u64);
+        let run = RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?;
         Ok(Self {
             answers: Spill::new(storage, format!("answers-{part}"), share / 4, durable),
             places: Spill::new(storage, format!("places-{part}"), share / 16, durable),
-            set: RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?,
+            set: SetPart { run, hash: MuHashSink::default() },
             group: Group::default(),
             joined: Joined::default(),
         })
@@ -201,11 +217,14 @@ impl<'s> Sink<'s> {
 
     /// So many bytes may stay in memory, unless all is to be `durable`.
     fn finish(mut self, held_bytes: u64, durable: bool) -> Result<Joined, SyncError> {
-        self.group.hand_on(&mut |record| self.set.write(record))?;
+        self.group.hand_on(&mut |record| self.set.take(record))?;
+        let (muhash, totals) = self.set.hash.finish();
         Ok(Joined {
             answers: self.answers.finish(held_bytes)?,
             places: self.places.finish(held_bytes / 4)?,
-            coins: vec![self.set.finish(durable)?],
+            coins: vec![self.set.run.finish(durable)?],
+            totals,
+            muhash,
             ..self.joined
         })
     }
@@ -225,14 +244,13 @@ impl JoinSink for Sink<'_> {
         index: u32,
         coin: &[u8],
     ) -> Result<(), SyncError> {
-        self.joined.coin_count += 1;
         self.places.push(|out| {
             out.extend_from_slice(&height.to_be_bytes());
             out.extend_from_slice(&index.to_be_bytes());
         })?;
         let coin = CoinBytes::read(coin)
             .map_err(|error| SyncError::Io(IoError::Group { txid: outpoint.txid, error }))?;
-        self.group.take(outpoint, &coin, &mut |record| self.set.write(record))
+        self.group.take(outpoint, &coin, &mut |record| self.set.take(record))
     }
 
     fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), SyncError> {

@@ -6,14 +6,15 @@
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::JOINED;
 use crate::workdir::{RunInfo, Workdir, sealed};
-use apus_chain::{BlockHash, Height, OutPoint, write_compact_size};
+use apus_chain::{BlockHash, Height, MuHash, OutPoint, Reader, write_compact_size};
+use apus_engine::swiftsync::CoinTotals;
 use apus_storage::{read_whole, write_atomically};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 const MAGIC: &[u8; 8] = b"APUSJOIN";
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Greatest length of the record: some hundred bytes for each run, and the outputs of some blocks.
 const BYTES_MAX: u64 = 64 << 20;
@@ -31,8 +32,10 @@ pub(super) struct Joined {
     pub(super) places: Vec<RunInfo>,
     /// These coins, in runs that follow one another.
     pub(super) coins: Vec<RunInfo>,
-    /// How many.
-    pub(super) coin_count: u64,
+    /// Sums over them.
+    pub(super) totals: CoinTotals,
+    /// Their MuHash.
+    pub(super) muhash: MuHash,
     /// Outputs of blocks that existed when the block began.
     pub(super) existed: BTreeMap<Height, Vec<OutPoint>>,
 }
@@ -45,11 +48,16 @@ impl Joined {
 
     /// Adds the next part.
     pub(super) fn add(&mut self, part: Self) {
-        let Self { answers, places, coins, coin_count, existed } = part;
+        let Self { answers, places, coins, totals, muhash, existed } = part;
         self.answers.extend(answers);
         self.places.extend(places);
         self.coins.extend(coins);
-        self.coin_count += coin_count;
+        self.totals.coins += totals.coins;
+        // A transaction is in one part.
+        self.totals.transactions += totals.transactions;
+        self.totals.amount += totals.amount;
+        self.totals.bogosize += totals.bogosize;
+        self.muhash.combine(&muhash);
         for (height, outpoints) in existed {
             outpoints.into_iter().for_each(|outpoint| self.exists(height, outpoint));
         }
@@ -118,7 +126,12 @@ impl Record {
         out.extend_from_slice(plan_id);
         out.extend_from_slice(&self.judged.to_le_bytes());
         out.extend_from_slice(&self.assume_valid.unwrap_or_default().0);
-        out.extend_from_slice(&self.joined.coin_count.to_le_bytes());
+        let CoinTotals { coins, transactions, amount, bogosize } = self.joined.totals;
+        out.extend_from_slice(&coins.to_le_bytes());
+        out.extend_from_slice(&transactions.to_le_bytes());
+        out.extend_from_slice(&amount.to_le_bytes());
+        out.extend_from_slice(&bogosize.to_le_bytes());
+        out.extend_from_slice(&self.joined.muhash.to_bytes());
         for runs in self.joined.runs() {
             write_compact_size(&mut out, runs.len() as u64);
             for RunInfo { name, bytes, sections, checksum, .. } in runs {
@@ -147,7 +160,8 @@ impl Record {
         }
         let judged = reader.u32().ok()?;
         let assume_valid = Some(BlockHash(*reader.array().ok()?));
-        let coin_count = reader.u64().ok()?;
+        let totals = read_totals(&mut reader)?;
+        let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
         let mut runs = || {
             let mut runs = Vec::new();
             for _ in 0..reader.compact_size().ok()? {
@@ -160,7 +174,7 @@ impl Record {
             Some(runs)
         };
         let (answers, places, coins) = (runs()?, runs()?, runs()?);
-        let mut joined = Joined { answers, places, coins, coin_count, ..Joined::default() };
+        let mut joined = Joined { answers, places, coins, totals, muhash, ..Joined::default() };
         for _ in 0..reader.compact_size().ok()? {
             let height = reader.u32().ok()?;
             joined.exists(height, OutPoint::from_bytes(reader.array().ok()?));
@@ -169,6 +183,12 @@ impl Record {
         let assume_valid = assume_valid.filter(|hash| *hash != BlockHash::default());
         Some(Self { joined, judged, assume_valid })
     }
+}
+
+fn read_totals(reader: &mut Reader<'_>) -> Option<CoinTotals> {
+    let (coins, transactions) = (reader.u64().ok()?, reader.u64().ok()?);
+    let amount = u128::from_le_bytes(*reader.array().ok()?);
+    Some(CoinTotals { coins, transactions, amount, bogosize: reader.u64().ok()? })
 }
 
 #[cfg(test)]
@@ -187,7 +207,9 @@ mod tests {
             runs.iter().map(|bytes| run(&format!("spill-{kind}-{bytes}.run"), *bytes)).collect()
         };
         let (answers, places, coins) = (of("answers"), of("places"), of("set"));
-        let mut joined = Joined { answers, places, coins, coin_count: 9, ..Joined::default() };
+        let totals = CoinTotals { coins: 9, transactions: 8, amount: 7 << 70, bogosize: 6 };
+        let mut joined = Joined { answers, places, coins, totals, ..Joined::default() };
+        joined.muhash.insert(b"a coin");
         for vout in existed {
             joined.exists(vout % 7, OutPoint { txid: Txid([8; 32]), vout: *vout });
         }

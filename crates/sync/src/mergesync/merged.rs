@@ -51,12 +51,10 @@ impl Merged<'_> {
             }
         }
         let bytes = self.joined.coin_bytes();
-        let put = put_set(request, set, sinks, SetMuHash::Compute, bytes, |each| {
-            self.records(request, each)
-        })?;
+        let muhash = SetMuHash::Known(self.joined.muhash.finalize());
+        let put = put_set(request, set, sinks, muhash, bytes, |each| self.records(request, each))?;
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
-        let coins = put.totals();
-        Ok((put, coins))
+        Ok((put, self.joined.totals))
     }
 
     /// Gives all coins to `each`: a record for each transaction, by ascending txid.

@@ -165,7 +165,7 @@ impl ReadBack {
             hash.end()?;
             Ok(read)
         })?;
-        let (muhash, _) = muhash.finish();
+        let muhash = muhash.finish().0.finalize();
         Ok((read, Self { best: read.best, coins: read.coins, muhash }))
     }
 
@@ -327,7 +327,7 @@ mod tests {
             put_record(&mut records, outpoint, &[height * 2, amount, 7, 0x51]);
         }
         muhash.put_records(&records).unwrap();
-        let (muhash, _) = muhash.finish();
+        let muhash = muhash.finish().0.finalize();
         let (storage, interrupt) = (CrashStorage::new(), AtomicBool::new(false));
         let request = Request {
             params: Params::of(Network::Regtest),

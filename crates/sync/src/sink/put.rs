@@ -15,7 +15,7 @@ use crate::sink::{CoinSink, Draft, HashSink, MuHashSink, SetInfo, SnapshotSink, 
 use crate::source::ChainSource;
 use crate::workdir::plan::RunIdentity;
 use crate::workdir::{RunInfo, Workdir};
-use apus_chain::{Height, UtxoSetHash, UtxoStats};
+use apus_chain::{Height, UtxoSetHash};
 use apus_engine::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
 use apus_engine::swiftsync::{CoinTotals, Verdict};
 use apus_storage::{Storage, StorageFile};
@@ -129,24 +129,11 @@ pub(crate) enum SetMuHash {
 pub(crate) struct Put {
     pub(crate) hash_serialized_3: [u8; 32],
     pub(crate) muhash: [u8; 32],
-    /// The totals, where they were to be computed.
-    pub(crate) stats: Option<UtxoStats>,
+    /// The totals, where they were to be computed; else zeros.
+    pub(crate) totals: CoinTotals,
     pub(crate) folders: Vec<WrittenFolder>,
     /// The roots of the Utreexo forest, where they were asked for.
     pub(crate) utreexo: Option<Roots>,
-}
-
-impl Put {
-    /// The totals that were computed on the way; zeros where that was not asked for.
-    pub(crate) fn totals(&self) -> CoinTotals {
-        let stats = self.stats.unwrap_or_default();
-        CoinTotals {
-            coins: stats.coins,
-            transactions: stats.transactions,
-            amount: stats.total_amount,
-            bogosize: stats.bogosize,
-        }
-    }
 }
 
 /// Hands a whole set to its hash and all sinks, and publishes these once it is the one that was
@@ -182,13 +169,13 @@ pub(crate) fn put_set(
         }
         _ => {}
     }
-    let (muhash, stats) = match (muhash, computed.map(MuHashSink::finish)) {
-        (_, Some((muhash, stats))) => (muhash, Some(stats)),
-        (SetMuHash::Known(muhash), None) => (muhash, None),
+    let (muhash, totals) = match (muhash, computed.map(MuHashSink::finish)) {
+        (_, Some((muhash, totals))) => (muhash.finalize(), totals),
+        (SetMuHash::Known(muhash), None) => (muhash, CoinTotals::default()),
         (SetMuHash::Compute, None) => unreachable!("it was computed"),
     };
     let folders = publish(&Whole { request, set, muhash }, sinks, bytes)?;
-    Ok(Put { hash_serialized_3, muhash, stats, folders, utreexo: None })
+    Ok(Put { hash_serialized_3, muhash, totals, folders, utreexo: None })
 }
 
 /// Seals all sinks, has those that want to write an index and read back what they wrote, and gives
