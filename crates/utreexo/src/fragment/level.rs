@@ -47,7 +47,8 @@ impl Level {
     /// The nodes above, when each has both its children here.
     pub(super) fn parents(self) -> Self {
         let mut live: Vec<LiveLeaf> = Vec::with_capacity(self.live.len());
-        let (mut pairs, mut of_pairs) = (Vec::new(), Vec::new());
+        let count = self.live.len();
+        let (mut pairs, mut of_pairs) = (Vec::with_capacity(count), Vec::with_capacity(count / 2));
         for node in self.live {
             let place = node.place >> 1;
             match live.last_mut().filter(|left| left.place == place) {
