@@ -62,6 +62,20 @@ pub enum ForestError<E> {
         /// How many there have ever been.
         leaves: u64,
     },
+    /// A leaf is to be live again that is live.
+    #[error("leaf {leaf} is live, so no block that spent it can be undone")]
+    Live {
+        /// Which one, counted from 0.
+        leaf: u64,
+    },
+    /// Fewer leaves than a block that is to be undone is said to have added.
+    #[error("there are {leaves} leaves, so no block that added {added} can be undone")]
+    TooFew {
+        /// How many there have ever been.
+        leaves: u64,
+        /// How many were added.
+        added: u64,
+    },
     /// A block spends a leaf twice.
     #[error("leaf {leaf} is spent twice by one block")]
     Twice {
@@ -139,6 +153,18 @@ impl<P: Pages> Forest<P> {
         done
     }
 
+    /// Undoes the last block that was not undone: its leaves that were spent are live again, of which it has to be told
+    /// the hashes, in any order, and those that it added were never there. After an error the forest is as it was.
+    pub fn undo(
+        &mut self,
+        spent: &[(u64, NodeHash)],
+        added: u64,
+    ) -> Result<(), ForestError<P::Error>> {
+        let done = self.put_back(spent, added);
+        self.cache.trim(self.bytes_max);
+        done
+    }
+
     /// Whether changed pages take half of the memory: time to store them.
     pub fn wants_store(&self) -> bool {
         self.cache.changed_bytes() > self.bytes_max / 2
@@ -155,7 +181,7 @@ impl<P: Pages> Forest<P> {
         }
     }
 
-    /// Says that the store has all [changes](Self::changes), and no block came since.
+    /// Says that the store has all [changes](Self::changes), and that no block came or was undone since.
     pub fn set_stored(&mut self) {
         self.cache.set_stored();
         self.cache.trim(self.bytes_max);
@@ -167,27 +193,42 @@ impl<P: Pages> Forest<P> {
         added: &[NodeHash],
     ) -> Result<Proof, ForestError<P::Error>> {
         let leaves = self.leaves();
-        let mut order: Vec<(u64, usize)> = spent.iter().copied().zip(0..).collect();
-        order.sort_unstable();
-        let ascending: Vec<u64> = order.iter().map(|(leaf, _)| *leaf).collect();
-        if let Some(twice) = ascending.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(ForestError::Twice { leaf: twice[0] });
-        }
-        if let Some(leaf) = ascending.last().copied().filter(|leaf| *leaf >= leaves) {
-            return Err(ForestError::NotLive { leaf, leaves });
-        }
+        let (order, ascending) = in_order(spent.iter().copied(), leaves)?;
         let end = leaves.checked_add(added.len() as u64).filter(|end| *end <= LEAVES_MAX);
         let end = end.ok_or(ForestError::TooMany { leaves, added: added.len() })?;
         let mut levels = touched_levels(&ascending, leaves..end);
         self.load(&mut levels)?;
-        let order = order.iter().map(|(_, of_block)| *of_block);
-        let proof = prove::prove(&levels, &self.cache, leaves, order);
+        if let Some(leaf) = levels[0].iter().find_map(Touched::first_not_live) {
+            return Err(ForestError::NotLive { leaf, leaves });
+        }
+        let proof = prove::prove(&levels, &self.cache, leaves, order.into_iter());
         let mut changes = vec![NodeHash::EMPTY; spent.len()];
         changes.extend(added);
         self.grow(&mut levels);
         self.change(&levels, changes);
         self.roots = self.roots_after(&levels, end);
         Ok(proof)
+    }
+
+    fn put_back(
+        &mut self,
+        spent: &[(u64, NodeHash)],
+        added: u64,
+    ) -> Result<(), ForestError<P::Error>> {
+        let end = self.leaves();
+        let leaves = end.checked_sub(added).ok_or(ForestError::TooFew { leaves: end, added })?;
+        let (order, ascending) = in_order(spent.iter().map(|(leaf, _)| *leaf), leaves)?;
+        let mut levels = touched_levels(&ascending, leaves..end);
+        self.load(&mut levels)?;
+        if let Some(leaf) = levels[0].iter().find_map(Touched::first_live) {
+            return Err(ForestError::Live { leaf });
+        }
+        let mut changes: Vec<NodeHash> = order.into_iter().map(|at| spent[at].1).collect();
+        changes.resize(spent.len() + (end - leaves) as usize, NodeHash::EMPTY);
+        self.change(&levels, changes);
+        self.roots = self.roots_after(&levels, leaves);
+        self.cut(&levels, leaves);
+        Ok(())
     }
 
     /// Gives those leaves that a block touches these hashes, and computes all nodes above.
@@ -214,20 +255,38 @@ impl<P: Pages> Forest<P> {
 
     /// The roots of so many leaves, after a block that touched these pages.
     fn roots_after(&self, levels: &[Vec<Touched>], leaves: u64) -> Roots {
-        let before = || prove::trees(self.roots.leaves).zip(&self.roots.hashes);
         let root = |tree: prove::Tree| {
-            let spot = tree.root();
-            let pages = &levels[spot.level];
-            if let Ok(at) = pages.binary_search_by_key(&spot.index, |page| page.index) {
+            // A tree that the block did not touch was there before, or is part of what it undid.
+            let touched = [tree.root(), tree.root_as_child()].into_iter().find_map(|spot| {
+                let pages = levels.get(spot.level)?;
+                let at = pages.binary_search_by_key(&spot.index, |page| page.index).ok()?;
                 let page = self.cache.page(pages[at].slot());
-                return page.hash(&page.shape(), spot.row, spot.bit);
-            }
-            // A tree that the block did not touch was there before.
-            let old = before().find(|(old, _)| old.row == tree.row);
-            old.map_or(NodeHash::EMPTY, |(_, hash)| *hash)
+                Some(page.hash(&page.shape(), spot.row, spot.bit))
+            });
+            let before = || {
+                let mut before = prove::trees(self.roots.leaves).zip(&self.roots.hashes);
+                before.find(|(old, _)| old.row == tree.row).map(|(_, hash)| *hash)
+            };
+            touched.or_else(before).unwrap_or_default()
         };
         Roots { leaves, hashes: prove::trees(leaves).map(root).collect() }
     }
+}
+
+/// Which one of a block's leaves comes when they ascend, and these leaves.
+fn in_order<E>(
+    spent: impl Iterator<Item = u64>,
+    leaves: u64,
+) -> Result<(Vec<usize>, Vec<u64>), ForestError<E>> {
+    let mut order: Vec<(u64, usize)> = spent.zip(0..).collect();
+    order.sort_unstable();
+    if let Some(twice) = order.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(ForestError::Twice { leaf: twice[0].0 });
+    }
+    if let Some((leaf, _)) = order.last().copied().filter(|(leaf, _)| *leaf >= leaves) {
+        return Err(ForestError::NotLive { leaf, leaves });
+    }
+    Ok(order.into_iter().map(|(leaf, at)| (at, leaf)).unzip())
 }
 
 /// The root of the highest page: that of all trees.

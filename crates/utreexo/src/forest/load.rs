@@ -1,7 +1,6 @@
 //! Pages that a block needs come into memory, each held against the one above.
 
 use super::cache::Slot;
-use super::id::ROWS;
 use super::page::{Page, PageFault, Shape, bits};
 use super::touched::{Touched, level_count};
 use super::work::{PAGES_AT_ONCE, Work, compute};
@@ -15,23 +14,14 @@ struct Wanted {
 }
 
 impl<P: Pages> Forest<P> {
-    /// Has in memory what these levels touch, as far as the forest goes up before the block, and makes sure that
-    /// the leaves which are spent are live.
+    /// Has in memory what these levels touch, as far as the forest goes up before the block.
     pub(super) fn load(
         &mut self,
         levels: &mut [Vec<Touched>],
     ) -> Result<(), ForestError<P::Error>> {
-        let leaves = self.leaves();
-        for level in (0..level_count(leaves)).rev() {
+        for level in (0..level_count(self.leaves())).rev() {
             let roots = self.roots_of(levels, level);
             self.load_level(level, &mut levels[level], &roots)?;
-        }
-        for page in &levels[0] {
-            let dead = page.spent[0] & !page.shape.live[0];
-            if dead != 0 {
-                let leaf = (page.index << ROWS) | u64::from(dead.trailing_zeros());
-                return Err(ForestError::NotLive { leaf, leaves });
-            }
         }
         Ok(())
     }
@@ -124,8 +114,26 @@ impl<P: Pages> Forest<P> {
             for page in pages {
                 let whole = if page.index == 0 { Page::of_first(top) } else { Page::default() };
                 let (id, shape) = (PageId::new(level, page.index), whole.shape());
-                page.set(self.cache.insert(id, whole), shape);
+                let slot = match self.cache.find(id) {
+                    // One that a block had which was undone.
+                    Some(slot) => self.replace(slot, whole),
+                    None => self.cache.insert(id, whole),
+                };
+                page.set(slot, shape);
             }
         }
+    }
+
+    /// Empties the pages of levels that a forest of so many leaves does not have.
+    pub(super) fn cut(&mut self, levels: &[Vec<Touched>], leaves: u64) {
+        for page in levels.iter().skip(level_count(leaves)).flatten() {
+            self.replace(page.slot(), Page::default());
+        }
+    }
+
+    fn replace(&mut self, slot: Slot, page: Page) -> Slot {
+        self.cache.take(slot);
+        self.cache.put(slot, page);
+        slot
     }
 }

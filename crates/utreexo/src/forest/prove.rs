@@ -44,7 +44,15 @@ pub(super) fn trees(leaves: u64) -> impl Iterator<Item = Tree> {
 impl Tree {
     /// Where its root is: not in the bottom row of a page, unless it is a leaf.
     pub(super) fn root(self) -> Spot {
-        let level = self.row.saturating_sub(1) / ROWS;
+        self.in_level(self.row.saturating_sub(1) / ROWS)
+    }
+
+    /// Where its root is once more if it is that of a page: in the bottom row of the one above.
+    pub(super) fn root_as_child(self) -> Spot {
+        self.in_level(self.row / ROWS)
+    }
+
+    fn in_level(self, level: u32) -> Spot {
         let row = self.row - level * ROWS;
         let (index, in_page) = (self.index >> (ROWS - row), ROWS - row);
         let bit = 1 << ((self.index & ((1 << in_page) - 1)) << row);

@@ -35,7 +35,22 @@ impl Touched {
         (self.slot, self.shape) = (Some(slot), shape);
     }
 
-    pub(super) fn has_spent(&self) -> bool {
+    /// The first leaf that is spent and not live, of a page of leaves.
+    pub(super) fn first_not_live(&self) -> Option<u64> {
+        self.first(self.spent[0] & !self.shape.live[0])
+    }
+
+    /// The first leaf that is spent and live, of a page of leaves.
+    pub(super) fn first_live(&self) -> Option<u64> {
+        self.first(self.spent[0] & self.shape.live[0])
+    }
+
+    fn first(&self, mask: u64) -> Option<u64> {
+        let first = u64::from(mask.trailing_zeros());
+        (mask != 0).then_some(self.index << ROWS | first)
+    }
+
+    fn has_spent(&self) -> bool {
         self.spent[ROWS as usize] != 0
     }
 }

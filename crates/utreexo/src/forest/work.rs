@@ -47,3 +47,90 @@ pub(super) fn compute(work: &mut [Work]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forest::page::PageFault;
+    use proptest::prelude::*;
+
+    /// Nodes of a bottom row, of which few, some, most or all are live.
+    fn bottom() -> impl Strategy<Value = [NodeHash; 64]> {
+        let mask = (any::<[u64; 3]>(), 0..5).prop_map(|([a, b, c], kind)| match kind {
+            0 => a & b & c,
+            1 => a,
+            2 => a | b | c,
+            3 => u64::MAX,
+            _ => 1 << (a % 64),
+        });
+        (mask, any::<u8>()).prop_map(|(mask, seed)| {
+            core::array::from_fn(|node| match mask >> node & 1 {
+                0 => NodeHash::EMPTY,
+                _ => NodeHash([seed.wrapping_add(node as u8) | 1; 32]),
+            })
+        })
+    }
+
+    /// Gives the nodes in `mask` these hashes, and computes those above.
+    fn changed(mut page: Page, bottom: &[NodeHash; 64], mask: u64) -> Page {
+        let values: Vec<NodeHash> =
+            bits(mask).map(|bit| bottom[bit.trailing_zeros() as usize]).collect();
+        let before = page.shape();
+        let shape = page.change(&before, mask, &values);
+        assert_eq!((shape.live, shape.own), (page.shape().live, page.shape().own));
+        let mut work = [Work::new(page, shape, mask)];
+        compute(&mut work);
+        let [work] = work;
+        work.page
+    }
+
+    /// Every node by its two children, one after the other.
+    fn assert_is(page: &Page, bottom: &[NodeHash; 64]) {
+        let (shape, mut nodes) = (page.shape(), bottom.to_vec());
+        for row in 0..shape.live.len() {
+            for (at, node) in nodes.iter().enumerate() {
+                assert_eq!(page.hash(&shape, row, 1 << (at << row)), *node, "row {row}, {at}");
+            }
+            nodes = nodes
+                .chunks(2)
+                .map(|pair| NodeHash::parent(&pair[0], &pair[pair.len() - 1]))
+                .collect();
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nodes_are_the_parents_of_those_below(first in bottom(), second in bottom(), mask: u64) {
+            let mut page = changed(Page::default(), &first, u64::MAX);
+            assert_is(&page, &first);
+            page = changed(page, &second, mask);
+            let mixed = core::array::from_fn(|at| if mask >> at & 1 == 1 { second[at] } else { first[at] });
+            assert_is(&page, &mixed);
+            let mut bytes = Vec::new();
+            page.write(&mut bytes);
+            prop_assert_eq!(bytes.len(), 12 + 32 * page.live().count_ones() as usize);
+            match Page::read(&bytes) {
+                Err(fault) => prop_assert_eq!((fault, page.live()), (PageFault::Empty, 0)),
+                Ok(read) => {
+                    let shape = read.shape();
+                    let mut work = [Work::new(read, shape, u64::MAX)];
+                    compute(&mut work);
+                    prop_assert_eq!(&work[0].page, &page);
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_page_or_a_fault(mask: u64, rest in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mask = (mask & 0x8000_0100_0000_0401).to_le_bytes();
+            let bytes = [&mask, &crc32c::crc32c(&mask).to_le_bytes()[..], &rest].concat();
+            for bytes in [&bytes, &rest] {
+                if let Ok(page) = Page::read(bytes) {
+                    let mut again = Vec::new();
+                    page.write(&mut again);
+                    prop_assert_eq!(&again, bytes);
+                }
+            }
+        }
+    }
+}
