@@ -50,7 +50,7 @@ where
         let workers = job.source.fetchers(threads).min(todo.len());
         std::thread::scope(|scope| {
             let mut failure = Failure::default();
-            let (send, receive) = sync_channel::<Outcome<P>>(threads);
+            let (send, receive) = sync_channel::<Outcome<P>>(threads / 2);
             for index in 0..workers {
                 let (send, shared) = (send.clone(), &shared);
                 let spawned = std::thread::Builder::new()
