@@ -4,6 +4,7 @@
 //! answered themselves. Ranges are claimed in that order too: a thread waits until those below have
 //! taken theirs.
 
+use super::join::memory_bytes;
 use super::judge::Walk;
 use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;
@@ -122,7 +123,7 @@ struct Stream<'a> {
 impl<'a> Stream<'a> {
     fn open(walk: &'a Walk<'a>, joined: Vec<RunInfo>, from: Height) -> Result<Self, SyncError> {
         let request = walk.work.request;
-        let budget = MergeBudget::new(request.memory_bytes / 8);
+        let budget = MergeBudget::new(memory_bytes(request) / 8);
         let go_on = || stop_if_interrupted(request.interrupt);
         let runs = Runs::<AnswersForm>::open(request.workdir, joined, budget, &go_on)?;
         // The key is the height, and behind it the place.

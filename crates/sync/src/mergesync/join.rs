@@ -33,6 +33,12 @@ const PARTS_EACH: u64 = 4;
 /// A smaller part is not worth its files.
 const PART_BYTES_MIN: u64 = 4 << 20;
 
+/// Memory that there is for what segments left. Where the run has little it is more than its budget: many short runs
+/// would have to be merged into longer ones before, and segments themselves, which took more, are gone by then.
+pub(super) fn memory_bytes(request: &Request<'_>) -> u64 {
+    request.memory_bytes.max((4 * request.memory_bytes).min(64 << 20))
+}
+
 /// Joins what segments left. What comes of it is made `durable`, or may lie in memory.
 pub(super) fn join(
     request: &Request<'_>,
@@ -44,7 +50,7 @@ pub(super) fn join(
     let runs = [RunKind::Made, RunKind::Spent].map(|kind| runs_of(done, kind));
     let bytes_total: u64 = runs.iter().flatten().map(|run| run.bytes).sum();
     let [made, spent] = runs;
-    let budget = MergeBudget::new(request.memory_bytes / (8 * request.threads as u64));
+    let budget = MergeBudget::new(memory_bytes(request) / (8 * request.threads as u64));
     let budget = MergeBudget { threads: request.threads, ..budget };
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
@@ -204,7 +210,7 @@ impl SetPart<'_> {
 
 impl<'s> Sink<'s> {
     fn new(request: &Request<'s>, part: usize, durable: bool) -> Result<Self, SyncError> {
-        let (storage, share) = (request.workdir, request.memory_bytes / request.threads as u64);
+        let (storage, share) = (request.workdir, memory_bytes(request) / request.threads as u64);
         let run = RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?;
         Ok(Self {
             answers: Spill::new(storage, format!("answers-{part}"), share / 4, durable),
