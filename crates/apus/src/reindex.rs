@@ -34,6 +34,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         chain: args.chain,
         source: JobSource::Files { blocksdir: &blocksdir, use_index: UseIndex::Connected },
         hints: args.hints.as_ref(),
+        proofs: None,
         engine: None,
         hints_order: args.hints_order,
         aggregate: args.proof.aggregate,

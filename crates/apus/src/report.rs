@@ -39,14 +39,15 @@ pub(crate) struct Report {
     /// `txouts` of gettxoutsetinfo.
     pub(crate) coins: u64,
     /// `transactions` of gettxoutsetinfo: those with at least one coin left.
-    pub(crate) coin_transactions: u64,
+    /// Null where no set was kept, as the two hashes are.
+    pub(crate) coin_transactions: Option<u64>,
     pub(crate) bogosize: u64,
     pub(crate) total_amount_sat: u64,
     /// As gettxoutsetinfo shows it.
-    pub(crate) muhash: String,
+    pub(crate) muhash: Option<String>,
     /// As gettxoutsetinfo shows it.
-    pub(crate) hash_serialized_3: String,
-    /// The Utreexo forest, where `--out utreexo:FILE` was given.
+    pub(crate) hash_serialized_3: Option<String>,
+    /// The Utreexo forest, where `--out utreexo:FILE` was given, and with the engine that goes by proofs.
     pub(crate) utreexo: Option<Forest>,
     pub(crate) verified: Verified,
     /// What was taken for granted, in words.
@@ -294,7 +295,8 @@ impl Report {
         let proven = outcome.aggregate != Some(AggregateKind::None);
         let all_connected = outcome.connected_from == Some(1);
         let scripts = all_connected && outcome.scripts.assumed == 0;
-        let hash_serialized_3 = display_hash(&outcome.hash_serialized_3);
+        let has_set = outcome.engine != Engine::Utreexo;
+        let hash = |hash: &[u8; 32]| has_set.then(|| display_hash(hash));
         Self {
             version: VERSION,
             chain: around.network.name(),
@@ -302,6 +304,7 @@ impl Report {
                 (Some(_), _) => "swiftsync",
                 (None, Engine::Utxo) => "utxo",
                 (None, Engine::MergeSync) => "mergesync",
+                (None, Engine::Utreexo) => "utreexo",
             },
             validation: if scripts { "full" } else { "assumevalid" },
             aggregate: outcome.aggregate.map(AggregateKind::name),
@@ -311,12 +314,12 @@ impl Report {
             stop_hash: outcome.stop_hash.to_string(),
             tip_height: outcome.tip_height,
             coins: outcome.coins.coins,
-            coin_transactions: outcome.coins.transactions,
+            coin_transactions: has_set.then_some(outcome.coins.transactions),
             bogosize: outcome.coins.bogosize,
             total_amount_sat: outcome.coins.amount as u64,
-            muhash: display_hash(&outcome.muhash),
+            muhash: hash(&outcome.muhash),
             in_assumeutxo_table: outcome.in_assumeutxo_table,
-            hash_serialized_3,
+            hash_serialized_3: hash(&outcome.hash_serialized_3),
             utreexo: outcome.utreexo.as_ref().map(Forest::of),
             verified: Verified {
                 blocks: true,
@@ -439,6 +442,11 @@ fn assumed(outcome: &Outcome) -> Vec<String> {
     assumed
 }
 
+/// A hash of the set, where one was kept.
+fn known(hash: &Option<String>) -> String {
+    hash.clone().unwrap_or_else(|| "not known: no set was kept".to_owned())
+}
+
 /// Bitcoins with all eight decimals.
 pub(crate) fn bitcoins(satoshi: u64) -> String {
     format!("{}.{:08}", satoshi / 100_000_000, satoshi % 100_000_000)
@@ -481,6 +489,7 @@ impl Report {
                 None => "hints alone".to_owned(),
             },
             ("mergesync", _) => "blocks alone, in any order".to_owned(),
+            ("utreexo", _) => "blocks and proofs, range by range in any order".to_owned(),
             _ => "blocks alone, in ascending height".to_owned(),
         };
         format!("{}: {on}", self.engine)
@@ -514,8 +523,8 @@ impl fmt::Display for Report {
             ("transactions", grouped(self.transactions)),
             ("coins", grouped(self.coins)),
             ("total amount", format!("{} BTC", bitcoins(self.total_amount_sat))),
-            ("muhash", self.muhash.clone()),
-            ("hash_serialized_3", self.hash_serialized_3.clone()),
+            ("muhash", known(&self.muhash)),
+            ("hash_serialized_3", known(&self.hash_serialized_3)),
             ("peak memory", rss),
         ] {
             writeln!(f, "{name:<18} {value}")?;

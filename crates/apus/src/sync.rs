@@ -28,7 +28,7 @@ use apus_sync::peers::KeptFolder;
 use apus_sync::{
     COINS, ConnectOptions, DatadirBlocks, FolderKind, FolderOutput, HINTS, HintedValidity,
     HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS, Request, Source, Stop,
-    SyncError, UseIndex, draft_of, parent,
+    SyncError, UsageError, UseIndex, draft_of, parent,
 };
 use serde::Serialize;
 use std::fs::{self, File};
@@ -49,6 +49,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
              those of peers kept, by --blocks keep with --out chainstate:DIR",
         ));
     }
+    expect_proofs(args)?;
     expect_folder_options(args, hints.is_some())?;
     let report = run(&Job {
         chain: args.chain,
@@ -60,8 +61,10 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         engine: match args.engine {
             Some(Engine::Mergesync) => Some(apus_sync::Engine::MergeSync),
             Some(Engine::Utxo) => Some(apus_sync::Engine::Utxo),
+            Some(Engine::Utreexo) => Some(apus_sync::Engine::Utreexo),
             Some(Engine::Swiftsync) | None => None,
         },
+        proofs: args.proofs.as_deref(),
         hints_order: args.hints_order,
         aggregate: args.proof.aggregate,
         run: &args.run,
@@ -152,8 +155,12 @@ pub(crate) fn expect_engine(
                 "the engine swiftsync needs --hints; without any, use --engine utxo",
             ));
         }
-        (Some(engine @ (Engine::Utxo | Engine::Mergesync)), Some(_)) => {
-            let name = if engine == Engine::Utxo { "utxo" } else { "mergesync" };
+        (Some(engine @ (Engine::Utxo | Engine::Mergesync | Engine::Utreexo)), Some(_)) => {
+            let name = match engine {
+                Engine::Utxo => "utxo",
+                Engine::Utreexo => "utreexo",
+                _ => "mergesync",
+            };
             return Err(Failure::usage(format!(
                 "the engine {name} has no use for hints: leave out --hints, or use --engine swiftsync",
             )));
@@ -172,6 +179,34 @@ pub(crate) fn expect_engine(
         )));
     }
     Ok(())
+}
+
+/// The engine that goes by proofs needs them and block files, and keeps no set.
+fn expect_proofs(args: &SyncArgs) -> Result<(), Failure> {
+    match (args.engine == Some(Engine::Utreexo), &args.proofs) {
+        (false, None) => return Ok(()),
+        (false, Some(_)) => {
+            return Err(Failure::usage(
+                "proofs are for the engine utreexo alone: give --engine utreexo, or leave out --proofs",
+            ));
+        }
+        (true, None) => {
+            return Err(Failure::usage(
+                "the engine utreexo needs the folder of the files of proofs: --proofs DIR",
+            ));
+        }
+        (true, Some(_)) => {}
+    }
+    if args.blocksdir.is_none() {
+        return Err(Failure::usage(
+            "the engine utreexo takes blocks of files, range by range: name their folder by --blocksdir DIR",
+        ));
+    }
+    let keeps_set = |sink: &SinkArg| !matches!(sink, SinkArg::Utreexo(_) | SinkArg::Null);
+    match args.out.iter().any(keeps_set) {
+        true => Err(Failure::usage(UsageError::NoSetKept.to_string())),
+        false => Ok(()),
+    }
 }
 
 /// What a data directory can come from, and options that would do nothing.
@@ -229,6 +264,8 @@ pub(crate) struct Job<'a> {
     pub(crate) source: JobSource<'a>,
     /// None where every block is connected in order.
     pub(crate) hints: Option<&'a HintsArg>,
+    /// Files of proofs, for the engine that goes by them.
+    pub(crate) proofs: Option<&'a Path>,
     /// What does blocks without hints, where the user says so.
     pub(crate) engine: Option<apus_sync::Engine>,
     /// As the user says; the file itself may settle it.
@@ -261,6 +298,7 @@ impl<'a> Job<'a> {
                 use_index: UseIndex::IfPresent,
             },
             hints: Some(hints),
+            proofs: None,
             engine: None,
             hints_order,
             aggregate,
@@ -349,6 +387,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
             (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
         },
         hints: job.hints.map(|hints| hints_input(hints, job.hints_order)),
+        proofs: job.proofs.map(Path::to_owned),
         engine: job.engine,
         aggregate,
         hinted_validity: hinted_validity(job),
@@ -533,6 +572,7 @@ fn expect_sensible(
     // Files that an earlier start finished before it was killed are not in the way.
     let resuming = WorkFolder::was_broken_off(work_path);
     paths.extend(job.hints.map(HintsArg::path));
+    paths.extend(job.proofs);
     let blocksdir = match job.source {
         JobSource::Files { blocksdir, .. } => Some(blocksdir),
         JobSource::Peers(_) => None,

@@ -2,6 +2,7 @@
 //!
 //! An engine learns neither where blocks come from nor where coins go.
 
+mod bip30;
 pub mod coin;
 pub mod connect;
 pub mod mergesync;
@@ -10,4 +11,5 @@ mod salt;
 pub mod script;
 pub mod swiftsync;
 mod tx_table;
+pub mod utreexo;
 pub mod utxo;

@@ -3,7 +3,7 @@
 //! What a segment is told beforehand and what it leaves behind are the engine's own types. The driver
 //! knows that segments are done each once, in any order, by whatever does them; that what they leave
 //! adds up; and that it can be written down and read again, on this machine or another one. An engine
-//! that connects blocks one after the other is no pass.
+//! that connects all blocks one after the other is no pass.
 
 mod counts;
 mod covered;
@@ -15,7 +15,7 @@ pub(crate) use covered::{Seen, Uncovered};
 use apus_chain::{BlockBytes, Height, HeightRange, Reader};
 
 /// A computation over the blocks of a chain that is done segment by segment, in any order of segments,
-/// and in any order of blocks within a segment.
+/// and in any order of blocks within a segment unless it says otherwise.
 ///
 /// The outcome never depends on how the chain is cut, on the order, or on the number of threads.
 pub trait Pass: Sync {
@@ -32,6 +32,9 @@ pub trait Pass: Sync {
 
     /// The runs that each segment leaves, each of which may be empty.
     const RUNS: &'static [RunKind];
+
+    /// Whether the blocks of a segment must come by ascending height.
+    const BLOCKS_ASCEND: bool = false;
 
     /// Starts a segment.
     fn begin(&self, input: Self::Input) -> Result<Self::Segment, Self::Error>;

@@ -4,6 +4,7 @@ mod anchored;
 mod beyond;
 mod invalid;
 mod io_error;
+mod proofs;
 mod source;
 mod usage;
 
@@ -11,6 +12,7 @@ pub use anchored::NotAnchored;
 pub use beyond::{Gap, InvalidBlock};
 pub use invalid::InvalidError;
 pub use io_error::IoError;
+pub use proofs::ProofsError;
 pub use source::SourceError;
 pub use usage::UsageError;
 
@@ -19,6 +21,7 @@ use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
 use apus_engine::swiftsync::hints::{HintsError, HintsErrorKind};
 use apus_engine::swiftsync::{FullyError, SwiftSyncError};
+use apus_engine::utreexo::UtreexoError;
 use apus_engine::utxo::{ChainstateError, StoreError};
 use apus_p2p::network::NetworkError;
 use apus_storage::Storage;
@@ -74,6 +77,9 @@ pub enum SyncError {
         /// What is wrong.
         error: SnapshotError,
     },
+    /// Files of proofs.
+    #[error(transparent)]
+    Proofs(#[from] ProofsError),
     /// A block of the chain breaks a rule, or cannot be had, and the run cannot go on without it.
     #[error("{error}. {why}")]
     NoWayOn {
@@ -113,6 +119,16 @@ pub enum NoWayOn {
     )]
     UnderHints {
         /// Where the hints stop.
+        stop: Height,
+    },
+    /// The block is one of those that proofs are about.
+    #[error(
+        "The proofs reach over it, up to block {stop}, so the blocks given are no valid chain for them: end \
+         the run below it, or do without proofs (--engine mergesync): such a run puts the block aside and goes \
+         on along the best chain that is left"
+    )]
+    UnderProofs {
+        /// Where the proofs stop.
         stop: Height,
     },
     /// The best chain that is left does not have the block where the hints stop.
@@ -170,6 +186,7 @@ impl SyncError {
             Self::Network(_) => ErrorKind::Io,
             Self::Blocks(apus_datadir::BlockStoreError::Foreign { .. }) => ErrorKind::Usage,
             Self::Blocks(_) => ErrorKind::Io,
+            Self::Proofs(error) => error.kind(),
             Self::Hints { error, .. } if error.kind() == HintsErrorKind::Io => ErrorKind::Io,
             Self::Hints { .. } => ErrorKind::Invalid,
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
@@ -202,6 +219,17 @@ impl From<FullyError> for SyncError {
             FullyError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
             FullyError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
             other => InvalidError::ByUndo(Box::new(other)).into(),
+        }
+    }
+}
+
+impl From<UtreexoError> for SyncError {
+    fn from(error: UtreexoError) -> Self {
+        match error {
+            UtreexoError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
+            UtreexoError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
+            UtreexoError::NotThere { .. } => Self::Io(IoError::Proofs { what: error.to_string() }),
+            other => InvalidError::ByProofs(Box::new(other)).into(),
         }
     }
 }

@@ -18,13 +18,14 @@ mod sink;
 mod source;
 mod supply;
 mod swiftsync;
+mod utreexo;
 mod verify;
 mod warning;
 mod workdir;
 
 pub use error::{
-    ErrorKind, Gap, InvalidBlock, InvalidError, IoError, NoWayOn, NotAnchored, SourceError,
-    SyncError, UsageError,
+    ErrorKind, Gap, InvalidBlock, InvalidError, IoError, NoWayOn, NotAnchored, ProofsError,
+    SourceError, SyncError, UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};

@@ -15,7 +15,7 @@ use crate::source::ChainSource;
 use crate::supply::total;
 use crate::workdir::plan::{Plan, RunIdentity, divide};
 use crate::workdir::{Done, SegmentsOf, Workdir};
-use apus_chain::{Height, HeightRange};
+use apus_chain::{Height, HeightRange, ScriptChecks};
 use apus_engine::pass::{PartialResult, Pass, Work};
 use apus_engine::swiftsync::aggregate::Secret;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,6 +66,17 @@ pub(crate) fn expect_same(
         Some(what) => Err(request.other_run(what)),
         None => Ok(()),
     }
+}
+
+/// The last of the blocks up to a height whose scripts are taken for valid; 0 where all are run.
+pub(crate) fn last_assumed(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    last: Height,
+) -> Height {
+    let assumed = request.connect.as_ref().and_then(|connect| connect.assume_valid);
+    let checks = ScriptChecks::new(request.params, source.chain(), assumed);
+    checks.last_assumed().unwrap_or_default().min(last)
 }
 
 /// The segments of an earlier plan, or the heights from 1 to `last` divided; so many may be in memory at a

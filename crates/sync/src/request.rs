@@ -102,6 +102,8 @@ pub enum Engine {
     Utxo,
     /// In any order: spends are joined with the coins that they take.
     MergeSync,
+    /// Range by range in any order, by proofs of the coins that they spend. No set comes of it.
+    Utreexo,
 }
 
 /// What to do.
@@ -115,6 +117,8 @@ pub struct Request<'a> {
     /// What does blocks where there are no hints; if not given, mergesync does those of files, unless an
     /// earlier start began otherwise, and utxo those of peers.
     pub engine: Option<Engine>,
+    /// The folder of files of proofs, for the engine that goes by them.
+    pub proofs: Option<PathBuf>,
     /// How that is proven.
     pub aggregate: AggregateKind,
     /// What becomes of hints that cover blocks which Core would check.

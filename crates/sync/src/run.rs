@@ -16,6 +16,7 @@ use crate::sink::read_back::complete;
 use crate::source::ChainSource;
 use crate::supply::ranges::take_missing;
 use crate::swiftsync::{Hinted, Proven, prove};
+use crate::utreexo::{self, Validated};
 use crate::warning::Warning;
 use crate::workdir::record::Record;
 use crate::workdir::{Workdir, runs_of};
@@ -23,6 +24,7 @@ use apus_chain::{HeaderChain, Height};
 use apus_engine::pass::RunKind;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::{CoinTotals, Counts};
+use apus_engine::utreexo::CoinSums;
 use apus_storage::Storage;
 use std::sync::Arc;
 
@@ -53,6 +55,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
         return match engine {
             Engine::Utxo => connect_on(request, dir, None),
             Engine::MergeSync => merge(request, dir),
+            Engine::Utreexo => validate(request, &*dir),
         };
     };
     let proven = match prove(request, hints)? {
@@ -88,6 +91,7 @@ fn without(request: &Request<'_>, height: Height) -> Result<Outcome, SyncError> 
         source: request.source.clone(),
         connect: request.connect.clone(),
         hints: None,
+        proofs: None,
         engine: Some(Engine::MergeSync),
         stop: Stop::At(height),
         ..*request
@@ -175,6 +179,32 @@ fn merge<'a>(
     let Merged { dir, set, counts, scripts, .. } = merged;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
     Ok(Outcome { connected_from: Some(1), engine, scripts, ..outcome })
+}
+
+/// Validates all blocks by proofs, of which no set comes.
+fn validate(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Outcome, SyncError> {
+    let Validated { stop, verdict, scripts } = utreexo::run(request, dir)?;
+    let set = SetInfo {
+        network: request.params.network,
+        height: stop.height,
+        base: stop.hash,
+        coins: verdict.coins.coins,
+        coin_bytes: 0,
+        transactions: verdict.counts.transactions,
+    };
+    let put = Put {
+        hash_serialized_3: [0; 32],
+        muhash: [0; 32],
+        stats: None,
+        folders: Vec::new(),
+        utreexo: Some(verdict.roots),
+    };
+    let CoinSums { coins, amount, bogosize } = verdict.coins;
+    let coins = CoinTotals { coins, transactions: 0, amount, bogosize };
+    let outcome = outcome(request, dir.chain(), &set, put, verdict.counts, coins);
+    let in_assumeutxo_table = false;
+    let engine = Engine::Utreexo;
+    Ok(Outcome { connected_from: Some(1), engine, scripts, in_assumeutxo_table, ..outcome })
 }
 
 /// Gets what the source is to keep and did not, and makes that whole.

@@ -7,7 +7,7 @@ mod tail;
 use crate::best_chain::{headers, longer_chain};
 use crate::connect::undo::warn_of_missing;
 use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
-use crate::pass::{self, Job, Threads, expect_same};
+use crate::pass::{self, Job, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{HintedValidity, HintsInput, Request, Scripts, Source, Stop};
 use crate::source::ChainSource;
@@ -17,7 +17,7 @@ use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record;
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use anchor::expect_anchored;
-use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock, ScriptChecks};
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
 use apus_engine::pass::Pass;
 use apus_engine::script::{ScriptPool, ScriptPoolError, script_verifier};
 use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator};
@@ -161,13 +161,6 @@ impl Taking<'_, '_> {
         let verdict = conclude(&pass.swiftsync, workdir, &done, last)?;
         Ok((done, verdict))
     }
-}
-
-/// The last of the blocks up to a height whose scripts are taken for valid; 0 where all are run.
-fn last_assumed(request: &Request<'_>, dir: &dyn ChainSource, last: Height) -> Height {
-    let assumed = request.connect.as_ref().and_then(|connect| connect.assume_valid);
-    let checks = ScriptChecks::new(request.params, dir.chain(), assumed);
-    checks.last_assumed().unwrap_or_default().min(last)
 }
 
 /// The undo data of the blocks up to a height, where they are at hand and blocks are not taken for valid in

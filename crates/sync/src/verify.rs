@@ -167,6 +167,7 @@ impl Verify<'_> {
             params: self.params,
             source: Source::Files { blocksdir: self.blocksdir(), use_index },
             stop: if hints.is_some() { Stop::AtHints } else { Stop::AtTip },
+            proofs: None,
             engine: hints.is_none().then_some(crate::request::Engine::MergeSync),
             hints,
             aggregate: AggregateKind::Sha256,

@@ -1,4 +1,4 @@
-//! The leaf of a coin.
+//! The leaf of a coin, and of many at once.
 
 use crate::NodeHash;
 use apus_chain::{BlockHash, CoinRef, OutPoint};
@@ -19,30 +19,98 @@ const TAG: [u8; 64] = [
 ///
 /// Which coins have leaves the caller knows: not what can never be spent, nor what its own block spends.
 pub fn leaf_hash(block: &BlockHash, outpoint: &OutPoint, coin: CoinRef<'_>) -> NodeHash {
-    // The tag fills one block of the hash function, whose state behind it is always the same.
-    static TAGGED: OnceLock<TaggedHasher> = OnceLock::new();
-    let code = coin.height << 1 | u32::from(coin.coinbase);
     // 36 + 4 + 8 bytes, and the script's length.
     let mut head = Vec::with_capacity(48 + 9);
-    head.extend_from_slice(&outpoint.txid.0);
-    head.extend_from_slice(&outpoint.vout.to_le_bytes());
-    head.extend_from_slice(&code.to_le_bytes());
-    head.extend_from_slice(&coin.amount.to_le_bytes());
-    apus_chain::write_compact_size(&mut head, coin.script.len() as u64);
-    NodeHash(TAGGED.get_or_init(tagged).hash(&Message([&block.0, &head, coin.script])))
+    write_head(&mut head, outpoint, coin);
+    NodeHash(tagged().hash(&Message([&block.0, &head, coin.script])))
 }
 
-fn tagged() -> TaggedHasher {
-    let mut twice = [0; 128];
-    twice[..64].copy_from_slice(&TAG);
-    twice[64..].copy_from_slice(&TAG);
-    TaggedHasher::new(&twice)
+/// A coin with its name and the block that made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leaf<'a> {
+    /// The block.
+    pub block: &'a BlockHash,
+    /// The coin's name.
+    pub outpoint: OutPoint,
+    /// The coin.
+    pub coin: CoinRef<'a>,
+}
+
+/// Appends the [hashes](leaf_hash) of leaves, which are hashed side by side.
+pub fn leaf_hashes(leaves: &[Leaf<'_>], out: &mut Vec<NodeHash>) {
+    /// As many as stay near the processor: some dozens of KiB.
+    const TOGETHER: usize = 256;
+    let (mut heads, mut ends) = (Vec::new(), Vec::new());
+    let mut digests = [[0; 32]; TOGETHER];
+    out.reserve(leaves.len());
+    for leaves in leaves.chunks(TOGETHER) {
+        heads.clear();
+        ends.clear();
+        for leaf in leaves {
+            write_head(&mut heads, &leaf.outpoint, leaf.coin);
+            ends.push(heads.len());
+        }
+        let starts = std::iter::once(&0).chain(&ends);
+        let heads = starts.zip(&ends).map(|(start, end)| &heads[*start..*end]);
+        let messages = leaves.iter().zip(heads);
+        let messages: Vec<Message<'_>> =
+            messages.map(|(leaf, head)| Message([&leaf.block.0, head, leaf.coin.script])).collect();
+        let digests = &mut digests[..leaves.len()];
+        tagged().many(&messages, digests);
+        out.extend(digests.iter().copied().map(NodeHash));
+    }
+}
+
+/// What of a leaf stands between the block's hash and the script.
+fn write_head(out: &mut Vec<u8>, outpoint: &OutPoint, coin: CoinRef<'_>) {
+    let code = coin.height << 1 | u32::from(coin.coinbase);
+    out.extend_from_slice(&outpoint.txid.0);
+    out.extend_from_slice(&outpoint.vout.to_le_bytes());
+    out.extend_from_slice(&code.to_le_bytes());
+    out.extend_from_slice(&coin.amount.to_le_bytes());
+    apus_chain::write_compact_size(out, coin.script.len() as u64);
+}
+
+/// The tag fills one block of the hash function, whose state behind it is always the same.
+fn tagged() -> &'static TaggedHasher {
+    static TAGGED: OnceLock<TaggedHasher> = OnceLock::new();
+    TAGGED.get_or_init(|| {
+        let mut twice = [0; 128];
+        twice[..64].copy_from_slice(&TAG);
+        twice[64..].copy_from_slice(&TAG);
+        TaggedHasher::new(&twice)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apus_chain::Txid;
+    use proptest::prelude::*;
     use sha2::{Digest, Sha512};
+
+    proptest! {
+        #[test]
+        fn many_are_hashed_as_each_alone(
+            scripts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..600),
+        ) {
+            let blocks: Vec<BlockHash> =
+                (0..scripts.len()).map(|index| BlockHash([index as u8; 32])).collect();
+            let leaves = scripts.iter().zip(&blocks).enumerate().map(|(index, (script, block))| {
+                let txid = Txid([index as u8 ^ 7; 32]);
+                let outpoint = OutPoint { txid, vout: index as u32 };
+                let (height, coinbase) = (3 * index as u32, index % 3 == 0);
+                let coin = CoinRef { height, coinbase, amount: 1 << (index % 50), script };
+                Leaf { block, outpoint, coin }
+            });
+            let leaves: Vec<Leaf<'_>> = leaves.collect();
+            let mut found = vec![NodeHash::EMPTY];
+            leaf_hashes(&leaves, &mut found);
+            let each = leaves.iter().map(|leaf| leaf_hash(leaf.block, &leaf.outpoint, leaf.coin));
+            let each: Vec<NodeHash> = std::iter::once(NodeHash::EMPTY).chain(each).collect();
+            prop_assert_eq!(found, each);
+        }
+    }
 
     #[test]
     fn the_tag_is_that_of_the_version() {

@@ -6,7 +6,7 @@
 //! survivors are leaves, and all others are empty.
 //!
 //! - [`NodeHash`]: a node, and how two make their parent.
-//! - [`leaf_hash`]: the leaf of a coin (BIP-182, draft).
+//! - [`leaf_hash`]: the leaf of a coin (BIP-182, draft); [`leaf_hashes`]: of many at once.
 //! - [`CompactLeaf`]: what of a coin that a block spends is sent beside the block (BIP-183, draft).
 //! - [`LiveLeaf`]: one that was not deleted, and how those of a range are written down.
 //! - [`Fragment`]: what a range of leaves makes of the forest. Ranges are computed in any order, on any number of
@@ -15,6 +15,7 @@
 //! - [`Proof`]: that leaves are in a forest; [`Roots::verify`] checks it, and [`Roots::update`] deletes and adds.
 //! - [`Position`]: where nodes stand, as proofs say it.
 //! - [`Forest`]: all live leaves, in pages of a store, block by block. It makes the [`Proof`] of what each spends.
+//! - [`RangeWriter`] and [`RangeFile`]: a file of what it takes to judge a range of blocks from the roots before it.
 //!
 //! It knows a block only as the leaves that it spends and adds.
 
@@ -26,16 +27,21 @@ mod live;
 mod node;
 mod position;
 mod proof;
+mod range_file;
 mod roots;
 mod verify;
 
 pub use forest::{Forest, ForestError, ForestUsage, PageFault, PageId, Pages};
 pub use fragment::{Fragment, FragmentError, LEAVES_MAX};
-pub use leaf::leaf_hash;
+pub use leaf::{Leaf, leaf_hash, leaf_hashes};
 pub use leaf_data::{CompactLeaf, LeafDataError, LeafScript, Spender, write_compact_leaf};
 pub use live::{LiveLeaf, read_live, write_live};
 pub use node::NodeHash;
 pub use position::{PROOF_ROWS, Position, forest_rows};
 pub use proof::{Proof, ProofBytesError};
+pub use range_file::{
+    ENTRY_BYTES_MAX, RANGE_BLOCKS_MAX, RangeBlock, RangeFile, RangeFileError, RangeHead,
+    RangeWriter, range_file_name, range_of_name,
+};
 pub use roots::{Roots, RootsError};
 pub use verify::ProofError;

@@ -36,6 +36,10 @@ Examples:
   A data directory for Bitcoin Core, with blocks, undo data, index and coins:
     apus sync --blocksdir /mnt/disk/blocks --out datadir:node
 
+  Whether all blocks are valid, by proofs of the coins that they spend, which are not trusted:
+    apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo --proofs proofs --validation full \
+         --stopatheight 900000
+
   Hints for others, from a snapshot of your own node at a block that Bitcoin Core knows:
     bitcoin-cli -rpcclienttimeout=0 dumptxoutset utxo.dat rollback
     apus sync --blocksdir ~/.bitcoin/blocks --stopatheight HEIGHT --hints snapshot:utxo.dat \\
@@ -76,6 +80,11 @@ pub(crate) struct SyncArgs {
     /// Bit order of the hintsfile, where the file itself does not settle it
     #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
+
+    /// Folder with files of proofs (docs/formats/proofs.md), which together are about all blocks up to where
+    /// the run ends. Needed by the engine utreexo
+    #[arg(long, value_name = "DIR")]
+    pub(crate) proofs: Option<PathBuf>,
 
     /// How the set is computed: swiftsync if there are hints; else mergesync for blocks of a folder,
     /// and utxo for those of peers. With `--blocks keep` mergesync does those of peers as well, up to
@@ -164,6 +173,10 @@ pub(crate) enum Engine {
     /// Blocks in any order, every rule, without hints: spends are joined with the coins that they
     /// take. Goes over the blocks of --blocksdir twice, and needs room for records beside --out
     Mergesync,
+    /// Range by range in any order, every rule, by --proofs: each block is judged by the coins that it
+    /// spends, which are proved to be in the Utreexo forest. Says whether the chain is valid, and keeps no
+    /// set: --out utreexo:FILE and null alone
+    Utreexo,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -96,7 +96,7 @@ fn a_mistyped_line_is_told_what_was_expected() {
         (&format!("{run} --stopatheight tip"), &["--stopatheight"]),
         (&format!("{run} --hints-order big"), &["msb", "lsb"]),
         (&format!("{run} --aggregate xor"), &["sha256, muhash"]),
-        (&format!("{run} --engine utreexo"), &["swiftsync"]),
+        (&format!("{run} --engine forest"), &["swiftsync", "utreexo"]),
         (&format!("{run} --validation full"), &["leave out one of them"]),
         (&format!("{run} --assumevalid 0"), &["--assumevalid 0 runs every", "leave out one"]),
         (&format!("{run} --progress loud"), &["auto, plain, json, none"]),

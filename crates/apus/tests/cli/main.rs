@@ -6,6 +6,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
+#[path = "../../../engine/tests/utreexo/bridge.rs"]
+#[allow(dead_code, reason = "the tests of the engine use all of it")]
+mod bridge;
+
 mod anchored;
 mod bad_blocks;
 mod bad_hints;

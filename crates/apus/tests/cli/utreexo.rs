@@ -1,8 +1,13 @@
-//! `--out utreexo:FILE`: the roots that Floresta has for the first blocks of signet, by every engine.
+//! `--out utreexo:FILE`: the roots that Floresta has for the first blocks of signet, by every engine; and the engine
+//! that goes by proofs.
 
+use crate::bridge::tell;
 use crate::desk::{Desk, fixtures};
+use apus_chain::{BlockHash, HeightRange};
 use apus_testkit::blkfile::BlockFiles;
+use apus_utreexo::{RangeHead, RangeWriter, range_file_name};
 use bitcoin::consensus::encode::deserialize_hex;
+use bitcoin::hashes::Hash;
 use bitcoin::{Block, Network};
 use serde_json::{Value, json};
 
@@ -11,12 +16,15 @@ fn signet(name: &str) -> Vec<Value> {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// A folder with the first blocks of signet, and the roots after each.
-fn desk() -> (Desk, Vec<Value>) {
+fn blocks() -> Vec<Block> {
     let blocks = signet("signet_blocks.json");
     let block = |block: &Value| deserialize_hex(block["block"].as_str().unwrap()).unwrap();
-    let blocks: Vec<Block> = blocks.iter().map(block).collect();
-    let desk = Desk::empty();
+    blocks.iter().map(block).collect()
+}
+
+/// A folder with the first blocks of signet, and the roots after each.
+fn desk() -> (Desk, Vec<Value>) {
+    let (blocks, desk) = (blocks(), Desk::empty());
     let mut files = BlockFiles::new(Network::Signet.magic().to_bytes());
     files.blocks(&blocks);
     files.write(&desk.path("blocks"));
@@ -59,5 +67,82 @@ fn the_roots_of_signets_first_blocks() {
             ["roots", "report.json"].iter().for_each(|name| desk.remove(name));
         }
         desk.remove("h");
+    }
+}
+
+/// Writes files of proofs into the folder `proofs`, for the ranges between these heights.
+fn write_proofs(desk: &Desk, cuts: &[u32]) {
+    let blocks = blocks();
+    let told = tell(&blocks);
+    let hash = |height: u32| BlockHash(blocks[height as usize].block_hash().to_byte_array());
+    std::fs::create_dir(desk.path("proofs")).unwrap();
+    for cut in cuts.windows(2) {
+        let heights = HeightRange::new(cut[0], cut[1]);
+        let roots = |height: u32| &told.roots[height as usize];
+        let head = RangeHead {
+            network: Network::Signet.magic().to_bytes(),
+            first: heights.start,
+            before: hash(heights.start - 1),
+            roots: roots(heights.start - 1).clone(),
+        };
+        let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
+        for height in heights.heights() {
+            let entry = told.entries[height as usize].bytes();
+            writer.put(&hash(height), &entry).unwrap();
+        }
+        let bytes = writer.finish(roots(heights.end - 1)).unwrap();
+        desk.write(&format!("proofs/{}", range_file_name(heights)), &bytes);
+    }
+}
+
+#[test]
+fn by_proofs() {
+    let (desk, roots) = desk();
+    write_proofs(&desk, &[1, 41, 78, 121]);
+    let sync = "sync --chain signet --blocksdir blocks --engine utreexo --proofs proofs";
+    for height in [77, 120] {
+        let out = "--validation full --report report.json --out utreexo:roots";
+        let said = desk.apus(&format!("{sync} --stopatheight {height} {out}")).succeeds();
+        assert!(said.stdout.contains("no set was kept"), "{said}");
+        assert!(said.stdout.contains("every script"), "{said}");
+        assert!(desk.read("roots") == file(&roots[height - 1]), "at {height}");
+        let report = desk.json("report.json");
+        assert_eq!(report["utreexo"]["roots"], roots[height - 1]["roots"]);
+        let said = |field: &str| report[field].clone();
+        assert_eq!((said("engine"), said("validation")), (json!("utreexo"), json!("full")));
+        assert_eq!((said("muhash"), said("coin_transactions")), (Value::Null, Value::Null));
+        assert_eq!((said("coins"), said("script_blocks")), (json!(height), json!(height)));
+        let verified = &report["verified"];
+        for what in ["blocks", "scripts", "amounts", "order", "bip30", "supply"] {
+            assert_eq!(verified[what], json!(true), "{what}");
+        }
+        ["roots", "report.json"].iter().for_each(|name| desk.remove(name));
+    }
+    desk.apus(&format!("{sync} --stopatheight 100")).fails(1, &["--stopatheight 77 or 120"]);
+}
+
+#[test]
+fn lines_that_make_no_sense_are_refused() {
+    let (desk, _) = desk();
+    write_proofs(&desk, &[1, 121]);
+    let sync = "sync --chain signet --blocksdir blocks";
+    for (line, said) in [
+        (format!("{sync} --engine utreexo"), "needs the folder of the files of proofs: --proofs"),
+        (format!("{sync} --proofs proofs"), "give --engine utreexo"),
+        (format!("{sync} --engine utreexo --proofs proofs --hints h"), "leave out --hints"),
+        (
+            format!("{sync} --engine utreexo --proofs proofs --out snapshot:s"),
+            "keeps no set of coins",
+        ),
+        (
+            format!("{sync} --engine utreexo --proofs proofs --out datadir:d"),
+            "keeps no set of coins",
+        ),
+        (
+            "sync --chain signet --engine utreexo --proofs proofs --out utreexo:r".to_owned(),
+            "--blocksdir DIR",
+        ),
+    ] {
+        desk.apus(&line).fails(1, &[said]);
     }
 }

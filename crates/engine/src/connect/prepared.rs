@@ -196,12 +196,12 @@ impl Effect {
 }
 
 /// The coins that a transaction of a checked block makes: its outputs that can be spent.
-pub(crate) fn coins_of<'t>(
+pub(crate) fn coins_of<'b>(
     height: u32,
     txid: Txid,
-    tx: &'t TxView<'_>,
+    tx: &TxView<'b>,
     coinbase: bool,
-) -> impl Iterator<Item = (OutPoint, CoinRef<'t>)> {
+) -> impl Iterator<Item = (OutPoint, CoinRef<'b>)> + use<'b> {
     let spendable = tx.outputs().enumerate().filter(|(_, output)| !is_unspendable(output.script()));
     spendable.map(move |(vout, output)| {
         // The block was checked: no amount is negative.

@@ -25,50 +25,25 @@ mod segment_hints;
 mod spent_later;
 mod survivors;
 
+pub use crate::bip30::CoinbaseId;
+use crate::bip30::{Bip30, first_repeated};
 pub use crate::pass::Counts;
 use crate::pass::Uncovered;
 pub use fully::{FullSegment, Fully, FullyError, JudgeByUndo, UndoReader, UndoSource};
-pub use partial::{CoinTotals, CoinbaseId, MergeError, Partial};
+pub use partial::{CoinTotals, MergeError, Partial};
 pub use segment::Segment;
 pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};
 pub use spent_later::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuilder};
 
 use aggregate::{AggregateKind, Aggregator};
 use apus_chain::{
-    BIP34_IMPLIES_BIP30_LIMIT, BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint,
-    Params, Txid, max_supply,
+    BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint, Params, Txid, max_supply,
 };
 use segment::BlockFacts;
 
 /// Core's words for what is spent before it can be (Core `consensus/tx_verify.cpp`, `CheckTxInputs`).
 const MISSING: &str = "bad-txns-inputs-missingorspent";
 const PREMATURE: &str = "bad-txns-premature-spend-of-coinbase";
-
-/// Heights whose coinbases BIP-30 has to look at, and the coinbases that it excepts.
-#[derive(Debug, Clone)]
-struct Bip30 {
-    /// BIP-34 makes coinbases unique from here on; `None` where this chain is not the one whose
-    /// BIP-34 history is known, so that all are looked at.
-    unique_from: Option<Height>,
-}
-
-impl Bip30 {
-    /// Core `validation.cpp`, `ConnectBlock`: BIP-30 is enforced up to the activation of BIP-34 on
-    /// the known chain, and again from [`BIP34_IMPLIES_BIP30_LIMIT`] on, where early
-    /// coinbases hold numbers that are heights to come.
-    fn new(params: &Params, chain: &HeaderChain) -> Self {
-        let known = match params.bip34_hash {
-            Some(hash) => chain.hash(params.bip34_height) == Some(&hash),
-            // No coinbase came before BIP-34 that a later one could repeat.
-            None => params.bip34_height <= 1,
-        };
-        Self { unique_from: known.then_some(params.bip34_height) }
-    }
-
-    fn looks_at(&self, height: Height) -> bool {
-        height >= BIP34_IMPLIES_BIP30_LIMIT || self.unique_from.is_none_or(|unique| height < unique)
-    }
-}
 
 /// The engine. Shared by all threads; what changes is in [`Segment`]s.
 pub struct SwiftSync {
@@ -303,16 +278,12 @@ fn expect_whole(whole: &Partial, stop: Height) -> Result<(), SwiftSyncError> {
     })
 }
 
-/// BIP-30 by the uniqueness of coinbases, from which that of all transactions follows: a later
-/// transaction repeats an earlier one only if it spends the same coins.
 fn expect_unique(coinbases: &[CoinbaseId]) -> Result<(), SwiftSyncError> {
-    let mut sorted = coinbases.to_vec();
-    sorted.sort_unstable();
-    match sorted.windows(2).find(|pair| pair[0].txid == pair[1].txid) {
-        Some(pair) => Err(SwiftSyncError::DuplicateCoinbase {
-            txid: pair[0].txid,
-            first: pair[0].height,
-            second: pair[1].height,
+    match first_repeated(coinbases) {
+        Some((first, second)) => Err(SwiftSyncError::DuplicateCoinbase {
+            txid: first.txid,
+            first: first.height,
+            second: second.height,
         }),
         None => Ok(()),
     }

@@ -6,8 +6,9 @@
 //! their amounts and their MuHash; they lie in runs.
 
 use super::aggregate::{KindMismatch, Sums};
+use crate::bip30::{CoinbaseId, read_coinbases, write_coinbases};
 use crate::pass::{Counts, Covered};
-use apus_chain::{Height, HeightRange, MuHash, Reader, Txid, write_compact_size};
+use apus_chain::{Height, HeightRange, MuHash, Reader};
 
 /// Sums over the coins that survive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,15 +22,6 @@ pub struct CoinTotals {
     pub amount: u128,
     /// Core's "bogosize": a size in bytes that depends on no database.
     pub bogosize: u64,
-}
-
-/// A coinbase that BIP-30 has to look at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CoinbaseId {
-    /// Its transaction id.
-    pub txid: Txid,
-    /// The block's height.
-    pub height: Height,
 }
 
 /// The result of some part of the chain.
@@ -129,11 +121,7 @@ impl Partial {
         out.extend_from_slice(&self.unspendable_amount.to_le_bytes());
         self.sums.write(out);
         out.extend_from_slice(&self.muhash.to_bytes());
-        write_compact_size(out, self.coinbases.len() as u64);
-        for coinbase in &self.coinbases {
-            out.extend_from_slice(&coinbase.txid.0);
-            out.extend_from_slice(&coinbase.height.to_le_bytes());
-        }
+        write_coinbases(out, &self.coinbases);
     }
 
     /// Reads what [`write`](Self::write) wrote; `None` where the bytes are not that.
@@ -163,24 +151,12 @@ impl Partial {
     }
 }
 
-fn read_coinbases(reader: &mut Reader<'_>) -> Option<Vec<CoinbaseId>> {
-    let count = reader.compact_size().ok()?;
-    let mut coinbases: Vec<CoinbaseId> = Vec::new();
-    for _ in 0..count {
-        let coinbase = CoinbaseId { txid: Txid(*reader.array().ok()?), height: reader.u32().ok()? };
-        if coinbases.last().is_some_and(|last| *last >= coinbase) {
-            return None;
-        }
-        coinbases.push(coinbase);
-    }
-    Some(coinbases)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
     use apus_chain::BlockHash;
+    use apus_chain::Txid;
     use proptest::collection::vec;
     use proptest::prelude::*;
 

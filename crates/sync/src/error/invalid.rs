@@ -3,6 +3,8 @@
 use super::Gap;
 use apus_chain::{BlockError, BlockHash, Height, OutPoint, Txid, UtxoSetHash};
 use apus_engine::swiftsync::{FullyError, SwiftSyncError};
+use apus_engine::utreexo::UtreexoError;
+
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidError {
@@ -22,6 +24,9 @@ pub enum InvalidError {
     /// A block, or what its undo data say of the coins that it spends.
     #[error("{}", by_undo(.0))]
     ByUndo(Box<FullyError>),
+    /// A block, or what is told of the coins that it spends.
+    #[error("{}", by_proofs(.0))]
+    ByProofs(Box<UtreexoError>),
     /// The hints end above the chain.
     #[error(
         "the hints stop at height {stop}, but the chain that was found ends at {tip}{gap}: add the \
@@ -111,5 +116,16 @@ fn by_undo(error: &FullyError) -> String {
              mergesync) needs none, and tells which"
         ),
         _ => format!("{error}. A run without hints (--engine mergesync) needs no undo data"),
+    }
+}
+
+/// Says what a run without proofs is good for, where one with proofs fails.
+fn by_proofs(error: &UtreexoError) -> String {
+    match error {
+        UtreexoError::Refused { .. } => format!(
+            "{error}. Either the block is at fault or its proofs are: a run without them (--engine mergesync) \
+             tells which"
+        ),
+        _ => format!("{error}. Get other proofs, or do without them (--engine mergesync)"),
     }
 }

@@ -23,6 +23,16 @@ pub enum UsageError {
          them, for a chainstate beside them, or get them first and name their folder"
     )]
     BlocksTwice,
+    /// The engine that goes by proofs, and none of these.
+    #[error("the engine utreexo goes by proofs, and no folder of them was named")]
+    NoProofs,
+    /// A set of coins is to be written that no engine keeps.
+    #[error(
+        "the engine utreexo keeps no set of coins: each block is judged by the coins that its proofs show, and \
+         what is left in the end is the roots of the forest alone. It writes these (utreexo:FILE), and nothing \
+         else: for a set use another engine"
+    )]
+    NoSetKept,
     /// Hints under which blocks would be taken that Core checks.
     #[error(transparent)]
     NotAnchored(Box<NotAnchored>),

@@ -10,7 +10,7 @@ use crate::progress::PROGRESS_INTERVAL;
 use crate::runs::index_of;
 use crate::supply::{Supply, Walker};
 use crate::workdir::Done;
-use apus_chain::HeightRange;
+use apus_chain::{BlockBytes, HeightRange};
 use apus_engine::pass::{PartialResult, Pass, Work};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -121,14 +121,19 @@ where
     ) -> Result<Option<Done<P::Partial>>, SyncError> {
         let pass = self.job.pass;
         let mut segment = pass.begin((self.job.input)(range)?)?;
-        let whole = walker.take(range, &mut |block| {
+        let mut each = |block: &BlockBytes<'_>| {
             pass.block(&mut segment, block)?;
             let bytes = block.view().raw().len() as u64;
             self.counters.add(Work { blocks: 1, bytes, coins: 0 });
             Ok(())
-        })?;
-        if !whole {
-            return Ok(None);
+        };
+        // A source gives the blocks of a range in any order.
+        let at_once = if P::BLOCKS_ASCEND { 1 } else { range.count().max(1) };
+        for start in range.heights().step_by(at_once as usize) {
+            let some = HeightRange::new(start, range.end.min(start.saturating_add(at_once)));
+            if !walker.take(some, &mut each)? {
+                return Ok(None);
+            }
         }
         let _permit = self.supply.permit();
         let finished = pass.finish(segment)?;

@@ -24,21 +24,22 @@ pub struct Outcome {
     pub counts: Counts,
     /// The UTXO set's totals.
     pub coins: CoinTotals,
-    /// MuHash of the set in internal order, as `gettxoutsetinfo muhash` shows it reversed.
+    /// MuHash of the set in internal order, as `gettxoutsetinfo muhash` shows it reversed. Where the engine keeps no
+    /// set, this, the next field and the number of transactions with coins left are zeros.
     pub muhash: [u8; 32],
     /// `hash_serialized_3` in internal order.
     pub hash_serialized_3: [u8; 32],
     /// By what it was proven, for the blocks up to the hints' stop height, that each coin spent
     /// existed and was spent once; none where there were no hints.
     pub aggregate: Option<AggregateKind>,
-    /// What did the blocks for which there were no hints.
+    /// What did the blocks for which there were no hints. The one that goes by proofs keeps no set.
     pub engine: Engine,
     /// The first height that was connected, with every rule on amounts and order; none where the
     /// run ended with the hints.
     pub connected_from: Option<Height>,
     /// Which scripts of the connected blocks were run.
     pub scripts: Scripts,
-    /// Whether Core's own table of snapshots has this very set. A run that leads to another one
+    /// Whether Core's own table of snapshots has this very set; not where no set is kept. A run that leads to another one
     /// for a block of the table fails.
     pub in_assumeutxo_table: bool,
     /// What the hints were, if they came from a hintsfile.

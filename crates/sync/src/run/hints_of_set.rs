@@ -49,6 +49,7 @@ pub(super) fn write(
     put_set(request, set, sinks, muhash, 0, records)?;
     let pass = Request {
         hints: Some(HintsInput::Snapshot(options.hints_folder.join(SET))),
+        proofs: None,
         aggregate: AggregateKind::Sha256,
         // These blocks were connected, or the run said of its own hints what there is to say.
         hinted_validity: HintedValidity::NotAsked,

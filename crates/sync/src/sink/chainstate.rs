@@ -333,6 +333,7 @@ mod tests {
             params: Params::of(Network::Regtest),
             source: Source::Files { blocksdir: PathBuf::new(), use_index: UseIndex::IfPresent },
             hints: None,
+            proofs: None,
             engine: None,
             aggregate: AggregateKind::Sha256,
             hinted_validity: crate::HintedValidity::Anchored,

@@ -15,12 +15,13 @@ use std::io;
 use std::sync::Arc;
 
 /// Each engine, and a run of two.
-fn ways(world: &World) -> [(&'static str, Job); 4] {
+fn ways(world: &World) -> [(&'static str, Job); 5] {
     let job = world.job();
     [
         ("by hints", Job { hints: Some(world.hints(world.truth.stop)), ..job.clone() }),
         ("in order", job.clone()),
         ("by a join", Job { engine: Engine::MergeSync, ..job.clone() }),
+        ("by proofs", world.by_proofs(&[1, 50, 90, 101, 102, 110])),
         ("by hints, then in order", Job { hints: Some(world.hints(110)), ..job }),
     ]
 }

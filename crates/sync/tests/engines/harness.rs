@@ -1,7 +1,7 @@
 //! Runs that connect blocks: where they work, what they start from, and what comes of them.
 
 use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
-use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
+use apus_chain::{BlockHash, HeightRange, KnownBlock, Network, OutPoint, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
@@ -14,6 +14,7 @@ use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::oracle::{self, BitOrder};
 use apus_testkit::storage::CrashStorage;
+use apus_utreexo::{RangeHead, RangeWriter, range_file_name};
 use bitcoin::Block;
 use bitcoin::hashes::Hash;
 use std::num::NonZeroU32;
@@ -85,6 +86,7 @@ impl World {
             blocksdir: self.blocksdir(),
             hints: None,
             engine: Engine::Utxo,
+            proofs: None,
             assume_valid: self.chain.last().map(hash_of),
             hinted_validity: HintedValidity::Anchored,
             stop: Stop::At(self.truth.stop),
@@ -97,6 +99,13 @@ impl World {
         }
     }
 
+    /// By files of proofs of ranges that begin at these heights.
+    pub(crate) fn by_proofs(&self, starts: &[u32]) -> Job {
+        let folder = self.folder.path().join("proofs");
+        write_proofs(&self.chain, starts, &folder);
+        Job { engine: Engine::Utreexo, proofs: Some(folder), ..self.job() }
+    }
+
     /// Hints for the chain up to `stop`.
     pub(crate) fn hints(&self, stop: u32) -> HintsInput {
         let part = &self.chain[..=stop as usize];
@@ -104,6 +113,29 @@ impl World {
         let path = self.folder.path().join(format!("{stop}.hints"));
         std::fs::write(&path, oracle::hints_file(&hints, BitOrder::Msb)).unwrap();
         crate::world::hintsfile(&path)
+    }
+}
+
+/// Writes files of proofs of a chain, for ranges that begin at these heights.
+pub(crate) fn write_proofs(chain: &[Block], starts: &[u32], folder: &Path) {
+    let told = crate::bridge::tell(chain);
+    std::fs::create_dir_all(folder).unwrap();
+    for (at, start) in starts.iter().enumerate() {
+        let end = starts.get(at + 1).map_or(chain.len() as u32, |next| *next);
+        let head = RangeHead {
+            network: Network::Regtest.magic(),
+            first: *start,
+            before: hash_of(&chain[*start as usize - 1]),
+            roots: told.roots[*start as usize - 1].clone(),
+        };
+        let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
+        let range = *start as usize..end as usize;
+        for (block, entry) in chain[range.clone()].iter().zip(&told.entries[range]) {
+            writer.put(&hash_of(block), &entry.bytes()).unwrap();
+        }
+        let bytes = writer.finish(&told.roots[end as usize - 1]).unwrap();
+        let name = range_file_name(HeightRange::new(*start, end));
+        std::fs::write(folder.join(name), bytes).unwrap();
     }
 }
 
@@ -122,6 +154,7 @@ pub(crate) struct Job {
     pub(crate) blocksdir: PathBuf,
     pub(crate) hints: Option<HintsInput>,
     pub(crate) engine: Engine,
+    pub(crate) proofs: Option<PathBuf>,
     pub(crate) assume_valid: Option<BlockHash>,
     pub(crate) hinted_validity: HintedValidity,
     pub(crate) stop: Stop,
@@ -231,6 +264,7 @@ impl Job {
                 use_index: UseIndex::IfPresent,
             },
             hints: self.hints.clone(),
+            proofs: self.proofs.clone(),
             engine: Some(self.engine),
             aggregate: AggregateKind::Sha256,
             hinted_validity: self.hinted_validity,
@@ -251,7 +285,8 @@ impl Job {
             now: NOW,
             verifier: None,
             workdir: work,
-            outputs: &outputs,
+            // Without a set there are roots alone.
+            outputs: if self.engine == Engine::Utreexo { &outputs[2..] } else { &outputs },
             folders: &self.folders,
             observer,
             interrupt,

@@ -9,6 +9,10 @@ mod world;
 #[path = "../pipeline/undo_data.rs"]
 mod undo_data;
 
+#[path = "../../../engine/tests/utreexo/bridge.rs"]
+#[allow(dead_code, reason = "the tests of the engine use all of it")]
+mod bridge;
+
 mod anchored;
 mod coins_changed;
 mod crash_and_fault;
@@ -23,3 +27,4 @@ mod refusals;
 mod reorg;
 mod resume;
 mod tail;
+mod utreexo;

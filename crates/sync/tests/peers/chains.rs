@@ -172,6 +172,7 @@ impl Run {
             params: Params::of(Network::Regtest),
             source: Source::Peers(&network),
             hints: None,
+            proofs: None,
             engine: self.engine,
             aggregate: AggregateKind::Sha256,
             hinted_validity: HintedValidity::Anchored,

@@ -166,6 +166,7 @@ impl Job<'_> {
             params: self.params,
             source: Source::Peers(&network),
             hints: Some(self.world.hints()),
+            proofs: None,
             engine: None,
             aggregate: AggregateKind::Sha256,
             hinted_validity: self.hinted_validity,

@@ -1,0 +1,124 @@
+//! [`ProofsError`]: files of proofs that are of no use for a run.
+
+use super::ErrorKind;
+use apus_chain::{Height, HeightRange, Network};
+use apus_engine::utreexo::RootsDiffer;
+use apus_utreexo::RangeFileError;
+use std::io;
+use std::path::PathBuf;
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub enum ProofsError {
+    /// A folder or a file cannot be opened.
+    #[error("{}: {error}", folder.display())]
+    Folder {
+        /// Which one.
+        folder: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Blocks of which there are no proofs.
+    #[error(
+        "{} has no file of proofs of {}: get such a file{}", folder.display(), blocks(missing),
+        match below { Some(below) => format!(", or end the run below, by --stopatheight {below}"), None => String::new() }
+    )]
+    Missing {
+        /// The folder.
+        folder: PathBuf,
+        /// The blocks.
+        missing: HeightRange,
+        /// The last block of the files below, if there are any.
+        below: Option<Height>,
+    },
+    /// The run would end within a file's range.
+    #[error(
+        "the run is to stop at height {stop}, and the proofs lead to the end of a range alone: use --stopatheight {}{above}",
+        match below { Some(below) => format!("{below} or "), None => String::new() }
+    )]
+    StopWithin {
+        /// What was asked for.
+        stop: Height,
+        /// The end of the range below.
+        below: Option<Height>,
+        /// The end of the range that it lies in.
+        above: Height,
+    },
+    /// Two files about the same block.
+    #[error("{} and {} are about the same blocks: take one of them away", other.display(), file.display())]
+    Overlap {
+        /// One of them.
+        file: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// A file that is none, or damaged.
+    #[error("{}: {error}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        error: RangeFileError,
+    },
+    /// A file about other blocks than its name says.
+    #[error("{} is about blocks {heights}, and its name says otherwise: give it the name back that it had", file.display())]
+    Name {
+        /// The file.
+        file: PathBuf,
+        /// The blocks.
+        heights: HeightRange,
+    },
+    /// A file of another network.
+    #[error("{} is of another network than {network}", file.display())]
+    OtherNetwork {
+        /// The file.
+        file: PathBuf,
+        /// The network of the run.
+        network: Network,
+    },
+    /// A file about another chain.
+    #[error("{} has another block {height} than the chain that was found: it is about a stale fork or another chain", file.display())]
+    OtherChain {
+        /// The file.
+        file: PathBuf,
+        /// The first block that is another one.
+        height: Height,
+    },
+    /// A file that does not begin where the one below ends.
+    #[error(
+        "{} does not fit what lies below block {height}: it begins with other roots: {differ}. One of the two files is \
+         wrong: get others", file.display()
+    )]
+    Roots {
+        /// The file.
+        file: PathBuf,
+        /// Its first block.
+        height: Height,
+        /// In what its roots differ from those below.
+        differ: RootsDiffer,
+    },
+}
+
+impl ProofsError {
+    /// What it means.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Missing { .. }
+            | Self::StopWithin { .. }
+            | Self::Overlap { .. }
+            | Self::Name { .. }
+            | Self::OtherNetwork { .. } => ErrorKind::Usage,
+            Self::Folder { .. } | Self::File { error: RangeFileError::Io { .. }, .. } => {
+                ErrorKind::Io
+            }
+            Self::File { .. } | Self::OtherChain { .. } | Self::Roots { .. } => ErrorKind::Invalid,
+        }
+    }
+}
+
+fn blocks(range: &HeightRange) -> String {
+    match range.count() {
+        1 => format!("block {}", range.start),
+        _ => format!("blocks {} to {}", range.start, range.end - 1),
+    }
+}

@@ -1,0 +1,140 @@
+//! The work of the engine utreexo: every rule, range by range in any order, by files of proofs.
+//!
+//! A segment is the range of one file. Ranges that are done are kept in the work folder, like those of any
+//! [pass](crate::pass): what is kept of one is the roots with which it begins and ends, and numbers. No set comes of
+//! it, so nothing can be written but the roots after the last block.
+
+mod files;
+
+use crate::error::{IoError, NoWayOn, SyncError, UsageError};
+use crate::pass::{self, Job, Threads, expect_same, last_assumed};
+use crate::progress::{Event, Phase};
+use crate::request::{OutputKind, Request, Scripts};
+use crate::sink::forest::draft_roots;
+use crate::source::ChainSource;
+use crate::workdir::plan::{Plan, RunIdentity};
+use crate::workdir::record::Record;
+use crate::workdir::{Done, SegmentsOf, Workdir};
+use apus_chain::{Height, KnownBlock};
+use apus_engine::pass::{PartialResult, Pass};
+use apus_engine::script::ScriptPool;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::utreexo::{MergeError, Partial, ProofSource, Utreexo, UtreexoError, Verdict};
+use files::ProofFiles;
+
+/// What a run of the engine comes to.
+pub(crate) struct Validated {
+    /// The last block.
+    pub(crate) stop: KnownBlock,
+    pub(crate) verdict: Verdict,
+    pub(crate) scripts: Scripts,
+}
+
+/// Validates all blocks up to where the run ends, and writes the roots.
+pub(crate) fn run(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Validated, SyncError> {
+    expect_no_set(request)?;
+    let folder = request.proofs.as_ref().ok_or(SyncError::Usage(UsageError::NoProofs))?;
+    let height = request.stop.end_in(dir)?;
+    if height == 0 {
+        return Err(SyncError::Usage(UsageError::NothingToDo));
+    }
+    request.observer.event(Event::Started(Phase::Hints));
+    let files = ProofFiles::open(folder, request.params.network, dir.chain(), height)?;
+    let (workdir, plan, done) = begin(request, dir, &files, height)?;
+    request.observer.event(Event::Ended { phase: Phase::Hints, bytes: files.bytes() });
+    let assumed = plan.identity.assumed;
+    // Each thread runs the scripts of the block that it takes.
+    let scripts = (assumed < height).then(|| ScriptPool::new(0)).transpose()?;
+    request.observer.event(Event::Started(Phase::Blocks));
+    let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
+    let pass = Utreexo::new(request.params, dir.chain(), assumed, scripts);
+    let input = |range| files.range(range).map_err(|what| IoError::Proofs { what }.into());
+    let job = Job { request, source: dir, pass: &pass, input: &input };
+    let done = pass::run(&job, &Threads, &workdir, &plan.segments, done)
+        .map_err(|error| with_reason(error, height))?;
+    let verdict = conclude(&pass, &workdir, &done, height)?;
+    let bytes = verdict.counts.bytes - before;
+    request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
+    write_roots(request, &verdict)?;
+    let stop = KnownBlock { height, hash: plan.identity.stop_hash };
+    let (run, assumed) = (u64::from(height - assumed), u64::from(assumed));
+    Ok(Validated { stop, verdict, scripts: Scripts { run, assumed } })
+}
+
+/// Fails where a set of coins is to be written.
+fn expect_no_set(request: &Request<'_>) -> Result<(), SyncError> {
+    let are_roots = request.outputs.iter().all(|output| output.kind == OutputKind::Utreexo);
+    match are_roots && request.folders.is_empty() {
+        true => Ok(()),
+        false => Err(SyncError::Usage(UsageError::NoSetKept)),
+    }
+}
+
+type Planned<'a> = (Workdir<'a>, Plan, SegmentsOf<Utreexo<'a>>);
+
+/// Goes on with the plan in the work folder, or makes one.
+fn begin<'a>(
+    request: &Request<'a>,
+    dir: &dyn ChainSource,
+    files: &ProofFiles,
+    stop: Height,
+) -> Result<Planned<'a>, SyncError> {
+    let earlier = Workdir::read_plan(request.workdir)?;
+    if earlier.is_none() && Record::read(request.workdir)?.is_some() {
+        return Err(request.other_run("by another engine"));
+    }
+    let now = last_assumed(request, dir, stop);
+    let identity = RunIdentity {
+        network: request.params.network,
+        stop,
+        stop_hash: dir.chain().hash(stop).copied().unwrap_or_default(),
+        hints: files.id(),
+        aggregate: AggregateKind::None,
+        // As the earlier start took it, if that was fewer.
+        assumed: earlier.as_ref().map_or(now, |plan| plan.identity.assumed.min(now)),
+        leaves: false,
+    };
+    if earlier.as_ref().is_some_and(|plan| plan.identity.hints != identity.hints) {
+        return Err(request.other_run("by other ranges of proofs, or by another engine"));
+    }
+    expect_same(request, earlier.as_ref(), &identity)?;
+    Workdir::clear_scratch(request.workdir)?;
+    pass::begin_or_go_on::<Utreexo<'a>>(request, earlier, identity, files.heights())
+}
+
+/// A block that breaks a rule by itself ends the run: the proofs reach over it.
+fn with_reason(error: SyncError, stop: Height) -> SyncError {
+    match crate::error::InvalidBlock::of(&error) {
+        Some(_) => error.without_way(NoWayOn::UnderProofs { stop }),
+        None => error,
+    }
+}
+
+/// Whether all ranges fit together.
+fn conclude(
+    pass: &Utreexo<'_>,
+    workdir: &Workdir<'_>,
+    done: &[Done<Partial>],
+    stop: Height,
+) -> Result<Verdict, SyncError> {
+    let mut whole = pass.nothing();
+    for done in done {
+        whole.merge(&done.partial).map_err(|error| match error {
+            MergeError::Overlap(_) => {
+                SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) })
+            }
+            differ @ MergeError::Roots { .. } => UtreexoError::from(differ).into(),
+        })?;
+    }
+    Ok(pass.conclude(&whole, stop)?)
+}
+
+/// Writes the roots wherever they are wanted.
+fn write_roots(request: &Request<'_>, verdict: &Verdict) -> Result<(), SyncError> {
+    let roots = Some(verdict.roots.clone());
+    let mut drafts = Vec::new();
+    for output in request.outputs {
+        drafts.push(draft_roots(&*output.storage, &output.name, &roots)?);
+    }
+    drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))
+}

@@ -1,0 +1,270 @@
+//! Validation by files of proofs: ranges in any order, what is kept of them, and files that are of no use.
+
+use crate::harness::{Job, Place, World, random_chain, write_proofs};
+use crate::world::{Events, ROOTS, roots};
+use apus_chain::{HeightRange, Network};
+use apus_storage::Storage;
+use apus_sync::{
+    Engine, ErrorKind, Event, InvalidError, IoError, Observer, ProofsError, Stop, SyncError,
+    UsageError,
+};
+use apus_testkit::storage::AfterCrash;
+use apus_utreexo::{RangeFile, RangeWriter, range_file_name};
+use std::fs;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn file(folder: &Path, start: u32, end: u32) -> PathBuf {
+    folder.join(range_file_name(HeightRange::new(start, end)))
+}
+
+fn folder(job: &Job) -> &Path {
+    job.proofs.as_deref().unwrap()
+}
+
+#[test]
+fn any_ranges_on_any_number_of_threads_lead_to_the_roots() {
+    let world = World::small(900);
+    let each: Vec<u32> = (1..=world.truth.stop).collect();
+    for starts in [&[1][..], &[1, 2, 60, 119, 120], &each] {
+        for threads in [1, 2, 7] {
+            let job = Job { threads, ..world.by_proofs(starts) };
+            let outcome = job.expect(&world.truth, &Place::new());
+            assert_eq!((outcome.engine, outcome.connected_from), (Engine::Utreexo, Some(1)));
+            assert_eq!(outcome.coins.coins, world.truth.coins);
+            assert_eq!(outcome.coins.amount, u128::from(world.truth.amount));
+            assert_eq!(outcome.scripts.assumed, u64::from(world.truth.stop));
+            fs::remove_dir_all(folder(&job)).unwrap();
+        }
+    }
+}
+
+/// Scripts are run where no block is assumed valid, and one that fails is told.
+#[cfg(feature = "kernel")]
+#[test]
+fn scripts_are_run() {
+    let world = World::small(909);
+    let job = Job { assume_valid: None, ..world.by_proofs(&[1, 70, 112]) };
+    let outcome = job.expect(&world.truth, &Place::new());
+    assert_eq!((outcome.scripts.run, outcome.scripts.assumed), (120, 0));
+    let mut builder = random_chain(910);
+    builder.block_with_a_wrong_signature();
+    let height = builder.height();
+    builder.empty_blocks(2);
+    let world = World::of(&builder.blocks());
+    let right = world.by_proofs(&[1, 70, 112]);
+    right.expect(&world.truth, &Place::new());
+    let error = Job { assume_valid: None, ..right }.refused(&Place::new());
+    assert!(matches!(error, SyncError::Invalid(InvalidError::ByProofs(_))), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&format!("block {height} ")) && text.contains("script"), "{text}");
+}
+
+/// Below the end of the files, where a range ends.
+#[test]
+fn a_run_ends_where_a_range_does() {
+    let world = World::small(901);
+    let job = world.by_proofs(&[1, 60, 110]);
+    for stop in [59, 109] {
+        let (job, place) = (Job { stop: Stop::At(stop), ..job.clone() }, Place::new());
+        let outcome = job.run(&place).unwrap();
+        assert_eq!((outcome.stop_height, outcome.counts.blocks), (stop, u64::from(stop)));
+        assert_eq!(place.output_files()[ROOTS], roots(&world.chain[..=stop as usize]));
+    }
+    let within = Job { stop: Stop::At(80), ..job.clone() }.refused(&Place::new());
+    let asked = matches!(
+        within,
+        SyncError::Proofs(ProofsError::StopWithin { stop: 80, below: Some(59), above: 109 })
+    );
+    assert!(asked, "{within}");
+    assert_eq!(within.kind(), ErrorKind::Usage);
+    // The chain goes on above the files.
+    let above = Job { stop: Stop::AtTip, ..job }.refused(&Place::new());
+    let asked = matches!(above, SyncError::Proofs(ProofsError::Missing { below: Some(120), .. }));
+    assert!(asked, "{above}");
+}
+
+/// Stops the run after so many events.
+struct StopAfter<'a>(&'a AtomicBool, Events, usize);
+
+impl Observer for StopAfter<'_> {
+    fn event(&self, event: Event) {
+        self.1.event(event);
+        if self.1.all().len() > self.2 {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn ranges_that_are_done_are_not_done_again() {
+    let world = World::small(902);
+    let starts: Vec<u32> = (0..24).map(|n| 1 + 5 * n).collect();
+    let job = Job { threads: 1, ..world.by_proofs(&starts) };
+    let mut resumed = 0;
+    for events in [4, 9, 20, 30] {
+        let (place, interrupt) = (Place::new(), AtomicBool::new(false));
+        let observer = StopAfter(&interrupt, Events::default(), events);
+        let ended = job.run_watched(&place, &observer, &interrupt);
+        let is_interrupted = matches!(ended, Err(SyncError::Interrupted)) || ended.is_ok();
+        assert!(is_interrupted, "{ended:?}");
+        let again = Events::default();
+        let outcome = job.run_watched(&place, &again, &AtomicBool::new(false)).unwrap();
+        world.truth.check(&outcome, &place.out);
+        let of = |event: &Event| matches!(event, Event::Resumed { segments: 1.., of: 24 });
+        resumed += again.all().iter().filter(|event| of(event)).count();
+    }
+    assert!(resumed > 0, "no start went on");
+}
+
+/// Of a run that was killed its ranges stay, and those are of its files alone.
+#[test]
+fn other_files_are_another_run() {
+    let world = World::small(903);
+    let job = world.by_proofs(&[1, 60, 100]);
+    let place = Place::new();
+    place.work.crash_at(4, AfterCrash::Fail);
+    job.run(&place).unwrap_err();
+    let place = Place { work: place.work.durable_image(), ..Place::new() };
+    assert!(!place.work.names().unwrap().is_empty());
+    fs::remove_dir_all(folder(&job)).unwrap();
+    let other = world.by_proofs(&[1, 70]);
+    let error = other.refused(&place);
+    assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
+    let error = world.job().refused(&place);
+    assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
+    fs::remove_dir_all(folder(&job)).unwrap();
+    world.by_proofs(&[1, 60, 100]).expect(&world.truth, &place);
+}
+
+#[test]
+fn files_that_do_not_cover_the_chain_are_refused_by_name() {
+    let world = World::small(904);
+    let job = world.by_proofs(&[1, 60, 100]);
+    let hidden = file(folder(&job), 60, 100);
+    let bytes = fs::read(&hidden).unwrap();
+    fs::remove_file(&hidden).unwrap();
+    let error = job.refused(&Place::new());
+    assert!(error.to_string().contains("no file of proofs of blocks 60 to 99"), "{error}");
+    // Under another name it is about other blocks than that says.
+    fs::write(file(folder(&job), 60, 101), &bytes).unwrap();
+    let error = job.refused(&Place::new());
+    assert!(matches!(error, SyncError::Proofs(ProofsError::Overlap { .. })), "{error}");
+    fs::remove_file(file(folder(&job), 60, 101)).unwrap();
+    fs::rename(file(folder(&job), 100, 121), folder(&job).join("aside")).unwrap();
+    fs::write(file(folder(&job), 60, 121), &bytes).unwrap();
+    let error = job.refused(&Place::new());
+    assert!(matches!(error, SyncError::Proofs(ProofsError::Name { .. })), "{error}");
+    fs::remove_dir_all(folder(&job)).unwrap();
+    let error = job.refused(&Place::new());
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    let none = Job { proofs: None, ..job }.refused(&Place::new());
+    assert!(matches!(none, SyncError::Usage(UsageError::NoProofs)), "{none}");
+}
+
+#[test]
+fn files_of_another_network_or_chain_are_refused() {
+    let world = World::small(905);
+    let job = world.by_proofs(&[1, 60]);
+    let path = file(folder(&job), 1, 60);
+    let right = fs::read(&path).unwrap();
+    let mut opened = RangeFile::open(Cursor::new(&right)).unwrap();
+    let mut head = opened.head().clone();
+    head.network = Network::Main.magic();
+    let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
+    let mut entry = Vec::new();
+    for height in opened.heights().heights() {
+        opened.entry(height, &mut entry).unwrap();
+        writer.put(&opened.block(height).unwrap().hash, &entry).unwrap();
+    }
+    fs::write(&path, writer.finish(opened.after()).unwrap()).unwrap();
+    let error = job.refused(&Place::new());
+    assert!(matches!(error, SyncError::Proofs(ProofsError::OtherNetwork { .. })), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    // A chain of the same length, which begins alike.
+    write_proofs(&random_chain(99).blocks(), &[1, 60], folder(&job));
+    let error = job.refused(&Place::new());
+    let other = matches!(error, SyncError::Proofs(ProofsError::OtherChain { height: 99, .. }));
+    assert!(other, "{error}");
+}
+
+/// A file that was changed at any place never leads to an output, and is told for what it is.
+#[test]
+fn damaged_files_are_refused() {
+    let world = World::small(906);
+    let job = world.by_proofs(&[1, 60, 110]);
+    let path = file(folder(&job), 60, 110);
+    let right = fs::read(&path).unwrap();
+    for at in (0..right.len()).step_by(right.len() / 23) {
+        let mut wrong = right.clone();
+        wrong[at] ^= 4;
+        fs::write(&path, &wrong).unwrap();
+        let error = job.refused(&Place::new());
+        assert!(error.to_string().contains("proofs-00000060-00000110.dat"), "{at}: {error}");
+        let kind = error.kind();
+        assert!(matches!(kind, ErrorKind::Invalid | ErrorKind::Io), "{at}: {error}");
+    }
+    // What an entry holds is found out where the block is judged; with the file as it was the run goes on.
+    let mut wrong = right.clone();
+    let at = RangeFile::open(Cursor::new(&right)).unwrap().block(109).unwrap().offset as usize;
+    wrong[at] ^= 1;
+    fs::write(&path, &wrong).unwrap();
+    let place = Place::new();
+    let error = job.refused(&place);
+    assert!(matches!(error, SyncError::Io(IoError::Proofs { .. })), "{error}");
+    fs::write(&path, &right).unwrap();
+    job.expect(&world.truth, &place);
+}
+
+/// Proofs of another chain's coins, with all sums right.
+#[test]
+fn proofs_that_prove_nothing_are_told_with_their_block() {
+    let world = World::small(907);
+    let job = world.by_proofs(&[1, 60]);
+    let path = file(folder(&job), 60, 121);
+    let right = fs::read(&path).unwrap();
+    let mut opened = RangeFile::open(Cursor::new(&right)).unwrap();
+    let spends = opened.blocks().iter().rposition(|block| block.length > 2).unwrap();
+    let height = 60 + spends as u32;
+    let mut writer = RangeWriter::new(Vec::new(), opened.head()).unwrap();
+    let mut entry = Vec::new();
+    for at in opened.heights().heights() {
+        opened.entry(at, &mut entry).unwrap();
+        if at == height {
+            // The amount of the last coin, or its script.
+            *entry.last_mut().unwrap() ^= 1;
+        }
+        writer.put(&opened.block(at).unwrap().hash, &entry).unwrap();
+    }
+    fs::write(&path, writer.finish(opened.after()).unwrap()).unwrap();
+    let error = job.refused(&Place::new());
+    assert!(matches!(error, SyncError::Invalid(InvalidError::ByProofs(_))), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&format!("the proofs of block {height} ")), "{text}");
+    assert!(text.contains("--engine mergesync"), "{text}");
+}
+
+/// Roots that do not follow from the file below are found before any block is taken.
+#[test]
+fn files_that_do_not_fit_each_other_are_refused_at_once() {
+    let world = World::small(908);
+    let job = world.by_proofs(&[1, 60]);
+    let path = file(folder(&job), 60, 121);
+    let right = fs::read(&path).unwrap();
+    let mut opened = RangeFile::open(Cursor::new(&right)).unwrap();
+    let mut head = opened.head().clone();
+    head.roots = opened.after().clone();
+    let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
+    let mut entry = Vec::new();
+    for at in opened.heights().heights() {
+        opened.entry(at, &mut entry).unwrap();
+        writer.put(&opened.block(at).unwrap().hash, &entry).unwrap();
+    }
+    fs::write(&path, writer.finish(opened.after()).unwrap()).unwrap();
+    let place = Place::new();
+    let error = job.refused(&place);
+    let is_it = matches!(error, SyncError::Proofs(ProofsError::Roots { height: 60, .. }));
+    assert!(is_it, "{error}");
+    assert!(place.work.names().unwrap().is_empty(), "no run began");
+}
