@@ -8,6 +8,7 @@ mod chain;
 
 mod blame;
 mod harness;
+mod leaves;
 mod repeats;
 mod undo_data;
 mod valid;
