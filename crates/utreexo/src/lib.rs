@@ -15,6 +15,7 @@
 //! - [`Proof`]: that leaves are in a forest; [`Roots::verify`] checks it, and [`Roots::update`] deletes and adds.
 //! - [`Position`]: where nodes stand, as proofs say it.
 //! - [`Forest`]: all live leaves, in pages of a store, block by block. It makes the [`Proof`] of what each spends.
+//! - [`RangeWriter`] and [`RangeFile`]: a file of what it takes to judge a range of blocks from the roots before it.
 //!
 //! It knows a block only as the leaves that it spends and adds.
 
@@ -26,6 +27,7 @@ mod live;
 mod node;
 mod position;
 mod proof;
+mod range_file;
 mod roots;
 mod verify;
 
@@ -37,5 +39,9 @@ pub use live::{LiveLeaf, read_live, write_live};
 pub use node::NodeHash;
 pub use position::{PROOF_ROWS, Position, forest_rows};
 pub use proof::{Proof, ProofBytesError};
+pub use range_file::{
+    ENTRY_BYTES_MAX, RANGE_BLOCKS_MAX, RangeBlock, RangeFile, RangeFileError, RangeHead,
+    RangeWriter, range_file_name, range_of_name,
+};
 pub use roots::{Roots, RootsError};
 pub use verify::ProofError;

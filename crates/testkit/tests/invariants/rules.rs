@@ -83,6 +83,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("coins-store.md", "crates/engine/src/utxo/store/disk/folder.rs"),
     ("headers.md", "crates/p2p/src/headers/store.rs"),
     ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
+    ("proofs.md", "crates/utreexo/src/range_file.rs"),
     ("report.md", "crates/apus/src/report.rs"),
     ("snapshot.md", "crates/datadir/src/snapshot.rs"),
     ("submit.md", "crates/sync/src/chainman/log.rs"),

@@ -1,0 +1,74 @@
+//! A file of proofs: what it takes to judge a range of blocks from the roots before it (`docs/formats/proofs.md`).
+//!
+//! [`RangeWriter`] makes one block by block; [`RangeFile`] opens one and gives the *entry* of any of its blocks: the
+//! [`Proof`](crate::Proof) of the coins that the block spends and does not make itself, then their compact leaves,
+//! in the order of its inputs. What an entry holds is not looked at here, and nothing in a file is proved: its sums
+//! are for disks that change bytes, and anybody can make a file.
+
+mod read;
+mod write;
+
+pub use read::{RangeBlock, RangeFile, RangeFileError};
+pub use write::RangeWriter;
+
+use crate::Roots;
+use apus_chain::{BlockHash, COIN_HEIGHT_MAX, Height, HeightRange};
+
+const MAGIC: [u8; 8] = *b"APUSPRF\x0a";
+const END_MAGIC: [u8; 8] = *b"\x0aAPUSPRE";
+const VERSION: u32 = 1;
+
+/// Bytes of the head before the roots.
+const HEAD_BYTES: usize = 52;
+
+/// Bytes of a block's record in the tail.
+const RECORD_BYTES: usize = 48;
+
+/// Bytes of the foot.
+const FOOT_BYTES: usize = 24;
+
+/// The most bytes that an entry has. The inputs of a block that is valid, each with the longest script and with all
+/// nodes above it in a forest of 2^40 leaves, take less.
+pub const ENTRY_BYTES_MAX: u32 = 1 << 28;
+
+/// The most blocks that a file has: their records are in memory while it is open, 12 MiB at most.
+pub const RANGE_BLOCKS_MAX: u32 = 1 << 18;
+
+/// Where a range begins, and by which roots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeHead {
+    /// Magic of the network.
+    pub network: [u8; 4],
+    /// Height of the first block, from 1.
+    pub first: Height,
+    /// The block before it.
+    pub before: BlockHash,
+    /// The roots after that block.
+    pub roots: Roots,
+}
+
+/// The name of the file of a range.
+pub fn range_file_name(heights: HeightRange) -> String {
+    format!("proofs-{:08}-{:08}.dat", heights.start, heights.end)
+}
+
+/// The range whose file has that name; none if the name is no such file's.
+pub fn range_of_name(name: &str) -> Option<HeightRange> {
+    let (start, end) = name.strip_prefix("proofs-")?.strip_suffix(".dat")?.split_once('-')?;
+    let height = |digits: &str| {
+        let are_digits = digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        digits.parse::<Height>().ok().filter(|_| are_digits)
+    };
+    let (start, end) = (height(start)?, height(end)?);
+    (start < end).then(|| HeightRange::new(start, end))
+}
+
+/// The heights of so many blocks from `first` on; none where a file has no such range.
+fn heights(first: Height, blocks: u32) -> Option<HeightRange> {
+    let end = first.checked_add(blocks).filter(|end| end - 1 <= COIN_HEIGHT_MAX);
+    let fits = first > 0 && (1..=RANGE_BLOCKS_MAX).contains(&blocks);
+    end.filter(|_| fits).map(|end| HeightRange::new(first, end))
+}
+
+#[cfg(test)]
+mod tests;
