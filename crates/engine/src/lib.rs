@@ -4,6 +4,7 @@
 
 pub mod coin;
 pub mod connect;
+pub mod forest;
 pub mod mergesync;
 pub mod pass;
 mod salt;

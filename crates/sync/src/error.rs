@@ -4,6 +4,7 @@ mod anchored;
 mod beyond;
 mod invalid;
 mod io_error;
+mod proofs;
 mod source;
 mod usage;
 
@@ -11,6 +12,7 @@ pub use anchored::NotAnchored;
 pub use beyond::{Gap, InvalidBlock};
 pub use invalid::InvalidError;
 pub use io_error::IoError;
+pub use proofs::ProofsError;
 pub use source::SourceError;
 pub use usage::UsageError;
 
@@ -82,6 +84,9 @@ pub enum SyncError {
         /// Why there is no other way.
         why: NoWayOn,
     },
+    /// Files of proofs, and the forest that they come of.
+    #[error(transparent)]
+    Proofs(#[from] ProofsError),
     /// Connecting blocks.
     #[error("{error}")]
     Chainstate {
@@ -174,6 +179,7 @@ impl SyncError {
             Self::Hints { .. } => ErrorKind::Invalid,
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
             Self::Snapshot { error, .. } => datadir_kind(error.kind()),
+            Self::Proofs(error) => error.kind(),
             Self::Chainstate { error } => chainstate_kind(error),
             Self::Coins(error) => store_kind(error),
             Self::Scripts(ScriptPoolError::NoInterpreter(_)) => ErrorKind::Usage,

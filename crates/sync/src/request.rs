@@ -18,6 +18,7 @@ use crate::source::Search;
 use crate::source::blocksdir::UseIndex;
 use crate::source::peers::Peers;
 use apus_chain::{BlockHash, Params, ScriptVerifier};
+use apus_engine::forest::ForestStore;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
 use apus_engine::utxo::{CoinsStore, StoreError};
@@ -144,6 +145,8 @@ pub struct Request<'a> {
     pub outputs: &'a [Output],
     /// Folders to write once the set is proven.
     pub folders: &'a [FolderOutput],
+    /// Proofs to make of what each block spends; for blocks of files, and the engine mergesync.
+    pub proofs: Option<ProofsOptions<'a>>,
     /// Told what happens.
     pub observer: &'a dyn Observer,
     /// Set from outside to stop the run.
@@ -170,6 +173,22 @@ impl Request<'_> {
 
 /// Opens the coins of a run.
 pub type OpenStore<'a> = dyn Fn() -> Result<Arc<dyn CoinsStore>, StoreError> + Sync + 'a;
+
+/// Opens the forest of a run.
+pub type OpenForest<'a> = dyn Fn() -> Result<Arc<dyn ForestStore>, StoreError> + Sync + 'a;
+
+/// How proofs are made.
+#[derive(Clone)]
+pub struct ProofsOptions<'a> {
+    /// The folder of their files.
+    pub storage: Arc<dyn Storage>,
+    /// Files end at heights that are multiples of this.
+    pub every: u32,
+    /// Opens the forest, which stays when the progress goes.
+    pub store: &'a OpenForest<'a>,
+    /// Memory for the forest, in bytes.
+    pub memory_bytes: u64,
+}
 
 /// How blocks are connected.
 #[derive(Clone)]

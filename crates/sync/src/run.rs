@@ -90,6 +90,7 @@ fn without(request: &Request<'_>, height: Height) -> Result<Outcome, SyncError> 
         hints: None,
         engine: Some(Engine::MergeSync),
         stop: Stop::At(height),
+        proofs: request.proofs.clone(),
         ..*request
     };
     let dir = headers(&request, None)?;
@@ -98,6 +99,9 @@ fn without(request: &Request<'_>, height: Height) -> Result<Outcome, SyncError> 
 
 /// What does blocks without hints, where the user leaves that open. What an earlier start began goes on.
 fn without_hints(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Engine, SyncError> {
+    if request.proofs.is_some() {
+        return Ok(Engine::MergeSync);
+    }
     if matches!(request.source, Source::Peers(_)) {
         // While blocks arrive there is time to connect them, and nothing is left to do after the last.
         let joins = mergesync::has_begun(request.workdir)?;
@@ -172,9 +176,9 @@ fn merge<'a>(
         merged.records(request, each)
     })?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
-    let Merged { dir, set, counts, scripts, .. } = merged;
+    let Merged { dir, set, counts, scripts, proofs, .. } = merged;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
-    Ok(Outcome { connected_from: Some(1), engine, scripts, ..outcome })
+    Ok(Outcome { connected_from: Some(1), engine, scripts, proofs, ..outcome })
 }
 
 /// Gets what the source is to keep and did not, and makes that whole.
@@ -214,6 +218,7 @@ fn outcome(
         hints: None,
         unanchored: None,
         utreexo: put.utreexo,
+        proofs: None,
         folders: put.folders,
     }
 }

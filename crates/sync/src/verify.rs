@@ -182,6 +182,7 @@ impl Verify<'_> {
             workdir,
             outputs,
             folders: &[],
+            proofs: None,
             observer: self.observer,
             interrupt: self.interrupt,
         }

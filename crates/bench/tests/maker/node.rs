@@ -81,6 +81,7 @@ fn outcome(chain: &Chain) -> Outcome {
         workdir: &DirStorage::new(work.path()),
         outputs: &[],
         folders: &[],
+        proofs: None,
         observer: &Silent,
         interrupt: &AtomicBool::new(false),
     })

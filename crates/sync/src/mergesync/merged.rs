@@ -1,6 +1,7 @@
 //! [`Merged`]: the set that joining led to, handed to what is to be written.
 
 use super::joined::Joined;
+use crate::bridge::ProofsMade;
 use crate::error::{StorageResult, SyncError};
 use crate::request::{Output, OutputKind, Request, Scripts};
 use crate::runs::{EachRecord, MergeBudget, Merging, Places};
@@ -24,6 +25,8 @@ pub(crate) struct Merged<'a> {
     pub(crate) scripts: Scripts,
     pub(super) joined: Joined,
     pub(super) with_blocks: Option<DraftWithBlocks>,
+    /// The proofs that were made.
+    pub(crate) proofs: Option<ProofsMade>,
 }
 
 impl Merged<'_> {

@@ -1,6 +1,7 @@
 //! [`Outcome`]: a finished run.
 
 use super::Engine;
+use crate::bridge::ProofsMade;
 use crate::folder::WrittenFolder;
 use crate::warning::Unanchored;
 use apus_chain::{BlockHash, Height};
@@ -47,6 +48,8 @@ pub struct Outcome {
     pub unanchored: Option<Unanchored>,
     /// The roots of the Utreexo forest, where they were asked for.
     pub utreexo: Option<Roots>,
+    /// The proofs that were made, where they were asked for.
+    pub proofs: Option<ProofsMade>,
     /// The folders that were written.
     pub folders: Vec<WrittenFolder>,
 }

@@ -60,6 +60,7 @@ pub(super) fn write(
         folders: &[],
         source: request.source.clone(),
         observer: &OfSecondPass(request.observer),
+        proofs: None,
         ..*request
     };
     let run_pass = || {

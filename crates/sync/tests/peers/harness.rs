@@ -181,6 +181,7 @@ impl Job<'_> {
             workdir: work,
             outputs: &outputs,
             folders: &[],
+            proofs: None,
             observer,
             interrupt: &self.interrupt,
         });

@@ -267,6 +267,7 @@ impl Job {
             workdir: work,
             outputs: &outputs,
             folders: &[],
+            proofs: None,
             observer,
             interrupt,
         })
