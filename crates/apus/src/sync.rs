@@ -19,16 +19,17 @@ use crate::render::Renderer;
 use crate::report::{Circumstances, Report, is_report};
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
+use apus_engine::forest::{DiskForest, ForestStore};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
-use apus_storage::DirStorage;
+use apus_storage::{DirStorage, Storage};
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
-    COINS, ConnectOptions, DatadirBlocks, FolderKind, FolderOutput, HINTS, HintedValidity,
-    HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS, Request, Source, Stop,
-    SyncError, UseIndex, draft_of, parent,
+    COINS, ConnectOptions, DatadirBlocks, FOREST, FolderKind, FolderOutput, HINTS, HintedValidity,
+    HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS, ProofsOptions, Request,
+    Source, Stop, SyncError, UseIndex, draft_of, parent,
 };
 use serde::Serialize;
 use std::fs::{self, File};
@@ -70,6 +71,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         replace: args.replace,
         kept: if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All },
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
+        proofs: None,
     })?;
     let next = args.out.iter().find_map(|sink| match sink {
         SinkArg::Datadir(path) => {
@@ -243,6 +245,15 @@ pub(crate) struct Job<'a> {
     /// What a data directory keeps of the blocks.
     pub(crate) kept: DatadirBlocks,
     pub(crate) stop: Stop,
+    /// Proofs to make.
+    pub(crate) proofs: Option<ProofsJob<'a>>,
+}
+
+/// Where proofs go, and how many blocks a file has.
+#[derive(Clone, Copy)]
+pub(crate) struct ProofsJob<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) every: u32,
 }
 
 impl<'a> Job<'a> {
@@ -270,6 +281,7 @@ impl<'a> Job<'a> {
             replace: false,
             kept: DatadirBlocks::All,
             stop: Stop::AtHints,
+            proofs: None,
         }
     }
 }
@@ -293,7 +305,8 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let paths = output_paths(job.outputs);
     let work_path = job.run.workdir.clone().unwrap_or_else(|| {
         let hints = job.hints.map(HintsArg::path);
-        let first = job.outputs.iter().find_map(SinkArg::path);
+        let proofs = job.proofs.map(|proofs| proofs.folder);
+        let first = job.outputs.iter().find_map(SinkArg::path).or(proofs);
         default_path(job.chain, hints, first)
     });
     expect_sensible(job, &paths, &work_path)?;
@@ -304,6 +317,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let interrupt = watch_signals()?;
     let folders = folder_outputs(job);
     let _made = MadeFolders::around(&folders)?;
+    let proofs_storage = job.proofs.map(|proofs| open_proofs(proofs.folder)).transpose()?;
     let folder = WorkFolder::open(&work_path)?;
     folder.begin()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
@@ -339,6 +353,18 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         hints_folder: work_path.join(HINTS),
         positions: work_path.join(POSITIONS),
     });
+    let forest_path = work_path.join(FOREST);
+    let open_forest = || -> Result<Arc<dyn ForestStore>, StoreError> {
+        let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
+        Ok(Arc::new(DiskForest::open(&forest_path, job.chain, options)?))
+    };
+    let proofs = job.proofs.zip(proofs_storage).map(|(proofs, storage)| ProofsOptions {
+        storage,
+        every: proofs.every,
+        store: &open_forest,
+        // The rest is for what the second walk merges, and blocks wait with their leaves.
+        memory_bytes: memory.coins_bytes / 2,
+    });
     let outcome = apus_sync::run(&Request {
         params,
         source: match (&job.source, &peers) {
@@ -364,6 +390,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         workdir: folder.storage(),
         outputs: &outputs,
         folders: &folders,
+        proofs,
         observer: &renderer,
         interrupt: &interrupt,
     });
@@ -410,6 +437,12 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         ));
     } else {
         folder.discard()?;
+    }
+    if job.proofs.is_some() {
+        print::aside(format_args!(
+            "the forest stays in {}: a later run with the same --out and --workdir goes on from it",
+            forest_path.display()
+        ));
     }
     outcome.folders.iter().for_each(aside::tell);
     Ok(report)
@@ -528,6 +561,10 @@ fn expect_sensible(
     let mut paths: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
     paths.extend(report);
     let written = paths.clone();
+    if let (Some(proofs), JobSource::Files { blocksdir, .. }) = (job.proofs, &job.source) {
+        expect_apart(&[proofs.folder, blocksdir, work_path])?;
+        paths.push(proofs.folder);
+    }
     paths.push(work_path);
     expect_apart(&paths)?;
     // Files that an earlier start finished before it was killed are not in the way.
@@ -550,6 +587,13 @@ fn expect_sensible(
     }
     report.map_or(Ok(()), |path| expect_writable(path, |path| resuming && is_report(path)))?;
     expect_places(&written)
+}
+
+/// Makes the folder of proofs, if it is not there.
+fn open_proofs(folder: &Path) -> Result<Arc<dyn Storage>, Failure> {
+    let made = fs::create_dir_all(folder);
+    made.map_err(|error| Failure::making(folder, &error, "name another --out"))?;
+    Ok(Arc::new(DirStorage::new(folder)))
 }
 
 fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {

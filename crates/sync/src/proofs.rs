@@ -8,7 +8,6 @@ use crate::error::{ProofsError, StorageResult, SyncError};
 use apus_chain::{BlockHash, Height, HeightRange, Network, Reader};
 use apus_storage::Storage;
 use apus_utreexo::{Proof, RangeFile, RangeFileError, Roots, range_of_name};
-use std::fmt;
 use stored::Stored;
 
 /// What files of proofs have.
@@ -221,28 +220,4 @@ fn skip_leaves(reader: &mut Reader<'_>, count: usize) -> Option<()> {
         }
     }
     Some(())
-}
-
-impl fmt::Display for Surveyed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { network, heights, last, leaves_before, after, totals } = self;
-        let ProofsTotals { files, blocks, targets, hashes, .. } = totals;
-        let ProofsTotals { proof_bytes, leaf_bytes, file_bytes, entry_bytes_max, .. } = totals;
-        let mean = |total: &u64| *total as f64 / (*blocks).max(1) as f64;
-        let leaves = after.leaves();
-        let chain = network.map_or_else(|| "unknown".to_owned(), |network| network.to_string());
-        writeln!(f, "chain            {chain}")?;
-        writeln!(f, "files            {files}")?;
-        writeln!(f, "blocks           {blocks}, from {} to {}", heights.start, heights.end - 1)?;
-        writeln!(f, "last block       {last}")?;
-        writeln!(f, "leaves           {leaves}, {} of them added here", leaves - leaves_before)?;
-        writeln!(f, "coins spent      {targets}, {:.1} a block", mean(targets))?;
-        writeln!(f, "hashes           {hashes}, {:.1} a block", mean(hashes))?;
-        writeln!(f, "proofs           {proof_bytes} bytes, {:.0} a block", mean(proof_bytes))?;
-        writeln!(f, "leaf data        {leaf_bytes} bytes, {:.0} a block", mean(leaf_bytes))?;
-        writeln!(f, "longest entry    {entry_bytes_max} bytes")?;
-        writeln!(f, "all files        {file_bytes} bytes")?;
-        write!(f, "roots            {}", after.hashes().len())?;
-        after.hashes().iter().try_for_each(|root| write!(f, "\n  {root}"))
-    }
 }

@@ -2,13 +2,15 @@
 
 use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
+use apus_engine::forest::ForestStore;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
 use apus_sync::{
     ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedValidity, HintsInput,
-    Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop, SyncError, UseIndex,
+    Observer, Outcome, Output, OutputKind, ProofsOptions, Request, Silent, Source, Stop, SyncError,
+    UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -94,6 +96,7 @@ impl World {
             memory_bytes: 16 << 20,
             checkpoint_interval: Duration::ZERO,
             folders: Vec::new(),
+            proofs: None,
         }
     }
 
@@ -131,6 +134,16 @@ pub(crate) struct Job {
     pub(crate) memory_bytes: u64,
     pub(crate) checkpoint_interval: Duration,
     pub(crate) folders: Vec<FolderOutput>,
+    pub(crate) proofs: Option<ProofsJob>,
+}
+
+/// The proofs that a run is asked for, and the forest that they come of.
+#[derive(Clone)]
+pub(crate) struct ProofsJob {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) forest: Arc<dyn ForestStore>,
+    pub(crate) every: u32,
+    pub(crate) memory_bytes: u64,
 }
 
 /// Where a run works and what it leaves.
@@ -224,6 +237,16 @@ impl Job {
             output(OutputKind::Hints, HINTS),
             output(OutputKind::Utreexo, ROOTS),
         ];
+        let open_forest = || {
+            let job = self.proofs.as_ref().unwrap();
+            Ok(Arc::clone(&job.forest))
+        };
+        let proofs = self.proofs.as_ref().map(|job| ProofsOptions {
+            storage: Arc::clone(&job.storage),
+            every: job.every,
+            store: &open_forest,
+            memory_bytes: job.memory_bytes,
+        });
         apus_sync::run(&Request {
             params: self.params,
             source: Source::Files {
@@ -253,6 +276,7 @@ impl Job {
             workdir: work,
             outputs: &outputs,
             folders: &self.folders,
+            proofs,
             observer,
             interrupt,
         })

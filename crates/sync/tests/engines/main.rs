@@ -16,6 +16,7 @@ mod engine_conformance;
 mod harness;
 mod invalid;
 mod mergesync;
+mod proofs;
 #[cfg(feature = "kernel")]
 mod put_aside;
 mod read_back;
