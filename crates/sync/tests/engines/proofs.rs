@@ -4,7 +4,7 @@
 use crate::harness::{Job, Place, ProofsJob, World, hash_of, random_chain};
 use crate::world::files;
 use apus_chain::{BlockHash, Height, HeightRange, Network, OutPoint, Reader, Txid};
-use apus_engine::forest::{ForestStore, MemoryForest};
+use apus_engine::utxo::forest::{ForestStore, MemoryForest};
 use apus_sync::{
     Engine, ErrorKind, Event, Observer, Phase, ProofsError, Stop, SyncError, proofs_files,
     survey_proofs,
