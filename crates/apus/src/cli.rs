@@ -1,6 +1,6 @@
 //! [`Cli`]: the command line, which names a command and has its arguments.
 
-use crate::args::{HintsArgs, ReindexArgs, SnapshotArgs, SyncArgs, VerifyArgs};
+use crate::args::{HintsArgs, ReindexArgs, SnapshotArgs, SyncArgs, UtreexoArgs, VerifyArgs};
 #[cfg(feature = "bench")]
 use crate::bench::BenchArgs;
 #[cfg(feature = "bench")]
@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Hints(HintsArgs),
     /// Look at and verify UTXO snapshots
     Snapshot(SnapshotArgs),
+    /// Make proofs of what each block spends, look at them and check them
+    Utreexo(UtreexoArgs),
     /// Judge blocks given line by line, as a node does: a tool for tests and comparisons
     Submit(SubmitArgs),
     /// Measure: a chain to do it with, the machine's floor, runs side by side

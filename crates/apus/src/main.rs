@@ -29,6 +29,7 @@ mod snapshot;
 mod spelling;
 mod submit;
 mod sync;
+mod utreexo;
 mod verify;
 mod workdir;
 
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::command(&args),
         Command::Hints(args) => hints::command(&args),
         Command::Snapshot(args) => snapshot::command(&args),
+        Command::Utreexo(args) => utreexo::command(&args),
         Command::Submit(args) => submit::command(&args),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::command(&args),

@@ -44,6 +44,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         replace: args.replace,
         kept: DatadirBlocks::All,
         stop: Stop::AtTip,
+        bridge: None,
     })?;
     let next = format!(
         "start the node, which goes on from block {}:\n  {}",

@@ -8,7 +8,7 @@ use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use apus_chain::Network;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_sync::{DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, WrittenFolder};
-use forest::Forest;
+use forest::{Forest, Proofs};
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
@@ -49,6 +49,8 @@ pub(crate) struct Report {
     pub(crate) hash_serialized_3: Option<String>,
     /// The Utreexo forest, where `--out utreexo:FILE` was given, and with the engine that goes by proofs.
     pub(crate) utreexo: Option<Forest>,
+    /// The proofs that were made, by `apus utreexo prove`.
+    pub(crate) proofs: Option<Proofs>,
     pub(crate) verified: Verified,
     /// What was taken for granted, in words.
     pub(crate) assumed: Vec<String>,
@@ -320,7 +322,10 @@ impl Report {
             muhash: hash(&outcome.muhash),
             in_assumeutxo_table: outcome.in_assumeutxo_table,
             hash_serialized_3: hash(&outcome.hash_serialized_3),
-            utreexo: outcome.utreexo.as_ref().map(Forest::of),
+            utreexo: (outcome.utreexo.as_ref())
+                .or(outcome.proofs.as_ref().map(|proofs| &proofs.roots))
+                .map(Forest::of),
+            proofs: outcome.proofs.as_ref().map(Proofs::of),
             verified: Verified {
                 blocks: true,
                 scripts,
@@ -530,6 +535,7 @@ impl fmt::Display for Report {
             writeln!(f, "{name:<18} {value}")?;
         }
         self.utreexo.iter().try_for_each(|forest| forest.fmt(f))?;
+        self.proofs.iter().try_for_each(|proofs| proofs.fmt(f))?;
         writeln!(f)?;
         writeln!(f, "Verified: {}.", self.verified())?;
         if !self.assumed.is_empty() {

@@ -21,14 +21,15 @@ use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::{BitOrder, HintsOptions};
+use apus_engine::utxo::forest::{DiskForest, ForestStore};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::DirStorage;
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
-    COINS, ConnectOptions, DatadirBlocks, FolderKind, FolderOutput, HINTS, HintedValidity,
-    HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS, Request, Source, Stop,
-    SyncError, UsageError, UseIndex, draft_of, parent,
+    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, FOREST, FolderKind, FolderOutput, HINTS,
+    HintedValidity, HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS, Request,
+    Source, Stop, SyncError, UsageError, UseIndex, draft_of, parent,
 };
 use serde::Serialize;
 use std::fs::{self, File};
@@ -73,6 +74,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         replace: args.replace,
         kept: if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All },
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
+        bridge: None,
     })?;
     let next = args.out.iter().find_map(|sink| match sink {
         SinkArg::Datadir(path) => {
@@ -280,6 +282,15 @@ pub(crate) struct Job<'a> {
     /// What a data directory keeps of the blocks.
     pub(crate) kept: DatadirBlocks,
     pub(crate) stop: Stop,
+    /// Proofs to make.
+    pub(crate) bridge: Option<BridgeJob<'a>>,
+}
+
+/// Where proofs go, and how many blocks a file has.
+#[derive(Clone, Copy)]
+pub(crate) struct BridgeJob<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) every: u32,
 }
 
 impl<'a> Job<'a> {
@@ -308,6 +319,7 @@ impl<'a> Job<'a> {
             replace: false,
             kept: DatadirBlocks::All,
             stop: Stop::AtHints,
+            bridge: None,
         }
     }
 }
@@ -331,7 +343,8 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let paths = output_paths(job.outputs);
     let work_path = job.run.workdir.clone().unwrap_or_else(|| {
         let hints = job.hints.map(HintsArg::path);
-        let first = job.outputs.iter().find_map(SinkArg::path);
+        let proofs = job.bridge.map(|proofs| proofs.folder);
+        let first = job.outputs.iter().find_map(SinkArg::path).or(proofs);
         default_path(job.chain, hints, first)
     });
     expect_sensible(job, &paths, &work_path)?;
@@ -341,7 +354,8 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     expect_scripts(job, assume_valid)?;
     let interrupt = watch_signals()?;
     let folders = folder_outputs(job);
-    let _made = MadeFolders::around(&folders)?;
+    let mut made = MadeFolders::around(&folders)?;
+    job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
     let folder = WorkFolder::open(&work_path)?;
     folder.begin()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
@@ -377,6 +391,18 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         hints_folder: work_path.join(HINTS),
         positions: work_path.join(POSITIONS),
     });
+    let forest_path = work_path.join(FOREST);
+    let open_forest = || -> Result<Arc<dyn ForestStore>, StoreError> {
+        let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
+        Ok(Arc::new(DiskForest::open(&forest_path, job.chain, options)?))
+    };
+    let bridge = job.bridge.map(|proofs| BridgeOptions {
+        storage: Arc::new(DirStorage::new(proofs.folder)),
+        every: proofs.every,
+        store: &open_forest,
+        // The rest is for what the second walk merges, and blocks wait with their leaves.
+        memory_bytes: memory.coins_bytes / 2,
+    });
     let outcome = apus_sync::run(&Request {
         params,
         source: match (&job.source, &peers) {
@@ -403,6 +429,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         workdir: folder.storage(),
         outputs: &outputs,
         folders: &folders,
+        bridge,
         observer: &renderer,
         interrupt: &interrupt,
     });
@@ -449,6 +476,12 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         ));
     } else {
         folder.discard()?;
+    }
+    if job.bridge.is_some() {
+        print::aside(format_args!(
+            "the forest stays in {}: a later run with the same --out and --workdir goes on from it",
+            forest_path.display()
+        ));
     }
     outcome.folders.iter().for_each(aside::tell);
     Ok(report)
@@ -567,6 +600,10 @@ fn expect_sensible(
     let mut paths: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
     paths.extend(report);
     let written = paths.clone();
+    if let (Some(proofs), JobSource::Files { blocksdir, .. }) = (job.bridge, &job.source) {
+        expect_apart(&[proofs.folder, blocksdir, work_path])?;
+        paths.push(proofs.folder);
+    }
     paths.push(work_path);
     expect_apart(&paths)?;
     // Files that an earlier start finished before it was killed are not in the way.

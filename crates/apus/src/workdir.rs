@@ -5,7 +5,7 @@ use apus_chain::Network;
 use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, Storage, create_private_dir};
 use apus_sync::{
-    COINS, ENDED, GONE, HINTS, InvalidError, IoError, LOCK, POSITIONS, RECORD, SyncError,
+    COINS, ENDED, FOREST, GONE, HINTS, InvalidError, IoError, LOCK, POSITIONS, RECORD, SyncError,
     UsageError,
 };
 use std::fs::{self, File};
@@ -53,7 +53,7 @@ impl WorkFolder {
         begun.and_then(|()| self.unmark_end()).inspect_err(|_| self.leave())?;
         let folder = self.storage.folder();
         let is_ours = |name: &str| {
-            let is_folder = [COINS, HINTS].contains(&name);
+            let is_folder = [COINS, FOREST, HINTS].contains(&name);
             apus_sync::is_work_file(name) && (!is_folder || is_made_by_a_run(&folder.join(name)))
         };
         self.close_to_others(is_ours)?;

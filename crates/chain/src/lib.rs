@@ -44,6 +44,7 @@ pub use block::{
 };
 pub use check::{
     BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, LOCKTIME_THRESHOLD, TxError,
+    txids_of,
 };
 pub use coin::{
     COIN_HEIGHT_MAX, Coin, CoinRef, check_coin, is_unspendable, read_coin, read_coin_strict,

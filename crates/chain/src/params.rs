@@ -20,7 +20,7 @@ use std::num::NonZeroU32;
 pub const BIP34_IMPLIES_BIP30_LIMIT: Height = 1_983_702;
 
 /// A block known by its height and hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KnownBlock {
     /// Its height.
     pub height: Height,

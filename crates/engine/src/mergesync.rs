@@ -11,6 +11,9 @@
 //! invalid. So the lowest block that is refused is the one that a node would have stopped at, and the
 //! reason is the one that the node gives.
 //!
+//! On request each coin carries the number of its leaf in the Utreexo forest ([`NumberedCoin`]), so that the
+//! second walk knows what a block [spends and adds](BlockLeaves) there.
+//!
 //! Nothing here is keyed and nothing is left to chance: outpoints are compared whole. Where records
 //! lie, who does the segments, and in how much memory runs are merged, is the driver's business.
 
@@ -19,7 +22,9 @@ mod fingerprint;
 mod gather;
 mod join;
 mod judge;
+mod leaves;
 mod ledger;
+mod numbered;
 mod partial;
 mod record;
 mod seen;
@@ -29,6 +34,8 @@ pub use fingerprint::{Fingerprint, FingerprintKey};
 pub use gather::{Gather, GatherError, GatherSegment};
 pub use join::{Join, JoinSink};
 pub use judge::{Answers, Judge, JudgeError, Judged, Kept, Refused};
+pub use leaves::{BlockLeaves, SpentLeaf};
+pub use numbered::NumberedCoin;
 pub use partial::{Gathered, Overlap};
 pub use record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
 pub use seen::SeenBlock;

@@ -2,6 +2,7 @@
 
 mod anchored;
 mod beyond;
+mod bridge;
 mod invalid;
 mod io_error;
 mod proofs;
@@ -10,6 +11,7 @@ mod usage;
 
 pub use anchored::NotAnchored;
 pub use beyond::{Gap, InvalidBlock};
+pub use bridge::BridgeError;
 pub use invalid::InvalidError;
 pub use io_error::IoError;
 pub use proofs::ProofsError;
@@ -88,6 +90,9 @@ pub enum SyncError {
         /// Why there is no other way.
         why: NoWayOn,
     },
+    /// Files of proofs, and the forest that they come of.
+    #[error(transparent)]
+    Bridge(#[from] BridgeError),
     /// Connecting blocks.
     #[error("{error}")]
     Chainstate {
@@ -191,6 +196,7 @@ impl SyncError {
             Self::Hints { .. } => ErrorKind::Invalid,
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
             Self::Snapshot { error, .. } => datadir_kind(error.kind()),
+            Self::Bridge(error) => error.kind(),
             Self::Chainstate { error } => chainstate_kind(error),
             Self::Coins(error) => store_kind(error),
             Self::Scripts(ScriptPoolError::NoInterpreter(_)) => ErrorKind::Usage,

@@ -3,6 +3,7 @@
 //! [`run()`] does one run from start to end; what happens on the way is told as [`Event`]s.
 
 mod best_chain;
+mod bridge;
 pub mod chainman;
 mod connect;
 mod error;
@@ -10,6 +11,7 @@ mod folder;
 mod mergesync;
 mod pass;
 mod progress;
+mod proofs;
 mod random;
 mod request;
 mod run;
@@ -24,16 +26,17 @@ mod warning;
 mod workdir;
 
 pub use error::{
-    ErrorKind, Gap, InvalidBlock, InvalidError, IoError, NoWayOn, NotAnchored, ProofsError,
-    SourceError, SyncError, UsageError,
+    BridgeError, ErrorKind, Gap, InvalidBlock, InvalidError, IoError, NoWayOn, NotAnchored,
+    ProofsError, SourceError, SyncError, UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
+pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use request::{
-    ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS, Memory, OpenStore, Outcome,
-    Output, OutputKind, Request, Scripts, Source, Stop,
+    BridgeOptions, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS, Memory,
+    OpenForest, OpenStore, Outcome, Output, OutputKind, Request, Scripts, Source, Stop,
 };
 pub use run::{discard_progress, expect_work_folder, give_up_progress, has_progress, run};
 pub use sink::ReadBack;
@@ -45,7 +48,9 @@ pub use verify::{
     Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, is_verify_file, verify,
 };
 pub use warning::{Unanchored, Warning};
-pub use workdir::names::{COINS, ENDED, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file};
+pub use workdir::names::{
+    COINS, ENDED, FOREST, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
+};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

@@ -18,6 +18,7 @@ mod pile;
 mod spill;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
+use crate::bridge::Bridge;
 use crate::connect::Base;
 use crate::connect::keeper::Keeper;
 use crate::error::{InvalidBlock, SyncError, UsageError};
@@ -40,7 +41,7 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
 use join::join;
 use joined::{Joined, Record};
-use judge::{Judging, Walk};
+use judge::{Judging, Takers, Walk};
 pub(crate) use merged::Merged;
 use std::sync::Arc;
 use std::time::Instant;
@@ -171,6 +172,9 @@ fn on_chain<'a>(
     // A build that cannot run scripts leaves nothing behind.
     let pool = any_scripts.then(|| ScriptPool::new(request.threads)).transpose()?;
     let work = Work { request, options, dir: &*dir, checks, pool };
+    let begun = Workdir::read_plan(request.workdir)?.is_some();
+    let bridge = |options| Bridge::start(request, options, dir.chain(), end, begun);
+    let mut bridge = request.bridge.as_ref().map(bridge).transpose()?;
     let started = Instant::now();
     let (workdir, plan, done) = work.plan(end)?;
     let resumed = !done.is_empty();
@@ -186,7 +190,7 @@ fn on_chain<'a>(
     let is_long = resumed || started.elapsed() >= request.checkpoint_interval;
     // Connecting takes its coins from there.
     let durable = is_long || goes_on(request);
-    let judged = work.join_and_judge(&workdir, &plan, &done, durable);
+    let judged = work.join_and_judge(&workdir, &plan, &done, durable, bridge.as_mut());
     let (joined, scripts, with_blocks) =
         judged.inspect_err(|error| forget_damaged(&workdir, error))?;
     let base = dir.chain().hash(end).copied().unwrap_or_default();
@@ -199,7 +203,8 @@ fn on_chain<'a>(
         transactions: counts.transactions,
     };
     drop(work);
-    Ok(Merged { dir, set, counts, scripts, joined, with_blocks })
+    let proofs = bridge.map(|bridge| bridge.made());
+    Ok(Merged { dir, set, counts, scripts, joined, with_blocks, proofs })
 }
 
 /// A run on its way.
@@ -229,7 +234,7 @@ impl<'a> Work<'a> {
             hints: NO_HINTS,
             aggregate: AggregateKind::None,
             assumed: 0,
-            leaves: false,
+            leaves: request.bridge.is_some(),
         };
         let of_other_end = |earlier: &Plan| {
             let RunIdentity { stop, stop_hash, .. } = earlier.identity;
@@ -290,7 +295,8 @@ impl<'a> Work<'a> {
         done: SegmentsOf<Gather>,
     ) -> Result<(SegmentsOf<Gather>, Counts), SyncError> {
         let (request, dir) = (self.request, self.dir);
-        let pass = Gather::new(request.params, dir.chain(), fingerprint_key(plan));
+        let pass = Gather::new(request.params, dir.chain(), fingerprint_key(plan))
+            .with_leaves(plan.identity.leaves);
         let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range) };
         request.observer.event(Event::Started(Phase::Blocks));
         let done = pass::run(&job, &Threads, workdir, segments, done)?;
@@ -308,6 +314,7 @@ impl<'a> Work<'a> {
         plan: &Plan,
         done: &[Done<Gathered>],
         durable: bool,
+        bridge: Option<&mut Bridge<'_>>,
     ) -> Result<(Joined, Scripts, Option<DraftWithBlocks>), SyncError> {
         let (request, assume_valid) = (self.request, self.options.assume_valid);
         let earlier = Record::read(workdir)?;
@@ -317,7 +324,7 @@ impl<'a> Work<'a> {
         let mut record = match earlier {
             Some(record) => record,
             None => {
-                let joined = join(request, done, durable)?;
+                let joined = join(request, done, plan.identity.leaves, durable)?;
                 let record = Record { joined, judged: 0, assume_valid };
                 if durable {
                     record.write(workdir)?;
@@ -329,10 +336,14 @@ impl<'a> Work<'a> {
         if record.assume_valid != assume_valid || !self.dir.without_undo(judged).is_empty() {
             (record.judged, record.assume_valid) = (0, assume_valid);
         }
+        if let Some(bridge) = &bridge {
+            record.judged = record.judged.min(bridge.height());
+        }
         let sum_key = sum_key(plan);
         let mut keeper = self.keeper(&mut record, plan.last(), sum_key)?;
         let mut progress = Judging { record, durable, saved_at: Instant::now() };
-        let scripts = self.walk(workdir, plan, done, &mut progress, keeper.as_mut())?;
+        let takers = Takers { keeper: keeper.as_mut(), bridge };
+        let scripts = self.walk(workdir, plan, done, &mut progress, takers)?;
         let with_blocks = keeper.map(Keeper::end).transpose()?;
         Ok((progress.record.joined, scripts, with_blocks))
     }
@@ -372,11 +383,12 @@ impl<'a> Work<'a> {
         plan: &Plan,
         done: &[Done<Gathered>],
         progress: &mut Judging,
-        keeper: Option<&mut Keeper>,
+        takers: Takers<'_, '_>,
     ) -> Result<Scripts, SyncError> {
         let (key, sum_key) = (fingerprint_key(plan), sum_key(plan));
         let end = done.last().map_or(0, |last| last.range.end - 1);
-        Walk { work: self, workdir, key, done, sum_key, end }.judge(progress, keeper)
+        let numbered = plan.identity.leaves;
+        Walk { work: self, workdir, key, done, sum_key, numbered, end }.judge(progress, takers)
     }
 
     /// Of blocks that are refused the lowest is told. `error` may be about one that the first walk
@@ -422,10 +434,10 @@ impl<'a> Work<'a> {
         plan: &Plan,
         done: &[Done<Gathered>],
     ) -> Result<(), SyncError> {
-        let joined = join(self.request, done, false)?;
+        let joined = join(self.request, done, plan.identity.leaves, false)?;
         let record = Record { joined, judged: 0, assume_valid: None };
         let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
-        self.walk(workdir, plan, done, &mut progress, None).map(|_| ())
+        self.walk(workdir, plan, done, &mut progress, Takers::default()).map(|_| ())
     }
 }
 

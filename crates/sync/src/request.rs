@@ -20,6 +20,7 @@ use crate::source::peers::Peers;
 use apus_chain::{BlockHash, Params, ScriptVerifier};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
+use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::Storage;
 use std::path::PathBuf;
@@ -148,6 +149,8 @@ pub struct Request<'a> {
     pub outputs: &'a [Output],
     /// Folders to write once the set is proven.
     pub folders: &'a [FolderOutput],
+    /// Proofs to make of what each block spends; for blocks of files, and the engine mergesync.
+    pub bridge: Option<BridgeOptions<'a>>,
     /// Told what happens.
     pub observer: &'a dyn Observer,
     /// Set from outside to stop the run.
@@ -174,6 +177,22 @@ impl Request<'_> {
 
 /// Opens the coins of a run.
 pub type OpenStore<'a> = dyn Fn() -> Result<Arc<dyn CoinsStore>, StoreError> + Sync + 'a;
+
+/// Opens the forest of a run.
+pub type OpenForest<'a> = dyn Fn() -> Result<Arc<dyn ForestStore>, StoreError> + Sync + 'a;
+
+/// How proofs are made.
+#[derive(Clone)]
+pub struct BridgeOptions<'a> {
+    /// The folder of their files.
+    pub storage: Arc<dyn Storage>,
+    /// Files end at heights that are multiples of this.
+    pub every: u32,
+    /// Opens the forest, which stays when the progress goes.
+    pub store: &'a OpenForest<'a>,
+    /// Memory for the forest, in bytes.
+    pub memory_bytes: u64,
+}
 
 /// How blocks are connected.
 #[derive(Clone)]

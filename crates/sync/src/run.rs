@@ -94,6 +94,7 @@ fn without(request: &Request<'_>, height: Height) -> Result<Outcome, SyncError> 
         proofs: None,
         engine: Some(Engine::MergeSync),
         stop: Stop::At(height),
+        bridge: request.bridge.clone(),
         ..*request
     };
     let dir = headers(&request, None)?;
@@ -102,6 +103,9 @@ fn without(request: &Request<'_>, height: Height) -> Result<Outcome, SyncError> 
 
 /// What does blocks without hints, where the user leaves that open. What an earlier start began goes on.
 fn without_hints(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Engine, SyncError> {
+    if request.bridge.is_some() {
+        return Ok(Engine::MergeSync);
+    }
     if matches!(request.source, Source::Peers(_)) {
         // While blocks arrive there is time to connect them, and nothing is left to do after the last.
         let joins = mergesync::has_begun(request.workdir)?;
@@ -176,9 +180,9 @@ fn merge<'a>(
         merged.records(request, each)
     })?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
-    let Merged { dir, set, counts, scripts, .. } = merged;
+    let Merged { dir, set, counts, scripts, proofs, .. } = merged;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
-    Ok(Outcome { connected_from: Some(1), engine, scripts, ..outcome })
+    Ok(Outcome { connected_from: Some(1), engine, scripts, proofs, ..outcome })
 }
 
 /// Validates all blocks by proofs, of which no set comes.
@@ -195,7 +199,7 @@ fn validate(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Outcome, Syn
     let put = Put {
         hash_serialized_3: [0; 32],
         muhash: [0; 32],
-        stats: None,
+        totals: CoinTotals::default(),
         folders: Vec::new(),
         utreexo: Some(verdict.roots),
     };
@@ -244,6 +248,7 @@ fn outcome(
         hints: None,
         unanchored: None,
         utreexo: put.utreexo,
+        proofs: None,
         folders: put.folders,
     }
 }

@@ -183,6 +183,7 @@ impl Verify<'_> {
             workdir,
             outputs,
             folders: &[],
+            bridge: None,
             observer: self.observer,
             interrupt: self.interrupt,
         }

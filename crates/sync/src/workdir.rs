@@ -22,8 +22,8 @@ use apus_hash::sha256;
 use apus_storage::{Storage, read_whole, write_atomically};
 use index::{Index, checksum};
 use names::{
-    COINS, GONE, HINTS, JOINED, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download, is_input,
-    is_work_file, look_alike, partial_name, partial_of_run,
+    COINS, FOREST, GONE, HINTS, JOINED, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download,
+    is_input, is_work_file, look_alike, partial_name, partial_of_run,
 };
 use plan::Plan;
 use std::collections::HashSet;
@@ -227,7 +227,10 @@ impl<'a> Workdir<'a> {
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {
         for name in self.storage.names().at(self.storage, "")? {
             // Folders are others' business.
-            if is_work_file(&name) && ![COINS, HINTS, GONE].contains(&&*name) && which(&name) {
+            if is_work_file(&name)
+                && ![COINS, FOREST, HINTS, GONE].contains(&&*name)
+                && which(&name)
+            {
                 self.storage.remove(&name).at(self.storage, &name)?;
             }
         }

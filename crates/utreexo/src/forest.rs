@@ -170,7 +170,7 @@ impl<P: Pages> Forest<P> {
         self.cache.changed_bytes() > self.bytes_max / 2
     }
 
-    /// Hands over every page that was changed since pages were last stored: its bytes, or `None` where the store must
+    /// Hands over every page that was changed since pages were last stored, by ascending key: its bytes, or `None` where the store must
     /// no longer have it. They and the roots must be stored together or not at all.
     pub fn changes(&self, mut page: impl FnMut(PageId, Option<&[u8]>)) {
         let mut bytes = Vec::new();

@@ -26,6 +26,7 @@ mod measure;
 mod pipes;
 #[cfg(feature = "bench")]
 mod plot;
+mod proofs;
 mod resume;
 mod snapshot;
 mod utreexo;

@@ -81,6 +81,8 @@ fn outcome(chain: &Chain) -> Outcome {
         workdir: &DirStorage::new(work.path()),
         outputs: &[],
         folders: &[],
+        proofs: None,
+        bridge: None,
         observer: &Silent,
         interrupt: &AtomicBool::new(false),
     })

@@ -170,6 +170,8 @@ mod tests {
             ids.hash(&view, false);
             prop_assert_eq!(&ids.txids, &plain);
             prop_assert!(ids.wtxids.is_empty());
+            let same = crate::txids_of(&view).into_iter().map(|txid| txid.0);
+            prop_assert_eq!(same.collect::<Vec<_>>(), plain);
         }
     }
 }

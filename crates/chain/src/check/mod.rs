@@ -79,6 +79,13 @@ impl<'a> BlockBytes<'a> {
     }
 }
 
+/// The ids of a block's transactions, in block order, all computed together.
+pub fn txids_of(view: &BlockView<'_>) -> Vec<Txid> {
+    let mut ids = Ids::default();
+    ids.hash(view, false);
+    ids.txids.into_iter().map(Txid).collect()
+}
+
 /// Checks blocks. One for each thread: it holds the working space that checking reuses.
 #[derive(Default)]
 pub struct BlockChecker {

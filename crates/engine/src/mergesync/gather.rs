@@ -33,6 +33,7 @@ pub struct Gather {
     /// The block at BIP-34's height, if the chain has one.
     at_bip34_height: Option<BlockHash>,
     key: FingerprintKey,
+    leaves: bool,
     /// Ledgers of segments that have ended: their memory is good for the next ones.
     spare: Mutex<Vec<Ledger>>,
 }
@@ -41,7 +42,20 @@ impl Gather {
     /// For the blocks of this chain. All segments of a run are to have one key.
     pub fn new(params: &Params, chain: &HeaderChain, key: FingerprintKey) -> Self {
         let at_bip34_height = chain.hash(params.bip34_height).copied();
-        Self { params: params.clone(), at_bip34_height, key, spare: Mutex::default() }
+        Self {
+            params: params.clone(),
+            at_bip34_height,
+            key,
+            leaves: false,
+            spare: Mutex::default(),
+        }
+    }
+
+    /// The same, if `leaves` with the number of its leaf behind each coin
+    /// ([`NumberedCoin`](super::NumberedCoin)).
+    #[must_use]
+    pub fn with_leaves(self, leaves: bool) -> Self {
+        Self { leaves, ..self }
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Ledger>> {
@@ -98,7 +112,7 @@ impl Pass for Gather {
             segment.gathered.ends.push(KnownBlock { height, hash: block.hash() });
         }
         let may_repeat = self.may_repeat(height, &block.hash());
-        segment.ledger.add(block, may_repeat, self.key.of(&view));
+        segment.ledger.add(block, may_repeat, self.key.of(&view), self.leaves);
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! ascending height: each coin of the segment goes to the first spend above it.
 
 use super::fingerprint::Fingerprint;
+use super::numbered::NumberedCoin;
 use super::record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
 use crate::connect::coins_of;
 use crate::tx_table::TxTable;
@@ -110,14 +111,16 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// Enters a block.
+    /// Enters a block, if `numbered` with the number of its leaf behind each of its coins.
     pub(super) fn add(
         &mut self,
         block: &BlockBytes<'_>,
         may_repeat: bool,
         fingerprint: Fingerprint,
+        numbered: bool,
     ) {
         let (height, spends) = (block.height(), self.spends.len());
+        let first = self.outputs.len();
         // There are fewer blocks than heights.
         let number = self.blocks.len() as u32;
         self.blocks.push(Block { height, may_repeat, fingerprint, spends });
@@ -133,7 +136,22 @@ impl Ledger {
             }
             let (outputs, repeated) = (self.outputs.len(), same.is_some());
             self.txs.push(Tx { block: number, outputs, index, repeated });
-            index += self.make(height, txid, &tx, (at == 0, index));
+            index += self.make(height, txid, &tx, (at == 0, index), numbered);
+        }
+        if numbered {
+            self.number(first);
+        }
+    }
+
+    /// Numbers the coins of the last block, whose first output is this one: those that are leaves, in
+    /// their order.
+    fn number(&mut self, first: usize) {
+        let mut leaf = 0;
+        for output in &self.outputs[first..] {
+            if output.length > 0 && output.taken != Taken::Own {
+                NumberedCoin::set_leaf(&mut self.coins[output.coin()], leaf);
+                leaf += 1;
+            }
         }
     }
 
@@ -176,13 +194,19 @@ impl Ledger {
         txid: Txid,
         tx: &TxView<'_>,
         (coinbase, index): (bool, u32),
+        numbered: bool,
     ) -> u32 {
         let (first, mut spendable) = (self.outputs.len(), 0);
         let no_coin = Output { start: 0, length: 0, head: 0, taken: Taken::No };
         self.outputs.resize(first + tx.outputs().len(), no_coin);
         for (outpoint, coin) in coins_of(height, txid, tx, coinbase) {
             let (vout, record) = (outpoint.vout, self.coins.len());
-            let write = |out: &mut Vec<u8>| write_coin(out, coin);
+            let write = |out: &mut Vec<u8>| {
+                write_coin(out, coin);
+                if numbered {
+                    NumberedCoin::no_leaf(out);
+                }
+            };
             let length = MadeCoin::append(&mut self.coins, vout, index + spendable, write);
             let start = self.coins.len() - length;
             // A script that can be spent has at most 10,000 bytes.

@@ -8,7 +8,7 @@ mod disk;
 mod latency;
 mod memory;
 
-pub use disk::{DiskOptions, DiskStore};
+pub use disk::{DiskForest, DiskOptions, DiskStore};
 pub use latency::LatencyStore;
 pub use memory::MemoryStore;
 
@@ -19,7 +19,7 @@ use apus_chain::{BlockHash, CoinError, Height, KnownBlock, Network, OutPoint};
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// The store is of another chain.
-    #[error("{place} holds coins of the {found} chain, not of {wanted}: name another folder")]
+    #[error("{place} is of the {found} chain, not of {wanted}: name another folder")]
     OtherNetwork {
         /// The store.
         place: String,
@@ -48,7 +48,7 @@ pub enum StoreError {
         place: String,
     },
     /// The folder has other things in it.
-    #[error("{place} is no coins store: it holds {name}: name an empty folder or a new one")]
+    #[error("{place} is no store of a run: it holds {name}: name an empty folder or a new one")]
     Foreign {
         /// The folder.
         place: String,

@@ -1,6 +1,7 @@
 //! Both engines over one chain, and what each says of it.
 
 use crate::chain::{Chain, Coins, Division, random_division, range_of};
+use crate::counted::expect_leaves;
 use apus_chain::{
     BlockChecker, BlockLayout, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint, Reader, Txid,
     read_coin_strict,
@@ -8,8 +9,8 @@ use apus_chain::{
 use apus_engine::coin::CoinBytes;
 use apus_engine::connect::{ConnectContext, ConnectError};
 use apus_engine::mergesync::{
-    AnswerRecord, Answers, Asked, Fingerprint, FingerprintKey, Gather, Join, JoinSink, Judge,
-    JudgeError, MadeRecord, Refused, SeenBlock, SpentRecord,
+    AnswerRecord, Answers, Asked, BlockLeaves, Fingerprint, FingerprintKey, Gather, Join, JoinSink,
+    Judge, JudgeError, MadeRecord, NumberedCoin, Refused, SeenBlock, SpentRecord,
 };
 use apus_engine::pass::{PartialResult, Pass};
 use apus_engine::utxo::store::MemoryStore;
@@ -112,6 +113,8 @@ fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
 /// What comes of a join.
 #[derive(Default)]
 struct Joined {
+    /// Whether coins have the numbers of their leaves behind them.
+    numbered: bool,
     answers: Vec<(Height, Vec<u8>)>,
     coins: Coins,
     /// Places of these in their blocks.
@@ -136,6 +139,7 @@ impl JoinSink for Joined {
         index: u32,
         coin: &[u8],
     ) -> Result<(), Infallible> {
+        let coin = if self.numbered { NumberedCoin::read(coin).unwrap().coin } else { coin };
         assert_eq!(CoinBytes::read(coin).unwrap().coin().height, height);
         assert!(self.coins.insert(*outpoint, fields(coin)).is_none());
         self.places.push((height, index));
@@ -164,7 +168,7 @@ impl Record<'_> {
 }
 
 /// Merges all runs in the plainest way there is.
-fn join(runs: &Runs, rng: &mut Rng) -> Joined {
+fn join(runs: &Runs, rng: &mut Rng, numbered: bool) -> Joined {
     let mut records: Vec<Record<'_>> = Vec::new();
     for run in &runs.made {
         let mut rest = &run[..];
@@ -189,7 +193,7 @@ fn join(runs: &Runs, rng: &mut Rng) -> Joined {
     // Those of one transaction in any order.
     rng.shuffle(&mut records);
     records.sort_by_key(Record::txid);
-    let mut joined = Joined::default();
+    let mut joined = Joined { numbered, ..Joined::default() };
     let mut join = Join::new(&mut joined);
     for record in &records {
         let Ok(()) = match record {
@@ -201,11 +205,13 @@ fn join(runs: &Runs, rng: &mut Rng) -> Joined {
     joined
 }
 
-/// What is said by blocks in any order.
-pub(crate) fn merged(chain: &Chain, rng: &mut Rng) -> Said {
+/// What is said by blocks in any order, with the numbers of leaves or without.
+pub(crate) fn merged(chain: &Chain, rng: &mut Rng, numbered: bool) -> Said {
     let division = random_division(chain.stop(), rng);
-    let runs = gather(&Gather::new(&chain.params, &chain.headers, KEY), chain, &division);
-    let joined = join(&runs, rng);
+    let pass = Gather::new(&chain.params, &chain.headers, KEY).with_leaves(numbered);
+    let runs = gather(&pass, chain, &division);
+    let joined = join(&runs, rng, numbered);
+    let mut leaves = BTreeMap::new();
     let sum_key = Some(CoinSumKey::new([3; 16]));
     let judge = Judge { params: &chain.params, scripts: None, sum_key };
     let (mut undo, mut all_refused) = (BTreeMap::new(), BTreeMap::new());
@@ -229,10 +235,19 @@ pub(crate) fn merged(chain: &Chain, rng: &mut Rng) -> Said {
             let block = SeenBlock::again(id, view, &KEY, &print).unwrap();
             let existed = joined.existed.get(&height).map(Vec::as_slice).unwrap_or_default();
             let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
-            let coins: Vec<&[u8]> = answers.of_block(block.id().height).collect();
+            let mut coins: Vec<&[u8]> = answers.of_block(block.id().height).collect();
+            let mut coins_of_leaves = Vec::new();
+            if numbered {
+                coins_of_leaves =
+                    coins.iter().map(|coin| NumberedCoin::read(coin).unwrap()).collect();
+                coins = coins_of_leaves.iter().map(|numbered| numbered.coin).collect();
+            }
             let judged = judge.block(&block, &coins, existed, &context);
             match judged.and_then(|judged| judged.wait()) {
-                Ok(kept) => drop(undo.insert(height, kept.unwrap().undo)),
+                Ok(kept) => {
+                    undo.insert(height, kept.unwrap().undo);
+                    leaves.insert(height, BlockLeaves::of(&block, &coins_of_leaves));
+                }
                 Err(JudgeError::Refused(refused)) => {
                     all_refused.insert(height, refused);
                 }
@@ -242,10 +257,17 @@ pub(crate) fn merged(chain: &Chain, rng: &mut Rng) -> Said {
     }
     let Some((height, refused)) = all_refused.pop_first() else {
         expect_hints(chain, joined.places);
+        if numbered {
+            expect_leaves(chain, leaves);
+        }
         return Said { refused: None, undo, coins: Some(joined.coins) };
     };
     let error = told(chain, height, refused);
     undo.retain(|other, _| *other < height);
+    leaves.retain(|other, _| *other < height);
+    if numbered {
+        expect_leaves(chain, leaves);
+    }
     Said { refused: Some((height, error)), undo, coins: None }
 }
 
@@ -277,8 +299,8 @@ fn told(chain: &Chain, height: Height, refused: Refused) -> ConnectError {
 #[track_caller]
 pub(crate) fn agree(chain: &Chain, seed: u64) -> Said {
     let (wanted, mut rng) = (in_order(chain), Rng::new(seed));
-    for _ in 0..3 {
-        let said = merged(chain, &mut rng);
+    for numbered in [false, true, true] {
+        let said = merged(chain, &mut rng, numbered);
         assert!(said == wanted, "{:?}, not {:?}", said.refused, wanted.refused);
     }
     wanted

@@ -7,7 +7,9 @@
 mod chain;
 
 mod blame;
+mod counted;
 mod harness;
+mod leaves;
 mod repeats;
 mod undo_data;
 mod valid;

@@ -10,6 +10,10 @@ mod chain;
 #[allow(dead_code, reason = "the tests of mergesync use all of it")]
 mod others;
 
+#[path = "../mergesync/counted.rs"]
+#[allow(dead_code, reason = "the tests of mergesync use all of it")]
+mod counted;
+
 /// What the tests of mergesync ask of a chain is asked of this engine.
 #[path = "../mergesync/blame.rs"]
 mod blame;

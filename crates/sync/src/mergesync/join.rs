@@ -17,7 +17,9 @@ use crate::workdir::index::{SECTION_BYTES, prefix};
 use crate::workdir::names::SPILL;
 use crate::workdir::{Done, runs_of};
 use apus_chain::{Height, OutPoint};
-use apus_engine::mergesync::{AnswerRecord, Gathered, Join, JoinSink, MadeRecord, SpentRecord};
+use apus_engine::mergesync::{
+    AnswerRecord, Gathered, Join, JoinSink, MadeRecord, NumberedCoin, SpentRecord,
+};
 use apus_engine::pass::RunKind;
 use apus_engine::utxo::CoinBytes;
 use std::collections::BTreeMap;
@@ -39,10 +41,12 @@ pub(super) fn memory_bytes(request: &Request<'_>) -> u64 {
     request.memory_bytes.max((4 * request.memory_bytes).min(64 << 20))
 }
 
-/// Joins what segments left. What comes of it is made `durable`, or may lie in memory.
+/// Joins what segments left, `numbered` if coins have the numbers of their leaves behind them. What comes of it is made
+/// `durable`, or may lie in memory.
 pub(super) fn join(
     request: &Request<'_>,
     done: &[Done<Gathered>],
+    numbered: bool,
     durable: bool,
 ) -> Result<Joined, SyncError> {
     request.observer.event(Event::Started(Phase::Join));
@@ -57,7 +61,7 @@ pub(super) fn join(
     let parts = (bytes_total / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
     let parts = divide(made.sections().chain(spent.sections()), parts);
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let joining = Joining { request, durable, made, spent, parts, next, halt, bytes };
+    let joining = Joining { request, numbered, durable, made, spent, parts, next, halt, bytes };
     let joined = joining.run(bytes_total)?;
     joining.made.close()?;
     joining.spent.close()?;
@@ -69,6 +73,7 @@ pub(super) fn join(
 /// What the threads share.
 struct Joining<'a> {
     request: &'a Request<'a>,
+    numbered: bool,
     durable: bool,
     made: Runs<'a, Made>,
     spent: Runs<'a, Spent>,
@@ -147,7 +152,7 @@ impl Joining<'_> {
     fn part(&self, part: usize, keys: KeyRange) -> Result<Joined, SyncError> {
         let storage = self.request.workdir;
         let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
-        let mut sink = Sink::new(self.request, part, self.durable)?;
+        let mut sink = Sink::new(self.request, part, self.numbered, self.durable)?;
         let mut join = Join::new(&mut sink);
         let mut made: Merging<'_, Made> = self.made.part(keys)?;
         let mut spent: Merging<'_, Spent> = self.spent.part(keys)?;
@@ -187,6 +192,7 @@ fn is_up_to(coin: &[u8], spend: &[u8]) -> bool {
 
 /// What comes of a part.
 struct Sink<'s> {
+    numbered: bool,
     answers: Spill<'s, Answers>,
     places: Spill<'s, Places>,
     set: SetPart<'s>,
@@ -209,10 +215,16 @@ impl SetPart<'_> {
 }
 
 impl<'s> Sink<'s> {
-    fn new(request: &Request<'s>, part: usize, durable: bool) -> Result<Self, SyncError> {
+    fn new(
+        request: &Request<'s>,
+        part: usize,
+        numbered: bool,
+        durable: bool,
+    ) -> Result<Self, SyncError> {
         let (storage, share) = (request.workdir, memory_bytes(request) / request.threads as u64);
         let run = RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?;
         Ok(Self {
+            numbered,
             answers: Spill::new(storage, format!("answers-{part}"), share / 4, durable),
             places: Spill::new(storage, format!("places-{part}"), share / 16, durable),
             set: SetPart { run, hash: MuHashSink::default() },
@@ -254,6 +266,11 @@ impl JoinSink for Sink<'_> {
             out.extend_from_slice(&height.to_be_bytes());
             out.extend_from_slice(&index.to_be_bytes());
         })?;
+        // Bytes too short for a number are no coin either.
+        let coin = match self.numbered {
+            true => NumberedCoin::read(coin).map_or(&coin[..0], |numbered| numbered.coin),
+            false => coin,
+        };
         let coin = CoinBytes::read(coin)
             .map_err(|error| SyncError::Io(IoError::Group { txid: outpoint.txid, error }))?;
         self.group.take(outpoint, &coin, &mut |record| self.set.take(record))

@@ -6,6 +6,7 @@
 use super::Work;
 use super::answers::{AnswersInTurn, OfRange};
 use super::joined::Record;
+use crate::bridge::Bridge;
 use crate::connect::keeper::{Keeper, KeptBlock};
 use crate::connect::undo::put_undo;
 use crate::error::{IoError, SyncError};
@@ -19,7 +20,8 @@ use crate::workdir::{Done, Workdir};
 use apus_chain::{CheckedBlock, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint};
 use apus_engine::connect::{ConnectContext, ConnectError};
 use apus_engine::mergesync::{
-    Asked, FingerprintKey, Gathered, Judge, JudgeError, Judged, Kept, Refused,
+    Asked, BlockLeaves, FingerprintKey, Gathered, Judge, JudgeError, Judged, Kept, NumberedCoin,
+    Refused, SeenBlock,
 };
 use apus_engine::utxo::ChainstateError;
 use std::any::Any;
@@ -38,7 +40,28 @@ pub(super) struct Walk<'a> {
     pub(super) key: FingerprintKey,
     pub(super) done: &'a [Done<Gathered>],
     pub(super) sum_key: CoinSumKey,
+    /// Whether coins have the numbers of their leaves behind them.
+    pub(super) numbered: bool,
     pub(super) end: Height,
+}
+
+/// Those who take blocks that were judged.
+#[derive(Default)]
+pub(super) struct Takers<'t, 'a> {
+    pub(super) keeper: Option<&'t mut Keeper>,
+    pub(super) bridge: Option<&'t mut Bridge<'a>>,
+}
+
+impl Takers<'_, '_> {
+    /// Whether what they have can be made durable as it is.
+    fn can_sync(&self) -> bool {
+        self.bridge.as_ref().is_none_or(|bridge| bridge.is_between_ranges())
+    }
+
+    fn sync(&mut self) -> Result<(), SyncError> {
+        self.keeper.as_mut().map_or(Ok(()), |keeper| keeper.sync())?;
+        self.bridge.as_mut().map_or(Ok(()), |bridge| bridge.store())
+    }
 }
 
 /// How far judging is.
@@ -54,11 +77,21 @@ struct Verdict {
     id: KnownBlock,
     bytes: u64,
     judged: Result<Judged, JudgeError>,
+    /// What it does to the forest, where that is asked.
+    leaves: Option<BlockLeaves>,
+}
+
+/// A block whose scripts may be running.
+struct Pending {
+    id: KnownBlock,
+    judged: Judged,
+    leaves: Option<BlockLeaves>,
 }
 
 impl Prepared for Verdict {
     fn memory_bytes(&self, block_bytes: u64) -> u64 {
-        self.judged.as_ref().map_or(0, |judged| judged.memory_bytes(block_bytes))
+        let leaves = self.leaves.as_ref().map_or(0, BlockLeaves::memory_bytes);
+        leaves + self.judged.as_ref().map_or(0, |judged| judged.memory_bytes(block_bytes))
     }
 
     fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
@@ -67,12 +100,21 @@ impl Prepared for Verdict {
     }
 }
 
+/// What blocks are judged by.
+struct Rules<'j> {
+    judge: &'j Judge<'j>,
+    /// Outputs of blocks that were there before them.
+    existed: &'j BTreeMap<Height, Vec<OutPoint>>,
+    /// Up to where the forest has the blocks, where there is one.
+    forest: Option<Height>,
+}
+
 impl Walk<'_> {
-    /// Judges all blocks that were not yet, and gives them to what keeps them.
+    /// Judges all blocks that were not yet, and gives them to who takes them.
     pub(super) fn judge(
         &self,
         judging: &mut Judging,
-        mut keeper: Option<&mut Keeper>,
+        mut takers: Takers<'_, '_>,
     ) -> Result<Scripts, SyncError> {
         let Work { request, dir, ref pool, .. } = *self.work;
         request.observer.event(Event::Started(Phase::Connect));
@@ -86,15 +128,18 @@ impl Walk<'_> {
         let judge = Judge {
             params: request.params,
             scripts: pool.as_ref(),
-            sum_key: (keeper.is_some() || dir.keeps_undo()).then_some(self.sum_key),
+            sum_key: (takers.keeper.is_some() || dir.keeps_undo()).then_some(self.sum_key),
         };
+        // The forest has those below already.
+        let forest = takers.bridge.as_ref().map(|bridge| bridge.height());
+        let rules = Rules { judge: &judge, existed: &joined.existed, forest };
         let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, Verdict>| {
-            self.range(&judge, answers.take(range)?, &joined.existed, walker, put)
+            self.range(&rules, answers.take(range)?, walker, put)
         };
         let range = HeightRange::new(from, self.end + 1);
         let (mut scripts, mut bytes) = (Scripts::default(), 0);
         walk_in_order(request, dir, range, &walk, |ahead| {
-            (scripts, bytes) = self.take_all(ahead, judging, &mut keeper)?;
+            (scripts, bytes) = self.take_all(ahead, judging, &mut takers)?;
             Ok(())
         })?;
         answers.expect_end()?;
@@ -105,36 +150,55 @@ impl Walk<'_> {
     /// Judges the blocks of a range, on a worker's thread.
     fn range(
         &self,
-        judge: &Judge<'_>,
+        rules: &Rules<'_>,
         of_range: OfRange,
-        existed: &BTreeMap<Height, Vec<OutPoint>>,
         walker: &mut Walker<'_>,
         put: &mut Put<'_, Verdict>,
     ) -> Result<bool, SyncError> {
-        let Work { dir, ref checks, .. } = *self.work;
         let answers = of_range.answers().ok_or_else(|| self.damaged())?;
         let noted = |height| of_range.fingerprint(height);
         walker.take_again(of_range.range(), &self.key, &noted, &mut |block| {
-            let id = block.id();
-            let existed = existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
-            let check_scripts = checks.needed(id.height);
-            let context = ConnectContext { ancestry: dir.chain(), check_scripts };
-            let coins: Vec<&[u8]> = answers.of_block(id.height).collect();
-            let judged = judge.block(block, &coins, existed, &context);
-            let bytes = block.view().raw().len() as u64;
-            put(id.height, bytes, Verdict { id, bytes, judged });
+            let height = block.id().height;
+            let coins: Vec<&[u8]> = answers.of_block(height).collect();
+            let verdict = self.block(rules, block, coins).ok_or_else(|| self.damaged())?;
+            put(height, verdict.bytes, verdict);
             Ok(())
         })
+    }
+
+    /// Judges a block with what its inputs take; none where these are no coins with numbers, though they should be.
+    fn block(
+        &self,
+        rules: &Rules<'_>,
+        block: &SeenBlock<'_>,
+        mut coins: Vec<&[u8]>,
+    ) -> Option<Verdict> {
+        let Work { dir, ref checks, .. } = *self.work;
+        let id = block.id();
+        let existed = rules.existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
+        let check_scripts = checks.needed(id.height);
+        let context = ConnectContext { ancestry: dir.chain(), check_scripts };
+        let mut numbered = Vec::new();
+        if self.numbered {
+            numbered = coins.into_iter().map(NumberedCoin::read).collect::<Option<_>>()?;
+            coins = numbered.iter().map(|numbered| numbered.coin).collect();
+        }
+        let judged = rules.judge.block(block, &coins, existed, &context);
+        let mut leaves = None;
+        if judged.is_ok() && rules.forest.is_some_and(|height| id.height > height) {
+            leaves = Some(BlockLeaves::of(block, &numbered)?);
+        }
+        Some(Verdict { id, bytes: block.view().raw().len() as u64, judged, leaves })
     }
 
     fn take_all(
         &self,
         ahead: &InOrder<Verdict>,
         judging: &mut Judging,
-        keeper: &mut Option<&mut Keeper>,
+        takers: &mut Takers<'_, '_>,
     ) -> Result<(Scripts, u64), SyncError> {
         let Work { request, dir, ref checks, .. } = *self.work;
-        let mut pending: VecDeque<(KnownBlock, Judged)> = VecDeque::new();
+        let mut pending: VecDeque<Pending> = VecDeque::new();
         let (mut scripts, mut progress) = (Scripts::default(), total(dir, 1..=self.end));
         for height in 1..=judging.record.judged {
             *(if checks.needed(height) { &mut scripts.run } else { &mut scripts.assumed }) += 1;
@@ -147,21 +211,21 @@ impl Walk<'_> {
             let next = ahead.next();
             if next.is_err() {
                 // A block below that proves invalid is the one to tell of.
-                self.settle(&mut pending, 0, keeper)?;
+                self.settle(&mut pending, 0, takers)?;
             }
-            let Some((height, Verdict { id, bytes, judged })) = next? else { break };
+            let Some((height, Verdict { id, bytes, judged, leaves })) = next? else { break };
             stop_if_interrupted(request.interrupt)?;
             match judged {
-                Ok(judged) => pending.push_back((id, judged)),
+                Ok(judged) => pending.push_back(Pending { id, judged, leaves }),
                 Err(error) => {
                     // A block below that proves invalid is the one to tell of.
-                    self.settle(&mut pending, 0, keeper)?;
+                    self.settle(&mut pending, 0, takers)?;
                     return Err(self.refusal(id, error));
                 }
             }
             let run = checks.needed(height);
             *(if run { &mut scripts.run } else { &mut scripts.assumed }) += 1;
-            self.settle(&mut pending, if run { PENDING_MAX } else { 0 }, keeper)?;
+            self.settle(&mut pending, if run { PENDING_MAX } else { 0 }, takers)?;
             let (blocks, bytes) = (progress.blocks + 1, progress.bytes + bytes);
             progress = Progress { blocks, bytes, ..progress };
             if told_at.elapsed() >= PROGRESS_INTERVAL {
@@ -169,14 +233,17 @@ impl Walk<'_> {
                 request.observer.event(Event::Progress(Phase::Connect, progress));
             }
             if judging.durable && judging.saved_at.elapsed() >= request.checkpoint_interval {
-                self.settle(&mut pending, 0, keeper)?;
-                self.save(judging, height, keeper)?;
+                self.settle(&mut pending, 0, takers)?;
+                if takers.can_sync() {
+                    self.save(judging, height, takers)?;
+                }
             }
         }
-        self.settle(&mut pending, 0, keeper)?;
+        self.settle(&mut pending, 0, takers)?;
+        takers.bridge.as_mut().map_or(Ok(()), |bridge| bridge.finish())?;
         request.observer.event(Event::Progress(Phase::Connect, progress));
         if judging.durable && judging.record.judged < self.end {
-            self.save(judging, self.end, keeper)?;
+            self.save(judging, self.end, takers)?;
         }
         Ok((scripts, progress.bytes - before))
     }
@@ -186,9 +253,9 @@ impl Walk<'_> {
         &self,
         judging: &mut Judging,
         judged: Height,
-        keeper: &mut Option<&mut Keeper>,
+        takers: &mut Takers<'_, '_>,
     ) -> Result<(), SyncError> {
-        keeper.as_mut().map_or(Ok(()), |keeper| keeper.sync())?;
+        takers.sync()?;
         self.work.dir.sync()?;
         judging.record.judged = judged;
         judging.record.write(self.workdir)?;
@@ -199,16 +266,19 @@ impl Walk<'_> {
     /// Waits for verdicts until no more blocks are pending than so many.
     fn settle(
         &self,
-        pending: &mut VecDeque<(KnownBlock, Judged)>,
+        pending: &mut VecDeque<Pending>,
         most: usize,
-        keeper: &mut Option<&mut Keeper>,
+        takers: &mut Takers<'_, '_>,
     ) -> Result<(), SyncError> {
         while pending.len() > most {
-            let Some((id, judged)) = pending.pop_front() else { break };
+            let Some(Pending { id, judged, leaves }) = pending.pop_front() else { break };
             let kept = judged.wait().map_err(|error| self.refusal(id, error))?;
+            if let (Some(bridge), Some(leaves)) = (&mut takers.bridge, leaves) {
+                bridge.put(id, &leaves)?;
+            }
             let Some(Kept { raw, undo, spent }) = kept else { continue };
             let block = KeptBlock { id, raw, undo, spent };
-            match keeper {
+            match &mut takers.keeper {
                 Some(keeper) => keeper.put(block)?,
                 None => put_undo(self.work.dir, &block, self.sum_key)?,
             }

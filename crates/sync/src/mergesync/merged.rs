@@ -2,6 +2,7 @@
 
 use super::joined::Joined;
 use crate::error::{StorageResult, SyncError};
+use crate::proofs::ProofsMade;
 use crate::request::{Output, OutputKind, Request, Scripts};
 use crate::runs::{EachRecord, MergeBudget, Merging, Places};
 use crate::sink::datadir::DraftWithBlocks;
@@ -24,6 +25,8 @@ pub(crate) struct Merged<'a> {
     pub(crate) scripts: Scripts,
     pub(super) joined: Joined,
     pub(super) with_blocks: Option<DraftWithBlocks>,
+    /// The proofs that were made.
+    pub(crate) proofs: Option<ProofsMade>,
 }
 
 impl Merged<'_> {

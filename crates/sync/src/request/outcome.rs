@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::folder::WrittenFolder;
+use crate::proofs::ProofsMade;
 use crate::warning::Unanchored;
 use apus_chain::{BlockHash, Height};
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -48,6 +49,8 @@ pub struct Outcome {
     pub unanchored: Option<Unanchored>,
     /// The roots of the Utreexo forest, where they were asked for.
     pub utreexo: Option<Roots>,
+    /// The proofs that were made, where they were asked for.
+    pub proofs: Option<ProofsMade>,
     /// The folders that were written.
     pub folders: Vec<WrittenFolder>,
 }

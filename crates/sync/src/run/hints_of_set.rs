@@ -61,6 +61,7 @@ pub(super) fn write(
         folders: &[],
         source: request.source.clone(),
         observer: &OfSecondPass(request.observer),
+        bridge: None,
         ..*request
     };
     let run_pass = || {

@@ -349,6 +349,7 @@ mod tests {
             workdir: &storage,
             outputs: &[],
             folders: &[],
+            bridge: None,
             observer: &Silent,
             interrupt: &interrupt,
         };

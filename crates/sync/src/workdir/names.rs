@@ -45,7 +45,10 @@ pub const KEPT: &str = "kept";
 /// Name of the folder in which a run that connects blocks has its coins.
 pub const COINS: &str = "coins";
 
-/// Name of either while it is removed.
+/// Name of the folder in which a run that makes proofs has its forest, which stays when the run has ended.
+pub const FOREST: &str = "forest";
+
+/// Name of the folder of coins or hints while it is removed.
 pub const GONE: &str = "discarded.incomplete";
 
 /// Empty, and there between two starts of a run that follows the tip: the last one wrote all of its
@@ -80,7 +83,7 @@ pub fn is_work_file(name: &str) -> bool {
         || is_download(name)
         || scratch
         || note
-        || [PLAN, "plan.tmp", LOCK, COINS, HINTS, GONE, POSITIONS, ENDED].contains(&name)
+        || [PLAN, "plan.tmp", LOCK, COINS, FOREST, HINTS, GONE, POSITIONS, ENDED].contains(&name)
 }
 
 /// Whether a file is there before the plan is: what the run needs of its hints, or of peers, or to

@@ -3,12 +3,14 @@
 use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
 use apus_chain::{BlockHash, HeightRange, KnownBlock, Network, OutPoint, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
 use apus_sync::{
-    ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedValidity, HintsInput,
-    Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop, SyncError, UseIndex,
+    BridgeOptions, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedValidity,
+    HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop, SyncError,
+    UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -96,6 +98,7 @@ impl World {
             memory_bytes: 16 << 20,
             checkpoint_interval: Duration::ZERO,
             folders: Vec::new(),
+            bridge: None,
         }
     }
 
@@ -164,6 +167,16 @@ pub(crate) struct Job {
     pub(crate) memory_bytes: u64,
     pub(crate) checkpoint_interval: Duration,
     pub(crate) folders: Vec<FolderOutput>,
+    pub(crate) bridge: Option<BridgeJob>,
+}
+
+/// The proofs that a run is asked for, and the forest that they come of.
+#[derive(Clone)]
+pub(crate) struct BridgeJob {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) forest: Arc<dyn ForestStore>,
+    pub(crate) every: u32,
+    pub(crate) memory_bytes: u64,
 }
 
 /// Where a run works and what it leaves.
@@ -257,6 +270,16 @@ impl Job {
             output(OutputKind::Hints, HINTS),
             output(OutputKind::Utreexo, ROOTS),
         ];
+        let open_forest = || {
+            let job = self.bridge.as_ref().unwrap();
+            Ok(Arc::clone(&job.forest))
+        };
+        let bridge = self.bridge.as_ref().map(|job| BridgeOptions {
+            storage: Arc::clone(&job.storage),
+            every: job.every,
+            store: &open_forest,
+            memory_bytes: job.memory_bytes,
+        });
         apus_sync::run(&Request {
             params: self.params,
             source: Source::Files {
@@ -288,6 +311,7 @@ impl Job {
             // Without a set there are roots alone.
             outputs: if self.engine == Engine::Utreexo { &outputs[2..] } else { &outputs },
             folders: &self.folders,
+            bridge,
             observer,
             interrupt,
         })

@@ -20,6 +20,7 @@ mod engine_conformance;
 mod harness;
 mod invalid;
 mod mergesync;
+mod proofs;
 #[cfg(feature = "kernel")]
 mod put_aside;
 mod read_back;

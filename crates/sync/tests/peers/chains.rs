@@ -195,6 +195,7 @@ impl Run {
             workdir: &self.work,
             outputs: if self.goes_twice { &outputs } else { &outputs[..1] },
             folders: &self.folders,
+            bridge: None,
             observer: &observer,
             interrupt: &self.interrupt,
         })

@@ -182,6 +182,7 @@ impl Job<'_> {
             workdir: work,
             outputs: &outputs,
             folders: &[],
+            bridge: None,
             observer,
             interrupt: &self.interrupt,
         });

@@ -274,6 +274,7 @@ impl Job {
             workdir: work,
             outputs: &outputs,
             folders: &[],
+            bridge: None,
             observer,
             interrupt,
         })

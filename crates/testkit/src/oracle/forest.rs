@@ -1,4 +1,4 @@
-//! The Utreexo forest, by a library that adds and deletes leaf by leaf.
+//! The Utreexo forest and its proofs, by a library that adds and deletes leaf by leaf.
 
 use bitcoin::consensus::encode::serialize;
 use bitcoin::hashes::{Hash, HashEngine, sha512, sha512_256};
@@ -11,9 +11,67 @@ use std::collections::{HashMap, HashSet};
 /// tree first; empty ones are zeros. Coinbases may repeat those of blocks before. What spends nothing that there
 /// is deletes nothing.
 pub fn forest(blocks: &[Block]) -> (u64, Vec<[u8; 32]>) {
-    let mut forest = MemForest::<BitcoinNodeHash>::new();
-    let (mut leaves, mut leaf_of) = (0, HashMap::<OutPoint, BitcoinNodeHash>::new());
+    let mut model = Model::new();
     for (height, block) in (1..).zip(blocks.iter().skip(1)) {
+        let (added, spent) = model.leaves_of(height, block);
+        model.change(&added, &spent);
+    }
+    (model.leaves, model.roots())
+}
+
+/// What a block does to the forest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProvedBlock {
+    /// Where the leaves are that it spends, in the order of its inputs.
+    pub targets: Vec<u64>,
+    /// What else it takes to compute the roots before it.
+    pub hashes: Vec<[u8; 32]>,
+    /// The leaves that it spends, in the order of its inputs.
+    pub spent: Vec<[u8; 32]>,
+    /// The leaves that it adds.
+    pub added: Vec<[u8; 32]>,
+    /// Leaves that there ever were after it.
+    pub leaves: u64,
+    /// The roots after it, highest tree first; empty ones are zeros.
+    pub roots: Vec<[u8; 32]>,
+}
+
+/// What each of these blocks does but the first one, the genesis block: valid ones, of which coinbases may repeat
+/// those of blocks before.
+pub fn proofs(blocks: &[Block]) -> Vec<ProvedBlock> {
+    let mut model = Model::new();
+    let prove = |(height, block): (u32, &Block)| {
+        let (added, spent) = model.leaves_of(height, block);
+        let proof = model.forest.prove(&spent).unwrap();
+        model.change(&added, &spent);
+        let bytes = |nodes: &[BitcoinNodeHash]| nodes.iter().map(|node| **node).collect();
+        ProvedBlock {
+            targets: proof.targets,
+            hashes: bytes(&proof.hashes),
+            spent: bytes(&spent),
+            added: bytes(&added),
+            leaves: model.leaves,
+            roots: model.roots(),
+        }
+    };
+    (1..).zip(blocks.iter().skip(1)).map(prove).collect()
+}
+
+struct Model {
+    forest: MemForest<BitcoinNodeHash>,
+    leaves: u64,
+    leaf_of: HashMap<OutPoint, BitcoinNodeHash>,
+}
+
+type Nodes = Vec<BitcoinNodeHash>;
+
+impl Model {
+    fn new() -> Self {
+        Self { forest: MemForest::new(), leaves: 0, leaf_of: HashMap::new() }
+    }
+
+    /// The leaves that a block adds, and those that it spends.
+    fn leaves_of(&mut self, height: u32, block: &Block) -> (Nodes, Nodes) {
         let spent: Vec<OutPoint> = block.txdata[1..]
             .iter()
             .flat_map(|tx| &tx.input)
@@ -21,7 +79,7 @@ pub fn forest(blocks: &[Block]) -> (u64, Vec<[u8; 32]>) {
             .collect();
         let own: HashSet<_> = block.txdata.iter().map(|tx| tx.compute_txid()).collect();
         let (own, below): (Vec<_>, Vec<_>) = spent.iter().partition(|it| own.contains(&it.txid));
-        let deleted: Vec<_> = below.into_iter().filter_map(|it| leaf_of.remove(it)).collect();
+        let deleted = below.into_iter().filter_map(|it| self.leaf_of.remove(it)).collect();
         let mut added = Vec::new();
         for (place, tx) in block.txdata.iter().enumerate() {
             let txid = tx.compute_txid();
@@ -29,19 +87,26 @@ pub fn forest(blocks: &[Block]) -> (u64, Vec<[u8; 32]>) {
                 let outpoint = OutPoint { txid, vout };
                 if may_be_spent(&output.script_pubkey) && !own.contains(&&outpoint) {
                     let leaf = leaf(block, &outpoint, height << 1 | u32::from(place == 0), output);
-                    leaf_of.insert(outpoint, leaf);
+                    self.leaf_of.insert(outpoint, leaf);
                     added.push(leaf);
                 }
             }
         }
-        forest.modify(&added, &deleted).unwrap();
-        leaves += added.len() as u64;
+        (added, deleted)
     }
-    let root = |root: &BitcoinNodeHash| match root {
-        BitcoinNodeHash::Empty => [0; 32],
-        root => **root,
-    };
-    (leaves, forest.get_roots().iter().map(|node| root(&node.get_data())).collect())
+
+    fn change(&mut self, added: &[BitcoinNodeHash], spent: &[BitcoinNodeHash]) {
+        self.forest.modify(added, spent).unwrap();
+        self.leaves += added.len() as u64;
+    }
+
+    fn roots(&self) -> Vec<[u8; 32]> {
+        let root = |root: &BitcoinNodeHash| match root {
+            BitcoinNodeHash::Empty => [0; 32],
+            root => **root,
+        };
+        self.forest.get_roots().iter().map(|node| root(&node.get_data())).collect()
+    }
 }
 
 fn may_be_spent(script: &Script) -> bool {

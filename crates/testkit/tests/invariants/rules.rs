@@ -81,6 +81,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("blocksdir.md", "crates/datadir/src/store.rs"),
     ("chainstate.md", "crates/datadir/src/chainstate/mod.rs"),
     ("coins-store.md", "crates/engine/src/utxo/store/disk/folder.rs"),
+    ("forest-store.md", "crates/engine/src/utxo/store/disk/forest.rs"),
     ("headers.md", "crates/p2p/src/headers/store.rs"),
     ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
     ("proofs.md", "crates/utreexo/src/range_file.rs"),

@@ -92,10 +92,12 @@ impl Cache {
         self.changed_bytes += entry.bytes();
     }
 
-    /// The pages that were changed since they were last stored.
+    /// The pages that were changed since they were last stored, in the order of their keys.
     pub(super) fn changed(&self) -> impl Iterator<Item = (PageId, &Page)> {
-        let changed = self.entries.iter().filter(|entry| entry.is_changed);
-        changed.map(|entry| (entry.id, &entry.page))
+        let mut changed: Vec<&Entry> =
+            self.entries.iter().filter(|entry| entry.is_changed).collect();
+        changed.sort_unstable_by_key(|entry| entry.id);
+        changed.into_iter().map(|entry| (entry.id, &entry.page))
     }
 
     /// From now on the store has every page as it is here.
@@ -212,7 +214,7 @@ mod tests {
         cache.trim(0);
         let changed: Vec<_> = cache.changed().collect();
         assert_eq!(changed.len(), 2);
-        assert!(changed.contains(&(id(2), &page(20))) && changed.contains(&(id(4), &page(41))));
+        assert_eq!(changed, [(id(2), &page(20)), (id(4), &page(41))]);
         assert_eq!((cache.bytes(), cache.changed_bytes()), (counted(&cache), counted(&cache)));
         cache.set_stored();
         assert_eq!((cache.changed().count(), cache.changed_bytes()), (0, 0));

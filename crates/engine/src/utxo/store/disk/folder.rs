@@ -18,10 +18,15 @@ pub(super) const LOCK: &str = "lock";
 /// The library's folder.
 pub(super) const TREE: &str = "tree";
 
-/// The latest format known here.
-pub(super) const FORMAT: u32 = 1;
+/// What a folder holds, which its header says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Form {
+    /// How the header begins.
+    pub(super) magic: &'static [u8; 8],
+    /// The latest format known here.
+    pub(super) format: u32,
+}
 
-const MAGIC: &[u8; 8] = b"APUSCOIN";
 const DIGEST_BYTES: usize = 32;
 /// Later formats may say more.
 const HEADER_BYTES_MAX: u64 = 4096;
@@ -38,10 +43,11 @@ pub(super) fn lock(folder: &Path) -> Result<FolderLock, StoreError> {
 pub(super) fn write_header(
     storage: &dyn Storage,
     place: &str,
+    form: Form,
     network: Network,
 ) -> Result<(), StoreError> {
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&FORMAT.to_le_bytes());
+    let mut bytes = form.magic.to_vec();
+    bytes.extend_from_slice(&form.format.to_le_bytes());
     bytes.extend_from_slice(&network.magic());
     bytes.extend_from_slice(&sha256(&bytes));
     write_atomically(storage, HEADER, &bytes).map_err(|error| io_error(place, &error))
@@ -51,6 +57,7 @@ pub(super) fn write_header(
 pub(super) fn read_header(
     storage: &dyn Storage,
     place: &str,
+    form: Form,
     network: Network,
 ) -> Result<bool, StoreError> {
     let failed = |error: io::Error| io_error(place, &error);
@@ -69,21 +76,21 @@ pub(super) fn read_header(
         }
         other => other.map_err(failed)?,
     };
-    check_header(&bytes, place, network)?;
+    check_header(&bytes, place, form, network)?;
     Ok(true)
 }
 
-fn check_header(bytes: &[u8], place: &str, network: Network) -> Result<(), StoreError> {
+fn check_header(bytes: &[u8], place: &str, form: Form, network: Network) -> Result<(), StoreError> {
     let torn = || damaged(place, format!("its file `{HEADER}` is not what was written"));
     let (said, digest) = bytes.split_last_chunk::<DIGEST_BYTES>().ok_or_else(torn)?;
     if sha256(said) != *digest {
         return Err(torn());
     }
-    let said = said.strip_prefix(MAGIC).ok_or_else(torn)?;
+    let said = said.strip_prefix(form.magic).ok_or_else(torn)?;
     let (format, rest) = said.split_first_chunk().ok_or_else(torn)?;
     let found = u32::from_le_bytes(*format);
-    if found > FORMAT {
-        return Err(StoreError::Newer { place: place.to_owned(), found, known: FORMAT });
+    if found > form.format {
+        return Err(StoreError::Newer { place: place.to_owned(), found, known: form.format });
     }
     let magic = rest.try_into().map_err(|_| torn())?;
     match Network::from_magic(magic) {

@@ -1,6 +1,6 @@
-//! [`Merger`]: a thread that merges tables while coins are read and written.
+//! [`Merger`]: a thread that merges tables while entries are read and written.
 //!
-//! It changes what files there are, never what coins there are. A failure is told to the next
+//! It changes what files there are, never what entries there are. A failure is told to the next
 //! writer, which cannot go on for ever without it.
 
 use super::StoreError;
@@ -44,7 +44,7 @@ impl Merger {
         let shared = Shared { tree, state: Mutex::default(), changed: Condvar::new() };
         let shared = Arc::new(shared);
         let theirs = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("coins-merge".into()).spawn(move || theirs.run());
+        let thread = thread::Builder::new().name("store-merge".into()).spawn(move || theirs.run());
         Ok(Self { shared, thread: Some(thread?) })
     }
 

@@ -1,0 +1,98 @@
+//! [`Opened`]: a folder with a tree that one process writes, whatever its entries are.
+//!
+//! The entry under [`PLACE`] says at which block the store is: it comes with the first batch. So a tree that has it, in a
+//! folder without a header, has lost something.
+
+use super::folder::{self, Form, damaged, io_error};
+use super::merger::Merger;
+use super::tree::{self, Batch, Tree};
+use super::{DiskOptions, StoreError};
+use apus_chain::Network;
+use apus_storage::lock::FolderLock;
+use apus_storage::{DirStorage, Storage, create_private_dir};
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The key of the entry that says at which block the store is.
+pub(super) const PLACE: [u8; 1] = [0];
+
+/// See the module.
+pub(super) struct Opened {
+    // Fields are dropped in this order: the lock goes when nothing uses the folder any more.
+    merger: Merger,
+    pub(super) tree: Arc<Tree>,
+    pub(super) place: String,
+    /// Held by the one writer; whether an earlier one failed half-way.
+    halted: Mutex<bool>,
+    _lock: FolderLock,
+}
+
+impl Opened {
+    /// Opens the store in `folder`, or makes one in a folder that is new or empty.
+    pub(super) fn open(
+        folder: &Path,
+        form: Form,
+        network: Network,
+        options: DiskOptions,
+    ) -> Result<Self, StoreError> {
+        let place = folder.display().to_string();
+        let failed = |error| io_error(&place, &error);
+        // The library makes files as the system does: what closes them to others is the folder.
+        create_private_dir(folder).map_err(failed)?;
+        let storage = DirStorage::private(folder);
+        // What is not ours is not even locked.
+        folder::read_header(&storage, &place, form, network)?;
+        let lock = folder::lock(folder)?;
+        let known = folder::read_header(&storage, &place, form, network)?;
+        let path = folder.join(folder::TREE);
+        tree::remove_drafts(&path, &place)?;
+        let tree = Tree::open(&path, &place, !known, options)?;
+        if !known {
+            if tree.get(&PLACE)?.is_some() {
+                let what = format!("its file `{}` is missing", folder::HEADER);
+                return Err(damaged(&place, what));
+            }
+            storage.sync_names().map_err(failed)?;
+            folder::write_header(&storage, &place, form, network)?;
+            sync_parent(folder).map_err(failed)?;
+        }
+        let tree = Arc::new(tree);
+        let merger = Merger::start(Arc::clone(&tree)).map_err(failed)?;
+        // What an earlier process did not come to.
+        merger.wake();
+        Ok(Self { merger, tree, place, halted: Mutex::new(false), _lock: lock })
+    }
+
+    /// Waits until tables are merged as far as they ever are.
+    pub(super) fn settle(&self) -> Result<(), StoreError> {
+        self.merger.settle()
+    }
+
+    /// Writes a batch, durably and as a whole.
+    pub(super) fn write<'a>(
+        &'a self,
+        batch: impl FnOnce() -> Result<Batch<'a>, StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut halted = self.halted.lock().unwrap_or_else(PoisonError::into_inner);
+        if *halted {
+            return Err(StoreError::Halted { place: self.place.clone() });
+        }
+        self.merger.make_room()?;
+        let batch = batch()?;
+        // When this fails, a crash may find either block.
+        *halted = true;
+        batch.finish()?;
+        *halted = false;
+        self.merger.wake();
+        Ok(())
+    }
+}
+
+/// Makes the name of a new folder durable.
+fn sync_parent(folder: &Path) -> std::io::Result<()> {
+    match fs::canonicalize(folder)?.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}

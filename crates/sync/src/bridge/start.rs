@@ -1,0 +1,127 @@
+//! What a [`Bridge`] finds when it starts: the forest, and files of earlier starts.
+
+use super::{Bridge, DRAFT, Stored};
+use crate::error::{BridgeError, StorageResult, SyncError};
+use crate::proofs::{ProofsTotals, open, proofs_files};
+use crate::request::{BridgeOptions, Request};
+use apus_chain::{HeaderChain, Height, HeightRange, KnownBlock, Network};
+use apus_engine::utxo::forest::{ForestState, ForestStore};
+use apus_storage::Storage;
+use apus_utreexo::Forest;
+use std::sync::Arc;
+
+impl<'a> Bridge<'a> {
+    /// Goes on where an earlier start left the forest, or begins one, for the blocks of a chain up to `end`. If no run
+    /// has `begun` in the work folder, and it has no forest, then there must be no files.
+    pub(crate) fn start(
+        request: &Request<'_>,
+        options: &'a BridgeOptions<'_>,
+        chain: &HeaderChain,
+        end: Height,
+        begun: bool,
+    ) -> Result<Self, SyncError> {
+        let store = (options.store)()?;
+        let state = store.state()?;
+        let storage = &*options.storage;
+        let has_forest = state.is_some();
+        let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
+        let ForestState { block: at, roots, places } =
+            state.unwrap_or_else(|| ForestState { block: genesis, ..ForestState::default() });
+        expect_on_chain(&*store, chain, at, end)?;
+        let network = request.params.network;
+        let files = Files { storage, network, chain, at: at.height };
+        let gone = files.look_at(&*store, has_forest || begun)?;
+        for name in &gone {
+            storage.remove(name).at(storage, name)?;
+        }
+        storage.remove(DRAFT).at(storage, DRAFT)?;
+        storage.sync_names().at(storage, "")?;
+        let bytes_max = usize::try_from(options.memory_bytes).unwrap_or(usize::MAX);
+        Ok(Self {
+            storage,
+            network,
+            every: options.every.max(1),
+            forest: Forest::open(Stored(Arc::clone(&store)), roots, bytes_max),
+            store,
+            places,
+            at,
+            stored: at.height,
+            range: None,
+            from: at.height + 1,
+            totals: ProofsTotals::default(),
+        })
+    }
+}
+
+/// The forest must be at a block of the chain that the run goes along.
+fn expect_on_chain(
+    store: &dyn ForestStore,
+    chain: &HeaderChain,
+    at: KnownBlock,
+    end: Height,
+) -> Result<(), BridgeError> {
+    let forest = store.describe();
+    let beyond = |why| Err(BridgeError::Beyond { at: at.height, why, forest: forest.clone() });
+    match chain.hash(at.height) {
+        Some(hash) if *hash != at.hash => beyond("of another chain"),
+        Some(_) if at.height <= end => Ok(()),
+        _ => beyond("above the last one of this run"),
+    }
+}
+
+/// Files that earlier starts left.
+struct Files<'a> {
+    storage: &'a dyn Storage,
+    network: Network,
+    chain: &'a HeaderChain,
+    /// Where the forest is.
+    at: Height,
+}
+
+impl Files<'_> {
+    /// Holds them against the chain. Those above the forest, which are to be made again.
+    fn look_at(&self, store: &dyn ForestStore, begun: bool) -> Result<Vec<String>, SyncError> {
+        let (mut next, mut gone) = (1, Vec::new());
+        for (range, name) in proofs_files(self.storage)? {
+            let is_above = range.end > self.at + 1;
+            match self.expect_of_chain(range, &name) {
+                // What was under way when the power went need not be whole.
+                Err(SyncError::Bridge(BridgeError::File { .. })) if is_above && begun => {}
+                other => other?,
+            }
+            if is_above && !begun {
+                return Err(BridgeError::There { file: self.storage.describe(&name) }.into());
+            }
+            if is_above {
+                gone.push(name);
+            } else if range.start == next {
+                next = range.end;
+            }
+        }
+        if next != self.at + 1 {
+            let (folder, forest) = (self.storage.describe(""), store.describe());
+            return Err(BridgeError::Lacking { folder, at: self.at, end: next, forest }.into());
+        }
+        Ok(gone)
+    }
+
+    /// A file must be about blocks of the chain.
+    fn expect_of_chain(&self, range: HeightRange, name: &str) -> Result<(), SyncError> {
+        let (file, described) = (open(self.storage, name)?, self.storage.describe(name));
+        let magic = file.head().network;
+        if magic != self.network.magic() {
+            let found = match Network::from_magic(magic) {
+                Some(network) => format!("the {network} chain"),
+                None => "an unknown chain".to_owned(),
+            };
+            let wanted = self.network;
+            return Err(BridgeError::Network { file: described, found, wanted }.into());
+        }
+        let mut blocks = range.heights().zip(file.blocks());
+        let other = blocks.find(|(height, block)| self.chain.hash(*height) != Some(&block.hash));
+        match other {
+            Some((height, _)) => Err(BridgeError::Chain { file: described, height }.into()),
+            None => Ok(()),
+        }
+    }
+}
