@@ -10,6 +10,7 @@ mod world;
 mod undo_data;
 
 mod anchored;
+mod caches;
 mod coins_changed;
 mod crash_and_fault;
 mod engine_conformance;
