@@ -1,4 +1,6 @@
-//! `apus utreexo`: prove, info, check.
+//! `apus utreexo`: prove, info, check, caches.
+
+mod caches;
 
 use crate::args::{AggregateArg, ConnectArgs, ProveArgs, UtreexoArgs, UtreexoCommand};
 use crate::failure::Failure;
@@ -17,6 +19,7 @@ pub(crate) fn command(args: &UtreexoArgs) -> Result<(), Failure> {
         UtreexoCommand::Prove(args) => prove(args),
         UtreexoCommand::Info(args) => info(&args.path),
         UtreexoCommand::Check(args) => check(&args.folder),
+        UtreexoCommand::Caches(args) => caches::command(args),
     }
 }
 

@@ -89,7 +89,8 @@ impl<'a> Bridge<'a> {
         let proof_bytes = entry.len();
         entry.extend_from_slice(&leaves.data);
         if let Some(range) = &mut self.range {
-            range.writer.put(&block.hash, &entry).at(self.storage, DRAFT)?;
+            let leaves_after = self.forest.leaves();
+            range.writer.put(&block.hash, leaves_after, &entry).at(self.storage, DRAFT)?;
         }
         self.totals.count(spent.len(), proof.hashes.len(), proof_bytes, entry.len());
         self.places.push(leaves.added.len() as u64);

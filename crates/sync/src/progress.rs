@@ -16,7 +16,8 @@ pub enum Phase {
     Undo,
     /// Reading the hints once, to know their form and where each segment's lie.
     Hints,
-    /// Reading what the last blocks spend, where hints reach into them and they are to be connected.
+    /// Reading what blocks spend: the last ones, where hints reach into them and they are to be connected; those of
+    /// proofs, to know when each leaf is spent.
     Spends,
     /// Checking blocks and running the engine.
     Blocks,
@@ -34,6 +35,8 @@ pub enum Phase {
     Check,
     /// Looking at blocks of a node one by one.
     Survey,
+    /// Going over proofs with caches of several sizes.
+    Caches,
 }
 
 impl Phase {
@@ -52,6 +55,7 @@ impl Phase {
             Self::Index => "index",
             Self::Check => "check",
             Self::Survey => "survey",
+            Self::Caches => "caches",
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing is proved here. Whether a proof holds with the roots before its block, whoever judges the block finds.
 
+pub(crate) mod caches;
 mod stored;
 
 use crate::error::{BridgeError, StorageResult, SyncError};
@@ -114,6 +115,20 @@ struct Part {
 }
 
 impl Part {
+    /// A file of which nothing was counted yet.
+    fn of(file: &RangeFile<Stored<'_>>) -> Self {
+        let head = file.head();
+        Self {
+            magic: head.network,
+            heights: file.heights(),
+            before: head.before,
+            roots: head.roots.clone(),
+            last: file.blocks().last().map(|block| block.hash).unwrap_or_default(),
+            after: file.after().clone(),
+            totals: ProofsTotals::default(),
+        }
+    }
+
     fn surveyed(self) -> Surveyed {
         Surveyed {
             network: Network::from_magic(self.magic),
@@ -152,17 +167,7 @@ fn survey_file(storage: &dyn Storage, name: &str) -> Result<Part, SyncError> {
         file.entry(height, &mut entry).map_err(|error| failed(storage, name, error))?;
         totals.add_entry(&entry, height, || storage.describe(name))?;
     }
-    let head = file.head();
-    let last = file.blocks().last().map(|block| block.hash).unwrap_or_default();
-    Ok(Part {
-        magic: head.network,
-        heights: file.heights(),
-        before: head.before,
-        roots: head.roots.clone(),
-        last,
-        after: file.after().clone(),
-        totals,
-    })
+    Ok(Part { totals, ..Part::of(&file) })
 }
 
 impl ProofsTotals {
@@ -185,18 +190,8 @@ impl ProofsTotals {
         height: Height,
         file: impl Fn() -> String,
     ) -> Result<(), BridgeError> {
-        let mut reader = Reader::new(entry);
-        let proof = Proof::read(&mut reader).map_err(|error| BridgeError::Entry {
-            file: file(),
-            height,
-            error,
-        })?;
-        let proof_bytes = reader.position();
-        let targets = proof.targets.len();
-        skip_leaves(&mut reader, targets)
-            .filter(|()| reader.remaining() == 0)
-            .ok_or_else(|| BridgeError::Data { file: file(), height, targets })?;
-        self.count(targets, proof.hashes.len(), proof_bytes, entry.len());
+        let Entry { proof, proof_bytes, .. } = Entry::read(entry, height, file)?;
+        self.count(proof.targets.len(), proof.hashes.len(), proof_bytes, entry.len());
         Ok(())
     }
 
@@ -217,9 +212,37 @@ impl ProofsTotals {
     }
 }
 
-/// Goes over the leaf data of so many coins; what was left out of them only the block's inputs tell.
-fn skip_leaves(reader: &mut Reader<'_>, count: usize) -> Option<()> {
-    for _ in 0..count {
+/// What the entry of a block has.
+struct Entry {
+    proof: Proof,
+    /// Bytes of the proof, behind which are the leaf data.
+    proof_bytes: usize,
+    /// Those of each coin's data.
+    leaf_bytes: Vec<u32>,
+}
+
+impl Entry {
+    fn read(entry: &[u8], height: Height, file: impl Fn() -> String) -> Result<Self, BridgeError> {
+        let mut reader = Reader::new(entry);
+        let proof = Proof::read(&mut reader).map_err(|error| BridgeError::Entry {
+            file: file(),
+            height,
+            error,
+        })?;
+        let proof_bytes = reader.position();
+        let targets = proof.targets.len();
+        let leaf_bytes = leaf_bytes(&mut reader, targets).filter(|_| reader.remaining() == 0);
+        let leaf_bytes =
+            leaf_bytes.ok_or_else(|| BridgeError::Data { file: file(), height, targets })?;
+        Ok(Self { proof, proof_bytes, leaf_bytes })
+    }
+}
+
+/// Goes over the leaf data of so many coins: how many bytes each has. What was left out of them only the block's
+/// inputs tell.
+fn leaf_bytes(reader: &mut Reader<'_>, count: usize) -> Option<Vec<u32>> {
+    let bytes = |_| {
+        let start = reader.position();
         reader.take(12).ok()?;
         match reader.u8().ok()? {
             0 => {
@@ -229,6 +252,7 @@ fn skip_leaves(reader: &mut Reader<'_>, count: usize) -> Option<()> {
             1..=4 => {}
             _ => return None,
         }
-    }
-    Some(())
+        u32::try_from(reader.position() - start).ok()
+    };
+    (0..count).map(bytes).collect()
 }

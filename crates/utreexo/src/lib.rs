@@ -16,9 +16,11 @@
 //! - [`Position`]: where nodes stand, as proofs say it.
 //! - [`Forest`]: all live leaves, in pages of a store, block by block. It makes the [`Proof`] of what each spends.
 //! - [`RangeWriter`] and [`RangeFile`]: a file of what it takes to judge a range of blocks from the roots before it.
+//! - [`Lifetimes`] and [`CacheReplay`]: how many bytes of proofs a verifier needs that remembers some leaves.
 //!
 //! It knows a block only as the leaves that it spends and adds.
 
+mod caches;
 mod forest;
 mod fragment;
 mod leaf;
@@ -31,6 +33,10 @@ mod range_file;
 mod roots;
 mod verify;
 
+pub use caches::{
+    CacheCost, CachePolicy, CacheReplay, CacheRule, CachesError, Lifetimes, ProvedBlock, Spends,
+    caches_bytes,
+};
 pub use forest::{Forest, ForestError, ForestUsage, PageFault, PageId, Pages};
 pub use fragment::{Fragment, FragmentError, LEAVES_MAX};
 pub use leaf::{Leaf, leaf_hash, leaf_hashes};

@@ -22,7 +22,7 @@ const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 52;
 
 /// Bytes of a block's record in the tail.
-const RECORD_BYTES: usize = 48;
+const RECORD_BYTES: usize = 56;
 
 /// Bytes of the foot.
 const FOOT_BYTES: usize = 24;
@@ -31,7 +31,7 @@ const FOOT_BYTES: usize = 24;
 /// nodes above it in a forest of 2^40 leaves, take less.
 pub const ENTRY_BYTES_MAX: u32 = 1 << 28;
 
-/// The most blocks that a file has: their records are in memory while it is open, 12 MiB at most.
+/// The most blocks that a file has: their records are in memory while it is open, 14 MiB at most.
 pub const RANGE_BLOCKS_MAX: u32 = 1 << 18;
 
 /// Where a range begins, and by which roots.

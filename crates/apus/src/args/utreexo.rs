@@ -1,4 +1,8 @@
-//! `apus utreexo`: options and help of `prove`, `info` and `check`.
+//! `apus utreexo`: options and help of `prove`, `info` and `check`; those of `caches` below.
+
+mod caches;
+
+pub(crate) use caches::CachesArgs;
 
 use super::values::AssumeValidArg;
 use super::{RunArgs, SourceArgs, Validation};
@@ -19,6 +23,8 @@ pub(crate) enum UtreexoCommand {
     Info(ProofsInfoArgs),
     /// Check every file of a folder: its form, its checksums, and that it begins where the one before it ends
     Check(ProofsCheckArgs),
+    /// How many bytes of proofs a verifier needs that remembers some leaves until they are spent
+    Caches(CachesArgs),
 }
 
 const PROVE_EXAMPLES: &str = "\

@@ -88,7 +88,7 @@ fn write_proofs(desk: &Desk, cuts: &[u32]) {
         let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
         for height in heights.heights() {
             let entry = told.entries[height as usize].bytes();
-            writer.put(&hash(height), &entry).unwrap();
+            writer.put(&hash(height), roots(height).leaves(), &entry).unwrap();
         }
         let bytes = writer.finish(roots(heights.end - 1)).unwrap();
         desk.write(&format!("proofs/{}", range_file_name(heights)), &bytes);

@@ -2,7 +2,7 @@
 
 use super::ErrorKind;
 use apus_chain::{Height, HeightRange, Network};
-use apus_utreexo::{ProofBytesError, RangeFileError};
+use apus_utreexo::{CachesError, ProofBytesError, RangeFileError};
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +87,37 @@ pub enum BridgeError {
         /// How many coins the block spends.
         targets: usize,
     },
+    /// Files begin above block 1.
+    #[error(
+        "{file} begins with block {first}, after {leaves} leaves, and no file says what these are: proofs from \
+         block 1 on are needed"
+    )]
+    Begins {
+        /// The first file.
+        file: String,
+        /// Its first block.
+        first: Height,
+        /// Leaves before that.
+        leaves: u64,
+    },
+    /// A proof is not one of the chain that the files are about.
+    #[error("{file}: the entry of block {height} does not belong there: {error}")]
+    Block {
+        /// The file.
+        file: String,
+        /// The block.
+        height: Height,
+        /// What is wrong.
+        error: CachesError,
+    },
+    /// There is no memory for as many leaves as files say that there are.
+    #[error("{folder}: {error}")]
+    Memory {
+        /// The folder.
+        folder: String,
+        /// What is wrong.
+        error: CachesError,
+    },
     /// Files are there, and no forest with which they could be gone on.
     #[error(
         "{file} is there already, and the work folder has no forest that goes on from it: name the --workdir \
@@ -137,12 +168,13 @@ pub enum BridgeError {
 impl BridgeError {
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
-            Self::File { error: RangeFileError::Io { .. }, .. } | Self::Forest { .. } => {
-                ErrorKind::Io
-            }
+            Self::File { error: RangeFileError::Io { .. }, .. }
+            | Self::Forest { .. }
+            | Self::Memory { .. } => ErrorKind::Io,
             Self::Network { .. }
             | Self::Chain { .. }
             | Self::None { .. }
+            | Self::Begins { .. }
             | Self::There { .. }
             | Self::Lacking { .. }
             | Self::Beyond { .. } => ErrorKind::Usage,

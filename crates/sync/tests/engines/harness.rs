@@ -133,8 +133,9 @@ pub(crate) fn write_proofs(chain: &[Block], starts: &[u32], folder: &Path) {
         };
         let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
         let range = *start as usize..end as usize;
-        for (block, entry) in chain[range.clone()].iter().zip(&told.entries[range]) {
-            writer.put(&hash_of(block), &entry.bytes()).unwrap();
+        for at in range {
+            let (entry, leaves_after) = (told.entries[at].bytes(), told.roots[at].leaves());
+            writer.put(&hash_of(&chain[at]), leaves_after, &entry).unwrap();
         }
         let bytes = writer.finish(&told.roots[end as usize - 1]).unwrap();
         let name = range_file_name(HeightRange::new(*start, end));

@@ -14,6 +14,7 @@ mod undo_data;
 mod bridge;
 
 mod anchored;
+mod caches;
 mod coins_changed;
 mod crash_and_fault;
 mod engine_conformance;

@@ -386,7 +386,7 @@ fn file_behind(
 ) -> Vec<u8> {
     let head = RangeHead { network: network.magic(), first, before, roots: Roots::default() };
     let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
-    blocks.iter().for_each(|hash| writer.put(hash, &[0, 0]).unwrap());
+    blocks.iter().for_each(|hash| writer.put(hash, 0, &[0, 0]).unwrap());
     writer.finish(&Roots::default()).unwrap()
 }
 
@@ -498,7 +498,7 @@ fn a_survey_tells_of_files_that_do_not_fit() {
             roots: Roots::default(),
         };
         let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
-        writer.put(&BlockHash([2; 32]), entry).unwrap();
+        writer.put(&BlockHash([2; 32]), 0, entry).unwrap();
         let bytes = writer.finish(&Roots::default()).unwrap();
         let error = kind([("some.dat".to_owned(), bytes)].into());
         let told = match is_proof {

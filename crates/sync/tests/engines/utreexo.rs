@@ -2,14 +2,14 @@
 
 use crate::harness::{Job, Place, World, random_chain, write_proofs};
 use crate::world::{Events, ROOTS, roots};
-use apus_chain::{HeightRange, Network};
+use apus_chain::{Height, HeightRange, Network};
 use apus_storage::Storage;
 use apus_sync::{
     Engine, ErrorKind, Event, InvalidError, IoError, Observer, ProofsError, Stop, SyncError,
     UsageError,
 };
 use apus_testkit::storage::AfterCrash;
-use apus_utreexo::{RangeFile, RangeWriter, range_file_name};
+use apus_utreexo::{RangeBlock, RangeFile, RangeWriter, Roots, range_file_name};
 use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -163,6 +163,17 @@ fn files_that_do_not_cover_the_chain_are_refused_by_name() {
     assert!(matches!(none, SyncError::Usage(UsageError::NoProofs)), "{none}");
 }
 
+/// Writes an entry about the block that a file has at a height.
+fn put(
+    writer: &mut RangeWriter<Vec<u8>>,
+    opened: &RangeFile<Cursor<&Vec<u8>>>,
+    height: Height,
+    entry: &[u8],
+) {
+    let RangeBlock { hash, leaves_after, .. } = opened.block(height).unwrap();
+    writer.put(hash, *leaves_after, entry).unwrap();
+}
+
 #[test]
 fn files_of_another_network_or_chain_are_refused() {
     let world = World::small(905);
@@ -176,7 +187,7 @@ fn files_of_another_network_or_chain_are_refused() {
     let mut entry = Vec::new();
     for height in opened.heights().heights() {
         opened.entry(height, &mut entry).unwrap();
-        writer.put(&opened.block(height).unwrap().hash, &entry).unwrap();
+        put(&mut writer, &opened, height, &entry);
     }
     fs::write(&path, writer.finish(opened.after()).unwrap()).unwrap();
     let error = job.refused(&Place::new());
@@ -235,7 +246,7 @@ fn proofs_that_prove_nothing_are_told_with_their_block() {
             // The amount of the last coin, or its script.
             *entry.last_mut().unwrap() ^= 1;
         }
-        writer.put(&opened.block(at).unwrap().hash, &entry).unwrap();
+        put(&mut writer, &opened, at, &entry);
     }
     fs::write(&path, writer.finish(opened.after()).unwrap()).unwrap();
     let error = job.refused(&Place::new());
@@ -254,12 +265,15 @@ fn files_that_do_not_fit_each_other_are_refused_at_once() {
     let right = fs::read(&path).unwrap();
     let mut opened = RangeFile::open(Cursor::new(&right)).unwrap();
     let mut head = opened.head().clone();
-    head.roots = opened.after().clone();
+    let mut roots = Vec::new();
+    head.roots.write(&mut roots);
+    *roots.last_mut().unwrap() ^= 1;
+    head.roots = Roots::read(&roots).unwrap();
     let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
     let mut entry = Vec::new();
     for at in opened.heights().heights() {
         opened.entry(at, &mut entry).unwrap();
-        writer.put(&opened.block(at).unwrap().hash, &entry).unwrap();
+        put(&mut writer, &opened, at, &entry);
     }
     fs::write(&path, writer.finish(opened.after()).unwrap()).unwrap();
     let place = Place::new();

@@ -93,6 +93,21 @@ pub enum RangeFileError {
         /// How long it would be.
         length: u32,
     },
+    /// Fewer leaves than before, or others than the roots after the last block have.
+    #[error(
+        "block {height} cannot have {found} leaves after it: before it there are {before}, and after the last \
+         block {last}"
+    )]
+    Leaves {
+        /// The block.
+        height: Height,
+        /// Leaves after it, by its record.
+        found: u64,
+        /// Leaves after the block before it.
+        before: u64,
+        /// Leaves after the last block, by the roots.
+        last: u64,
+    },
     /// An entry that is not what was written.
     #[error(
         "the entry of block {height} is damaged: the checksum of {length} bytes at byte {offset} is wrong"
@@ -123,6 +138,8 @@ pub enum RangeFileError {
 pub struct RangeBlock {
     /// The block.
     pub hash: BlockHash,
+    /// Leaves that there ever were after it.
+    pub leaves_after: u64,
     /// Where its entry begins.
     pub offset: u64,
     /// Bytes of its entry.
@@ -168,6 +185,7 @@ impl<R: Read + Seek> RangeFile<R> {
         let offset = foot.tail + tail.position() as u64;
         let after = Roots::read(tail.take(tail.remaining())?)
             .map_err(|source| RangeFileError::Roots { offset, source })?;
+        expect_leaves(heights, &blocks, head.roots.leaves, after.leaves)?;
         Ok(Self { file, head, heights, blocks, after })
     }
 
@@ -283,8 +301,9 @@ fn read_blocks(
     let mut end = entries.start;
     for height in heights.heights() {
         let hash = BlockHash(*tail.array()?);
-        let block = RangeBlock { hash, offset: tail.u64()?, length: tail.u32()?, crc: tail.u32()? };
-        let RangeBlock { offset, length, .. } = block;
+        let (leaves_after, offset) = (tail.u64()?, tail.u64()?);
+        let (length, crc) = (tail.u32()?, tail.u32()?);
+        let block = RangeBlock { hash, leaves_after, offset, length, crc };
         let room = entries.end.checked_sub(offset);
         // The last entry ends where the tail begins.
         let is_last = height == heights.end - 1;
@@ -299,6 +318,24 @@ fn read_blocks(
         blocks.push(block);
     }
     Ok(blocks)
+}
+
+/// From block to block leaves never become fewer, and after the last one there are those of the roots.
+fn expect_leaves(
+    heights: HeightRange,
+    blocks: &[RangeBlock],
+    mut before: u64,
+    last: u64,
+) -> Result<(), RangeFileError> {
+    for (height, block) in heights.heights().zip(blocks) {
+        let found = block.leaves_after;
+        let is_last = height == heights.end - 1;
+        if found < before || found > last || (is_last && found != last) {
+            return Err(RangeFileError::Leaves { height, found, before, last });
+        }
+        before = found;
+    }
+    Ok(())
 }
 
 /// So many bytes in place of what `out` held. Memory grows with what is read.

@@ -15,10 +15,20 @@ fn head(first: Height, leaves: u64) -> RangeHead {
     RangeHead { network: [1, 2, 3, 4], first, before: BlockHash([9; 32]), roots: roots(leaves, 1) }
 }
 
+/// Those of the last block come with it.
+fn leaves_after(head: &RangeHead, blocks: usize, after: &Roots, index: usize) -> u64 {
+    if index + 1 == blocks {
+        after.leaves
+    } else {
+        (head.roots.leaves + index as u64).min(after.leaves)
+    }
+}
+
 fn write(head: &RangeHead, entries: &[Vec<u8>], after: &Roots) -> Vec<u8> {
     let mut writer = RangeWriter::new(Vec::new(), head).unwrap();
     for (index, entry) in entries.iter().enumerate() {
-        writer.put(&BlockHash([index as u8; 32]), entry).unwrap();
+        let leaves = leaves_after(head, entries.len(), after, index);
+        writer.put(&BlockHash([index as u8; 32]), leaves, entry).unwrap();
     }
     writer.finish(after).unwrap()
 }
@@ -41,13 +51,13 @@ fn read_all(bytes: &[u8]) -> Result<Vec<Vec<u8>>, RangeFileError> {
 
 /// A file of three entries; the tail begins at byte 103.
 fn example() -> Vec<u8> {
-    write(&head(7, 1), &[vec![5; 2], vec![], vec![6; 1]], &roots(2, 8))
+    write(&head(7, 1), &[vec![5; 2], vec![], vec![6; 1]], &roots(3, 8))
 }
 
 /// The file with its checksum made right again.
 fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let foot = bytes.len() - FOOT_BYTES;
-    let (head, tail) = (HEAD_BYTES + 16 + 32, foot - 16 - 32 - 3 * RECORD_BYTES);
+    let (head, tail) = (HEAD_BYTES + 16 + 32, foot - 16 - 2 * 32 - 3 * RECORD_BYTES);
     let crc = crc32c_append(crc32c(&bytes[..head]), &bytes[tail..foot + 12]);
     bytes[foot + 12..foot + 16].copy_from_slice(&crc.to_le_bytes());
     bytes
@@ -67,8 +77,8 @@ proptest! {
         leaves: (u64, u64),
         entries in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..70), 1..6),
     ) {
-        let head = head(first, leaves.0 >> 1);
-        let after = roots(leaves.1 >> 1, 7);
+        let (before, after) = (leaves.0.min(leaves.1), leaves.0.max(leaves.1));
+        let (head, after) = (head(first, before >> 1), roots(after >> 1, 7));
         let bytes = write(&head, &entries, &after);
         let mut file = open(&bytes).unwrap();
         prop_assert_eq!(file.head(), &head);
@@ -80,6 +90,8 @@ proptest! {
             prop_assert_eq!(&found, entry);
             let block = file.block(height).unwrap();
             prop_assert_eq!((block.hash, block.length), (BlockHash([index as u8; 32]), entry.len() as u32));
+            let leaves = leaves_after(&head, entries.len(), &after, index);
+            prop_assert_eq!(block.leaves_after, leaves);
         }
         for height in [first - 1, file.heights().end] {
             let refused = file.entry(height, &mut vec![]);
@@ -132,7 +144,7 @@ fn no_bit_can_flip_and_no_byte_can_be_missing() {
 fn errors_say_what_is_wrong_and_where() {
     let said = |bytes: &[u8]| read_all(bytes).unwrap_err().to_string();
     let bytes = example();
-    let short = "a file of 100 bytes is no file of proofs: it has 156 at least";
+    let short = "a file of 100 bytes is no file of proofs: it has 164 at least";
     assert_eq!(said(&bytes[..100]), short);
     let mut damaged = bytes.clone();
     damaged[100] ^= 1;
@@ -169,28 +181,39 @@ fn fields_with_right_checksums_are_held_against_each_other() {
     let mut bytes = example();
     bytes[16..20].copy_from_slice(&edge[1].to_le_bytes());
     assert!(open(&resealed(bytes)).is_ok());
-    let tail = refused(|bytes| bytes[foot + 8] = 4);
-    assert_eq!(tail, "the tail of 4 blocks cannot begin at byte 103");
+    let tail = refused(|bytes| bytes[foot + 8] = 5);
+    assert_eq!(tail, "the tail of 5 blocks cannot begin at byte 103");
     assert!(refused(|bytes| bytes[foot + 7] = 1).starts_with("the tail of 3 blocks cannot begin"));
     let roots = refused(|bytes| bytes[60] = 2);
     assert!(roots.starts_with("the roots at byte 52 are none: a forest of 1 leaves"), "{roots}");
     let huge = refused(|bytes| bytes[60..68].fill(0xff));
     assert!(huge.starts_with("the roots at byte 52 are none"), "{huge}");
-    let roots = refused(|bytes| bytes[103 + 3 * 48] = 3);
-    assert!(roots.starts_with("the roots at byte 247 are none"), "{roots}");
+    let roots = refused(|bytes| bytes[103 + 3 * 56] = 1);
+    assert!(roots.starts_with("the roots at byte 271 are none"), "{roots}");
     // The first entry begins too early and too late; the last ends before the tail and in it.
-    for (byte, value) in [(135, 99), (135, 101)] {
+    for (byte, value) in [(143, 99), (143, 101)] {
         let entry = refused(|bytes| bytes[byte] = value);
         assert_eq!(entry, format!("the entry of block 7 cannot have 2 bytes at byte {value}"));
     }
     for value in [0, 2] {
-        let entry = refused(|bytes| bytes[103 + 2 * 48 + 40] = value);
+        let entry = refused(|bytes| bytes[103 + 2 * 56 + 48] = value);
         assert_eq!(entry, format!("the entry of block 9 cannot have {value} bytes at byte 102"));
     }
+    // Leaves fewer than before the file, fewer than after the block before, more than at the end, and others there.
+    for (block, leaves, before) in
+        [(7, 0, 1), (8, 0, 1), (8, 4, 1), (9, 1, 2), (9, 2, 2), (9, 4, 2)]
+    {
+        let told = refused(|bytes| bytes[103 + 56 * (block - 7) + 32] = leaves);
+        let cannot = format!(
+            "block {block} cannot have {leaves} leaves after it: before it there are {before}, and after the \
+             last block 3"
+        );
+        assert_eq!(told, cannot);
+    }
     // An entry over those behind it.
-    let entry = refused(|bytes| bytes[143] = 3);
+    let entry = refused(|bytes| bytes[151] = 3);
     assert_eq!(entry, "the entry of block 8 cannot have 0 bytes at byte 102");
-    let entry = refused(|bytes| bytes[143] = 4);
+    let entry = refused(|bytes| bytes[151] = 4);
     assert_eq!(entry, "the entry of block 7 cannot have 4 bytes at byte 100");
 }
 
@@ -242,18 +265,23 @@ fn a_writer_refuses_what_no_reader_takes() {
     assert_eq!(kind(writer.finish(&roots(0, 0))), ErrorKind::InvalidInput);
     let mut writer = RangeWriter::new(Vec::new(), &head(COIN_HEIGHT_MAX, 0)).unwrap();
     assert_eq!(writer.bytes(), 68);
-    writer.put(&BlockHash([0; 32]), &[1, 2]).unwrap();
+    writer.put(&BlockHash([0; 32]), 0, &[1, 2]).unwrap();
     assert_eq!(writer.bytes(), 70);
-    let refused = writer.put(&BlockHash([0; 32]), &[]);
+    let refused = writer.put(&BlockHash([0; 32]), 0, &[]);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+    let mut writer = RangeWriter::new(Vec::new(), &head(1, 2)).unwrap();
+    let refused = writer.put(&BlockHash([0; 32]), 1, &[]);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+    writer.put(&BlockHash([0; 32]), 2, &[]).unwrap();
+    assert_eq!(kind(writer.finish(&roots(3, 0))), ErrorKind::InvalidInput);
     let mut writer = RangeWriter::new(std::io::sink(), &head(1, 0)).unwrap();
     let long = vec![0; ENTRY_BYTES_MAX as usize + 1];
-    let refused = writer.put(&BlockHash([0; 32]), &long);
+    let refused = writer.put(&BlockHash([0; 32]), 0, &long);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
     for _ in 0..RANGE_BLOCKS_MAX {
-        writer.put(&BlockHash([0; 32]), &[]).unwrap();
+        writer.put(&BlockHash([0; 32]), 0, &[]).unwrap();
     }
-    let refused = writer.put(&BlockHash([0; 32]), &[]);
+    let refused = writer.put(&BlockHash([0; 32]), 0, &[]);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 

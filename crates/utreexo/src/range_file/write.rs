@@ -16,6 +16,8 @@ pub struct RangeWriter<W> {
     first: Height,
     /// Records of the blocks so far.
     tail: Vec<u8>,
+    /// Leaves that there ever were after the last of them.
+    leaves: u64,
     bytes: u64,
     /// That of the head.
     crc: u32,
@@ -40,15 +42,16 @@ impl<W: Write> RangeWriter<W> {
         head.roots.write(&mut bytes);
         out.write_all(&bytes)?;
         let crc = crc32c(&bytes);
-        Ok(Self { out, first: head.first, tail: Vec::new(), bytes: bytes.len() as u64, crc })
+        let (tail, leaves) = (Vec::new(), head.roots.leaves);
+        Ok(Self { out, first: head.first, tail, leaves, bytes: bytes.len() as u64, crc })
     }
 
-    /// Appends the entry of the next block.
+    /// Appends the entry of the next block, after which there have ever been so many leaves.
     ///
     /// # Errors
-    /// `InvalidInput` for one that is too long, and for more blocks than a file has; else what `out` says, and then
-    /// the file is of no use.
-    pub fn put(&mut self, block: &BlockHash, entry: &[u8]) -> io::Result<()> {
+    /// `InvalidInput` for one that is too long, for fewer leaves than before, and for more blocks than a file has;
+    /// else what `out` says, and then the file is of no use.
+    pub fn put(&mut self, block: &BlockHash, leaves_after: u64, entry: &[u8]) -> io::Result<()> {
         let length = u32::try_from(entry.len()).ok().filter(|length| *length <= ENTRY_BYTES_MAX);
         let length = length.ok_or_else(|| {
             let found = entry.len();
@@ -63,8 +66,14 @@ impl<W: Write> RangeWriter<W> {
             let what = format!("a file of proofs cannot have {blocks} blocks");
             return Err(io::Error::new(ErrorKind::InvalidInput, what));
         }
+        if leaves_after < self.leaves {
+            let what = format!("{leaves_after} leaves cannot come after {}", self.leaves);
+            return Err(io::Error::new(ErrorKind::InvalidInput, what));
+        }
         self.out.write_all(entry)?;
+        self.leaves = leaves_after;
         self.tail.extend_from_slice(&block.0);
+        self.tail.extend_from_slice(&leaves_after.to_le_bytes());
         self.tail.extend_from_slice(&self.bytes.to_le_bytes());
         self.tail.extend_from_slice(&length.to_le_bytes());
         self.tail.extend_from_slice(&crc32c(entry).to_le_bytes());
@@ -75,11 +84,17 @@ impl<W: Write> RangeWriter<W> {
     /// Ends the file with the roots after the last block.
     ///
     /// # Errors
-    /// `InvalidInput` for a range without a block, else what `out` says.
+    /// `InvalidInput` for a range without a block, and for roots of other leaves than those after that block; else
+    /// what `out` says.
     pub fn finish(mut self, after: &Roots) -> io::Result<W> {
         let blocks = self.blocks();
         if blocks == 0 {
             let what = "a file of proofs needs a block";
+            return Err(io::Error::new(ErrorKind::InvalidInput, what));
+        }
+        if after.leaves != self.leaves {
+            let what =
+                format!("the last block leaves {} leaves, not {}", self.leaves, after.leaves);
             return Err(io::Error::new(ErrorKind::InvalidInput, what));
         }
         after.write(&mut self.tail);
