@@ -288,6 +288,14 @@ fn a_coinbase_that_comes_again() {
         let is_it = matches!(error, UtreexoError::DuplicateCoinbase { first: 2, second: 5, .. });
         assert!(is_it, "{error}");
     }
+    // As history has it: the first is overwritten before it is spent, and that is excepted.
+    let overwritten = KnownBlock { height: 2, hash: *chain.headers.hash(2).unwrap() };
+    let params = Params { bip30_unspendable: vec![overwritten].into(), ..without_bip34() };
+    let chain = Chain::with(&params, builder.blocks());
+    let cuts = [HeightRange::new(1, 4), HeightRange::new(4, stop + 1)];
+    let verdict = run(&chain, &Ranges::of(&told, &cuts), &mut Rng::new(1)).unwrap();
+    assert_eq!(verdict.coins.coins as usize, chain.utxo().len());
+    assert_eq!(verdict.roots.leaves(), u64::from(stop));
 }
 
 /// History overwrote two coinbases. Their leaves are there for good: they are proved, and no coin.

@@ -8,6 +8,7 @@ use apus_sync::{
     Engine, ErrorKind, Event, InvalidError, IoError, Observer, ProofsError, Stop, SyncError,
     UsageError,
 };
+use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::storage::AfterCrash;
 use apus_utreexo::{RangeBlock, RangeFile, RangeWriter, Roots, range_file_name};
 use std::fs;
@@ -40,6 +41,58 @@ fn any_ranges_on_any_number_of_threads_lead_to_the_roots() {
     }
 }
 
+/// Blocks lie in the files in any order, and come to a range in theirs.
+#[test]
+fn files_have_blocks_in_any_order() {
+    let world = World::laid_out(&random_chain(911).blocks(), |blocks| {
+        let mut files = BlockFiles::regtest();
+        files.blocks(blocks.iter().rev());
+        files
+    });
+    world.by_proofs(&[1, 40, 111]).expect(&world.truth, &Place::new());
+}
+
+/// Nothing that takes a set is begun.
+#[test]
+fn a_set_cannot_be_written() {
+    let world = World::small(912);
+    let (folder, place) = (tempfile::tempdir().unwrap(), Place::new());
+    let error = world.by_proofs(&[1]).keeping(folder.path()).refused(&place);
+    assert!(matches!(error, SyncError::Usage(UsageError::NoSetKept)), "{error}");
+    assert!(place.work.names().unwrap().is_empty(), "no run began");
+}
+
+/// Roots that are told alike on both sides of a cut and are wrong: what such a start did is not mixed with right files.
+#[test]
+fn wrong_roots_are_another_run() {
+    let world = World::small(913);
+    let job = world.by_proofs(&[1, 40]);
+    let paths = [file(folder(&job), 1, 40), file(folder(&job), 40, 121)];
+    let right = paths.each_ref().map(|path| fs::read(path).unwrap());
+    let mut opened = right.each_ref().map(|bytes| RangeFile::open(Cursor::new(bytes)).unwrap());
+    let wrong = opened[1].after().clone();
+    let changed = |file: &mut RangeFile<Cursor<&Vec<u8>>>, before: bool| {
+        let (mut head, mut after) = (file.head().clone(), file.after().clone());
+        *(if before { &mut head.roots } else { &mut after }) = wrong.clone();
+        let (mut writer, mut entry) = (RangeWriter::new(Vec::new(), &head).unwrap(), Vec::new());
+        for at in file.heights().heights() {
+            file.entry(at, &mut entry).unwrap();
+            writer.put(&file.block(at).unwrap().hash, &entry).unwrap();
+        }
+        writer.finish(&after).unwrap()
+    };
+    fs::write(&paths[0], changed(&mut opened[0], false)).unwrap();
+    fs::write(&paths[1], changed(&mut opened[1], true)).unwrap();
+    let place = Place::new();
+    let error = job.refused(&place);
+    assert!(matches!(error, SyncError::Invalid(InvalidError::ByProofs(_))), "{error}");
+    paths.iter().zip(&right).for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    let error = job.refused(&place);
+    assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
+    assert!(error.to_string().contains("other ranges of proofs"), "{error}");
+    job.expect(&world.truth, &Place::new());
+}
+
 /// Scripts are run where no block is assumed valid, and one that fails is told.
 #[cfg(feature = "kernel")]
 #[test]
@@ -48,6 +101,9 @@ fn scripts_are_run() {
     let job = Job { assume_valid: None, ..world.by_proofs(&[1, 70, 112]) };
     let outcome = job.expect(&world.truth, &Place::new());
     assert_eq!((outcome.scripts.run, outcome.scripts.assumed), (120, 0));
+    let below = Some(crate::harness::hash_of(&world.chain[119]));
+    let one = Job { assume_valid: below, ..job }.expect(&world.truth, &Place::new());
+    assert_eq!((one.scripts.run, one.scripts.assumed), (1, 119));
     let mut builder = random_chain(910);
     builder.block_with_a_wrong_signature();
     let height = builder.height();
