@@ -70,14 +70,14 @@ fn wrong_roots_are_another_run() {
     let paths = [file(folder(&job), 1, 40), file(folder(&job), 40, 121)];
     let right = paths.each_ref().map(|path| fs::read(path).unwrap());
     let mut opened = right.each_ref().map(|bytes| RangeFile::open(Cursor::new(bytes)).unwrap());
-    let wrong = opened[1].after().clone();
+    let wrong = others(opened[0].after());
     let changed = |file: &mut RangeFile<Cursor<&Vec<u8>>>, before: bool| {
         let (mut head, mut after) = (file.head().clone(), file.after().clone());
         *(if before { &mut head.roots } else { &mut after }) = wrong.clone();
         let (mut writer, mut entry) = (RangeWriter::new(Vec::new(), &head).unwrap(), Vec::new());
         for at in file.heights().heights() {
             file.entry(at, &mut entry).unwrap();
-            writer.put(&file.block(at).unwrap().hash, &entry).unwrap();
+            put(&mut writer, file, at, &entry);
         }
         writer.finish(&after).unwrap()
     };
@@ -219,6 +219,14 @@ fn files_that_do_not_cover_the_chain_are_refused_by_name() {
     assert!(matches!(none, SyncError::Usage(UsageError::NoProofs)), "{none}");
 }
 
+/// Other roots of as many leaves.
+fn others(roots: &Roots) -> Roots {
+    let mut bytes = Vec::new();
+    roots.write(&mut bytes);
+    *bytes.last_mut().unwrap() ^= 1;
+    Roots::read(&bytes).unwrap()
+}
+
 /// Writes an entry about the block that a file has at a height.
 fn put(
     writer: &mut RangeWriter<Vec<u8>>,
@@ -321,10 +329,7 @@ fn files_that_do_not_fit_each_other_are_refused_at_once() {
     let right = fs::read(&path).unwrap();
     let mut opened = RangeFile::open(Cursor::new(&right)).unwrap();
     let mut head = opened.head().clone();
-    let mut roots = Vec::new();
-    head.roots.write(&mut roots);
-    *roots.last_mut().unwrap() ^= 1;
-    head.roots = Roots::read(&roots).unwrap();
+    head.roots = others(&head.roots);
     let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
     let mut entry = Vec::new();
     for at in opened.heights().heights() {
