@@ -391,7 +391,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         hints_folder: work_path.join(HINTS),
         positions: work_path.join(POSITIONS),
     });
-    let forest_path = work_path.join(FOREST);
+    let (forest_path, budget) = (work_path.join(FOREST), job.run.dbcache << 20);
     let open_forest = || -> Result<Arc<dyn ForestStore>, StoreError> {
         let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
         Ok(Arc::new(DiskForest::open(&forest_path, job.chain, options)?))
@@ -400,9 +400,11 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         storage: Arc::new(DirStorage::new(proofs.folder)),
         every: proofs.every,
         store: &open_forest,
-        // The rest is for what the second walk merges, and blocks wait with their leaves.
-        memory_bytes: memory.coins_bytes / 2,
+        // Half as much again is taken by changed pages, and by those of a block at hand.
+        memory_bytes: budget / 3,
     });
+    // Beside the forest a run has the other half.
+    let memory_bytes = if bridge.is_some() { budget / 2 } else { budget };
     let outcome = apus_sync::run(&Request {
         params,
         source: match (&job.source, &peers) {
@@ -421,7 +423,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         stop: job.stop,
         follow: matches!(&job.source, JobSource::Peers(args) if args.follow),
         threads,
-        memory_bytes: job.run.dbcache << 20,
+        memory_bytes,
         segment_bytes: job.run.segment_bytes,
         checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
         now: now(),
