@@ -168,16 +168,20 @@ impl MadeFolders {
     /// Makes those that are missing, as [`expect_new_folder`] allows.
     pub(crate) fn around(outputs: &[FolderOutput]) -> Result<Self, Failure> {
         let mut made = Self(Vec::new());
-        for folder in outputs.iter().map(|output| parent(&output.path)) {
-            if !folder.is_dir() {
-                let failed = |error| Failure::making(folder, &error, "name another output");
-                fs::create_dir(folder).map_err(failed)?;
-                made.0.push(folder.to_owned());
-                // Outputs are made durable with their names; this is what their folder's needs.
-                File::open(parent(folder)).and_then(|it| it.sync_all()).map_err(failed)?;
-            }
-        }
+        outputs.iter().try_for_each(|output| made.make(parent(&output.path)))?;
         Ok(made)
+    }
+
+    /// Makes a folder, unless it is there.
+    pub(crate) fn make(&mut self, folder: &Path) -> Result<(), Failure> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        let failed = |error| Failure::making(folder, &error, "name another output");
+        fs::create_dir(folder).map_err(failed)?;
+        self.0.push(folder.to_owned());
+        // Outputs are made durable with their names; this is what their folder's needs.
+        File::open(parent(folder)).and_then(|it| it.sync_all()).map_err(failed)
     }
 }
 

@@ -19,12 +19,12 @@ use crate::render::Renderer;
 use crate::report::{Circumstances, Report, is_report};
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
-use apus_engine::forest::{DiskForest, ForestStore};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::{BitOrder, HintsOptions};
+use apus_engine::utxo::forest::{DiskForest, ForestStore};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
-use apus_storage::{DirStorage, Storage};
+use apus_storage::DirStorage;
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
     COINS, ConnectOptions, DatadirBlocks, FOREST, FolderKind, FolderOutput, HINTS, HintedValidity,
@@ -316,8 +316,8 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     expect_scripts(job, assume_valid)?;
     let interrupt = watch_signals()?;
     let folders = folder_outputs(job);
-    let _made = MadeFolders::around(&folders)?;
-    let proofs_storage = job.proofs.map(|proofs| open_proofs(proofs.folder)).transpose()?;
+    let mut made = MadeFolders::around(&folders)?;
+    job.proofs.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
     let folder = WorkFolder::open(&work_path)?;
     folder.begin()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
@@ -358,8 +358,8 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
         Ok(Arc::new(DiskForest::open(&forest_path, job.chain, options)?))
     };
-    let proofs = job.proofs.zip(proofs_storage).map(|(proofs, storage)| ProofsOptions {
-        storage,
+    let proofs = job.proofs.map(|proofs| ProofsOptions {
+        storage: Arc::new(DirStorage::new(proofs.folder)),
         every: proofs.every,
         store: &open_forest,
         // The rest is for what the second walk merges, and blocks wait with their leaves.
@@ -587,13 +587,6 @@ fn expect_sensible(
     }
     report.map_or(Ok(()), |path| expect_writable(path, |path| resuming && is_report(path)))?;
     expect_places(&written)
-}
-
-/// Makes the folder of proofs, if it is not there.
-fn open_proofs(folder: &Path) -> Result<Arc<dyn Storage>, Failure> {
-    let made = fs::create_dir_all(folder);
-    made.map_err(|error| Failure::making(folder, &error, "name another --out"))?;
-    Ok(Arc::new(DirStorage::new(folder)))
 }
 
 fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {

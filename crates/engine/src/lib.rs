@@ -4,7 +4,6 @@
 
 pub mod coin;
 pub mod connect;
-pub mod forest;
 pub mod mergesync;
 pub mod pass;
 mod salt;

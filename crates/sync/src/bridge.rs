@@ -11,31 +11,18 @@
 mod start;
 
 use crate::error::{ProofsError, StorageResult, SyncError};
-use crate::proofs::ProofsTotals;
+use crate::proofs::{ProofsMade, ProofsTotals};
 use apus_chain::{Height, HeightRange, KnownBlock, Network};
-use apus_engine::forest::{ForestStore, ForestWrite, Places};
 use apus_engine::mergesync::BlockLeaves;
 use apus_engine::utxo::StoreError;
+use apus_engine::utxo::forest::{ForestStore, ForestWrite, Places};
 use apus_storage::{Storage, StorageFile};
-use apus_utreexo::{
-    Forest, ForestError, PageId, Pages, RangeHead, RangeWriter, Roots, range_file_name,
-};
+use apus_utreexo::{Forest, ForestError, PageId, Pages, RangeHead, RangeWriter, range_file_name};
 use std::io::{BufWriter, IntoInnerError};
 use std::sync::Arc;
 
 /// What a file is called until its range has ended.
 const DRAFT: &str = "proofs.incomplete";
-
-/// What came of a bridge.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProofsMade {
-    /// The first block whose proof this start made.
-    pub from: Height,
-    /// What the files have that it wrote.
-    pub totals: ProofsTotals,
-    /// The roots after the last block.
-    pub roots: Roots,
-}
 
 /// Pages of a store that others hold, too.
 struct Stored(Arc<dyn ForestStore>);

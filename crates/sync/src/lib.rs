@@ -24,7 +24,6 @@ mod verify;
 mod warning;
 mod workdir;
 
-pub use bridge::ProofsMade;
 pub use error::{
     ErrorKind, Gap, InvalidBlock, InvalidError, IoError, NoWayOn, NotAnchored, ProofsError,
     SourceError, SyncError, UsageError,
@@ -34,7 +33,7 @@ pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_fo
 pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
-pub use proofs::{ProofsTotals, Surveyed, proofs_files, survey_proofs};
+pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use request::{
     ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS, Memory, OpenForest, OpenStore,
     Outcome, Output, OutputKind, ProofsOptions, Request, Scripts, Source, Stop,

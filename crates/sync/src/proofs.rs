@@ -32,6 +32,17 @@ pub struct ProofsTotals {
     pub entry_bytes_max: u64,
 }
 
+/// What came of a run that makes proofs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProofsMade {
+    /// The first block whose proof this start made.
+    pub from: Height,
+    /// What the files have that it wrote.
+    pub totals: ProofsTotals,
+    /// The roots after the last block.
+    pub roots: Roots,
+}
+
 /// Files of proofs that follow one another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Surveyed {

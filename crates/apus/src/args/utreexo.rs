@@ -39,13 +39,14 @@ Examples:
   Later on, for the blocks that came since:
     apus utreexo prove --blocksdir ~/.bitcoin/blocks --out proofs
 
-Blocks are judged by every rule, as `apus sync --engine mergesync` does: twice gone over, in any order. A
-proof holds with the roots before its block, and each file begins with these, so that whoever judges its blocks needs
-no other file. A file ends at heights that are multiples of --every; sooner where memory is full.
+Blocks are judged by every rule, as `apus sync --engine mergesync` does: twice gone over, in any
+order. A proof holds with the roots before its block, and each file begins with these, so that
+whoever judges its blocks needs no other file. A file ends at heights that are multiples of --every;
+sooner where memory is full.
 
-The forest is in the work folder, under `forest`, and stays there: a later run with the same --out and --workdir goes
-over all blocks again, and makes the proofs of those that are new. A run that was interrupted or killed goes on
-where it stopped when the same command is given again.";
+The forest is in the work folder, under `forest`, and stays there: a later run with the same --out
+and --workdir goes over all blocks again, and makes the proofs of those that are new. A run that was
+interrupted or killed goes on where it stopped when the same command is given again.";
 
 #[derive(Args)]
 #[command(after_help = PROVE_EXAMPLES)]
@@ -95,8 +96,8 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   apus utreexo check proofs
 
-Every entry is read. Whether a proof holds with the roots before its block is not asked: whoever judges the blocks
-finds that, and believes no file.";
+Every entry is read. Whether a proof holds with the roots before its block is not asked: whoever
+judges the blocks finds that, and believes no file.";
 
 #[derive(Args)]
 #[command(after_help = CHECK_EXAMPLES)]

@@ -44,11 +44,14 @@ pub(super) fn command(args: &CachesArgs) -> Result<(), Failure> {
 /// No cache, then each size by each rule.
 fn rules(args: &CachesArgs) -> Vec<CacheRule> {
     let sizes: BTreeSet<usize> = args.leaves.iter().map(|leaves| *leaves as usize).collect();
-    let policies = [CachePolicy::Clairvoyant, CachePolicy::LookAhead(args.look_ahead)];
+    let blocks: BTreeSet<u32> = args.look_ahead.iter().copied().collect();
+    let look_ahead = blocks.into_iter().map(CachePolicy::LookAhead);
+    let policies: Vec<CachePolicy> =
+        std::iter::once(CachePolicy::Clairvoyant).chain(look_ahead).collect();
     let without = CacheRule { policy: CachePolicy::Clairvoyant, leaves: 0 };
-    let of_size = |leaves| policies.map(|policy| CacheRule { policy, leaves });
-    let with = sizes.into_iter().filter(|leaves| *leaves > 0).flat_map(of_size);
-    std::iter::once(without).chain(with).collect()
+    let sizes = sizes.into_iter().filter(|leaves| *leaves > 0);
+    let of_size = |leaves| policies.iter().map(move |&policy| CacheRule { policy, leaves });
+    std::iter::once(without).chain(sizes.flat_map(of_size)).collect()
 }
 
 fn name(rule: CacheRule) -> String {

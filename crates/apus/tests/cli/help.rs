@@ -2,7 +2,7 @@
 
 use crate::desk::Desk;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 16] = [
     "",
     "sync",
     "reindex",
@@ -14,6 +14,11 @@ const COMMANDS: [&str; 11] = [
     "snapshot",
     "snapshot info",
     "snapshot verify",
+    "utreexo",
+    "utreexo prove",
+    "utreexo info",
+    "utreexo check",
+    "utreexo caches",
 ];
 
 #[test]
@@ -33,7 +38,7 @@ fn every_command_has_help_on_standard_output() {
 fn commands_that_do_something_show_examples() {
     let desk = Desk::empty();
     for command in COMMANDS {
-        if !["", "hints", "snapshot"].contains(&command) {
+        if !["", "hints", "snapshot", "utreexo"].contains(&command) {
             let example = format!("apus {command} ");
             desk.apus(&format!("{command} --help")).succeeds().says(&["Examples:\n", &example]);
         }
@@ -63,6 +68,8 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("", &["Usage: apus <COMMAND>", "sync "][..]),
         ("hints", &["info", "check", "convert"]),
         ("snapshot", &["info", "verify"]),
+        ("utreexo", &["prove", "info", "check", "caches"]),
+        ("utreexo prove --blocksdir b", &["--out <DIR>"]),
         ("snyc", &["unrecognized subcommand 'snyc'", "'sync'"]),
         ("hints chekc", &["'check'"]),
         ("sync", &["--blocksdir DIR", "--connect NODE"]),

@@ -11,6 +11,7 @@ mod bad_blocks;
 mod bad_hints;
 mod bad_usage;
 mod bitcoind;
+mod caches;
 mod convert;
 mod desk;
 mod fixtures;
@@ -22,6 +23,7 @@ mod measure;
 mod pipes;
 #[cfg(feature = "bench")]
 mod plot;
+mod proofs;
 mod resume;
 mod snapshot;
 mod utreexo;

@@ -9,6 +9,7 @@ pub mod cache;
 pub mod chainstate;
 pub mod error;
 pub mod fetch;
+pub mod forest;
 pub mod store;
 pub mod view;
 

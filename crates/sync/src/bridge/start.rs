@@ -5,7 +5,7 @@ use crate::error::{ProofsError, StorageResult, SyncError};
 use crate::proofs::{ProofsTotals, open, proofs_files};
 use crate::request::{ProofsOptions, Request};
 use apus_chain::{HeaderChain, Height, HeightRange, KnownBlock, Network};
-use apus_engine::forest::{ForestState, ForestStore};
+use apus_engine::utxo::forest::{ForestState, ForestStore};
 use apus_storage::Storage;
 use apus_utreexo::Forest;
 use std::sync::Arc;

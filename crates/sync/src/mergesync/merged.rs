@@ -1,8 +1,8 @@
 //! [`Merged`]: the set that joining led to, handed to what is to be written.
 
 use super::joined::Joined;
-use crate::bridge::ProofsMade;
 use crate::error::{StorageResult, SyncError};
+use crate::proofs::ProofsMade;
 use crate::request::{Output, OutputKind, Request, Scripts};
 use crate::runs::{EachRecord, MergeBudget, Merging, Places};
 use crate::sink::datadir::DraftWithBlocks;

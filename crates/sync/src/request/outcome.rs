@@ -1,8 +1,8 @@
 //! [`Outcome`]: a finished run.
 
 use super::Engine;
-use crate::bridge::ProofsMade;
 use crate::folder::WrittenFolder;
+use crate::proofs::ProofsMade;
 use crate::warning::Unanchored;
 use apus_chain::{BlockHash, Height};
 use apus_engine::swiftsync::aggregate::AggregateKind;

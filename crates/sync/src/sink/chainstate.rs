@@ -348,6 +348,7 @@ mod tests {
             workdir: &storage,
             outputs: &[],
             folders: &[],
+            proofs: None,
             observer: &Silent,
             interrupt: &interrupt,
         };

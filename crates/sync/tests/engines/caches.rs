@@ -2,7 +2,7 @@
 
 use crate::harness::{Job, Place, ProofsJob, World};
 use apus_chain::{BlockHash, Network};
-use apus_engine::forest::{ForestStore, MemoryForest};
+use apus_engine::utxo::forest::{ForestStore, MemoryForest};
 use apus_storage::Storage;
 use apus_sync::{
     CachesFound, CachesRequest, Engine, ErrorKind, Event, Observer, Phase, ProofsError,

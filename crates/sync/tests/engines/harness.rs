@@ -2,8 +2,8 @@
 
 use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
-use apus_engine::forest::ForestStore;
 use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;

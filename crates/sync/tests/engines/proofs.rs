@@ -1,10 +1,11 @@
 //! Files of proofs: those of a library that has the whole forest, whatever a run's threads, memory and cuts are and
 //! however often it is killed.
 
-use crate::harness::{Job, Place, ProofsJob, World, hash_of, random_chain};
+use crate::harness::{Job, Place, ProofsJob, World, hash_of, random_chain, store_error};
 use crate::world::files;
 use apus_chain::{BlockHash, Height, HeightRange, Network, OutPoint, Reader, Txid};
-use apus_engine::forest::{ForestStore, MemoryForest};
+use apus_engine::utxo::StoreError;
+use apus_engine::utxo::forest::{ForestState, ForestStore, ForestWrite, MemoryForest};
 use apus_sync::{
     Engine, ErrorKind, Event, Observer, Phase, ProofsError, Stop, SyncError, proofs_files,
     survey_proofs,
@@ -14,15 +15,15 @@ use apus_testkit::oracle::{ProvedBlock, proofs};
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
 use apus_utreexo::{
-    CompactLeaf, Proof, RangeFile, RangeHead, RangeWriter, Roots, Spender, leaf_hash,
-    range_file_name,
+    CompactLeaf, PageId, Pages, Proof, RangeFile, RangeHead, RangeWriter, Roots, Spender,
+    leaf_hash, range_file_name,
 };
 use bitcoin::Block;
 use bitcoin::hashes::Hash;
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Cursor};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A run that makes proofs, and where.
@@ -232,6 +233,81 @@ fn after_any_operation_that_fails_the_same_files_come_out() {
     }
 }
 
+/// A store of a forest whose writes fail from some number on.
+struct Failing(Arc<MemoryForest>, AtomicU32);
+
+impl Pages for Failing {
+    type Error = StoreError;
+
+    fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, StoreError> {
+        self.0.read(page, out)
+    }
+}
+
+impl ForestStore for Failing {
+    fn state(&self) -> Result<Option<ForestState>, StoreError> {
+        self.0.state()
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn write(&self, write: &ForestWrite<'_>) -> Result<(), StoreError> {
+        match self.1.fetch_sub(1, Ordering::Relaxed) {
+            0 => Err(store_error()),
+            _ => self.0.write(write),
+        }
+    }
+}
+
+/// Files are there before the forest moves: a start makes those again that it does not have, however they are
+/// cut then.
+#[test]
+fn files_above_the_forest_are_made_again() {
+    let world = World::small(920);
+    let models = proofs(&world.chain);
+    for (every, writes, at, again) in [(1, 40, 40, 1), (9, 0, 0, 9), (9, 0, 0, 7), (10, 2, 20, 7)] {
+        let (forest, place) = (Arc::<MemoryForest>::default(), Place::new());
+        let mut bridge = Bridge::on(&world, every, CrashStorage::new(), Arc::clone(&forest));
+        let failing = Failing(Arc::clone(&forest), AtomicU32::new(writes));
+        bridge.job.proofs.as_mut().unwrap().forest = Arc::new(failing);
+        assert_eq!(bridge.job.run(&place).unwrap_err().kind(), ErrorKind::Io);
+        let state = forest.state().unwrap().unwrap_or_default();
+        assert_eq!(state.block.height, at);
+        let last = proofs_files(&bridge.out).unwrap().pop().unwrap().0;
+        assert_eq!(last.end, at + every + 1, "a file is ahead");
+        let again = Bridge::on(&world, again, bridge.out.clone(), forest);
+        again.job.run(&place).unwrap();
+        expect_all(&world.chain, world.truth.stop, &again.out, &models);
+    }
+}
+
+/// Without checkpoints the forest moves when its changes fill its memory.
+#[test]
+fn a_full_memory_moves_the_forest() {
+    let world = World::small(921);
+    for (memory_bytes, moves) in [(8_000, true), (ALL, false)] {
+        let mut bridge = Bridge::new(&world, 10).with_memory(memory_bytes);
+        bridge.job.checkpoint_interval = Duration::from_secs(3600);
+        let (place, disk) = (Place::new(), bridge.out.clone());
+        disk.crash_at(20, AfterCrash::Fail);
+        bridge.job.run(&place).unwrap_err();
+        assert_eq!(bridge.forest.state().unwrap().is_some(), moves);
+    }
+}
+
+/// A record of blocks judged is worth nothing for a forest that is not there any more.
+#[test]
+fn a_lost_forest_is_made_anew() {
+    let world = World::small(922);
+    let (bridge, place) = (Bridge::new(&world, 10), Place::new());
+    bridge.job.run(&place).unwrap();
+    let again = Bridge::new(&world, 10);
+    again.job.run(&place).unwrap();
+    assert_eq!(again.out.live_files(), bridge.out.live_files());
+}
+
 /// Interrupts the judging of blocks.
 struct Stopping<'a>(&'a AtomicBool);
 
@@ -299,7 +375,15 @@ fn damaged_pages_are_refused() {
 
 /// A file of proofs of another network, or of other blocks.
 fn strange_file(network: Network, first: Height, blocks: &[BlockHash]) -> Vec<u8> {
-    let before = BlockHash([1; 32]);
+    file_behind(BlockHash([1; 32]), network, first, blocks)
+}
+
+fn file_behind(
+    before: BlockHash,
+    network: Network,
+    first: Height,
+    blocks: &[BlockHash],
+) -> Vec<u8> {
     let head = RangeHead { network: network.magic(), first, before, roots: Roots::default() };
     let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
     blocks.iter().for_each(|hash| writer.put(hash, 0, &[0, 0]).unwrap());
@@ -349,6 +433,10 @@ fn a_forest_of_no_use_is_refused() {
     lost.remove(&range_file_name(HeightRange::new(31, 41)));
     let lost = on(CrashStorage::holding(lost));
     assert!(matches!(lost.refused(), ProofsError::Lacking { at: 110, end: 31, .. }));
+    let mut damaged = bridge.out.live_files();
+    damaged.get_mut(&range_file_name(HeightRange::new(31, 41))).unwrap()[0] ^= 1;
+    let damaged = on(CrashStorage::holding(damaged));
+    assert!(matches!(damaged.refused(), ProofsError::File { .. }));
     let another = World::of(&random_chain(917).blocks());
     let other = Bridge::on(&another, 10, CrashStorage::new(), Arc::clone(&bridge.forest));
     assert!(matches!(other.refused(), ProofsError::Beyond { at: 110, .. }));
@@ -393,6 +481,10 @@ fn a_survey_tells_of_files_that_do_not_fit() {
     let mut files = whole.clone();
     files.insert(second.clone(), strange_file(Network::Regtest, 31, &hashes));
     assert!(matches!(kind(files), ProofsError::Seam { what: "another block before it", .. }));
+    let mut files = whole.clone();
+    let before = hash_of(&world.chain[30]);
+    files.insert(second.clone(), file_behind(before, Network::Regtest, 31, &hashes));
+    assert!(matches!(kind(files), ProofsError::Seam { what: "other roots", .. }));
     let mut files = whole.clone();
     let file = RangeFile::open(Cursor::new(files[&second].clone())).unwrap();
     files.get_mut(&second).unwrap()[file.blocks()[0].offset as usize] ^= 1;

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  What 1,000, 10,000 and 100,000 remembered leaves save, of the proofs in the folder `proofs`:
+  What 1,000, 10,000 and 100,000 remembered leaves save of the proofs in the folder `proofs`:
     apus utreexo caches proofs
 
-  Caches of half a million leaves, and the table as JSON:
-    apus utreexo caches proofs --leaves 500000 --look-ahead 144 --report caches.json
+  Half a million leaves, looking ahead an hour and a day, and the table as JSON:
+    apus utreexo caches proofs --leaves 500000 --look-ahead 6,144 --report caches.json
 
 A verifier that remembers a leaf has its hash and data, knows where it is, and keeps the nodes that prove it, from the
 block that adds the leaf to the one that spends it. For such a leaf it is sent neither place nor data, and no hash that
@@ -44,9 +44,9 @@ pub(crate) struct CachesArgs {
     )]
     pub(crate) leaves: Vec<u32>,
 
-    /// Within how many blocks a leaf is spent that look-ahead remembers
-    #[arg(long, value_name = "BLOCKS", default_value_t = 1000)]
-    pub(crate) look_ahead: u32,
+    /// Within how many blocks a leaf is spent that look-ahead remembers: one number, or some with commas between
+    #[arg(long, value_name = "BLOCKS", value_delimiter = ',', default_value = "1000")]
+    pub(crate) look_ahead: Vec<u32>,
 
     /// Write the report as JSON
     #[arg(long, value_name = "FILE")]

@@ -7,7 +7,7 @@ use super::folder::{Form, damaged};
 use super::opened::{Opened, PLACE};
 use super::tree::Batch;
 use super::{DiskOptions, StoreError};
-use crate::forest::{ForestState, ForestStore, ForestWrite, Places};
+use crate::utxo::forest::{ForestState, ForestStore, ForestWrite, Places};
 use apus_chain::{BlockHash, Height, KnownBlock, Network, Reader};
 use apus_utreexo::{PageId, Pages, Roots};
 use std::path::Path;

@@ -1,0 +1,156 @@
+//! `apus utreexo`: the proofs that utreexod 0.6.0 gives for the blocks of two chains, byte by byte.
+
+use crate::desk::{Desk, REGTEST};
+use apus_testkit::blkfile::BlockFiles;
+use apus_testkit::utreexod::recorded_proofs;
+use apus_utreexo::{Proof, RangeFile};
+use bitcoin::Network;
+use bitcoin::blockdata::constants::genesis_block;
+use bitcoin::consensus::encode::deserialize;
+use serde_json::{Value, json};
+use std::fs::File;
+
+fn bytes_of(hex: &str) -> Vec<u8> {
+    (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..][..2], 16).unwrap()).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A folder with the blocks that utreexod gave proofs of, and what it said of each.
+fn random_chain() -> (Desk, Vec<Value>) {
+    let records = recorded_proofs("random-proofs.jsonl.gz");
+    let mut blocks = vec![genesis_block(bitcoin::Network::Regtest)];
+    let block = |record: &Value| deserialize(&bytes_of(record["block"].as_str().unwrap())).unwrap();
+    blocks.extend(records.iter().map(block));
+    let desk = Desk::empty();
+    let mut files = BlockFiles::new(Network::Regtest.magic().to_bytes());
+    files.blocks(&blocks);
+    files.write(&desk.path("blocks"));
+    (desk, records)
+}
+
+/// What the folder `name` says of each block is what utreexod says.
+fn expect_the_same(desk: &Desk, name: &str, records: &[Value]) {
+    let (mut records, mut targets) = (records.iter(), 0);
+    for file in desk.names(name) {
+        let file = File::open(desk.path(&format!("{name}/{file}"))).unwrap();
+        let mut file = RangeFile::open(file).unwrap();
+        let mut last = Value::Null;
+        for height in file.heights().heights() {
+            let record = records.next().unwrap();
+            let mut entry = Vec::new();
+            file.entry(height, &mut entry).unwrap();
+            let mut reader = apus_chain::Reader::new(&entry);
+            let proof = Proof::read(&mut reader).unwrap();
+            assert_eq!(json!(height), record["height"]);
+            assert_eq!(file.block(height).unwrap().hash.to_string(), record["hash"]);
+            assert_eq!(json!(proof.targets), record["prooftargets"], "{height}");
+            let hashes: Vec<String> = proof.hashes.iter().map(|it| hex(&it.0)).collect();
+            assert_eq!(json!(hashes), record["proofhashes"], "{height}");
+            // utreexod says once more how many leaf data there are.
+            let (proof_bytes, data) = entry.split_at(reader.position());
+            let mut whole = proof_bytes.to_vec();
+            assert!(proof.targets.len() < 0xfd);
+            whole.push(proof.targets.len() as u8);
+            whole.extend(data);
+            assert_eq!(hex(&whole), record["proof"], "{height}");
+            targets += proof.targets.len();
+            last = record.clone();
+        }
+        assert_eq!(json!(file.after().leaves()), last["numleaves"]);
+        let roots: Vec<String> = file.after().hashes().iter().map(|it| hex(&it.0)).collect();
+        assert_eq!(json!(roots), last["roots"]);
+    }
+    assert_eq!(records.next(), None);
+    let all: usize = desk.json("report.json")["proofs"]["coins"].as_u64().unwrap() as usize;
+    assert!(targets == all && targets > 8, "{targets}");
+}
+
+#[test]
+fn proofs_are_those_of_utreexod() {
+    let (desk, records) = random_chain();
+    let prove = "utreexo prove --chain regtest --blocksdir blocks --report report.json";
+    for (out, options) in [
+        ("proofs-whole", ""),
+        ("proofs-each", "--every 1 --par 1"),
+        (
+            "proofs-small",
+            "--every 7 --par 4 --dbcache 4 --segment-bytes 3000 --checkpoint-seconds 0",
+        ),
+        ("proofs-full", "--every 1000 --validation full"),
+    ] {
+        let said = desk.apus(&format!("{prove} --out {out} {options}")).succeeds();
+        assert!(said.stderr.contains("the forest stays in"), "{said}");
+        said.says(&["mergesync", "coins proved", "603", "utreexo leaves"]);
+        expect_the_same(&desk, out, &records);
+        let last = &records[records.len() - 1];
+        let report = desk.json("report.json");
+        assert_eq!(report["utreexo"]["roots"], last["roots"]);
+        assert_eq!(report["proofs"]["blocks"], json!(166));
+        desk.remove("report.json");
+        let said = desk.apus(&format!("utreexo check {out}")).succeeds();
+        said.says(&["from block 1 to 166", "166 proofs of 603 coins"]);
+    }
+    let said = desk.apus("utreexo info proofs-whole").succeeds();
+    said.says(&["files              2", "regtest", "166: 1 to 166", "603", "roots at the end"]);
+}
+
+#[test]
+fn proofs_of_a_nodes_blocks_are_those_of_utreexod() {
+    let desk = Desk::with(REGTEST);
+    let records = recorded_proofs("regtest-315-proofs.jsonl.gz");
+    let prove =
+        "utreexo prove --chain regtest --blocksdir blocks --report report.json --out proofs";
+    desk.apus(prove).succeeds();
+    expect_the_same(&desk, "proofs", &records);
+}
+
+/// A run to a higher stop makes the rest, and a run in other places says what is in its way.
+#[test]
+fn a_later_run_makes_the_rest() {
+    let (desk, records) = random_chain();
+    let prove = "utreexo prove --chain regtest --blocksdir blocks --every 50";
+    let said = desk.apus(&format!("{prove} --out proofs --stopatheight 120")).succeeds();
+    said.says(&["of 120 blocks from 1 on, in 3 files"]);
+    assert!(desk.has("proofs.work/forest"));
+    let lower = desk.apus(&format!("{prove} --out proofs --stopatheight 119"));
+    lower.fails(1, &["at block 120 above the last one", "proofs.work/forest"]);
+    let other = desk.apus(&format!("{prove} --out proofs --workdir other.work"));
+    other.fails(1, &["proofs-00000001-00000051.dat is there already", "--workdir"]);
+    let other = desk.apus(&format!("{prove} --out others --workdir proofs.work"));
+    other.fails(1, &["at block 120", "below 1 alone"]);
+    let said = desk.apus(&format!("{prove} --out proofs --report report.json")).succeeds();
+    said.says(&["of 46 blocks from 121 on, in 2 files"]);
+    let report = desk.json("report.json");
+    assert_eq!(report["utreexo"]["leaves"], records[165]["numleaves"]);
+    desk.apus(&format!("{prove} --out proofs-at-once")).succeeds();
+    for name in ["proofs-00000001-00000051.dat", "proofs-00000051-00000101.dat"] {
+        let [a, b] =
+            ["proofs", "proofs-at-once"].map(|folder| desk.read(&format!("{folder}/{name}")));
+        assert!(a == b, "{name}");
+    }
+    desk.apus("utreexo check proofs").succeeds().says(&["from block 1 to 166"]);
+}
+
+#[test]
+fn folders_that_are_no_proofs_are_told() {
+    let (desk, _) = random_chain();
+    desk.apus("utreexo prove --chain regtest --blocksdir blocks --every 40 --out proofs")
+        .succeeds();
+    desk.apus("utreexo info blocks").fails(1, &["holds no file of proofs"]);
+    desk.apus("utreexo check proofs/proofs-00000001-00000041.dat").fails(1, &["is no folder"]);
+    desk.apus("utreexo info nothing.dat").fails(3, &["nothing.dat"]);
+    desk.apus("utreexo prove --chain regtest --blocksdir blocks --out blocks")
+        .fails(1, &["named twice"]);
+    desk.edit("proofs/proofs-00000081-00000121.dat", |bytes| bytes[900] ^= 1);
+    desk.apus("utreexo check proofs").fails(2, &["proofs-00000081-00000121.dat", "damaged"]);
+    desk.remove("proofs/proofs-00000081-00000121.dat");
+    desk.apus("utreexo check proofs").fails(2, &["begins with block 121", "end before block 81"]);
+    desk.apus("utreexo info proofs/proofs-00000121-00000161.dat").succeeds().says(&["121 to 160"]);
+    desk.remove("proofs/proofs-00000001-00000041.dat");
+    desk.remove("proofs/proofs-00000121-00000161.dat");
+    desk.remove("proofs/proofs-00000161-00000167.dat");
+    desk.apus("utreexo check proofs").fails(2, &["begins with block 41"]);
+}
