@@ -104,7 +104,7 @@ fn tell(found: &CachesFound) -> Result<(), Failure> {
 }
 
 fn line(cells: &[String]) -> String {
-    let widths = [26, 9, 10, 13, 9, 9, 7, 9, 9, 7];
+    let widths = [28, 9, 10, 13, 9, 9, 7, 9, 9, 7];
     let mut line = String::new();
     for (index, (cell, width)) in cells.iter().zip(widths).enumerate() {
         match index {
