@@ -44,11 +44,14 @@ pub(super) fn command(args: &CachesArgs) -> Result<(), Failure> {
 /// No cache, then each size by each rule.
 fn rules(args: &CachesArgs) -> Vec<CacheRule> {
     let sizes: BTreeSet<usize> = args.leaves.iter().map(|leaves| *leaves as usize).collect();
-    let policies = [CachePolicy::Clairvoyant, CachePolicy::LookAhead(args.look_ahead)];
+    let blocks: BTreeSet<u32> = args.look_ahead.iter().copied().collect();
+    let look_ahead = blocks.into_iter().map(CachePolicy::LookAhead);
+    let policies: Vec<CachePolicy> =
+        std::iter::once(CachePolicy::Clairvoyant).chain(look_ahead).collect();
     let without = CacheRule { policy: CachePolicy::Clairvoyant, leaves: 0 };
-    let of_size = |leaves| policies.map(|policy| CacheRule { policy, leaves });
-    let with = sizes.into_iter().filter(|leaves| *leaves > 0).flat_map(of_size);
-    std::iter::once(without).chain(with).collect()
+    let sizes = sizes.into_iter().filter(|leaves| *leaves > 0);
+    let of_size = |leaves| policies.iter().map(move |&policy| CacheRule { policy, leaves });
+    std::iter::once(without).chain(sizes.flat_map(of_size)).collect()
 }
 
 fn name(rule: CacheRule) -> String {
@@ -101,7 +104,7 @@ fn tell(found: &CachesFound) -> Result<(), Failure> {
 }
 
 fn line(cells: &[String]) -> String {
-    let widths = [26, 9, 10, 13, 9, 9, 7, 9, 9, 7];
+    let widths = [28, 9, 10, 13, 9, 9, 7, 9, 9, 7];
     let mut line = String::new();
     for (index, (cell, width)) in cells.iter().zip(widths).enumerate() {
         match index {

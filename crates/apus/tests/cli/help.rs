@@ -2,7 +2,7 @@
 
 use crate::desk::Desk;
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "",
     "sync",
     "reindex",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 15] = [
     "utreexo prove",
     "utreexo info",
     "utreexo check",
+    "utreexo caches",
 ];
 
 #[test]
@@ -67,7 +68,7 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("", &["Usage: apus <COMMAND>", "sync "][..]),
         ("hints", &["info", "check", "convert"]),
         ("snapshot", &["info", "verify"]),
-        ("utreexo", &["prove", "info", "check"]),
+        ("utreexo", &["prove", "info", "check", "caches"]),
         ("utreexo prove --blocksdir b", &["--out <DIR>"]),
         ("snyc", &["unrecognized subcommand 'snyc'", "'sync'"]),
         ("hints chekc", &["'check'"]),

@@ -15,6 +15,7 @@ mod bad_blocks;
 mod bad_hints;
 mod bad_usage;
 mod bitcoind;
+mod caches;
 mod convert;
 mod desk;
 mod fixtures;

@@ -106,3 +106,19 @@ fn compact_size_bytes(number: u64) -> u64 {
         _ => 9,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_as_many_bytes_as_are_written() {
+        for edge in [0, 0xfd, 0x1_0000, 0x1_0000_0000, u64::MAX] {
+            for number in [edge.saturating_sub(1), edge, edge.saturating_add(1)] {
+                let mut out = Vec::new();
+                apus_chain::write_compact_size(&mut out, number);
+                assert_eq!(compact_size_bytes(number), out.len() as u64, "{number}");
+            }
+        }
+    }
+}

@@ -164,7 +164,8 @@ fn costs_are_those_of_a_verifier_that_has_hashes() {
 #[test]
 fn a_cache_without_room_saves_nothing() {
     let mut rng = Rng::new(5);
-    let steps = chain(&mut rng, 60, 300);
+    let steps = chain(&mut rng, 40, 2500);
+    assert!(steps.iter().any(|step| step.proof.hashes.len() > 0xfd && step.spent.len() > 0xfd));
     let spends = spends(&steps);
     let rule = CacheRule { policy: CachePolicy::Clairvoyant, leaves: 0 };
     let mut replay = CacheReplay::new(&spends, &[rule]);
