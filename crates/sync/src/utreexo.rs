@@ -1,7 +1,7 @@
 //! The work of the engine utreexo: every rule, range by range in any order, by files of proofs.
 //!
-//! A segment is the range of one file. Ranges that are done are kept in the work folder, like those of any
-//! [pass](crate::pass): what is kept of one is the roots with which it begins and ends, and numbers. No set comes of
+//! A segment is the range of one file. Ranges that are done are kept in the work folder, as by other
+//! [passes](crate::pass): what is kept of one is the roots with which it begins and ends, and numbers. No set comes of
 //! it, so nothing can be written but the roots after the last block.
 
 mod files;

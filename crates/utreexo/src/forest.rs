@@ -2,7 +2,7 @@
 //!
 //! Leaves lie where they were put, the first at the left, and a node is the parent of the two below it; what was
 //! deleted is empty, and so is what was not yet added. The places that Utreexo gives to nodes follow from which are
-//! empty ([`prove`]). Six rows of nodes make a [page](page), and pages make levels. The one page of the highest level
+//! empty ([`prove`]). Six rows of nodes make a [page], and pages make levels. The one page of the highest level
 //! has all others below it. So the forest's roots say what its root must be, and every page says what those of
 //! the pages right below must be: no page is taken from the store whose root is another one.
 //!
