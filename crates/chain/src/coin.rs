@@ -10,7 +10,7 @@ use crate::coin_error::CoinError;
 use crate::compress::{SHORT_SCRIPTS, StoredScript, pass_script, skip_script, write_script};
 use crate::height::Height;
 use crate::read::{Reader, write_varint};
-use crate::script::MAX_SCRIPT_SIZE;
+use crate::script::{MAX_SCRIPT_SIZE, OP_RETURN};
 
 /// The greatest height that a coin can state: its code has 32 bits, one of them for the coinbase.
 pub const COIN_HEIGHT_MAX: Height = u32::MAX >> 1;
@@ -56,7 +56,6 @@ impl Coin<'_> {
 /// Whether no input can ever spend this script, so that the output never becomes a coin
 /// (Core `script/script.h`, `CScript::IsUnspendable`).
 pub fn is_unspendable(script: &[u8]) -> bool {
-    const OP_RETURN: u8 = 0x6a;
     script.first() == Some(&OP_RETURN) || script.len() > MAX_SCRIPT_SIZE
 }
 

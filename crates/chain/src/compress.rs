@@ -8,7 +8,9 @@
 
 use crate::coin_error::CoinError;
 use crate::read::{Reader, write_varint};
-use crate::script::MAX_SCRIPT_SIZE;
+use crate::script::{
+    MAX_SCRIPT_SIZE, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160, OP_RETURN,
+};
 use core::ops::Deref;
 use k256::AffinePoint;
 use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
@@ -16,13 +18,6 @@ use k256::elliptic_curve::subtle::Choice;
 
 /// How many kinds have a short form (Core `compressor.h`, `nSpecialScripts`).
 const SPECIAL_SCRIPTS: usize = 6;
-
-const OP_RETURN: u8 = 0x6a;
-const OP_DUP: u8 = 0x76;
-const OP_EQUAL: u8 = 0x87;
-const OP_EQUALVERIFY: u8 = 0x88;
-const OP_HASH160: u8 = 0xa9;
-const OP_CHECKSIG: u8 = 0xac;
 
 /// A script in one of the six short forms: its number and what follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

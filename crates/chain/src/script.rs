@@ -10,11 +10,16 @@ const OP_PUSHDATA2: u8 = 0x4d;
 const OP_PUSHDATA4: u8 = 0x4e;
 const OP_1: u8 = 0x51;
 const OP_16: u8 = 0x60;
-const OP_DUP: u8 = 0x76;
-const OP_EQUAL: u8 = 0x87;
-const OP_EQUALVERIFY: u8 = 0x88;
-const OP_HASH160: u8 = 0xa9;
-const OP_CHECKSIG: u8 = 0xac;
+/// `OP_DUP`.
+pub const OP_DUP: u8 = 0x76;
+/// `OP_EQUAL`.
+pub const OP_EQUAL: u8 = 0x87;
+/// `OP_EQUALVERIFY`.
+pub const OP_EQUALVERIFY: u8 = 0x88;
+/// `OP_HASH160`.
+pub const OP_HASH160: u8 = 0xa9;
+/// `OP_CHECKSIG`.
+pub const OP_CHECKSIG: u8 = 0xac;
 const OP_CHECKSIGVERIFY: u8 = 0xad;
 const OP_CHECKMULTISIG: u8 = 0xae;
 const OP_CHECKMULTISIGVERIFY: u8 = 0xaf;

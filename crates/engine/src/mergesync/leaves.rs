@@ -10,7 +10,7 @@ use crate::connect::coins_of;
 use apus_chain::{
     BlockView, Height, OutPoint, Reader, TxView, WitnessView, read_coin_strict, txids_of,
 };
-use apus_utreexo::{NodeHash, Spender, leaf_hash, write_compact_leaf};
+use apus_utreexo::{Leaf, NodeHash, Spender, leaf_hashes, write_compact_leaf};
 use std::collections::HashMap;
 
 /// A leaf that a block spends.
@@ -70,13 +70,15 @@ impl BlockLeaves {
         let mut own: Vec<(u32, u32)> = own.iter().filter_map(place).collect();
         own.sort_unstable();
         let mut own = own.into_iter().peekable();
+        let mut added = Vec::with_capacity(view.output_count());
         for (at, (txid, tx)) in (0..).zip(txids.iter().zip(view.txs())) {
             for (outpoint, coin) in coins_of(id.height, *txid, &tx, at == 0) {
                 if own.next_if_eq(&(at, outpoint.vout)).is_none() {
-                    self.added.push(leaf_hash(&id.hash, &outpoint, coin));
+                    added.push(Leaf { block: &id.hash, outpoint, coin });
                 }
             }
         }
+        leaf_hashes(&added, &mut self.added);
     }
 
     /// Memory that they take beside the value itself, in bytes.

@@ -24,6 +24,17 @@ pub struct CoinTotals {
     pub bogosize: u64,
 }
 
+impl CoinTotals {
+    /// Adds those of other transactions.
+    pub fn add(&mut self, other: &Self) {
+        let Self { coins, transactions, amount, bogosize } = self;
+        *coins = coins.saturating_add(other.coins);
+        *transactions = transactions.saturating_add(other.transactions);
+        *amount = amount.saturating_add(other.amount);
+        *bogosize = bogosize.saturating_add(other.bogosize);
+    }
+}
+
 /// The result of some part of the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partial {
@@ -86,18 +97,9 @@ impl Partial {
         self.sums.merge(&other.sums)?;
         self.covered = covered;
         self.counts.add(&other.counts);
-        let CoinTotals { coins, transactions: coin_transactions, amount, bogosize } =
-            &mut self.survivors;
-        for (number, other) in [
-            (coins, other.survivors.coins),
-            (coin_transactions, other.survivors.transactions),
-            (bogosize, other.survivors.bogosize),
-            (&mut self.created, other.created),
-            (&mut self.leaves, other.leaves),
-        ] {
-            *number = number.saturating_add(other);
-        }
-        *amount = amount.saturating_add(other.survivors.amount);
+        self.survivors.add(&other.survivors);
+        self.created = self.created.saturating_add(other.created);
+        self.leaves = self.leaves.saturating_add(other.leaves);
         self.unspendable_amount = self.unspendable_amount.saturating_add(other.unspendable_amount);
         self.muhash.combine(&other.muhash);
         if !other.coinbases.is_empty() {

@@ -52,11 +52,8 @@ impl Joined {
         self.answers.extend(answers);
         self.places.extend(places);
         self.coins.extend(coins);
-        self.totals.coins += totals.coins;
         // A transaction is in one part.
-        self.totals.transactions += totals.transactions;
-        self.totals.amount += totals.amount;
-        self.totals.bogosize += totals.bogosize;
+        self.totals.add(&totals);
         self.muhash.combine(&muhash);
         for (height, outpoints) in existed {
             outpoints.into_iter().for_each(|outpoint| self.exists(height, outpoint));

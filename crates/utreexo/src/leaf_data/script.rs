@@ -2,15 +2,11 @@
 //!
 //! Each has a hash of what the input has to show to satisfy it: a public key, or a script.
 
-use apus_chain::{InputView, WitnessView, last_push};
+use apus_chain::{
+    InputView, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160, WitnessView, last_push,
+};
 use bitcoin_hashes::{Hash, ripemd160};
 use core::ops::Deref;
-
-const OP_DUP: u8 = 0x76;
-const OP_EQUAL: u8 = 0x87;
-const OP_EQUALVERIFY: u8 = 0x88;
-const OP_HASH160: u8 = 0xa9;
-const OP_CHECKSIG: u8 = 0xac;
 
 /// A form of script that need not be sent. The numbers are those of BIP-183.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
