@@ -16,6 +16,7 @@ pub(crate) use hints::{
 pub(crate) use reindex::ReindexArgs;
 pub(crate) use run::{
     AggregateArg, AggregateArgs, ConnectArgs, ProgressArg, RunArgs, SourceArgs, Validation,
+    WitnessesArg,
 };
 pub(crate) use snapshot::{SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
 pub(crate) use sync::{BlocksArg, Engine, PeerArgs, SyncArgs};

@@ -31,6 +31,7 @@ mod submit;
 mod sync;
 mod utreexo;
 mod verify;
+mod witnesses;
 mod workdir;
 
 use clap::Parser;

@@ -89,6 +89,8 @@ pub(crate) struct Report {
 pub(crate) struct Verified {
     /// Every block rule that needs no coins, headers and proof of work included.
     pub(crate) blocks: bool,
+    /// That all blocks have the witnesses that they commit to.
+    pub(crate) witnesses: bool,
     /// Scripts and signatures.
     pub(crate) scripts: bool,
     /// No block spends more than its inputs hold, or claims more than subsidy and fees.
@@ -328,6 +330,7 @@ impl Report {
             proofs: outcome.proofs.as_ref().map(Proofs::of),
             verified: Verified {
                 blocks: true,
+                witnesses: outcome.unseen_witnesses == 0,
                 scripts,
                 amounts: all_connected,
                 order: all_connected,
@@ -369,8 +372,11 @@ impl Report {
 impl Report {
     /// What was checked, in words.
     fn verified(&self) -> String {
-        let mut checked =
-            vec!["headers and proof of work", "every block rule that needs no spent coins"];
+        let mut checked = vec!["headers and proof of work"];
+        checked.push(match self.verified.witnesses {
+            true => "every block rule that needs no spent coins",
+            false => "every block rule that needs neither spent coins nor witnesses",
+        });
         if self.verified.order {
             checked.push("that each coin spent existed, was mature and was spent once");
             checked.push("amounts, subsidies and relative lock times");
@@ -436,6 +442,13 @@ fn assumed(outcome: &Outcome) -> Vec<String> {
             "scripts and signatures of {} connected blocks are valid, which are ancestors of the \
              assumed-valid block",
             outcome.scripts.assumed
+        ));
+    }
+    if outcome.unseen_witnesses > 0 {
+        assumed.push(format!(
+            "{} blocks whose scripts are taken for valid commit to witnesses that go with them, and \
+             are within the limits with these (--witnesses check looks)",
+            outcome.unseen_witnesses
         ));
     }
     if !outcome.enough_work {

@@ -97,6 +97,7 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
         validation,
         assumevalid: args.assumevalid,
         assume_hinted_valid: false,
+        witnesses: None,
         prevout_threads: 0,
     });
     let proof = Job::proof(&args.source, &hints, None, args.proof.aggregate, &args.run);

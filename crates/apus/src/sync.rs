@@ -17,6 +17,7 @@ use crate::peers;
 use crate::print;
 use crate::render::Renderer;
 use crate::report::{Circumstances, Report, is_report};
+use crate::witnesses::leave_witnesses;
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -352,6 +353,8 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         job.connect.map(|args| assume_valid(args.validation, args.assumevalid, params));
     let assume_valid = assume_valid.transpose()?.flatten();
     expect_scripts(job, assume_valid)?;
+    let leave_witnesses = job.connect.map(|args| leave_witnesses(job, args)).transpose()?;
+    let leave_witnesses = leave_witnesses.unwrap_or_default();
     let interrupt = watch_signals()?;
     let folders = folder_outputs(job);
     let mut made = MadeFolders::around(&folders)?;
@@ -385,6 +388,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     };
     let connect = job.connect.map(|args| ConnectOptions {
         assume_valid,
+        leave_witnesses,
         prevout_threads: args.prevout_threads.into(),
         cache_bytes: memory.coins_bytes,
         store: &open_store,

@@ -28,6 +28,7 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
         validation: args.validation,
         assumevalid: args.assumevalid,
         assume_hinted_valid: false,
+        witnesses: None,
         prevout_threads: 0,
     };
     let blocksdir = &args.source.blocksdir;

@@ -112,6 +112,8 @@ pub struct BlockLayout {
     txs: Vec<TxSpan>,
     inputs: Vec<InputSpan>,
     outputs: Vec<OutputSpan>,
+    /// Views show no witnesses.
+    hides_witnesses: bool,
 }
 
 impl BlockLayout {
@@ -129,6 +131,7 @@ impl BlockLayout {
         self.txs.clear();
         self.inputs.clear();
         self.outputs.clear();
+        self.hides_witnesses = false;
         let allowed = raw.get(..BLOCK_SIZE_MAX).unwrap_or(raw);
         let length = self.read_txs(allowed).map_err(|error| match error {
             // It goes on where no block does any more.
@@ -149,6 +152,12 @@ impl BlockLayout {
             self.read_tx(&mut reader, tx)?;
         }
         Ok(reader.position())
+    }
+
+    /// Has views of the block that was read last show it as if it had come without witnesses, for one whose
+    /// witnesses are not checked: nothing may depend on them then.
+    pub(crate) fn hide_witnesses(&mut self) {
+        self.hides_witnesses = true;
     }
 
     /// The block that was read last. `raw` must be the bytes that it was read from.
@@ -390,9 +399,13 @@ impl<'a> TxView<'a> {
         self.span.body != self.span.start + 4
     }
 
-    /// The witnesses of all inputs, one stack after the other; empty without the BIP-144 form.
+    /// The witnesses of all inputs, one stack after the other; empty without the BIP-144 form, and where
+    /// witnesses were not checked ([`BlockChecker::leave_witnesses`](crate::BlockChecker::leave_witnesses)).
     #[inline]
     pub fn witness(&self) -> &'a [u8] {
+        if self.layout.hides_witnesses {
+            return &[];
+        }
         self.bytes(self.span.body_end, self.span.end - 4)
     }
 
@@ -400,7 +413,7 @@ impl<'a> TxView<'a> {
     #[inline]
     pub(crate) fn witness_overhead(&self) -> usize {
         let marker_and_flag = self.span.body - self.span.start - 4;
-        marker_and_flag as usize + self.witness().len()
+        (marker_and_flag + self.span.end - 4 - self.span.body_end) as usize
     }
 
     /// Bytes without the witness.

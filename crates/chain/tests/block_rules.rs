@@ -372,6 +372,42 @@ fn witnesses_must_match_the_commitment() {
     assert!(error.is_damage());
 }
 
+/// A checker that leaves witnesses alone takes any, and shows none; above the height it is told it looks.
+#[test]
+fn witnesses_that_are_left_alone_make_no_difference() {
+    let mut good = with_witness();
+    commit(&mut good);
+    let (mut other, mut many, mut none) = (good.clone(), good.clone(), good.clone());
+    other.txdata[1].input[0].witness = Witness::from_slice(&[[2u8; 10]]);
+    many.txdata[1].input[0].witness = Witness::from_slice(&[vec![1; 3_900_000]]);
+    none.txdata.iter_mut().for_each(|tx| tx.input[0].witness.clear());
+    let (mut leaving, params) = (BlockChecker::new(), Params::of(Network::Regtest));
+    let mut check = |block: &Block, up_to: u32| {
+        leaving.leave_witnesses(up_to);
+        let hash = BlockHash(block.block_hash().to_byte_array());
+        let median_time_past = MEDIAN_TIME_PAST;
+        let context =
+            BlockContext { params, height: HEIGHT, hash, median_time_past, verifier: None };
+        let raw = serialize(block);
+        let checked = leaving.check(&raw, &context)?;
+        let ids: Vec<_> = checked.txs().map(|(txid, _)| txid).collect();
+        Ok::<_, BlockError>((ids, checked.view().txs().map(|tx| tx.witness().len()).sum::<usize>()))
+    };
+    let (ids, shown) = check(&good, HEIGHT - 1).unwrap();
+    assert!(shown > 0);
+    for block in [&good, &other, &many, &none] {
+        assert_eq!(check(block, HEIGHT), Ok((ids.clone(), 0)));
+    }
+    assert_eq!(check(&other, HEIGHT - 1), Err(BlockError::WitnessMerkleMatch));
+    assert_eq!(check(&none, HEIGHT - 1), Err(BlockError::WitnessNonceSize));
+    // What was left alone of one block is looked at again in the next.
+    assert_eq!(check(&good, 0), Ok((ids, shown)));
+    // Everything else is checked as ever.
+    let mut bad = good;
+    bad.txdata[1].output[0].value = Amount::MAX;
+    assert_eq!(check(&bad, HEIGHT).unwrap_err().reason(), "bad-txnmrklroot");
+}
+
 #[test]
 fn the_coinbase_witness_is_one_item_of_32_bytes() {
     for stack in [&[][..], &[&[0u8; 31][..]], &[&[0u8; 33]], &[&[0u8; 32], &[0u8; 32]]] {

@@ -14,6 +14,7 @@ pub(crate) mod keeper;
 pub(crate) mod undo;
 
 use crate::error::{IoError, SyncError, UsageError};
+use crate::pass::leave_witnesses;
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::{ConnectOptions, Request, Scripts, first_of_last};
 use crate::sink::SetInfo;
@@ -64,6 +65,8 @@ pub(crate) struct Base {
     pub(crate) aggregate: Option<AggregateKind>,
     /// Blocks up to there whose scripts were run.
     pub(crate) scripts: u64,
+    /// Blocks up to there whose witnesses were left alone.
+    pub(crate) unseen: u64,
 }
 
 /// A run that connects blocks.
@@ -87,6 +90,8 @@ pub(crate) struct Set<'a> {
     /// The first block that every rule was applied to.
     pub(crate) from: Height,
     pub(crate) scripts: Scripts,
+    /// Blocks whose witnesses were left alone, those below included.
+    pub(crate) unseen: u64,
     /// By which the coins below that block were proven, if there are any.
     pub(crate) aggregate: Option<AggregateKind>,
     /// Under which the coins were added up, and their sum.
@@ -104,11 +109,14 @@ pub(crate) fn run<'a>(
 ) -> Result<Set<'a>, SyncError> {
     let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
     let aggregate = base.as_ref().and_then(|base| base.aggregate);
+    let unseen_below = base.as_ref().map_or(0, |base| base.unseen);
     let mut connecting = Connecting::open(request, options, dir, base)?;
     request.observer.event(Event::Started(Phase::Connect));
     connecting.connect_all()?;
     let totals = *connecting.state.totals();
     request.observer.event(Event::Ended { phase: Phase::Connect, bytes: totals.bytes });
+    let Identity { unseen, from: first, .. } = connecting.record.identity;
+    let unseen = u64::from((unseen.min(connecting.end) + 1).saturating_sub(first)) + unseen_below;
     // What was judged without being connected is as good.
     let from = aggregate.map_or(1, |_| connecting.record.identity.from);
     let end = connecting.end;
@@ -134,7 +142,7 @@ pub(crate) fn run<'a>(
     };
     let assumed = u64::from(end + 1 - from) - totals.scripts;
     let scripts = Scripts { run: totals.scripts, assumed };
-    Ok(Set { dir, store, set, counts, from, scripts, aggregate, key, sum, with_blocks })
+    Ok(Set { dir, store, set, counts, from, scripts, unseen, aggregate, key, sum, with_blocks })
 }
 
 impl<'a> Connecting<'a> {
@@ -151,12 +159,13 @@ impl<'a> Connecting<'a> {
             return Err(SyncError::Usage(UsageError::NothingToDo));
         }
         let from = base.as_ref().map_or(1, |base| base.at.height + 1);
-        let identity =
-            Identity { network: request.params.network, assume_valid: options.assume_valid, from };
+        let earlier = Record::read(request.workdir)?;
+        let unseen = leave_witnesses(request, &*dir, earlier.as_ref().map(|it| it.identity.unseen));
+        let (network, assume_valid) = (request.params.network, options.assume_valid);
+        let identity = Identity { network, assume_valid, unseen, from };
         if base.is_none() && Workdir::read_plan(request.workdir)?.is_some() {
             return Err(request.other_run("with hints, or by mergesync"));
         }
-        let earlier = Record::read(request.workdir)?;
         if let Some(what) = earlier.as_ref().and_then(|it| it.identity.difference(&identity)) {
             return Err(request.other_run(what));
         }
@@ -241,7 +250,9 @@ impl<'a> Connecting<'a> {
         let key = self.record.key;
         let prepare = |block| Arc::new(PreparedBlock::with_sums(request.params, block, &key));
         let range = HeightRange::new(self.state.tip().height + 1, self.end + 1);
-        take_in_order(request, &*dir, range, &prepare, |ahead| self.take_all(ahead))
+        take_in_order(request, &*dir, (range, self.record.identity.unseen), &prepare, |ahead| {
+            self.take_all(ahead)
+        })
     }
 
     fn take_all(&mut self, ahead: &InOrder<Arc<PreparedBlock>>) -> Result<(), SyncError> {

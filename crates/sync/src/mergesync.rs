@@ -96,7 +96,7 @@ pub(crate) fn run<'a>(
 
 impl<'a> From<Merged<'a>> for Joining<'a> {
     fn from(merged: Merged<'a>) -> Self {
-        let Merged { dir, set, counts, scripts, joined, .. } = merged;
+        let Merged { dir, set, counts, scripts, unseen, joined, .. } = merged;
         let base = Base {
             at: KnownBlock { height: set.height, hash: set.base },
             runs: joined.coins,
@@ -104,6 +104,7 @@ impl<'a> From<Merged<'a>> for Joining<'a> {
             counts,
             aggregate: None,
             scripts: scripts.run,
+            unseen,
         };
         Self::Below(dir, Some(base))
     }
@@ -204,7 +205,8 @@ fn on_chain<'a>(
     };
     drop(work);
     let proofs = bridge.map(|bridge| bridge.made());
-    Ok(Merged { dir, set, counts, scripts, joined, with_blocks, proofs })
+    let unseen = u64::from(plan.identity.unseen.min(end));
+    Ok(Merged { dir, set, counts, scripts, unseen, joined, with_blocks, proofs })
 }
 
 /// A run on its way.
@@ -234,6 +236,14 @@ impl<'a> Work<'a> {
             hints: NO_HINTS,
             aggregate: AggregateKind::None,
             assumed: 0,
+            // Proofs say what of a coin its spend's witness tells.
+            unseen: match request.bridge {
+                Some(_) => 0,
+                None => {
+                    let earlier = earlier.as_ref().map(|plan| plan.identity.unseen);
+                    pass::leave_witnesses(request, dir, earlier)
+                }
+            },
             leaves: request.bridge.is_some(),
         };
         let of_other_end = |earlier: &Plan| {
@@ -297,7 +307,8 @@ impl<'a> Work<'a> {
         let (request, dir) = (self.request, self.dir);
         let pass = Gather::new(request.params, dir.chain(), fingerprint_key(plan))
             .with_leaves(plan.identity.leaves);
-        let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range) };
+        let unseen = plan.identity.unseen;
+        let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range), unseen };
         request.observer.event(Event::Started(Phase::Blocks));
         let done = pass::run(&job, &Threads, workdir, segments, done)?;
         let whole = pass::whole(&pass, workdir, &done)?;
@@ -387,8 +398,9 @@ impl<'a> Work<'a> {
     ) -> Result<Scripts, SyncError> {
         let (key, sum_key) = (fingerprint_key(plan), sum_key(plan));
         let end = done.last().map_or(0, |last| last.range.end - 1);
-        let numbered = plan.identity.leaves;
-        Walk { work: self, workdir, key, done, sum_key, numbered, end }.judge(progress, takers)
+        let (numbered, unseen) = (plan.identity.leaves, plan.identity.unseen);
+        Walk { work: self, workdir, key, done, sum_key, numbered, unseen, end }
+            .judge(progress, takers)
     }
 
     /// Of blocks that are refused the lowest is told. `error` may be about one that the first walk

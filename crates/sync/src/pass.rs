@@ -8,6 +8,7 @@ mod threads;
 pub(crate) use threads::Threads;
 
 use crate::error::{IoError, SyncError};
+use crate::folder::{FolderKind, FolderOutput};
 use crate::progress::{Event, Phase, Progress};
 use crate::random::random_bytes;
 use crate::request::Request;
@@ -34,6 +35,8 @@ pub(crate) struct Job<'a, P: Pass> {
     pub(crate) source: &'a dyn ChainSource,
     pub(crate) pass: &'a P,
     pub(crate) input: &'a InputOf<'a, P>,
+    /// The last block whose witnesses are left alone.
+    pub(crate) unseen: Height,
 }
 
 /// What becomes of a segment that is done. Called without one every now and then, too.
@@ -77,6 +80,22 @@ pub(crate) fn last_assumed(
     let assumed = request.connect.as_ref().and_then(|connect| connect.assume_valid);
     let checks = ScriptChecks::new(request.params, source.chain(), assumed);
     checks.last_assumed().unwrap_or_default().min(last)
+}
+
+/// The last block whose witnesses are left alone, as the earlier start took it, if that was fewer; 0 where all are
+/// checked. Peers are not asked for them then.
+pub(crate) fn leave_witnesses(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    earlier: Option<Height>,
+) -> Height {
+    let leaves = request.connect.as_ref().is_some_and(|connect| connect.leave_witnesses);
+    let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
+    let hands_on = source.keeps_undo() || request.folders.iter().any(has_blocks);
+    let now = if leaves && !hands_on { last_assumed(request, source, Height::MAX) } else { 0 };
+    let unseen = earlier.map_or(now, |earlier| earlier.min(now));
+    source.leave_witnesses(unseen);
+    unseen
 }
 
 /// The segments of an earlier plan, or the heights from 1 to `last` divided; so many may be in memory at a

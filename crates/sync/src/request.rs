@@ -200,6 +200,11 @@ pub struct ConnectOptions<'a> {
     /// The block up to which scripts are taken for valid, under Core's conditions; none where all
     /// are to be run.
     pub assume_valid: Option<BlockHash>,
+    /// Whether the witnesses of those blocks are left alone ([`BlockChecker::leave_witnesses`]). Where blocks
+    /// are handed on or proofs are made they are wanted all the same.
+    ///
+    /// [`BlockChecker::leave_witnesses`]: apus_chain::BlockChecker::leave_witnesses
+    pub leave_witnesses: bool,
     /// Threads that fetch coins; 0 to look them up where they are needed.
     pub prevout_threads: usize,
     /// Memory for coins, and for undo data until it is flushed, in bytes.

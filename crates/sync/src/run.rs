@@ -69,6 +69,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     if end == proven.at.height && !request.follow {
         return write_proven(request, proven);
     }
+    let unseen = proven.unseen();
     let Proven { dir, at, done, verdict, hints, unanchored, scripts, .. } = proven;
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Usage(UsageError::Unproven));
@@ -80,7 +81,8 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     let proof = Some(verdict.aggregate);
     // With undo data nothing is left to the aggregate alone.
     let (aggregate, scripts) = (proof.filter(|_| scripts.is_none()), scripts.unwrap_or_default());
-    let base = connect::Base { at, runs, coins, counts, aggregate, scripts: scripts.run };
+    let scripts = scripts.run;
+    let base = connect::Base { at, runs, coins, counts, aggregate, scripts, unseen };
     let outcome = connect_on(request, dir, Some(base))?;
     Ok(Outcome { hints, unanchored, aggregate: proof, ..outcome })
 }
@@ -125,6 +127,7 @@ fn without_hints(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Engine,
 
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
+    let unseen_witnesses = proven.unseen();
     let Proven { dir, workdir, plan, done, verdict, hints, unanchored, scripts, .. } = proven;
     let runs = [RunKind::Coins, RunKind::Hints].map(|kind| runs_of(&done, kind));
     let leaves = SegmentLeaves::of(&done);
@@ -141,7 +144,15 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let outcome = outcome(request, dir.chain(), &set, put, verdict.counts, verdict.coins);
     let (connected_from, scripts) = (scripts.map(|_| 1), scripts.unwrap_or_default());
     let aggregate = Some(verdict.aggregate);
-    Ok(Outcome { aggregate, connected_from, scripts, hints, unanchored, ..outcome })
+    Ok(Outcome {
+        aggregate,
+        connected_from,
+        scripts,
+        unseen_witnesses,
+        hints,
+        unanchored,
+        ..outcome
+    })
 }
 
 /// Connects the blocks above `base`, or all of them, and writes out the set.
@@ -156,9 +167,10 @@ fn connect_on<'a>(
     put.utreexo =
         hints_of_set::write(request, connected.set, &put, &kinds, |each| connected.records(each))?;
     finish(request, &*connected.dir, connected.set, &mut put)?;
-    let connect::Set { dir, set, counts, from, scripts, aggregate, .. } = connected;
+    let connect::Set { dir, set, counts, from, scripts, unseen, aggregate, .. } = connected;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
-    Ok(Outcome { aggregate, connected_from: Some(from), scripts, ..outcome })
+    let (connected_from, unseen_witnesses) = (Some(from), unseen);
+    Ok(Outcome { aggregate, connected_from, scripts, unseen_witnesses, ..outcome })
 }
 
 /// Goes twice over the blocks, connects those above, if there are any, and writes out the set.
@@ -180,9 +192,10 @@ fn merge<'a>(
         merged.records(request, each)
     })?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
-    let Merged { dir, set, counts, scripts, proofs, .. } = merged;
+    let Merged { dir, set, counts, scripts, unseen: unseen_witnesses, proofs, .. } = merged;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
-    Ok(Outcome { connected_from: Some(1), engine, scripts, proofs, ..outcome })
+    let connected_from = Some(1);
+    Ok(Outcome { connected_from, engine, scripts, unseen_witnesses, proofs, ..outcome })
 }
 
 /// Validates all blocks by proofs, of which no set comes.
@@ -244,6 +257,7 @@ fn outcome(
         connected_from: None,
         engine: Engine::Utxo,
         scripts: Scripts::default(),
+        unseen_witnesses: 0,
         in_assumeutxo_table: request.params.assumeutxo_for(&set.base).is_some(),
         hints: None,
         unanchored: None,

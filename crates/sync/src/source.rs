@@ -68,6 +68,9 @@ pub trait BlockSource: Sync {
 
     /// About how many bytes the block at `height` has, for dividing work.
     fn block_bytes(&self, height: Height) -> u64;
+
+    /// The caller has no use for witnesses of the chain's blocks up to this height.
+    fn leave_witnesses(&self, _up_to: Height) {}
 }
 
 /// What a search through many files goes by.

@@ -32,6 +32,8 @@ pub(crate) struct Supply<'a> {
     interrupt: &'a AtomicBool,
     /// How many threads compute at a time; the others wait for blocks.
     permits: Permits,
+    /// The last block whose witnesses are left alone.
+    unseen: Height,
 }
 
 /// Bytes behind a block are passed over, as in Core; a node that hands the record on would send them as well.
@@ -44,8 +46,12 @@ pub(crate) fn expect_no_more(block: &BlockBytes<'_>, raw: &[u8]) -> Result<(), B
 }
 
 impl<'a> Supply<'a> {
-    /// For a run.
-    pub(crate) fn of(request: &'a Request<'_>, source: &'a dyn ChainSource) -> Self {
+    /// For a run that leaves the witnesses of blocks up to the height `unseen` alone.
+    pub(crate) fn of(
+        request: &'a Request<'_>,
+        source: &'a dyn ChainSource,
+        unseen: Height,
+    ) -> Self {
         Self {
             params: request.params,
             chain: source.chain(),
@@ -53,13 +59,15 @@ impl<'a> Supply<'a> {
             source,
             interrupt: request.interrupt,
             permits: Permits::new(request.threads),
+            unseen,
         }
     }
 
     /// A thread's own way to the blocks. Once `halt` is set it ends early.
     pub(crate) fn walker<'w>(&'w self, halt: &'w AtomicBool) -> Walker<'w> {
-        let fetcher = self.source.fetcher(halt);
-        Walker { supply: self, fetcher, checker: BlockChecker::new(), halt }
+        let (fetcher, mut checker) = (self.source.fetcher(halt), BlockChecker::new());
+        checker.leave_witnesses(self.unseen);
+        Walker { supply: self, fetcher, checker, halt }
     }
 
     /// The right to compute, once it is free.

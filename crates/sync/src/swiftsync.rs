@@ -59,6 +59,13 @@ pub(crate) struct Proven<'a> {
     pub(crate) scripts: Option<Scripts>,
 }
 
+impl Proven<'_> {
+    /// Blocks whose witnesses were left alone.
+    pub(crate) fn unseen(&self) -> u64 {
+        u64::from(self.plan.identity.unseen.min(self.at.height))
+    }
+}
+
 /// Proves the set at the height where `hints` stop, or at the one below the last blocks where a node is
 /// to start on these.
 pub(crate) fn prove<'a>(
@@ -138,7 +145,8 @@ impl Taking<'_, '_> {
     {
         let Self { request, dir, workdir, plan, provider } = *self;
         let input = |range| provider.segment(range);
-        let job = Job { request, source: dir, pass, input: &input };
+        let unseen = plan.identity.unseen;
+        let job = Job { request, source: dir, pass, input: &input, unseen };
         pass::run(&job, &Threads, workdir, &plan.segments, done)
     }
 
@@ -322,6 +330,11 @@ impl Hints {
                 None => request.aggregate,
             },
             assumed: self.undo.as_ref().map_or(0, |_| self.assumed(request, dir, earlier.as_ref())),
+            unseen: pass::leave_witnesses(
+                request,
+                dir,
+                earlier.as_ref().map(|plan| plan.identity.unseen),
+            ),
             // What an earlier start has them told of is told to the end.
             leaves: request.wants_leaves()
                 || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),

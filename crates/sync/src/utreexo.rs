@@ -49,7 +49,7 @@ pub(crate) fn run(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Valida
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
     let pass = Utreexo::new(request.params, dir.chain(), assumed, scripts);
     let input = |range| files.range(range).map_err(|what| IoError::Proofs { what }.into());
-    let job = Job { request, source: dir, pass: &pass, input: &input };
+    let job = Job { request, source: dir, pass: &pass, input: &input, unseen: 0 };
     let done = pass::run(&job, &Threads, &workdir, &plan.segments, done)
         .map_err(|error| with_reason(error, height))?;
     let verdict = conclude(&pass, &workdir, &done, height)?;
@@ -92,6 +92,8 @@ fn begin<'a>(
         aggregate: AggregateKind::None,
         // As the earlier start took it, if that was fewer.
         assumed: earlier.as_ref().map_or(now, |plan| plan.identity.assumed.min(now)),
+        // Coins are made up of them.
+        unseen: 0,
         leaves: false,
     };
     if earlier.as_ref().is_some_and(|plan| plan.identity.hints != identity.hints) {

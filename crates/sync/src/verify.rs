@@ -156,6 +156,7 @@ impl Verify<'_> {
         let cache_bytes = Memory::with_files(self.memory_bytes, self.threads).coins_bytes;
         let connect = ConnectOptions {
             assume_valid: self.assume_valid,
+            leave_witnesses: false,
             prevout_threads: 0,
             cache_bytes,
             store,

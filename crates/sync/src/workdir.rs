@@ -313,6 +313,7 @@ mod tests {
             hints: [2; 32],
             aggregate: AggregateKind::Sha256,
             assumed: 0,
+            unseen: 0,
             leaves: false,
         };
         Plan { identity, secret: Secret([secret; 32]), segments: vec![FIRST, SECOND] }

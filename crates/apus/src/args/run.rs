@@ -36,9 +36,22 @@ pub(crate) struct ConnectArgs {
     #[arg(long, requires = "hints")]
     pub(crate) assume_hinted_valid: bool,
 
+    /// What becomes of the witnesses of blocks whose scripts are taken for valid. By default they are skipped:
+    /// peers are not asked for them, and whether they are those that a block commits to is not checked.
+    /// Where blocks are handed on (`--blocks keep`, `datadir:DIR`, --listen), or the engine is utreexo, they
+    /// are always checked
+    #[arg(long, value_enum)]
+    pub(crate) witnesses: Option<WitnessesArg>,
+
     /// Threads that fetch the coins which a block spends; 0 to look each up where it is needed
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub(crate) prevout_threads: u16,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WitnessesArg {
+    Check,
+    Skip,
 }
 
 /// How hints are proven.

@@ -93,6 +93,8 @@ pub struct BlockChecker {
     ids: Ids,
     merkle: MerkleScratch,
     fingerprints: Vec<u64>,
+    /// The last height whose witnesses are left alone.
+    unseen: Height,
 }
 
 impl BlockChecker {
@@ -101,23 +103,35 @@ impl BlockChecker {
         Self::default()
     }
 
+    /// Leaves the witnesses of blocks up to this height alone, for blocks whose scripts are taken for valid:
+    /// nothing else depends on them that is not assumed with the scripts. Neither the commitment to them nor
+    /// what they add to the weight is checked, and the block is shown without them. So it makes no
+    /// difference which witnesses a copy has, or whether it has any. Core does as much when it goes over
+    /// its blocks once more (`validation.cpp`, `ConnectBlock`: no `ContextualCheckBlock`).
+    pub fn leave_witnesses(&mut self, up_to: Height) {
+        self.unseen = up_to;
+    }
+
     /// Checks the block that `raw` begins with. Bytes behind it are not looked at, as in Core.
     pub fn check<'a>(
         &'a mut self,
         raw: &'a [u8],
         context: &BlockContext<'_>,
     ) -> Result<BlockBytes<'a>, BlockError> {
-        let Self { layout, ids, merkle, fingerprints } = self;
-        let view = read(layout, raw, context)?;
+        let seen = context.height > self.unseen;
+        let Self { layout, ids, merkle, fingerprints, .. } = self;
+        let view = read(layout, raw, context, seen)?;
         let segwit = context.height >= context.params.segwit_height;
-        let commitment = witness_commitment_of(&view).filter(|_| segwit);
+        let commitment = witness_commitment_of(&view).filter(|_| segwit && seen);
         ids.hash(&view, commitment.is_some());
         let Ids { txids, wtxids, .. } = ids;
         let survey = check_without_place(&view, txids, context, merkle, fingerprints)?;
         check_final(&survey, txids)?;
         check_coinbase_height(&view, context)?;
-        check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
-        check_weight(&view, &survey)?;
+        if seen {
+            check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
+            check_weight(&view, &survey)?;
+        }
         Ok(BlockBytes { view, txids, height: context.height, hash: context.hash })
     }
 
@@ -128,7 +142,7 @@ impl BlockChecker {
         raw: &'a [u8],
         context: &BlockContext<'_>,
     ) -> Result<BlockView<'a>, BlockError> {
-        read(&mut self.layout, raw, context)
+        read(&mut self.layout, raw, context, context.height > self.unseen)
     }
 
     /// Checks a block whose parent is not known, so that its height is not either, nor a time: every
@@ -144,8 +158,8 @@ impl BlockChecker {
         raw: &[u8],
         context: &BlockContext<'_>,
     ) -> Result<usize, BlockError> {
-        let Self { layout, ids, merkle, fingerprints } = self;
-        let view = read(layout, raw, context)?;
+        let Self { layout, ids, merkle, fingerprints, .. } = self;
+        let view = read(layout, raw, context, true)?;
         let commitment = witness_commitment_of(&view);
         ids.hash(&view, commitment.is_some());
         let Ids { txids, wtxids, .. } = ids;
@@ -158,18 +172,23 @@ impl BlockChecker {
     }
 }
 
-/// Reads the block that `raw` begins with, which must be the one that is meant.
+/// Reads the block that `raw` begins with, which must be the one that is meant, with its `witnesses` or
+/// without.
 fn read<'a>(
     layout: &'a mut BlockLayout,
     raw: &'a [u8],
     context: &BlockContext<'_>,
+    witnesses: bool,
 ) -> Result<BlockView<'a>, BlockError> {
     let view = layout.read(raw)?;
-    let found = view.hash();
+    let (found, length) = (view.hash(), view.raw().len());
     if found != context.hash {
         return Err(BlockError::OtherBlock { found });
     }
-    Ok(view)
+    if !witnesses {
+        layout.hide_witnesses();
+    }
+    Ok(layout.view(&raw[..length]))
 }
 
 /// The rules that need no place in a chain (Core `validation.cpp`, `CheckBlock`). Whether transactions

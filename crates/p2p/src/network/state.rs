@@ -62,6 +62,8 @@ pub(super) struct State {
     pings: u64,
     /// The chain whose blocks are asked for.
     pub(super) chain: Option<Arc<HeaderChain>>,
+    /// The last block of it that is asked for without its witnesses.
+    pub(super) without_witnesses: Height,
     /// The chain that others are told of: one whose blocks are here.
     pub(super) served: Option<Arc<HeaderChain>>,
     /// The attempts to connect that were made first; none before they are.
@@ -141,6 +143,7 @@ impl State {
             next_peer: 0,
             pings: 0,
             chain: None,
+            without_witnesses: 0,
             served: None,
             first_attempts: None,
             enough_peers: if options.connect.is_empty() { ENOUGH_PEERS } else { 1 },
@@ -325,8 +328,8 @@ impl State {
         for action in self.download.tick(now) {
             match action {
                 download::Action::Request { peer, blocks } => {
-                    let items = blocks.iter().map(|(_, hash)| Inventory::witness_block(*hash));
-                    self.send(peer, Outgoing::Message(Message::GetData(items.collect())));
+                    let items = blocks.iter().map(|block| self.wanted(*block)).collect();
+                    self.send(peer, Outgoing::Message(Message::GetData(items)));
                     self.fence(peer, &blocks);
                 }
                 download::Action::Disconnect { peer, why } => {
@@ -334,6 +337,15 @@ impl State {
                 }
             }
         }
+    }
+
+    /// A request for a block: with its witnesses, unless it is one of the chain that is wanted without.
+    fn wanted(&self, (height, hash): (Height, BlockHash)) -> Inventory {
+        let is_known = || self.chain.as_ref().is_some_and(|it| it.hash(height) == Some(&hash));
+        if height <= self.without_witnesses && is_known() {
+            return Inventory { kind: InventoryKind::Block, hash: hash.0 };
+        }
+        Inventory::witness_block(hash)
     }
 
     /// Whether blocks of the chain are wanted, and no peer is there that could be asked for one. A

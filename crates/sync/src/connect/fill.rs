@@ -19,7 +19,7 @@ pub(super) fn fill(
     base: Base,
     record: &Record,
 ) -> Result<At, SyncError> {
-    let Base { at: tip, runs, coins, counts, scripts, aggregate: _ } = base;
+    let Base { at: tip, runs, coins, counts, scripts, aggregate: _, unseen: _ } = base;
     let totals = Totals {
         blocks: counts.blocks,
         bytes: counts.bytes,

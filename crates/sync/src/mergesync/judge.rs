@@ -42,6 +42,8 @@ pub(super) struct Walk<'a> {
     pub(super) sum_key: CoinSumKey,
     /// Whether coins have the numbers of their leaves behind them.
     pub(super) numbered: bool,
+    /// The last block whose witnesses are left alone.
+    pub(super) unseen: Height,
     pub(super) end: Height,
 }
 
@@ -138,7 +140,7 @@ impl Walk<'_> {
         };
         let range = HeightRange::new(from, self.end + 1);
         let (mut scripts, mut bytes) = (Scripts::default(), 0);
-        walk_in_order(request, dir, range, &walk, |ahead| {
+        walk_in_order(request, dir, (range, self.unseen), &walk, |ahead| {
             (scripts, bytes) = self.take_all(ahead, judging, &mut takers)?;
             Ok(())
         })?;

@@ -23,6 +23,8 @@ pub(crate) struct Merged<'a> {
     pub(crate) set: SetInfo,
     pub(crate) counts: Counts,
     pub(crate) scripts: Scripts,
+    /// Blocks whose witnesses were left alone.
+    pub(crate) unseen: u64,
     pub(super) joined: Joined,
     pub(super) with_blocks: Option<DraftWithBlocks>,
     /// The proofs that were made.

@@ -44,7 +44,7 @@ where
         take: &mut Take<'_, P>,
     ) -> Result<(), SyncError> {
         let (next, halt) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let supply = Supply::of(job.request, job.source);
+        let supply = Supply::of(job.request, job.source, job.unseen);
         let shared = Shared { job, todo, next, halt, supply, counters };
         let threads = job.request.threads;
         let workers = job.source.fetchers(threads).min(todo.len());

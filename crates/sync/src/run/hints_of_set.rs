@@ -53,7 +53,8 @@ pub(super) fn write(
         aggregate: AggregateKind::Sha256,
         // These blocks were connected, or the run said of its own hints what there is to say.
         hinted_validity: HintedValidity::NotAsked,
-        connect: None,
+        // Nothing is connected. It says which witnesses the run left alone, and they still are.
+        connect: request.connect.clone(),
         stop: Stop::AtHints,
         follow: false,
         workdir: &DirStorage::private(&work),

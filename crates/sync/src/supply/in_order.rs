@@ -76,15 +76,15 @@ pub(crate) fn by_checking<T>(
 }
 
 /// Has the blocks of `range` read, checked and prepared by worker threads, while `take` takes them out
-/// of the queue on this one.
+/// of the queue on this one. The witnesses of those up to the height `unseen` are left alone.
 pub(crate) fn take_in_order<T: Prepared>(
     request: &Request<'_>,
     source: &dyn ChainSource,
-    range: HeightRange,
+    (range, unseen): (HeightRange, Height),
     prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
     take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
-    walk_in_order(request, source, range, &by_checking(prepare), take)
+    walk_in_order(request, source, (range, unseen), &by_checking(prepare), take)
 }
 
 /// The same, where the caller says how workers come to what is put in order. They claim ranges by
@@ -92,11 +92,11 @@ pub(crate) fn take_in_order<T: Prepared>(
 pub(crate) fn walk_in_order<T: Prepared>(
     request: &Request<'_>,
     source: &dyn ChainSource,
-    range: HeightRange,
+    (range, unseen): (HeightRange, Height),
     walk: &Walk<'_, T>,
     take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
-    let supply = Supply::of(request, source);
+    let supply = Supply::of(request, source, unseen);
     let ahead = InOrder::new(range, Memory::of(request).blocks_bytes);
     let blocks = range.end.saturating_sub(range.start) as usize;
     let workers = source.fetchers(request.threads).min(blocks);

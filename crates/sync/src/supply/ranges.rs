@@ -79,7 +79,7 @@ impl Taker<'_> {
             let bytes = block.bytes().view().raw().len() as u64;
             (of(block), bytes)
         };
-        take_in_order(request, source, range, &with_bytes, |ahead| self.take_all(ahead, each))
+        take_in_order(request, source, (range, 0), &with_bytes, |ahead| self.take_all(ahead, each))
     }
 
     fn take_all<T: Send>(

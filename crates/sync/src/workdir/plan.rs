@@ -12,7 +12,7 @@ use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
 const MAGIC: &[u8; 8] = b"APUSPLAN";
 
 /// Version of a plan's file.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// What makes two runs the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) struct RunIdentity {
     pub aggregate: AggregateKind,
     /// The last block whose scripts are taken for valid, where all else is checked by undo data; otherwise 0.
     pub assumed: Height,
+    /// The last block whose witnesses are left alone; 0 where all are checked.
+    pub unseen: Height,
     /// Whether segments leave the leaves of the Utreexo forest.
     pub leaves: bool,
 }
@@ -64,6 +66,9 @@ impl RunIdentity {
             let (is, not) = (self.assumed, other.assumed);
             return Some(format!("with scripts taken for valid up to block {is}, not {not}"));
         }
+        if self.unseen != other.unseen {
+            return Some(unseen_difference(self.unseen, other.unseen));
+        }
         if self.leaves != other.leaves {
             let without = "without the leaves that the roots of the Utreexo forest are made of";
             return Some(without.to_owned());
@@ -84,7 +89,7 @@ impl Plan {
 
     /// The byte form: see `docs/formats/workdir.md`.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let RunIdentity { network, stop, stop_hash, hints, aggregate, assumed, leaves } =
+        let RunIdentity { network, stop, stop_hash, hints, aggregate, assumed, unseen, leaves } =
             &self.identity;
         let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(&network.magic());
@@ -93,6 +98,7 @@ impl Plan {
         out.extend_from_slice(hints);
         out.push(aggregate.code());
         out.extend_from_slice(&assumed.to_le_bytes());
+        out.extend_from_slice(&unseen.to_le_bytes());
         out.push(u8::from(*leaves));
         out.extend_from_slice(&self.secret.0);
         out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
@@ -112,6 +118,7 @@ impl Plan {
             hints: *reader.array().ok()?,
             aggregate: AggregateKind::from_code(reader.u8().ok()?)?,
             assumed: reader.u32().ok()?,
+            unseen: reader.u32().ok()?,
             leaves: match reader.u8().ok()? {
                 0 => false,
                 1 => true,
@@ -132,6 +139,15 @@ impl Plan {
         reader.finish().ok()?;
         (start > 1 && start - 1 <= identity.stop).then_some(Self { identity, secret, segments })
     }
+}
+
+/// How runs differ that leave the witnesses of blocks up to other heights alone, for people.
+pub(super) fn unseen_difference(is: Height, not: Height) -> String {
+    let up_to = |height: Height| match height {
+        0 => "of all blocks checked".to_owned(),
+        height => format!("checked only above block {height}"),
+    };
+    format!("with witnesses {}, not {} (--witnesses)", up_to(is), up_to(not))
 }
 
 /// Divides a range of heights so that each segment has about `bytes_target` of blocks.

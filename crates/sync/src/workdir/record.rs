@@ -6,16 +6,17 @@
 //! is this run's secret. Format: `docs/formats/workdir.md`.
 
 use super::names::RECORD;
+use super::plan::unseen_difference;
 use super::sealed;
 use crate::error::{IoError, StorageResult, SyncError};
 use crate::random::random_bytes;
-use apus_chain::{BlockHash, CoinSum, CoinSumKey, KnownBlock, Network, Reader};
+use apus_chain::{BlockHash, CoinSum, CoinSumKey, Height, KnownBlock, Network, Reader};
 use apus_engine::utxo::Totals;
 use apus_storage::{Storage, read_whole, write_atomically};
 
 const MAGIC: &[u8; 8] = b"APUSCONN";
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Far more than any record has.
 const BYTES_MAX: u64 = 4096;
@@ -26,6 +27,8 @@ pub(crate) struct Identity {
     pub(crate) network: Network,
     /// The block up to which scripts are taken for valid, if any.
     pub(crate) assume_valid: Option<BlockHash>,
+    /// The last block whose witnesses are left alone; 0 where all are checked.
+    pub(crate) unseen: Height,
     /// The first block that this engine connects: what lies below came from elsewhere.
     pub(crate) from: u32,
 }
@@ -65,6 +68,9 @@ impl Identity {
                 shown(other.assume_valid)
             ));
         }
+        if self.unseen != other.unseen {
+            return Some(unseen_difference(self.unseen, other.unseen));
+        }
         (self.from != other.from).then(|| "other hints, or none".to_owned())
     }
 }
@@ -102,6 +108,7 @@ impl Record {
         let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(&self.identity.network.magic());
         out.extend_from_slice(&self.identity.assume_valid.unwrap_or(BlockHash::ZERO).0);
+        out.extend_from_slice(&self.identity.unseen.to_le_bytes());
         out.extend_from_slice(&self.identity.from.to_le_bytes());
         out.extend_from_slice(&self.key.to_bytes());
         out.push(self.at.len() as u8);
@@ -122,7 +129,8 @@ impl Record {
         let network = Network::from_magic(*reader.array().ok()?)?;
         let assume_valid = BlockHash(*reader.array().ok()?);
         let assume_valid = (assume_valid != BlockHash::ZERO).then_some(assume_valid);
-        let identity = Identity { network, assume_valid, from: reader.u32().ok()? };
+        let (unseen, from) = (reader.u32().ok()?, reader.u32().ok()?);
+        let identity = Identity { network, assume_valid, unseen, from };
         let key = CoinSumKey::new(*reader.array().ok()?);
         let mut at = Vec::new();
         for _ in 0..reader.u8().ok()? {
@@ -175,7 +183,7 @@ mod tests {
             totals: Totals { blocks: blocks_done.wrapping_add(index as u64), ..totals },
             sum: (index != 1).then(|| CoinSum::from_bytes([index as u8; 8])),
         };
-        let identity = Identity { network: Network::Regtest, assume_valid, from: 1 };
+        let identity = Identity { network: Network::Regtest, assume_valid, unseen: 5, from: 1 };
         let at = (0..blocks).map(at).collect();
         Record { at, ..Record::new(identity).unwrap() }
     }

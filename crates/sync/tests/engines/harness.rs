@@ -90,6 +90,7 @@ impl World {
             engine: Engine::Utxo,
             proofs: None,
             assume_valid: self.chain.last().map(hash_of),
+            leave_witnesses: false,
             hinted_validity: HintedValidity::Anchored,
             stop: Stop::At(self.truth.stop),
             threads: 2,
@@ -160,6 +161,7 @@ pub(crate) struct Job {
     pub(crate) engine: Engine,
     pub(crate) proofs: Option<PathBuf>,
     pub(crate) assume_valid: Option<BlockHash>,
+    pub(crate) leave_witnesses: bool,
     pub(crate) hinted_validity: HintedValidity,
     pub(crate) stop: Stop,
     pub(crate) threads: usize,
@@ -294,6 +296,7 @@ impl Job {
             hinted_validity: self.hinted_validity,
             connect: Some(ConnectOptions {
                 assume_valid: self.assume_valid,
+                leave_witnesses: self.leave_witnesses,
                 prevout_threads: self.prevout_threads,
                 cache_bytes: self.cache_bytes,
                 store: open,

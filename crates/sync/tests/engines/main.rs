@@ -30,3 +30,4 @@ mod reorg;
 mod resume;
 mod tail;
 mod utreexo;
+mod witnesses;

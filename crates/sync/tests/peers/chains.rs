@@ -178,6 +178,7 @@ impl Run {
             hinted_validity: HintedValidity::Anchored,
             connect: Some(ConnectOptions {
                 assume_valid: None,
+                leave_witnesses: false,
                 prevout_threads: 0,
                 cache_bytes: 1 << 24,
                 store: &open,

@@ -10,7 +10,7 @@ use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, Heigh
 use apus_datadir::SpentCoins;
 use apus_p2p::network::{BlockProvider, NetworkError, Next};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,8 @@ pub struct PeersChain<'p> {
     /// Whether the run ends only where it is told to.
     follows: AtomicBool,
     waiting: Mutex<Waiting>,
+    /// The last block that comes without its witnesses.
+    unseen: AtomicU32,
 }
 
 /// What threads know together that wait for blocks of a chain from which nothing comes.
@@ -77,6 +79,7 @@ impl<'p> PeersChain<'p> {
             may_be_left: AtomicBool::new(false),
             follows: AtomicBool::new(false),
             waiting: Mutex::default(),
+            unseen: AtomicU32::new(0),
         })
     }
 
@@ -190,7 +193,13 @@ impl BlockSource for PeersChain<'_> {
     }
 
     fn block_bytes(&self, height: Height) -> u64 {
-        weights::block_bytes(self.peers.params.network, height)
+        let with_witness = height > self.unseen.load(Ordering::Relaxed);
+        weights::block_bytes(&self.peers.params, height, with_witness)
+    }
+
+    fn leave_witnesses(&self, up_to: Height) {
+        self.unseen.store(up_to, Ordering::Relaxed);
+        self.peers.network.leave_witnesses(up_to);
     }
 }
 

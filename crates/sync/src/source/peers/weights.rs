@@ -1,6 +1,6 @@
 //! About how many bytes blocks have whose headers alone are known.
 
-use apus_chain::{Height, Network};
+use apus_chain::{Height, Network, Params};
 
 /// Heights in a step of [`MAIN_KB`].
 const STEP: Height = 50_000;
@@ -21,10 +21,12 @@ pub(super) fn are_known(network: Network) -> bool {
 }
 
 /// A guess.
-pub(super) fn block_bytes(network: Network, height: Height) -> u64 {
-    if network != Network::Main {
+pub(super) fn block_bytes(params: &Params, height: Height, with_witness: bool) -> u64 {
+    if params.network != Network::Main {
         return OTHER_BYTES;
     }
     let step = ((height / STEP) as usize).min(MAIN_KB.len() - 1);
-    MAIN_KB[step] * 1000
+    // Some two fifths are witnesses.
+    let tenths = if with_witness || height < params.segwit_height { 10 } else { 6 };
+    MAIN_KB[step] * 100 * tenths
 }
