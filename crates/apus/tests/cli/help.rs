@@ -106,6 +106,11 @@ fn a_mistyped_line_is_told_what_was_expected() {
         (&format!("{run} --engine forest"), &["swiftsync", "utreexo"]),
         (&format!("{run} --validation full"), &["leave out one of them"]),
         (&format!("{run} --assumevalid 0"), &["--assumevalid 0 runs every", "leave out one"]),
+        (&format!("{run} --witnesses some"), &["check, skip"]),
+        (
+            "sync --blocksdir blocks --witnesses skip --out datadir:node",
+            &["--witnesses skip leaves blocks without", "--out datadir:DIR needs"],
+        ),
         (&format!("{run} --progress loud"), &["auto, plain, json, none"]),
         (&format!("{run} --hints y.hints"), &["cannot be used multiple times"]),
         ("sync --blocksdir blocks --hints snapshot:", &["needs the name of a file"]),

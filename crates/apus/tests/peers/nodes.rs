@@ -4,6 +4,8 @@ use crate::connect;
 use crate::desk::Desk;
 use crate::lived::Lived;
 use apus_testkit::bitcoind::Bitcoind;
+use apus_testkit::blkfile::BlockFiles;
+use apus_testkit::chain::{ChainBuilder, Shape};
 use serde_json::json;
 use std::time::Duration;
 
@@ -229,4 +231,45 @@ fn kept_blocks_need_a_place() {
         desk.start(&line).wait().fails(1, &["a node looks for its coins", wanted]);
         assert!(!desk.has("node"));
     }
+}
+
+/// Of blocks whose scripts are taken for valid the node sends no witnesses, unless they are to be checked.
+#[test]
+fn without_the_witnesses_of_assumed_blocks() {
+    let (desk, mut chain) = (Desk::empty(), ChainBuilder::new(8));
+    chain.empty_blocks(98);
+    chain.random_blocks(22, Shape::default());
+    let assumed = chain.tip();
+    // Core assumes no block valid that has less than two weeks of work above it.
+    chain.empty_blocks(2_050);
+    let blocks = chain.blocks();
+    let mut files = BlockFiles::regtest();
+    files.blocks(&blocks);
+    files.write(&desk.path("blocks"));
+    let believing = format!("--chain regtest --assumevalid {assumed}");
+    let sync = format!("sync {believing}");
+    desk.apus(&format!(
+        "{sync} --blocksdir blocks --out datadir:node --out snapshot:node.dat \
+         --report node.json"
+    ))
+    .succeeds();
+    assert_eq!(desk.json("node.json")["verified"]["witnesses"], json!(true), "a node gets them");
+    let node = Bitcoind::start_in(&desk.path("node"), "regtest", &[]).unwrap();
+    let wait = |name: &str, options: &str| {
+        let line = format!("{sync} {} {options} --report {name}.json", connect(&node));
+        desk.apus(&format!("{line} --out snapshot:{name}.dat")).succeeds();
+        assert!(desk.read(&format!("{name}.dat")) == desk.read("node.dat"), "another set");
+        desk.json(&format!("{name}.json"))
+    };
+    let (all, fewer) = (wait("all", "--witnesses check"), wait("fewer", ""));
+    let witnesses = blocks[1..=120].iter().map(|block| {
+        let stripped = (block.weight().to_wu() - block.total_size() as u64) / 3;
+        block.total_size() as u64 - stripped
+    });
+    let saved = all["bytes"].as_u64().unwrap() - fewer["bytes"].as_u64().unwrap();
+    assert_eq!((saved, saved > 1_000), (witnesses.sum::<u64>(), true));
+    let claims = |report: &serde_json::Value| report["verified"]["witnesses"].as_bool();
+    assert_eq!((claims(&all), claims(&fewer)), (Some(true), Some(false)));
+    assert!(fewer["assumed"].to_string().contains("120 blocks whose scripts"), "{fewer}");
+    assert_eq!(fewer["peers"]["damaged_copies"], json!(0));
 }
