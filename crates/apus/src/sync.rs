@@ -325,6 +325,22 @@ impl<'a> Job<'a> {
     }
 }
 
+impl Job<'_> {
+    /// Whether the witnesses of blocks whose scripts are taken for valid are left alone.
+    fn leaves_witnesses(&self, args: &ConnectArgs) -> Result<bool, Failure> {
+        let peers = match &self.source {
+            JobSource::Peers(args) => Some(*args),
+            JobSource::Files { .. } => None,
+        };
+        let makes = match self.engine {
+            _ if self.bridge.is_some() => Some("`apus utreexo prove`"),
+            Some(apus_sync::Engine::Utreexo) => Some("--engine utreexo"),
+            _ => None,
+        };
+        leave_witnesses(args, self.outputs, peers, makes)
+    }
+}
+
 /// What a [`Job::proof`] leaves open.
 pub(crate) const NOT_ASKED: &str = "Whether these blocks are valid is another question, which `apus \
                                     sync --validation full` answers without hints.";
@@ -353,7 +369,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         job.connect.map(|args| assume_valid(args.validation, args.assumevalid, params));
     let assume_valid = assume_valid.transpose()?.flatten();
     expect_scripts(job, assume_valid)?;
-    let leave_witnesses = job.connect.map(|args| leave_witnesses(job, args)).transpose()?;
+    let leave_witnesses = job.connect.map(|args| job.leaves_witnesses(args)).transpose()?;
     let leave_witnesses = leave_witnesses.unwrap_or_default();
     let interrupt = watch_signals()?;
     let folders = folder_outputs(job);

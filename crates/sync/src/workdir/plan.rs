@@ -144,10 +144,10 @@ impl Plan {
 /// How runs differ that leave the witnesses of blocks up to other heights alone, for people.
 pub(super) fn unseen_difference(is: Height, not: Height) -> String {
     let up_to = |height: Height| match height {
-        0 => "of all blocks checked".to_owned(),
-        height => format!("checked only above block {height}"),
+        0 => "of all blocks".to_owned(),
+        height => format!("of blocks above {height} alone"),
     };
-    format!("with witnesses {}, not {} (--witnesses)", up_to(is), up_to(not))
+    format!("with the witnesses {} checked, not {} (--witnesses)", up_to(is), up_to(not))
 }
 
 /// Divides a range of heights so that each segment has about `bytes_target` of blocks.
@@ -188,6 +188,7 @@ mod tests {
                 hints: [9; 32],
                 aggregate: if muhash { AggregateKind::MuHash } else { AggregateKind::Sha256 },
                 assumed: stop / 2,
+                unseen: stop / 3,
                 leaves: stop % 2 == 1,
             },
             secret: Secret([3; 32]),
@@ -238,6 +239,7 @@ mod tests {
             (RunIdentity { aggregate: AggregateKind::MuHash, ..here.clone() }, "--aggregate"),
             (RunIdentity { aggregate: AggregateKind::Coins, ..here.clone() }, "without undo data"),
             (RunIdentity { assumed: here.assumed + 1, ..here.clone() }, "scripts taken for valid"),
+            (RunIdentity { unseen: 0, ..here.clone() }, "blocks above 1 alone checked, not of all"),
             (RunIdentity { leaves: !here.leaves, ..here.clone() }, "Utreexo"),
         ] {
             assert!(here.difference(&other).is_some_and(|text| text.contains(word)));

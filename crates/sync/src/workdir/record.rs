@@ -229,6 +229,9 @@ mod tests {
         assert!(mine.difference(&other).unwrap().contains("regtest, not main"));
         let other = Identity { assume_valid: Some(BlockHash([1; 32])), ..mine.clone() };
         assert!(mine.difference(&other).unwrap().contains("up to no block, not block 0101"));
+        let other = Identity { unseen: 0, ..mine.clone() };
+        let told = "witnesses of blocks above 5 alone checked, not of all blocks (--witnesses)";
+        assert!(mine.difference(&other).unwrap().contains(told));
         let other = Identity { from: 2, ..mine.clone() };
         assert!(mine.difference(&other).unwrap().contains("hints"));
     }

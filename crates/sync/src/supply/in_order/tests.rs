@@ -68,6 +68,7 @@ impl Fake {
             source: self,
             interrupt,
             permits: Permits::new(2),
+            unseen: 0,
         }
     }
 
