@@ -404,7 +404,6 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     };
     let connect = job.connect.map(|args| ConnectOptions {
         assume_valid,
-        leave_witnesses,
         prevout_threads: args.prevout_threads.into(),
         cache_bytes: memory.coins_bytes,
         store: &open_store,
@@ -439,6 +438,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         engine: job.engine,
         aggregate,
         hinted_validity: hinted_validity(job),
+        leave_witnesses: assume_valid.filter(|_| leave_witnesses),
         connect,
         stop: job.stop,
         follow: matches!(&job.source, JobSource::Peers(args) if args.follow),

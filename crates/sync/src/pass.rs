@@ -16,7 +16,7 @@ use crate::source::ChainSource;
 use crate::supply::total;
 use crate::workdir::plan::{Plan, RunIdentity, divide};
 use crate::workdir::{Done, SegmentsOf, Workdir};
-use apus_chain::{Height, HeightRange, ScriptChecks};
+use apus_chain::{BlockHash, Height, HeightRange, ScriptChecks};
 use apus_engine::pass::{PartialResult, Pass, Work};
 use apus_engine::swiftsync::aggregate::Secret;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,8 +78,18 @@ pub(crate) fn last_assumed(
     last: Height,
 ) -> Height {
     let assumed = request.connect.as_ref().and_then(|connect| connect.assume_valid);
-    let checks = ScriptChecks::new(request.params, source.chain(), assumed);
-    checks.last_assumed().unwrap_or_default().min(last)
+    assumed_by(request, source, assumed).min(last)
+}
+
+/// The last block that Core would take for valid where it does so with this one and those below; 0 where there is
+/// none.
+fn assumed_by(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    assume_valid: Option<BlockHash>,
+) -> Height {
+    let checks = ScriptChecks::new(request.params, source.chain(), assume_valid);
+    checks.last_assumed().unwrap_or_default()
 }
 
 /// The last block whose witnesses are left alone, as the earlier start took it, if that was fewer; 0 where all are
@@ -89,10 +99,9 @@ pub(crate) fn leave_witnesses(
     source: &dyn ChainSource,
     earlier: Option<Height>,
 ) -> Height {
-    let leaves = request.connect.as_ref().is_some_and(|connect| connect.leave_witnesses);
     let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
     let hands_on = source.keeps_undo() || request.folders.iter().any(has_blocks);
-    let now = if leaves && !hands_on { last_assumed(request, source, Height::MAX) } else { 0 };
+    let now = if hands_on { 0 } else { assumed_by(request, source, request.leave_witnesses) };
     let unseen = earlier.map_or(now, |earlier| earlier.min(now));
     source.leave_witnesses(unseen);
     unseen

@@ -156,7 +156,6 @@ impl Verify<'_> {
         let cache_bytes = Memory::with_files(self.memory_bytes, self.threads).coins_bytes;
         let connect = ConnectOptions {
             assume_valid: self.assume_valid,
-            leave_witnesses: false,
             prevout_threads: 0,
             cache_bytes,
             store,
@@ -173,6 +172,7 @@ impl Verify<'_> {
             hints,
             aggregate: AggregateKind::Sha256,
             hinted_validity: HintedValidity::Checked,
+            leave_witnesses: None,
             connect: Some(connect),
             follow: false,
             threads: self.threads,

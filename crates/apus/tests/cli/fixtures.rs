@@ -89,7 +89,7 @@ fn the_report_says_what_was_proven_and_what_was_not() {
         desk.apus(&(sync(fixture, "msb.hints") + " --report report.json")).succeeds();
         let report = desk.json("report.json");
         let verified = json!({
-            "blocks": true, "aggregate": true, "supply": true, "bip30": true,
+            "blocks": true, "witnesses": true, "aggregate": true, "supply": true, "bip30": true,
             "scripts": false, "amounts": false, "order": false,
             "minimum_chain_work": enough_work,
         });

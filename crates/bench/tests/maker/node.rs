@@ -69,6 +69,7 @@ fn outcome(chain: &Chain) -> Outcome {
         engine: None,
         aggregate: AggregateKind::Sha256,
         hinted_validity: HintedValidity::Assumed,
+        leave_witnesses: None,
         connect: None,
         stop: Stop::At(chain.manifest.height),
         follow: false,

@@ -40,9 +40,7 @@ pub struct Outcome {
     pub connected_from: Option<Height>,
     /// Which scripts of the connected blocks were run.
     pub scripts: Scripts,
-    /// Blocks whose witnesses were left alone, as [`ConnectOptions::leave_witnesses`] has it.
-    ///
-    /// [`ConnectOptions::leave_witnesses`]: super::ConnectOptions::leave_witnesses
+    /// Blocks whose witnesses were left alone ([`Request::leave_witnesses`](super::Request::leave_witnesses)).
     pub unseen_witnesses: u64,
     /// Whether Core's own table of snapshots has this very set; not where no set is kept. A run that leads to another one
     /// for a block of the table fails.

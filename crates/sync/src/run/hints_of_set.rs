@@ -53,8 +53,7 @@ pub(super) fn write(
         aggregate: AggregateKind::Sha256,
         // These blocks were connected, or the run said of its own hints what there is to say.
         hinted_validity: HintedValidity::NotAsked,
-        // Nothing is connected. It says which witnesses the run left alone, and they still are.
-        connect: request.connect.clone(),
+        connect: None,
         stop: Stop::AtHints,
         follow: false,
         workdir: &DirStorage::private(&work),

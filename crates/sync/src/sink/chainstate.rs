@@ -337,6 +337,7 @@ mod tests {
             engine: None,
             aggregate: AggregateKind::Sha256,
             hinted_validity: crate::HintedValidity::Anchored,
+            leave_witnesses: None,
             connect: None,
             stop: Stop::AtTip,
             follow: false,

@@ -176,9 +176,9 @@ impl Run {
             engine: self.engine,
             aggregate: AggregateKind::Sha256,
             hinted_validity: HintedValidity::Anchored,
+            leave_witnesses: None,
             connect: Some(ConnectOptions {
                 assume_valid: None,
-                leave_witnesses: false,
                 prevout_threads: 0,
                 cache_bytes: 1 << 24,
                 store: &open,

@@ -155,7 +155,6 @@ impl Job<'_> {
         let open = || Ok(Arc::clone(&coins) as Arc<dyn CoinsStore>);
         let connect = self.keep.as_ref().map(|_| ConnectOptions {
             assume_valid: None,
-            leave_witnesses: false,
             prevout_threads: 0,
             cache_bytes: 1 << 24,
             store: &open,
@@ -171,6 +170,7 @@ impl Job<'_> {
             engine: None,
             aggregate: AggregateKind::Sha256,
             hinted_validity: self.hinted_validity,
+            leave_witnesses: None,
             connect,
             stop: Stop::AtHints,
             follow: false,

@@ -262,6 +262,7 @@ impl Job {
             engine: None,
             aggregate: self.aggregate,
             hinted_validity: HintedValidity::Assumed,
+            leave_witnesses: None,
             connect: None,
             stop: self.stop_height.map_or(Stop::AtHints, Stop::At),
             follow: false,
