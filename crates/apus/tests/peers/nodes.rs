@@ -236,7 +236,7 @@ fn kept_blocks_need_a_place() {
 /// Of blocks whose scripts are taken for valid the node sends no witnesses, unless they are to be checked.
 #[test]
 fn without_the_witnesses_of_assumed_blocks() {
-    let (desk, mut chain) = (Desk::empty(), ChainBuilder::new(8));
+    let (home, desk, mut chain) = (Desk::empty(), Desk::empty(), ChainBuilder::new(8));
     chain.empty_blocks(98);
     chain.random_blocks(22, Shape::default());
     let assumed = chain.tip();
@@ -245,20 +245,20 @@ fn without_the_witnesses_of_assumed_blocks() {
     let blocks = chain.blocks();
     let mut files = BlockFiles::regtest();
     files.blocks(&blocks);
-    files.write(&desk.path("blocks"));
+    files.write(&home.path("blocks"));
     let believing = format!("--chain regtest --assumevalid {assumed}");
     let sync = format!("sync {believing}");
-    desk.apus(&format!(
+    home.apus(&format!(
         "{sync} --blocksdir blocks --out datadir:node --out snapshot:node.dat \
          --report node.json"
     ))
     .succeeds();
-    assert_eq!(desk.json("node.json")["verified"]["witnesses"], json!(true), "a node gets them");
-    let node = Bitcoind::start_in(&desk.path("node"), "regtest", &[]).unwrap();
+    assert_eq!(home.json("node.json")["verified"]["witnesses"], json!(true), "a node gets them");
+    let node = Bitcoind::start_in(&home.path("node"), "regtest", &[]).unwrap();
     let wait = |name: &str, options: &str| {
         let line = format!("{sync} {} {options} --report {name}.json", connect(&node));
         desk.apus(&format!("{line} --out snapshot:{name}.dat")).succeeds();
-        assert!(desk.read(&format!("{name}.dat")) == desk.read("node.dat"), "another set");
+        assert!(desk.read(&format!("{name}.dat")) == home.read("node.dat"), "another set");
         desk.json(&format!("{name}.json"))
     };
     let (all, fewer) = (wait("all", "--witnesses check"), wait("fewer", ""));
