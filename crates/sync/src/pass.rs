@@ -22,8 +22,12 @@ use apus_engine::swiftsync::aggregate::Secret;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Finished segments that are in no file yet take at most this part of the memory.
-const HELD_SHARE: u64 = 2;
+/// Memory that finished segments may take which are in no file yet. What is left is for those under way, whose size
+/// goes with little memory, and then hardly any more ([`segment_bytes`]): of much memory most is free. A file costs
+/// more than the disk: to copy what it holds takes a tenth of a run's time.
+const fn held_bytes_max(memory_bytes: u64) -> u64 {
+    memory_bytes / 2 + memory_bytes.saturating_sub(64 << 20) / 4
+}
 
 /// What a segment of a pass is told, by its heights.
 pub(crate) type InputOf<'a, P> =
@@ -143,7 +147,7 @@ fn segment_bytes(request: &Request<'_>, under_way: usize, bytes_total: u64) -> u
     let (threads, under_way) = (request.threads as u64, under_way as u64);
     // So many as threads are no smaller than this; more of them share what these would take.
     let least = ((16 << 20) * threads / under_way).max(2 << 20);
-    let share = (request.memory_bytes / (4 * under_way)).clamp(least, 128 << 20);
+    let share = (request.memory_bytes / (8 * under_way)).clamp(least, 128 << 20);
     let even = (bytes_total / (EACH * threads)).max(4 << 20);
     request.segment_bytes.unwrap_or(share.min(even))
 }
@@ -248,7 +252,9 @@ impl<'a, P: Pass> Results<'a, P> {
         if self.stored_at.elapsed() >= request.checkpoint_interval {
             return self.store();
         }
-        while self.held_bytes > request.memory_bytes / HELD_SHARE && self.written < self.all.len() {
+        while self.held_bytes > held_bytes_max(request.memory_bytes)
+            && self.written < self.all.len()
+        {
             self.put(self.written, Workdir::write)?;
             self.written += 1;
         }
