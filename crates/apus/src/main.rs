@@ -10,6 +10,7 @@ mod aside;
 #[cfg(feature = "bench")]
 mod bench;
 mod cli;
+mod documents;
 mod failure;
 mod files;
 mod hints;
@@ -31,10 +32,10 @@ mod submit;
 mod sync;
 mod utreexo;
 mod verify;
+mod version;
 mod witnesses;
 mod workdir;
 
-use clap::Parser;
 use cli::{Cli, Command};
 use failure::Failure;
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     machine::begin();
     allocator::begin();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => {
             // Asking for help is no mistake; anything else is one of usage.
@@ -70,6 +71,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::command(&args),
         #[cfg(feature = "bench")]
         Command::Plot(args) => plot::command(&args),
+        Command::Completions { shell } => documents::completions(shell),
+        Command::Man { folder } => documents::manual(&folder),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

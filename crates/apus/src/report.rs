@@ -5,6 +5,7 @@
 mod forest;
 
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
+use crate::version::Program;
 use apus_chain::Network;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_sync::{DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, WrittenFolder};
@@ -81,6 +82,7 @@ pub(crate) struct Report {
     pub(crate) phases: Vec<PhaseReport>,
     pub(crate) series: Vec<Sample>,
     pub(crate) warnings: Vec<String>,
+    pub(crate) program: Program,
     pub(crate) machine: Machine,
 }
 
@@ -364,6 +366,7 @@ impl Report {
             phases: around.phases,
             series: around.series,
             warnings: around.warnings,
+            program: Program::this(),
             machine: Machine::here(),
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fs;
 
 /// A whole run's line; more may follow.
-fn sync(fixture: Fixture, hints: &str) -> String {
+pub(crate) fn sync(fixture: Fixture, hints: &str) -> String {
     format!("sync --chain {} --blocksdir blocks --hints {hints}", fixture.chain)
 }
 

@@ -1,8 +1,9 @@
 //! What the program says of itself, and to a user who mistypes.
 
-use crate::desk::Desk;
+use crate::desk::{Desk, REGTEST};
+use crate::fixtures::sync;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 18] = [
     "",
     "sync",
     "reindex",
@@ -18,6 +19,8 @@ const COMMANDS: [&str; 16] = [
     "utreexo prove",
     "utreexo info",
     "utreexo check",
+    "completions",
+    "man",
     "utreexo caches",
 ];
 
@@ -55,9 +58,44 @@ fn help_tells_what_is_proven_and_what_is_assumed() {
 #[test]
 fn the_version_is_the_packages() {
     let version = concat!("apus ", env!("CARGO_PKG_VERSION"), "\n");
-    for flag in ["--version", "-V"] {
-        assert_eq!(Desk::empty().apus(flag).succeeds().stdout, version);
+    assert_eq!(Desk::empty().apus("-V").succeeds().stdout, version);
+    let long = Desk::empty().apus("--version").succeeds().stdout;
+    assert!(long.starts_with(version), "{long}");
+    let kernel = if cfg!(feature = "kernel") { "kernel" } else { "features  " };
+    for part in ["\ncommit    ", "\nfeatures  ", "\nplatform  ", "\nSHA-256   ", kernel] {
+        assert!(long.contains(part), "{part:?} in {long}");
     }
+}
+
+/// An option that the line has not can come from the environment; what the line says counts more.
+#[test]
+fn options_come_from_the_environment() {
+    let desk = Desk::with(REGTEST);
+    let line = sync(REGTEST, "msb.hints");
+    let with = |variables: &str, more: &str| {
+        let script = format!("{variables} exec \"$0\" \"$@\"");
+        desk.start_in_shell(&script, &format!("{line} {more}")).wait()
+    };
+    with("APUS_STOPATHEIGHT=loud", "").fails(1, &["'loud'", "--stopatheight"]);
+    with("APUS_PAR=loud", "--par 1").succeeds();
+    with("APUS_REPORT=report.json", "").succeeds();
+    assert!(desk.json("report.json")["machine"].is_object());
+}
+
+#[test]
+fn a_shell_and_a_manual_know_every_command() {
+    let desk = Desk::empty();
+    for shell in ["bash", "zsh", "fish"] {
+        let completions = desk.apus(&format!("completions {shell}")).succeeds().stdout;
+        for word in ["reindex", "utreexo", "--blocksdir", "stopatheight"] {
+            assert!(completions.contains(word), "{word} for {shell}");
+        }
+    }
+    std::fs::create_dir(desk.path("man")).unwrap();
+    desk.apus("man man").succeeds().says(&["man -l man/apus.1"]);
+    let page = String::from_utf8(desk.read("man/apus-sync.1")).unwrap();
+    assert!(page.contains("blocksdir") && page.contains("Examples"), "{page}");
+    desk.apus("man nowhere").fails(3, &["nowhere"]);
 }
 
 #[test]
