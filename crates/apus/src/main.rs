@@ -74,11 +74,6 @@ fn main() -> ExitCode {
         Command::Completions { shell } => documents::completions(shell),
         Command::Man { folder } => documents::manual(&folder),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { code, message }) => {
-            print::aside(format_args!("apus: {message}"));
-            ExitCode::from(code)
-        }
-    }
+    print::ending(&result);
+    result.map_or_else(|Failure { code, .. }| ExitCode::from(code), |()| ExitCode::SUCCESS)
 }

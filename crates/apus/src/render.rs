@@ -4,7 +4,7 @@ use crate::allocator;
 use crate::args::ProgressArg;
 use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
-use crate::print::aside;
+use crate::print::{self, aside};
 use crate::report::{PhaseReport, Sample, bytes, grouped};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
@@ -84,6 +84,9 @@ impl<'a> Renderer<'a> {
             ProgressArg::Json => Style::Json,
             ProgressArg::None => Style::None,
         };
+        if style == Style::Json {
+            print::speak_json();
+        }
         let now = Instant::now();
         let state = State {
             bar: None,
@@ -146,9 +149,10 @@ impl<'a> Renderer<'a> {
         }));
     }
 
-    fn json(&self, object: serde_json::Value) {
+    fn json(&self, mut event: serde_json::Value) {
         if self.style == Style::Json {
-            aside(object);
+            event["seconds"] = self.start.elapsed().as_secs_f64().into();
+            print::event(event);
         }
     }
 
@@ -206,7 +210,7 @@ impl<'a> Renderer<'a> {
                 self.json(serde_json::json!({
                     "peers": self.peers.map(|peers| peers_json(&peers.status())),
                     "event": "progress", "phase": phase.name(),
-                    "seconds": self.start.elapsed().as_secs_f64(),
+                    "left_seconds": estimate(progress, first, elapsed),
                     "blocks": progress.blocks, "blocks_total": progress.blocks_total,
                     "bytes": progress.bytes, "bytes_total": progress.bytes_total,
                     "coins": progress.coins, "rss_bytes": rss_bytes()
@@ -371,14 +375,23 @@ fn line(phase: Phase, progress: Progress, first: Progress, elapsed: f64) -> Stri
     if let Some(rss) = rss_bytes() {
         parts.push(format!("{} memory", bytes(rss)));
     }
-    let left = match progress.bytes_total {
-        0 => progress.blocks_total.saturating_sub(progress.blocks) as f64 / blocks_rate,
-        all => all.saturating_sub(progress.bytes) as f64 / bytes_rate,
-    };
-    if fraction.is_some() && left.is_finite() {
+    if let Some(left) = estimate(progress, first, elapsed) {
         parts.push(format!("{} left", duration(left)));
     }
     parts.join(", ")
+}
+
+/// Seconds that are left of a phase, if that can be told.
+fn estimate(progress: Progress, first: Progress, elapsed: f64) -> Option<f64> {
+    let (now, then, all) = match (progress.bytes_total, progress.blocks_total) {
+        (0, 0) => return None,
+        // How many bytes the blocks have that are still to come from peers is not known.
+        (0, blocks) => (progress.blocks, first.blocks, blocks),
+        (bytes, _) => (progress.bytes, first.bytes, bytes),
+    };
+    let rate = now.saturating_sub(then) as f64 / elapsed.max(0.001);
+    let left = all.saturating_sub(now) as f64 / rate;
+    left.is_finite().then_some(left)
 }
 
 /// Seconds as people say them.

@@ -383,8 +383,8 @@ impl Ended {
             assert!(!self.stderr.contains(words), "{words:?} was said: {self}");
         }
         if self.code.is_some_and(|code| code != 0) {
-            let named =
-                ["apus: ", "error: ", "Usage: "].iter().any(|start| self.stderr.contains(start));
+            let starts = ["apus: ", "error: ", "Usage: ", r#""event":"failed""#];
+            let named = starts.iter().any(|start| self.stderr.contains(start));
             assert!(named, "it does not say which program failed: {self}");
         }
     }

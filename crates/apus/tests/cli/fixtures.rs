@@ -176,6 +176,16 @@ fn progress_comes_in_every_style() {
         assert_eq!(phases(event), ["headers", "hints", "blocks", "coins"]);
     }
     assert!(events.iter().any(|event| event["event"] == "chain" && event["height"] == 4521));
+    let times: Vec<f64> = events.iter().map(|event| event["time"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted() && times[0] > 1e9, "{times:?}");
+    let last = events.last().unwrap();
+    assert_eq!((&last["event"], &last["code"]), (&json!("done"), &json!(0)));
+    // And so ends a run that fails.
+    let line = sync(MAIN, "msb.hints") + " --progress json --stopatheight 9";
+    let failed = desk.apus(&line).fails(1, &[]).stderr.clone();
+    let last: Value = serde_json::from_str(failed.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["code"]), (&json!("failed"), &json!(1)));
+    assert!(last["text"].as_str().unwrap().contains("height 9"), "{last}");
 }
 
 #[test]
