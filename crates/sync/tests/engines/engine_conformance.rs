@@ -196,6 +196,7 @@ fn check_fixture(blocks: PathBuf, network: Network) {
         memory_bytes: 16 << 20,
         checkpoint_interval: Duration::from_millis(5),
         folders: Vec::new(),
+        with_roots: true,
         bridge: None,
     };
     let first = Place::new();
@@ -248,6 +249,7 @@ fn which_scripts_were_run_is_not_forgotten() {
         assume_valid: assumed.map(|height| hash_of(&chain[height])),
         hinted_validity: HintedValidity::Anchored,
         folders: Vec::new(),
+        with_roots: true,
         bridge: None,
         stop: Stop::At(stop),
         threads: 2,
@@ -298,6 +300,7 @@ fn with_scripts_to_the_tip() {
             assume_valid: None,
             hinted_validity: HintedValidity::Anchored,
             folders: Vec::new(),
+            with_roots: true,
             bridge: None,
             stop: Stop::AtTip,
             threads: 2,
