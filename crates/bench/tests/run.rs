@@ -210,3 +210,77 @@ fn results_that_differ_end_a_benchmark_and_name_the_run() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("script_blocks 7 and not 0"), "{error}");
 }
+
+/// A program that makes proofs, and says of blocks that it judges by them what is in a file. Each call is noted.
+fn by_proofs(folder: &Path, report: &str) -> PathBuf {
+    let (program, template) = (folder.join("apus"), folder.join("template"));
+    fs::write(&template, report).unwrap();
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >>'{calls}'\nengine=utreexo\n[ $1 = utreexo ] && engine=mergesync\n\
+         while [ $# -gt 0 ]; do\n case $1 in --report) report=$2;; --out) out=$2;; --proofs) [ -f $2/made ] || \
+         exit 3;; esac\n shift\ndone\n[ $engine = mergesync ] && mkdir \"$out\" && touch \"$out/made\"\n\
+         sed \"s/ENGINE/$engine/\" '{template}' >\"$report\"\n",
+        calls = folder.join("calls").display(),
+        template = template.display(),
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+/// They are made once for those that go by them, and by each run that makes some.
+#[test]
+fn proofs_are_there_before_a_run_that_goes_by_them() {
+    let (_folder, chain) = unsigned_chain();
+    let said = manifest(&chain);
+    let mut report: serde_json::Value = serde_json::from_str(&report(&chain, "x")).unwrap();
+    report["engine"] = "ENGINE".into();
+    report["aggregate"] = serde_json::Value::Null;
+    report["script_blocks"] = (said.height - said.assumevalid_height).into();
+    report["utreexo"] = serde_json::json!({"leaves": 7, "roots": ["ab", "cd", "ef"]});
+    for hash in ["muhash", "hash_serialized_3"] {
+        report[hash] = serde_json::Value::Null;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let grid = |engine: &str, output: &str| Grid {
+        engine: engine.to_owned(),
+        validations: vec![Validation::Assumevalid],
+        aggregates: Vec::new(),
+        par: vec![Threads::Count(1), Threads::Count(2)],
+        dbcache_mib: vec![450],
+        outputs: vec![output.to_owned()],
+    };
+    let grids = [grid("utreexo", "null"), grid("prove", "proofs")];
+    let program = by_proofs(scratch.path(), &report.to_string());
+    let plan = Plan {
+        profile: "utreexo",
+        timed: true,
+        program: &program,
+        version: "0",
+        command: Vec::new(),
+        chains: vec![chain.clone()],
+        subjects: subjects(&grids, 2),
+        no_interpreter: None,
+        bitcoind: None,
+        rounds: 2,
+        page_cache: PageCache::Warm,
+        floor: false,
+        scratch: &scratch.path().join("s"),
+        now: 0,
+    };
+    let (record, _) = session(&plan, &GO_ON, &mut |_| ()).unwrap();
+    let calls = fs::read_to_string(scratch.path().join("calls")).unwrap();
+    let proves: Vec<bool> = calls.lines().map(|call| call.starts_with("utreexo prove")).collect();
+    assert_eq!(proves, [true, false, false, true, true, true, true, false, false]);
+    let chain = &record.chains[0];
+    assert_eq!(chain.set.muhash, None);
+    assert_eq!(chain.set.utreexo.as_ref().unwrap().leaves, 7);
+    let scaled: Vec<String> = chain.scaling.iter().map(|it| it.subject.to_string()).collect();
+    assert_eq!(
+        scaled,
+        [
+            "apus utreexo assumevalid par=2 dbcache=450",
+            "apus prove assumevalid par=2 dbcache=450 proofs"
+        ]
+    );
+}

@@ -114,6 +114,9 @@ pub enum RunKind {
     /// By what a second walk knows blocks again, by ascending height
     /// ([`Fingerprint`](crate::mergesync::Fingerprint)). Many follow one another.
     Fingerprints,
+    /// How many leaves blocks add to the Utreexo forest, where that is asked for: 4 bytes each, big-endian, by
+    /// ascending height. Many follow one another.
+    Added,
     /// Which outputs survive: one BIP-456 element a block by ascending height, the most significant bit
     /// first. Many follow one another.
     Hints,
@@ -131,18 +134,20 @@ impl RunKind {
             Self::Spent => ".spent",
             Self::Answers => ".answers",
             Self::Fingerprints => ".prints",
+            Self::Added => ".added",
             Self::Hints => ".hints",
             Self::Leaves => ".leaves",
         }
     }
 
     /// All there are.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Coins,
         Self::Made,
         Self::Spent,
         Self::Answers,
         Self::Fingerprints,
+        Self::Added,
         Self::Hints,
         Self::Leaves,
     ];

@@ -12,8 +12,8 @@ mod answers;
 mod join;
 mod joined;
 mod judge;
+mod leaves;
 mod merged;
-mod parts;
 mod pile;
 mod spill;
 
@@ -39,9 +39,10 @@ use apus_engine::pass::{Counts, Pass};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
-use join::join;
+use join::{JoinOptions, join};
 use joined::{Joined, Record};
 use judge::{Judging, Takers, Walk};
+use leaves::LeafCount;
 pub(crate) use merged::Merged;
 use std::sync::Arc;
 use std::time::Instant;
@@ -143,6 +144,12 @@ fn goes_on(request: &Request<'_>) -> bool {
     matches!(request.source, Source::Peers(_))
 }
 
+/// Whether the roots of the Utreexo forest come out of the join. Where blocks are connected above, they would not be
+/// those of the end.
+fn makes_roots(request: &Request<'_>) -> bool {
+    request.wants_leaves() && !goes_on(request)
+}
+
 /// Says how much disk the records of a run will take that has none yet.
 ///
 /// # Errors
@@ -183,7 +190,7 @@ fn on_chain<'a>(
     let (done, counts) = match gathered {
         Err(error) => {
             let error = work.lowest(&workdir, &plan, error);
-            forget_damaged(&workdir, &error);
+            forget_damaged(request.workdir, &error);
             return Err(error);
         }
         Ok(gathered) => gathered,
@@ -191,9 +198,13 @@ fn on_chain<'a>(
     let is_long = resumed || started.elapsed() >= request.checkpoint_interval;
     // Connecting takes its coins from there.
     let durable = is_long || goes_on(request);
-    let judged = work.join_and_judge(&workdir, &plan, &done, durable, bridge.as_mut());
+    let count = || LeafCount::read(&workdir, &done, dir.chain());
+    let count = makes_roots(request).then(count).transpose();
+    let count = count.inspect_err(|error| forget_damaged(request.workdir, error))?;
+    let leaves = count.as_ref().map(LeafCount::total);
+    let judged = work.join_and_judge(&workdir, &plan, &done, count, durable, bridge.as_mut());
     let (joined, scripts, with_blocks) =
-        judged.inspect_err(|error| forget_damaged(&workdir, error))?;
+        judged.inspect_err(|error| forget_damaged(request.workdir, error))?;
     let base = dir.chain().hash(end).copied().unwrap_or_default();
     let set = SetInfo {
         network: request.params.network,
@@ -206,7 +217,7 @@ fn on_chain<'a>(
     drop(work);
     let proofs = bridge.map(|bridge| bridge.made());
     let unseen = u64::from(plan.identity.unseen.min(end));
-    Ok(Merged { dir, set, counts, scripts, unseen, joined, with_blocks, proofs })
+    Ok(Merged { dir, set, counts, scripts, unseen, joined, leaves, with_blocks, proofs })
 }
 
 /// A run on its way.
@@ -244,7 +255,10 @@ impl<'a> Work<'a> {
                     pass::leave_witnesses(request, dir, earlier)
                 }
             },
-            leaves: request.bridge.is_some(),
+            // What an earlier start has them told of is told to the end.
+            leaves: request.bridge.is_some()
+                || makes_roots(request)
+                || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
         };
         let of_other_end = |earlier: &Plan| {
             let RunIdentity { stop, stop_hash, .. } = earlier.identity;
@@ -324,18 +338,22 @@ impl<'a> Work<'a> {
         workdir: &Workdir<'_>,
         plan: &Plan,
         done: &[Done<Gathered>],
+        leaves: Option<LeafCount<'_>>,
         durable: bool,
         bridge: Option<&mut Bridge<'_>>,
     ) -> Result<(Joined, Scripts, Option<DraftWithBlocks>), SyncError> {
         let (request, assume_valid) = (self.request, self.options.assume_valid);
-        let earlier = Record::read(workdir)?;
+        let has_leaves = |record: &Record| leaves.is_none() || record.joined.leaves.is_some();
+        let earlier = Record::read(workdir)?.filter(has_leaves);
         let keep = earlier.iter().flat_map(Record::names).collect();
         workdir.clear_scratch_but(&keep)?;
         let durable = durable || earlier.is_some();
         let mut record = match earlier {
             Some(record) => record,
             None => {
-                let joined = join(request, done, plan.identity.leaves, durable)?;
+                let numbered = plan.identity.leaves;
+                let options = JoinOptions { numbered, leaves: leaves.as_ref(), durable };
+                let joined = join(request, done, options)?;
                 let record = Record { joined, judged: 0, assume_valid };
                 if durable {
                     record.write(workdir)?;
@@ -446,7 +464,9 @@ impl<'a> Work<'a> {
         plan: &Plan,
         done: &[Done<Gathered>],
     ) -> Result<(), SyncError> {
-        let joined = join(self.request, done, plan.identity.leaves, false)?;
+        let numbered = plan.identity.leaves;
+        let options = JoinOptions { numbered, leaves: None, durable: false };
+        let joined = join(self.request, done, options)?;
         let record = Record { joined, judged: 0, assume_valid: None };
         let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
         self.walk(workdir, plan, done, &mut progress, Takers::default()).map(|_| ())

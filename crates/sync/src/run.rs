@@ -8,10 +8,10 @@ use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::mergesync::{self, Joining, Merged};
 use crate::progress::Event;
-use crate::request::{Engine, Outcome, OutputKind, Request, Scripts, Source, Stop};
+use crate::request::{Engine, Outcome, Request, Scripts, Source, Stop};
 use crate::sink::SetInfo;
 use crate::sink::forest::SegmentLeaves;
-use crate::sink::put::{Put, write_out};
+use crate::sink::put::{Put, forget_damaged, write_out};
 use crate::sink::read_back::complete;
 use crate::source::ChainSource;
 use crate::supply::ranges::take_missing;
@@ -130,7 +130,7 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let unseen_witnesses = proven.unseen();
     let Proven { dir, workdir, plan, done, verdict, hints, unanchored, scripts, .. } = proven;
     let runs = [RunKind::Coins, RunKind::Hints].map(|kind| runs_of(&done, kind));
-    let leaves = SegmentLeaves::of(&done);
+    let leaves = request.wants_leaves().then(|| SegmentLeaves::of(&workdir, &done));
     // What was too young to be made durable: now that costs less than doing it again.
     let held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();
     let written = write_out(request, &*dir, &workdir, &plan.identity, runs, leaves, &verdict);
@@ -163,9 +163,8 @@ fn connect_on<'a>(
 ) -> Result<Outcome, SyncError> {
     let mut connected = connect::run(request, dir, base)?;
     let (mut put, coins) = connected.write_set(request)?;
-    let kinds = [OutputKind::Hints, OutputKind::Utreexo];
     put.utreexo =
-        hints_of_set::write(request, connected.set, &put, &kinds, |each| connected.records(each))?;
+        hints_of_set::write(request, connected.set, &put, |each| connected.records(each))?;
     finish(request, &*connected.dir, connected.set, &mut put)?;
     let connect::Set { dir, set, counts, from, scripts, unseen, aggregate, .. } = connected;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
@@ -186,11 +185,8 @@ fn merge<'a>(
         }
         Joining::Whole(merged) => *merged,
     };
-    let (mut put, coins) = merged.write_out(request)?;
-    let kinds = [OutputKind::Utreexo];
-    put.utreexo = hints_of_set::write(request, merged.set, &put, &kinds, |each| {
-        merged.records(request, each)
-    })?;
+    let written = merged.write_out(request);
+    let (mut put, coins) = written.inspect_err(|error| forget_damaged(request.workdir, error))?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
     let Merged { dir, set, counts, scripts, unseen: unseen_witnesses, proofs, .. } = merged;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);

@@ -9,11 +9,13 @@
 
 mod form;
 mod group;
+mod parts;
 mod reader;
 mod writer;
 
-pub(crate) use form::{Answers, Coins, Form, Made, Places, Spent};
+pub(crate) use form::{Answers, Coins, Form, Leaves, Made, Places, Spent};
 pub(crate) use group::Group;
+pub(crate) use parts::divide;
 pub(crate) use writer::RunWriter;
 
 use crate::error::{StorageResult, SyncError};
@@ -95,7 +97,7 @@ pub(crate) fn index_of(kind: RunKind, run: &[u8]) -> Index {
         RunKind::Made => cut::<Made>(run),
         RunKind::Spent => cut::<Spent>(run),
         RunKind::Answers => cut::<Answers>(run),
-        RunKind::Fingerprints | RunKind::Hints | RunKind::Leaves => {
+        RunKind::Fingerprints | RunKind::Added | RunKind::Hints | RunKind::Leaves => {
             Index::cut(run, SECTION_BYTES, |_| None)
         }
     }

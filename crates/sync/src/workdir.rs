@@ -26,6 +26,7 @@ use names::{
     is_input, is_work_file, look_alike, partial_name, partial_of_run,
 };
 use plan::Plan;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::{self, ErrorKind, Write};
 
@@ -183,13 +184,13 @@ impl<'a> Workdir<'a> {
 
     /// Forgets what a damaged run is a part of, a finished segment or what came of a join, so that the
     /// next start makes it anew.
-    pub(crate) fn forget(&self, run_name: &str) -> Result<(), SyncError> {
+    pub(crate) fn forget(storage: &dyn Storage, run_name: &str) -> Result<(), SyncError> {
         let partial = match run_name.starts_with(SPILL) {
             true => JOINED.to_owned(),
             false => partial_of_run(run_name),
         };
-        self.storage.remove(&partial).at(self.storage, &partial)?;
-        self.storage.sync_names().at(self.storage, "")
+        storage.remove(&partial).at(storage, &partial)?;
+        storage.sync_names().at(storage, "")
     }
 
     /// Removes everything that a run made, the plan last.
@@ -244,12 +245,12 @@ impl<'a> Workdir<'a> {
 
     /// The bytes of a run, all at once: for those that follow one another. They are read when they are
     /// wanted: those of the whole chain together would fill memory.
-    pub(crate) fn read_run(&self, run: &RunInfo) -> Result<Vec<u8>, SyncError> {
+    pub(crate) fn read_run<'r>(&self, run: &'r RunInfo) -> Result<Cow<'r, [u8]>, SyncError> {
         if let Some(held) = &run.held {
-            return Ok(held.bytes.clone());
+            return Ok(Cow::Borrowed(&held.bytes));
         }
         if !run.has_file() {
-            return Ok(Vec::new());
+            return Ok(Cow::default());
         }
         let name = &run.name;
         // Rotten since it was written or read: the next start sees that and makes it anew.
@@ -265,7 +266,7 @@ impl<'a> Workdir<'a> {
         let index = bytes.split_off(run.bytes as usize);
         let index = (checksum(&index) == run.checksum).then(|| Index::read(&index, run.bytes));
         match index.flatten().is_some_and(|index| index.is_of(&bytes)) {
-            true => Ok(bytes),
+            true => Ok(Cow::Owned(bytes)),
             false => Err(damaged()),
         }
     }
@@ -345,7 +346,7 @@ mod tests {
             let finished = FinishedSegment { partial: finished(range), runs };
             let uncut = |_, run: &[u8]| Index::cut(run, 64, |_| None);
             let mut done = Done::held(range, finished, SwiftSync::RUNS, uncut);
-            assert_eq!(workdir.read_run(hints_of(&done)).unwrap(), [range.start as u8; 20]);
+            assert_eq!(*workdir.read_run(hints_of(&done)).unwrap(), [range.start as u8; 20]);
             assert_eq!(done.held_bytes(), 120);
             workdir.store(&mut done).unwrap();
             assert_eq!(done.held_bytes(), 0);
@@ -374,8 +375,8 @@ mod tests {
         assert_eq!(resumed(&storage, &plan(9)), done);
         assert_eq!(resumed(&storage.durable_image(), &plan(9)), done);
         let (workdir, _) = Workdir::resume::<SwiftSync>(&storage, &plan(9)).unwrap();
-        assert_eq!(workdir.read_run(hints_of(&done[0])).unwrap(), [1; 20]);
-        assert_eq!(workdir.read_run(hints_of(&done[1])).unwrap(), [5; 20]);
+        assert_eq!(*workdir.read_run(hints_of(&done[0])).unwrap(), [1; 20]);
+        assert_eq!(*workdir.read_run(hints_of(&done[1])).unwrap(), [5; 20]);
         let name = &hints_of(&done[0]).name;
         let file = storage.live_files()[name].clone();
         let flipped = |at: usize| {
@@ -394,7 +395,7 @@ mod tests {
         }
         // Of the right length, so only who reads it can tell.
         assert_eq!(resumed(&storage, &plan(9)), done);
-        workdir.forget(&hints_of(&done[0]).name).unwrap();
+        Workdir::forget(&storage, &hints_of(&done[0]).name).unwrap();
         assert_eq!(resumed(&storage, &plan(9)), done[1..]);
     }
 
@@ -491,7 +492,7 @@ mod tests {
     fn a_forgotten_segment_is_not_found_again() {
         let (storage, done) = filled();
         let (workdir, _) = Workdir::resume::<SwiftSync>(&storage, &plan(9)).unwrap();
-        workdir.forget(&runs(FIRST)[0]).unwrap();
+        Workdir::forget(workdir.storage(), &runs(FIRST)[0]).unwrap();
         assert_eq!(resumed(&storage.durable_image(), &plan(9)), done[1..]);
     }
 

@@ -36,12 +36,12 @@ pub struct Leaf<'a> {
     pub coin: CoinRef<'a>,
 }
 
+/// Leaves that are hashed together: as many as stay near the processor, some dozens of KiB.
+const TOGETHER: usize = 256;
+
 /// Appends the [hashes](leaf_hash) of leaves, which are hashed side by side.
 pub fn leaf_hashes(leaves: &[Leaf<'_>], out: &mut Vec<NodeHash>) {
-    /// As many as stay near the processor: some dozens of KiB.
-    const TOGETHER: usize = 256;
     let (mut heads, mut ends) = (Vec::new(), Vec::new());
-    let mut digests = [[0; 32]; TOGETHER];
     out.reserve(leaves.len());
     for leaves in leaves.chunks(TOGETHER) {
         heads.clear();
@@ -50,15 +50,56 @@ pub fn leaf_hashes(leaves: &[Leaf<'_>], out: &mut Vec<NodeHash>) {
             write_head(&mut heads, &leaf.outpoint, leaf.coin);
             ends.push(heads.len());
         }
-        let starts = std::iter::once(&0).chain(&ends);
-        let heads = starts.zip(&ends).map(|(start, end)| &heads[*start..*end]);
-        let messages = leaves.iter().zip(heads);
-        let messages: Vec<Message<'_>> =
-            messages.map(|(leaf, head)| Message([&leaf.block.0, head, leaf.coin.script])).collect();
-        let digests = &mut digests[..leaves.len()];
-        tagged().many(&messages, digests);
-        out.extend(digests.iter().copied().map(NodeHash));
+        let messages = leaves.iter().zip(pieces(&heads, &ends));
+        let messages =
+            messages.map(|(leaf, head)| Message([&leaf.block.0, head, leaf.coin.script]));
+        hash_together(&messages.collect::<Vec<_>>(), out);
     }
+}
+
+/// Leaves that come one after the other, from where they do not stay, and are hashed side by side.
+#[derive(Debug, Default)]
+pub struct LeafBatch {
+    bytes: Vec<u8>,
+    /// Where in these the leaves end.
+    ends: Vec<usize>,
+}
+
+impl LeafBatch {
+    /// Takes a leaf. Once there are enough, the [hashes](leaf_hash) of all that came are appended to `out`, in the
+    /// order in which they came.
+    pub fn push(&mut self, leaf: Leaf<'_>, out: &mut Vec<NodeHash>) {
+        self.bytes.extend_from_slice(&leaf.block.0);
+        write_head(&mut self.bytes, &leaf.outpoint, leaf.coin);
+        self.bytes.extend_from_slice(leaf.coin.script);
+        self.ends.push(self.bytes.len());
+        if self.ends.len() == TOGETHER {
+            self.flush(out);
+        }
+    }
+
+    /// Appends the hashes of those that came and were not hashed yet.
+    pub fn flush(&mut self, out: &mut Vec<NodeHash>) {
+        let messages: Vec<Message<'_>> =
+            pieces(&self.bytes, &self.ends).map(Message::from).collect();
+        hash_together(&messages, out);
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+/// The pieces of some bytes that end at these places.
+fn pieces<'b>(bytes: &'b [u8], ends: &'b [usize]) -> impl Iterator<Item = &'b [u8]> {
+    let starts = std::iter::once(&0).chain(ends);
+    starts.zip(ends).map(|(start, end)| &bytes[*start..*end])
+}
+
+/// Appends the hashes of at most [`TOGETHER`] leaves.
+fn hash_together(messages: &[Message<'_>], out: &mut Vec<NodeHash>) {
+    let mut digests = [[0; 32]; TOGETHER];
+    let digests = &mut digests[..messages.len()];
+    tagged().many(messages, digests);
+    out.extend(digests.iter().copied().map(NodeHash));
 }
 
 /// What of a leaf stands between the block's hash and the script.
@@ -106,6 +147,14 @@ mod tests {
             let leaves: Vec<Leaf<'_>> = leaves.collect();
             let mut found = vec![NodeHash::EMPTY];
             leaf_hashes(&leaves, &mut found);
+            let (mut batch, mut batched) = (LeafBatch::default(), vec![NodeHash::EMPTY]);
+            for (came, leaf) in (0..).zip(&leaves) {
+                prop_assert!(batched.len() > came - came % TOGETHER);
+                batch.push(*leaf, &mut batched);
+            }
+            batch.flush(&mut batched);
+            batch.flush(&mut batched);
+            prop_assert_eq!(&batched, &found);
             let each = leaves.iter().map(|leaf| leaf_hash(leaf.block, &leaf.outpoint, leaf.coin));
             let each: Vec<NodeHash> = std::iter::once(NodeHash::EMPTY).chain(each).collect();
             prop_assert_eq!(found, each);

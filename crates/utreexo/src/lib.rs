@@ -6,7 +6,7 @@
 //! survivors are leaves, and all others are empty.
 //!
 //! - [`NodeHash`]: a node, and how two make their parent.
-//! - [`leaf_hash`]: the leaf of a coin (BIP-182, draft); [`leaf_hashes`]: of many at once.
+//! - [`leaf_hash`]: the leaf of a coin (BIP-182, draft); [`leaf_hashes`] and [`LeafBatch`]: of many at once.
 //! - [`CompactLeaf`]: what of a coin that a block spends is sent beside the block (BIP-183, draft).
 //! - [`LiveLeaf`]: one that was not deleted, and how those of a range are written down.
 //! - [`Fragment`]: what a range of leaves makes of the forest. Ranges are computed in any order, on any number of
@@ -39,7 +39,7 @@ pub use caches::{
 };
 pub use forest::{Forest, ForestError, ForestUsage, PageFault, PageId, Pages};
 pub use fragment::{Fragment, FragmentError, LEAVES_MAX};
-pub use leaf::{Leaf, leaf_hash, leaf_hashes};
+pub use leaf::{Leaf, LeafBatch, leaf_hash, leaf_hashes};
 pub use leaf_data::{CompactLeaf, LeafDataError, LeafScript, Spender, write_compact_leaf};
 pub use live::{LiveLeaf, read_live, write_live};
 pub use node::NodeHash;

@@ -72,6 +72,7 @@ struct Found {
     answers: BTreeMap<(Height, u32, OutPoint), Vec<u8>>,
     survivors: BTreeMap<OutPoint, (Height, u32, Vec<u8>)>,
     existed: BTreeMap<(Height, OutPoint), u32>,
+    overwritten: BTreeMap<(OutPoint, Height), Vec<u8>>,
     /// Of which output records are joined now, for answers: places of blocks may be anything here.
     spends: BTreeMap<(Height, u32), BTreeSet<OutPoint>>,
 }
@@ -96,6 +97,16 @@ impl JoinSink for Found {
     ) -> Result<(), Infallible> {
         assert!(self.survivors.last_key_value().is_none_or(|(last, _)| last < outpoint));
         self.survivors.insert(*outpoint, (height, index, coin.to_vec()));
+        Ok(())
+    }
+
+    fn overwritten(
+        &mut self,
+        outpoint: &OutPoint,
+        height: Height,
+        coin: &[u8],
+    ) -> Result<(), Infallible> {
+        assert!(self.overwritten.insert((*outpoint, height), coin.to_vec()).is_none());
         Ok(())
     }
 
@@ -168,8 +179,11 @@ fn by_the_set(made: &Made, spent: &BTreeSet<(OutPoint, Height, u32)>) -> Found {
                 if before.contains(&outpoint) {
                     *found.existed.entry((height, outpoint)).or_default() += 1;
                 }
-                if !coin.is_empty() {
-                    set.insert(outpoint, (height, *index, coin.clone()));
+                if !coin.is_empty()
+                    && let Some((lost, _, coin)) =
+                        set.insert(outpoint, (height, *index, coin.clone()))
+                {
+                    found.overwritten.insert((outpoint, lost), coin);
                 }
             }
         }

@@ -32,6 +32,9 @@ Examples:
   The same on 1 GB with scripts skipped, with the usual memory and with little:
     apus bench run --profile rules --against bitcoind --record record
 
+  Roots of the Utreexo forest, proofs, and blocks judged by them:
+    apus bench run --profile utreexo --against bitcoind --record record
+
   Whether speed depends on length:
     apus bench run --profile full --chain-dir short --chain-dir long --aggregate sha256
 
@@ -43,7 +46,7 @@ before times: a difference ends the command with exit code 2.";
 pub(crate) struct RunArgs {
     /// What to run: quick compares results on little work; full measures what hints bring, connect
     /// the engines that do without, rules what they gain where no scripts are run, undo and undo-full
-    /// what a node's undo data bring
+    /// what a node's undo data bring, utreexo what roots and proofs of the Utreexo forest cost and bring
     #[arg(long, value_enum, default_value_t = ProfileArg::Quick)]
     profile: ProfileArg,
 
@@ -117,6 +120,8 @@ enum ProfileArg {
     Undo,
     /// Three rounds on 200 MB with the node's undo data, scripts run; and without
     UndoFull,
+    /// Three rounds on 1 GB, scripts skipped: roots of the Utreexo forest, proofs, and blocks judged by them
+    Utreexo,
 }
 
 impl ProfileArg {
@@ -128,6 +133,7 @@ impl ProfileArg {
             Self::Rules => "rules",
             Self::Undo => "undo",
             Self::UndoFull => "undo-full",
+            Self::Utreexo => "utreexo",
         }
     }
 }

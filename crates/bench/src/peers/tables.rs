@@ -87,8 +87,9 @@ mod tests {
                 stop_hash: String::new(),
                 coins: 1,
                 total_amount_sat: 2,
-                muhash: String::new(),
-                hash_serialized_3: String::new(),
+                muhash: None,
+                hash_serialized_3: None,
+                utreexo: None,
             },
             measured: vec![
                 it(Who::Apus, Who::ApusStalled, Some(0.953)),

@@ -77,6 +77,10 @@ impl<'a> Course<'a> {
         let mut lanes = Vec::new();
         let (chosen, left_out) =
             fitness::choose(&plan.subjects, chain, plan.no_interpreter.as_deref(), node.is_some());
+        if let Some(subject) = chosen.iter().find(|subject| subject.takes_proofs()) {
+            each(Event::Proving(&chain.name));
+            apus.prove(chain, subject, interrupt)?;
+        }
         for subject in chosen {
             let arguments = match (&subject, &node) {
                 (Subject::Bitcoind { validation, dbcache_mib }, Some(node)) => {
@@ -128,7 +132,7 @@ impl<'a> Course<'a> {
                 lane.papers.push(fs::read(&path).at(&path)?);
                 let who = format!("{subject} in round {round}");
                 expect_work(self.chain, &who, subject, &report)?;
-                match &self.agreed {
+                match &mut self.agreed {
                     None => self.agreed = Some(Agreed::first(self.chain, &who, &report)?),
                     Some(agreed) => agreed.expect(self.chain, &who, &report.set)?,
                 }
@@ -181,7 +185,7 @@ impl<'a> Course<'a> {
         attachments: &mut Attachments,
     ) -> Result<ChainRecord, RunError> {
         let name = &self.chain.name;
-        let agreed = self.agreed.ok_or_else(|| {
+        let mut agreed = self.agreed.ok_or_else(|| {
             RunError::Usage(format!("{name}: nothing of Apus was run, so nothing is compared"))
         })?;
         let bitcoind_set = match &self.node {
@@ -227,6 +231,7 @@ impl<'a> Course<'a> {
             floor: floor.map(|(floor, _)| floor),
             ratios: derive::ratios(&measured),
             scaling: derive::scaling(&measured),
+            outputs: derive::outputs(&measured),
             measured,
         })
     }

@@ -1,7 +1,7 @@
 //! Numbers that follow from runs: spreads, rates, ratios.
 
 use super::matrix::Subject;
-use super::record::{Counts, Measured, OneRun, Ratio, Scaling};
+use super::record::{Counts, Measured, OneRun, OutputCost, Ratio, Scaling};
 use crate::floor::ChainFloor;
 use crate::stats::Spread;
 
@@ -22,9 +22,20 @@ pub(super) fn measured(
         rss_peak_bytes: runs.iter().filter_map(|run| run.rss_peak_bytes).max(),
         bytes_per_second: counts.bytes as f64 / wall_seconds.median,
         ns_per_transaction: wall_seconds.median * 1e9 / counts.transactions.max(1) as f64,
+        blocks_per_second: Some(counts.blocks as f64 / wall_seconds.median),
+        headers_share: headers_share(&runs),
         over_floor: None,
         runs,
     })
+}
+
+/// The part of all work that one thread does before the others begin: none where no run tells of it.
+fn headers_share(runs: &[OneRun]) -> Option<f64> {
+    let share = |run: &OneRun| {
+        let headers = run.phases.iter().find(|phase| phase.phase == "headers")?;
+        (run.cpu_seconds > 0.0).then(|| headers.wall_seconds / run.cpu_seconds)
+    };
+    Some(Spread::of(&runs.iter().filter_map(share).collect::<Vec<_>>())?.median)
 }
 
 /// Notes how far each subject is from the floor for as many threads, where that is known:
@@ -56,19 +67,35 @@ pub(super) fn ratios(measured: &[Measured]) -> Vec<Ratio> {
 }
 
 fn ratio(apus: &Measured, node: &Measured) -> Option<Ratio> {
-    let rounds: Vec<f64> = apus
+    let times_faster = times_as_long(node, apus)?;
+    Some(Ratio { apus: apus.subject.clone(), bitcoind: node.subject.clone(), times_faster })
+}
+
+/// Wall time of one subject over that of another; none where they have no round in common.
+fn times_as_long(one: &Measured, other: &Measured) -> Option<Spread> {
+    let rounds: Vec<f64> = other
         .runs
         .iter()
         .filter_map(|run| {
-            let other = node.runs.iter().find(|other| other.round == run.round)?;
-            Some(other.wall_seconds / run.wall_seconds)
+            let beside = one.runs.iter().find(|beside| beside.round == run.round)?;
+            Some(beside.wall_seconds / run.wall_seconds)
         })
         .collect();
     let Spread { min, max, .. } = Spread::of(&rounds)?;
-    let median = node.wall_seconds.median / apus.wall_seconds.median;
+    let median = one.wall_seconds.median / other.wall_seconds.median;
     // Medians may be of different rounds, so their ratio can lie outside of any round's.
-    let times_faster = Spread { median, min: min.min(median), max: max.max(median) };
-    Some(Ratio { apus: apus.subject.clone(), bitcoind: node.subject.clone(), times_faster })
+    Some(Spread { median, min: min.min(median), max: max.max(median) })
+}
+
+/// Each subject that writes something against the same that writes nothing.
+pub(super) fn outputs(measured: &[Measured]) -> Vec<OutputCost> {
+    let cost = |it: &Measured| {
+        let without = it.subject.without_output().filter(|without| *without != it.subject)?;
+        let without = measured.iter().find(|other| other.subject == without)?;
+        let over_null = times_as_long(it, without)?;
+        Some(OutputCost { subject: it.subject.clone(), over_null })
+    };
+    measured.iter().filter_map(cost).collect()
 }
 
 /// Each subject with more than one thread against the same with one.
@@ -99,7 +126,8 @@ mod tests {
     use super::*;
     use crate::floor::{FloorOf, Times, Work};
     use crate::run::matrix::Validation;
-    use crate::run::testing::utxo;
+    use crate::run::report::PhaseTime;
+    use crate::run::testing::{roots, utxo};
 
     const COUNTS: Counts =
         Counts { blocks: 10, transactions: 1_000, inputs: 1, outputs: 1, bytes: 1_000_000 };
@@ -161,6 +189,30 @@ mod tests {
         all.extend(both.map(|it| of(node(it), &[2.0])));
         let found: Vec<_> = ratios(&all).into_iter().map(|it| (it.apus, it.bitcoind)).collect();
         assert_eq!(found, both.map(|it| (utxo(it), node(it))));
+    }
+
+    #[test]
+    fn an_output_is_compared_with_none() {
+        let all = [
+            of(crate::run::testing::apus("sha256", 2), &[1.0, 2.0]),
+            of(roots(), &[1.5, 2.2]),
+            of(crate::run::testing::apus("sha256", 1), &[4.0]),
+        ];
+        let [cost] = &outputs(&all)[..] else { panic!("{:?}", outputs(&all)) };
+        assert_eq!(cost.subject, roots());
+        assert!((cost.over_null.median - 3.7 / 3.0).abs() < 1e-9, "{cost:?}");
+        assert_eq!((cost.over_null.min, cost.over_null.max), (1.1, 1.5));
+        assert!(outputs(&all[1..]).is_empty());
+    }
+
+    #[test]
+    fn the_part_of_headers_is_of_all_work() {
+        let mut measured = of(apus("a", 1), &[2.0, 2.0, 2.0]);
+        assert_eq!((measured.blocks_per_second, measured.headers_share), (Some(5.0), None));
+        for (run, wall_seconds) in measured.runs.iter_mut().zip([0.5, 1.0, 2.0]) {
+            run.phases = vec![PhaseTime { phase: "headers".to_owned(), wall_seconds }];
+        }
+        assert_eq!(headers_share(&measured.runs), Some(0.25));
     }
 
     #[test]

@@ -53,14 +53,16 @@ impl Agreed {
         wrong
     }
 
-    /// Another result must be the same.
+    /// Another result must be the same, as far as both tell.
     pub(super) fn expect(
-        &self,
+        &mut self,
         chain: &Chain,
         who: &str,
         other: &SetResult,
     ) -> Result<(), RunError> {
-        different(chain, &self.who, who, &self.set.differences(other))
+        different(chain, &self.who, who, &self.set.differences(other))?;
+        self.set.complete(other);
+        Ok(())
     }
 }
 
@@ -132,9 +134,9 @@ mod tests {
     #[test]
     fn another_result_must_be_the_same() {
         let chain = chain(None);
-        let agreed = Agreed::first(&chain, "a", &report()).unwrap();
+        let mut agreed = Agreed::first(&chain, "a", &report()).unwrap();
         assert!(agreed.expect(&chain, "b", &report().set).is_ok());
-        let other = SetResult { muhash: "x".to_owned(), ..report().set };
+        let other = SetResult { muhash: Some("x".to_owned()), ..report().set };
         let error = agreed.expect(&chain, "b", &other).unwrap_err().to_string();
         assert!(error.starts_with("small: a and b do not agree: muhash c and x"), "{error}");
     }

@@ -1,8 +1,9 @@
 //! What is run: [`Subject`]s, made from tables of data.
 //!
-//! A new engine is a row of `ENGINES`; a new kind of benchmark is a row of `PROFILES`. Nothing
+//! A new engine is a row of `ENGINES`; a new kind of benchmark is a row of [`PROFILES`]. Nothing
 //! else in this crate names an engine or a profile.
 
+pub use super::profiles::{PROFILES, Profile, ProfileChain};
 pub use super::subject::{Names, Subject, Validation};
 
 /// An engine with what can be varied about it.
@@ -27,15 +28,30 @@ const ENGINES: &[Engine] = &[
     Engine { engine: VERIFY, validations: BOTH, aggregates: &[], connects: true },
     Engine { engine: "utxo", validations: BOTH, aggregates: &[], connects: true },
     Engine { engine: "mergesync", validations: BOTH, aggregates: &[], connects: true },
+    Engine { engine: UTREEXO, validations: BOTH, aggregates: &[], connects: true },
+    Engine { engine: PROVE, validations: BOTH, aggregates: &[], connects: true },
 ];
 
-const BOTH: &[Validation] = &[Validation::Assumevalid, Validation::Full];
+/// Scripts skipped, and scripts run.
+pub(super) const BOTH: &[Validation] = &[Validation::Assumevalid, Validation::Full];
 
 /// The sums of whole coins, for which undo data say what is spent: those of a node's folder.
 pub const COINS: &str = "coins";
 
 /// `apus verify`, of a node's folder.
 pub const VERIFY: &str = "verify";
+
+/// The engine that goes by files of proofs, which are made before.
+pub const UTREEXO: &str = "utreexo";
+
+/// `apus utreexo prove`, which makes such files.
+pub const PROVE: &str = "prove";
+
+/// The output that is the roots of the Utreexo forest.
+pub const ROOTS: &str = "utreexo";
+
+/// What `apus utreexo prove` writes.
+pub const PROOFS: &str = "proofs";
 
 /// Whether the engine of this name sees the coins that blocks spend, and takes no hints.
 pub fn connects(name: &str) -> bool {
@@ -64,257 +80,8 @@ pub struct Grid {
     pub par: Vec<Threads>,
     /// Memory for buffers, in MiB.
     pub dbcache_mib: Vec<u64>,
-    /// What is written: `null` or `snapshot`.
+    /// What is written: `null`, `snapshot`, `utreexo` or `proofs`.
     pub outputs: Vec<String>,
-}
-
-/// A kind of benchmark.
-pub struct Profile {
-    /// Its name.
-    pub name: &'static str,
-    /// Rounds: how often each subject is run.
-    pub rounds: u32,
-    /// Whether a time means anything: not with so little work.
-    pub timed: bool,
-    /// The chain that is made where none is given.
-    pub chain: ProfileChain,
-    /// What is run of Apus.
-    grids: &'static [ProfileGrid],
-    /// What is run of the node.
-    nodes: &'static [ProfileNode],
-}
-
-/// A chain to make: see [`maker::Options`](crate::maker::Options).
-pub struct ProfileChain {
-    /// Full blocks.
-    pub blocks: u32,
-    /// Weight that they come close to.
-    pub block_weight: u32,
-}
-
-/// A [`Grid`] as data.
-struct ProfileGrid {
-    engine: &'static str,
-    validations: &'static [Validation],
-    aggregates: &'static [&'static str],
-    par: &'static [Threads],
-    dbcache_mib: &'static [u64],
-    outputs: &'static [&'static str],
-}
-
-/// On all cores, with the usual memory, and nothing written.
-const fn usual(
-    engine: &'static str,
-    validations: &'static [Validation],
-    aggregates: &'static [&'static str],
-) -> ProfileGrid {
-    ProfileGrid {
-        engine,
-        validations,
-        aggregates,
-        par: &[Threads::Cores],
-        dbcache_mib: &[450],
-        outputs: &["null"],
-    }
-}
-
-/// Runs of the node, as data.
-struct ProfileNode {
-    validation: Validation,
-    dbcache_mib: &'static [u64],
-}
-
-/// All profiles.
-pub const PROFILES: &[Profile] = &[
-    Profile {
-        name: "quick",
-        rounds: 1,
-        timed: false,
-        chain: ProfileChain { blocks: 12, block_weight: 400_000 },
-        grids: &[
-            ProfileGrid {
-                engine: "swiftsync",
-                validations: &[Validation::Assumevalid],
-                aggregates: &["none", "sha256", "muhash"],
-                par: &[Threads::Count(1), Threads::Cores],
-                dbcache_mib: &[450, DBCACHE_MIB_MIN],
-                outputs: &["null"],
-            },
-            usual("utxo", BOTH, &[]),
-            usual("mergesync", BOTH, &[]),
-        ],
-        nodes: &[ProfileNode { validation: Validation::Assumevalid, dbcache_mib: &[450] }],
-    },
-    Profile {
-        name: "full",
-        rounds: 5,
-        timed: true,
-        // Some 1.05 GB.
-        chain: ProfileChain { blocks: 620, block_weight: 4_000_000 },
-        grids: &[
-            ProfileGrid {
-                engine: "swiftsync",
-                validations: &[Validation::Assumevalid],
-                aggregates: &["none", "sha256", "muhash"],
-                par: &[Threads::Count(1), Threads::Cores],
-                dbcache_mib: &[450],
-                outputs: &["null"],
-            },
-            // What a snapshot costs, and how little memory will do.
-            ProfileGrid {
-                engine: "swiftsync",
-                validations: &[Validation::Assumevalid],
-                aggregates: &["sha256"],
-                par: &[Threads::Cores],
-                dbcache_mib: &[450],
-                outputs: &["snapshot"],
-            },
-            ProfileGrid {
-                engine: "swiftsync",
-                validations: &[Validation::Assumevalid],
-                aggregates: &["sha256"],
-                par: &[Threads::Cores],
-                dbcache_mib: &[DBCACHE_MIB_MIN],
-                outputs: &["null"],
-            },
-        ],
-        nodes: &[ProfileNode { validation: Validation::Assumevalid, dbcache_mib: &[450] }],
-    },
-    Profile {
-        name: "connect",
-        rounds: 3,
-        timed: true,
-        // Some 200 MB.
-        chain: ProfileChain { blocks: 120, block_weight: 4_000_000 },
-        grids: &[
-            // What hints make of it.
-            usual("swiftsync", &[Validation::Assumevalid], &["sha256"]),
-            ProfileGrid {
-                engine: "utxo",
-                validations: &[Validation::Assumevalid],
-                aggregates: &[],
-                par: &[Threads::Cores],
-                dbcache_mib: &[450, DBCACHE_MIB_LARGE],
-                outputs: &["null"],
-            },
-            usual("utxo", &[Validation::Full], &[]),
-            usual("mergesync", BOTH, &[]),
-        ],
-        nodes: &[
-            ProfileNode {
-                validation: Validation::Assumevalid,
-                dbcache_mib: &[450, DBCACHE_MIB_LARGE],
-            },
-            ProfileNode { validation: Validation::Full, dbcache_mib: &[450] },
-        ],
-    },
-    // Every rule but the scripts: how much faster without look-ups, with little memory too.
-    Profile {
-        name: "rules",
-        rounds: 3,
-        timed: true,
-        // Some 1.05 GB.
-        chain: ProfileChain { blocks: 620, block_weight: 4_000_000 },
-        grids: &[
-            ProfileGrid {
-                engine: "mergesync",
-                validations: &[Validation::Assumevalid],
-                aggregates: &[],
-                par: &[Threads::Count(1), Threads::Cores],
-                dbcache_mib: &[450, DBCACHE_MIB_SMALL],
-                outputs: &["null"],
-            },
-            ProfileGrid {
-                engine: "utxo",
-                validations: &[Validation::Assumevalid],
-                aggregates: &[],
-                par: &[Threads::Cores],
-                dbcache_mib: &[450, DBCACHE_MIB_SMALL],
-                outputs: &["null"],
-            },
-        ],
-        nodes: &[ProfileNode {
-            validation: Validation::Assumevalid,
-            dbcache_mib: &[450, DBCACHE_MIB_SMALL],
-        }],
-    },
-    // With the undo data of a node: what they add to hints, and what it takes to verify the node.
-    Profile {
-        name: "undo",
-        rounds: 3,
-        timed: true,
-        // Some 1.05 GB.
-        chain: ProfileChain { blocks: 620, block_weight: 4_000_000 },
-        grids: &[
-            usual("swiftsync", &[Validation::Assumevalid], &["sha256"]),
-            ProfileGrid {
-                engine: "swiftsync",
-                validations: &[Validation::Assumevalid],
-                aggregates: &[COINS],
-                par: &[Threads::Count(1), Threads::Cores],
-                dbcache_mib: &[450],
-                outputs: &["null"],
-            },
-            usual(VERIFY, &[Validation::Assumevalid], &[]),
-        ],
-        nodes: &[ProfileNode { validation: Validation::Assumevalid, dbcache_mib: &[450] }],
-    },
-    // The same with every script.
-    Profile {
-        name: "undo-full",
-        rounds: 3,
-        timed: true,
-        // Some 200 MB.
-        chain: ProfileChain { blocks: 120, block_weight: 4_000_000 },
-        grids: &[
-            usual("swiftsync", &[Validation::Full], &[COINS]),
-            usual(VERIFY, &[Validation::Full], &[]),
-            usual("mergesync", &[Validation::Full], &[]),
-            usual("utxo", &[Validation::Full], &[]),
-        ],
-        nodes: &[ProfileNode { validation: Validation::Full, dbcache_mib: &[450] }],
-    },
-];
-
-/// A part of what the coins of a chain take.
-const DBCACHE_MIB_SMALL: u64 = 16;
-
-/// The least that `apus sync --dbcache` takes.
-const DBCACHE_MIB_MIN: u64 = 4;
-
-/// What people give a node that has a whole chain before it.
-const DBCACHE_MIB_LARGE: u64 = 4_500;
-
-impl Profile {
-    /// The profile of this name.
-    pub fn named(name: &str) -> Option<&'static Self> {
-        PROFILES.iter().find(|profile| profile.name == name)
-    }
-
-    /// What is combined in it.
-    pub fn grids(&self) -> Vec<Grid> {
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let grid = |grid: &ProfileGrid| Grid {
-            engine: grid.engine.to_owned(),
-            validations: grid.validations.to_vec(),
-            aggregates: words(grid.aggregates),
-            par: grid.par.to_vec(),
-            dbcache_mib: grid.dbcache_mib.to_vec(),
-            outputs: words(grid.outputs),
-        };
-        self.grids.iter().map(grid).collect()
-    }
-
-    /// Every run of the node, with other memory if some is given, in MiB.
-    pub fn nodes(&self, dbcache_mib: &[u64]) -> Vec<Subject> {
-        let of = |node: &ProfileNode| {
-            let validation = node.validation;
-            let sizes = if dbcache_mib.is_empty() { node.dbcache_mib } else { dbcache_mib };
-            let subject = move |&dbcache_mib| Subject::Bitcoind { validation, dbcache_mib };
-            sizes.iter().map(subject).collect::<Vec<_>>()
-        };
-        self.nodes.iter().flat_map(of).collect()
-    }
 }
 
 /// Of the grids those that come first for their engine and validation: what is filled in where
@@ -450,6 +217,28 @@ mod tests {
                 "apus mergesync full par=2 dbcache=450",
             ]
         );
+    }
+
+    #[test]
+    fn roots_and_proofs_are_compared_with_runs_without() {
+        let utreexo = Profile::named("utreexo").unwrap();
+        let subjects = subjects(&utreexo.grids(), 2);
+        let labels: Vec<String> = subjects.iter().map(Subject::to_string).collect();
+        assert_eq!(
+            labels,
+            [
+                "apus swiftsync assumevalid sha256 par=2 dbcache=450",
+                "apus swiftsync assumevalid sha256 par=2 dbcache=450 utreexo",
+                "apus mergesync assumevalid par=2 dbcache=450",
+                "apus mergesync assumevalid par=2 dbcache=450 utreexo",
+                "apus utreexo assumevalid par=1 dbcache=450",
+                "apus utreexo assumevalid par=2 dbcache=450",
+                "apus prove assumevalid par=2 dbcache=450 proofs",
+            ]
+        );
+        let by_proofs: Vec<bool> = subjects.iter().map(Subject::takes_proofs).collect();
+        assert_eq!(by_proofs, [false, false, false, false, true, true, false]);
+        assert_eq!(utreexo.nodes(&[]).len(), 1);
     }
 
     #[test]

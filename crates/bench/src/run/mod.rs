@@ -23,6 +23,7 @@ mod fitness;
 pub mod matrix;
 pub mod node;
 pub(crate) mod own;
+mod profiles;
 mod record;
 mod report;
 mod session;
@@ -40,7 +41,9 @@ pub use chain::Chain;
 pub use chart::{ChartError, chart};
 pub use date::utc;
 pub use error::RunError;
-pub use record::{ChainRecord, Counts, Measured, OneRun, Ratio, Record, Scaling, VERSION};
-pub use report::{PhaseTime, Report, SetResult};
+pub use record::{
+    ChainRecord, Counts, Measured, OneRun, OutputCost, Ratio, Record, Scaling, VERSION,
+};
+pub use report::{ForestResult, PhaseTime, Report, SetResult};
 pub use session::{Attachments, Event, Plan, session};
 pub use tables::{markdown, tables};

@@ -5,7 +5,7 @@
 
 use super::chain::Chain;
 use super::error::{At, RunError};
-use super::matrix::{Subject, VERIFY, Validation, connects};
+use super::matrix::{PROOFS, PROVE, ROOTS, Subject, UTREEXO, VERIFY, Validation, connects};
 use super::node::CHAIN_DIR;
 use super::record::OneRun;
 use super::report::Report;
@@ -46,12 +46,16 @@ impl Apus<'_> {
         let shown = |path: &Path| path.display().to_string();
         let output = match output.as_str() {
             "snapshot" => format!("snapshot:{}", shown(&self.scratch.join(SNAPSHOT))),
+            ROOTS => format!("utreexo:{}", shown(&self.scratch.join(FOREST))),
+            _ if engine == PROVE => shown(&self.scratch.join(PROVED)),
             other => other.to_owned(),
         };
         let mut pairs = vec![("--chain", chain.network.name().to_owned())];
         let verifies = engine == VERIFY;
         if verifies {
             pairs.push(("--datadir", shown(node?)));
+        } else if engine == PROVE {
+            pairs.push(("--blocksdir", shown(&chain.blocksdir)));
         } else {
             let blocksdir = match subject.of_node() {
                 true => node?.join(CHAIN_DIR).join("blocks"),
@@ -59,6 +63,7 @@ impl Apus<'_> {
             };
             pairs.push(("--blocksdir", shown(&blocksdir)));
             pairs.extend((!connects(engine)).then(|| ("--hints", shown(&chain.hints))));
+            pairs.extend((engine == UTREEXO).then(|| ("--proofs", shown(&self.proofs(chain)))));
             pairs.push(("--engine", engine.clone()));
         }
         pairs.push(("--validation", validation.word().to_owned()));
@@ -77,7 +82,39 @@ impl Apus<'_> {
             ("--progress", "none".to_owned()),
         ]);
         let assumes = !subject.of_node() && !connects(engine);
-        Some(line(if verifies { VERIFY } else { "sync" }, pairs, assumes))
+        let command: &[&str] = match engine.as_str() {
+            VERIFY => &[VERIFY],
+            PROVE => &["utreexo", PROVE],
+            _ => &["sync"],
+        };
+        Some(line(command, pairs, assumes))
+    }
+
+    /// Where proofs of a chain lie that were made before.
+    fn proofs(&self, chain: &Chain) -> PathBuf {
+        self.scratch.join(format!("proofs-{}", chain.name))
+    }
+
+    /// Makes the proofs of a chain that a subject goes by, if they are not there, as one like it makes them.
+    pub(super) fn prove(
+        &self,
+        chain: &Chain,
+        subject: &Subject,
+        interrupt: &AtomicBool,
+    ) -> Result<(), RunError> {
+        let proofs = self.proofs(chain);
+        let mut prove = subject.clone();
+        if let Subject::Apus { engine, output, .. } = &mut prove {
+            PROVE.clone_into(engine);
+            PROOFS.clone_into(output);
+        }
+        let Some(arguments) = self.arguments(chain, None, &prove).filter(|_| !proofs.exists())
+        else {
+            return Ok(());
+        };
+        self.run(&arguments, 0, interrupt)?;
+        // Those of a run that was stopped have no such name.
+        fs::rename(self.scratch.join(PROVED), &proofs).at(&proofs)
     }
 
     /// The arguments of a run that gets its blocks from peers, the same for each of its runs but for
@@ -100,7 +137,7 @@ impl Apus<'_> {
             ("--report", self.report().display().to_string()),
             ("--progress", "none".to_owned()),
         ]);
-        line("sync", pairs, true)
+        line(&["sync"], pairs, true)
     }
 
     /// Where a run leaves its report.
@@ -117,6 +154,8 @@ impl Apus<'_> {
     ) -> Result<(OneRun, Report), RunError> {
         remove_file(&self.report())?;
         remove_file(&self.scratch.join(SNAPSHOT))?;
+        remove_file(&self.scratch.join(FOREST))?;
+        remove_folder(&self.scratch.join(PROVED))?;
         // Of a run that was stopped: the next would go on from there.
         remove_folder(&self.scratch.join(WORK))?;
         let mut command = Command::new(self.program);
@@ -138,15 +177,22 @@ impl Apus<'_> {
 /// Name of the snapshot that some subjects write.
 const SNAPSHOT: &str = "utxo.dat";
 
+/// Name of the file with the roots of the Utreexo forest that some subjects write.
+const FOREST: &str = "utreexo.roots";
+
+/// Name of the folder of proofs that some subjects write.
+const PROVED: &str = "proved";
+
 /// Name of the folder for progress.
 const WORK: &str = "apus.work";
 
 /// A line of a command with these options. Where a run `assumes` what hints cover, it is measured how fast
 /// blocks are taken, not whether they are valid.
-fn line(command: &str, pairs: Vec<(&str, String)>, assumes: bool) -> Vec<String> {
+fn line(command: &[&str], pairs: Vec<(&str, String)>, assumes: bool) -> Vec<String> {
     let flag = assumes.then_some("--assume-hinted-valid");
     let options = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-    std::iter::once(command.to_owned()).chain(options).chain(flag.map(str::to_owned)).collect()
+    let command = command.iter().map(|word| (*word).to_owned());
+    command.chain(options).chain(flag.map(str::to_owned)).collect()
 }
 
 /// Removes a file if it is there.
@@ -169,7 +215,7 @@ fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::testing::{apus, manifest, utxo};
+    use crate::run::testing::{apus, manifest, roots, utxo};
     use apus_chain::Network;
 
     fn arguments(subject: &Subject) -> Option<String> {
@@ -227,6 +273,21 @@ mod tests {
             *engine = VERIFY.to_owned();
         }
         assert_eq!(arguments(&verify), of_node("verify --chain regtest --datadir node", ""));
+        let mut by_proofs = utxo(Validation::Assumevalid);
+        if let Subject::Apus { engine, .. } = &mut by_proofs {
+            *engine = UTREEXO.to_owned();
+        }
+        let own =
+            "--proofs s/proofs-small --engine utreexo --validation assumevalid --assumevalid cd";
+        assert_eq!(arguments(&by_proofs), around(own, 2, ""));
+        let with_roots = arguments(&roots()).unwrap();
+        assert!(with_roots.contains(" --out utreexo:s/utreexo.roots "), "{with_roots}");
+        let mut prove = by_proofs;
+        if let Subject::Apus { engine, output, .. } = &mut prove {
+            (*engine, *output) = (PROVE.to_owned(), PROOFS.to_owned());
+        }
+        let blocks = "utreexo prove --chain regtest --blocksdir blocks";
+        assert_eq!(arguments(&prove), of_node(blocks, " --out s/proved"));
         let node = Subject::Bitcoind { validation: Validation::Full, dbcache_mib: 450 };
         assert_eq!(arguments(&node), None);
     }

@@ -69,6 +69,9 @@ pub struct ChainRecord {
     pub ratios: Vec<Ratio>,
     /// One thread against more of them.
     pub scaling: Vec<Scaling>,
+    /// What is written against nothing. Older records lack it.
+    #[serde(default)]
+    pub outputs: Vec<OutputCost>,
 }
 
 /// How much a run processed.
@@ -105,6 +108,11 @@ pub struct Measured {
     pub bytes_per_second: f64,
     /// The median over transactions.
     pub ns_per_transaction: f64,
+    /// Blocks over the median. Older records lack it.
+    pub blocks_per_second: Option<f64>,
+    /// Wall time of the phase `headers`, which is done by one thread before all else, over the processor time of all:
+    /// the median of the runs.
+    pub headers_share: Option<f64>,
     /// The median over the floor of all that a run does, on as many threads.
     pub over_floor: Option<f64>,
 }
@@ -136,6 +144,16 @@ pub struct Ratio {
     /// Wall time of bitcoind over that of Apus: the medians, and the least and the greatest of the
     /// rounds, each by itself.
     pub times_faster: Spread,
+}
+
+/// What an output costs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OutputCost {
+    /// The subject that writes it; the other writes nothing and differs in nothing else.
+    pub subject: Subject,
+    /// Its wall time over that of the other: the medians, and the least and the greatest of the rounds, each by
+    /// itself.
+    pub over_null: Spread,
 }
 
 /// What more threads bring.

@@ -4,7 +4,7 @@
 
 use super::chain::read_json;
 use super::error::RunError;
-use super::matrix::{Subject, VERIFY, Validation};
+use super::matrix::{PROVE, Subject, VERIFY, Validation};
 use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,10 +55,21 @@ pub struct SetResult {
     pub coins: u64,
     /// Their sum.
     pub total_amount_sat: u64,
-    /// As gettxoutsetinfo shows it.
-    pub muhash: String,
-    /// As gettxoutsetinfo shows it.
-    pub hash_serialized_3: String,
+    /// As gettxoutsetinfo shows it; none where the run kept no set.
+    pub muhash: Option<String>,
+    /// Likewise.
+    pub hash_serialized_3: Option<String>,
+    /// The Utreexo forest, where the run told of it.
+    pub utreexo: Option<ForestResult>,
+}
+
+/// What the Utreexo forest is at the stop block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForestResult {
+    /// Leaves that there have ever been.
+    pub leaves: u64,
+    /// The roots, highest tree first.
+    pub roots: Vec<String>,
 }
 
 /// A part of a run.
@@ -105,9 +116,11 @@ impl Report {
             }
             (Validation::Assumevalid, None) => self.script_blocks,
         };
+        // Blocks whose proofs are made are judged by that engine.
+        let by = if engine == PROVE { "mergesync".to_owned() } else { engine.clone() };
         let kind = |aggregate: &Option<String>| aggregate.clone().unwrap_or_else(|| "null".into());
         [
-            ("engine", self.engine.clone(), engine.clone()),
+            ("engine", self.engine.clone(), by),
             ("validation", self.validation.word().into(), validation.word().into()),
             ("aggregate", kind(&self.aggregate), kind(aggregate)),
             ("script_blocks", self.script_blocks.to_string(), script_blocks.to_string()),
@@ -120,24 +133,41 @@ impl Report {
 }
 
 impl SetResult {
-    /// The fields in which it differs from `other`, with both values.
+    /// The fields in which it differs from `other`, with both values. What one of them does not tell is no
+    /// difference.
     pub fn differences(&self, other: &Self) -> Vec<String> {
+        let forest = |set: &Self| {
+            let forest = set.utreexo.as_ref()?;
+            Some(format!("{} leaves, roots {}", forest.leaves, forest.roots.join(" ")))
+        };
         let fields = |set: &Self| {
             [
-                ("stop_height", set.stop_height.to_string()),
-                ("stop_hash", set.stop_hash.clone()),
-                ("coins", set.coins.to_string()),
-                ("total_amount_sat", set.total_amount_sat.to_string()),
+                ("stop_height", Some(set.stop_height.to_string())),
+                ("stop_hash", Some(set.stop_hash.clone())),
+                ("coins", Some(set.coins.to_string())),
+                ("total_amount_sat", Some(set.total_amount_sat.to_string())),
                 ("muhash", set.muhash.clone()),
                 ("hash_serialized_3", set.hash_serialized_3.clone()),
+                ("utreexo", forest(set)),
             ]
+        };
+        let told = |((name, one), (_, two)): ((_, Option<_>), (_, Option<_>))| {
+            Some((name, one?, two?)).filter(|(_, one, two)| one != two)
         };
         fields(self)
             .into_iter()
             .zip(fields(other))
-            .filter(|(one, two)| one != two)
-            .map(|((name, one), (_, two))| format!("{name} {one} and {two}"))
+            .filter_map(told)
+            .map(|(name, one, two): (&str, String, String)| format!("{name} {one} and {two}"))
             .collect()
+    }
+
+    /// Takes over what another result tells that this one does not.
+    pub fn complete(&mut self, other: &Self) {
+        let Self { muhash, hash_serialized_3, utreexo, .. } = self;
+        *muhash = muhash.take().or_else(|| other.muhash.clone());
+        *hash_serialized_3 = hash_serialized_3.take().or_else(|| other.hash_serialized_3.clone());
+        *utreexo = utreexo.take().or_else(|| other.utreexo.clone());
     }
 }
 
@@ -213,8 +243,9 @@ mod tests {
             stop_hash: "a".to_owned(),
             coins: 2,
             total_amount_sat: 3,
-            muhash: "b".to_owned(),
-            hash_serialized_3: "c".to_owned(),
+            muhash: Some("b".to_owned()),
+            hash_serialized_3: Some("c".to_owned()),
+            utreexo: Some(ForestResult { leaves: 7, roots: vec!["d".to_owned()] }),
         };
         assert!(set.differences(&set).is_empty());
         let others = [
@@ -222,13 +253,26 @@ mod tests {
             SetResult { stop_hash: "x".to_owned(), ..set.clone() },
             SetResult { coins: 9, ..set.clone() },
             SetResult { total_amount_sat: 9, ..set.clone() },
-            SetResult { muhash: "x".to_owned(), ..set.clone() },
-            SetResult { hash_serialized_3: "x".to_owned(), ..set.clone() },
+            SetResult { muhash: Some("x".to_owned()), ..set.clone() },
+            SetResult { hash_serialized_3: Some("x".to_owned()), ..set.clone() },
+            SetResult {
+                utreexo: Some(ForestResult { leaves: 8, roots: vec!["d".to_owned()] }),
+                ..set.clone()
+            },
+            SetResult {
+                utreexo: Some(ForestResult { leaves: 7, roots: vec!["x".to_owned()] }),
+                ..set.clone()
+            },
         ];
         for other in others {
             assert_eq!(set.differences(&other).len(), 1, "{other:?}");
         }
         let other = SetResult { coins: 9, ..set.clone() };
         assert_eq!(set.differences(&other), ["coins 2 and 9"]);
+        let mut other =
+            SetResult { muhash: None, hash_serialized_3: None, utreexo: None, ..set.clone() };
+        assert!(set.differences(&other).is_empty() && other.differences(&set).is_empty());
+        other.complete(&set);
+        assert_eq!(other, set);
     }
 }

@@ -52,6 +52,8 @@ pub struct Plan<'a> {
 pub enum Event<'a> {
     /// A node reads the chain for the first time.
     Preparing(&'a str),
+    /// Proofs are made that some subjects go by.
+    Proving(&'a str),
     /// Some subjects are not run.
     LeftOut {
         /// On which chain.
@@ -82,6 +84,7 @@ impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Preparing(chain) => write!(f, "{chain}: bitcoind indexes the blocks"),
+            Self::Proving(chain) => write!(f, "{chain}: proofs of all blocks are made"),
             Self::LeftOut { chain, what } => write!(f, "{chain}: {what}"),
             Self::Measuring(chain) => write!(f, "{chain}: measuring the machine"),
             Self::Ran { round, of, chain, subject, wall_seconds } => {

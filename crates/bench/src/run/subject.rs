@@ -1,6 +1,6 @@
 //! [`Subject`]: something that is run again and again, and what it is called.
 
-use super::matrix::{COINS, VERIFY, connects};
+use super::matrix::{COINS, PROOFS, UTREEXO, VERIFY, connects};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -44,7 +44,8 @@ pub enum Subject {
         par: usize,
         /// `--dbcache`.
         dbcache_mib: u64,
-        /// `null`, or `snapshot` for a UTXO snapshot.
+        /// `null`; `snapshot` for a UTXO snapshot, `utreexo` for the roots of the Utreexo forest; `proofs` of
+        /// `apus utreexo prove`.
         output: String,
     },
     /// `bitcoind -reindex-chainstate`.
@@ -69,6 +70,21 @@ impl Subject {
     pub fn of_node(&self) -> bool {
         matches!(self, Self::Apus { engine, aggregate, .. }
             if engine == VERIFY || aggregate.as_deref() == Some(COINS))
+    }
+
+    /// Whether it goes by files of proofs, which have to be made before.
+    pub fn takes_proofs(&self) -> bool {
+        matches!(self, Self::Apus { engine, .. } if engine == UTREEXO)
+    }
+
+    /// The same with nothing written; none where that is another command.
+    pub fn without_output(&self) -> Option<Self> {
+        let mut without = self.clone();
+        match &mut without {
+            Self::Apus { output, .. } if output != PROOFS => "null".clone_into(output),
+            _ => return None,
+        }
+        Some(without)
     }
 
     /// Whether it sees the coins that blocks spend, and so runs the scripts of those that are not below the

@@ -2,9 +2,9 @@
 
 use super::cache::PageCache;
 use super::derive;
-use super::matrix::{Subject, Validation};
+use super::matrix::{ROOTS, Subject, Validation};
 use super::record::{ChainRecord, Counts, OneRun, Record, VERSION};
-use super::report::{PhaseTime, SetResult};
+use super::report::{ForestResult, PhaseTime, SetResult};
 use crate::floor::{ChainFloor, KernelRates, Limits, Rate, Work};
 use crate::machine::Machine;
 use crate::manifest::{self, Manifest};
@@ -47,6 +47,15 @@ pub(super) fn apus(aggregate: &str, par: usize) -> Subject {
     }
 }
 
+/// A run that writes the roots of the Utreexo forest.
+pub(super) fn roots() -> Subject {
+    let mut roots = apus("sha256", 2);
+    if let Subject::Apus { output, .. } = &mut roots {
+        ROOTS.clone_into(output);
+    }
+    roots
+}
+
 /// A run of the engine that needs no proof, on two threads.
 pub(super) fn utxo(validation: Validation) -> Subject {
     Subject::Apus {
@@ -83,15 +92,16 @@ fn limits() -> Limits {
 }
 
 /// A benchmark of chains that are called so: Apus with one thread takes 4 seconds for each, with
-/// two 2, and bitcoind 80.
+/// two 2, or 2.25 with roots, and bitcoind 80.
 pub(super) fn record(chains: &[&str]) -> Record {
     let set = SetResult {
         stop_height: 2_400,
         stop_hash: "ab".to_owned(),
         coins: 2,
         total_amount_sat: 3,
-        muhash: "mu".to_owned(),
-        hash_serialized_3: "hs".to_owned(),
+        muhash: Some("mu".to_owned()),
+        hash_serialized_3: Some("hs".to_owned()),
+        utreexo: Some(ForestResult { leaves: 9, roots: vec!["ef".to_owned()] }),
     };
     let counts = Counts {
         blocks: 2_400,
@@ -106,6 +116,7 @@ pub(super) fn record(chains: &[&str]) -> Record {
         let subjects = [
             (apus("sha256", 1), 4.0),
             (apus("sha256", 2), 2.0),
+            (roots(), 2.25),
             (Subject::Bitcoind { validation: Validation::Assumevalid, dbcache_mib: 450 }, 80.0),
         ];
         let mut measured: Vec<_> = subjects
@@ -128,6 +139,7 @@ pub(super) fn record(chains: &[&str]) -> Record {
             floor: Some(floor.clone()),
             ratios: derive::ratios(&measured),
             scaling: derive::scaling(&measured),
+            outputs: derive::outputs(&measured),
             measured,
         }
     };
@@ -155,7 +167,9 @@ fn run(round: u32, wall_seconds: f64) -> OneRun {
         wall_seconds,
         cpu_seconds: wall_seconds,
         rss_peak_bytes: Some(50_000_000),
-        phases: vec![PhaseTime { phase: "blocks".to_owned(), wall_seconds }],
+        phases: [("headers", wall_seconds / 64.0), ("blocks", wall_seconds)]
+            .map(|(phase, wall_seconds)| PhaseTime { phase: phase.to_owned(), wall_seconds })
+            .into(),
         connect_seconds: Some(wall_seconds),
     }
 }

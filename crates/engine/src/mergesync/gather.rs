@@ -87,7 +87,7 @@ impl Pass for Gather {
     type Error = GatherError;
 
     const RUNS: &'static [RunKind] =
-        &[RunKind::Made, RunKind::Spent, RunKind::Answers, RunKind::Fingerprints];
+        &[RunKind::Made, RunKind::Spent, RunKind::Answers, RunKind::Fingerprints, RunKind::Added];
 
     fn begin(&self, range: HeightRange) -> Result<GatherSegment, GatherError> {
         Ok(GatherSegment {

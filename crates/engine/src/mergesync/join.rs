@@ -28,6 +28,15 @@ pub trait JoinSink {
         coin: &[u8],
     ) -> Result<(), Self::Error>;
 
+    /// A coin that is there is made once more, and lost: no spend takes it, and it does not survive. `height` is
+    /// that of the block that made the lost one.
+    fn overwritten(
+        &mut self,
+        outpoint: &OutPoint,
+        height: Height,
+        coin: &[u8],
+    ) -> Result<(), Self::Error>;
+
     /// A block makes an output that exists when the block begins (BIP-30).
     fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), Self::Error>;
 }
@@ -162,8 +171,11 @@ fn one_output<S: JoinSink>(
             if existed {
                 sink.exists(height, outpoint)?;
             }
-            if !new.range().is_empty() {
-                there = Some(new);
+            if new.range().is_empty() {
+                continue;
+            }
+            if let Some(lost) = there.replace(new) {
+                sink.overwritten(outpoint, lost.height, &coins[lost.range()])?;
             }
         }
     }

@@ -18,6 +18,8 @@ struct Block {
     /// A valid block may have outputs that were there before: nothing of it is answered ahead.
     may_repeat: bool,
     fingerprint: Fingerprint,
+    /// How many leaves it adds to the Utreexo forest, where these are numbered.
+    leaves: Option<u32>,
     /// The first of its inputs among all.
     spends: usize,
 }
@@ -123,7 +125,7 @@ impl Ledger {
         let first = self.outputs.len();
         // There are fewer blocks than heights.
         let number = self.blocks.len() as u32;
-        self.blocks.push(Block { height, may_repeat, fingerprint, spends });
+        self.blocks.push(Block { height, may_repeat, fingerprint, leaves: None, spends });
         let mut index = 0;
         for (at, (txid, tx)) in block.txs().enumerate() {
             for input in tx.inputs().filter(|_| at > 0) {
@@ -139,13 +141,13 @@ impl Ledger {
             index += self.make(height, txid, &tx, (at == 0, index), numbered);
         }
         if numbered {
-            self.number(first);
+            self.blocks[number as usize].leaves = Some(self.number(first));
         }
     }
 
     /// Numbers the coins of the last block, whose first output is this one: those that are leaves, in
-    /// their order.
-    fn number(&mut self, first: usize) {
+    /// their order. How many there are.
+    fn number(&mut self, first: usize) -> u32 {
         let mut leaf = 0;
         for output in &self.outputs[first..] {
             if output.length > 0 && output.taken != Taken::Own {
@@ -153,6 +155,7 @@ impl Ledger {
                 leaf += 1;
             }
         }
+        leaf
     }
 
     /// Where the coin of the next input comes from, as far as it can be told now.
@@ -222,8 +225,9 @@ impl Ledger {
     }
 
     /// What is left of the segment: runs of what it made, of what it spends of others, of what it answers
-    /// itself, and the fingerprints of its blocks. The ledger is empty then, and keeps its memory.
-    pub(super) fn close(&mut self) -> [Vec<u8>; 4] {
+    /// itself, the fingerprints of its blocks, and the numbers of their leaves. The ledger is empty then, and keeps
+    /// its memory.
+    pub(super) fn close(&mut self) -> [Vec<u8>; 5] {
         let mut order: Vec<usize> = (0..self.blocks.len()).collect();
         let ascend = order.is_sorted_by_key(|block| self.blocks[*block].height);
         if !ascend {
@@ -231,11 +235,14 @@ impl Ledger {
             self.find_unknown();
         }
         let mut fingerprints = Vec::with_capacity(order.len() * Fingerprint::SIZE);
+        let mut added = Vec::new();
         // Of memory that a run does not need in the end none is ever touched.
         let coin_bytes = self.coins.len();
         let mut answers = Vec::with_capacity(self.spends.len() * AnswerRecord::HEAD + coin_bytes);
         for block in order {
-            fingerprints.extend_from_slice(&self.blocks[block].fingerprint.0);
+            let Block { fingerprint, leaves, .. } = &self.blocks[block];
+            fingerprints.extend_from_slice(&fingerprint.0);
+            added.extend(leaves.iter().flat_map(|leaves| leaves.to_be_bytes()));
             self.settle(block, &mut answers);
         }
         answers.shrink_to_fit();
@@ -244,7 +251,7 @@ impl Ledger {
         made.shrink_to_fit();
         let spent = self.spent();
         self.clear();
-        [made, spent, answers, fingerprints]
+        [made, spent, answers, fingerprints, added]
     }
 
     fn clear(&mut self) {

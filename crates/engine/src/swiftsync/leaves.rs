@@ -5,15 +5,18 @@
 //! the two coinbases that history overwrote (BIP-30) are live for good: their names lead to other leaves.
 
 use apus_chain::{BlockHash, CoinRef, Height, OutPoint};
-use apus_utreexo::{LiveLeaf, leaf_hash, write_live};
+use apus_utreexo::{Leaf, LeafBatch, LiveLeaf, NodeHash, write_live};
 use core::ops::Range;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct SegmentLeaves {
     under_way: UnderWay,
-    /// The live ones, with their places in their blocks.
-    live: Vec<LiveLeaf>,
+    /// The places of the live ones in their blocks.
+    places: Vec<u64>,
+    /// Their hashes, but for those that are still in the batch.
+    hashes: Vec<NodeHash>,
+    batch: LeafBatch,
     blocks: Vec<BlockLeaves>,
 }
 
@@ -40,7 +43,7 @@ impl SegmentLeaves {
     /// Begins a block, which spends these of its own outputs, each named by its transaction's place.
     pub(super) fn begin_block(&mut self, hash: BlockHash, mut own: Vec<(u32, u32)>) {
         own.sort_unstable();
-        self.under_way = UnderWay { hash, own, first: self.live.len(), ..UnderWay::default() };
+        self.under_way = UnderWay { hash, own, first: self.places.len(), ..UnderWay::default() };
     }
 
     /// Takes the next output that can be spent, of the transaction at this place of the block.
@@ -51,7 +54,7 @@ impl SegmentLeaves {
         coin: CoinRef<'_>,
         is_live: bool,
     ) {
-        let Self { under_way, live, .. } = self;
+        let under_way = &mut self.under_way;
         let this = (tx, outpoint.vout);
         let before = under_way.own[under_way.passed..].iter().take_while(|own| **own < this);
         under_way.passed += before.count();
@@ -59,8 +62,9 @@ impl SegmentLeaves {
             return;
         }
         if is_live {
-            let hash = leaf_hash(&under_way.hash, outpoint, coin);
-            live.push(LiveLeaf { place: under_way.leaves, hash });
+            self.places.push(under_way.leaves);
+            let leaf = Leaf { block: &under_way.hash, outpoint: *outpoint, coin };
+            self.batch.push(leaf, &mut self.hashes);
         }
         under_way.leaves += 1;
     }
@@ -68,13 +72,15 @@ impl SegmentLeaves {
     /// Ends the block.
     pub(super) fn end_block(&mut self, height: Height) {
         let UnderWay { leaves, first, .. } = self.under_way;
-        self.blocks.push(BlockLeaves { height, leaves, live: first..self.live.len() });
+        self.blocks.push(BlockLeaves { height, leaves, live: first..self.places.len() });
     }
 
     /// How many leaves the segment adds, and the run of the live ones.
     pub(super) fn finish(mut self) -> (u64, Vec<u8>) {
+        self.batch.flush(&mut self.hashes);
         self.blocks.sort_unstable_by_key(|block| block.height);
-        let (mut leaves, mut run) = (0, Vec::new());
+        // Nearly all gaps take one byte.
+        let (mut leaves, mut run) = (0, Vec::with_capacity(self.places.len() * 34));
         let mut first = Vec::with_capacity(self.blocks.len());
         for block in &self.blocks {
             first.push(leaves);
@@ -82,8 +88,9 @@ impl SegmentLeaves {
         }
         let blocks = self.blocks.iter().zip(first);
         let live = blocks.flat_map(|(block, first)| {
-            let live = self.live[block.live.clone()].iter();
-            live.map(move |leaf| LiveLeaf { place: first + leaf.place, ..*leaf })
+            let hashes = self.hashes[block.live.clone()].iter();
+            let live = self.places[block.live.clone()].iter().zip(hashes);
+            live.map(move |(place, hash)| LiveLeaf { place: first + place, hash: *hash })
         });
         write_live(live, &mut run);
         (leaves, run)

@@ -1,10 +1,11 @@
 //! The leaves of a chain and their numbers, by a slow and obvious count.
 
 use crate::chain::{Chain, hash_of, outpoint_of};
-use apus_chain::{CoinRef, Height, OutPoint, Reader};
+use apus_chain::{CoinRef, Height, HeightRange, OutPoint, Reader, read_coin_strict};
 use apus_engine::mergesync::{BlockLeaves, SpentLeaf};
 use apus_testkit::chain::coins_of;
-use apus_utreexo::{CompactLeaf, NodeHash, Spender, leaf_hash};
+use apus_testkit::oracle::forest;
+use apus_utreexo::{CompactLeaf, Fragment, LiveLeaf, NodeHash, Spender, leaf_hash};
 use bitcoin::{Block, TxIn, TxOut};
 use std::collections::{BTreeMap, HashMap};
 
@@ -49,6 +50,39 @@ fn count(there: &mut HashMap<OutPoint, There>, height: Height, block: &Block) ->
         there.insert(outpoint, There { leaf: SpentLeaf { height, number }, coinbase, output });
     }
     Counted { spent, added }
+}
+
+/// The leaves that no spend took, each one of its block's leaves, lead to the roots of a forest that adds and deletes.
+pub(crate) fn expect_roots(
+    chain: &Chain,
+    mut added: Vec<(HeightRange, Vec<u8>)>,
+    live: &[(u32, OutPoint, Vec<u8>)],
+) {
+    added.sort_unstable_by_key(|(range, _)| *range);
+    let (mut before, mut total) = (vec![0], 0);
+    for (range, added) in &added {
+        let (counts, rest) = added.as_chunks();
+        assert_eq!((before.len(), rest), (range.start as usize, &[][..]));
+        for count in counts {
+            before.push(total);
+            total += u64::from(u32::from_be_bytes(*count));
+        }
+        assert_eq!(before.len(), range.end as usize);
+    }
+    let live = live.iter().map(|(number, outpoint, coin)| {
+        let coin = read_coin_strict(&mut Reader::new(coin)).unwrap();
+        let height = coin.height as usize;
+        let block = hash_of(&chain.blocks[height]);
+        let hash = leaf_hash(&block, outpoint, coin.as_ref());
+        LiveLeaf { place: before[height] + u64::from(*number), hash }
+    });
+    let mut live: Vec<LiveLeaf> = live.collect();
+    live.sort_unstable_by_key(|leaf| leaf.place);
+    let mut fragment = Fragment::new(0).unwrap();
+    fragment.push_live(total, &live).unwrap();
+    let roots = fragment.roots().unwrap();
+    let hashes = roots.hashes().iter().map(|hash| hash.0).collect();
+    assert_eq!((roots.leaves(), hashes), forest(&chain.blocks));
 }
 
 /// The leaves of a chain's first blocks are those of the count.

@@ -1,7 +1,7 @@
 //! Both engines over one chain, and what each says of it.
 
 use crate::chain::{Chain, Coins, Division, random_division, range_of};
-use crate::counted::expect_leaves;
+use crate::counted::{expect_leaves, expect_roots};
 use apus_chain::{
     BlockChecker, BlockLayout, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint, Reader, Txid,
     read_coin_strict,
@@ -80,11 +80,14 @@ fn checked(chain: &Chain, height: Height) -> apus_chain::CheckedBlock {
 }
 
 /// The runs of all segments, each with its range.
+#[derive(Default)]
 struct Runs {
     made: Vec<Vec<u8>>,
     spent: Vec<Vec<u8>>,
     /// What segments answer themselves, and the fingerprints of their blocks.
     answers: Vec<(HeightRange, Vec<u8>, Vec<u8>)>,
+    /// How many leaves blocks add, likewise.
+    added: Vec<(HeightRange, Vec<u8>)>,
 }
 
 /// The key of all fingerprints.
@@ -92,7 +95,7 @@ pub(crate) const KEY: FingerprintKey = FingerprintKey::new([7; 8]);
 
 fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
     let (mut checker, mut whole) = (BlockChecker::new(), pass.nothing());
-    let mut runs = Runs { made: Vec::new(), spent: Vec::new(), answers: Vec::new() };
+    let mut runs = Runs::default();
     for order in division {
         let mut segment = pass.begin(range_of(order)).unwrap();
         for &height in order {
@@ -100,10 +103,11 @@ fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
         }
         let finished = pass.finish(segment).unwrap();
         whole.merge(&finished.partial).unwrap();
-        let [made, spent, answers, prints] = <[_; 4]>::try_from(finished.runs).unwrap();
+        let [made, spent, answers, prints, added] = <[_; 5]>::try_from(finished.runs).unwrap();
         runs.made.push(made);
         runs.spent.push(spent);
         runs.answers.push((range_of(order), answers, prints));
+        runs.added.push((range_of(order), added));
     }
     let last = division.iter().flatten().max().unwrap();
     assert_eq!(pass.conclude(&whole, *last).unwrap(), whole);
@@ -120,6 +124,22 @@ struct Joined {
     /// Places of these in their blocks.
     places: Vec<(Height, u32)>,
     existed: BTreeMap<Height, Vec<OutPoint>>,
+    /// Leaves that no spend took, each with its coin's name and bytes.
+    live: Vec<(u32, OutPoint, Vec<u8>)>,
+}
+
+impl Joined {
+    /// The coin that is told of, which no spend took.
+    fn left<'c>(&mut self, outpoint: &OutPoint, height: Height, coin: &'c [u8]) -> &'c [u8] {
+        let mut coin = coin;
+        if self.numbered {
+            let numbered = NumberedCoin::read(coin).unwrap();
+            coin = numbered.coin;
+            self.live.push((numbered.leaf.unwrap(), *outpoint, coin.to_vec()));
+        }
+        assert_eq!(CoinBytes::read(coin).unwrap().coin().height, height);
+        coin
+    }
 }
 
 impl JoinSink for Joined {
@@ -139,10 +159,19 @@ impl JoinSink for Joined {
         index: u32,
         coin: &[u8],
     ) -> Result<(), Infallible> {
-        let coin = if self.numbered { NumberedCoin::read(coin).unwrap().coin } else { coin };
-        assert_eq!(CoinBytes::read(coin).unwrap().coin().height, height);
+        let coin = self.left(outpoint, height, coin);
         assert!(self.coins.insert(*outpoint, fields(coin)).is_none());
         self.places.push((height, index));
+        Ok(())
+    }
+
+    fn overwritten(
+        &mut self,
+        outpoint: &OutPoint,
+        height: Height,
+        coin: &[u8],
+    ) -> Result<(), Infallible> {
+        self.left(outpoint, height, coin);
         Ok(())
     }
 
@@ -259,6 +288,9 @@ pub(crate) fn merged(chain: &Chain, rng: &mut Rng, numbered: bool) -> Said {
         expect_hints(chain, joined.places);
         if numbered {
             expect_leaves(chain, leaves);
+            expect_roots(chain, runs.added, &joined.live);
+        } else {
+            assert!(runs.added.iter().all(|(_, added)| added.is_empty()));
         }
         return Said { refused: None, undo, coins: Some(joined.coins) };
     };

@@ -13,6 +13,7 @@ use crate::workdir::{Done, RunInfo};
 use apus_chain::{Height, HeightRange};
 use apus_engine::mergesync::{AnswerRecord, Answers, Fingerprint, Gathered};
 use apus_engine::pass::RunKind;
+use std::borrow::Cow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// See the module.
@@ -112,10 +113,10 @@ struct Stream<'a> {
     /// Segments that were not read yet.
     segments: core::slice::Iter<'a, Done<Gathered>>,
     /// What the segment at hand answers itself, and where in this the next record begins.
-    own: Vec<u8>,
+    own: Cow<'a, [u8]>,
     at: usize,
     /// The fingerprints of its blocks.
-    fingerprints: Vec<u8>,
+    fingerprints: Cow<'a, [u8]>,
     /// Its heights.
     range: HeightRange,
 }
@@ -135,9 +136,9 @@ impl<'a> Stream<'a> {
             runs,
             joined,
             segments: walk.done[below..].iter(),
-            own: Vec::new(),
+            own: Cow::default(),
             at: 0,
-            fingerprints: Vec::new(),
+            fingerprints: Cow::default(),
             range: HeightRange::new(from, from),
         };
         if from <= walk.end {

@@ -4,13 +4,13 @@
 //! keys are like. Threads join one part after the other; no two of them meet.
 
 use super::joined::Joined;
-use super::parts::divide;
+use super::leaves::{LeafCount, LeafSink};
 use super::spill::Spill;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
 use crate::runs::{
-    Answers, Group, KeyRange, Made, MergeBudget, Merging, Places, RunWriter, Runs, Spent,
+    Answers, Group, KeyRange, Made, MergeBudget, Merging, Places, RunWriter, Runs, Spent, divide,
 };
 use crate::sink::MuHashSink;
 use crate::workdir::index::{SECTION_BYTES, prefix};
@@ -22,6 +22,7 @@ use apus_engine::mergesync::{
 };
 use apus_engine::pass::RunKind;
 use apus_engine::utxo::CoinBytes;
+use apus_storage::Storage;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -41,13 +42,22 @@ pub(super) fn memory_bytes(request: &Request<'_>) -> u64 {
     request.memory_bytes.max((4 * request.memory_bytes).min(64 << 20))
 }
 
-/// Joins what segments left, `numbered` if coins have the numbers of their leaves behind them. What comes of it is made
-/// `durable`, or may lie in memory.
+/// How coins are joined.
+#[derive(Clone, Copy)]
+pub(super) struct JoinOptions<'a> {
+    /// Whether they have the numbers of their leaves behind them.
+    pub(super) numbered: bool,
+    /// By what the leaves that survive get their places, if they are wanted; then coins are numbered.
+    pub(super) leaves: Option<&'a LeafCount<'a>>,
+    /// Whether what comes of it is made durable; else it may lie in memory.
+    pub(super) durable: bool,
+}
+
+/// Joins what segments left.
 pub(super) fn join(
     request: &Request<'_>,
     done: &[Done<Gathered>],
-    numbered: bool,
-    durable: bool,
+    options: JoinOptions<'_>,
 ) -> Result<Joined, SyncError> {
     request.observer.event(Event::Started(Phase::Join));
     let go_on = || stop_if_interrupted(request.interrupt);
@@ -61,7 +71,7 @@ pub(super) fn join(
     let parts = (bytes_total / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
     let parts = divide(made.sections().chain(spent.sections()), parts);
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let joining = Joining { request, numbered, durable, made, spent, parts, next, halt, bytes };
+    let joining = Joining { request, options, made, spent, parts, next, halt, bytes };
     let joined = joining.run(bytes_total)?;
     joining.made.close()?;
     joining.spent.close()?;
@@ -73,8 +83,7 @@ pub(super) fn join(
 /// What the threads share.
 struct Joining<'a> {
     request: &'a Request<'a>,
-    numbered: bool,
-    durable: bool,
+    options: JoinOptions<'a>,
     made: Runs<'a, Made>,
     spent: Runs<'a, Spent>,
     parts: Vec<KeyRange>,
@@ -152,7 +161,7 @@ impl Joining<'_> {
     fn part(&self, part: usize, keys: KeyRange) -> Result<Joined, SyncError> {
         let storage = self.request.workdir;
         let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
-        let mut sink = Sink::new(self.request, part, self.numbered, self.durable)?;
+        let mut sink = Sink::new(self.request, part, &self.options)?;
         let mut join = Join::new(&mut sink);
         let mut made: Merging<'_, Made> = self.made.part(keys)?;
         let mut spent: Merging<'_, Spent> = self.spent.part(keys)?;
@@ -180,7 +189,7 @@ impl Joining<'_> {
         join.finish()?;
         self.go_on(bytes)?;
         let held_bytes = self.request.memory_bytes / (8 * self.parts.len() as u64);
-        sink.finish(held_bytes, self.durable)
+        sink.finish(held_bytes, self.options.durable)
     }
 }
 
@@ -192,10 +201,12 @@ fn is_up_to(coin: &[u8], spend: &[u8]) -> bool {
 
 /// What comes of a part.
 struct Sink<'s> {
+    storage: &'s dyn Storage,
     numbered: bool,
     answers: Spill<'s, Answers>,
     places: Spill<'s, Places>,
     set: SetPart<'s>,
+    leaves: Option<LeafSink<'s>>,
     group: Group,
     joined: Joined,
 }
@@ -218,13 +229,19 @@ impl<'s> Sink<'s> {
     fn new(
         request: &Request<'s>,
         part: usize,
-        numbered: bool,
-        durable: bool,
+        options: &JoinOptions<'s>,
     ) -> Result<Self, SyncError> {
+        let JoinOptions { numbered, leaves, durable } = *options;
         let (storage, share) = (request.workdir, memory_bytes(request) / request.threads as u64);
         let run = RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?;
+        let leaves = leaves.map(|count| {
+            let name = format!("leaves-{part}");
+            LeafSink::new(count, Spill::new(storage, name, share / 8, durable))
+        });
         Ok(Self {
+            storage,
             numbered,
+            leaves,
             answers: Spill::new(storage, format!("answers-{part}"), share / 4, durable),
             places: Spill::new(storage, format!("places-{part}"), share / 16, durable),
             set: SetPart { run, hash: MuHashSink::default() },
@@ -237,7 +254,9 @@ impl<'s> Sink<'s> {
     fn finish(mut self, held_bytes: u64, durable: bool) -> Result<Joined, SyncError> {
         self.group.hand_on(&mut |record| self.set.take(record))?;
         let (muhash, totals) = self.set.hash.finish();
+        let leaves = self.leaves.map(|leaves| leaves.finish(held_bytes)).transpose()?;
         Ok(Joined {
+            leaves,
             answers: self.answers.finish(held_bytes)?,
             places: self.places.finish(held_bytes / 4)?,
             coins: vec![self.set.run.finish(durable)?],
@@ -245,6 +264,42 @@ impl<'s> Sink<'s> {
             muhash,
             ..self.joined
         })
+    }
+}
+
+impl Sink<'_> {
+    /// A coin, and which one of its block's leaves it is, where that is told.
+    fn read(
+        &self,
+        outpoint: &OutPoint,
+        bytes: &[u8],
+    ) -> Result<(CoinBytes, Option<u32>), SyncError> {
+        let mut coin = NumberedCoin { coin: bytes, leaf: None };
+        if self.numbered {
+            // Bytes too short for a number are no coin either.
+            coin = NumberedCoin::read(bytes).unwrap_or(NumberedCoin { coin: &[], leaf: None });
+        }
+        let failed = |error| SyncError::Io(IoError::Group { txid: outpoint.txid, error });
+        Ok((CoinBytes::read(coin.coin).map_err(failed)?, coin.leaf))
+    }
+
+    /// Takes the leaf of a coin that no spend took.
+    fn leaf(
+        &mut self,
+        outpoint: &OutPoint,
+        coin: &CoinBytes,
+        leaf: Option<u32>,
+    ) -> Result<(), SyncError> {
+        let Some(leaves) = &mut self.leaves else { return Ok(()) };
+        let taken = leaf.map(|number| leaves.take(outpoint, coin.coin().as_ref(), number));
+        match taken.transpose()? {
+            Some(true) => Ok(()),
+            // What its own block spends is no coin that a join comes upon.
+            Some(false) | None => {
+                let file = self.storage.describe("");
+                Err(SyncError::Io(IoError::WorkdirDamaged { file }))
+            }
+        }
     }
 }
 
@@ -266,14 +321,20 @@ impl JoinSink for Sink<'_> {
             out.extend_from_slice(&height.to_be_bytes());
             out.extend_from_slice(&index.to_be_bytes());
         })?;
-        // Bytes too short for a number are no coin either.
-        let coin = match self.numbered {
-            true => NumberedCoin::read(coin).map_or(&coin[..0], |numbered| numbered.coin),
-            false => coin,
-        };
-        let coin = CoinBytes::read(coin)
-            .map_err(|error| SyncError::Io(IoError::Group { txid: outpoint.txid, error }))?;
+        let (coin, leaf) = self.read(outpoint, coin)?;
+        self.leaf(outpoint, &coin, leaf)?;
         self.group.take(outpoint, &coin, &mut |record| self.set.take(record))
+    }
+
+    fn overwritten(
+        &mut self,
+        outpoint: &OutPoint,
+        _height: Height,
+        coin: &[u8],
+    ) -> Result<(), SyncError> {
+        // It was never deleted, though it is in no set.
+        let (coin, leaf) = self.read(outpoint, coin)?;
+        self.leaf(outpoint, &coin, leaf)
     }
 
     fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), SyncError> {

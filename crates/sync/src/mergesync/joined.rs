@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 
 const MAGIC: &[u8; 8] = b"APUSJOIN";
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Greatest length of the record: some hundred bytes for each run, and the outputs of some blocks.
 const BYTES_MAX: u64 = 64 << 20;
@@ -32,7 +32,9 @@ pub(super) struct Joined {
     pub(super) places: Vec<RunInfo>,
     /// These coins, in runs that follow one another.
     pub(super) coins: Vec<RunInfo>,
-    /// Sums over them.
+    /// Leaves of the Utreexo forest that survive, in runs, where they were asked for.
+    pub(super) leaves: Option<Vec<RunInfo>>,
+    /// Sums over the coins.
     pub(super) totals: CoinTotals,
     /// Their MuHash.
     pub(super) muhash: MuHash,
@@ -48,10 +50,13 @@ impl Joined {
 
     /// Adds the next part.
     pub(super) fn add(&mut self, part: Self) {
-        let Self { answers, places, coins, totals, muhash, existed } = part;
+        let Self { answers, places, coins, leaves, totals, muhash, existed } = part;
         self.answers.extend(answers);
         self.places.extend(places);
         self.coins.extend(coins);
+        if let Some(leaves) = leaves {
+            self.leaves.get_or_insert_default().extend(leaves);
+        }
         // A transaction is in one part.
         self.totals.add(&totals);
         self.muhash.combine(&muhash);
@@ -68,8 +73,10 @@ impl Joined {
         }
     }
 
-    fn runs(&self) -> [&Vec<RunInfo>; 3] {
-        [&self.answers, &self.places, &self.coins]
+    /// All runs that it names.
+    fn runs(&self) -> impl Iterator<Item = &RunInfo> {
+        let Self { answers, places, coins, leaves, .. } = self;
+        [answers, places, coins].into_iter().chain(leaves).flatten()
     }
 }
 
@@ -101,7 +108,7 @@ impl Record {
             other => other.at(storage, JOINED)?,
         };
         let Some(record) = Self::from_bytes(&bytes, workdir.plan_id()) else { return Ok(None) };
-        for run in record.joined.runs().into_iter().flatten() {
+        for run in record.joined.runs() {
             match storage.len(&run.name) {
                 Ok(length) if length == run.file_bytes() => {}
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -115,7 +122,7 @@ impl Record {
 
     /// The files that it names.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.joined.runs().into_iter().flatten().map(|run| run.name.as_str()).chain([JOINED])
+        self.joined.runs().map(|run| run.name.as_str()).chain([JOINED])
     }
 
     fn to_bytes(&self, plan_id: &[u8; 32]) -> Vec<u8> {
@@ -129,16 +136,10 @@ impl Record {
         out.extend_from_slice(&amount.to_le_bytes());
         out.extend_from_slice(&bogosize.to_le_bytes());
         out.extend_from_slice(&self.joined.muhash.to_bytes());
-        for runs in self.joined.runs() {
-            write_compact_size(&mut out, runs.len() as u64);
-            for RunInfo { name, bytes, sections, checksum, .. } in runs {
-                write_compact_size(&mut out, name.len() as u64);
-                out.extend_from_slice(name.as_bytes());
-                out.extend_from_slice(&bytes.to_le_bytes());
-                out.extend_from_slice(&sections.to_le_bytes());
-                out.extend_from_slice(checksum);
-            }
-        }
+        let Joined { answers, places, coins, leaves, .. } = &self.joined;
+        [answers, places, coins].into_iter().for_each(|runs| write_runs(&mut out, runs));
+        out.push(u8::from(leaves.is_some()));
+        leaves.iter().for_each(|runs| write_runs(&mut out, runs));
         let existed = self.joined.existed.iter();
         let existed: Vec<_> =
             existed.flat_map(|(height, all)| all.iter().map(move |it| (height, it))).collect();
@@ -159,19 +160,15 @@ impl Record {
         let assume_valid = Some(BlockHash(*reader.array().ok()?));
         let totals = read_totals(&mut reader)?;
         let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
-        let mut runs = || {
-            let mut runs = Vec::new();
-            for _ in 0..reader.compact_size().ok()? {
-                let length = reader.compact_size().ok()?;
-                let name = String::from_utf8(reader.take(length).ok()?.to_vec()).ok()?;
-                let (bytes, sections) = (reader.u64().ok()?, reader.u32().ok()?);
-                let checksum = *reader.array().ok()?;
-                runs.push(RunInfo { name, bytes, sections, checksum, held: None });
-            }
-            Some(runs)
-        };
+        let mut runs = || read_runs(&mut reader);
         let (answers, places, coins) = (runs()?, runs()?, runs()?);
-        let mut joined = Joined { answers, places, coins, totals, muhash, ..Joined::default() };
+        let leaves = match reader.array().ok()? {
+            [0] => None,
+            [1] => Some(read_runs(&mut reader)?),
+            _ => return None,
+        };
+        let existed = BTreeMap::new();
+        let mut joined = Joined { answers, places, coins, leaves, totals, muhash, existed };
         for _ in 0..reader.compact_size().ok()? {
             let height = reader.u32().ok()?;
             joined.exists(height, OutPoint::from_bytes(reader.array().ok()?));
@@ -180,6 +177,29 @@ impl Record {
         let assume_valid = assume_valid.filter(|hash| *hash != BlockHash::default());
         Some(Self { joined, judged, assume_valid })
     }
+}
+
+fn write_runs(out: &mut Vec<u8>, runs: &[RunInfo]) {
+    write_compact_size(out, runs.len() as u64);
+    for RunInfo { name, bytes, sections, checksum, .. } in runs {
+        write_compact_size(out, name.len() as u64);
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(&bytes.to_le_bytes());
+        out.extend_from_slice(&sections.to_le_bytes());
+        out.extend_from_slice(checksum);
+    }
+}
+
+fn read_runs(reader: &mut Reader<'_>) -> Option<Vec<RunInfo>> {
+    let mut runs = Vec::new();
+    for _ in 0..reader.compact_size().ok()? {
+        let length = reader.compact_size().ok()?;
+        let name = String::from_utf8(reader.take(length).ok()?.to_vec()).ok()?;
+        let (bytes, sections) = (reader.u64().ok()?, reader.u32().ok()?);
+        let checksum = *reader.array().ok()?;
+        runs.push(RunInfo { name, bytes, sections, checksum, held: None });
+    }
+    Some(runs)
 }
 
 fn read_totals(reader: &mut Reader<'_>) -> Option<CoinTotals> {
@@ -199,13 +219,20 @@ mod tests {
         RunInfo { name: name.to_owned(), bytes, sections, checksum: [bytes as u8; 16], held: None }
     }
 
-    fn record(judged: Height, assume_valid: bool, runs: &[u64], existed: &[u32]) -> Record {
+    fn record(
+        judged: Height,
+        assume_valid: bool,
+        with_leaves: bool,
+        runs: &[u64],
+        existed: &[u32],
+    ) -> Record {
         let of = |kind: &str| {
             runs.iter().map(|bytes| run(&format!("spill-{kind}-{bytes}.run"), *bytes)).collect()
         };
         let (answers, places, coins) = (of("answers"), of("places"), of("set"));
+        let leaves = with_leaves.then(|| of("leaves"));
         let totals = CoinTotals { coins: 9, transactions: 8, amount: 7 << 70, bogosize: 6 };
-        let mut joined = Joined { answers, places, coins, totals, ..Joined::default() };
+        let mut joined = Joined { answers, places, coins, leaves, totals, ..Joined::default() };
         joined.muhash.insert(b"a coin");
         for vout in existed {
             joined.exists(vout % 7, OutPoint { txid: Txid([8; 32]), vout: *vout });
@@ -218,12 +245,13 @@ mod tests {
         fn a_record_comes_back_and_no_other_does(
             judged: u32,
             assume_valid: bool,
+            with_leaves: bool,
             runs in proptest::collection::vec(any::<u64>(), 0..4),
             existed in proptest::collection::vec(any::<u32>(), 0..9),
             place: proptest::sample::Index,
             bit in 0u8..8,
         ) {
-            let record = record(judged, assume_valid, &runs, &existed);
+            let record = record(judged, assume_valid, with_leaves, &runs, &existed);
             let mut bytes = record.to_bytes(&[3; 32]);
             prop_assert_eq!(Record::from_bytes(&bytes, &[3; 32]), Some(record));
             prop_assert_eq!(Record::from_bytes(&bytes, &[4; 32]), None);

@@ -6,6 +6,7 @@ use crate::proofs::ProofsMade;
 use crate::request::{Output, OutputKind, Request, Scripts};
 use crate::runs::{EachRecord, MergeBudget, Merging, Places};
 use crate::sink::datadir::DraftWithBlocks;
+use crate::sink::forest::{SortedLeaves, draft_roots, roots};
 use crate::sink::put::{Put, SetMuHash, merge_all, put_set};
 use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
 use crate::source::ChainSource;
@@ -14,6 +15,7 @@ use apus_engine::pass::Counts;
 use apus_engine::swiftsync::CoinTotals;
 use apus_engine::swiftsync::hints::HintsWriter;
 use apus_storage::StorageFile;
+use apus_utreexo::Roots;
 use std::io::BufWriter;
 use std::sync::Arc;
 
@@ -26,6 +28,8 @@ pub(crate) struct Merged<'a> {
     /// Blocks whose witnesses were left alone.
     pub(crate) unseen: u64,
     pub(super) joined: Joined,
+    /// Leaves that all blocks add to the Utreexo forest, where its roots are asked for.
+    pub(super) leaves: Option<u64>,
     pub(super) with_blocks: Option<DraftWithBlocks>,
     /// The proofs that were made.
     pub(crate) proofs: Option<ProofsMade>,
@@ -41,33 +45,36 @@ impl Merged<'_> {
         let places = folders::places(request);
         let with_blocks = self.with_blocks.take();
         let mut sinks = folders::sinks(request, &*self.dir, set, &places, with_blocks)?;
+        let forest = self.leaves.map(|count| self.roots(request, count)).transpose()?;
         let mut drafts = Vec::new();
-        for output in request.outputs {
+        for output @ Output { storage, name, .. } in request.outputs {
             match output.kind {
                 OutputKind::Snapshot => {
-                    sinks.push(Box::new(SnapshotSink::create(
-                        &*output.storage,
-                        &output.name,
-                        set,
-                    )?));
+                    sinks.push(Box::new(SnapshotSink::create(&**storage, name, set)?));
                 }
                 OutputKind::Hints => drafts.push(self.draft_hints(request, output)?),
-                OutputKind::Utreexo => {}
+                OutputKind::Utreexo => drafts.push(draft_roots(&**storage, name, &forest)?),
             }
         }
         let bytes = self.joined.coin_bytes();
         let muhash = SetMuHash::Known(self.joined.muhash.finalize());
-        let put = put_set(request, set, sinks, muhash, bytes, |each| self.records(request, each))?;
+        let mut put =
+            put_set(request, set, sinks, muhash, bytes, |each| self.records(request, each))?;
+        put.utreexo = forest;
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
         Ok((put, self.joined.totals))
     }
 
+    /// The roots of the Utreexo forest, by the leaves that survive.
+    fn roots(&self, request: &Request<'_>, count: u64) -> Result<Roots, SyncError> {
+        let runs = self.joined.leaves.clone().unwrap_or_default();
+        let leaves = SortedLeaves::open(request, runs, count)?;
+        let roots = roots(request, &leaves)?;
+        leaves.close().map(|()| roots)
+    }
+
     /// Gives all coins to `each`: a record for each transaction, by ascending txid.
-    pub(crate) fn records(
-        &self,
-        request: &Request<'_>,
-        each: &mut EachRecord<'_>,
-    ) -> Result<(), SyncError> {
+    fn records(&self, request: &Request<'_>, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
         merge_all(request, self.joined.coins.clone(), each)
     }
 

@@ -22,17 +22,16 @@ use apus_utreexo::Roots;
 /// Name of the set's file.
 const SET: &str = "set.dat";
 
-/// Writes what `request` asks for of these kinds, of a set of these records, which is `known` by its hashes.
-/// The roots of the Utreexo forest come back, if they were among it.
+/// Writes the hints and the roots that `request` asks for, of a set of these records, which is `known` by its hashes.
+/// The roots come back, if they were among it.
 pub(super) fn write(
     request: &Request<'_>,
     set: SetInfo,
     known: &Put,
-    kinds: &[OutputKind],
     records: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
 ) -> Result<Option<Roots>, SyncError> {
     let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
-    let outputs = request.outputs.iter().filter(|output| kinds.contains(&output.kind));
+    let outputs = request.outputs.iter().filter(|output| output.kind != OutputKind::Snapshot);
     let outputs: Vec<Output> = outputs.cloned().collect();
     if outputs.is_empty() {
         return Ok(None);

@@ -117,3 +117,17 @@ impl Form for Places {
         Some(0)
     }
 }
+
+/// Leaves of the Utreexo forest: `place ‖ hash`, the place among all leaves in big-endian.
+pub(crate) enum Leaves {}
+
+impl Form for Leaves {
+    type Key = [u8; 8];
+
+    const NAME: &'static str = "leaves-";
+    const HEAD: usize = 40;
+
+    fn body(_: &[u8]) -> Option<usize> {
+        Some(0)
+    }
+}

@@ -1,18 +1,21 @@
 //! `utreexo:FILE`: the roots of the Utreexo forest.
 //!
-//! Each segment tells how many leaves it adds and which of them survive. Where a segment's first leaf lies
-//! follows from the numbers of those below it; from then on segments are independent. Threads make a fragment
-//! of each, and those are joined, which takes no time: a fragment is some dozens of nodes.
+//! The leaves that survive lie in [parts](Parts) of which each has all those of a range of places: segments, or pieces of
+//! a merge. Threads make a fragment of each part, and those are joined, which takes no time: a fragment is some
+//! dozens of nodes.
+
+mod segments;
+mod sorted;
+
+pub(crate) use segments::SegmentLeaves;
+pub(crate) use sorted::SortedLeaves;
 
 use super::Draft;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
-use crate::workdir::{Done, RunInfo, Workdir};
-use apus_engine::pass::RunKind;
-use apus_engine::swiftsync::Partial;
 use apus_storage::{Storage, StorageFile};
-use apus_utreexo::{Fragment, FragmentError, LiveLeaf, Roots, read_live};
+use apus_utreexo::{Fragment, FragmentError, LiveLeaf, Roots};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -20,47 +23,24 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 /// Live leaves whose nodes are hashed together: enough for all lanes of a processor on nearly all heights.
 const TOGETHER: usize = 4096;
 
-/// What a segment adds to the forest.
-pub(crate) struct SegmentLeaves {
-    /// How many leaves.
-    count: u64,
-    /// Those that survive.
-    run: RunInfo,
+/// Where the leaves that survive are.
+pub(crate) trait Parts: Sync {
+    /// How many parts there are.
+    fn count(&self) -> usize;
+
+    /// Bytes of all of them.
+    fn bytes(&self) -> u64;
+
+    /// The fragment of a part. Those of all parts, in their order, are that of all leaves.
+    fn fragment(&self, part: usize, growing: &Growing<'_>) -> Result<Fragment, SyncError>;
 }
 
-impl SegmentLeaves {
-    /// Those of segments, by ascending height.
-    pub(crate) fn of(done: &[Done<Partial>]) -> Vec<Self> {
-        let mut done: Vec<&Done<Partial>> = done.iter().collect();
-        done.sort_unstable_by_key(|done| done.range.start);
-        let leaves = |done: &Done<Partial>| {
-            let run = done.run(RunKind::Leaves)?.clone();
-            Some(Self { count: done.partial.leaves, run })
-        };
-        done.into_iter().filter_map(leaves).collect()
-    }
-}
-
-/// The roots that the leaves of all segments lead to.
-pub(crate) fn roots(
-    request: &Request<'_>,
-    workdir: &Workdir<'_>,
-    segments: Vec<SegmentLeaves>,
-) -> Result<Roots, SyncError> {
+/// The roots that the leaves of all parts lead to.
+pub(crate) fn roots(request: &Request<'_>, parts: &dyn Parts) -> Result<Roots, SyncError> {
     request.observer.event(Event::Started(Phase::Forest));
-    let bytes_total = segments.iter().map(|segment| segment.run.bytes).sum();
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let mut first = 0u64;
-    let segments: Vec<(u64, SegmentLeaves)> = segments
-        .into_iter()
-        .map(|segment| {
-            let at = first;
-            first = first.saturating_add(segment.count);
-            (at, segment)
-        })
-        .collect();
-    let growing = Growing { request, workdir, segments, next, halt, bytes };
-    let fragments = growing.run(bytes_total)?;
+    let growing = Growing { request, parts, next, halt, bytes };
+    let fragments = growing.run(parts.bytes())?;
     let mut whole = Fragment::new(0).map_err(too_many)?;
     fragments.iter().try_for_each(|part| whole.append(part)).map_err(too_many)?;
     let bytes = growing.bytes.into_inner();
@@ -69,25 +49,23 @@ pub(crate) fn roots(
 }
 
 /// What the threads share.
-struct Growing<'a> {
+pub(crate) struct Growing<'a> {
     request: &'a Request<'a>,
-    workdir: &'a Workdir<'a>,
-    /// With the first leaf of each.
-    segments: Vec<(u64, SegmentLeaves)>,
-    /// The first segment that no thread has claimed.
+    parts: &'a dyn Parts,
+    /// The first part that no thread has claimed.
     next: AtomicUsize,
     halt: AtomicBool,
-    /// Bytes of runs that were gone through.
+    /// Bytes of leaves that were gone through.
     bytes: AtomicU64,
 }
 
-/// Fragments, each with its segment's number.
+/// Fragments, each with its part's number.
 type Numbered = Vec<(usize, Fragment)>;
 
 impl Growing<'_> {
-    /// The fragments of all segments, by ascending height.
+    /// The fragments of all parts, in their order.
     fn run(&self, bytes_total: u64) -> Result<Vec<Fragment>, SyncError> {
-        let workers = self.request.threads.min(self.segments.len());
+        let workers = self.request.threads.min(self.parts.count());
         let mut fragments = std::thread::scope(|scope| {
             let (alive, ended) = sync_channel::<()>(0);
             let spawn = |_| {
@@ -132,37 +110,15 @@ impl Growing<'_> {
         let mut done = Numbered::new();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some((first, segment)) = self.segments.get(number) else { return Ok(done) };
-            let fragment = self.fragment(*first, segment);
+            if number >= self.parts.count() {
+                return Ok(done);
+            }
+            let fragment = self.parts.fragment(number, self);
             done.push((
                 number,
                 fragment.inspect_err(|_| self.halt.store(true, Ordering::Relaxed))?,
             ));
         }
-    }
-
-    fn fragment(&self, first: u64, segment: &SegmentLeaves) -> Result<Fragment, SyncError> {
-        let run = self.workdir.read_run(&segment.run)?;
-        let mut fragment = Fragment::new(first).map_err(too_many)?;
-        let mut live: Vec<LiveLeaf> = Vec::with_capacity(TOGETHER);
-        // The first leaf that is not in the fragment.
-        let mut begins = 0;
-        for leaf in read_live(&run) {
-            // What was checked is as it was written.
-            let leaf = leaf.ok_or_else(|| self.damaged(segment))?;
-            live.push(LiveLeaf { place: leaf.place - begins, ..leaf });
-            if live.len() == TOGETHER {
-                self.go_on()?;
-                let count = leaf.place + 1 - begins;
-                fragment.push_live(count, &live).map_err(too_many)?;
-                live.clear();
-                begins = leaf.place + 1;
-            }
-        }
-        let rest = segment.count.checked_sub(begins).ok_or_else(|| self.damaged(segment))?;
-        fragment.push_live(rest, &live).map_err(too_many)?;
-        self.bytes.fetch_add(segment.run.bytes, Ordering::Relaxed);
-        Ok(fragment)
     }
 
     fn go_on(&self) -> Result<(), SyncError> {
@@ -171,15 +127,59 @@ impl Growing<'_> {
             false => stop_if_interrupted(self.request.interrupt),
         }
     }
+}
 
-    fn damaged(&self, segment: &SegmentLeaves) -> SyncError {
-        let run = segment.run.name.clone();
-        let file = self.workdir.storage().describe(&run);
-        SyncError::Io(IoError::RunDamaged { run, file })
+/// A fragment on its way, whose leaves come by ascending place.
+struct Sprout<'g> {
+    growing: &'g Growing<'g>,
+    fragment: Fragment,
+    /// Those that are not in it yet, with their places behind its end.
+    live: Vec<LiveLeaf>,
+}
+
+impl<'g> Sprout<'g> {
+    /// Of the leaves from this one on.
+    fn new(growing: &'g Growing<'g>, first: u64) -> Result<Self, SyncError> {
+        let fragment = Fragment::new(first).map_err(too_many)?;
+        Ok(Self { growing, fragment, live: Vec::with_capacity(TOGETHER) })
+    }
+
+    /// Takes a leaf that survives. `false` where it does not come behind those before it, so that what it was read from
+    /// cannot be right.
+    fn take(&mut self, leaf: LiveLeaf) -> Result<bool, SyncError> {
+        let Some(place) = self.place(leaf.place) else { return Ok(false) };
+        self.live.push(LiveLeaf { place, ..leaf });
+        if self.live.len() == TOGETHER {
+            self.growing.go_on()?;
+            self.push(place + 1)?;
+        }
+        Ok(true)
+    }
+
+    /// Counted from the fragment's end; none where it lies before that, or before a leaf that came.
+    fn place(&self, place: u64) -> Option<u64> {
+        let end = self.fragment.first() + self.fragment.leaves();
+        let free = self.live.last().map_or(0, |last| last.place + 1);
+        place.checked_sub(end).filter(|place| *place >= free)
+    }
+
+    fn push(&mut self, count: u64) -> Result<(), SyncError> {
+        self.fragment.push_live(count, &self.live).map_err(too_many)?;
+        self.live.clear();
+        Ok(())
+    }
+
+    /// The fragment of all leaves before this one, once it is made of so many bytes; none where one that came is not
+    /// among them.
+    fn finish(mut self, end: u64, bytes: u64) -> Result<Option<Fragment>, SyncError> {
+        let Some(rest) = self.place(end) else { return Ok(None) };
+        self.push(rest)?;
+        self.growing.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Some(self.fragment))
     }
 }
 
-/// No chain has so many leaves: the numbers that segments left cannot be right.
+/// No chain has so many leaves: the numbers that were read cannot be right.
 fn too_many(error: FragmentError) -> SyncError {
     SyncError::Io(IoError::Forest { error })
 }

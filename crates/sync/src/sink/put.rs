@@ -31,8 +31,8 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Batches on the way to one thread.
 const QUEUE: usize = 16;
 
-/// Merges the runs and writes the outputs. The runs are those of coins and of hints; leaves are wanted where the
-/// roots of the Utreexo forest are.
+/// Merges the runs and writes the outputs. The runs are those of coins and of hints; leaves are there where the
+/// roots of the Utreexo forest are wanted.
 /// What was known of the set before comes back, too.
 pub(crate) fn write_out(
     request: &Request<'_>,
@@ -40,7 +40,7 @@ pub(crate) fn write_out(
     workdir: &Workdir<'_>,
     identity: &RunIdentity,
     [coins, hints]: [Vec<RunInfo>; 2],
-    leaves: Vec<SegmentLeaves>,
+    leaves: Option<SegmentLeaves<'_>>,
     verdict: &Verdict,
 ) -> Result<(SetInfo, Put), SyncError> {
     let bytes = coins.iter().map(|run| run.bytes).sum();
@@ -54,8 +54,9 @@ pub(crate) fn write_out(
     };
     let places = folders::places(request);
     let mut sinks = folders::sinks(request, dir, set, &places, None)?;
-    let forest = request.wants_leaves().then(|| roots(request, workdir, leaves));
-    let forest = forest.transpose().inspect_err(|error| forget_damaged(workdir, error))?;
+    let forest = leaves.map(|leaves| roots(request, &leaves));
+    let forest =
+        forest.transpose().inspect_err(|error| forget_damaged(workdir.storage(), error))?;
     let mut drafts = Vec::new();
     for Output { kind, storage, name } in request.outputs {
         match kind {
@@ -65,23 +66,23 @@ pub(crate) fn write_out(
             }
             OutputKind::Hints => {
                 let draft = draft_hints(&**storage, name, set.height, workdir, &hints);
-                drafts.push(draft.inspect_err(|error| forget_damaged(workdir, error))?);
+                drafts.push(draft.inspect_err(|error| forget_damaged(workdir.storage(), error))?);
             }
         }
     }
     let muhash = SetMuHash::Known(verdict.muhash);
     let put = put_set(request, set, sinks, muhash, bytes, |each| merge_all(request, coins, each));
-    let mut put = put.inspect_err(|error| forget_damaged(workdir, error))?;
+    let mut put = put.inspect_err(|error| forget_damaged(workdir.storage(), error))?;
     put.utreexo = forest;
     drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
     Ok((set, put))
 }
 
-/// Has the next start do the segment again whose run turned out to be damaged.
-pub(crate) fn forget_damaged(workdir: &Workdir<'_>, error: &SyncError) {
+/// Has the next start make again what a run of the work folder is a part of that turned out to be damaged.
+pub(crate) fn forget_damaged(workdir: &dyn Storage, error: &SyncError) {
     if let SyncError::Io(IoError::RunDamaged { run, .. }) = error {
         // Whether or not this works, the error to tell is the damage.
-        let _ = workdir.forget(run);
+        let _ = Workdir::forget(workdir, run);
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const MAGIC: &[u8; 8] = b"APUSPART";
 
 /// Version of its file.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// A finished segment as it lies in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,9 +66,10 @@ impl RunInfo {
         }
     }
 
-    /// Whether it is in a file of its own once it is stored. Leaves are mostly not asked for.
+    /// Whether it is in a file of its own once it is stored. What is of leaves is mostly not asked for.
     pub(crate) fn has_file(&self) -> bool {
-        self.bytes > 0 || !self.name.ends_with(RunKind::Leaves.ending())
+        let is_of_leaves = |kind: RunKind| self.name.ends_with(kind.ending());
+        self.bytes > 0 || ![RunKind::Leaves, RunKind::Added].into_iter().any(is_of_leaves)
     }
 
     /// Length of its file in bytes.

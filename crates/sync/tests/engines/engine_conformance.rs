@@ -197,6 +197,7 @@ fn check_fixture(blocks: PathBuf, network: Network) {
         memory_bytes: 16 << 20,
         checkpoint_interval: Duration::from_millis(5),
         folders: Vec::new(),
+        with_roots: true,
         bridge: None,
     };
     let first = Place::new();
@@ -250,6 +251,7 @@ fn which_scripts_were_run_is_not_forgotten() {
         leave_witnesses: false,
         hinted_validity: HintedValidity::Anchored,
         folders: Vec::new(),
+        with_roots: true,
         bridge: None,
         stop: Stop::At(stop),
         threads: 2,
@@ -301,6 +303,7 @@ fn with_scripts_to_the_tip() {
             leave_witnesses: false,
             hinted_validity: HintedValidity::Anchored,
             folders: Vec::new(),
+            with_roots: true,
             bridge: None,
             stop: Stop::AtTip,
             threads: 2,

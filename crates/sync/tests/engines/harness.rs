@@ -99,6 +99,7 @@ impl World {
             memory_bytes: 16 << 20,
             checkpoint_interval: Duration::ZERO,
             folders: Vec::new(),
+            with_roots: true,
             bridge: None,
         }
     }
@@ -170,6 +171,8 @@ pub(crate) struct Job {
     pub(crate) memory_bytes: u64,
     pub(crate) checkpoint_interval: Duration,
     pub(crate) folders: Vec<FolderOutput>,
+    /// Whether the roots of the Utreexo forest are among the outputs.
+    pub(crate) with_roots: bool,
     pub(crate) bridge: Option<BridgeJob>,
 }
 
@@ -313,7 +316,11 @@ impl Job {
             verifier: None,
             workdir: work,
             // Without a set there are roots alone.
-            outputs: if self.engine == Engine::Utreexo { &outputs[2..] } else { &outputs },
+            outputs: match (self.engine, self.with_roots) {
+                (Engine::Utreexo, _) => &outputs[2..],
+                (_, true) => &outputs,
+                (_, false) => &outputs[..2],
+            },
             folders: &self.folders,
             bridge,
             observer,

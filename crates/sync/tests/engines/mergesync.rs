@@ -148,7 +148,7 @@ fn damaged_records_are_made_anew() {
     merge(&world).expect(&world.truth, &place);
     let mut whole = place.work.live_files();
     assert!(whole.remove("joined").is_some());
-    for ending in [".made", ".spent", ".answers", ".prints"] {
+    for ending in [".made", ".spent", ".answers", ".prints", ".added"] {
         let largest = |(name, bytes): &(&String, &Vec<u8>)| (name.ends_with(ending), bytes.len());
         let (name, bytes) = whole.iter().max_by_key(largest).unwrap();
         assert!(name.ends_with(ending));
@@ -157,6 +157,30 @@ fn damaged_records_are_made_anew() {
             files.get_mut(name).unwrap()[at] ^= 1;
             let place = Place { work: CrashStorage::holding(files), ..Place::new() };
             let error = merge(&world).refused(&place);
+            assert_eq!(error.kind(), ErrorKind::Io, "{name} {at}: {error}");
+            assert!(error.to_string().contains(name), "{name} {at}: {error}");
+            merge(&world).expect(&world.truth, &place);
+        }
+    }
+}
+
+/// The same for what came of the join, which is made anew.
+#[test]
+fn a_damaged_join_is_made_anew() {
+    let world = World::small(851);
+    let place = Place::new();
+    merge(&world).expect(&world.truth, &place);
+    let whole = place.work.live_files();
+    for kind in ["spill-leaves-", "spill-set-", "spill-places-"] {
+        let largest = |(name, bytes): &(&String, &Vec<u8>)| (name.starts_with(kind), bytes.len());
+        let (name, bytes) = whole.iter().max_by_key(largest).unwrap();
+        assert!(name.starts_with(kind));
+        for at in [3, bytes.len() / 2, bytes.len() - 2] {
+            let mut files = whole.clone();
+            files.get_mut(name).unwrap()[at] ^= 1;
+            let place = Place { work: CrashStorage::holding(files), ..Place::new() };
+            let error = merge(&world).run(&place).unwrap_err();
+            world.truth.check_files(&place.output_files());
             assert_eq!(error.kind(), ErrorKind::Io, "{name} {at}: {error}");
             assert!(error.to_string().contains(name), "{name} {at}: {error}");
             merge(&world).expect(&world.truth, &place);

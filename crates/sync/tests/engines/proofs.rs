@@ -442,19 +442,48 @@ fn a_forest_of_no_use_is_refused() {
     assert!(matches!(other.refused(), BridgeError::Beyond { at: 110, .. }));
 }
 
-/// Segments without the numbers of leaves are no beginning of a run that wants them, nor the other way round.
+/// Segments without the numbers of leaves are no beginning of a run that wants them. With them they are one of any run.
 #[test]
 fn a_work_folder_is_with_leaves_or_without() {
     let world = World::small(918);
     let bridge = Bridge::new(&world, 10);
-    let without = Job { bridge: None, ..bridge.job.clone() };
-    for (first, second) in [(&without, &bridge.job), (&bridge.job, &without)] {
+    let with_roots = Job { bridge: None, ..bridge.job.clone() };
+    let without = Job { with_roots: false, ..with_roots.clone() };
+    for second in [&with_roots, &bridge.job] {
         let place = Place::new();
-        first.run(&place).unwrap();
+        without.run(&place).unwrap();
         let error = second.run(&place).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
         assert!(error.to_string().contains("leaves"), "{error}");
     }
+    for (first, second) in [
+        (&with_roots, &without),
+        (&with_roots, &bridge.job),
+        (&bridge.job, &without),
+        (&bridge.job, &with_roots),
+    ] {
+        let place = Place::new();
+        first.run(&place).unwrap();
+        let outcome = second.run(&place).unwrap();
+        assert_eq!(outcome.utreexo.is_some(), second.with_roots);
+        world.truth.check(&outcome, &place.out);
+    }
+    expect_all(&world.chain, world.truth.stop, &bridge.out, &proofs(&world.chain));
+}
+
+/// What a join left for proofs has no leaves for roots: it is joined anew.
+#[test]
+fn a_join_without_leaves_is_done_again_for_roots() {
+    let world = World::small(919);
+    let bridge = Bridge::new(&world, 10);
+    let job = Job { checkpoint_interval: Duration::ZERO, ..bridge.job.clone() };
+    let place = Place::new();
+    Job { with_roots: false, ..job.clone() }.run(&place).unwrap();
+    let leaves =
+        |place: &Place| place.work.live_files().keys().any(|name| name.starts_with("spill-leaves"));
+    assert!(place.work.live_files().contains_key("joined") && !leaves(&place));
+    job.expect(&world.truth, &place);
+    assert!(leaves(&place));
 }
 
 /// Files that do not fit together are told.

@@ -52,8 +52,9 @@ fn set_of(muhash: &Value, serialized: &Value) -> Option<SetResult> {
         stop_hash: muhash["bestblock"].as_str()?.to_owned(),
         coins: muhash["txouts"].as_u64()?,
         total_amount_sat: satoshis.round() as u64,
-        muhash: muhash["muhash"].as_str()?.to_owned(),
-        hash_serialized_3: serialized["hash_serialized_3"].as_str()?.to_owned(),
+        muhash: Some(muhash["muhash"].as_str()?.to_owned()),
+        hash_serialized_3: Some(serialized["hash_serialized_3"].as_str()?.to_owned()),
+        utreexo: None,
     })
 }
 
@@ -70,7 +71,7 @@ mod tests {
         let serialized = json!({"bestblock": "ab", "hash_serialized_3": "ef"});
         let set = set_of(&muhash, &serialized).unwrap();
         assert_eq!(set.total_amount_sat, 1_139_999_752_789);
-        assert_eq!((set.coins, set.hash_serialized_3.as_str()), (20_324, "ef"));
+        assert_eq!((set.coins, set.hash_serialized_3.as_deref()), (20_324, Some("ef")));
         // Another tip by then, or no such hash.
         assert_eq!(set_of(&muhash, &json!({"bestblock": "ba"})), None);
         assert_eq!(set_of(&muhash, &json!({"bestblock": "ab"})), None);

@@ -1,11 +1,11 @@
 //! [`divide`]: keys in parts of about as many bytes each.
 
-use crate::runs::KeyRange;
+use super::KeyRange;
 use crate::workdir::index::Section;
 
 /// Divides all keys into at most so many parts, by what sections say of the records that there are. How
 /// keys are spread makes no difference: who makes transactions can choose how their ids begin.
-pub(super) fn divide<'s>(sections: impl Iterator<Item = &'s Section>, parts: u64) -> Vec<KeyRange> {
+pub(crate) fn divide<'s>(sections: impl Iterator<Item = &'s Section>, parts: u64) -> Vec<KeyRange> {
     let mut sections: Vec<(u64, u32)> =
         sections.map(|section| (section.prefix, section.bytes)).collect();
     sections.sort_unstable();

@@ -1,0 +1,108 @@
+//! Leaves of the Utreexo forest that survive, out of the join: [`LeafCount`] says where each lies among all, and
+//! [`LeafSink`] hashes them and has them sorted by that.
+
+use super::spill::Spill;
+use crate::error::{IoError, SyncError};
+use crate::runs::Leaves;
+use crate::workdir::{Done, RunInfo, Workdir};
+use apus_chain::{CoinRef, HeaderChain, OutPoint};
+use apus_engine::mergesync::Gathered;
+use apus_engine::pass::RunKind;
+use apus_engine::utxo::forest::Places;
+use apus_utreexo::{Leaf, LeafBatch, NodeHash};
+
+/// How many leaves each block adds, and so which leaf of all is which one of a block.
+pub(super) struct LeafCount<'a> {
+    chain: &'a HeaderChain,
+    places: Places,
+    /// Leaves of all blocks.
+    total: u64,
+}
+
+impl<'a> LeafCount<'a> {
+    /// Reads what the segments counted, which are all blocks of the chain from the first on.
+    pub(super) fn read(
+        workdir: &Workdir<'_>,
+        done: &[Done<Gathered>],
+        chain: &'a HeaderChain,
+    ) -> Result<Self, SyncError> {
+        let (mut places, mut total) = (Places::default(), 0);
+        for done in done {
+            let damaged =
+                || SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) });
+            let run = workdir.read_run(done.run(RunKind::Added).ok_or_else(damaged)?)?;
+            let (counts, rest) = run.as_chunks();
+            if counts.len() as u64 != u64::from(done.range.count()) || !rest.is_empty() {
+                return Err(damaged());
+            }
+            for count in counts {
+                let count = u64::from(u32::from_be_bytes(*count));
+                places.push(count);
+                total += count;
+            }
+        }
+        Ok(Self { chain, places, total })
+    }
+
+    /// Leaves of all blocks.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+/// Takes the leaves that survive, in any order.
+pub(super) struct LeafSink<'s> {
+    count: &'s LeafCount<'s>,
+    batch: LeafBatch,
+    /// Where those that are in no run yet lie among all leaves.
+    places: Vec<u64>,
+    /// Their hashes, as far as they are known.
+    hashes: Vec<NodeHash>,
+    spill: Spill<'s, Leaves>,
+}
+
+impl<'s> LeafSink<'s> {
+    pub(super) fn new(count: &'s LeafCount<'s>, spill: Spill<'s, Leaves>) -> Self {
+        let (batch, places, hashes) = (LeafBatch::default(), Vec::new(), Vec::new());
+        Self { count, batch, places, hashes, spill }
+    }
+
+    /// Takes a coin that is this one of its block's leaves. `false` where the block has no such leaf.
+    pub(super) fn take(
+        &mut self,
+        outpoint: &OutPoint,
+        coin: CoinRef<'_>,
+        number: u32,
+    ) -> Result<bool, SyncError> {
+        let LeafCount { chain, places, .. } = self.count;
+        let (Some(place), Some(block)) =
+            (places.leaf(coin.height, number), chain.hash(coin.height))
+        else {
+            return Ok(false);
+        };
+        self.places.push(place);
+        self.batch.push(Leaf { block, outpoint: *outpoint, coin }, &mut self.hashes);
+        if !self.hashes.is_empty() {
+            self.spill()?;
+        }
+        Ok(true)
+    }
+
+    /// Hands on all whose hashes are known, which are all or none.
+    fn spill(&mut self) -> Result<(), SyncError> {
+        for (place, hash) in self.places.drain(..).zip(self.hashes.drain(..)) {
+            self.spill.push(|out| {
+                out.extend_from_slice(&place.to_be_bytes());
+                out.extend_from_slice(&hash.0);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The runs of all, as [`Spill::finish`] leaves them.
+    pub(super) fn finish(mut self, held_bytes: u64) -> Result<Vec<RunInfo>, SyncError> {
+        self.batch.flush(&mut self.hashes);
+        self.spill()?;
+        self.spill.finish(held_bytes)
+    }
+}
