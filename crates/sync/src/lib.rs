@@ -36,8 +36,9 @@ pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
 pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use request::{
-    BridgeOptions, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS, Memory,
-    OpenForest, OpenStore, Outcome, Output, OutputKind, Request, Scripts, Source, Stop,
+    BridgeOptions, BridgePeers, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS,
+    Memory, OpenForest, OpenStore, Outcome, Output, OutputKind, ProofsInput, Request, Scripts,
+    Source, Stop,
 };
 pub use run::{discard_progress, expect_work_folder, give_up_progress, has_progress, run};
 pub use sink::ReadBack;
