@@ -372,6 +372,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     };
     let bridge = job.bridge.map(|proofs| BridgeOptions {
         storage: Arc::new(DirStorage::new(proofs.folder)),
+        folder: proofs.folder.to_owned(),
         every: proofs.every,
         store: &open_forest,
         // Half as much again is taken by changed pages, and by those of a block at hand.

@@ -211,6 +211,8 @@ pub type OpenForest<'a> = dyn Fn() -> Result<Arc<dyn ForestStore>, StoreError> +
 pub struct BridgeOptions<'a> {
     /// The folder of their files.
     pub storage: Arc<dyn Storage>,
+    /// The same as a path, to ask how much room is there; not asked where there is no such folder.
+    pub folder: PathBuf,
     /// Files end at heights that are multiples of this.
     pub every: u32,
     /// Opens the forest, which stays when the progress goes.

@@ -73,6 +73,15 @@ pub enum Warning {
         /// Bytes free.
         free: u64,
     },
+    /// There may be too little room for files of proofs.
+    LittleRoomForProofs {
+        /// Their folder.
+        folder: String,
+        /// Bytes that they may take.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
     /// Fewer of the last blocks than a node keeps will have undo data.
     FewWithUndo {
         /// The last block of the chain.
@@ -155,6 +164,12 @@ impl Display for Warning {
                 "the work folder is on a disk with {free} bytes free, and up to {needed} are needed to \
                  go over blocks in any order: they are connected one after the other, by the engine utxo. \
                  Another --workdir may have more room"
+            ),
+            Self::LittleRoomForProofs { folder, needed, free } => write!(
+                f,
+                "{folder} is on a disk with {free} bytes free, and proofs of so many blocks may take \
+                 {needed}: make room, or end the run lower (--stopatheight). What is made stays, and \
+                 a run that the disk stops goes on when there is room"
             ),
             Self::FewWithUndo { end, hinted } => write!(
                 f,

@@ -277,6 +277,7 @@ impl Job {
         };
         let bridge = self.bridge.as_ref().map(|job| BridgeOptions {
             storage: Arc::clone(&job.storage),
+            folder: PathBuf::new(),
             every: job.every,
             store: &open_forest,
             memory_bytes: job.memory_bytes,
