@@ -7,8 +7,9 @@ use bitcoin::hashes::{Hash, sha256d};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration;
 
 /// Bytes before a payload: magic, name, length, checksum.
 const HEADER_BYTES: usize = 24;
@@ -31,9 +32,20 @@ type Decide = dyn Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync;
 
 /// A relay at work. Dropping it ends it, and its connections with their next message.
 pub struct Relay {
-    port: u16,
-    over: Arc<AtomicBool>,
+    line: Arc<Line>,
     listening: Option<JoinHandle<()>>,
+}
+
+/// What a relay's threads share.
+struct Line {
+    /// Where the node is, and where the relay listens.
+    node: u16,
+    own: u16,
+    /// How long what is said to the node is on its way.
+    delay: Duration,
+    /// How often something was on its way.
+    batches: AtomicUsize,
+    over: AtomicBool,
 }
 
 impl Relay {
@@ -45,66 +57,94 @@ impl Relay {
         port: u16,
         decide: impl Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync + 'static,
     ) -> Self {
+        Self::far(port, Duration::ZERO, decide)
+    }
+
+    /// The same to a node that is far away: what is said to it takes so long, and all that is said meanwhile goes
+    /// together.
+    ///
+    /// # Panics
+    /// When it cannot listen.
+    pub fn far(
+        node: u16,
+        delay: Duration,
+        decide: impl Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let own = listener.local_addr().unwrap().port();
-        let (over, decide) = (Arc::<AtomicBool>::default(), Arc::new(decide));
-        let ends = Arc::clone(&over);
+        let (batches, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let line = Arc::new(Line { node, own, delay, batches, over });
+        let (of_listener, decide) = (Arc::clone(&line), Arc::new(decide));
         let listening = std::thread::spawn(move || {
             for stream in listener.incoming() {
-                if ends.load(Ordering::Relaxed) {
+                if of_listener.over.load(Ordering::Relaxed) {
                     return;
                 }
-                let (Ok(stream), ends, decide) = (stream, Arc::clone(&ends), Arc::clone(&decide))
-                else {
-                    continue;
-                };
+                let Ok(stream) = stream else { continue };
+                let (line, decide) = (Arc::clone(&of_listener), Arc::clone(&decide));
                 std::thread::spawn(move || {
                     // How a connection ends is of no matter here.
-                    let _ = carry(stream, port, &*decide, &ends, own);
+                    let _ = carry(stream, &line, &*decide);
                 });
             }
         });
-        Self { port: own, over, listening: Some(listening) }
+        Self { line, listening: Some(listening) }
+    }
+
+    /// How often something was on its way to the node: as often as whoever speaks waited for answers before it said
+    /// more, if each way takes long.
+    pub fn batches(&self) -> usize {
+        self.line.batches.load(Ordering::Relaxed)
     }
 
     /// Where it listens, on 127.0.0.1.
     pub fn port(&self) -> u16 {
-        self.port
+        self.line.own
     }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        end(&self.over, self.port);
+        self.line.end();
         if let Some(listening) = self.listening.take() {
             let _ = listening.join();
         }
     }
 }
 
-/// Has no further connection taken: the one that waits for them is woken by a last one.
-fn end(over: &AtomicBool, port: u16) {
-    over.store(true, Ordering::Relaxed);
-    let _ = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+impl Line {
+    /// Has no further connection taken: the thread that waits for them is woken by a last one.
+    fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.own)));
+    }
+
+    /// Carries what is said to the node.
+    fn forward(&self, mut client: TcpStream, mut node: &TcpStream) -> io::Result<()> {
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            sleep(self.delay);
+            match client.read(&mut buffer)? {
+                0 => return Ok(()),
+                count => node.write_all(&buffer[..count])?,
+            }
+            self.batches.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Carries one connection's messages until either side has enough.
-fn carry(
-    client: TcpStream,
-    port: u16,
-    decide: &Decide,
-    over: &AtomicBool,
-    own: u16,
-) -> io::Result<()> {
-    let node = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    let (mut from_client, mut to_node) = (client.try_clone()?, node.try_clone()?);
+fn carry(client: TcpStream, line: &Arc<Line>, decide: &Decide) -> io::Result<()> {
+    let node = TcpStream::connect((Ipv4Addr::LOCALHOST, line.node))?;
+    let (from_client, to_node, of_thread) =
+        (client.try_clone()?, node.try_clone()?, Arc::clone(line));
     let to = std::thread::spawn(move || {
-        let _ = io::copy(&mut from_client, &mut to_node);
+        let _ = of_thread.forward(from_client, &to_node);
         let _ = to_node.shutdown(Shutdown::Both);
     });
     let fate = messages(&node, &client, decide);
     if matches!(fate, Ok(Fate::EndsAllForGood)) {
-        end(over, own);
+        line.end();
     }
     let _ = client.shutdown(Shutdown::Both);
     let _ = node.shutdown(Shutdown::Both);

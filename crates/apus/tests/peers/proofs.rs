@@ -11,6 +11,7 @@ use bitcoin::{Amount, Block, BlockHash, ScriptBuf, TxOut};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// One block a range, so that there is much to be asked and kept.
 const EACH: &str = "--segment-bytes 1 --checkpoint-seconds 0";
@@ -101,6 +102,16 @@ fn all_rules_by_the_proofs_of_a_bridge() {
         let said = world.expect_valid(&[bridge.p2p_port()], more);
         assert!(said.stdout.contains("no set was kept"), "{said}");
     }
+}
+
+/// The questions of many blocks go together, so that a far peer costs no wait for each.
+#[test]
+fn a_peer_that_is_far_away() {
+    let (world, bridge) = World::random(52);
+    let far = Relay::far(bridge.p2p_port(), Duration::from_millis(30), |_, _| Fate::Passes);
+    world.expect_valid(&[far.port()], "--v2transport 0 --par 1");
+    let (batches, blocks) = (far.batches(), world.blocks.len());
+    assert!(batches < blocks / 3, "{batches} for {blocks} blocks");
 }
 
 #[test]
