@@ -21,5 +21,5 @@ pub(crate) use run::{
 pub(crate) use snapshot::{SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
 pub(crate) use sync::{BlocksArg, Engine, PeerArgs, SyncArgs};
 pub(crate) use utreexo::{CachesArgs, ProveArgs, UtreexoArgs, UtreexoCommand};
-pub(crate) use values::{AssumeValidArg, HintsArg, SinkArg};
+pub(crate) use values::{AssumeValidArg, HintsArg, ProofsArg, SinkArg};
 pub(crate) use verify::VerifyArgs;

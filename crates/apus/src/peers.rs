@@ -3,14 +3,14 @@
 use crate::args::{PeerArgs, RunArgs};
 use crate::failure::Failure;
 use crate::report::{self, bytes};
-use apus_chain::Params;
+use apus_chain::{Network, Params};
 use apus_p2p::addresses::{dns_seeds, parse_address};
 use apus_p2p::download::Limit;
 use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerStatus};
 use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
-use apus_sync::Memory;
 use apus_sync::peers::{KeptFolder, Peers};
+use apus_sync::{BridgePeers, Memory};
 use std::time::Duration;
 
 /// Peers that a line names.
@@ -45,17 +45,43 @@ pub(crate) fn start<'a>(
         proxy: args.proxy,
         listen: args.listen,
         outbound: args.maxconnections.into(),
-        transport: match args.v2transport {
-            0 => TransportChoice::V1,
-            _ => TransportChoice::Auto,
-        },
+        transport: transport(args),
         user_agent: concat!("/apus:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
         bytes_max: Memory::with_peers(run.dbcache << 20).incoming_bytes,
-        patience: Duration::from_secs(args.patience.into()),
+        patience: patience(args),
         headers: Vec::new(),
         blocks: None,
     };
     Ok(Peers::start(options, workdir, keep)?)
+}
+
+/// The bridge nodes that are asked for proofs.
+pub(crate) fn bridges(
+    args: &PeerArgs,
+    network: Network,
+    named: &[&str],
+) -> Result<BridgePeers, Failure> {
+    let parse = |node: &&str| {
+        parse_address(node, network)
+            .map_err(|error| Failure::usage(format!("--proofs peer:{node}: {error}")))
+    };
+    Ok(BridgePeers {
+        addresses: named.iter().map(parse).collect::<Result<_, _>>()?,
+        proxy: args.proxy,
+        transport: transport(args),
+        patience: patience(args),
+    })
+}
+
+fn transport(args: &PeerArgs) -> TransportChoice {
+    match args.v2transport {
+        0 => TransportChoice::V1,
+        _ => TransportChoice::Auto,
+    }
+}
+
+fn patience(args: &PeerArgs) -> Duration {
+    Duration::from_secs(args.patience.into())
 }
 
 /// What a report says of them.

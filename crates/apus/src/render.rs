@@ -9,7 +9,7 @@ use crate::report::{PhaseReport, Sample, bytes, grouped};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
 use apus_sync::peers::network::NetworkStatus;
-use apus_sync::{ChainBy, Event, Observer, Phase, Progress};
+use apus_sync::{ChainBy, DiskUse, Event, Observer, Phase, Progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -298,12 +298,19 @@ impl Observer for Renderer<'_> {
             Event::Ended { phase, bytes } => self.ended(&mut state, phase, bytes),
             Event::Progress(phase, progress) => self.progress(&mut state, phase, progress),
             Event::ChainFound { tip, height, by } => self.chain_found(&state, tip, height, by),
-            Event::DiskNeeded { bytes: needed, free } => {
+            Event::DiskNeeded { what, bytes: needed, free } => {
+                let (what, for_what) = match what {
+                    DiskUse::Progress => ("progress", "progress"),
+                    DiskUse::Proofs => ("proofs", "files of proofs"),
+                };
                 if needed >= DISK_TOLD {
                     let (needed, free) = (bytes(needed), bytes(free));
-                    self.say(&state, &format!("up to {needed} of disk for progress, {free} free"));
+                    let text = format!("up to {needed} of disk for {for_what}, {free} free");
+                    self.say(&state, &text);
                 }
-                self.json(serde_json::json!({"event": "disk", "bytes": needed, "free": free}));
+                self.json(serde_json::json!({
+                    "event": "disk", "for": what, "bytes": needed, "free": free
+                }));
             }
             Event::Waiting { height, tip } => self.waiting(&mut state, height, tip),
             Event::Tip { height, tip } => {

@@ -1,5 +1,7 @@
 //! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
 
+mod proofs;
+
 use crate::args::{
     AggregateArg, AssumeValidArg, BlocksArg, ConnectArgs, Engine, HintsArg, PeerArgs, RunArgs,
     SinkArg, SourceArgs, SyncArgs, Validation,
@@ -29,8 +31,8 @@ use apus_storage::DirStorage;
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
     BridgeOptions, COINS, ConnectOptions, DatadirBlocks, FOREST, FolderKind, FolderOutput, HINTS,
-    HintedValidity, HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS, Request,
-    Source, Stop, SyncError, UsageError, UseIndex, draft_of, parent,
+    HintedValidity, HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS,
+    ProofsInput, Request, Source, Stop, SyncError, UseIndex, draft_of, parent,
 };
 use serde::Serialize;
 use std::fs::{self, File};
@@ -51,7 +53,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
              those of peers kept, by --blocks keep with --out chainstate:DIR",
         ));
     }
-    expect_proofs(args)?;
+    let proofs = proofs::input(args)?;
     expect_folder_options(args, hints.is_some())?;
     let report = run(&Job {
         chain: args.chain,
@@ -66,7 +68,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
             Some(Engine::Utreexo) => Some(apus_sync::Engine::Utreexo),
             Some(Engine::Swiftsync) | None => None,
         },
-        proofs: args.proofs.as_deref(),
+        proofs: proofs.as_ref(),
         hints_order: args.hints_order,
         aggregate: args.proof.aggregate,
         run: &args.run,
@@ -184,34 +186,6 @@ pub(crate) fn expect_engine(
     Ok(())
 }
 
-/// The engine that goes by proofs needs them and block files, and keeps no set.
-fn expect_proofs(args: &SyncArgs) -> Result<(), Failure> {
-    match (args.engine == Some(Engine::Utreexo), &args.proofs) {
-        (false, None) => return Ok(()),
-        (false, Some(_)) => {
-            return Err(Failure::usage(
-                "proofs are for the engine utreexo alone: give --engine utreexo, or leave out --proofs",
-            ));
-        }
-        (true, None) => {
-            return Err(Failure::usage(
-                "the engine utreexo needs the folder of the files of proofs: --proofs DIR",
-            ));
-        }
-        (true, Some(_)) => {}
-    }
-    if args.blocksdir.is_none() {
-        return Err(Failure::usage(
-            "the engine utreexo takes blocks of files, range by range: name their folder by --blocksdir DIR",
-        ));
-    }
-    let keeps_set = |sink: &SinkArg| !matches!(sink, SinkArg::Utreexo(_) | SinkArg::Null);
-    match args.out.iter().any(keeps_set) {
-        true => Err(Failure::usage(UsageError::NoSetKept.to_string())),
-        false => Ok(()),
-    }
-}
-
 /// What a data directory can come from, and options that would do nothing.
 fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
     let has = |kind: fn(&SinkArg) -> bool| args.out.iter().filter(|sink| kind(sink)).count();
@@ -267,8 +241,8 @@ pub(crate) struct Job<'a> {
     pub(crate) source: JobSource<'a>,
     /// None where every block is connected in order.
     pub(crate) hints: Option<&'a HintsArg>,
-    /// Files of proofs, for the engine that goes by them.
-    pub(crate) proofs: Option<&'a Path>,
+    /// Where proofs come from, for the engine that goes by them.
+    pub(crate) proofs: Option<&'a ProofsInput>,
     /// What does blocks without hints, where the user says so.
     pub(crate) engine: Option<apus_sync::Engine>,
     /// As the user says; the file itself may settle it.
@@ -417,6 +391,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     };
     let bridge = job.bridge.map(|proofs| BridgeOptions {
         storage: Arc::new(DirStorage::new(proofs.folder)),
+        folder: proofs.folder.to_owned(),
         every: proofs.every,
         store: &open_forest,
         // Half as much again is taken by changed pages, and by those of a block at hand.
@@ -434,7 +409,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
             (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
         },
         hints: job.hints.map(|hints| hints_input(hints, job.hints_order)),
-        proofs: job.proofs.map(Path::to_owned),
+        proofs: job.proofs.cloned(),
         engine: job.engine,
         aggregate,
         hinted_validity: hinted_validity(job),
@@ -631,7 +606,9 @@ fn expect_sensible(
     // Files that an earlier start finished before it was killed are not in the way.
     let resuming = WorkFolder::was_broken_off(work_path);
     paths.extend(job.hints.map(HintsArg::path));
-    paths.extend(job.proofs);
+    if let Some(ProofsInput::Folder(folder)) = job.proofs {
+        paths.push(folder);
+    }
     let blocksdir = match job.source {
         JobSource::Files { blocksdir, .. } => Some(blocksdir),
         JobSource::Peers(_) => None,

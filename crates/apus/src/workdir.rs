@@ -5,8 +5,7 @@ use apus_chain::Network;
 use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, Storage, create_private_dir};
 use apus_sync::{
-    COINS, ENDED, FOREST, GONE, HINTS, InvalidError, IoError, LOCK, POSITIONS, RECORD, SyncError,
-    UsageError,
+    COINS, ENDED, FOREST, GONE, HINTS, IoError, LOCK, POSITIONS, RECORD, SyncError, UsageError,
 };
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -106,13 +105,8 @@ impl WorkFolder {
             self.leave();
             return error.into();
         }
-        // What was computed under hints that proved wrong is in the way of the next ones.
-        let proven_wrong = matches!(
-            error,
-            SyncError::Invalid(InvalidError::Engine(_))
-                | SyncError::Invalid(InvalidError::DuplicateTransaction { .. })
-                | SyncError::Invalid(InvalidError::AssumeUtxo { .. })
-        );
+        // What was computed under hints or roots that proved wrong is in the way of the next ones.
+        let proven_wrong = matches!(&error, SyncError::Invalid(error) if error.spoils_progress());
         let mut kept = Self::has_plan(folder) && !proven_wrong;
         if !kept {
             // The failure to tell is the first one.

@@ -112,7 +112,8 @@ impl<'a> Pass for Utreexo<'a> {
         }
         if roots != range.after {
             let differ = RootsDiffer::between(&roots, &range.after);
-            return Err(UtreexoError::After { range: heights, differ });
+            let origin = range.reader.origin();
+            return Err(UtreexoError::After { range: heights, origin, differ });
         }
         partial.end_with(roots);
         Ok(FinishedSegment { partial, runs: Vec::new() })

@@ -12,6 +12,7 @@ pub mod headers;
 pub mod message;
 pub mod network;
 mod peer_error;
+pub mod proofs;
 pub mod proxy;
 mod services;
 pub mod transport;

@@ -63,6 +63,16 @@ pub enum PeerError {
         /// What is wrong with them.
         what: String,
     },
+    /// A message that is longer than any may be. Nothing of it was taken.
+    #[error("the peer broke the protocol: {what} of {bytes} bytes, more than {limit}")]
+    TooLong {
+        /// The message, as far as is known which one it is.
+        what: String,
+        /// Its bytes, as it says itself.
+        bytes: usize,
+        /// The most that are taken.
+        limit: usize,
+    },
     /// A handshake that leads to no connection.
     #[error("no agreement with the peer: {what}")]
     Handshake {
@@ -95,9 +105,10 @@ impl PeerError {
     #[must_use]
     pub const fn kind(&self) -> Fault {
         match self {
-            Self::Protocol { .. } | Self::Handshake { .. } | Self::WrongNetwork { .. } => {
-                Fault::Misbehaved
-            }
+            Self::Protocol { .. }
+            | Self::TooLong { .. }
+            | Self::Handshake { .. }
+            | Self::WrongNetwork { .. } => Fault::Misbehaved,
             Self::Connect { .. }
             | Self::Proxy { .. }
             | Self::ClosedDuringV2Handshake

@@ -12,7 +12,8 @@ mod codec;
 mod tests;
 
 pub use codec::{
-    HASHES_MAX, LEAF_SCRIPT_BYTES_MAX, LEAVES_MAX, ROOT_PROOF_MAX, UtreexoError, decode, encode,
+    HASHES_MAX, LEAF_BYTES_MAX, LEAF_SCRIPT_BYTES_MAX, LEAVES_MAX, ROOT_PROOF_MAX, UtreexoError,
+    decode, encode, write_leaves,
 };
 
 use crate::services::Services;
@@ -22,6 +23,9 @@ use apus_chain::BlockHash;
 pub const UTREEXO: Services = Services(1 << 12);
 /// Proofs of all blocks (`NODE_UTREEXO_ARCHIVE`).
 pub const UTREEXO_ARCHIVE: Services = Services(1 << 13);
+
+/// What a bridge node offers that keeps the proof of each block.
+pub const BRIDGE: Services = UTREEXO.with(UTREEXO_ARCHIVE);
 
 /// A node's hash. Zeros stand for a root whose leaves are all deleted.
 pub type NodeHash = [u8; 32];
@@ -65,6 +69,12 @@ impl ProofRequest {
     pub fn whole(block: BlockHash) -> Self {
         let (hashes, leaves) = (Wanted::default(), Wanted::default());
         Self { block, targets: true, all_hashes: true, all_leaves: true, hashes, leaves }
+    }
+
+    /// A request for the targets alone. They say how many leaves there are.
+    #[must_use]
+    pub fn targets(block: BlockHash) -> Self {
+        Self { targets: true, ..Self::parts(block, Wanted::default(), Wanted::default()) }
     }
 
     /// A request for some hashes and some leaves, by their places in the whole proof, and not for targets.

@@ -37,11 +37,16 @@ const MARK_TEXT: &str = "This folder is being written by apus, and not complete 
                          here.\n";
 
 /// Bytes that are free where a folder is.
+pub(crate) fn room(folder: &Path) -> Result<u64, SyncError> {
+    free_bytes(folder).map_err(at(folder))
+}
+
+/// The same.
 ///
 /// # Errors
 /// Where fewer are than are `needed`, so that it is said before hours of work.
 pub(crate) fn expect_room(folder: &Path, needed: u64) -> Result<u64, SyncError> {
-    let free = free_bytes(folder).map_err(at(folder))?;
+    let free = room(folder)?;
     if free < needed {
         let folder = folder.display().to_string();
         return Err(SyncError::Io(IoError::NoRoom { folder, needed, free }));

@@ -32,12 +32,13 @@ pub use error::{
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use folder::{draft_of, owner_out_of_reach, parent};
-pub use progress::{ChainBy, Event, Observer, Phase, Progress, Silent};
+pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
 pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use request::{
-    BridgeOptions, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS, Memory,
-    OpenForest, OpenStore, Outcome, Output, OutputKind, Request, Scripts, Source, Stop,
+    BridgeOptions, BridgePeers, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS,
+    Memory, OpenForest, OpenStore, Outcome, Output, OutputKind, ProofsInput, Request, Scripts,
+    Source, Stop,
 };
 pub use run::{discard_progress, expect_work_folder, give_up_progress, has_progress, run};
 pub use sink::ReadBack;

@@ -18,13 +18,13 @@ mod pile;
 mod spill;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
-use crate::bridge::Bridge;
+use crate::bridge::{self, Bridge};
 use crate::connect::Base;
 use crate::connect::keeper::Keeper;
 use crate::error::{InvalidBlock, SyncError, UsageError};
 use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
 use crate::pass::{self, Job, Threads, expect_same};
-use crate::progress::{Event, Phase};
+use crate::progress::{DiskUse, Event, Phase};
 use crate::request::{ConnectOptions, Request, Scripts, Source, first_of_last};
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
@@ -162,10 +162,14 @@ pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Resul
     }
     let end = request.stop.end_in(dir)?;
     let block_bytes: u64 = (1..=end).map(|height| dir.block_bytes(height)).sum();
-    let bytes = block_bytes / 100 * DISK_PERCENT;
+    let forest = if request.bridge.is_some() { bridge::DISK_PERCENT } else { 0 };
+    let (what, bytes) = (DiskUse::Progress, block_bytes / 100 * (DISK_PERCENT + forest));
     let free = expect_room(folder, bytes)?;
-    request.observer.event(Event::DiskNeeded { bytes, free });
-    Ok(())
+    request.observer.event(Event::DiskNeeded { what, bytes, free });
+    match &request.bridge {
+        Some(options) => bridge::tell_disk(request, options, dir, end),
+        None => Ok(()),
+    }
 }
 
 /// The set of a chain at the block of height `end`.

@@ -7,6 +7,15 @@ use apus_chain::{BlockHash, Height};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// What disk is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskUse {
+    /// Progress, in the work folder.
+    Progress,
+    /// Files of proofs, in their folder.
+    Proofs,
+}
+
 /// A stretch of a run that is timed and shown by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
@@ -113,8 +122,10 @@ pub enum Event {
         /// What it was found by.
         by: ChainBy,
     },
-    /// The run will take disk in its work folder.
+    /// The run will take disk.
     DiskNeeded {
+        /// What for.
+        what: DiskUse,
         /// About how many bytes, at most.
         bytes: u64,
         /// How many are free.

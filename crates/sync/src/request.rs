@@ -22,7 +22,10 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
 use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::{CoinsStore, StoreError};
+use apus_p2p::addresses::NodeAddress;
+use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,6 +38,28 @@ pub enum HintsInput {
     File(PathBuf, HintsOptions),
     /// A UTXO snapshot as `dumptxoutset` writes it.
     Snapshot(PathBuf),
+}
+
+/// Where proofs of what blocks spend come from.
+#[derive(Debug, Clone)]
+pub enum ProofsInput {
+    /// The folder of files of proofs.
+    Folder(PathBuf),
+    /// Bridge nodes of Utreexo.
+    Peers(BridgePeers),
+}
+
+/// Bridge nodes, and how to connect to them.
+#[derive(Debug, Clone)]
+pub struct BridgePeers {
+    /// Where they are; one at least.
+    pub addresses: Vec<NodeAddress>,
+    /// A SOCKS5 proxy to go through.
+    pub proxy: Option<SocketAddr>,
+    /// Which transports may be used.
+    pub transport: TransportChoice,
+    /// How long they may give nothing that was asked for.
+    pub patience: Duration,
 }
 
 /// What a run does where blocks under hints are not all assumed valid by Core.
@@ -118,8 +143,8 @@ pub struct Request<'a> {
     /// What does blocks where there are no hints; if not given, mergesync does those of files, unless an
     /// earlier start began otherwise, and utxo those of peers.
     pub engine: Option<Engine>,
-    /// The folder of files of proofs, for the engine that goes by them.
-    pub proofs: Option<PathBuf>,
+    /// Where proofs come from, for the engine that goes by them.
+    pub proofs: Option<ProofsInput>,
     /// How that is proven.
     pub aggregate: AggregateKind,
     /// What becomes of hints that cover blocks which Core would check.
@@ -192,6 +217,8 @@ pub type OpenForest<'a> = dyn Fn() -> Result<Arc<dyn ForestStore>, StoreError> +
 pub struct BridgeOptions<'a> {
     /// The folder of their files.
     pub storage: Arc<dyn Storage>,
+    /// The same as a path, to ask how much room is there; not asked where there is no such folder.
+    pub folder: PathBuf,
     /// Files end at heights that are multiples of this.
     pub every: u32,
     /// Opens the forest, which stays when the progress goes.

@@ -1,26 +1,29 @@
-//! The work of the engine utreexo: every rule, range by range in any order, by files of proofs.
+//! The work of the engine utreexo: every rule, range by range in any order, by proofs from files or peers.
 //!
-//! A segment is the range of one file. Ranges that are done are kept in the work folder, as by other
+//! A segment is the range of one file, or one that the run cuts itself where peers tell of it. Ranges that are done are kept in the work folder, as by other
 //! [passes](crate::pass): what is kept of one is the roots with which it begins and ends, and numbers. No set comes of
 //! it, so nothing can be written but the roots after the last block.
 
 mod files;
+mod peers;
 
 use crate::error::{IoError, NoWayOn, SyncError, UsageError};
 use crate::pass::{self, Job, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase};
-use crate::request::{OutputKind, Request, Scripts};
+use crate::request::{OutputKind, ProofsInput, Request, Scripts};
 use crate::sink::forest::draft_roots;
 use crate::source::ChainSource;
 use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record;
 use crate::workdir::{Done, SegmentsOf, Workdir};
-use apus_chain::{Height, KnownBlock};
+use apus_chain::{Height, HeightRange, KnownBlock};
 use apus_engine::pass::{PartialResult, Pass};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utreexo::{MergeError, Partial, ProofSource, Utreexo, UtreexoError, Verdict};
 use files::ProofFiles;
+use peers::PeerProofs;
+use std::sync::atomic::Ordering;
 
 /// What a run of the engine comes to.
 pub(crate) struct Validated {
@@ -33,25 +36,24 @@ pub(crate) struct Validated {
 /// Validates all blocks up to where the run ends, and writes the roots.
 pub(crate) fn run(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Validated, SyncError> {
     expect_no_set(request)?;
-    let folder = request.proofs.as_ref().ok_or(SyncError::Usage(UsageError::NoProofs))?;
     let height = request.stop.end_in(dir)?;
     if height == 0 {
         return Err(SyncError::Usage(UsageError::NothingToDo));
     }
     request.observer.event(Event::Started(Phase::Hints));
-    let files = ProofFiles::open(folder, request.params.network, dir.chain(), height)?;
-    let (workdir, plan, done) = begin(request, dir, &files, height)?;
-    request.observer.event(Event::Ended { phase: Phase::Hints, bytes: files.bytes() });
+    let told = Told::open(request, dir, height)?;
+    let (workdir, plan, done) = begin(request, dir, &told, height)?;
+    request.observer.event(Event::Ended { phase: Phase::Hints, bytes: told.bytes });
     let assumed = plan.identity.assumed;
     // Each thread runs the scripts of the block that it takes.
     let scripts = (assumed < height).then(|| ScriptPool::new(0)).transpose()?;
     request.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
     let pass = Utreexo::new(request.params, dir.chain(), assumed, scripts);
-    let input = |range| files.range(range).map_err(|what| IoError::Proofs { what }.into());
+    let input = |range| told.source.range(range).map_err(|what| no_roots(range, &what));
     let job = Job { request, source: dir, pass: &pass, input: &input, unseen: 0 };
     let done = pass::run(&job, &Threads, &workdir, &plan.segments, done)
-        .map_err(|error| with_reason(error, height))?;
+        .map_err(|error| with_reason(request, error, height))?;
     let verdict = conclude(&pass, &workdir, &done, height)?;
     let bytes = verdict.counts.bytes - before;
     request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
@@ -59,6 +61,47 @@ pub(crate) fn run(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Valida
     let stop = KnownBlock { height, hash: plan.identity.stop_hash };
     let (run, assumed) = (u64::from(height - assumed), u64::from(assumed));
     Ok(Validated { stop, verdict, scripts: Scripts { run, assumed } })
+}
+
+/// Where ranges are told of, and which ones these are.
+struct Told<'a> {
+    source: Box<dyn ProofSource + 'a>,
+    /// Ascending.
+    ranges: Vec<HeightRange>,
+    /// By what a later start knows that they are the same.
+    id: [u8; 32],
+    /// Bytes of proofs, where that is known before.
+    bytes: u64,
+}
+
+impl<'a> Told<'a> {
+    /// Files, or peers, that tell of the blocks from 1 to `stop`.
+    fn open(
+        request: &Request<'a>,
+        dir: &'a dyn ChainSource,
+        stop: Height,
+    ) -> Result<Self, SyncError> {
+        let (network, chain) = (request.params.network, dir.chain());
+        match &request.proofs {
+            None => Err(SyncError::Usage(UsageError::NoProofs)),
+            Some(ProofsInput::Folder(folder)) => {
+                let files = ProofFiles::open(folder, network, chain, stop)?;
+                let (ranges, id, bytes) = (files.heights(), files.id(), files.bytes());
+                Ok(Self { source: Box::new(files), ranges, id, bytes })
+            }
+            Some(ProofsInput::Peers(peers)) => {
+                let source = PeerProofs::connect(peers, request, chain)?;
+                let blocks = HeightRange::new(1, stop + 1);
+                let ranges = pass::divided(request, dir, blocks, request.threads);
+                Ok(Self { source: Box::new(source), ranges, id: PeerProofs::id(), bytes: 0 })
+            }
+        }
+    }
+}
+
+/// The roots of a range cannot be had.
+fn no_roots(range: HeightRange, what: &str) -> SyncError {
+    IoError::Proofs { what: format!("there are no roots around blocks {range}: {what}") }.into()
 }
 
 /// Fails where a set of coins is to be written.
@@ -76,7 +119,7 @@ type Planned<'a> = (Workdir<'a>, Plan, SegmentsOf<Utreexo<'a>>);
 fn begin<'a>(
     request: &Request<'a>,
     dir: &dyn ChainSource,
-    files: &ProofFiles,
+    told: &Told<'_>,
     stop: Height,
 ) -> Result<Planned<'a>, SyncError> {
     let earlier = Workdir::read_plan(request.workdir)?;
@@ -88,7 +131,7 @@ fn begin<'a>(
         network: request.params.network,
         stop,
         stop_hash: dir.chain().hash(stop).copied().unwrap_or_default(),
-        hints: files.id(),
+        hints: told.id,
         aggregate: AggregateKind::None,
         // As the earlier start took it, if that was fewer.
         assumed: earlier.as_ref().map_or(now, |plan| plan.identity.assumed.min(now)),
@@ -101,11 +144,16 @@ fn begin<'a>(
     }
     expect_same(request, earlier.as_ref(), &identity)?;
     Workdir::clear_scratch(request.workdir)?;
-    pass::begin_or_go_on::<Utreexo<'a>>(request, earlier, identity, files.heights())
+    pass::begin_or_go_on::<Utreexo<'a>>(request, earlier, identity, told.ranges.clone())
 }
 
-/// A block that breaks a rule by itself ends the run: the proofs reach over it.
-fn with_reason(error: SyncError, stop: Height) -> SyncError {
+/// A block that breaks a rule by itself ends the run: the proofs reach over it. A wait for a peer that was interrupted
+/// is no failure.
+fn with_reason(request: &Request<'_>, error: SyncError, stop: Height) -> SyncError {
+    let interrupted = request.interrupt.load(Ordering::Relaxed);
+    if interrupted && matches!(error, SyncError::Io(IoError::Proofs { .. })) {
+        return SyncError::Interrupted;
+    }
     match crate::error::InvalidBlock::of(&error) {
         Some(_) => error.without_way(NoWayOn::UnderProofs { stop }),
         None => error,

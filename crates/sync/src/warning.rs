@@ -73,12 +73,26 @@ pub enum Warning {
         /// Bytes free.
         free: u64,
     },
+    /// There may be too little room for files of proofs.
+    LittleRoomForProofs {
+        /// Their folder.
+        folder: String,
+        /// Bytes that they may take.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
     /// Fewer of the last blocks than a node keeps will have undo data.
     FewWithUndo {
         /// The last block of the chain.
         end: Height,
         /// The block where hints led to the coins.
         hinted: Height,
+    },
+    /// A peer that was to give proofs is not there; others are.
+    NoPeer {
+        /// Which, and why.
+        why: String,
     },
     /// Blocks under hints are taken for valid on the user's word.
     Unanchored(Unanchored),
@@ -151,12 +165,21 @@ impl Display for Warning {
                  go over blocks in any order: they are connected one after the other, by the engine utxo. \
                  Another --workdir may have more room"
             ),
+            Self::LittleRoomForProofs { folder, needed, free } => write!(
+                f,
+                "{folder} is on a disk with {free} bytes free, and proofs of so many blocks may take \
+                 {needed}: make room, or end the run lower (--stopatheight). What is made stays, and \
+                 a run that the disk stops goes on when there is room"
+            ),
             Self::FewWithUndo { end, hinted } => write!(
                 f,
                 "the chain now ends at block {end}, and hints led to the coins at block {hinted}: a \
                  node that starts on what is written can go back over its last {} blocks alone",
                 end - hinted
             ),
+            Self::NoPeer { why } => {
+                write!(f, "{why}. The run begins with the other peers, and asks it again where one of them fails")
+            }
             Self::Unanchored(unanchored) => unanchored.fmt(f),
         }
     }

@@ -13,6 +13,7 @@
 //! - [`btcd`]: a node of another make.
 //! - [`utreexod`]: one that proves coins.
 //! - [`peer`]: a peer on a real socket that behaves as told.
+//! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
 //! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`effort`]: how long random tests go on.
 //! - [`rng`]: the one source of randomness, the same everywhere for a seed.
@@ -26,6 +27,7 @@ pub mod chain;
 pub mod effort;
 pub mod oracle;
 pub mod peer;
+pub mod relay;
 pub mod storage;
 pub mod streams;
 pub mod utreexod;

@@ -65,9 +65,11 @@ pub fn range_of_name(name: &str) -> Option<HeightRange> {
 
 /// The heights of so many blocks from `first` on; none where a file has no such range.
 fn heights(first: Height, blocks: u32) -> Option<HeightRange> {
-    let end = first.checked_add(blocks).filter(|end| end - 1 <= COIN_HEIGHT_MAX);
-    let fits = first > 0 && (1..=RANGE_BLOCKS_MAX).contains(&blocks);
-    end.filter(|_| fits).map(|end| HeightRange::new(first, end))
+    if first == 0 || !(1..=RANGE_BLOCKS_MAX).contains(&blocks) {
+        return None;
+    }
+    let end = first.checked_add(blocks).filter(|end| end - 1 <= COIN_HEIGHT_MAX)?;
+    Some(HeightRange::new(first, end))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `apus sync`: its options and its help.
 
-use super::values::{parse_listen, parse_order};
+use super::values::{ProofsArg, parse_listen, parse_order};
 use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 use apus_chain::Network;
 use apus_engine::swiftsync::hints::BitOrder;
@@ -37,8 +37,12 @@ Examples:
     apus sync --blocksdir /mnt/disk/blocks --out datadir:node
 
   Whether all blocks are valid, by proofs of the coins that they spend, which are not trusted:
-    apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo --proofs proofs --validation full \
+    apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo --proofs proofs --validation full \\
          --stopatheight 900000
+
+  The same with proofs from a bridge node, a utreexod with --flatutreexoproofindex --prune=0:
+    apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo --proofs peer:192.168.1.10:8333 \\
+         --validation full
 
   Hints for others, from a snapshot of your own node at a block that Bitcoin Core knows:
     bitcoin-cli -rpcclienttimeout=0 dumptxoutset utxo.dat rollback
@@ -82,9 +86,10 @@ pub(crate) struct SyncArgs {
     pub(crate) hints_order: Option<BitOrder>,
 
     /// Folder with files of proofs (docs/formats/proofs.md), which together are about all blocks up to where
-    /// the run ends. Needed by the engine utreexo
-    #[arg(long, value_name = "DIR")]
-    pub(crate) proofs: Option<PathBuf>,
+    /// the run ends; or `peer:` and the address of a bridge node of Utreexo that is asked for them, which may
+    /// be given more than once. Needed by the engine utreexo
+    #[arg(long, value_name = "DIR|peer:HOST[:PORT]")]
+    pub(crate) proofs: Vec<ProofsArg>,
 
     /// How the set is computed: swiftsync if there are hints; else mergesync for blocks of a folder,
     /// and utxo for those of peers. With `--blocks keep` mergesync does those of peers as well, up to
@@ -132,7 +137,7 @@ pub(crate) struct PeerArgs {
     pub(crate) connect: Vec<String>,
 
     /// Go through this SOCKS5 proxy, as of Tor, for everything: names are not looked up here
-    #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir")]
+    #[arg(long, value_name = "IP:PORT")]
     pub(crate) proxy: Option<SocketAddr>,
 
     /// Connections to make, where peers are found

@@ -134,6 +134,35 @@ fn a_later_run_makes_the_rest() {
     desk.apus("utreexo check proofs").succeeds().says(&["from block 1 to 166"]);
 }
 
+/// Before the first block is read; only for blocks of which there are no proofs yet.
+#[test]
+fn how_much_disk_it_takes_is_said_first() {
+    let (desk, _) = random_chain();
+    let prove = "utreexo prove --chain regtest --blocksdir blocks --out proofs --progress json";
+    let told = |more: &str| {
+        let said = desk.apus(&format!("{prove} {more}")).succeeds();
+        let lines = said.stderr.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let events: Vec<Value> = lines.collect();
+        let at = |event: &str, what: &str| {
+            let is_it = |line: &Value| {
+                line["event"] == event && (line["for"] == what || line["phase"] == what)
+            };
+            events.iter().position(is_it).unwrap_or_else(|| panic!("no {event} {what}: {said}"))
+        };
+        let [progress, proofs] = ["progress", "proofs"].map(|what| at("disk", what));
+        assert!(progress < proofs && proofs < at("started", "blocks"), "{said}");
+        let bytes = |at: usize| events[at]["bytes"].as_u64().unwrap();
+        assert!(events[proofs]["free"].as_u64().unwrap() > bytes(proofs), "{said}");
+        (bytes(progress), bytes(proofs))
+    };
+    let (progress, proofs) = told("--stopatheight 120");
+    assert!(proofs > 0 && progress > proofs, "85 percent and 80: {progress} and {proofs}");
+    let (again, rest) = told("");
+    // Both parts of 80 percent, each rounded down by less than 80 bytes.
+    let all = again / 85 * 80;
+    assert!((all - 160..=all).contains(&(proofs + rest)), "{proofs} and {rest}, not {all}");
+}
+
 #[test]
 fn folders_that_are_no_proofs_are_told() {
     let (desk, _) = random_chain();

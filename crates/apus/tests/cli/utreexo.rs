@@ -127,7 +127,10 @@ fn lines_that_make_no_sense_are_refused() {
     write_proofs(&desk, &[1, 121]);
     let sync = "sync --chain signet --blocksdir blocks";
     for (line, said) in [
-        (format!("{sync} --engine utreexo"), "needs the folder of the files of proofs: --proofs"),
+        (
+            format!("{sync} --engine utreexo"),
+            "needs the folder of the files of proofs, --proofs DIR, or a bridge node",
+        ),
         (format!("{sync} --proofs proofs"), "give --engine utreexo"),
         (format!("{sync} --engine utreexo --proofs proofs --hints h"), "leave out --hints"),
         (

@@ -14,6 +14,7 @@ mod lines;
 #[path = "../handover/lived.rs"]
 mod lived;
 mod nodes;
+mod proofs;
 mod serve;
 
 use apus_testkit::bitcoind::Bitcoind;

@@ -4,7 +4,7 @@
 //! with which its range began.
 
 use super::coins::{BlockCoins, Reading};
-use super::{Segment, Utreexo, UtreexoError, known};
+use super::{ProofReader, Segment, Utreexo, UtreexoError, known};
 use crate::bip30::CoinbaseId;
 use crate::coin::CoinBytes;
 use crate::connect::rules::check_with_coins;
@@ -41,7 +41,12 @@ impl Utreexo<'_> {
         let Scratch { entry, hashes, table } = scratch;
         let not_there = |what| UtreexoError::NotThere { block: id, what };
         range.reader.read(&id, entry).map_err(not_there)?;
-        let of_no_use = |error| UtreexoError::Entry { block: id, error: Box::new(error) };
+        let reader = &range.reader;
+        let of_no_use = |error| UtreexoError::Entry {
+            block: id,
+            origin: reader.origin(),
+            error: Box::new(error),
+        };
         let reading = Reading { params: self.params, chain: self.chain, block, table };
         let (proof, coins) = BlockCoins::read(entry, reading).map_err(of_no_use)?;
         let (leaves, deleted) = coins.leaves(self.chain);
@@ -49,7 +54,7 @@ impl Utreexo<'_> {
         leaf_hashes(&leaves, hashes);
         let (spent, added) = hashes.split_at(deleted);
         roots.update(&proof, spent, added).map_err(|error| of_no_use(error.into()))?;
-        self.by_coins(block, id, &coins.spent())?;
+        self.by_coins(block, id, &coins.spent(), &**reader)?;
         partial.counts.add_block(&block.view());
         let overwritten = self.params.is_bip30_unspendable(id.height, &id.hash);
         let kept = |coin: &CoinRef<'_>| !(overwritten && coin.coinbase);
@@ -71,8 +76,13 @@ impl Utreexo<'_> {
         block: &BlockBytes<'_>,
         id: KnownBlock,
         coins: &[CoinRef<'_>],
+        reader: &dyn ProofReader,
     ) -> Result<(), UtreexoError> {
-        let refused = |error| UtreexoError::Refused { block: id, error: Box::new(error) };
+        let refused = |error| UtreexoError::Refused {
+            block: id,
+            origin: reader.origin(),
+            error: Box::new(error),
+        };
         let check_scripts = id.height > self.assumed;
         let context = ConnectContext { ancestry: self.chain, check_scripts };
         let mut batch = match (&self.scripts, check_scripts) {

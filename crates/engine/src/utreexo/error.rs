@@ -37,18 +37,23 @@ pub enum UtreexoError {
         what: String,
     },
     /// What is told of a block is of no use.
-    #[error("the proofs of block {} ({}) are of no use: {error}", block.height, block.hash)]
+    #[error("the proofs of block {} ({}), from {origin}, are of no use: {error}", block.height, block.hash)]
     Entry {
         /// The block.
         block: KnownBlock,
+        /// Who or what told.
+        origin: String,
         /// What is wrong.
         error: Box<EntryError>,
     },
     /// A range ends with other roots than it says itself.
     #[error(
-        "the proofs of blocks {range} are of no use: they lead to other roots than they end with: {differ}"
+        "the proofs of blocks {range}, from {origin}, are of no use: they lead to other roots than they end with: \
+         {differ}"
     )]
     After {
+        /// Who or what told.
+        origin: String,
         /// The range.
         range: HeightRange,
         /// In what they differ.
@@ -67,10 +72,14 @@ pub enum UtreexoError {
         leaves: u64,
     },
     /// A block breaks a rule, if it spends what is told, and the forest is the one that its range begins with.
-    #[error("block {} ({}) is invalid, if its proofs are right: {error}", block.height, block.hash)]
+    #[error(
+        "block {} ({}) is invalid, if its proofs, from {origin}, are right: {error}", block.height, block.hash
+    )]
     Refused {
         /// The block.
         block: KnownBlock,
+        /// Who or what told.
+        origin: String,
         /// The rule.
         error: Box<ConnectError>,
     },

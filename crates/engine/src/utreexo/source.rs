@@ -20,6 +20,9 @@ pub trait ProofReader {
     /// # Errors
     /// Why there is none, for people, and where.
     fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String>;
+
+    /// Who or what told all this so far, for people: a file, a peer.
+    fn origin(&self) -> String;
 }
 
 /// What is told of a range.

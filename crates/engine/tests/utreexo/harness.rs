@@ -52,6 +52,10 @@ impl ProofReader for Reading<'_> {
         out.clone_from(entry.ok_or_else(|| "it was lost".to_owned())?);
         Ok(())
     }
+
+    fn origin(&self) -> String {
+        "the harness".to_owned()
+    }
 }
 
 /// Scripts are judged elsewhere.
@@ -138,7 +142,7 @@ pub(crate) fn agree(chain: &Chain, seed: u64) -> Said {
                 let coins = wanted.coins.as_ref().unwrap();
                 assert_eq!(verdict.coins.coins as usize, coins.len());
             }
-            (Err(UtreexoError::Refused { block, error }), Some((height, told))) => {
+            (Err(UtreexoError::Refused { block, error, .. }), Some((height, told))) => {
                 assert_eq!(block.height, *height);
                 let is_bip30 = told.reject_reason() == "bad-txns-BIP30";
                 assert!(is_bip30 || *error == *told, "{error}, not {told}");

@@ -53,7 +53,7 @@ fn changed(example: &(Chain, Told, Height), change: impl FnOnce(&mut Entry)) -> 
 #[track_caller]
 fn of_no_use(result: Result<Partial, UtreexoError>, height: Height) -> EntryError {
     match result {
-        Err(UtreexoError::Entry { block, error }) => {
+        Err(UtreexoError::Entry { block, error, .. }) => {
             assert_eq!(block.height, height);
             *error
         }
@@ -179,7 +179,7 @@ fn a_coin_that_is_not_told_is_missing() {
     let chain = Chain::of(&builder);
     let told = tell(&chain.blocks);
     let error = told_of(&chain, &told, 102, Some(Entry::default().bytes())).unwrap_err();
-    let UtreexoError::Refused { block, error } = error else { panic!("{error}") };
+    let UtreexoError::Refused { block, error, .. } = error else { panic!("{error}") };
     assert_eq!(block.height, 102);
     assert_eq!(error.reject_reason(), "bad-txns-inputs-missingorspent");
 }
@@ -316,7 +316,7 @@ fn an_overwritten_coinbase_cannot_be_spent() {
     let params = Params { bip30_unspendable: vec![overwritten].into(), ..regtest.clone() };
     let chain = Chain::with(&params, builder.blocks());
     let error = run(&chain, &Ranges::of(&told, &cuts), &mut Rng::new(1)).unwrap_err();
-    let UtreexoError::Entry { block, error } = error else { panic!("{error}") };
+    let UtreexoError::Entry { block, error, .. } = error else { panic!("{error}") };
     let fault = LeafFault::Overwritten { height: 1 };
     assert_eq!(block.height, 102);
     assert!(matches!(*error, EntryError::Leaf { fault: found, .. } if found == fault));

@@ -40,9 +40,8 @@ impl V1Reader {
         let command = Command::from_bytes(command);
         let len = u32::from_le_bytes(len) as usize;
         if len > PAYLOAD_BYTES_MAX {
-            return Err(PeerError::protocol(format!(
-                "message `{command}` of {len} bytes, more than {PAYLOAD_BYTES_MAX}"
-            )));
+            let what = format!("message `{command}`");
+            return Err(PeerError::TooLong { what, bytes: len, limit: PAYLOAD_BYTES_MAX });
         }
         (self.command, self.checksum) = (command, checksum);
         Ok(len)
@@ -164,7 +163,7 @@ mod tests {
         assert_eq!(reader.header(&bytes).unwrap(), 4_000_000);
         for len in [4_000_001, u32::MAX] {
             bytes[16..20].copy_from_slice(&len.to_le_bytes());
-            assert!(matches!(reader.header(&bytes), Err(PeerError::Protocol { .. })));
+            assert!(matches!(reader.header(&bytes), Err(PeerError::TooLong { .. })));
         }
     }
 

@@ -46,9 +46,8 @@ impl V2Reader {
         let length = u32::from_le_bytes([low, middle, high, 0]) as usize;
         let length = FLAGS_BYTES + length + TAG_BYTES;
         if length > PACKET_BYTES_MAX {
-            return Err(PeerError::protocol(format!(
-                "a packet of {length} bytes, more than {PACKET_BYTES_MAX}"
-            )));
+            let what = "a packet".to_owned();
+            return Err(PeerError::TooLong { what, bytes: length, limit: PACKET_BYTES_MAX });
         }
         Ok(length)
     }

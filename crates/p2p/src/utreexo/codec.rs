@@ -24,6 +24,8 @@ const ALL_LEAVES: u8 = 1 << 2;
 const HASH_BYTES: usize = 32;
 /// Least bytes of a leaf: header code, amount, kind of script.
 const LEAF_BYTES_LEAST: usize = 13;
+/// Most bytes of a leaf: these, and a script with its length.
+pub const LEAF_BYTES_MAX: usize = LEAF_BYTES_LEAST + 3 + LEAF_SCRIPT_BYTES_MAX;
 
 /// A payload that is no message of Utreexo's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +101,11 @@ pub fn encode(message: &UtreexoMessage, out: &mut Vec<u8>) -> &'static str {
     }
 }
 
+/// Leaves, one after the other and without their number, at the end of `out`.
+pub fn write_leaves(leaves: &[Leaf], out: &mut Vec<u8>) {
+    leaves.iter().for_each(|leaf| write_leaf(leaf, out));
+}
+
 fn malformed<T>(command: &'static str, read: Result<T, ReadError>) -> Result<T, UtreexoError> {
     read.map_err(|source| UtreexoError::Malformed { command, source })
 }
@@ -166,9 +173,7 @@ fn write_proof(proof: &Proof, out: &mut Vec<u8>) {
         write_compact_size(out, target);
     }
     write_compact_size(out, proof.leaves.len() as u64);
-    for leaf in &proof.leaves {
-        write_leaf(leaf, out);
-    }
+    write_leaves(&proof.leaves, out);
 }
 
 fn read_targets(reader: &mut Reader<'_>) -> Result<Vec<u64>, ReadError> {

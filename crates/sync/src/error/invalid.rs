@@ -108,6 +108,20 @@ pub enum InvalidError {
     },
 }
 
+impl InvalidError {
+    /// Whether what was computed so far rests on what proved wrong, so that no later start may go on from it.
+    pub fn spoils_progress(&self) -> bool {
+        match self {
+            Self::Engine(_) | Self::DuplicateTransaction { .. } | Self::AssumeUtxo { .. } => true,
+            // Some range began with roots that were never there, and which one is not known.
+            Self::ByProofs(error) => {
+                matches!(**error, UtreexoError::Merge(_) | UtreexoError::Before { .. })
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Says what a run without hints is good for, where one with undo data fails.
 fn by_undo(error: &FullyError) -> String {
     match error {

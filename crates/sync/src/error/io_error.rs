@@ -26,7 +26,7 @@ pub enum IoError {
         hash: BlockHash,
     },
     /// Proofs of a block cannot be read.
-    #[error("{what}. The progress is kept: get the file again, and start the same run again")]
+    #[error("{what}")]
     Proofs {
         /// Which, and why.
         what: String,

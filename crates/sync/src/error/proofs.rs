@@ -1,8 +1,9 @@
-//! [`ProofsError`]: files of proofs that are of no use for a run.
+//! [`ProofsError`]: proofs that are of no use for a run: their files, or the peers that were to give them.
 
 use super::ErrorKind;
 use apus_chain::{Height, HeightRange, Network};
 use apus_engine::utreexo::RootsDiffer;
+use apus_p2p::proofs::ProofPeerError;
 use apus_utreexo::RangeFileError;
 use std::io;
 use std::path::PathBuf;
@@ -97,6 +98,9 @@ pub enum ProofsError {
         /// In what its roots differ from those below.
         differ: RootsDiffer,
     },
+    /// Peers that cannot be asked.
+    #[error("no proofs can be had: {0}")]
+    Peers(Box<ProofPeerError>),
 }
 
 impl ProofsError {
@@ -108,6 +112,10 @@ impl ProofsError {
             | Self::Overlap { .. }
             | Self::Name { .. }
             | Self::OtherNetwork { .. } => ErrorKind::Usage,
+            Self::Peers(error) => match **error {
+                ProofPeerError::NoBridge { .. } => ErrorKind::Usage,
+                _ => ErrorKind::Io,
+            },
             Self::Folder { .. } | Self::File { error: RangeFileError::Io { .. }, .. } => {
                 ErrorKind::Io
             }

@@ -24,7 +24,7 @@ pub enum UsageError {
     )]
     BlocksTwice,
     /// The engine that goes by proofs, and none of these.
-    #[error("the engine utreexo goes by proofs, and no folder of them was named")]
+    #[error("the engine utreexo goes by proofs, and neither a folder of them nor a peer was named")]
     NoProofs,
     /// A set of coins is to be written that no engine keeps.
     #[error(

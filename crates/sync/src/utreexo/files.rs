@@ -105,6 +105,10 @@ impl ProofReader for Entries<'_> {
             _ => self.file.entry(block.height, out).map_err(|error| named(&error)),
         }
     }
+
+    fn origin(&self) -> String {
+        self.path.display().to_string()
+    }
 }
 
 /// All files of proofs in a folder, by ascending range. Others are of no matter.

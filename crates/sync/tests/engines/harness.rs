@@ -9,8 +9,8 @@ use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
 use apus_sync::{
     BridgeOptions, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedValidity,
-    HintsInput, Observer, Outcome, Output, OutputKind, Request, Silent, Source, Stop, SyncError,
-    UseIndex,
+    HintsInput, Observer, Outcome, Output, OutputKind, ProofsInput, Request, Silent, Source, Stop,
+    SyncError, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -282,6 +282,7 @@ impl Job {
         };
         let bridge = self.bridge.as_ref().map(|job| BridgeOptions {
             storage: Arc::clone(&job.storage),
+            folder: PathBuf::new(),
             every: job.every,
             store: &open_forest,
             memory_bytes: job.memory_bytes,
@@ -293,7 +294,7 @@ impl Job {
                 use_index: UseIndex::IfPresent,
             },
             hints: self.hints.clone(),
-            proofs: self.proofs.clone(),
+            proofs: self.proofs.clone().map(ProofsInput::Folder),
             engine: Some(self.engine),
             aggregate: AggregateKind::Sha256,
             hinted_validity: self.hinted_validity,

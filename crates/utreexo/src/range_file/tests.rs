@@ -217,6 +217,18 @@ fn fields_with_right_checksums_are_held_against_each_other() {
     assert_eq!(entry, "the entry of block 7 cannot have 4 bytes at byte 100");
 }
 
+/// Found by the fuzzer: a range that ends before it begins.
+#[test]
+fn no_block_from_height_0_is_no_range() {
+    let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 40 + 16 + 72]].concat();
+    bytes.extend((HEAD_BYTES as u64 + 16).to_le_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend(END_MAGIC);
+    let said = open(&bytes).unwrap_err().to_string();
+    assert!(said.starts_with("0 blocks from height 0 on make no file"), "{said}");
+    assert_eq!(heights(0, 0), None);
+}
+
 /// A file that counts a length and has no bytes.
 struct Endless(u64, u64);
 

@@ -1,0 +1,66 @@
+//! `--proofs`: the files, or the bridge nodes, that tell what blocks spend.
+
+use crate::args::{Engine, ProofsArg, SinkArg, SyncArgs};
+use crate::failure::Failure;
+use crate::peers;
+use apus_sync::{ProofsInput, UsageError};
+use std::path::PathBuf;
+
+/// Where proofs come from. The engine that goes by them needs block files, too, and keeps no set.
+pub(super) fn input(args: &SyncArgs) -> Result<Option<ProofsInput>, Failure> {
+    let peers = args.proofs.iter().any(|arg| address(arg).is_some());
+    if args.peers.proxy.is_some() && args.blocksdir.is_some() && !peers {
+        return Err(Failure::usage(
+            "--proxy is for peers, and there are none: blocks come from --blocksdir",
+        ));
+    }
+    match (args.engine == Some(Engine::Utreexo), args.proofs.is_empty()) {
+        (false, true) => return Ok(None),
+        (false, false) => {
+            return Err(Failure::usage(
+                "proofs are for the engine utreexo alone: give --engine utreexo, or leave out --proofs",
+            ));
+        }
+        (true, true) => {
+            return Err(Failure::usage(
+                "the engine utreexo needs the folder of the files of proofs, --proofs DIR, or a bridge node to \
+                 ask for them, --proofs peer:HOST:PORT",
+            ));
+        }
+        (true, false) => {}
+    }
+    if args.blocksdir.is_none() {
+        return Err(Failure::usage(
+            "the engine utreexo takes blocks of files, range by range: name their folder by --blocksdir DIR",
+        ));
+    }
+    let keeps_set = |sink: &SinkArg| !matches!(sink, SinkArg::Utreexo(_) | SinkArg::Null);
+    if args.out.iter().any(keeps_set) {
+        return Err(Failure::usage(UsageError::NoSetKept.to_string()));
+    }
+    if let Some(folder) = folder(args)? {
+        return Ok(Some(ProofsInput::Folder(folder)));
+    }
+    let named: Vec<&str> = args.proofs.iter().filter_map(address).collect();
+    peers::bridges(&args.peers, args.chain, &named).map(|peers| Some(ProofsInput::Peers(peers)))
+}
+
+/// The folder of proofs, if they come from one: then they come from nowhere else.
+fn folder(args: &SyncArgs) -> Result<Option<PathBuf>, Failure> {
+    let mut folders = args.proofs.iter().filter(|arg| address(arg).is_none());
+    match folders.next() {
+        Some(ProofsArg::Folder(folder)) if args.proofs.len() == 1 => Ok(Some(folder.clone())),
+        Some(ProofsArg::Folder(folder)) => Err(Failure::usage(format!(
+            "proofs come from one folder or from peers: leave out --proofs {}, or all others",
+            folder.display()
+        ))),
+        _ => Ok(None),
+    }
+}
+
+const fn address(arg: &ProofsArg) -> Option<&str> {
+    match arg {
+        ProofsArg::Peer(address) => Some(address.as_str()),
+        ProofsArg::Folder(_) => None,
+    }
+}

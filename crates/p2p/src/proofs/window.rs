@@ -1,0 +1,179 @@
+//! [`Window`]: which questions are under way, in which order, and which of them a peer leaves out.
+//!
+//! No socket, no clock: it is told what came, and says what to send. A peer answers in the order in which it is asked
+//! (`docs/formats/utreexo-wire.md`), so an answer belongs to the first question that is open. It says nothing at all
+//! where it has no answer; so a ping goes behind the questions, and a pong that comes before the answer says that
+//! there will be none.
+
+use crate::utreexo::UtreexoMessage;
+use apus_chain::{BlockHash, KnownBlock};
+use std::collections::VecDeque;
+
+/// Most questions under way.
+const OPEN_MAX: u64 = 32;
+/// Bytes of answers that may be under way, as far as those before let expect. What comes is read one by one, so this
+/// is what waits in the system's buffers and the peer's.
+const BYTES_MAX: u64 = 4 << 20;
+/// As large are proofs taken to be before the first one came.
+const BYTES_EXPECTED: u64 = 512 << 10;
+
+/// A request for a block, or for a part of what is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) block: KnownBlock,
+    pub(super) message: UtreexoMessage,
+}
+
+impl Request {
+    /// What it asks for.
+    pub(super) const fn what(&self) -> &'static str {
+        match self.message {
+            UtreexoMessage::GetRoots(_) | UtreexoMessage::Roots(_) => "roots",
+            UtreexoMessage::GetProof(_) | UtreexoMessage::Proof(_) => "proof",
+        }
+    }
+
+    /// Whether a message is an answer to it.
+    fn is_answered_by(&self, message: &UtreexoMessage) -> bool {
+        match (&self.message, message) {
+            (UtreexoMessage::GetRoots(block), UtreexoMessage::Roots(roots)) => {
+                roots.block == *block
+            }
+            (UtreexoMessage::GetProof(request), UtreexoMessage::Proof(proof)) => {
+                proof.block == request.block
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What is wrong with what a peer says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// It leaves the first open question out.
+    Unanswered(Request),
+    /// It answers what is not asked, and this is the first open question.
+    NotAsked(Request, BlockHash),
+}
+
+/// See the module.
+pub(super) struct Window<'q> {
+    /// Those that were not sent yet.
+    ahead: Box<dyn Iterator<Item = Request> + Send + 'q>,
+    /// Those that are to be sent before: again, or out of turn.
+    again: VecDeque<Request>,
+    open: VecDeque<Request>,
+    /// How many were answered or given up, since the connection began.
+    closed: u64,
+    /// The ping under way: its number, and how many questions were sent before it.
+    ping: Option<(u64, u64)>,
+    /// What a proof has of late.
+    proof_bytes: u64,
+    /// Whether one question at a time is asked.
+    single: bool,
+}
+
+impl<'q> Window<'q> {
+    pub(super) fn new(ahead: Box<dyn Iterator<Item = Request> + Send + 'q>) -> Self {
+        let (again, open) = (VecDeque::new(), VecDeque::new());
+        let (closed, ping, single) = (0, None, false);
+        Self { ahead, again, open, closed, ping, proof_bytes: BYTES_EXPECTED, single }
+    }
+
+    /// The next request to send, if there is room for one. It is open from now on.
+    pub(super) fn next_to_send(&mut self) -> Option<&Request> {
+        let room = if self.single { 1 } else { (BYTES_MAX / self.proof_bytes).clamp(1, OPEN_MAX) };
+        if self.open.len() as u64 >= room {
+            return None;
+        }
+        let request = self.again.pop_front().or_else(|| self.ahead.next())?;
+        self.open.push_back(request);
+        self.open.back()
+    }
+
+    /// Whether to send a ping behind the requests.
+    pub(super) fn is_ping_due(&self) -> bool {
+        self.ping.is_none() && !self.open.is_empty()
+    }
+
+    /// A ping of this number, which the connection had none of before, was sent behind all requests.
+    pub(super) fn pinged(&mut self, nonce: u64) {
+        self.ping = Some((nonce, self.closed + self.open.len() as u64));
+    }
+
+    /// The first question that is open, or the next one to be.
+    pub(super) fn first(&mut self) -> Option<&Request> {
+        if self.open.is_empty() && self.again.is_empty() {
+            self.again.extend(self.ahead.next());
+        }
+        self.open.front().or_else(|| self.again.front())
+    }
+
+    /// Takes a message about proofs, of so many bytes on the line. Says whether it answers the first question.
+    pub(super) fn answered(&mut self, message: &UtreexoMessage, bytes: u64) -> Result<bool, Wrong> {
+        let block = match message {
+            UtreexoMessage::Proof(proof) => proof.block,
+            UtreexoMessage::Roots(roots) => roots.block,
+            // A peer that asks us, for what is not offered here.
+            UtreexoMessage::GetProof(_) | UtreexoMessage::GetRoots(_) => return Ok(false),
+        };
+        let Some(first) = self.open.front() else { return Ok(false) };
+        if first.is_answered_by(message) {
+            if matches!(message, UtreexoMessage::Proof(_)) {
+                self.proof_bytes = (7 * self.proof_bytes + bytes).div_ceil(8);
+            }
+            self.open.pop_front();
+            self.closed += 1;
+            return Ok(true);
+        }
+        let is_later = self.open.iter().any(|request| request.is_answered_by(message));
+        Err(match is_later {
+            true => Wrong::Unanswered(first.clone()),
+            false => Wrong::NotAsked(first.clone(), block),
+        })
+    }
+
+    /// Takes the answer to a ping: by now all that was asked before it must be answered.
+    pub(super) fn pong(&mut self, nonce: u64) -> Result<(), Wrong> {
+        let Some((_, before)) = self.ping.take_if(|(ping, _)| *ping == nonce) else {
+            return Ok(());
+        };
+        match self.open.front() {
+            Some(first) if self.closed < before => Err(Wrong::Unanswered(first.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The connection is gone: all that is open is to be asked again, on another one.
+    pub(super) fn lost(&mut self) {
+        while let Some(request) = self.open.pop_back() {
+            self.again.push_front(request);
+        }
+        (self.ping, self.closed) = (None, 0);
+    }
+
+    /// Gives up the first question, of which nothing is under way.
+    pub(super) fn skip_first(&mut self) {
+        debug_assert!(self.open.is_empty(), "an answer would be taken for another one's");
+        if self.again.pop_front().is_none() {
+            self.ahead.next();
+        }
+    }
+
+    /// Puts a request before all others while nothing is under way, and asks one at a time from now on.
+    pub(super) fn insert_first(&mut self, request: Request) {
+        debug_assert!(self.open.is_empty(), "an answer would be taken for another one's");
+        self.single = true;
+        self.again.push_front(request);
+    }
+
+    /// Asks more than one at a time again.
+    pub(super) const fn widen(&mut self) {
+        self.single = false;
+    }
+
+    /// Whether the peer owes no answer.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.open.is_empty()
+    }
+}

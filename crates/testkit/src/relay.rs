@@ -1,0 +1,176 @@
+//! [`Relay`]: a line to a real node, on which a test can change, keep back or cut off what the node says.
+//!
+//! It speaks nothing itself. What the node says is taken apart into messages of the plaintext transport; what is said
+//! to the node passes as it is.
+
+use bitcoin::hashes::{Hash, sha256d};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration;
+
+/// Bytes before a payload: magic, name, length, checksum.
+const HEADER_BYTES: usize = 24;
+
+/// What becomes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on, as it is now.
+    Passes,
+    /// It never arrives.
+    IsLost,
+    /// The connection ends before it.
+    EndsAll,
+    /// So it does, and no further one comes about.
+    EndsAllForGood,
+}
+
+/// Decides on a message of the node's by its name, and may change its payload.
+type Decide = dyn Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync;
+
+/// A relay at work. Dropping it ends it, and its connections with their next message.
+pub struct Relay {
+    line: Arc<Line>,
+    listening: Option<JoinHandle<()>>,
+}
+
+/// What a relay's threads share.
+struct Line {
+    /// Where the node is, and where the relay listens.
+    node: u16,
+    own: u16,
+    /// How long what is said to the node is on its way.
+    delay: Duration,
+    /// How often something was on its way.
+    batches: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Relay {
+    /// Listens on 127.0.0.1, and leads each connection to a port there.
+    ///
+    /// # Panics
+    /// When it cannot listen.
+    pub fn to(
+        port: u16,
+        decide: impl Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync + 'static,
+    ) -> Self {
+        Self::far(port, Duration::ZERO, decide)
+    }
+
+    /// The same to a node that is far away: what is said to it takes so long, and all that is said meanwhile goes
+    /// together.
+    ///
+    /// # Panics
+    /// When it cannot listen.
+    pub fn far(
+        node: u16,
+        delay: Duration,
+        decide: impl Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let own = listener.local_addr().unwrap().port();
+        let (batches, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let line = Arc::new(Line { node, own, delay, batches, over });
+        let (of_listener, decide) = (Arc::clone(&line), Arc::new(decide));
+        let listening = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if of_listener.over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let Ok(stream) = stream else { continue };
+                let (line, decide) = (Arc::clone(&of_listener), Arc::clone(&decide));
+                std::thread::spawn(move || {
+                    // How a connection ends is of no matter here.
+                    let _ = carry(stream, &line, &*decide);
+                });
+            }
+        });
+        Self { line, listening: Some(listening) }
+    }
+
+    /// How often something was on its way to the node: as often as whoever speaks waited for answers before it said
+    /// more, if each way takes long.
+    pub fn batches(&self) -> usize {
+        self.line.batches.load(Ordering::Relaxed)
+    }
+
+    /// Where it listens, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.line.own
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.line.end();
+        if let Some(listening) = self.listening.take() {
+            let _ = listening.join();
+        }
+    }
+}
+
+impl Line {
+    /// Has no further connection taken: the thread that waits for them is woken by a last one.
+    fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.own)));
+    }
+
+    /// Carries what is said to the node.
+    fn forward(&self, mut client: TcpStream, mut node: &TcpStream) -> io::Result<()> {
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            sleep(self.delay);
+            match client.read(&mut buffer)? {
+                0 => return Ok(()),
+                count => node.write_all(&buffer[..count])?,
+            }
+            self.batches.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Carries one connection's messages until either side has enough.
+fn carry(client: TcpStream, line: &Arc<Line>, decide: &Decide) -> io::Result<()> {
+    let node = TcpStream::connect((Ipv4Addr::LOCALHOST, line.node))?;
+    let (from_client, to_node, of_thread) =
+        (client.try_clone()?, node.try_clone()?, Arc::clone(line));
+    let to = std::thread::spawn(move || {
+        let _ = of_thread.forward(from_client, &to_node);
+        let _ = to_node.shutdown(Shutdown::Both);
+    });
+    let fate = messages(&node, &client, decide);
+    if matches!(fate, Ok(Fate::EndsAllForGood)) {
+        line.end();
+    }
+    let _ = client.shutdown(Shutdown::Both);
+    let _ = node.shutdown(Shutdown::Both);
+    let _ = to.join();
+    fate.map(drop)
+}
+
+/// The fate of the message that ended it.
+fn messages(mut node: &TcpStream, mut client: &TcpStream, decide: &Decide) -> io::Result<Fate> {
+    loop {
+        let mut header = [0; HEADER_BYTES];
+        node.read_exact(&mut header)?;
+        let length = u32::from_le_bytes([header[16], header[17], header[18], header[19]]);
+        let mut payload = vec![0; length as usize];
+        node.read_exact(&mut payload)?;
+        let name = String::from_utf8_lossy(&header[4..16]).trim_end_matches('\0').to_owned();
+        match decide(&name, &mut payload) {
+            Fate::Passes => {
+                header[16..20].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+                let sum = sha256d::Hash::hash(&payload).to_byte_array();
+                header[20..].copy_from_slice(&sum[..4]);
+                client.write_all(&header)?;
+                client.write_all(&payload)?;
+            }
+            Fate::IsLost => {}
+            ends => return Ok(ends),
+        }
+    }
+}
