@@ -9,6 +9,7 @@
 //! it.
 
 mod answers;
+mod hash;
 mod join;
 mod joined;
 mod judge;
@@ -28,7 +29,7 @@ use crate::progress::{DiskUse, Event, Phase};
 use crate::request::{ConnectOptions, Request, Scripts, Source, first_of_last};
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
-use crate::sink::put::forget_damaged;
+use crate::sink::put::{Hashed, forget_damaged};
 use crate::source::ChainSource;
 use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record as Connected;
@@ -39,6 +40,7 @@ use apus_engine::pass::{Counts, Pass};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
+use hash::hash_beside;
 use join::{JoinOptions, join};
 use joined::{Joined, Record};
 use judge::{Judging, Takers, Walk};
@@ -97,14 +99,14 @@ pub(crate) fn run<'a>(
 
 impl<'a> From<Merged<'a>> for Joining<'a> {
     fn from(merged: Merged<'a>) -> Self {
-        let Merged { dir, set, counts, scripts, unseen, joined, .. } = merged;
+        let Merged { dir, set, counts, judged, unseen, joined, .. } = merged;
         let base = Base {
             at: KnownBlock { height: set.height, hash: set.base },
             runs: joined.coins,
             coins: set.coins,
             counts,
             aggregate: None,
-            scripts: scripts.run,
+            scripts: judged.scripts.run,
             unseen,
         };
         Self::Below(dir, Some(base))
@@ -207,8 +209,7 @@ fn on_chain<'a>(
     let count = count.inspect_err(|error| forget_damaged(request.workdir, error))?;
     let leaves = count.as_ref().map(LeafCount::total);
     let judged = work.join_and_judge(&workdir, &plan, &done, count, durable, bridge.as_mut());
-    let (joined, scripts, with_blocks) =
-        judged.inspect_err(|error| forget_damaged(request.workdir, error))?;
+    let (joined, judged) = judged.inspect_err(|error| forget_damaged(request.workdir, error))?;
     let base = dir.chain().hash(end).copied().unwrap_or_default();
     let set = SetInfo {
         network: request.params.network,
@@ -221,7 +222,15 @@ fn on_chain<'a>(
     drop(work);
     let proofs = bridge.map(|bridge| bridge.made());
     let unseen = u64::from(plan.identity.unseen.min(end));
-    Ok(Merged { dir, set, counts, scripts, unseen, joined, leaves, with_blocks, proofs })
+    Ok(Merged { dir, set, counts, unseen, joined, judged, leaves, proofs })
+}
+
+/// What came of the second walk.
+pub(crate) struct Judged {
+    pub(crate) scripts: Scripts,
+    /// The hash of the set, if it was computed meanwhile.
+    hashed: Option<Hashed>,
+    with_blocks: Option<DraftWithBlocks>,
 }
 
 /// A run on its way.
@@ -345,7 +354,7 @@ impl<'a> Work<'a> {
         leaves: Option<LeafCount<'_>>,
         durable: bool,
         bridge: Option<&mut Bridge<'_>>,
-    ) -> Result<(Joined, Scripts, Option<DraftWithBlocks>), SyncError> {
+    ) -> Result<(Joined, Judged), SyncError> {
         let (request, assume_valid) = (self.request, self.options.assume_valid);
         let has_leaves = |record: &Record| leaves.is_none() || record.joined.leaves.is_some();
         let earlier = Record::read(workdir)?.filter(has_leaves);
@@ -376,9 +385,11 @@ impl<'a> Work<'a> {
         let mut keeper = self.keeper(&mut record, plan.last(), sum_key)?;
         let mut progress = Judging { record, durable, saved_at: Instant::now() };
         let takers = Takers { keeper: keeper.as_mut(), bridge };
-        let scripts = self.walk(workdir, plan, done, &mut progress, takers)?;
+        let coins = progress.record.joined.coins.clone();
+        let walk = || self.walk(workdir, plan, done, &mut progress, takers);
+        let (scripts, hashed) = hash_beside(request, coins, walk)?;
         let with_blocks = keeper.map(Keeper::end).transpose()?;
-        Ok((progress.record.joined, scripts, with_blocks))
+        Ok((progress.record.joined, Judged { scripts, hashed, with_blocks }))
     }
 
     /// What keeps blocks, if they are to be. Where it lacks some that were judged, they are judged anew.

@@ -188,7 +188,8 @@ fn merge<'a>(
     let written = merged.write_out(request);
     let (mut put, coins) = written.inspect_err(|error| forget_damaged(request.workdir, error))?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
-    let Merged { dir, set, counts, scripts, unseen: unseen_witnesses, proofs, .. } = merged;
+    let Merged { dir, set, counts, judged, unseen: unseen_witnesses, proofs, .. } = merged;
+    let scripts = judged.scripts;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
     let connected_from = Some(1);
     Ok(Outcome { connected_from, engine, scripts, unseen_witnesses, proofs, ..outcome })

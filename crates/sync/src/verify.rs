@@ -449,7 +449,7 @@ impl Work<'_> {
             coins,
             muhash: put.muhash,
             hash_serialized_3: put.hash_serialized_3,
-            scripts: merged.scripts,
+            scripts: merged.judged.scripts,
             by_hints: false,
         })
     }

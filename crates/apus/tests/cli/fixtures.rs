@@ -260,3 +260,21 @@ fn a_blocks_folder_may_be_a_link_and_its_files_read_only() {
     desk.apus(&(sync(REGTEST, "msb.hints") + " --out snapshot:utxo.dat")).succeeds();
     assert!(desk.read("utxo.dat") == desk.read("node.dat"));
 }
+
+/// The set's hash is computed beside the second walk where coins are written nowhere, at the end on one thread, and
+/// on the coins' way into a file.
+#[cfg(feature = "kernel")]
+#[test]
+fn the_hash_is_the_same_whenever_it_is_computed() {
+    let desk = Desk::with(MAIN);
+    let hash = |name: &str, options: &str| {
+        let line = format!("sync --blocksdir blocks --validation full --report {name} {options}");
+        desk.apus(&line).succeeds();
+        let report = desk.json(name);
+        (report["hash_serialized_3"].clone(), report["muhash"].clone(), report["coins"].clone())
+    };
+    let written = hash("written", "--out snapshot:set.dat");
+    assert_eq!(hash("beside", "--par 2"), written);
+    assert_eq!(hash("at-the-end", "--par 1"), written);
+    assert_eq!(hash("with-hints", "--par 2 --out hints:made.hints"), written);
+}

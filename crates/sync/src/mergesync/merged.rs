@@ -1,13 +1,13 @@
 //! [`Merged`]: the set that joining led to, handed to what is to be written.
 
+use super::Judged;
 use super::joined::Joined;
 use crate::error::{StorageResult, SyncError};
 use crate::proofs::ProofsMade;
-use crate::request::{Output, OutputKind, Request, Scripts};
+use crate::request::{Output, OutputKind, Request};
 use crate::runs::{EachRecord, MergeBudget, Merging, Places};
-use crate::sink::datadir::DraftWithBlocks;
 use crate::sink::forest::{SortedLeaves, draft_roots, roots};
-use crate::sink::put::{Put, SetMuHash, merge_all, put_set};
+use crate::sink::put::{KnownOfSet, Put, SetMuHash, merge_all, put_set};
 use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
 use crate::source::ChainSource;
 use apus_chain::Height;
@@ -24,13 +24,12 @@ pub(crate) struct Merged<'a> {
     pub(crate) dir: Arc<dyn ChainSource + 'a>,
     pub(crate) set: SetInfo,
     pub(crate) counts: Counts,
-    pub(crate) scripts: Scripts,
+    pub(crate) judged: Judged,
     /// Blocks whose witnesses were left alone.
     pub(crate) unseen: u64,
     pub(super) joined: Joined,
     /// Leaves that all blocks add to the Utreexo forest, where its roots are asked for.
     pub(super) leaves: Option<u64>,
-    pub(super) with_blocks: Option<DraftWithBlocks>,
     /// The proofs that were made.
     pub(crate) proofs: Option<ProofsMade>,
 }
@@ -43,7 +42,7 @@ impl Merged<'_> {
     ) -> Result<(Put, CoinTotals), SyncError> {
         let set = self.set;
         let places = folders::places(request);
-        let with_blocks = self.with_blocks.take();
+        let with_blocks = self.judged.with_blocks.take();
         let mut sinks = folders::sinks(request, &*self.dir, set, &places, with_blocks)?;
         let forest = self.leaves.map(|count| self.roots(request, count)).transpose()?;
         let mut drafts = Vec::new();
@@ -58,8 +57,9 @@ impl Merged<'_> {
         }
         let bytes = self.joined.coin_bytes();
         let muhash = SetMuHash::Known(self.joined.muhash.finalize());
+        let known = KnownOfSet { muhash, hashed: self.judged.hashed };
         let mut put =
-            put_set(request, set, sinks, muhash, bytes, |each| self.records(request, each))?;
+            put_set(request, set, sinks, known, bytes, |each| self.records(request, each))?;
         put.utreexo = forest;
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
         Ok((put, self.joined.totals))

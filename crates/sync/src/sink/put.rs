@@ -126,6 +126,27 @@ pub(crate) enum SetMuHash {
     Compute,
 }
 
+/// What the set's hash is, and of how many coins.
+#[derive(Clone, Copy)]
+pub(crate) struct Hashed {
+    pub(crate) hash_serialized_3: [u8; 32],
+    pub(crate) coins: u64,
+}
+
+/// What is known of a set before it is handed out.
+#[derive(Clone, Copy)]
+pub(crate) struct KnownOfSet {
+    pub(crate) muhash: SetMuHash,
+    /// None where it is to be computed on the way.
+    pub(crate) hashed: Option<Hashed>,
+}
+
+impl From<SetMuHash> for KnownOfSet {
+    fn from(muhash: SetMuHash) -> Self {
+        Self { muhash, hashed: None }
+    }
+}
+
 /// A set that was handed out.
 pub(crate) struct Put {
     pub(crate) hash_serialized_3: [u8; 32],
@@ -143,21 +164,27 @@ pub(crate) fn put_set(
     request: &Request<'_>,
     set: SetInfo,
     mut sinks: Sinks<'_>,
-    muhash: SetMuHash,
+    known: impl Into<KnownOfSet>,
     bytes: u64,
     produce: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
 ) -> Result<Put, SyncError> {
     request.observer.event(Event::Started(Phase::Coins));
-    let mut hash = HashSink::default();
+    let KnownOfSet { muhash, hashed } = known.into();
     let mut computed = match muhash {
         SetMuHash::Known(_) => None,
         SetMuHash::Compute => Some(MuHashSink::default()),
     };
-    hand_out(request, bytes, &mut hash, &mut sinks, computed.as_mut(), produce)?;
-    if hash.coins() != set.coins {
-        return Err(SyncError::Io(IoError::CoinCount { written: hash.coins(), kept: set.coins }));
+    let Hashed { hash_serialized_3, coins } = match hashed {
+        Some(hashed) if sinks.is_empty() && computed.is_none() => hashed,
+        _ => {
+            let mut hash = HashSink::default();
+            hand_out(request, bytes, &mut hash, &mut sinks, computed.as_mut(), produce)?;
+            Hashed { coins: hash.coins(), hash_serialized_3: hash.finish() }
+        }
+    };
+    if coins != set.coins {
+        return Err(SyncError::Io(IoError::CoinCount { written: coins, kept: set.coins }));
     }
-    let hash_serialized_3 = hash.finish();
     match request.params.assumeutxo_for(&set.base) {
         Some(known) if known.hash_serialized != hash_serialized_3 => {
             let found = UtxoSetHash(hash_serialized_3);
