@@ -146,7 +146,7 @@ fn segment_bytes(request: &Request<'_>, under_way: usize, bytes_total: u64) -> u
     const EACH: u64 = 24;
     let (threads, under_way) = (request.threads as u64, under_way as u64);
     // So many as threads are no smaller than this; more of them share what these would take.
-    let least = ((16 << 20) * threads / under_way).max(2 << 20);
+    let least = ((12 << 20) * threads / under_way).max(2 << 20);
     let share = (request.memory_bytes / (8 * under_way)).clamp(least, 128 << 20);
     let even = (bytes_total / (EACH * threads)).max(4 << 20);
     request.segment_bytes.unwrap_or(share.min(even))
