@@ -107,12 +107,12 @@ impl WorkFolder {
             return error.into();
         }
         // What was computed under hints that proved wrong is in the way of the next ones.
-        let proven_wrong = matches!(
-            error,
-            SyncError::Invalid(InvalidError::Engine(_))
-                | SyncError::Invalid(InvalidError::DuplicateTransaction { .. })
-                | SyncError::Invalid(InvalidError::AssumeUtxo { .. })
-        );
+        let proven_wrong = error.is_about_hints()
+            || matches!(
+                error,
+                SyncError::Invalid(InvalidError::DuplicateTransaction { .. })
+                    | SyncError::Invalid(InvalidError::AssumeUtxo { .. })
+            );
         let mut kept = Self::has_plan(folder) && !proven_wrong;
         if !kept {
             // The failure to tell is the first one.

@@ -56,6 +56,17 @@ impl<'a> Supply<'a> {
         }
     }
 
+    /// Where there is no run: blocks are taken for one elsewhere.
+    pub(crate) fn new(
+        (params, verifier): (&'a Params, Option<&'a dyn ScriptVerifier>),
+        source: &'a dyn ChainSource,
+        threads: usize,
+        interrupt: &'a AtomicBool,
+    ) -> Self {
+        let (chain, permits) = (source.chain(), Permits::new(threads));
+        Self { params, chain, verifier, source, interrupt, permits }
+    }
+
     /// A thread's own way to the blocks. Once `halt` is set it ends early.
     pub(crate) fn walker<'w>(&'w self, halt: &'w AtomicBool) -> Walker<'w> {
         let fetcher = self.source.fetcher(halt);

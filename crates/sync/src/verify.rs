@@ -184,6 +184,7 @@ impl Verify<'_> {
             outputs,
             folders: &[],
             bridge: None,
+            queue: None,
             observer: self.observer,
             interrupt: self.interrupt,
         }

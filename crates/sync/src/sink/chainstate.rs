@@ -350,6 +350,7 @@ mod tests {
             outputs: &[],
             folders: &[],
             bridge: None,
+            queue: None,
             observer: &Silent,
             interrupt: &interrupt,
         };

@@ -313,6 +313,7 @@ impl Job {
             outputs: if self.engine == Engine::Utreexo { &outputs[2..] } else { &outputs },
             folders: &self.folders,
             bridge,
+            queue: None,
             observer,
             interrupt,
         })

@@ -275,6 +275,7 @@ impl Job {
             outputs: &outputs,
             folders: &[],
             bridge: None,
+            queue: None,
             observer,
             interrupt,
         })

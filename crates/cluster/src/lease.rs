@@ -1,0 +1,139 @@
+//! [`Leased`]: a job that a machine has.
+
+use crate::beat::Doing;
+use crate::link::{away, last};
+use crate::names;
+use crate::worker::{JoinedRun, lock};
+use apus_chain::HeightRange;
+use apus_sync::{Lease, ObjectRef, QueueError};
+use async_nats::jetstream::message::{AckKind, Acker, Message, PublishMessage};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Of the time after which a job is missed, a sign of life is given after this part.
+const BEATS: u32 = 4;
+
+/// Reading or writing an object is no sign of life for longer.
+const OBJECT_MAX: Duration = Duration::from_secs(600);
+
+/// See the module.
+pub(crate) struct Leased<'r> {
+    joined: &'r JoinedRun<'r>,
+    message: Vec<u8>,
+    deliveries: u64,
+    acker: Arc<Acker>,
+    number: u64,
+    beaten: Mutex<Instant>,
+}
+
+impl<'r> Leased<'r> {
+    pub(crate) fn new(joined: &'r JoinedRun<'_>, message: Message) -> Self {
+        let deliveries = message.info().map_or(1, |info| info.delivered);
+        let (message, acker) = message.split();
+        let range = names::range_of(&message.subject).unwrap_or(HeightRange::new(0, 0));
+        let doing = Doing { start: range.start, end: range.end, blocks: 0 };
+        Self {
+            joined,
+            message: message.payload.into(),
+            deliveries: u64::try_from(deliveries).unwrap_or(1),
+            acker: Arc::new(acker),
+            number: lock(&joined.doing).begin(doing),
+            beaten: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Gives signs of life until something is done, or takes too long.
+    async fn living<T>(&self, what: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let mut what = std::pin::pin!(what);
+        loop {
+            let wait = self.joined.ack_wait / BEATS;
+            if let Ok(value) = tokio::time::timeout(wait, &mut what).await {
+                return value;
+            }
+            if began.elapsed() < OBJECT_MAX {
+                // The next one comes soon.
+                let _ = self.acker.ack_with(AckKind::Progress).await;
+            }
+        }
+    }
+}
+
+impl Drop for Leased<'_> {
+    fn drop(&mut self) {
+        lock(&self.joined.doing).end(self.number);
+    }
+}
+
+impl Lease for Leased<'_> {
+    fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    fn deliveries(&self) -> u64 {
+        self.deliveries
+    }
+
+    fn alive(&self) {
+        lock(&self.joined.doing).block(self.number);
+        let mut beaten = self.beaten.lock().unwrap_or_else(PoisonError::into_inner);
+        if beaten.elapsed() >= self.joined.ack_wait / BEATS {
+            *beaten = Instant::now();
+            let acker = Arc::clone(&self.acker);
+            // The walk over blocks does not wait for it.
+            self.joined.link.runtime.spawn(async move {
+                let _ = acker.ack_with(AckKind::Progress).await;
+            });
+        }
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        let link = self.joined.link;
+        link.wait(self.living(link.objects.get(&self.joined.run, of)))
+    }
+
+    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
+        let link = self.joined.link;
+        link.wait(self.living(link.objects.put(&self.joined.run, bytes)))
+    }
+
+    fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError> {
+        let joined = self.joined;
+        let subject = names::answer(&joined.run, range);
+        Ok(joined.link.wait(last(&joined.answers, &subject))?.is_some())
+    }
+
+    fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
+        let joined = self.joined;
+        let subject = names::answer(&joined.run, range);
+        // Where there is one already, the job is done as well.
+        joined.link.wait(self.living(joined.link.publish_first(subject, message)))?;
+        lock(&joined.doing).answered();
+        self.done()
+    }
+
+    fn done(&self) -> Result<(), QueueError> {
+        // One that is not heard is offered again, and found to be answered.
+        let _ = self.joined.link.wait(self.acker.double_ack_with(AckKind::Ack));
+        Ok(())
+    }
+
+    fn give_back(
+        &self,
+        after: Duration,
+        trouble: Option<(HeightRange, &[u8])>,
+    ) -> Result<(), QueueError> {
+        let joined = self.joined;
+        joined.link.wait(async {
+            if let Some((range, message)) = trouble {
+                let subject = names::trouble(&joined.run, range, joined.name);
+                let message = PublishMessage::build().payload(message.to_vec().into());
+                joined.link.publish(subject, message).await?;
+            }
+            let after = Some(after).filter(|after| !after.is_zero());
+            self.acker.ack_with(AckKind::Nak(after)).await.map_err(away)?;
+            // The process may end at once.
+            joined.link.client.flush().await.map_err(away)
+        })
+    }
+}

@@ -1,0 +1,248 @@
+//! [`Worker`]: a machine's side of the queue, and [`JoinedRun`], the run that it takes part in.
+
+use crate::beat::{BEAT_INTERVAL, Beat, Doing};
+use crate::lease::Leased;
+use crate::link::{Link, away, from};
+use crate::names;
+use crate::options::{LinkError, LinkOptions};
+use apus_sync::{Jobs, ObjectRef, Offer, QueueError, RunId};
+use async_nats::jetstream::consumer::{Consumer, pull};
+use async_nats::jetstream::stream::Stream;
+use futures_util::StreamExt;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// How often it is asked whether a run that has no jobs goes on.
+const OVER_INTERVAL: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub struct Worker {
+    link: Link,
+    name: String,
+}
+
+/// A run that is known.
+#[derive(Clone)]
+pub struct RunSeen {
+    /// Which.
+    pub run: RunId,
+    /// What it is; has the secret of the run.
+    pub spec: Vec<u8>,
+}
+
+impl Worker {
+    /// Connects. Without a name it is that of the machine and the process.
+    pub fn connect(options: &LinkOptions, name: Option<&str>) -> Result<Self, LinkError> {
+        let name = name.map_or_else(own_name, str::to_owned);
+        if !names::is_name(&name) {
+            return Err(LinkError::Usage(format!(
+                "--name {name}: a name has letters, digits, - and _, 64 at most"
+            )));
+        }
+        Ok(Self { link: Link::connect(options, &name)?, name })
+    }
+
+    /// By what it is known.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The runs that go on, the newest first.
+    pub fn runs(&self) -> Result<Vec<RunSeen>, QueueError> {
+        self.link.wait(runs(&self.link))
+    }
+
+    /// Takes part in a run; none where it has ended meanwhile.
+    pub fn join(&self, seen: &RunSeen) -> Result<Option<JoinedRun<'_>>, QueueError> {
+        let run = seen.run;
+        let joined = self.link.wait(async {
+            let jobs = self.link.stream(&names::jobs_stream(&run)).await?;
+            let answers = self.link.stream(&names::answers_stream(&run)).await?;
+            let Some((jobs, answers)) = jobs.zip(answers) else { return Ok(None) };
+            let consumer: Consumer<pull::Config> =
+                jobs.get_consumer(names::WORKERS).await.map_err(away)?;
+            Ok(Some((consumer, answers)))
+        })?;
+        let Some((consumer, answers)) = joined else { return Ok(None) };
+        let ack_wait = consumer.cached_info().config.ack_wait;
+        let doing = Arc::new(Mutex::new(InWork::default()));
+        let beats = self.link.wait(self.beats(run, Arc::clone(&doing)))?;
+        let asked = Mutex::new(Instant::now());
+        let (link, name, spec) = (&self.link, &self.name, seen.spec.clone());
+        Ok(Some(JoinedRun {
+            link,
+            name,
+            run,
+            spec,
+            consumer,
+            answers,
+            ack_wait,
+            doing,
+            beats,
+            asked,
+        }))
+    }
+
+    /// Gives signs of life, every now and then and when one is asked for.
+    async fn beats(
+        &self,
+        run: RunId,
+        doing: Arc<Mutex<InWork>>,
+    ) -> Result<JoinHandle<()>, QueueError> {
+        let mut asks = self.link.client.subscribe(names::ASK).await.map_err(away)?;
+        let (client, name) = (self.link.client.clone(), self.name.clone());
+        Ok(self.link.runtime.spawn(async move {
+            loop {
+                let beat = lock(&doing).beat(&run, &name).to_bytes();
+                // Nobody may hear it, and the next one comes soon.
+                let _ = client.publish(names::beat(&run), beat.into()).await;
+                let _ = tokio::time::timeout(BEAT_INTERVAL, asks.next()).await;
+            }
+        }))
+    }
+}
+
+/// The name of this machine and process.
+fn own_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.ok().or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    let host = Some(host.trim()).filter(|host| !host.is_empty()).unwrap_or("worker");
+    format!("{}-{}", names::like(host), std::process::id())
+}
+
+/// The runs that go on, the newest first.
+pub(crate) async fn runs(link: &Link) -> Result<Vec<RunSeen>, QueueError> {
+    let Some(stream) = link.stream(names::RUNS).await? else { return Ok(Vec::new()) };
+    let (mut all, mut next) = (Vec::new(), 0);
+    while let Some(found) = from(&stream, names::ALL_RUNS, next).await? {
+        next = found.sequence + 1;
+        let run = RunId::of(&found.payload);
+        // One whose name is not that of what it says is none.
+        if *found.subject == *names::run(&run) {
+            all.push(RunSeen { run, spec: found.payload.into() });
+        }
+    }
+    all.reverse();
+    Ok(all)
+}
+
+/// What a machine is at.
+#[derive(Default)]
+pub(crate) struct InWork {
+    next: u64,
+    /// By a number of its own, since a job may be given twice.
+    leased: BTreeMap<u64, Doing>,
+    segments: u64,
+}
+
+impl InWork {
+    fn beat(&self, run: &RunId, name: &str) -> Beat {
+        Beat::new(run, name, self.segments, self.leased.values().copied().collect())
+    }
+
+    pub(crate) fn begin(&mut self, doing: Doing) -> u64 {
+        self.next += 1;
+        self.leased.insert(self.next, doing);
+        self.next
+    }
+
+    pub(crate) fn block(&mut self, lease: u64) {
+        if let Some(doing) = self.leased.get_mut(&lease) {
+            doing.blocks += 1;
+        }
+    }
+
+    pub(crate) fn answered(&mut self) {
+        self.segments += 1;
+    }
+
+    pub(crate) fn end(&mut self, lease: u64) {
+        self.leased.remove(&lease);
+    }
+}
+
+pub(crate) fn lock(doing: &Mutex<InWork>) -> MutexGuard<'_, InWork> {
+    doing.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See the module. Dropped, it gives no sign of life any more.
+pub struct JoinedRun<'w> {
+    pub(crate) link: &'w Link,
+    pub(crate) name: &'w str,
+    pub(crate) run: RunId,
+    spec: Vec<u8>,
+    consumer: Consumer<pull::Config>,
+    pub(crate) answers: Stream,
+    pub(crate) ack_wait: Duration,
+    pub(crate) doing: Arc<Mutex<InWork>>,
+    beats: JoinHandle<()>,
+    /// When it was asked last whether the run goes on.
+    asked: Mutex<Instant>,
+}
+
+impl Drop for JoinedRun<'_> {
+    fn drop(&mut self) {
+        self.beats.abort();
+    }
+}
+
+impl JoinedRun<'_> {
+    /// Whether the run has ended, as far as that is known and was not asked a moment ago.
+    async fn is_over(&self, now: bool) -> Result<bool, QueueError> {
+        {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if !now && asked.elapsed() < OVER_INTERVAL {
+                return Ok(false);
+            }
+            *asked = Instant::now();
+        }
+        Ok(self.link.spec(&self.run).await?.is_none())
+    }
+
+    async fn next(&self, wait: Duration) -> Result<Option<Offer<'_>>, QueueError> {
+        let batch = self.consumer.batch().max_messages(1).expires(wait).messages();
+        let mut batch = batch.await.map_err(away)?;
+        match batch.next().await {
+            Some(Ok(message)) => Ok(Some(Offer::Job(Box::new(Leased::new(self, message))))),
+            Some(Err(error)) => Err(away(error)),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Jobs for JoinedRun<'_> {
+    fn spec(&self) -> &[u8] {
+        &self.spec
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.link.object(&self.run, of)
+    }
+
+    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
+        self.link.wait(async {
+            // A request to a server that went away is answered by none.
+            let next = tokio::time::timeout(wait + Duration::from_secs(2), self.next(wait)).await;
+            match next {
+                Ok(Ok(Some(offer))) => Ok(offer),
+                Ok(Ok(None)) if self.is_over(false).await? => Ok(Offer::Over),
+                Ok(Ok(None)) => Ok(Offer::Nothing),
+                // The stream of a run that has ended is gone.
+                Ok(Err(error)) => match self.is_over(true).await? {
+                    true => Ok(Offer::Over),
+                    false => Err(error),
+                },
+                Err(_) => match self.is_over(true).await? {
+                    true => Ok(Offer::Over),
+                    false => Ok(Offer::Nothing),
+                },
+            }
+        })
+    }
+}
