@@ -66,7 +66,10 @@ impl Link {
                 "the server keeps no streams: start it with JetStream (nats-server -js)".to_owned(),
             ));
         }
+        // It begins a task of its own.
+        let inside = runtime.enter();
         let mut context = async_nats::jetstream::new(client.clone());
+        drop(inside);
         context.set_timeout(ASK_TIMEOUT);
         Ok(Self { runtime, client, context, objects })
     }
