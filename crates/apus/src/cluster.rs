@@ -101,31 +101,24 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     let interrupt = watch_signals()?;
     let worker = Worker::connect(&options, args.name.as_deref())?;
     print::aside(format_args!("{}: waiting for a run", worker.name()));
-    let mut last: Option<RunSeen> = None;
     loop {
-        let seen = next_run(&worker, last.as_ref(), &interrupt)?;
+        let seen = next_run(&worker, &interrupt)?;
         print::aside(format_args!("{}: takes part in run {}", worker.name(), seen.run));
         take_part(&worker, &seen, args, &interrupt)?;
         if !args.stay {
             return Ok(());
         }
-        last = Some(seen);
     }
 }
 
-/// The newest run, once there is one that is another than the last.
-fn next_run(
-    worker: &Worker,
-    last: Option<&RunSeen>,
-    interrupt: &AtomicBool,
-) -> Result<RunSeen, Failure> {
+/// The newest run, once there is one.
+fn next_run(worker: &Worker, interrupt: &AtomicBool) -> Result<RunSeen, Failure> {
     let mut heard = Instant::now();
     loop {
         match worker.runs() {
             Ok(runs) => {
                 heard = Instant::now();
-                let other = |seen: &RunSeen| last.is_none_or(|last| last.run != seen.run);
-                if let Some(seen) = runs.into_iter().find(other) {
+                if let Some(seen) = runs.into_iter().next() {
                     return Ok(seen);
                 }
             }
@@ -154,7 +147,10 @@ fn take_part(
     let joined = match worker.join(seen) {
         Ok(Some(joined)) => joined,
         // It has just ended.
-        Ok(None) => return Ok(()),
+        Ok(None) => {
+            std::thread::sleep(LOOK_INTERVAL);
+            return Ok(());
+        }
         Err(error) => return Err(SyncError::from(error).into()),
     };
     let request = WorkRequest {

@@ -89,7 +89,7 @@ impl Coordinator {
             ..pull::Config::default()
         };
         jobs.create_consumer(workers).await.map_err(away)?;
-        // Last, so that who sees it finds all else.
+        // Last, so that a machine that sees it finds all else.
         let known = last(&runs, &names::run(run)).await?;
         if known.is_none_or(|known| *known.payload != *spec) {
             let message = PublishMessage::build().payload(spec.to_vec().into());

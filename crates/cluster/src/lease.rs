@@ -1,12 +1,13 @@
 //! [`Leased`]: a job that a machine has.
 
 use crate::beat::Doing;
-use crate::link::{away, last};
+use crate::in_work::{InWork, lock};
+use crate::link::{Link, away, last};
 use crate::names;
-use crate::worker::{JoinedRun, lock};
 use apus_chain::HeightRange;
-use apus_sync::{Lease, ObjectRef, QueueError};
+use apus_sync::{Lease, ObjectRef, QueueError, RunId};
 use async_nats::jetstream::message::{AckKind, Acker, Message, PublishMessage};
+use async_nats::jetstream::stream::Stream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,9 +17,21 @@ const BEATS: u32 = 4;
 /// Reading or writing an object is no sign of life for longer.
 const OBJECT_MAX: Duration = Duration::from_secs(600);
 
+/// Where a machine has its jobs from.
+pub(crate) struct Place<'w> {
+    pub(crate) link: &'w Link,
+    /// The machine.
+    pub(crate) name: &'w str,
+    pub(crate) run: RunId,
+    pub(crate) answers: Stream,
+    /// After so long without a sign of life a job is missed.
+    pub(crate) ack_wait: Duration,
+    pub(crate) doing: Arc<Mutex<InWork>>,
+}
+
 /// See the module.
 pub(crate) struct Leased<'r> {
-    joined: &'r JoinedRun<'r>,
+    place: &'r Place<'r>,
     message: Vec<u8>,
     deliveries: u64,
     acker: Arc<Acker>,
@@ -27,17 +40,17 @@ pub(crate) struct Leased<'r> {
 }
 
 impl<'r> Leased<'r> {
-    pub(crate) fn new(joined: &'r JoinedRun<'_>, message: Message) -> Self {
+    pub(crate) fn new(place: &'r Place<'_>, message: Message) -> Self {
         let deliveries = message.info().map_or(1, |info| info.delivered);
         let (message, acker) = message.split();
         let range = names::range_of(&message.subject).unwrap_or(HeightRange::new(0, 0));
         let doing = Doing { start: range.start, end: range.end, blocks: 0 };
         Self {
-            joined,
+            place,
             message: message.payload.into(),
             deliveries: u64::try_from(deliveries).unwrap_or(1),
             acker: Arc::new(acker),
-            number: lock(&joined.doing).begin(doing),
+            number: lock(&place.doing).begin(doing),
             beaten: Mutex::new(Instant::now()),
         }
     }
@@ -47,7 +60,7 @@ impl<'r> Leased<'r> {
         let began = Instant::now();
         let mut what = std::pin::pin!(what);
         loop {
-            let wait = self.joined.ack_wait / BEATS;
+            let wait = self.place.ack_wait / BEATS;
             if let Ok(value) = tokio::time::timeout(wait, &mut what).await {
                 return value;
             }
@@ -61,7 +74,7 @@ impl<'r> Leased<'r> {
 
 impl Drop for Leased<'_> {
     fn drop(&mut self) {
-        lock(&self.joined.doing).end(self.number);
+        lock(&self.place.doing).end(self.number);
     }
 }
 
@@ -75,46 +88,46 @@ impl Lease for Leased<'_> {
     }
 
     fn alive(&self) {
-        lock(&self.joined.doing).block(self.number);
+        lock(&self.place.doing).block(self.number);
         let mut beaten = self.beaten.lock().unwrap_or_else(PoisonError::into_inner);
-        if beaten.elapsed() >= self.joined.ack_wait / BEATS {
+        if beaten.elapsed() >= self.place.ack_wait / BEATS {
             *beaten = Instant::now();
             let acker = Arc::clone(&self.acker);
             // The walk over blocks does not wait for it.
-            self.joined.link.runtime.spawn(async move {
+            self.place.link.runtime.spawn(async move {
                 let _ = acker.ack_with(AckKind::Progress).await;
             });
         }
     }
 
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
-        let link = self.joined.link;
-        link.wait(self.living(link.objects.get(&self.joined.run, of)))
+        let link = self.place.link;
+        link.wait(self.living(link.objects.get(&self.place.run, of)))
     }
 
     fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
-        let link = self.joined.link;
-        link.wait(self.living(link.objects.put(&self.joined.run, bytes)))
+        let link = self.place.link;
+        link.wait(self.living(link.objects.put(&self.place.run, bytes)))
     }
 
     fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError> {
-        let joined = self.joined;
-        let subject = names::answer(&joined.run, range);
-        Ok(joined.link.wait(last(&joined.answers, &subject))?.is_some())
+        let place = self.place;
+        let subject = names::answer(&place.run, range);
+        Ok(place.link.wait(last(&place.answers, &subject))?.is_some())
     }
 
     fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
-        let joined = self.joined;
-        let subject = names::answer(&joined.run, range);
+        let place = self.place;
+        let subject = names::answer(&place.run, range);
         // Where there is one already, the job is done as well.
-        joined.link.wait(self.living(joined.link.publish_first(subject, message)))?;
-        lock(&joined.doing).answered();
+        place.link.wait(self.living(place.link.publish_first(subject, message)))?;
+        lock(&place.doing).answered();
         self.done()
     }
 
     fn done(&self) -> Result<(), QueueError> {
         // One that is not heard is offered again, and found to be answered.
-        let _ = self.joined.link.wait(self.acker.double_ack_with(AckKind::Ack));
+        let _ = self.place.link.wait(self.acker.double_ack_with(AckKind::Ack));
         Ok(())
     }
 
@@ -123,17 +136,17 @@ impl Lease for Leased<'_> {
         after: Duration,
         trouble: Option<(HeightRange, &[u8])>,
     ) -> Result<(), QueueError> {
-        let joined = self.joined;
-        joined.link.wait(async {
+        let place = self.place;
+        place.link.wait(async {
             if let Some((range, message)) = trouble {
-                let subject = names::trouble(&joined.run, range, joined.name);
+                let subject = names::trouble(&place.run, range, place.name);
                 let message = PublishMessage::build().payload(message.to_vec().into());
-                joined.link.publish(subject, message).await?;
+                place.link.publish(subject, message).await?;
             }
             let after = Some(after).filter(|after| !after.is_zero());
             self.acker.ack_with(AckKind::Nak(after)).await.map_err(away)?;
             // The process may end at once.
-            joined.link.client.flush().await.map_err(away)
+            place.link.client.flush().await.map_err(away)
         })
     }
 }

@@ -10,6 +10,7 @@
 
 mod beat;
 mod coordinator;
+mod in_work;
 mod lease;
 mod link;
 mod names;

@@ -1,4 +1,4 @@
-//! [`Overview`]: all runs of a queue, how far they are and who is at them, as anyone may ask.
+//! [`Overview`]: all runs of a queue, how far they are and which machines are at them.
 
 use crate::beat::{Beat, Beats};
 use crate::link::{Link, away};

@@ -1,16 +1,15 @@
 //! [`Worker`]: a machine's side of the queue, and [`JoinedRun`], the run that it takes part in.
 
-use crate::beat::{BEAT_INTERVAL, Beat, Doing};
-use crate::lease::Leased;
+use crate::beat::BEAT_INTERVAL;
+use crate::in_work::{InWork, lock};
+use crate::lease::{Leased, Place};
 use crate::link::{Link, away, from};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};
 use apus_sync::{Jobs, ObjectRef, Offer, QueueError, RunId};
 use async_nats::jetstream::consumer::{Consumer, pull};
-use async_nats::jetstream::stream::Stream;
 use futures_util::StreamExt;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -70,19 +69,9 @@ impl Worker {
         let doing = Arc::new(Mutex::new(InWork::default()));
         let beats = self.link.wait(self.beats(run, Arc::clone(&doing)))?;
         let asked = Mutex::new(Instant::now());
-        let (link, name, spec) = (&self.link, &self.name, seen.spec.clone());
-        Ok(Some(JoinedRun {
-            link,
-            name,
-            run,
-            spec,
-            consumer,
-            answers,
-            ack_wait,
-            doing,
-            beats,
-            asked,
-        }))
+        let place = Place { link: &self.link, name: &self.name, run, answers, ack_wait, doing };
+        let spec = seen.spec.clone();
+        Ok(Some(JoinedRun { place, spec, consumer, beats, asked }))
     }
 
     /// Gives signs of life, every now and then and when one is asked for.
@@ -96,7 +85,7 @@ impl Worker {
         Ok(self.link.runtime.spawn(async move {
             loop {
                 let beat = lock(&doing).beat(&run, &name).to_bytes();
-                // Nobody may hear it, and the next one comes soon.
+                // One that is not heard is followed by the next.
                 let _ = client.publish(names::beat(&run), beat.into()).await;
                 let _ = tokio::time::timeout(BEAT_INTERVAL, asks.next()).await;
             }
@@ -128,55 +117,11 @@ pub(crate) async fn runs(link: &Link) -> Result<Vec<RunSeen>, QueueError> {
     Ok(all)
 }
 
-/// What a machine is at.
-#[derive(Default)]
-pub(crate) struct InWork {
-    next: u64,
-    /// By a number of its own, since a job may be given twice.
-    leased: BTreeMap<u64, Doing>,
-    segments: u64,
-}
-
-impl InWork {
-    fn beat(&self, run: &RunId, name: &str) -> Beat {
-        Beat::new(run, name, self.segments, self.leased.values().copied().collect())
-    }
-
-    pub(crate) fn begin(&mut self, doing: Doing) -> u64 {
-        self.next += 1;
-        self.leased.insert(self.next, doing);
-        self.next
-    }
-
-    pub(crate) fn block(&mut self, lease: u64) {
-        if let Some(doing) = self.leased.get_mut(&lease) {
-            doing.blocks += 1;
-        }
-    }
-
-    pub(crate) fn answered(&mut self) {
-        self.segments += 1;
-    }
-
-    pub(crate) fn end(&mut self, lease: u64) {
-        self.leased.remove(&lease);
-    }
-}
-
-pub(crate) fn lock(doing: &Mutex<InWork>) -> MutexGuard<'_, InWork> {
-    doing.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// See the module. Dropped, it gives no sign of life any more.
 pub struct JoinedRun<'w> {
-    pub(crate) link: &'w Link,
-    pub(crate) name: &'w str,
-    pub(crate) run: RunId,
+    place: Place<'w>,
     spec: Vec<u8>,
     consumer: Consumer<pull::Config>,
-    pub(crate) answers: Stream,
-    pub(crate) ack_wait: Duration,
-    pub(crate) doing: Arc<Mutex<InWork>>,
     beats: JoinHandle<()>,
     /// When it was asked last whether the run goes on.
     asked: Mutex<Instant>,
@@ -198,14 +143,14 @@ impl JoinedRun<'_> {
             }
             *asked = Instant::now();
         }
-        Ok(self.link.spec(&self.run).await?.is_none())
+        Ok(self.place.link.spec(&self.place.run).await?.is_none())
     }
 
     async fn next(&self, wait: Duration) -> Result<Option<Offer<'_>>, QueueError> {
         let batch = self.consumer.batch().max_messages(1).expires(wait).messages();
         let mut batch = batch.await.map_err(away)?;
         match batch.next().await {
-            Some(Ok(message)) => Ok(Some(Offer::Job(Box::new(Leased::new(self, message))))),
+            Some(Ok(message)) => Ok(Some(Offer::Job(Box::new(Leased::new(&self.place, message))))),
             Some(Err(error)) => Err(away(error)),
             None => Ok(None),
         }
@@ -218,15 +163,15 @@ impl Jobs for JoinedRun<'_> {
     }
 
     fn name(&self) -> &str {
-        self.name
+        self.place.name
     }
 
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
-        self.link.object(&self.run, of)
+        self.place.link.object(&self.place.run, of)
     }
 
     fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
-        self.link.wait(async {
+        self.place.link.wait(async {
             // A request to a server that went away is answered by none.
             let next = tokio::time::timeout(wait + Duration::from_secs(2), self.next(wait)).await;
             match next {

@@ -40,7 +40,7 @@ pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
 pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use queue::{
     AnswerBytes, JobQueue, Jobs, Lease, ObjectRef, Offer, RunDescription, RunId, WIRE_VERSION,
-    WireError, WorkerSeen, describe_run, looks_like_answer,
+    WireError, WorkerSeen, describe_run, reads_as_sent,
 };
 pub use request::{
     BridgeOptions, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS, Memory,

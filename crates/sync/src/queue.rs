@@ -8,6 +8,7 @@
 //!
 //! Formats: `docs/formats/cluster-wire.md`.
 
+mod any;
 pub(crate) mod hints;
 mod message;
 mod patience;
@@ -15,7 +16,7 @@ pub(crate) mod result;
 mod spec;
 mod wire;
 
-pub use message::looks_like_answer;
+pub use any::reads_as_sent;
 pub(crate) use message::{Answer, AnswerKind, JobMessage};
 pub(crate) use patience::Patience;
 pub(crate) use result::SegmentResult;

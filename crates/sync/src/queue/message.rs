@@ -161,20 +161,11 @@ fn read_error(reader: &mut Reader<'_>) -> Option<RemoteError> {
     Some(RemoteError { kind, text: read_text(reader)? })
 }
 
-/// Whether bytes are read as a job and as an answer of some run, and are what would be written of them: for fuzzing.
-pub fn looks_like_answer(bytes: &[u8]) -> bool {
-    let run = bytes.get(12..44).and_then(|run| run.try_into().ok()).map_or(RunId([0; 32]), RunId);
-    let job = JobMessage::from_bytes(bytes, run).map(JobMessage::to_bytes);
-    let answer = Answer::from_bytes(bytes, run).map(|answer| answer.to_bytes());
-    let read = job.or(answer);
-    assert!(read.as_ref().is_ok_and(|written| written == bytes) || read.is_err());
-    read.is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::InvalidBlock;
+    use crate::queue::reads_as_sent;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -209,7 +200,7 @@ mod tests {
     fn what_is_sent_is_read_and_every_cut_is_refused() {
         for answer in answers() {
             let bytes = answer.to_bytes();
-            assert!(looks_like_answer(&bytes));
+            assert!(reads_as_sent(&bytes));
             assert_eq!(Answer::from_bytes(&bytes, RUN), Ok(answer));
             for length in 0..bytes.len() {
                 assert!(Answer::from_bytes(&bytes[..length], RUN).is_err());
@@ -219,7 +210,7 @@ mod tests {
         }
         let input = ObjectRef { sha256: [4; 32], bytes: 1 };
         let job = JobMessage { run: RUN, range: HeightRange::new(1, 2), input };
-        assert!(looks_like_answer(&job.to_bytes()));
+        assert!(reads_as_sent(&job.to_bytes()));
         assert_eq!(JobMessage::from_bytes(&job.to_bytes(), RUN), Ok(job));
     }
 
@@ -254,13 +245,13 @@ mod tests {
             places in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
             any in vec(any::<u8>(), 0..300),
         ) {
-            looks_like_answer(&any);
+            reads_as_sent(&any);
             let mut bytes = answers()[which].to_bytes();
             for (place, byte) in places {
                 let place = place.index(bytes.len());
                 bytes[place] = byte;
             }
-            looks_like_answer(&bytes);
+            reads_as_sent(&bytes);
         }
     }
 }

@@ -197,7 +197,6 @@ fn check_fixture(blocks: PathBuf, network: Network) {
         checkpoint_interval: Duration::from_millis(5),
         folders: Vec::new(),
         bridge: None,
-        queue: None,
     };
     let first = Place::new();
     let connected = job.run(&first).unwrap();
@@ -250,7 +249,6 @@ fn which_scripts_were_run_is_not_forgotten() {
         hinted_validity: HintedValidity::Anchored,
         folders: Vec::new(),
         bridge: None,
-        queue: None,
         stop: Stop::At(stop),
         threads: 2,
         prevout_threads: 0,
@@ -301,7 +299,6 @@ fn with_scripts_to_the_tip() {
             hinted_validity: HintedValidity::Anchored,
             folders: Vec::new(),
             bridge: None,
-            queue: None,
             stop: Stop::AtTip,
             threads: 2,
             prevout_threads: 2,

@@ -183,6 +183,7 @@ impl Job<'_> {
             outputs: &outputs,
             folders: &[],
             bridge: None,
+            queue: None,
             observer,
             interrupt: &self.interrupt,
         });
