@@ -200,7 +200,8 @@ impl<'a> Renderer<'a> {
         match self.style {
             Style::Bar => {
                 let mut text = self.line(phase, progress, first, elapsed);
-                for worker in state.workers.iter().flat_map(|workers| &workers.all) {
+                let workers = state.workers.iter().flat_map(|workers| &workers.all);
+                for worker in workers.take(WORKERS_BELOW) {
                     text.push_str(&format!("\n  {}", worker_line(worker)));
                 }
                 if let Some(bar) = &state.bar {
@@ -309,6 +310,9 @@ impl<'a> Renderer<'a> {
         }
     }
 }
+
+/// So many machines have a line below a bar.
+const WORKERS_BELOW: usize = 16;
 
 /// Less room on a disk is not worth a line.
 const DISK_TOLD: u64 = 1_000_000_000;

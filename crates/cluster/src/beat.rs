@@ -11,6 +11,9 @@ pub(crate) const BEAT_INTERVAL: Duration = Duration::from_secs(2);
 /// So many machines are remembered at most.
 const MACHINES_MAX: usize = 10_000;
 
+/// So many segments that a machine is at are told.
+const DOING_MAX: usize = 64;
+
 /// No sign of life is longer.
 const BEAT_BYTES_MAX: usize = 16 << 10;
 
@@ -36,7 +39,8 @@ pub(crate) struct Doing {
 }
 
 impl Beat {
-    pub(crate) fn new(run: &RunId, worker: &str, segments: u64, doing: Vec<Doing>) -> Self {
+    pub(crate) fn new(run: &RunId, worker: &str, segments: u64, mut doing: Vec<Doing>) -> Self {
+        doing.truncate(DOING_MAX);
         let (version, worker) = (apus_sync::WIRE_VERSION, worker.to_owned());
         Self { version, run: run.name(), worker, segments, doing }
     }

@@ -69,8 +69,8 @@ pub(crate) fn beat(run: &RunId) -> String {
 /// The heights of a job's, an answer's or a trouble's subject.
 pub(crate) fn range_of(subject: &str) -> Option<HeightRange> {
     let (start, end) = subject.split('.').nth(3)?.split_once('-')?;
-    let range = HeightRange::new(start.parse().ok()?, end.parse().ok()?);
-    (range.start < range.end).then_some(range)
+    let (start, end) = (start.parse().ok()?, end.parse().ok()?);
+    (start < end).then(|| HeightRange::new(start, end))
 }
 
 /// Whether a machine's name can be part of a subject.
@@ -95,7 +95,9 @@ mod tests {
         for subject in [job(&run, range), answer(&run, range), trouble(&run, range, "rack-7")] {
             assert_eq!(range_of(&subject), Some(range), "{subject}");
         }
-        for other in ["", "apus.job.x", "apus.job.x.5", "apus.job.x.5-5", "apus.job.x.a-b"] {
+        for other in
+            ["", "apus.job.x", "apus.job.x.5", "apus.job.x.5-5", "apus.job.x.9-5", "apus.job.x.a-b"]
+        {
             assert_eq!(range_of(other), None, "{other}");
         }
     }

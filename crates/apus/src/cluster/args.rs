@@ -4,26 +4,12 @@ use crate::args::SyncArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-const CLUSTER_EXAMPLES: &str = "\
-Examples:
-  A NATS server with JetStream, on a machine that all others reach:
-    nats-server -js -sd /var/lib/nats
-
-  The coordinator, which needs blocks and hints, and writes what is to be written:
-    apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus \\
-         --blocksdir ~/.bitcoin/blocks --hints main.hints --out snapshot:utxo.dat
-
-  On each machine that is to help, with blocks of its own or a folder that all see:
-    apus cluster work --nats tls://queue.lan:4222 --nats-creds apus.creds \\
-         --objects /mnt/shared/apus --blocksdir /mnt/shared/blocks
-
-  How far it is, and who is at it:
-    apus cluster status --nats nats://127.0.0.1:4222
-
-docs/cluster.md has all of it on one page. Workers are trusted: let none take part that is not yours.";
+const CLUSTER_HELP: &str = "\
+docs/cluster.md has all of it on one page, from a queue to a finished run. Workers are trusted: let none take part
+that is not yours.";
 
 #[derive(Args)]
-#[command(after_help = CLUSTER_EXAMPLES)]
+#[command(after_help = CLUSTER_HELP)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
     pub(crate) command: ClusterCommand,
@@ -69,6 +55,18 @@ pub(crate) struct ObjectsArgs {
 }
 
 const SERVE_HELP: &str = "\
+Examples:
+  A queue, on a machine that all others reach:
+    nats-server -js -sd /var/lib/nats
+
+  A run whose segments are for all that ask for them; it writes what `apus sync` would:
+    apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus \\
+         --blocksdir ~/.bitcoin/blocks --hints main.hints --out snapshot:utxo.dat
+
+  The same with every rule and script checked, where each worker has undo data beside its blocks:
+    apus cluster serve --nats tls://queue.lan:4222 --nats-creds apus.creds --objects /mnt/shared/apus \\
+         --blocksdir ~/.bitcoin/blocks --hints main.hints --validation full --out snapshot:utxo.dat
+
 All options of `apus sync` are here, and the run ends as there, with its table, report and exit code. Of the
 engines, swiftsync is shared, by hints and with undo data. Interrupted or killed, it goes on where it was when the
 same command is given again; what machines answered meanwhile counts.";
@@ -91,6 +89,15 @@ pub(crate) struct ServeArgs {
 }
 
 const WORK_HELP: &str = "\
+Examples:
+  On a machine that is to help, with blocks of its own or in a folder that all see:
+    apus cluster work --nats tls://queue.lan:4222 --nats-creds apus.creds \\
+         --objects /mnt/shared/apus --blocksdir /mnt/shared/blocks
+
+  With two of its cores, and for any run to come:
+    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
+         --blocksdir ~/.bitcoin/blocks --par 2 --stay
+
 A machine waits for a run, does segments of the newest one until it has ended, and ends as well. It keeps nothing.
 Interrupted, it gives its jobs back at once; killed, they go to others when its signs of life are missed.";
 
@@ -121,7 +128,16 @@ pub(crate) struct WorkArgs {
     pub(crate) stay: bool,
 }
 
+const STATUS_HELP: &str = "\
+Examples:
+  How far each run is, and which machines are at it:
+    apus cluster status --nats nats://127.0.0.1:4222
+
+  The same for a program:
+    apus cluster status --nats nats://127.0.0.1:4222 --json";
+
 #[derive(Args)]
+#[command(after_help = STATUS_HELP)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) link: LinkArgs,

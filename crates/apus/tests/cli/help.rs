@@ -2,7 +2,7 @@
 
 use crate::desk::Desk;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 20] = [
     "",
     "sync",
     "reindex",
@@ -19,6 +19,10 @@ const COMMANDS: [&str; 16] = [
     "utreexo info",
     "utreexo check",
     "utreexo caches",
+    "cluster",
+    "cluster serve",
+    "cluster work",
+    "cluster status",
 ];
 
 #[test]
@@ -38,7 +42,7 @@ fn every_command_has_help_on_standard_output() {
 fn commands_that_do_something_show_examples() {
     let desk = Desk::empty();
     for command in COMMANDS {
-        if !["", "hints", "snapshot", "utreexo"].contains(&command) {
+        if !["", "hints", "snapshot", "utreexo", "cluster"].contains(&command) {
             let example = format!("apus {command} ");
             desk.apus(&format!("{command} --help")).succeeds().says(&["Examples:\n", &example]);
         }
@@ -70,6 +74,10 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("snapshot", &["info", "verify"]),
         ("utreexo", &["prove", "info", "check", "caches"]),
         ("utreexo prove --blocksdir b", &["--out <DIR>"]),
+        ("cluster", &["serve", "work", "status"]),
+        ("cluster work --nats nats://a --objects o", &["--blocksdir <DIR>"]),
+        ("cluster serve --nats nats://a --objects o", &["--blocksdir DIR"]),
+        ("cluster status --nats http://a", &["--nats http://a"]),
         ("snyc", &["unrecognized subcommand 'snyc'", "'sync'"]),
         ("hints chekc", &["'check'"]),
         ("sync", &["--blocksdir DIR", "--connect NODE"]),

@@ -99,6 +99,30 @@ fn a_worker_without_all_blocks_leaves_them_to_others() {
     world.expect_done();
 }
 
+/// Where one machine after the other lacks the same block, a person has to see to it.
+#[test]
+fn a_block_that_three_machines_lack_ends_the_run_until_one_has_it() {
+    let chain = grown(38);
+    let world = World::on(Desk::of(&chain), "regtest");
+    let blocks = chain.blocks();
+    let (last, others) = blocks.split_last().unwrap();
+    let mut files = BlockFiles::regtest();
+    files.blocks(others);
+    files.write(&world.desk.path("some"));
+    let serve = world.serve("--segment-bytes 3000 --progress none");
+    let poor = ["a", "b", "c"].map(|name| world.work_on("some", &format!("--par 1 --name {name}")));
+    let hash = last.block_hash().to_string();
+    serve.wait().fails(
+        3,
+        &["3 machines could not do blocks ", "some has no block", &hash, "progress is kept"],
+    );
+    poor.into_iter().for_each(|poor| drop(poor.kill()));
+    let rich = world.work("--par 1");
+    world.serve("--segment-bytes 3000").wait().succeeds();
+    rich.wait().succeeds();
+    world.expect_done();
+}
+
 /// A machine that is not the program, or not this version of it.
 fn liar(world: &World) -> Worker {
     let options = LinkOptions {
@@ -305,7 +329,7 @@ fn a_lie_about_sums_never_leads_to_a_set() {
     let now = 1_900_000_000;
     let request =
         WorkRequest { blocksdir, threads: 1, now, observer: &Silent, interrupt: &interrupt };
-    assert!(work(&request, &lying).unwrap().segments > 10);
+    assert!(work(&request, &lying).unwrap().segments > 1);
     serve.wait().fails(2, &["does not balance"]);
     assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
 }

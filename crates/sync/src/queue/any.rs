@@ -19,7 +19,7 @@ pub fn reads_as_sent(bytes: &[u8]) -> bool {
     }
     let [start, end] = [12, 16].map(|at| number(at).map_or(0, |it| u32::from_le_bytes(*it)));
     // Memory is taken for each height.
-    let range = HeightRange::new(start, end.min(start.saturating_add(1000)));
+    let range = HeightRange::new(start, end.clamp(start, start.saturating_add(1000)));
     let told = hints::read(bytes, range);
     if let Ok(told) = &told {
         assert!(hints::read(&hints::write(told), range).as_ref() == Ok(told), "it reads otherwise");

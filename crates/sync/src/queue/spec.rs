@@ -11,8 +11,8 @@ const MAGIC: &[u8; 8] = b"APUSSPEC";
 
 const WHAT: &str = "the description of the run";
 
-/// What a queue takes in one message, with room to spare.
-const SPEC_BYTES_MAX: usize = 900_000;
+/// What a queue takes in one message and gives back in base64, both within a megabyte.
+const SPEC_BYTES_MAX: usize = 700_000;
 
 /// SHA-256 of a run's description: of all that its results depend on. Tells nothing of the secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

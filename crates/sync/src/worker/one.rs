@@ -140,8 +140,11 @@ where
             Err(error) => return Ended::of(error),
         };
         let bytes = SegmentResult::write(self.run, job.range, &finished);
+        let work = finished.partial.done();
+        // Its runs are in those bytes.
+        drop(finished);
         match patience(self.request).with(|| lease.put_object(&bytes)) {
-            Ok(result) => Ended::Finished(result, finished.partial.done()),
+            Ok(result) => Ended::Finished(result, work),
             Err(error) => Ended::of(error),
         }
     }
