@@ -11,7 +11,7 @@ use crate::print;
 use crate::report::{bytes, grouped};
 use crate::sync::command_on;
 use apus_cluster::{Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
-use apus_sync::{Event, Observer, QueueError, SyncError, WorkRequest, work};
+use apus_sync::{ClusterError, Event, Observer, QueueError, SyncError, WorkRequest, work};
 use args::{ClusterCommand, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,9 +103,8 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     print::aside(format_args!("{}: waiting for a run", worker.name()));
     loop {
         let seen = next_run(&worker, &interrupt)?;
-        print::aside(format_args!("{}: takes part in run {}", worker.name(), seen.run));
-        take_part(&worker, &seen, args, &interrupt)?;
-        if !args.stay {
+        let took_part = take_part(&worker, &seen, args, &interrupt)?;
+        if took_part && !args.stay {
             return Ok(());
         }
     }
@@ -138,21 +137,23 @@ fn stopped() -> Failure {
     failure
 }
 
+/// Does segments of a run until it has ended; false where it ended before that.
 fn take_part(
     worker: &Worker,
     seen: &RunSeen,
     args: &WorkArgs,
     interrupt: &AtomicBool,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let joined = match worker.join(seen) {
         Ok(Some(joined)) => joined,
-        // It has just ended.
-        Ok(None) => {
+        // It has just ended, or the server has just gone.
+        Ok(None) | Err(QueueError::Away(_)) => {
             std::thread::sleep(LOOK_INTERVAL);
-            return Ok(());
+            return Ok(false);
         }
         Err(error) => return Err(SyncError::from(error).into()),
     };
+    print::aside(format_args!("{}: takes part in run {}", worker.name(), seen.run));
     let request = WorkRequest {
         blocksdir: args.blocksdir.clone(),
         threads: threads(args.par),
@@ -169,9 +170,13 @@ fn take_part(
                 seen.run,
                 grouped(done.segments)
             ));
-            Ok(())
+            Ok(true)
         }
         Err(SyncError::Interrupted) => Err(stopped()),
+        // Its objects went with it while they were fetched.
+        Err(SyncError::Cluster(ClusterError::Queue(QueueError::Object(_)))) if joined.is_over() => {
+            Ok(false)
+        }
         Err(error) => Err(error.into()),
     }
 }

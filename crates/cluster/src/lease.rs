@@ -29,6 +29,13 @@ pub(crate) struct Place<'w> {
     pub(crate) doing: Arc<Mutex<InWork>>,
 }
 
+impl Place<'_> {
+    /// Whether the run has ended.
+    pub(crate) async fn is_over(&self) -> Result<bool, QueueError> {
+        Ok(self.link.spec(&self.run).await?.is_none())
+    }
+}
+
 /// See the module.
 pub(crate) struct Leased<'r> {
     place: &'r Place<'r>,
@@ -110,17 +117,33 @@ impl Lease for Leased<'_> {
         link.wait(self.living(link.objects.put(&self.place.run, bytes)))
     }
 
+    fn is_over(&self) -> bool {
+        self.place.link.wait(self.place.is_over()).unwrap_or(false)
+    }
+
     fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError> {
         let place = self.place;
         let subject = names::answer(&place.run, range);
-        Ok(place.link.wait(last(&place.answers, &subject))?.is_some())
+        place.link.wait(async {
+            match last(&place.answers, &subject).await {
+                // The stream goes with the run.
+                Err(_) if place.is_over().await? => Ok(true),
+                other => Ok(other?.is_some()),
+            }
+        })
     }
 
     fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
         let place = self.place;
         let subject = names::answer(&place.run, range);
-        // Where there is one already, the job is done as well.
-        place.link.wait(self.living(place.link.publish_first(subject, message)))?;
+        place.link.wait(async {
+            // Where there is one already, the job is done as well.
+            match self.living(place.link.publish_first(subject, message)).await {
+                // What was put for it came too late to go with the run.
+                Err(_) if place.is_over().await? => place.link.objects.remove_all(&place.run).await,
+                other => other.map(drop),
+            }
+        })?;
         lock(&place.doing).answered();
         self.done()
     }
@@ -141,7 +164,10 @@ impl Lease for Leased<'_> {
             if let Some((range, message)) = trouble {
                 let subject = names::trouble(&place.run, range, place.name);
                 let message = PublishMessage::build().payload(message.to_vec().into());
-                place.link.publish(subject, message).await?;
+                match place.link.publish(subject, message).await {
+                    Err(_) if place.is_over().await? => return Ok(()),
+                    other => other.map(drop)?,
+                }
             }
             let after = Some(after).filter(|after| !after.is_zero());
             self.acker.ack_with(AckKind::Nak(after)).await.map_err(away)?;

@@ -10,11 +10,14 @@ use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use async_nats::jetstream::{Context, ErrorCode};
 use async_nats::{Client, ConnectOptions};
 use std::fmt::Display;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 /// A server that takes longer is away.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A server that is not there when the program starts is waited for so long.
+const START_WAIT: Duration = Duration::from_secs(4);
 
 /// A server that was away is looked for again so often.
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
@@ -25,6 +28,12 @@ pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) context: Context,
     pub(crate) objects: Objects,
+}
+
+/// Whether a server may be there in a moment.
+fn is_absent(error: &async_nats::ConnectError) -> bool {
+    use async_nats::ConnectErrorKind::{Io, TimedOut};
+    matches!(error.kind(), Io | TimedOut)
 }
 
 /// Something that may be worth another try.
@@ -57,9 +66,23 @@ impl Link {
             if let Some(ca) = &options.ca {
                 connect = connect.add_root_certificates(ca.clone());
             }
-            connect.connect(servers).await.map_err(|error| {
-                failed(format!("{}: see that the NATS server runs there", chain(&error)))
-            })
+            let began = Instant::now();
+            loop {
+                // It may be about to start.
+                match connect.clone().connect(&servers[..]).await {
+                    Err(error) if is_absent(&error) && began.elapsed() < START_WAIT => {
+                        tokio::time::sleep(RECONNECT_MAX).await;
+                    }
+                    other => {
+                        return other.map_err(|error| {
+                            failed(format!(
+                                "{}: see that the NATS server runs there",
+                                chain(&error)
+                            ))
+                        });
+                    }
+                }
+            }
         })?;
         if !client.server_info().jetstream {
             return Err(failed(

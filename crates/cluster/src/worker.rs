@@ -134,8 +134,13 @@ impl Drop for JoinedRun<'_> {
 }
 
 impl JoinedRun<'_> {
-    /// Whether the run has ended, as far as that is known and was not asked a moment ago.
-    async fn is_over(&self, now: bool) -> Result<bool, QueueError> {
+    /// Whether the run has ended, as far as that is known.
+    pub fn is_over(&self) -> bool {
+        self.place.link.wait(self.place.is_over()).unwrap_or(false)
+    }
+
+    /// The same, unless that was asked a moment ago.
+    async fn has_ended(&self, now: bool) -> Result<bool, QueueError> {
         {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
             if !now && asked.elapsed() < OVER_INTERVAL {
@@ -143,7 +148,7 @@ impl JoinedRun<'_> {
             }
             *asked = Instant::now();
         }
-        Ok(self.place.link.spec(&self.place.run).await?.is_none())
+        self.place.is_over().await
     }
 
     async fn next(&self, wait: Duration) -> Result<Option<Offer<'_>>, QueueError> {
@@ -176,14 +181,14 @@ impl Jobs for JoinedRun<'_> {
             let next = tokio::time::timeout(wait + Duration::from_secs(2), self.next(wait)).await;
             match next {
                 Ok(Ok(Some(offer))) => Ok(offer),
-                Ok(Ok(None)) if self.is_over(false).await? => Ok(Offer::Over),
+                Ok(Ok(None)) if self.has_ended(false).await? => Ok(Offer::Over),
                 Ok(Ok(None)) => Ok(Offer::Nothing),
                 // The stream of a run that has ended is gone.
-                Ok(Err(error)) => match self.is_over(true).await? {
+                Ok(Err(error)) => match self.has_ended(true).await? {
                     true => Ok(Offer::Over),
                     false => Err(error),
                 },
-                Err(_) => match self.is_over(true).await? {
+                Err(_) => match self.has_ended(true).await? {
                     true => Ok(Offer::Over),
                     false => Ok(Offer::Nothing),
                 },

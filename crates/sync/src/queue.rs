@@ -122,10 +122,13 @@ pub trait Lease {
     /// Puts an object while it gives signs of life.
     fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError>;
 
+    /// Whether the run has ended meanwhile, as far as that is known: then nothing waits for the job.
+    fn is_over(&self) -> bool;
+
     /// Whether the job has been answered, by any machine.
     fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError>;
 
-    /// Answers the job unless another machine has, and is done with it.
+    /// Answers the job unless another machine has, or the run has ended, and is done with it.
     fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError>;
 
     /// The job is answered already: it is done with.

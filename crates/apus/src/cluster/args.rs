@@ -5,8 +5,8 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 const CLUSTER_HELP: &str = "\
-docs/cluster.md has all of it on one page, from a queue to a finished run. Workers are trusted: let none take part
-that is not yours.";
+docs/cluster.md has all of it on one page, from a queue to a finished run. Workers are trusted: let
+none take part that is not yours.";
 
 #[derive(Args)]
 #[command(after_help = CLUSTER_HELP)]
@@ -67,9 +67,9 @@ Examples:
     apus cluster serve --nats tls://queue.lan:4222 --nats-creds apus.creds --objects /mnt/shared/apus \\
          --blocksdir ~/.bitcoin/blocks --hints main.hints --validation full --out snapshot:utxo.dat
 
-All options of `apus sync` are here, and the run ends as there, with its table, report and exit code. Of the
-engines, swiftsync is shared, by hints and with undo data. Interrupted or killed, it goes on where it was when the
-same command is given again; what machines answered meanwhile counts.";
+All options of `apus sync` are here, and the run ends as there, with its table, report and exit
+code. Of the engines, swiftsync is shared, by hints and with undo data. Interrupted or killed, it
+goes on where it was when the same command is given again; what machines answered meanwhile counts.";
 
 #[derive(Args)]
 #[command(after_help = SERVE_HELP)]
@@ -98,8 +98,9 @@ Examples:
     apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
          --blocksdir ~/.bitcoin/blocks --par 2 --stay
 
-A machine waits for a run, does segments of the newest one until it has ended, and ends as well. It keeps nothing.
-Interrupted, it gives its jobs back at once; killed, they go to others when its signs of life are missed.";
+A machine waits for a run, does segments of the newest one until it has ended, and ends as well. It
+keeps nothing. Interrupted, it gives its jobs back at once; killed, they go to others when its signs
+of life are missed.";
 
 #[derive(Args)]
 #[command(after_help = WORK_HELP)]

@@ -42,8 +42,10 @@ fn arrives_after(faults: &[Fault], rng: &mut Rng) {
         }
     }
     serve.wait().succeeds();
-    for worker in &mut workers {
-        assert!(!worker.has_ended(), "a worker gave up");
+    for mut worker in workers {
+        let gave_up = worker.has_ended();
+        let ended = worker.kill();
+        assert!(!gave_up, "a worker gave up: {ended}");
     }
     world.expect_done();
 }

@@ -296,6 +296,10 @@ impl Lease for LyingLease<'_> {
         self.0.put_object(&bytes)
     }
 
+    fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+
     fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError> {
         self.0.is_answered(range)
     }

@@ -110,6 +110,7 @@ where
                 let _ = lease.give_back(Duration::ZERO, None);
                 Ok(())
             }
+            Ended::Failed(_) if lease.is_over() => Ok(()),
             Ended::Failed(error) => {
                 let text = error.to_string();
                 let message = answer(AnswerKind::Trouble(text.clone()));
