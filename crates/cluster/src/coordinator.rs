@@ -34,6 +34,8 @@ struct State {
     answers: Option<Stream>,
     /// Where the next answer may stand.
     next: u64,
+    /// How often the link had been connected when the run was opened.
+    connections: u64,
     /// Takes signs of life.
     listener: Option<JoinHandle<()>>,
 }
@@ -132,16 +134,16 @@ impl Coordinator {
 impl JobQueue for Coordinator {
     fn open(&self, run: &RunId, spec: &[u8]) -> Result<(), QueueError> {
         let listens = self.state().listener.is_some();
+        let connections = self.link.connections();
         let (answers, listener) = self.link.wait(async {
             let answers = self.make_streams(run, spec).await?;
             let listener = if listens { None } else { Some(self.listen(*run).await?) };
             Ok::<_, QueueError>((answers, listener))
         })?;
         let mut state = self.state();
-        // A server that lost the stream counts from the beginning.
-        if answers.cached_info().state.last_sequence + 1 < state.next {
-            state.next = 0;
-        }
+        // What a killed server had not written is lost, and the place of a lost answer goes to another one: all
+        // are gone through again.
+        (state.next, state.connections) = (0, connections);
         state.run = Some(*run);
         state.answers = Some(answers);
         state.listener = listener.or(state.listener.take());
@@ -163,6 +165,9 @@ impl JobQueue for Coordinator {
     fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError> {
         let (run, stream, next) = {
             let state = self.state();
+            if state.run.is_some() && state.connections != self.link.connections() {
+                return Err(away("the connection was lost and made again"));
+            }
             (state.run, state.answers.clone(), state.next)
         };
         let Some((run, stream)) = run.zip(stream) else {

@@ -44,6 +44,8 @@ pub(crate) struct Leased<'r> {
     acker: Arc<Acker>,
     number: u64,
     beaten: Mutex<Instant>,
+    /// What it put.
+    put: Mutex<Option<ObjectRef>>,
 }
 
 impl<'r> Leased<'r> {
@@ -59,6 +61,16 @@ impl<'r> Leased<'r> {
             acker: Arc::new(acker),
             number: lock(&place.doing).begin(doing),
             beaten: Mutex::new(Instant::now()),
+            put: Mutex::new(None),
+        }
+    }
+
+    /// Removes what it put.
+    async fn remove_put(&self) -> Result<(), QueueError> {
+        let put = self.put.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match put {
+            Some(of) => self.place.link.objects.remove(&self.place.run, &of).await,
+            None => Ok(()),
         }
     }
 
@@ -114,7 +126,9 @@ impl Lease for Leased<'_> {
 
     fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
         let link = self.place.link;
-        link.wait(self.living(link.objects.put(&self.place.run, bytes)))
+        let of = link.wait(self.living(link.objects.put(&self.place.run, bytes)))?;
+        *self.put.lock().unwrap_or_else(PoisonError::into_inner) = Some(of);
+        Ok(of)
     }
 
     fn is_over(&self) -> bool {
@@ -140,7 +154,7 @@ impl Lease for Leased<'_> {
             // Where there is one already, the job is done as well.
             match self.living(place.link.publish_first(subject, message)).await {
                 // What was put for it came too late to go with the run.
-                Err(_) if place.is_over().await? => place.link.objects.remove_all(&place.run).await,
+                Err(_) if place.is_over().await? => self.remove_put().await,
                 other => other.map(drop),
             }
         })?;

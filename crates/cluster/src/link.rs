@@ -10,6 +10,8 @@ use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use async_nats::jetstream::{Context, ErrorCode};
 use async_nats::{Client, ConnectOptions};
 use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
@@ -28,6 +30,8 @@ pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) context: Context,
     pub(crate) objects: Objects,
+    /// How often a connection was made.
+    connections: Arc<AtomicU64>,
 }
 
 /// Whether a server may be there in a moment.
@@ -51,10 +55,18 @@ impl Link {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime =
             runtime.map_err(|error| LinkError::Usage(format!("cannot start threads: {error}")))?;
+        let connections = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&connections);
         let client = runtime.block_on(async {
             let mut connect = ConnectOptions::new()
                 .name(name)
                 .request_timeout(Some(ASK_TIMEOUT))
+                .event_callback(move |event| {
+                    if matches!(event, async_nats::Event::Connected) {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
+                    std::future::ready(())
+                })
                 .reconnect_delay_callback(|attempts| {
                     RECONNECT_MAX.min(Duration::from_millis(20 << attempts.min(8)))
                 });
@@ -94,7 +106,13 @@ impl Link {
         let mut context = async_nats::jetstream::new(client.clone());
         drop(inside);
         context.set_timeout(ASK_TIMEOUT);
-        Ok(Self { runtime, client, context, objects })
+        Ok(Self { runtime, client, context, objects, connections })
+    }
+
+    /// How often a connection was made: a server that was killed has lost what it had not written, and a request
+    /// need not have failed meanwhile.
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// Waits for something.

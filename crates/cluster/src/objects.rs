@@ -100,6 +100,14 @@ impl Objects {
         }
     }
 
+    /// Removes an object.
+    pub(crate) async fn remove(&self, run: &RunId, of: &ObjectRef) -> Result<(), QueueError> {
+        match self.store.delete(&self.path(run, of)).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(QueueError::Object(format!("{}: {error}", self.place))),
+        }
+    }
+
     /// Removes all objects of a run.
     pub(crate) async fn remove_all(&self, run: &RunId) -> Result<(), QueueError> {
         let folder = self.folder(run);
@@ -145,9 +153,13 @@ mod tests {
             // What is damaged is mended by writing it again.
             objects.put(&run, b"some bytes").await.unwrap();
             assert_eq!(objects.get(&run, &of).await.unwrap(), b"some bytes");
+            objects.remove(&run, &of).await.unwrap();
+            assert!(objects.get(&run, &of).await.is_err());
+            objects.remove(&run, &of).await.unwrap();
+            objects.put(&run, b"more").await.unwrap();
             objects.put(&other, b"others").await.unwrap();
             objects.remove_all(&run).await.unwrap();
-            assert!(objects.get(&run, &of).await.is_err());
+            assert!(objects.get(&run, &ObjectRef::of(b"more")).await.is_err());
             assert!(objects.get(&other, &ObjectRef::of(b"others")).await.is_ok());
             objects.remove_all(&run).await.unwrap();
         });

@@ -14,6 +14,7 @@ use crate::workdir::Done;
 use apus_chain::HeightRange;
 use apus_engine::pass::{Pass, Work};
 use apus_engine::swiftsync::SegmentHints;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ const OUT_MAX: usize = 256;
 /// no use.
 const TROUBLE_MAX: usize = 3;
 
-/// Where no answer came for so long, jobs are put again: those that the queue has lost.
+/// Where no answer came for so long, jobs are put again: the queue may have lost some unnoticed.
 const PUT_AGAIN: Duration = Duration::from_secs(60);
 
 /// How often machines are told of.
@@ -50,6 +51,8 @@ pub(super) struct Desk<'d, 'j, P: Pass> {
     refused: BTreeMap<HeightRange, usize>,
     workers: BTreeMap<String, Worker>,
     handling: Duration,
+    /// Whether the queue was away: it may have lost jobs that are out.
+    lost: Cell<bool>,
     /// When an answer came last, or jobs were put again.
     moved: Instant,
     told: Option<Instant>,
@@ -93,6 +96,7 @@ impl<'d, 'j, P: Pass<Input = SegmentHints>> Desk<'d, 'j, P> {
             refused: BTreeMap::new(),
             workers: BTreeMap::new(),
             handling: began.elapsed(),
+            lost: Cell::new(false),
             moved: Instant::now(),
             told: None,
         })
@@ -123,7 +127,7 @@ impl<'d, 'j, P: Pass<Input = SegmentHints>> Desk<'d, 'j, P> {
             self.put(range, input)?;
             self.out.insert(range, input);
         }
-        if self.moved.elapsed() >= PUT_AGAIN {
+        if self.lost.take() || self.moved.elapsed() >= PUT_AGAIN {
             let out: Vec<_> = self.out.iter().map(|(range, input)| (*range, *input)).collect();
             out.into_iter().try_for_each(|(range, input)| self.put(range, input))?;
             self.moved = Instant::now();
@@ -141,6 +145,7 @@ impl<'d, 'j, P: Pass<Input = SegmentHints>> Desk<'d, 'j, P> {
     fn ask<T>(&self, mut attempt: impl FnMut() -> Result<T, QueueError>) -> Result<T, SyncError> {
         patience(self.job).with(|| match attempt() {
             Err(away @ QueueError::Away(_)) => {
+                self.lost.set(true);
                 self.remote.queue.open(&self.run, &self.spec)?;
                 Err(away)
             }
