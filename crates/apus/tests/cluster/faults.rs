@@ -42,6 +42,8 @@ fn arrives_after(faults: &[Fault], rng: &mut Rng) {
         }
     }
     serve.wait().succeeds();
+    // A worker that did a job once more takes away what it put for it.
+    assert!(workers[0].until(|| world.desk.names("objects").is_empty()));
     for mut worker in workers {
         let gave_up = worker.has_ended();
         let ended = worker.kill();
