@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 /// A server that takes longer is away.
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A server that is not there when the program starts is waited for so long.
 const START_WAIT: Duration = Duration::from_secs(4);
