@@ -11,6 +11,8 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// See the module.
@@ -19,6 +21,8 @@ pub(crate) struct Objects {
     store: Arc<dyn ObjectStore>,
     root: Path,
     place: String,
+    /// The folder, where it is one.
+    local: Option<PathBuf>,
 }
 
 impl Objects {
@@ -28,6 +32,7 @@ impl Objects {
             store: Arc::new(InMemory::new()),
             root: Path::default(),
             place: "nowhere".to_owned(),
+            local: None,
         }
     }
 
@@ -42,7 +47,8 @@ impl Objects {
         std::fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
         let store = LocalFileSystem::new_with_prefix(folder);
         let store = store.map_err(|error| failed(error.to_string()))?.with_automatic_cleanup(true);
-        Ok(Self { store: Arc::new(store), root: Path::default(), place: place.to_owned() })
+        let (place, local) = (place.to_owned(), Some(PathBuf::from(folder)));
+        Ok(Self { store: Arc::new(store), root: Path::default(), place, local })
     }
 
     /// A bucket. What it is opened with stands in the environment, as the tools of its maker have it.
@@ -52,7 +58,7 @@ impl Objects {
         let url = url::Url::parse(place).map_err(|error| failed(error.to_string()))?;
         let (store, root) = object_store::parse_url_opts(&url, std::env::vars())
             .map_err(|error| failed(error.to_string()))?;
-        Ok(Self { store: store.into(), root, place: place.to_owned() })
+        Ok(Self { store: store.into(), root, place: place.to_owned(), local: None })
     }
 
     #[cfg(not(feature = "aws"))]
@@ -114,8 +120,16 @@ impl Objects {
         let found = self.store.list(Some(&folder)).map_ok(|object| object.location).boxed();
         let removed = self.store.delete_stream(found).try_for_each(|_| async { Ok(()) }).await;
         match removed {
-            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(QueueError::Object(format!("{}: {error}", self.place))),
+            Ok(()) | Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(QueueError::Object(format!("{}: {error}", self.place))),
+        }
+        // Machines that were killed leave beginnings of objects, which are not listed.
+        let left = self.local.as_ref().map(|local| std::fs::remove_dir_all(local.join(run.name())));
+        match left {
+            Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
+                Err(QueueError::Object(format!("{}: {error}", self.place)))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -158,7 +172,9 @@ mod tests {
             objects.remove(&run, &of).await.unwrap();
             objects.put(&run, b"more").await.unwrap();
             objects.put(&other, b"others").await.unwrap();
+            std::fs::write(folder.join(run.name()).join("begun#1"), b"half").unwrap();
             objects.remove_all(&run).await.unwrap();
+            assert!(!folder.join(run.name()).exists());
             assert!(objects.get(&run, &ObjectRef::of(b"more")).await.is_err());
             assert!(objects.get(&other, &ObjectRef::of(b"others")).await.is_ok());
             objects.remove_all(&run).await.unwrap();
