@@ -1,7 +1,7 @@
 //! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
 
 use crate::desk::{Desk, Ended, MAIN, REGTEST};
-use crate::world::World;
+use crate::world::{Process, World};
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, JoinedRun, LinkOptions, RunSeen, Worker};
 use apus_sync::{
@@ -30,9 +30,7 @@ fn fails_alike(desk: Desk, code: i32, said: &str) {
     assert_eq!(told(&alone), told(&shared));
     assert_eq!((world.desk.has("progress.work"), world.desk.has("utxo.dat")), left);
     // The run has ended for all.
-    for worker in workers {
-        worker.wait().succeeds();
-    }
+    workers.into_iter().for_each(Process::leave);
     world.status("").succeeds().says(&["no run goes on"]);
     assert_eq!(world.desk.names("objects"), [""; 0]);
 }

@@ -2,6 +2,8 @@
 
 use crate::desk::{Desk, Ended, Fixture, Running};
 use apus_testkit::nats::NatsServer;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// A process that does not outlive its test.
 pub(crate) struct Process(Option<Running>);
@@ -21,6 +23,19 @@ impl Process {
 
     pub(crate) fn wait(mut self) -> Ended {
         self.0.take().unwrap().wait()
+    }
+
+    /// Waits for a worker beside others to end with the run, if it was quick enough to take part in it; one that
+    /// was not waits for the next.
+    pub(crate) fn leave(mut self) {
+        let deadline = Instant::now() + Duration::from_secs(3);
+        while !self.has_ended() && Instant::now() < deadline {
+            sleep(Duration::from_millis(5));
+        }
+        match self.has_ended() {
+            true => drop(self.wait().succeeds()),
+            false => drop(self.kill()),
+        }
     }
 
     /// Ends it as a power cut would.
