@@ -3,6 +3,8 @@
 use crate::args::{HintsArgs, ReindexArgs, SnapshotArgs, SyncArgs, UtreexoArgs, VerifyArgs};
 #[cfg(feature = "bench")]
 use crate::bench::BenchArgs;
+#[cfg(feature = "cluster")]
+use crate::cluster::ClusterArgs;
 #[cfg(feature = "bench")]
 use crate::plot::PlotArgs;
 use crate::submit::SubmitArgs;
@@ -60,6 +62,9 @@ pub(crate) enum Command {
     Utreexo(UtreexoArgs),
     /// Judge blocks given line by line, as a node does: a tool for tests and comparisons
     Submit(SubmitArgs),
+    /// Share a run among machines
+    #[cfg(feature = "cluster")]
+    Cluster(ClusterArgs),
     /// Measure: a chain to do it with, the machine's floor, runs side by side
     #[cfg(feature = "bench")]
     Bench(BenchArgs),

@@ -10,6 +10,8 @@ mod aside;
 #[cfg(feature = "bench")]
 mod bench;
 mod cli;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod documents;
 mod failure;
 mod files;
@@ -67,6 +69,8 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => snapshot::command(&args),
         Command::Utreexo(args) => utreexo::command(&args),
         Command::Submit(args) => submit::command(&args),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(args) => cluster::command(&args),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::command(&args),
         #[cfg(feature = "bench")]

@@ -45,6 +45,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         kept: DatadirBlocks::All,
         stop: Stop::AtTip,
         bridge: None,
+        queue: None,
     })?;
     let next = format!(
         "start the node, which goes on from block {}:\n  {}",

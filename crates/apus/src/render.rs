@@ -9,7 +9,7 @@ use crate::report::{PhaseReport, Sample, bytes, grouped};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
 use apus_sync::peers::network::NetworkStatus;
-use apus_sync::{ChainBy, DiskUse, Event, Observer, Phase, Progress};
+use apus_sync::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Worker, Workers};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -57,6 +57,8 @@ struct State {
     waiting: Option<(Height, usize)>,
     warnings: Vec<String>,
     segments_resumed: usize,
+    /// Where other machines take part, as they were told of last.
+    workers: Option<Workers>,
 }
 
 struct Running {
@@ -74,6 +76,7 @@ pub(crate) struct Record {
     pub(crate) series: Vec<Sample>,
     pub(crate) warnings: Vec<String>,
     pub(crate) segments_resumed: usize,
+    pub(crate) workers: Option<Workers>,
 }
 
 impl<'a> Renderer<'a> {
@@ -99,6 +102,7 @@ impl<'a> Renderer<'a> {
             waiting: None,
             warnings: Vec::new(),
             segments_resumed: 0,
+            workers: None,
         };
         Self { peers, style, start: now, state: Mutex::new(state) }
     }
@@ -116,6 +120,7 @@ impl<'a> Renderer<'a> {
             series: state.series,
             warnings: state.warnings,
             segments_resumed: state.segments_resumed,
+            workers: state.workers,
         }
     }
 
@@ -198,7 +203,11 @@ impl<'a> Renderer<'a> {
         let elapsed = running.start.elapsed().as_secs_f64();
         match self.style {
             Style::Bar => {
-                let text = self.line(phase, progress, first, elapsed);
+                let mut text = self.line(phase, progress, first, elapsed);
+                let workers = state.workers.iter().flat_map(|workers| &workers.all);
+                for worker in workers.take(WORKERS_BELOW) {
+                    text.push_str(&format!("\n  {}", worker_line(worker)));
+                }
                 if let Some(bar) = &state.bar {
                     bar.set_message(text);
                     bar.tick();
@@ -228,6 +237,30 @@ impl<'a> Renderer<'a> {
             }
             _ => line,
         }
+    }
+
+    /// A line for each machine; beside a bar they stand below it.
+    fn workers(&self, state: &mut State, workers: Workers) {
+        if self.style == Style::Lines && !workers.last {
+            match workers.all.is_empty() {
+                true => {
+                    self.say(state, "no machine takes part yet: start `apus cluster work` on some")
+                }
+                false => workers.all.iter().for_each(|it| self.say(state, &worker_line(it))),
+            }
+        }
+        let all = workers.all.iter().map(|worker| {
+            serde_json::json!({
+                "name": worker.name, "segments": worker.segments, "blocks": worker.blocks,
+                "bytes": worker.bytes, "busy_seconds": worker.busy.as_secs_f64(),
+                "seen_seconds": worker.seen.map(|seen| seen.as_secs_f64()), "doing": worker.doing
+            })
+        });
+        self.json(serde_json::json!({
+            "event": "workers", "workers": all.collect::<Vec<_>>(),
+            "handling_seconds": workers.handling.as_secs_f64()
+        }));
+        state.workers = Some(workers);
     }
 
     /// At the tip nothing moves for minutes: what is said is said when it changes, and now and then.
@@ -282,6 +315,9 @@ impl<'a> Renderer<'a> {
     }
 }
 
+/// So many machines have a line below a bar.
+const WORKERS_BELOW: usize = 16;
+
 /// Less room on a disk is not worth a line.
 const DISK_TOLD: u64 = 1_000_000_000;
 
@@ -334,6 +370,7 @@ impl Observer for Renderer<'_> {
                 self.json(serde_json::json!({"event": "warning", "text": text}));
                 state.warnings.push(text);
             }
+            Event::Workers(workers) => self.workers(&mut state, workers),
             Event::MemoryFreed => {
                 drop(state);
                 allocator::give_back();
@@ -399,6 +436,17 @@ fn estimate(progress: Progress, first: Progress, elapsed: f64) -> Option<f64> {
     let rate = now.saturating_sub(then) as f64 / elapsed.max(0.001);
     let left = all.saturating_sub(now) as f64 / rate;
     left.is_finite().then_some(left)
+}
+
+/// One line: what a machine did, how fast, when it was seen last, and what it does.
+fn worker_line(worker: &Worker) -> String {
+    let rate = worker.bytes as f64 / worker.busy.as_secs_f64().max(0.001);
+    let seen = match worker.seen {
+        None => "not seen by this start".to_owned(),
+        Some(seen) => format!("seen {} ago, {}", duration(seen.as_secs_f64()), worker.doing),
+    };
+    let (name, segments) = (&worker.name, grouped(worker.segments));
+    format!("{name}: {segments} jobs, {}/s for each thread, {seen}", bytes(rate as u64))
 }
 
 /// Seconds as people say them.

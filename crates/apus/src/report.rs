@@ -2,13 +2,15 @@
 //!
 //! The JSON form is a contract (`docs/formats/report.md`): plots, benchmarks and tests read it.
 
+mod cluster;
 mod forest;
 
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use crate::version::Program;
 use apus_chain::Network;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_sync::{DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, WrittenFolder};
+use apus_sync::{DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, Workers, WrittenFolder};
+use cluster::Cluster;
 use forest::{Forest, Proofs};
 use serde::Serialize;
 use std::fmt;
@@ -70,6 +72,8 @@ pub(crate) struct Report {
     pub(crate) hints: Option<Hints>,
     /// Null where blocks came from files.
     pub(crate) peers: Option<Peers>,
+    /// The machines that took part; null where this one did all.
+    pub(crate) cluster: Option<Cluster>,
     /// Folders that were written for Bitcoin Core.
     pub(crate) folders: Vec<Folder>,
     pub(crate) wall_seconds: f64,
@@ -283,6 +287,7 @@ pub(crate) struct Circumstances {
     pub(crate) series: Vec<Sample>,
     pub(crate) warnings: Vec<String>,
     pub(crate) peers: Option<Peers>,
+    pub(crate) workers: Option<Workers>,
 }
 
 /// A hash kept in internal order, as people see it.
@@ -356,6 +361,8 @@ impl Report {
                 sha256: hex(&info.sha256),
             }),
             peers: around.peers,
+            cluster: (around.workers.as_ref())
+                .map(|workers| Cluster::of(workers, around.wall_seconds, &around.phases)),
             folders: outcome.folders.iter().map(Folder::of).collect(),
             wall_seconds: around.wall_seconds,
             cpu_seconds: cpu_seconds(),
@@ -552,6 +559,7 @@ impl fmt::Display for Report {
         }
         self.utreexo.iter().try_for_each(|forest| forest.fmt(f))?;
         self.proofs.iter().try_for_each(|proofs| proofs.fmt(f))?;
+        self.cluster.iter().try_for_each(|cluster| cluster.fmt(f))?;
         writeln!(f)?;
         writeln!(f, "Verified: {}.", self.verified())?;
         if !self.assumed.is_empty() {

@@ -31,8 +31,8 @@ use apus_storage::DirStorage;
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
     BridgeOptions, COINS, ConnectOptions, DatadirBlocks, FOREST, FolderKind, FolderOutput, HINTS,
-    HintedValidity, HintsInput, InvalidError, KEPT, Memory, Output, OutputKind, POSITIONS,
-    ProofsInput, Request, Source, Stop, SyncError, UseIndex, draft_of, parent,
+    HintedValidity, HintsInput, JobQueue, KEPT, Memory, Output, OutputKind, POSITIONS, ProofsInput,
+    Request, Source, Stop, UseIndex, draft_of, parent,
 };
 use serde::Serialize;
 use std::fs::{self, File};
@@ -43,6 +43,11 @@ use std::time::Duration;
 
 /// Runs `apus sync`.
 pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
+    command_on(args, None)
+}
+
+/// The same with segments that other machines do, where there is a queue.
+pub(crate) fn command_on(args: &SyncArgs, queue: Option<&dyn JobQueue>) -> Result<(), Failure> {
     let hints = args.hints.as_ref();
     expect_purpose(args)?;
     expect_engine(args.engine, hints, &args.connect)?;
@@ -78,6 +83,7 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
         kept: if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All },
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
         bridge: None,
+        queue,
     })?;
     let next = args.out.iter().find_map(|sink| match sink {
         SinkArg::Datadir(path) => {
@@ -259,6 +265,8 @@ pub(crate) struct Job<'a> {
     pub(crate) stop: Stop,
     /// Proofs to make.
     pub(crate) bridge: Option<BridgeJob<'a>>,
+    /// Where segments are given to other machines.
+    pub(crate) queue: Option<&'a dyn JobQueue>,
 }
 
 /// Where proofs go, and how many blocks a file has.
@@ -295,6 +303,7 @@ impl<'a> Job<'a> {
             kept: DatadirBlocks::All,
             stop: Stop::AtHints,
             bridge: None,
+            queue: None,
         }
     }
 }
@@ -427,6 +436,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         outputs: &outputs,
         folders: &folders,
         bridge,
+        queue: job.queue,
         observer: &renderer,
         interrupt: &interrupt,
     });
@@ -434,7 +444,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
-            let about_hints = matches!(error, SyncError::Invalid(InvalidError::Engine(_)));
+            let about_hints = error.is_about_hints();
             let mut failure = folder.give_up(error);
             if let Some(hints) = job.hints.filter(|_| about_hints) {
                 failure.message = format!("{}: {}", hints.path().display(), failure.message);
@@ -453,6 +463,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
             phases: record.phases,
             series: record.series,
             warnings: record.warnings,
+            workers: record.workers,
             peers: peers.as_ref().map(|peers| peers::report(&peers.status())),
         },
     );

@@ -3,18 +3,22 @@
 mod anchored;
 mod beyond;
 mod bridge;
+mod cluster;
 mod invalid;
 mod io_error;
 mod proofs;
+mod remote;
 mod source;
 mod usage;
 
 pub use anchored::NotAnchored;
 pub use beyond::{Gap, InvalidBlock};
 pub use bridge::BridgeError;
+pub use cluster::{ClusterError, QueueError};
 pub use invalid::InvalidError;
 pub use io_error::IoError;
 pub use proofs::ProofsError;
+pub use remote::{RemoteError, RemoteKind};
 pub use source::SourceError;
 pub use usage::UsageError;
 
@@ -105,6 +109,12 @@ pub enum SyncError {
     /// Scripts are to be run.
     #[error(transparent)]
     Scripts(#[from] ScriptPoolError),
+    /// Another machine found that blocks, or what it was told of them, are at fault.
+    #[error(transparent)]
+    Remote(#[from] Box<RemoteError>),
+    /// Other machines could not do a segment.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// A folder that is to be moved could not be locked first.
     #[error(transparent)]
     Lock(#[from] apus_datadir::LockError),
@@ -178,6 +188,15 @@ impl SyncError {
         Self::NoWayOn { error: Box::new(self), why }
     }
 
+    /// Whether it is that hints and blocks do not fit each other.
+    pub fn is_about_hints(&self) -> bool {
+        match self {
+            Self::Invalid(InvalidError::Engine(_)) => true,
+            Self::Remote(error) => error.kind == RemoteKind::Hints,
+            _ => false,
+        }
+    }
+
     /// What it means.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -197,6 +216,8 @@ impl SyncError {
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
             Self::Snapshot { error, .. } => datadir_kind(error.kind()),
             Self::Bridge(error) => error.kind(),
+            Self::Remote(_) => ErrorKind::Invalid,
+            Self::Cluster(error) => error.kind(),
             Self::Chainstate { error } => chainstate_kind(error),
             Self::Coins(error) => store_kind(error),
             Self::Scripts(ScriptPoolError::NoInterpreter(_)) => ErrorKind::Usage,

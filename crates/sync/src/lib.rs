@@ -12,6 +12,7 @@ mod mergesync;
 mod pass;
 mod progress;
 mod proofs;
+mod queue;
 mod random;
 mod request;
 mod run;
@@ -24,17 +25,23 @@ mod utreexo;
 mod verify;
 mod warning;
 mod workdir;
+mod worker;
 
 pub use error::{
-    BridgeError, ErrorKind, Gap, InvalidBlock, InvalidError, IoError, NoWayOn, NotAnchored,
-    ProofsError, SourceError, SyncError, UsageError,
+    BridgeError, ClusterError, ErrorKind, Gap, InvalidBlock, InvalidError, IoError, NoWayOn,
+    NotAnchored, ProofsError, QueueError, RemoteError, RemoteKind, SourceError, SyncError,
+    UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use folder::{draft_of, owner_out_of_reach, parent};
-pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent};
+pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
 pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
+pub use queue::{
+    AnswerBytes, JobQueue, Jobs, Lease, ObjectRef, Offer, RunDescription, RunId, WIRE_VERSION,
+    WireError, WorkerSeen, describe_run, reads_as_sent,
+};
 pub use request::{
     BridgeOptions, BridgePeers, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS,
     Memory, OpenForest, OpenStore, Outcome, Output, OutputKind, ProofsInput, Request, Scripts,
@@ -53,6 +60,7 @@ pub use warning::{Unanchored, Warning};
 pub use workdir::names::{
     COINS, ENDED, FOREST, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
 };
+pub use worker::{WorkDone, WorkRequest, work};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

@@ -3,8 +3,12 @@
 //! A [`Dispatch`] sees that each segment is done; what it hands over is kept here, and written down
 //! before it takes too much memory or too long to do again.
 
+mod remote;
+mod segment;
 mod threads;
 
+pub(crate) use remote::Remote;
+pub(crate) use segment::do_segment;
 pub(crate) use threads::Threads;
 
 use crate::error::{IoError, SyncError};
@@ -47,7 +51,7 @@ pub(crate) struct Job<'a, P: Pass> {
 pub(crate) type Take<'t, P> =
     dyn FnMut(Option<Done<<P as Pass>::Partial>>) -> Result<(), SyncError> + 't;
 
-/// What does the segments of a pass: threads here, perhaps other machines.
+/// What does the segments of a pass: threads here, or other machines.
 ///
 /// # Errors
 /// The lowest segment that fails is the one told, whatever failed first.

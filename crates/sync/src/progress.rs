@@ -156,8 +156,40 @@ pub enum Event {
     Progress(Phase, Progress),
     /// Something that the user should know but that stops nothing.
     Warning(Warning),
+    /// Other machines take part; told every few seconds, and once more when they are done.
+    Workers(Workers),
     /// Much memory was freed at once: a moment to give back to the system what the allocator keeps.
     MemoryFreed,
+}
+
+/// The machines that take part in a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Workers {
+    /// By name.
+    pub all: Vec<Worker>,
+    /// How long this machine was at handing out jobs and taking in results: what no other can share.
+    pub handling: Duration,
+    /// Whether it is the last time that they are told of.
+    pub last: bool,
+}
+
+/// A machine that takes part, by what it did for this start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Worker {
+    /// Its name.
+    pub name: String,
+    /// Segments that it did.
+    pub segments: u64,
+    /// Their blocks.
+    pub blocks: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// How long its threads were at them, added up.
+    pub busy: Duration,
+    /// How long ago it gave its last sign of life; none where it gave none to this start.
+    pub seen: Option<Duration>,
+    /// What it does now, for people.
+    pub doing: String,
 }
 
 /// Receives events, from any thread.

@@ -14,6 +14,7 @@ pub use stop::{LAST_BLOCKS, Stop};
 use crate::error::{SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::progress::Observer;
+use crate::queue::JobQueue;
 use crate::source::Search;
 use crate::source::blocksdir::UseIndex;
 use crate::source::peers::Peers;
@@ -182,6 +183,8 @@ pub struct Request<'a> {
     pub folders: &'a [FolderOutput],
     /// Proofs to make of what each block spends; for blocks of files, and the engine mergesync.
     pub bridge: Option<BridgeOptions<'a>>,
+    /// Where segments are given to other machines; done by threads of this one where there is none.
+    pub queue: Option<&'a dyn JobQueue>,
     /// Told what happens.
     pub observer: &'a dyn Observer,
     /// Set from outside to stop the run.

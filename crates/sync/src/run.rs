@@ -50,6 +50,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
         return Err(SyncError::Usage(UsageError::Unproven));
     }
     let Some(hints) = &request.hints else {
+        expect_one_machine(request, "a run without hints")?;
         let dir = headers(request, None)?;
         let engine = request.engine.map_or_else(|| without_hints(request, &*dir), Ok)?;
         return match engine {
@@ -87,8 +88,17 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     Ok(Outcome { hints, unanchored, aggregate: proof, ..outcome })
 }
 
+/// Fails where other machines are to take part.
+fn expect_one_machine(request: &Request<'_>, what: &'static str) -> Result<(), SyncError> {
+    match request.queue {
+        Some(_) => Err(SyncError::Usage(UsageError::NotOnCluster { what })),
+        None => Ok(()),
+    }
+}
+
 /// The set at a height by every rule, without the hints that the request has.
 fn without(request: &Request<'_>, height: Height) -> Result<Outcome, SyncError> {
+    expect_one_machine(request, "every rule without undo data")?;
     let request = Request {
         source: request.source.clone(),
         connect: request.connect.clone(),

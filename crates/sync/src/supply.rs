@@ -63,6 +63,18 @@ impl<'a> Supply<'a> {
         }
     }
 
+    /// Where there is no run: blocks are taken for one elsewhere, which leaves the witnesses of those up to the
+    /// height `unseen` alone.
+    pub(crate) fn new(
+        (params, verifier): (&'a Params, Option<&'a dyn ScriptVerifier>),
+        (source, unseen): (&'a dyn ChainSource, Height),
+        threads: usize,
+        interrupt: &'a AtomicBool,
+    ) -> Self {
+        let (chain, permits) = (source.chain(), Permits::new(threads));
+        Self { params, chain, verifier, source, interrupt, permits, unseen }
+    }
+
     /// A thread's own way to the blocks. Once `halt` is set it ends early.
     pub(crate) fn walker<'w>(&'w self, halt: &'w AtomicBool) -> Walker<'w> {
         let (fetcher, mut checker) = (self.source.fetcher(halt), BlockChecker::new());

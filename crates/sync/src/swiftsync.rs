@@ -7,8 +7,9 @@ mod tail;
 use crate::best_chain::{headers, longer_chain};
 use crate::connect::undo::warn_of_missing;
 use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
-use crate::pass::{self, Job, Threads, expect_same, last_assumed};
+use crate::pass::{self, Job, Remote, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use crate::queue::PassKind;
 use crate::request::{HintedValidity, HintsInput, Request, Scripts, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
@@ -75,6 +76,10 @@ pub(crate) fn prove<'a>(
     let (dir, hints) = chain_and_hints(request, input)?;
     let (stop, at) = (hints.stop, hints.last);
     let above = HeightRange::new(at.height + 1, stop.height + 1);
+    if request.queue.is_some() && !above.is_empty() {
+        let what = "a folder with the last blocks, of which hints tell nothing,";
+        return Err(SyncError::Usage(UsageError::NotOnCluster { what }));
+    }
     if !above.is_empty() {
         expect_scripts(request, &*dir, at.height, request.stop.end(stop.height, dir.chain()))?;
     }
@@ -147,7 +152,17 @@ impl Taking<'_, '_> {
         let input = |range| provider.segment(range);
         let unseen = plan.identity.unseen;
         let job = Job { request, source: dir, pass, input: &input, unseen };
-        pass::run(&job, &Threads, workdir, &plan.segments, done)
+        let pass = match plan.identity.aggregate {
+            AggregateKind::Coins => PassKind::Fully,
+            _ => PassKind::SwiftSync,
+        };
+        match request.queue {
+            Some(queue) => {
+                let remote = Remote { queue, pass, plan };
+                pass::run(&job, &remote, workdir, &plan.segments, done)
+            }
+            None => pass::run(&job, &Threads, workdir, &plan.segments, done),
+        }
     }
 
     /// The same under every rule, by the coins that undo data name.

@@ -185,6 +185,7 @@ impl Verify<'_> {
             outputs,
             folders: &[],
             bridge: None,
+            queue: None,
             observer: self.observer,
             interrupt: self.interrupt,
         }

@@ -96,6 +96,29 @@ pub enum Warning {
     },
     /// Blocks under hints are taken for valid on the user's word.
     Unanchored(Unanchored),
+    /// A machine could not do a segment.
+    WorkerTrouble {
+        /// The machine.
+        worker: String,
+        /// The blocks.
+        range: HeightRange,
+        /// What it says.
+        text: String,
+    },
+    /// What a machine gave for a segment is no good.
+    ResultRefused {
+        /// The machine.
+        worker: String,
+        /// The blocks.
+        range: HeightRange,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The queue is away.
+    QueueAway {
+        /// What it said last.
+        why: String,
+    },
 }
 
 impl Warning {
@@ -114,6 +137,14 @@ impl Warning {
 impl Display for Warning {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
+            Self::WorkerTrouble { worker, range, text } => {
+                write!(f, "{worker} could not do blocks {range}, which go to another machine: {text}")
+            }
+            Self::ResultRefused { worker, range, why } => write!(
+                f,
+                "the result of {worker} for blocks {range} was refused, and these are done again: {why}"
+            ),
+            Self::QueueAway { why } => write!(f, "the queue does not answer, and is waited for: {why}"),
             Self::NoIndex { why } => {
                 write!(f, "the block index is of no use, so all files are gone through: {why}")
             }

@@ -12,6 +12,7 @@
 //! - [`bitcoind`]: starts and talks to a real node.
 //! - [`btcd`]: a node of another make.
 //! - [`utreexod`]: one that proves coins.
+//! - [`nats`]: a queue.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
 //! - [`streams`]: recorded tests of Core's, block by block.
@@ -25,6 +26,7 @@ pub mod blkfile;
 pub mod btcd;
 pub mod chain;
 pub mod effort;
+pub mod nats;
 pub mod oracle;
 pub mod peer;
 pub mod relay;

@@ -3,7 +3,7 @@
 use crate::desk::{Desk, REGTEST};
 use crate::fixtures::sync;
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 22] = [
     "",
     "sync",
     "reindex",
@@ -22,6 +22,10 @@ const COMMANDS: [&str; 18] = [
     "completions",
     "man",
     "utreexo caches",
+    "cluster",
+    "cluster serve",
+    "cluster work",
+    "cluster status",
 ];
 
 #[test]
@@ -41,7 +45,7 @@ fn every_command_has_help_on_standard_output() {
 fn commands_that_do_something_show_examples() {
     let desk = Desk::empty();
     for command in COMMANDS {
-        if !["", "hints", "snapshot", "utreexo"].contains(&command) {
+        if !["", "hints", "snapshot", "utreexo", "cluster"].contains(&command) {
             let example = format!("apus {command} ");
             desk.apus(&format!("{command} --help")).succeeds().says(&["Examples:\n", &example]);
         }
@@ -108,6 +112,10 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("snapshot", &["info", "verify"]),
         ("utreexo", &["prove", "info", "check", "caches"]),
         ("utreexo prove --blocksdir b", &["--out <DIR>"]),
+        ("cluster", &["serve", "work", "status"]),
+        ("cluster work --nats nats://a --objects o", &["--blocksdir <DIR>"]),
+        ("cluster serve --nats nats://a --objects o", &["--blocksdir DIR"]),
+        ("cluster status --nats http://a", &["--nats http://a"]),
         ("snyc", &["unrecognized subcommand 'snyc'", "'sync'"]),
         ("hints chekc", &["'check'"]),
         ("sync", &["--blocksdir DIR", "--connect NODE"]),

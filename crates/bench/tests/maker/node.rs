@@ -84,6 +84,7 @@ fn outcome(chain: &Chain) -> Outcome {
         folders: &[],
         proofs: None,
         bridge: None,
+        queue: None,
         observer: &Silent,
         interrupt: &AtomicBool::new(false),
     })

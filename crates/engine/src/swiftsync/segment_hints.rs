@@ -95,6 +95,11 @@ impl CoinHints {
         self.outpoints.len()
     }
 
+    /// The coins, ascending.
+    pub fn outpoints(&self) -> &[OutPoint] {
+        &self.outpoints
+    }
+
     /// The surviving coins of one transaction, by ascending vout, and how many coins of other
     /// transactions come before them.
     pub fn transaction(&self, txid: Txid) -> (usize, &[OutPoint]) {

@@ -1,6 +1,6 @@
 //! [`Gap`] and [`InvalidBlock`]: what a chain lacks, and why, to explain where it ends.
 
-use super::{InvalidError, SyncError};
+use super::{InvalidError, RemoteKind, SyncError};
 use apus_chain::{BlockHash, KnownBlock};
 use apus_engine::utxo::ChainstateError;
 use std::fmt::{Display, Formatter};
@@ -91,6 +91,10 @@ impl InvalidBlock {
                 let block = KnownBlock { height: *height, hash: *hash };
                 (block, format!("{error} [{}]", error.reason()))
             }
+            SyncError::Remote(error) => match &error.kind {
+                RemoteKind::Block(block) => return Some(block.clone()),
+                _ => return None,
+            },
             SyncError::Chainstate { error } => match &**error {
                 ChainstateError::Invalid { block, error } => {
                     (*block, format!("{error} [{}]", error.reject_reason()))

@@ -68,6 +68,16 @@ pub enum SourceError {
         /// The file's number.
         number: u32,
     },
+    /// A block of a chain that was settled elsewhere is not in the folder.
+    #[error("{folder} has no block {height} ({hash}): get it, or give a folder that has it")]
+    NotInFolder {
+        /// The folder.
+        folder: String,
+        /// The block's height.
+        height: Height,
+        /// Its hash.
+        hash: BlockHash,
+    },
     /// Every copy of a block is damaged.
     #[error(
         "block {height} ({hash}) in {place}: {error} [{}]: every copy found is damaged; restore \
@@ -148,6 +158,7 @@ impl SourceError {
         match self {
             Self::Files(error) => files_error_kind(error),
             Self::Index(_)
+            | Self::NotInFolder { .. }
             | Self::Network(_)
             | Self::DamagedCopies { .. }
             | Self::ChainLeft { .. } => ErrorKind::Io,

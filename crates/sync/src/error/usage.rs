@@ -33,6 +33,15 @@ pub enum UsageError {
          else: for a set use another engine"
     )]
     NoSetKept,
+    /// A run that other machines cannot take part in.
+    #[error(
+        "machines share runs by hints alone, up to where these stop: {what} is not done by several yet. Run \
+         `apus sync` on one machine for it"
+    )]
+    NotOnCluster {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// Hints under which blocks would be taken that Core checks.
     #[error(transparent)]
     NotAnchored(Box<NotAnchored>),

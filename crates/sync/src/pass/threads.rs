@@ -4,13 +4,14 @@
 //! shared between workers but the claim counter. A finished segment goes through a bounded channel to
 //! the calling thread. The channel is the back-pressure: a slow disk holds the workers.
 
+use super::segment::do_segment;
 use super::{Counters, Dispatch, Job, Take};
 use crate::error::{IoError, SyncError};
 use crate::progress::PROGRESS_INTERVAL;
 use crate::runs::index_of;
 use crate::supply::{Supply, Walker};
 use crate::workdir::Done;
-use apus_chain::{BlockBytes, HeightRange};
+use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass, Work};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -120,23 +121,10 @@ where
         walker: &mut Walker<'_>,
     ) -> Result<Option<Done<P::Partial>>, SyncError> {
         let pass = self.job.pass;
-        let mut segment = pass.begin((self.job.input)(range)?)?;
-        let mut each = |block: &BlockBytes<'_>| {
-            pass.block(&mut segment, block)?;
-            let bytes = block.view().raw().len() as u64;
-            self.counters.add(Work { blocks: 1, bytes, coins: 0 });
-            Ok(())
-        };
-        // A source gives the blocks of a range in any order.
-        let at_once = if P::BLOCKS_ASCEND { 1 } else { range.count().max(1) };
-        for start in range.heights().step_by(at_once as usize) {
-            let some = HeightRange::new(start, range.end.min(start.saturating_add(at_once)));
-            if !walker.take(some, &mut each)? {
-                return Ok(None);
-            }
-        }
-        let _permit = self.supply.permit();
-        let finished = pass.finish(segment)?;
+        let each = |bytes: u64| self.counters.add(Work { blocks: 1, bytes, ..Work::default() });
+        let input = (self.job.input)(range)?;
+        let done = do_segment(pass, input, range, &self.supply, walker, &each)?;
+        let Some(finished) = done else { return Ok(None) };
         let coins = finished.partial.done().coins;
         self.counters.add(Work { coins, ..Work::default() });
         Ok(Some(Done::held(range, finished, P::RUNS, index_of)))

@@ -61,6 +61,7 @@ pub(super) fn write(
         source: request.source.clone(),
         observer: &OfSecondPass(request.observer),
         bridge: None,
+        queue: None,
         ..*request
     };
     let run_pass = || {

@@ -351,6 +351,7 @@ mod tests {
             outputs: &[],
             folders: &[],
             bridge: None,
+            queue: None,
             observer: &Silent,
             interrupt: &interrupt,
         };

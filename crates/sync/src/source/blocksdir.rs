@@ -7,6 +7,7 @@
 mod finding;
 mod from_index;
 mod heads;
+mod on_chain;
 mod undo;
 mod ways_back;
 
@@ -436,6 +437,7 @@ impl FilesFetcher<'_> {
         let (mut wanted, mut nowhere) = (Vec::with_capacity(want.count() as usize), Vec::new());
         for height in want.heights() {
             let Some(&place) = self.dir.places.get(height as usize) else { continue };
+            self.dir.expect_there(height, place)?;
             if !self.dir.from_index {
                 wanted.push((height, place));
                 continue;

@@ -324,6 +324,7 @@ impl Job {
             },
             folders: &self.folders,
             bridge,
+            queue: None,
             observer,
             interrupt,
         })

@@ -197,6 +197,7 @@ impl Run {
             outputs: if self.goes_twice { &outputs } else { &outputs[..1] },
             folders: &self.folders,
             bridge: None,
+            queue: None,
             observer: &observer,
             interrupt: &self.interrupt,
         })

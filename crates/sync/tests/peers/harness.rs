@@ -184,6 +184,7 @@ impl Job<'_> {
             outputs: &outputs,
             folders: &[],
             bridge: None,
+            queue: None,
             observer,
             interrupt: &self.interrupt,
         });

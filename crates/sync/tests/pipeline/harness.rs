@@ -276,6 +276,7 @@ impl Job {
             outputs: &outputs,
             folders: &[],
             bridge: None,
+            queue: None,
             observer,
             interrupt,
         })

@@ -183,6 +183,8 @@ fn arrows_between_crates() {
         ("apus-sync", "apus-rig", false),
         ("apus-engine", "apus-rig", true),
         ("apus", "apus-rig", false),
+        ("apus-cluster", "apus-bench", false),
+        ("apus-sync", "apus-cluster", false),
         ("apus-rig", "apus-hash", false),
         ("apus-rig", "apus-testkit", false),
         ("apus-new", "apus-chain", false),
@@ -200,6 +202,7 @@ fn arrows_between_crates() {
         ("apus-testkit", "apus-storage", false, false),
         ("apus-testkit", "apus-rig", false, false),
         ("apus-bench", "apus-rig", false, false),
+        ("apus", "apus-cluster", false, true),
         ("apus-engine", "bitcoinkernel", false, true),
         ("apus-chain", "thiserror", false, false),
     ] {

@@ -44,6 +44,7 @@ pub(crate) const RANKS: &[(&str, u32)] = &[
     ("apus-p2p", 3),
     ("apus-sync", 4),
     ("apus-bench", 5),
+    ("apus-cluster", 5),
     ("apus", 6),
 ];
 
@@ -80,6 +81,11 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("blocksdir.md", "crates/datadir/src/index/write.rs"),
     ("blocksdir.md", "crates/datadir/src/store.rs"),
     ("chainstate.md", "crates/datadir/src/chainstate/mod.rs"),
+    ("cluster-wire.md", "crates/sync/src/queue/spec.rs"),
+    ("cluster-wire.md", "crates/sync/src/queue/message.rs"),
+    ("cluster-wire.md", "crates/sync/src/queue/hints.rs"),
+    ("cluster-wire.md", "crates/sync/src/queue/result.rs"),
+    ("cluster-wire.md", "crates/cluster/src/beat.rs"),
     ("coins-store.md", "crates/engine/src/utxo/store/disk/folder.rs"),
     ("forest-store.md", "crates/engine/src/utxo/store/disk/forest.rs"),
     ("headers.md", "crates/p2p/src/headers/store.rs"),
@@ -399,8 +405,8 @@ pub(crate) fn json_fields(text: &str) -> BTreeSet<&str> {
 
 /// Crates whose modules know each other in one direction only.
 pub(crate) const LAYERED: &[&str] = &[
-    "apus", "bench", "chain", "datadir", "engine", "hash", "p2p", "rig", "storage", "sync",
-    "testkit", "utreexo",
+    "apus", "bench", "chain", "cluster", "datadir", "engine", "hash", "p2p", "rig", "storage",
+    "sync", "testkit", "utreexo",
 ];
 
 /// Which of a crate's outermost modules names which others.

@@ -1,0 +1,149 @@
+//! `apus cluster`: its options and its help.
+
+use crate::args::SyncArgs;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+const CLUSTER_HELP: &str = "\
+docs/cluster.md has all of it on one page, from a queue to a finished run. Workers are trusted: let
+none take part that is not yours.";
+
+#[derive(Args)]
+#[command(after_help = CLUSTER_HELP)]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    pub(crate) command: ClusterCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Do a run as `apus sync` does, with its segments given to other machines
+    Serve(Box<ServeArgs>),
+    /// Do segments of a run for another machine
+    Work(WorkArgs),
+    /// Show the runs that go on, how far they are and who is at them
+    Status(StatusArgs),
+}
+
+/// Where the queue is.
+#[derive(Args)]
+#[command(next_help_heading = "Queue and objects")]
+pub(crate) struct LinkArgs {
+    /// The NATS server, as nats://HOST:PORT or tls://HOST:PORT; several of a cluster with commas between. It
+    /// has no user and no password in it
+    #[arg(long, value_name = "URL")]
+    pub(crate) nats: String,
+
+    /// File with credentials for the server, as NATS makes them
+    #[arg(long, value_name = "FILE.creds")]
+    pub(crate) nats_creds: Option<PathBuf>,
+
+    /// File with the certificates of those who may sign the server's, for tls:// where it is not one of those
+    /// that this system knows
+    #[arg(long, value_name = "FILE.pem")]
+    pub(crate) nats_ca: Option<PathBuf>,
+}
+
+/// Where the objects are.
+#[derive(Args)]
+#[command(next_help_heading = "Queue and objects")]
+pub(crate) struct ObjectsArgs {
+    /// What is too large for a message: a folder that all machines see, or s3://BUCKET/FOLDER in a build with
+    /// the feature s3, which takes the rest from AWS_* in the environment
+    #[arg(long, value_name = "DIR|URL")]
+    pub(crate) objects: String,
+}
+
+const SERVE_HELP: &str = "\
+Examples:
+  A queue, on a machine that all others reach:
+    nats-server -js -sd /var/lib/nats
+
+  A run whose segments are for all that ask for them; it writes what `apus sync` would:
+    apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus \\
+         --blocksdir ~/.bitcoin/blocks --hints main.hints --out snapshot:utxo.dat
+
+  The same with every rule and script checked, where each worker has undo data beside its blocks:
+    apus cluster serve --nats tls://queue.lan:4222 --nats-creds apus.creds --objects /mnt/shared/apus \\
+         --blocksdir ~/.bitcoin/blocks --hints main.hints --validation full --out snapshot:utxo.dat
+
+All options of `apus sync` are here, and the run ends as there, with its table, report and exit
+code. Of the engines, swiftsync is shared, by hints and with undo data. Interrupted or killed, it
+goes on where it was when the same command is given again; what machines answered meanwhile counts.";
+
+#[derive(Args)]
+#[command(after_help = SERVE_HELP)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+
+    #[command(flatten)]
+    pub(crate) objects: ObjectsArgs,
+
+    /// A job goes to another machine when the one that has it gave no sign of life for so many seconds
+    #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) ack_wait: u16,
+
+    #[command(flatten)]
+    pub(crate) sync: SyncArgs,
+}
+
+const WORK_HELP: &str = "\
+Examples:
+  On a machine that is to help, with blocks of its own or in a folder that all see:
+    apus cluster work --nats tls://queue.lan:4222 --nats-creds apus.creds \\
+         --objects /mnt/shared/apus --blocksdir /mnt/shared/blocks
+
+  With two of its cores, and for any run to come:
+    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
+         --blocksdir ~/.bitcoin/blocks --par 2 --stay
+
+A machine waits for a run, does segments of the newest one until it has ended, and ends as well. It
+keeps nothing. Interrupted, it gives its jobs back at once; killed, they go to others when its signs
+of life are missed.";
+
+#[derive(Args)]
+#[command(after_help = WORK_HELP)]
+pub(crate) struct WorkArgs {
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+
+    #[command(flatten)]
+    pub(crate) objects: ObjectsArgs,
+
+    /// Folder with Bitcoin Core's blk*.dat files, opened for reading only; jobs whose blocks it lacks go to
+    /// other machines
+    #[arg(long, value_name = "DIR")]
+    pub(crate) blocksdir: PathBuf,
+
+    /// Threads, each of which does a segment at a time; 0 for one on each core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub(crate) par: u16,
+
+    /// By what this machine is known; its own name and the number of the process if not given
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// Stay when the run has ended, and wait for the next
+    #[arg(long)]
+    pub(crate) stay: bool,
+}
+
+const STATUS_HELP: &str = "\
+Examples:
+  How far each run is, and which machines are at it:
+    apus cluster status --nats nats://127.0.0.1:4222
+
+  The same for a program:
+    apus cluster status --nats nats://127.0.0.1:4222 --json";
+
+#[derive(Args)]
+#[command(after_help = STATUS_HELP)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,155 @@
+//! Workers, coordinators and servers that are killed at any moment: nothing is lost and nothing counts twice.
+
+use crate::desk::MAIN;
+use crate::world::{Process, World};
+use apus_testkit::effort::rounds;
+use apus_testkit::rng::Rng;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Some six hundred segments: as many moments at which the world may end.
+const SMALL: &str = "--segment-bytes 1500 --checkpoint-seconds 0";
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Worker,
+    Coordinator,
+    Server,
+}
+
+/// A run with two workers during which each of these is killed at a moment of its own.
+fn arrives_after(faults: &[Fault], rng: &mut Rng) {
+    let mut world = World::with(MAIN);
+    let work = |world: &World| world.work("--par 1 --stay");
+    let mut workers = [work(&world), work(&world)];
+    let mut serve = world.serve(SMALL);
+    for fault in faults {
+        sleep(Duration::from_millis(rng.below(500)));
+        match fault {
+            Fault::Worker => {
+                let place = rng.below(2) as usize;
+                let killed = std::mem::replace(&mut workers[place], work(&world));
+                killed.kill();
+            }
+            Fault::Coordinator => {
+                serve = restarted(&world, serve);
+            }
+            Fault::Server => {
+                world.server.kill();
+                sleep(Duration::from_millis(rng.below(300)));
+                world.server.start_again();
+            }
+        }
+    }
+    serve.wait().succeeds();
+    // A worker that did a job once more takes away what it put for it.
+    assert!(workers[0].until(|| world.desk.names("objects").is_empty()));
+    for mut worker in workers {
+        let gave_up = worker.has_ended();
+        let ended = worker.kill();
+        assert!(!gave_up, "a worker gave up: {ended}");
+    }
+    world.expect_done();
+}
+
+/// Kills the coordinator, and gives the same command again.
+fn restarted(world: &World, serve: Process) -> Process {
+    serve.kill();
+    if world.desk.has("utxo.dat") && !world.desk.has("progress.work") {
+        // It was through.
+        for name in ["utxo.dat", "utxo.hints", "report.json"] {
+            world.desk.remove(name);
+        }
+    }
+    world.serve(SMALL)
+}
+
+#[test]
+fn killed_at_any_moment_the_set_is_the_same() {
+    for seed in 0..rounds(1, 34) {
+        let mut rng = Rng::new(seed);
+        for fault in [Fault::Worker, Fault::Coordinator, Fault::Server] {
+            println!("seed {seed}, {fault:?}");
+            arrives_after(&[fault; 2], &mut rng);
+        }
+    }
+}
+
+#[test]
+fn all_of_them_one_after_the_other() {
+    for seed in 0..rounds(1, 30) {
+        println!("seed {seed}");
+        let mut rng = Rng::new(1000 + seed);
+        let faults = [Fault::Server, Fault::Worker, Fault::Coordinator, Fault::Worker];
+        arrives_after(&faults, &mut rng);
+    }
+}
+
+/// What machines answered while the coordinator was gone is not done again.
+#[test]
+fn what_was_answered_meanwhile_counts() {
+    let world = World::with(MAIN);
+    let mut serve = world.serve("--segment-bytes 60000");
+    // All its jobs are out.
+    assert!(serve.until(|| world.status("").stdout.contains("under way, 1")));
+    serve.kill();
+    let mut worker = world.work("--par 1 --stay --name rack-1");
+    assert!(worker.until(|| world.status("").stdout.contains(" 0 jobs under way, 0 waiting")));
+    worker.kill();
+    // With no machine left.
+    world.serve("--segment-bytes 60000").wait().succeeds();
+    let shares = world.desk.json("report.json")["cluster"]["workers"].clone();
+    assert_eq!((&shares[0]["name"], &shares[0]["blocks"]), (&"rack-1".into(), &4521.into()));
+    world.expect_done();
+}
+
+/// One that stands still keeps its jobs no longer than a dead one, and what it says when it comes back is of no
+/// matter.
+#[test]
+fn a_worker_that_hangs_is_done_without() {
+    let world = World::with(MAIN);
+    let slow = world.work("--par 1 --stay");
+    let mut serve = world.serve(SMALL);
+    serve.until(|| world.desk.names("progress.work").len() > 20);
+    slow.signal("STOP");
+    let worker = world.work("--par 1");
+    serve.wait().succeeds();
+    worker.wait().succeeds();
+    slow.signal("CONT");
+    slow.signal("INT");
+    slow.wait().fails(130, &[]);
+    world.expect_done();
+}
+
+/// An interrupted worker gives its jobs back, and they are not waited for.
+#[test]
+fn an_interrupted_worker_gives_its_jobs_back_at_once() {
+    let world = World::with(MAIN);
+    let url = world.server.url();
+    let run = world.run(SMALL);
+    let line = format!("cluster serve --nats {url} --objects objects --ack-wait 3600 {run}");
+    let mut serve = world.start(&line);
+    let worker = world.work("--par 2");
+    serve.until(|| world.desk.names("progress.work").len() > 20);
+    worker.signal("INT");
+    worker.wait().fails(130, &["interrupted; the jobs that were under way go to other machines"]);
+    let worker = world.work("--par 2");
+    serve.wait().succeeds();
+    worker.wait().succeeds();
+    world.expect_done();
+}
+
+/// An interrupted coordinator keeps its progress and the run.
+#[test]
+fn an_interrupted_coordinator_goes_on() {
+    let world = World::with(MAIN);
+    let mut serve = world.serve(SMALL);
+    let worker = world.work("--par 1");
+    serve.until(|| world.desk.names("progress.work").len() > 20);
+    serve.signal("INT");
+    serve.wait().fails(130, &["progress is kept"]);
+    let ended = world.serve(SMALL).wait().succeeds();
+    assert!(ended.stderr.contains("going on: "), "{ended}");
+    worker.wait().succeeds();
+    world.expect_done();
+}

@@ -1,0 +1,15 @@
+//! Runs that machines share, from outside: a real NATS server, a coordinator and workers as processes on this machine.
+//!
+//! Whatever is killed and started again, a run comes to the very set of a node, or says what is wrong as a run on one
+//! machine does.
+
+#![cfg(feature = "cluster")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
+
+#[allow(dead_code, reason = "other tests of the program use the rest")]
+#[path = "../cli/desk.rs"]
+mod desk;
+mod faults;
+mod refusals;
+mod same_set;
+mod world;

@@ -1,0 +1,382 @@
+//! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
+
+use crate::desk::{Desk, Ended, MAIN, REGTEST};
+use crate::world::{Process, World};
+use apus_chain::HeightRange;
+use apus_cluster::{Coordinator, JoinedRun, LinkOptions, RunSeen, Worker};
+use apus_sync::{
+    JobQueue, Jobs, Lease, ObjectRef, Offer, QueueError, RunId, Silent, WorkRequest, work,
+};
+use apus_testkit::blkfile::BlockFiles;
+use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
+use apus_testkit::nats::NatsServer;
+use bitcoin::{Amount, ScriptBuf, TxOut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What a run said last.
+fn told(ended: &Ended) -> String {
+    ended.stderr.lines().find(|line| line.starts_with("apus: ")).unwrap().to_owned()
+}
+
+/// A run that fails says the same, and leaves the same, on one machine and on several.
+fn fails_alike(desk: Desk, code: i32, said: &str) {
+    let world = World::on(desk, "regtest");
+    let run = world.run("--segment-bytes 3000 --progress none");
+    let alone = world.desk.start_as_typed(&format!("sync {run}")).wait().fails(code, &[said]);
+    let left = (world.desk.has("progress.work"), world.desk.has("utxo.dat"));
+    let workers = [world.work("--par 1"), world.work("--par 2")];
+    let shared = world.serve_run(&run).wait().fails(code, &[said]);
+    assert_eq!(told(&alone), told(&shared));
+    assert_eq!((world.desk.has("progress.work"), world.desk.has("utxo.dat")), left);
+    // The run has ended for all.
+    workers.into_iter().for_each(Process::leave);
+    world.status("").succeeds().says(&["no run goes on"]);
+    assert_eq!(world.desk.names("objects"), [""; 0]);
+}
+
+fn grown(seed: u64) -> ChainBuilder {
+    let mut chain = ChainBuilder::new(seed);
+    chain.random_blocks(120, Shape { outputs_max: 3, ..Shape::default() });
+    chain
+}
+
+fn output(satoshi: u64) -> TxOut {
+    TxOut { value: Amount::from_sat(satoshi), script_pubkey: ScriptBuf::from_bytes(vec![0x51]) }
+}
+
+#[test]
+fn hints_of_another_chain_do_not_balance() {
+    let desk = Desk::of(&grown(21));
+    let other = Desk::of(&grown(22));
+    desk.write("msb.hints", &other.read("msb.hints"));
+    let (code, said) = (2, "the hints");
+    fails_alike(desk, code, said);
+}
+
+#[test]
+fn hints_that_name_too_much_are_told_with_the_lowest_block() {
+    let mut chain = ChainBuilder::new(20);
+    chain.empty_blocks(20);
+    let desk = Desk::of(&chain);
+    // Each block has one coin, at an element of three bytes; those of two blocks name a second one.
+    desk.edit("msb.hints", |hints| {
+        for height in [15, 6] {
+            let at = 9 + 3 * (height - 1);
+            hints.splice(at..at + 3, [1, 1, 0x80, 0x80]);
+        }
+    });
+    fails_alike(desk, 2, "the hints for block 6 ");
+}
+
+#[test]
+fn a_block_that_breaks_a_rule_is_blamed() {
+    let mut chain = grown(36);
+    let coinbase = chain.coinbase(77, vec![output(1)]);
+    chain.add_plan(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() });
+    chain.empty_blocks(3);
+    fails_alike(Desk::of(&chain), 2, "block 121");
+}
+
+#[test]
+fn a_worker_without_all_blocks_leaves_them_to_others() {
+    let chain = grown(37);
+    let world = World::on(Desk::of(&chain), "regtest");
+    let mut files = BlockFiles::regtest();
+    files.blocks(&chain.blocks()[..60]);
+    files.write(&world.desk.path("some"));
+    let serve = world.serve("--segment-bytes 3000 --progress plain");
+    let poor = world.work_on("some", "--par 1 --name poor");
+    let block = chain.blocks()[70].block_hash();
+    let ended = poor.wait().fails(3, &["some has no block ", "went to others"]);
+    assert!(!ended.stderr.contains(&block.to_string()), "it looks for lower ones first");
+    let rich = world.work("--par 1 --name rich");
+    let ended = serve.wait().succeeds();
+    assert!(ended.stderr.contains("warning: poor could not do blocks "), "{ended}");
+    rich.wait().succeeds();
+    world.expect_done();
+}
+
+/// Where one machine after the other lacks the same block, a person has to see to it.
+#[test]
+fn a_block_that_three_machines_lack_ends_the_run_until_one_has_it() {
+    let chain = grown(38);
+    let world = World::on(Desk::of(&chain), "regtest");
+    let blocks = chain.blocks();
+    let (last, others) = blocks.split_last().unwrap();
+    let mut files = BlockFiles::regtest();
+    files.blocks(others);
+    files.write(&world.desk.path("some"));
+    let serve = world.serve("--segment-bytes 3000 --progress none");
+    let poor = ["a", "b", "c"].map(|name| world.work_on("some", &format!("--par 1 --name {name}")));
+    let hash = last.block_hash().to_string();
+    serve.wait().fails(
+        3,
+        &["3 machines could not do blocks ", "some has no block", &hash, "progress is kept"],
+    );
+    poor.into_iter().for_each(|poor| drop(poor.kill()));
+    let rich = world.work("--par 1");
+    world.serve("--segment-bytes 3000").wait().succeeds();
+    rich.wait().succeeds();
+    world.expect_done();
+}
+
+/// A machine that is not the program, or not this version of it.
+fn liar(world: &World) -> Worker {
+    let options = LinkOptions {
+        nats: world.server.url(),
+        creds: None,
+        ca: None,
+        objects: Some(world.desk.path("objects").display().to_string()),
+    };
+    Worker::connect(&options, Some("liar")).unwrap()
+}
+
+/// The newest run, once there is one.
+fn newest(worker: &Worker) -> RunSeen {
+    loop {
+        if let Some(seen) = worker.runs().unwrap().into_iter().next() {
+            return seen;
+        }
+    }
+}
+
+/// Takes a job of the run and answers it by `answer`, of the job's message.
+fn answer_by(worker: &Worker, answer: impl Fn(&dyn Lease) -> Vec<u8>) -> HeightRange {
+    let joined = worker.join(&newest(worker)).unwrap().unwrap();
+    loop {
+        if let Offer::Job(lease) = joined.take(Duration::from_secs(1)).unwrap() {
+            let number =
+                |at: usize| u32::from_le_bytes(*lease.message()[at..].first_chunk().unwrap());
+            let range = HeightRange::new(number(44), number(48));
+            lease.answer(range, &answer(&*lease)).unwrap();
+            return range;
+        }
+    }
+}
+
+/// An answer that the job is done, with an object as its result (`docs/formats/cluster-wire.md`).
+fn done(job: &[u8], object: &[u8]) -> Vec<u8> {
+    let mut answer = [b"APUSANSW", &job[8..]].concat();
+    answer.extend(4_u32.to_le_bytes());
+    answer.extend(b"liar");
+    answer.push(0);
+    answer.extend(object);
+    answer.extend([0; 4 * 8]);
+    answer
+}
+
+fn object(of: &ObjectRef) -> Vec<u8> {
+    [&of.sha256[..], &of.bytes.to_le_bytes()].concat()
+}
+
+#[test]
+fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
+    type Lie = fn(&dyn Lease) -> Vec<u8>;
+    let lies: [(Lie, &str); 5] = [
+        (|_| b"hello".to_vec(), "the answer is damaged, or comes from another program"),
+        (
+            |lease| {
+                let mut answer = done(lease.message(), &[0; 40]);
+                answer[8] = 7;
+                answer
+            },
+            "the answer is of version 7, and this program speaks version 1",
+        ),
+        (
+            |lease| {
+                let mut answer = done(lease.message(), &[0; 40]);
+                answer[12] ^= 1;
+                answer
+            },
+            "the answer is for run ",
+        ),
+        (|lease| done(lease.message(), &[0; 40]), "it is not there"),
+        (
+            |lease| {
+                let of = lease.put_object(b"no result at all").unwrap();
+                done(lease.message(), &object(&of))
+            },
+            "the result is damaged, or comes from another program",
+        ),
+    ];
+    for (lie, said) in lies {
+        let world = World::with(REGTEST);
+        let serve = world.serve("--segment-bytes 9000 --progress plain");
+        let range = answer_by(&liar(&world), lie);
+        let worker = world.work("--par 1");
+        let ended = serve.wait().succeeds();
+        assert!(ended.stderr.contains(said), "{said}: {ended}");
+        let refused = format!("for blocks {range} was refused");
+        assert!(ended.stderr.contains(&refused), "{refused}: {ended}");
+        worker.wait().succeeds();
+        world.expect_done();
+    }
+}
+
+/// Objects of results that rot, or are changed, before they are read.
+#[test]
+fn a_result_that_was_damaged_is_told_and_done_again() {
+    let world = World::with(REGTEST);
+    let mut serve = world.serve("--segment-bytes 9000 --progress plain");
+    assert!(serve.until(|| world.status("").stdout.contains("waiting")));
+    serve.signal("STOP");
+    let mut worker = world.work("--par 1");
+    assert!(worker.until(|| world.status("").stdout.contains(" 0 jobs under way, 0 waiting")));
+    let run = &world.desk.names("objects")[0];
+    let mut damaged = 0;
+    for name in world.desk.names(&format!("objects/{run}")) {
+        let path = format!("objects/{run}/{name}");
+        if world.desk.read(&path).starts_with(b"APUSDONE") && damaged < 3 {
+            damaged += 1;
+            world.desk.edit(&path, |bytes| *bytes.last_mut().unwrap() ^= 1);
+        }
+    }
+    assert_eq!(damaged, 3);
+    serve.signal("CONT");
+    let ended = serve.wait().succeeds();
+    let times = ended.stderr.matches("its bytes are others than they were").count();
+    assert_eq!(times, 3, "{ended}");
+    worker.wait().succeeds();
+    world.expect_done();
+}
+
+/// A machine that does all as it should, and changes a sum of one result before it gives it away.
+struct Lying<'w>(JoinedRun<'w>, AtomicBool);
+
+struct LyingLease<'l>(Box<dyn Lease + 'l>, &'l AtomicBool);
+
+impl Jobs for Lying<'_> {
+    fn spec(&self) -> &[u8] {
+        self.0.spec()
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.0.object(of)
+    }
+
+    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
+        Ok(match self.0.take(wait)? {
+            Offer::Job(lease) => Offer::Job(Box::new(LyingLease(lease, &self.1))),
+            other => other,
+        })
+    }
+}
+
+impl Lease for LyingLease<'_> {
+    fn message(&self) -> &[u8] {
+        self.0.message()
+    }
+
+    fn deliveries(&self) -> u64 {
+        self.0.deliveries()
+    }
+
+    fn alive(&self) {
+        self.0.alive();
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.0.object(of)
+    }
+
+    /// The sums stand before a MuHash of 768 bytes and an empty list.
+    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
+        let mut bytes = bytes.to_vec();
+        if !self.1.swap(true, Ordering::Relaxed) {
+            let place = bytes.len() - 1 - 768 - 10;
+            bytes[place] ^= 1;
+        }
+        self.0.put_object(&bytes)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+
+    fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError> {
+        self.0.is_answered(range)
+    }
+
+    fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
+        self.0.answer(range, message)
+    }
+
+    fn done(&self) -> Result<(), QueueError> {
+        self.0.done()
+    }
+
+    fn give_back(
+        &self,
+        after: Duration,
+        trouble: Option<(HeightRange, &[u8])>,
+    ) -> Result<(), QueueError> {
+        self.0.give_back(after, trouble)
+    }
+}
+
+/// In an object that is whole nothing but the proof can tell.
+#[test]
+fn a_lie_about_sums_never_leads_to_a_set() {
+    let world = World::with(REGTEST);
+    let serve = world.serve("--segment-bytes 9000 --progress none");
+    let worker = liar(&world);
+    let lying = Lying(worker.join(&newest(&worker)).unwrap().unwrap(), AtomicBool::new(false));
+    let interrupt = AtomicBool::new(false);
+    let blocksdir = world.desk.path("blocks");
+    let now = 1_900_000_000;
+    let request =
+        WorkRequest { blocksdir, threads: 1, now, observer: &Silent, interrupt: &interrupt };
+    assert!(work(&request, &lying).unwrap().segments > 1);
+    serve.wait().fails(2, &["does not balance"]);
+    assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
+}
+
+/// A run that another version of the program gives out, or that is about something else than its headers.
+#[test]
+fn a_worker_refuses_what_it_cannot_go_by() {
+    let server = NatsServer::start();
+    let desk = Desk::with(REGTEST);
+    let objects = Some(desk.path("objects").display().to_string());
+    let options = LinkOptions { nats: server.url(), creds: None, ca: None, objects };
+    let line = format!(
+        "cluster work --nats {} --objects objects --blocksdir blocks --par 1",
+        server.url()
+    );
+    let newer = [b"APUSSPEC", &9_u32.to_le_bytes()[..]].concat();
+    for (spec, said) in [
+        (newer, "the description of the run is of version 9, and this program speaks version 1"),
+        (b"something else".to_vec(), "is damaged, or comes from another program"),
+    ] {
+        let coordinator = Coordinator::connect(&options, Duration::from_secs(30)).unwrap();
+        coordinator.open(&RunId::of(&spec), &spec).unwrap();
+        desk.start_as_typed(&line).wait().fails(1, &[said]);
+        coordinator.close().unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_shared_is_said_by_name() {
+    let world = World::with(MAIN);
+    let run = "--blocksdir blocks --workdir progress.work --progress none";
+    for (run, said) in [
+        (format!("{run} --engine mergesync"), "machines share runs by hints alone"),
+        (format!("{run} --engine utreexo --proofs proofs"), "machines share runs by hints alone"),
+        (
+            format!("{run} --hints msb.hints --assume-hinted-valid --prune --out datadir:node"),
+            "a folder with the last blocks, of which hints tell nothing, is not done by several yet",
+        ),
+        ("--hints msb.hints --out snapshot:utxo.dat".to_owned(), "--blocksdir DIR"),
+    ] {
+        world.serve_run(&run).wait().fails(1, &[said]);
+    }
+    let line = "cluster status --nats nats://user:secret@127.0.0.1";
+    let ended = world.start(line).wait().fails(1, &["--nats-creds FILE"]);
+    assert!(!ended.stderr.contains("secret@"), "{ended}");
+    let line = "cluster status --nats nats://127.0.0.1:1";
+    world.start(line).wait().fails(3, &["see that the NATS server runs there"]);
+}

@@ -1,0 +1,104 @@
+//! However many machines, whatever is known of the coins: one set, to the byte, and all told of it.
+
+use crate::desk::{MAIN, REGTEST};
+use crate::world::{Process, World};
+use std::collections::BTreeSet;
+
+/// Some sixteen segments.
+const LARGE: &str = "--segment-bytes 60000";
+
+#[test]
+fn any_number_of_workers_comes_to_the_same_set() {
+    for count in [1, 2, 5] {
+        let world = World::with(MAIN);
+        let names: Vec<String> = (0..count).map(|number| format!("rack-{number}")).collect();
+        let workers: Vec<_> =
+            names.iter().map(|name| world.work(&format!("--par 1 --name {name}"))).collect();
+        let ended = world.serve(LARGE).wait().succeeds();
+        workers.into_iter().for_each(Process::leave);
+        let report = world.desk.json("report.json");
+        let node = world.desk.json("gettxoutsetinfo.json");
+        assert_eq!(report["muhash"], node["muhash"]);
+        assert_eq!(report["blocks"], 4521);
+        let cluster = &report["cluster"];
+        let shares = cluster["workers"].as_array().unwrap();
+        let sum =
+            |field: &str| shares.iter().map(|share| share[field].as_u64().unwrap()).sum::<u64>();
+        assert_eq!((sum("blocks"), sum("bytes")), (4521, report["bytes"].as_u64().unwrap()));
+        let known: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        assert!(shares.iter().all(|share| known.contains(share["name"].as_str().unwrap())));
+        let part = cluster["serial_fraction"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&part), "{part}");
+        for said in ["machines", "projected", "not measured"] {
+            assert!(ended.stdout.contains(said), "{said}: {ended}");
+        }
+        world.expect_done();
+    }
+}
+
+/// Each machine has undo data beside its blocks, and by them every rule is applied.
+#[test]
+fn with_undo_data_every_rule_is_checked() {
+    let world = World::with(REGTEST);
+    let worker = world.work("--par 2");
+    let run = world.run("--segment-bytes 9000 --validation full");
+    let run = run.replace("--assume-hinted-valid ", "");
+    let ended = world.serve_run(&run).wait().succeeds();
+    worker.wait().succeeds();
+    assert!(ended.stdout.contains("every script"), "{ended}");
+    let report = world.desk.json("report.json");
+    assert_eq!(report["aggregate"], "coins");
+    assert_eq!(report["verified"]["scripts"], true);
+    world.expect_done();
+}
+
+#[test]
+fn hints_of_a_snapshot_and_leaves_of_the_forest_come_along() {
+    let world = World::with(REGTEST);
+    let worker = world.work("--par 2");
+    let run = world.run("--segment-bytes 9000 --out utreexo:roots");
+    let run = run.replace("msb.hints", "snapshot:node.dat");
+    world.serve_run(&run).wait().succeeds();
+    worker.wait().succeeds();
+    let alone = "sync --chain regtest --blocksdir blocks --hints msb.hints --out utreexo:alone";
+    world.desk.start(alone).wait().succeeds();
+    assert!(world.desk.read("roots") == world.desk.read("alone"));
+    world.expect_done();
+}
+
+#[test]
+fn status_shows_runs_and_machines() {
+    let world = World::with(REGTEST);
+    world.status("").succeeds().says(&["no run goes on"]);
+    let mut serve = world.serve("--segment-bytes 9000");
+    assert!(serve.until(|| world.status("").stdout.contains("no machine gives a sign of life")));
+    let json = world.status("--json").succeeds();
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let run = &json["runs"][0];
+    assert_eq!((&run["chain"], &run["stop_height"]), (&"regtest".into(), &315.into()));
+    assert_eq!(run["waiting"], run["segments"]);
+    // Stopped before it does anything, it has no job and is there all the same.
+    let mut worker = world.work("--par 1 --stay --name rack-7");
+    serve.until(|| false);
+    serve.wait().succeeds();
+    assert!(!worker.has_ended());
+    worker.signal("INT");
+    worker.wait().fails(130, &["interrupted"]);
+    world.expect_done();
+}
+
+/// What goes with the job: nothing on the server's disk has the secret afterwards.
+#[test]
+fn the_secret_goes_with_the_run() {
+    let world = World::with(REGTEST);
+    let mut serve = world.serve("--segment-bytes 9000 --progress json");
+    assert!(serve.until(|| !world.status("").stdout.contains("no run goes on")));
+    let secret = world.secret();
+    assert!(world.stores(&secret), "the test looks in the wrong place");
+    let shown: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let worker = world.work("--par 1");
+    let ended = [serve.wait().succeeds(), worker.wait().succeeds()];
+    assert!(ended.iter().all(|it| !it.to_string().contains(&shown[..16])));
+    assert!(!world.stores(&secret));
+    world.expect_done();
+}

@@ -1,0 +1,133 @@
+//! [`World`]: a queue and a desk, and the processes that work on it.
+
+use crate::desk::{Desk, Ended, Fixture, Running};
+use apus_testkit::nats::NatsServer;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A process that does not outlive its test.
+pub(crate) struct Process(Option<Running>);
+
+impl Process {
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.as_mut().is_none_or(Running::has_ended)
+    }
+
+    pub(crate) fn until(&mut self, so: impl FnMut() -> bool) -> bool {
+        self.0.as_mut().is_some_and(|running| running.until(so))
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        self.0.iter().for_each(|running| running.signal(&[name]));
+    }
+
+    pub(crate) fn wait(mut self) -> Ended {
+        self.0.take().unwrap().wait()
+    }
+
+    /// Waits for a worker beside others to end with the run, if it was quick enough to take part in it; one that
+    /// was not waits for the next.
+    pub(crate) fn leave(mut self) {
+        let deadline = Instant::now() + Duration::from_secs(3);
+        while !self.has_ended() && Instant::now() < deadline {
+            sleep(Duration::from_millis(5));
+        }
+        match self.has_ended() {
+            true => drop(self.wait().succeeds()),
+            false => drop(self.kill()),
+        }
+    }
+
+    /// Ends it as a power cut would.
+    pub(crate) fn kill(self) -> Ended {
+        self.signal("KILL");
+        self.wait()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal("KILL");
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) server: NatsServer,
+    pub(crate) desk: Desk,
+    chain: &'static str,
+}
+
+impl World {
+    /// On a copy of a fixture.
+    pub(crate) fn with(fixture: Fixture) -> Self {
+        Self::on(Desk::with(fixture), fixture.chain)
+    }
+
+    pub(crate) fn on(desk: Desk, chain: &'static str) -> Self {
+        Self { server: NatsServer::start(), desk, chain }
+    }
+
+    /// The options of a run; the set is written, and what the hints leave behind.
+    pub(crate) fn run(&self, more: &str) -> String {
+        let chain = self.chain;
+        format!(
+            "--chain {chain} --blocksdir blocks --hints msb.hints --assume-hinted-valid \
+             --workdir progress.work --out snapshot:utxo.dat --out hints:utxo.hints \
+             --report report.json {more}"
+        )
+    }
+
+    /// The program with a line.
+    pub(crate) fn start(&self, line: &str) -> Process {
+        Process(Some(self.desk.start_as_typed(line)))
+    }
+
+    /// A coordinator of a run with these options.
+    pub(crate) fn serve_run(&self, run: &str) -> Process {
+        let url = self.server.url();
+        // Short, or each job of a machine that was killed would be waited for.
+        let line = format!("cluster serve --nats {url} --objects objects --ack-wait 1 {run}");
+        self.start(&line)
+    }
+
+    pub(crate) fn serve(&self, more: &str) -> Process {
+        self.serve_run(&self.run(more))
+    }
+
+    /// A worker.
+    pub(crate) fn work(&self, more: &str) -> Process {
+        self.work_on("blocks", more)
+    }
+
+    /// A worker with a folder of blocks.
+    pub(crate) fn work_on(&self, blocks: &str, more: &str) -> Process {
+        let url = self.server.url();
+        let line =
+            format!("cluster work --nats {url} --objects objects --blocksdir {blocks} {more}");
+        self.start(&line)
+    }
+
+    pub(crate) fn status(&self, more: &str) -> Ended {
+        let url = self.server.url();
+        self.desk.start_as_typed(&format!("cluster status --nats {url} {more}")).wait()
+    }
+
+    /// The set of the node is there, and nothing else that a run leaves.
+    #[track_caller]
+    pub(crate) fn expect_done(&self) {
+        assert!(self.desk.read("utxo.dat") == self.desk.read("node.dat"));
+        assert!(self.desk.read("utxo.hints") == self.desk.read("msb.hints"));
+        assert!(!self.desk.has("progress.work"));
+        assert_eq!(self.desk.names("objects"), [""; 0]);
+        self.status("").succeeds().says(&["no run goes on"]);
+    }
+
+    /// The secret of the run whose progress is there.
+    pub(crate) fn secret(&self) -> Vec<u8> {
+        self.desk.read("progress.work/plan")[90..122].to_vec()
+    }
+
+    pub(crate) fn stores(&self, bytes: &[u8]) -> bool {
+        self.server.stored().windows(bytes.len()).any(|window| window == bytes)
+    }
+}

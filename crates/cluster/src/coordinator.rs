@@ -1,0 +1,228 @@
+//! [`Coordinator`]: a run's side of the queue.
+
+use crate::beat::{Beat, Beats};
+use crate::link::{Link, away, from, last};
+use crate::names;
+use crate::options::{LinkError, LinkOptions};
+use apus_chain::HeightRange;
+use apus_sync::{AnswerBytes, JobQueue, ObjectRef, QueueError, RunId, WorkerSeen};
+use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType, Stream};
+use futures_util::StreamExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// What is left of a run that was never ended goes after so long, the secret among it.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How often it is looked for answers while there are none.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// See the module.
+pub struct Coordinator {
+    link: Link,
+    ack_wait: Duration,
+    state: Mutex<State>,
+    beats: Arc<Mutex<Beats>>,
+}
+
+#[derive(Default)]
+struct State {
+    run: Option<RunId>,
+    answers: Option<Stream>,
+    /// Where the next answer may stand.
+    next: u64,
+    /// How often the link had been connected when the run was opened.
+    connections: u64,
+    /// Takes signs of life.
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Coordinator {
+    /// Connects. A job whose machine gives no sign of life for `ack_wait` goes to another one.
+    pub fn connect(options: &LinkOptions, ack_wait: Duration) -> Result<Self, LinkError> {
+        let link = Link::connect(options, "apus coordinator")?;
+        Ok(Self { link, ack_wait, state: Mutex::default(), beats: Arc::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) -> RunId {
+        self.state().run.unwrap_or(RunId([0; 32]))
+    }
+
+    async fn make_streams(&self, run: &RunId, spec: &[u8]) -> Result<Stream, QueueError> {
+        let context = &self.link.context;
+        let stream = |name: String, subjects: Vec<String>| Config {
+            name,
+            subjects,
+            storage: StorageType::File,
+            num_replicas: 1,
+            max_age: FORGOTTEN_AFTER,
+            max_messages: -1,
+            max_bytes: -1,
+            max_messages_per_subject: 1,
+            ..Config::default()
+        };
+        let made = async {
+            let jobs = Config {
+                retention: RetentionPolicy::WorkQueue,
+                ..stream(names::jobs_stream(run), vec![names::all_jobs(run)])
+            };
+            let jobs = context.get_or_create_stream(jobs).await?;
+            let answers = stream(names::answers_stream(run), names::all_answers(run).into());
+            let answers = context.get_or_create_stream(answers).await?;
+            let runs = stream(names::RUNS.to_owned(), vec![names::ALL_RUNS.to_owned()]);
+            let runs = context.get_or_create_stream(runs).await?;
+            Ok::<_, async_nats::jetstream::context::CreateStreamError>((jobs, answers, runs))
+        };
+        let (jobs, answers, runs) = made.await.map_err(away)?;
+        let workers = pull::Config {
+            durable_name: Some(names::WORKERS.to_owned()),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: self.ack_wait,
+            max_deliver: -1,
+            max_ack_pending: 10_000,
+            max_waiting: 10_000,
+            ..pull::Config::default()
+        };
+        jobs.create_consumer(workers).await.map_err(away)?;
+        // Last, so that a machine that sees it finds all else.
+        let known = last(&runs, &names::run(run)).await?;
+        if known.is_none_or(|known| *known.payload != *spec) {
+            let message = PublishMessage::build().payload(spec.to_vec().into());
+            self.link.publish(names::run(run), message).await?;
+        }
+        Ok(answers)
+    }
+
+    /// Takes signs of life until it is stopped. The client asks for them again when it was away.
+    async fn listen(&self, run: RunId) -> Result<JoinHandle<()>, QueueError> {
+        let mut signs = self.link.client.subscribe(names::beat(&run)).await.map_err(away)?;
+        let beats = Arc::clone(&self.beats);
+        Ok(self.link.runtime.spawn(async move {
+            while let Some(sign) = signs.next().await {
+                if let Some(beat) =
+                    Beat::from_bytes(&sign.payload).filter(|it| it.run == run.name())
+                {
+                    beats.lock().unwrap_or_else(PoisonError::into_inner).add(beat);
+                }
+            }
+        }))
+    }
+
+    /// Removes a message so that its bytes are overwritten where they were stored.
+    async fn erase_spec(&self, run: &RunId) -> Result<(), QueueError> {
+        let Some(spec) = self.link.spec(run).await? else { return Ok(()) };
+        let runs = self.link.stream(names::RUNS).await?;
+        let Some(runs) = runs else { return Ok(()) };
+        runs.delete_message(spec.sequence).await.map(drop).map_err(away)
+    }
+
+    async fn remove_stream(&self, name: &str) -> Result<(), QueueError> {
+        match self.link.stream(name).await? {
+            Some(_) => self.link.context.delete_stream(name).await.map(drop).map_err(away),
+            None => Ok(()),
+        }
+    }
+}
+
+impl JobQueue for Coordinator {
+    fn open(&self, run: &RunId, spec: &[u8]) -> Result<(), QueueError> {
+        let listens = self.state().listener.is_some();
+        let connections = self.link.connections();
+        let (answers, listener) = self.link.wait(async {
+            let answers = self.make_streams(run, spec).await?;
+            let listener = if listens { None } else { Some(self.listen(*run).await?) };
+            Ok::<_, QueueError>((answers, listener))
+        })?;
+        let mut state = self.state();
+        // What a killed server had not written is lost, and the place of a lost answer goes to another one: all
+        // are gone through again.
+        (state.next, state.connections) = (0, connections);
+        state.run = Some(*run);
+        state.answers = Some(answers);
+        state.listener = listener.or(state.listener.take());
+        Ok(())
+    }
+
+    fn put_object(&self, run: &RunId, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
+        self.link.wait(self.link.objects.put(run, bytes))
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.link.object(&self.run(), of)
+    }
+
+    fn put_job(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
+        self.link.wait(self.link.publish_first(names::job(&self.run(), range), message)).map(drop)
+    }
+
+    fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError> {
+        let (run, stream, next) = {
+            let state = self.state();
+            if state.run.is_some() && state.connections != self.link.connections() {
+                return Err(away("the connection was lost and made again"));
+            }
+            (state.run, state.answers.clone(), state.next)
+        };
+        let Some((run, stream)) = run.zip(stream) else {
+            return Err(QueueError::Refused("no run was opened".to_owned()));
+        };
+        let subjects = names::any_answer(&run);
+        let began = Instant::now();
+        let found = self.link.wait(async {
+            loop {
+                match from(&stream, &subjects, next).await? {
+                    None if began.elapsed() < wait => tokio::time::sleep(LOOK_INTERVAL).await,
+                    found => return Ok::<_, QueueError>(found),
+                }
+            }
+        })?;
+        let Some(found) = found else { return Ok(None) };
+        self.state().next = found.sequence + 1;
+        // A subject that is none of ours is passed over.
+        Ok(names::range_of(&found.subject).map(|range| AnswerBytes {
+            place: found.sequence,
+            range,
+            message: found.payload.into(),
+        }))
+    }
+
+    fn forget(&self, answer: &AnswerBytes) -> Result<(), QueueError> {
+        let stream = self.state().answers.clone();
+        let Some(stream) = stream else { return Ok(()) };
+        self.link.wait(async {
+            use async_nats::jetstream::stream::DeleteMessageErrorKind::JetStream;
+            match stream.delete_message(answer.place).await {
+                // Another try before this one may have removed it.
+                Err(error) if !matches!(error.kind(), JetStream(_)) => Err(away(error)),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn workers(&self) -> Vec<WorkerSeen> {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner).seen()
+    }
+
+    fn close(&self) -> Result<(), QueueError> {
+        let run = self.run();
+        self.link.wait(async {
+            self.erase_spec(&run).await?;
+            self.remove_stream(&names::jobs_stream(&run)).await?;
+            self.remove_stream(&names::answers_stream(&run)).await?;
+            self.link.objects.remove_all(&run).await
+        })?;
+        let mut state = self.state();
+        if let Some(listener) = std::mem::take(&mut *state).listener {
+            listener.abort();
+        }
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! [`Leased`]: a job that a machine has.
+
+use crate::beat::Doing;
+use crate::in_work::{InWork, lock};
+use crate::link::{Link, away, last};
+use crate::names;
+use apus_chain::HeightRange;
+use apus_sync::{Lease, ObjectRef, QueueError, RunId};
+use async_nats::jetstream::message::{AckKind, Acker, Message, PublishMessage};
+use async_nats::jetstream::stream::Stream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Of the time after which a job is missed, a sign of life is given after this part.
+const BEATS: u32 = 4;
+
+/// Reading or writing an object is no sign of life for longer.
+const OBJECT_MAX: Duration = Duration::from_secs(600);
+
+/// Where a machine has its jobs from.
+pub(crate) struct Place<'w> {
+    pub(crate) link: &'w Link,
+    /// The machine.
+    pub(crate) name: &'w str,
+    pub(crate) run: RunId,
+    pub(crate) answers: Stream,
+    /// After so long without a sign of life a job is missed.
+    pub(crate) ack_wait: Duration,
+    pub(crate) doing: Arc<Mutex<InWork>>,
+}
+
+impl Place<'_> {
+    /// Whether the run has ended.
+    pub(crate) async fn is_over(&self) -> Result<bool, QueueError> {
+        Ok(self.link.spec(&self.run).await?.is_none())
+    }
+}
+
+/// See the module.
+pub(crate) struct Leased<'r> {
+    place: &'r Place<'r>,
+    message: Vec<u8>,
+    deliveries: u64,
+    acker: Arc<Acker>,
+    number: u64,
+    beaten: Mutex<Instant>,
+    /// What it put.
+    put: Mutex<Option<ObjectRef>>,
+}
+
+impl<'r> Leased<'r> {
+    pub(crate) fn new(place: &'r Place<'_>, message: Message) -> Self {
+        let deliveries = message.info().map_or(1, |info| info.delivered);
+        let (message, acker) = message.split();
+        let range = names::range_of(&message.subject).unwrap_or(HeightRange::new(0, 0));
+        let doing = Doing { start: range.start, end: range.end, blocks: 0 };
+        Self {
+            place,
+            message: message.payload.into(),
+            deliveries: u64::try_from(deliveries).unwrap_or(1),
+            acker: Arc::new(acker),
+            number: lock(&place.doing).begin(doing),
+            beaten: Mutex::new(Instant::now()),
+            put: Mutex::new(None),
+        }
+    }
+
+    /// Removes what it put.
+    async fn remove_put(&self) -> Result<(), QueueError> {
+        let put = self.put.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match put {
+            Some(of) => self.place.link.objects.remove(&self.place.run, &of).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Gives signs of life until something is done, or takes too long.
+    async fn living<T>(&self, what: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let mut what = std::pin::pin!(what);
+        loop {
+            let wait = self.place.ack_wait / BEATS;
+            if let Ok(value) = tokio::time::timeout(wait, &mut what).await {
+                return value;
+            }
+            if began.elapsed() < OBJECT_MAX {
+                // The next one comes soon.
+                let _ = self.acker.ack_with(AckKind::Progress).await;
+            }
+        }
+    }
+}
+
+impl Drop for Leased<'_> {
+    fn drop(&mut self) {
+        lock(&self.place.doing).end(self.number);
+    }
+}
+
+impl Lease for Leased<'_> {
+    fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    fn deliveries(&self) -> u64 {
+        self.deliveries
+    }
+
+    fn alive(&self) {
+        lock(&self.place.doing).block(self.number);
+        let mut beaten = self.beaten.lock().unwrap_or_else(PoisonError::into_inner);
+        if beaten.elapsed() >= self.place.ack_wait / BEATS {
+            *beaten = Instant::now();
+            let acker = Arc::clone(&self.acker);
+            // The walk over blocks does not wait for it.
+            self.place.link.runtime.spawn(async move {
+                let _ = acker.ack_with(AckKind::Progress).await;
+            });
+        }
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        let link = self.place.link;
+        link.wait(self.living(link.objects.get(&self.place.run, of)))
+    }
+
+    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
+        let link = self.place.link;
+        let of = link.wait(self.living(link.objects.put(&self.place.run, bytes)))?;
+        *self.put.lock().unwrap_or_else(PoisonError::into_inner) = Some(of);
+        Ok(of)
+    }
+
+    fn is_over(&self) -> bool {
+        self.place.link.wait(self.place.is_over()).unwrap_or(false)
+    }
+
+    fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError> {
+        let place = self.place;
+        let subject = names::answer(&place.run, range);
+        place.link.wait(async {
+            match last(&place.answers, &subject).await {
+                // The stream goes with the run.
+                Err(_) if place.is_over().await? => Ok(true),
+                other => Ok(other?.is_some()),
+            }
+        })
+    }
+
+    fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
+        let place = self.place;
+        let subject = names::answer(&place.run, range);
+        place.link.wait(async {
+            // Where there is one already, the job is done as well.
+            match self.living(place.link.publish_first(subject, message)).await {
+                // What was put for it came too late to go with the run.
+                Err(_) if place.is_over().await? => self.remove_put().await,
+                other => other.map(drop),
+            }
+        })?;
+        lock(&place.doing).answered();
+        self.done()
+    }
+
+    fn done(&self) -> Result<(), QueueError> {
+        // One that is not heard is offered again, and found to be answered.
+        let _ = self.place.link.wait(self.acker.double_ack_with(AckKind::Ack));
+        Ok(())
+    }
+
+    fn give_back(
+        &self,
+        after: Duration,
+        trouble: Option<(HeightRange, &[u8])>,
+    ) -> Result<(), QueueError> {
+        let place = self.place;
+        place.link.wait(async {
+            if let Some((range, message)) = trouble {
+                let subject = names::trouble(&place.run, range, place.name);
+                let message = PublishMessage::build().payload(message.to_vec().into());
+                match place.link.publish(subject, message).await {
+                    Err(_) if place.is_over().await? => return Ok(()),
+                    other => other.map(drop)?,
+                }
+            }
+            let after = Some(after).filter(|after| !after.is_zero());
+            self.acker.ack_with(AckKind::Nak(after)).await.map_err(away)?;
+            // The process may end at once.
+            place.link.client.flush().await.map_err(away)
+        })
+    }
+}

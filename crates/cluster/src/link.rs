@@ -1,0 +1,230 @@
+//! [`Link`]: the connection to the queue, and what is asked of it over and over.
+
+use crate::names;
+use crate::objects::Objects;
+use crate::options::{LinkError, LinkOptions};
+use apus_sync::{ObjectRef, QueueError, RunId};
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
+use async_nats::jetstream::{Context, ErrorCode};
+use async_nats::{Client, ConnectOptions};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+
+/// A server that takes longer is away.
+const ASK_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A server that is not there when the program starts is waited for so long.
+const START_WAIT: Duration = Duration::from_secs(4);
+
+/// A server that was away is looked for again so often.
+const RECONNECT_MAX: Duration = Duration::from_millis(500);
+
+/// See the module.
+pub(crate) struct Link {
+    pub(crate) runtime: Runtime,
+    pub(crate) client: Client,
+    pub(crate) context: Context,
+    pub(crate) objects: Objects,
+    /// How often a connection was made.
+    connections: Arc<AtomicU64>,
+}
+
+/// Whether a server may be there in a moment.
+fn is_absent(error: &async_nats::ConnectError) -> bool {
+    use async_nats::ConnectErrorKind::{Io, TimedOut};
+    matches!(error.kind(), Io | TimedOut)
+}
+
+/// Something that may be worth another try.
+pub(crate) fn away(error: impl Display) -> QueueError {
+    QueueError::Away(format!("NATS: {error}"))
+}
+
+impl Link {
+    /// Connects.
+    pub(crate) fn connect(options: &LinkOptions, name: &str) -> Result<Self, LinkError> {
+        let servers = options.servers()?;
+        let failed = |what: String| LinkError::Server { url: options.nats.clone(), what };
+        let objects =
+            options.objects.as_deref().map_or_else(|| Ok(Objects::none()), Objects::open)?;
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime =
+            runtime.map_err(|error| LinkError::Usage(format!("cannot start threads: {error}")))?;
+        let connections = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&connections);
+        let client = runtime.block_on(async {
+            let mut connect = ConnectOptions::new()
+                .name(name)
+                .request_timeout(Some(ASK_TIMEOUT))
+                .event_callback(move |event| {
+                    if matches!(event, async_nats::Event::Connected) {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
+                    std::future::ready(())
+                })
+                .reconnect_delay_callback(|attempts| {
+                    RECONNECT_MAX.min(Duration::from_millis(20 << attempts.min(8)))
+                });
+            if let Some(creds) = &options.creds {
+                connect = connect.credentials_file(creds).await.map_err(|error| {
+                    LinkError::Usage(format!("--nats-creds {}: {error}", creds.display()))
+                })?;
+            }
+            if let Some(ca) = &options.ca {
+                connect = connect.add_root_certificates(ca.clone());
+            }
+            let began = Instant::now();
+            loop {
+                // It may be about to start.
+                match connect.clone().connect(&servers[..]).await {
+                    Err(error) if is_absent(&error) && began.elapsed() < START_WAIT => {
+                        tokio::time::sleep(RECONNECT_MAX).await;
+                    }
+                    other => {
+                        return other.map_err(|error| {
+                            failed(format!(
+                                "{}: see that the NATS server runs there",
+                                chain(&error)
+                            ))
+                        });
+                    }
+                }
+            }
+        })?;
+        if !client.server_info().jetstream {
+            return Err(failed(
+                "the server keeps no streams: start it with JetStream (nats-server -js)".to_owned(),
+            ));
+        }
+        // It begins a task of its own.
+        let inside = runtime.enter();
+        let mut context = async_nats::jetstream::new(client.clone());
+        drop(inside);
+        context.set_timeout(ASK_TIMEOUT);
+        Ok(Self { runtime, client, context, objects, connections })
+    }
+
+    /// How often a connection was made: a server that was killed has lost what it had not written, and a request
+    /// need not have failed meanwhile.
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Waits for something.
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    pub(crate) fn object(&self, run: &RunId, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.wait(self.objects.get(run, of))
+    }
+
+    /// A stream that is there or not.
+    pub(crate) async fn stream(&self, name: &str) -> Result<Option<Stream>, QueueError> {
+        use async_nats::jetstream::context::GetStreamErrorKind;
+        match self.context.get_stream(name).await {
+            Ok(stream) => Ok(Some(stream)),
+            Err(error) => match error.kind() {
+                GetStreamErrorKind::JetStream(error)
+                    if error.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
+                    Ok(None)
+                }
+                _ => Err(away(error)),
+            },
+        }
+    }
+
+    /// Stores a message unless one is there; says whether it was stored.
+    pub(crate) async fn publish_first(
+        &self,
+        subject: String,
+        message: &[u8],
+    ) -> Result<bool, QueueError> {
+        let message = PublishMessage::build()
+            .payload(message.to_vec().into())
+            .expected_last_subject_sequence(0);
+        self.publish(subject, message).await
+    }
+
+    /// Stores a message; false where one was to be the first and is not.
+    pub(crate) async fn publish(
+        &self,
+        subject: String,
+        message: PublishMessage,
+    ) -> Result<bool, QueueError> {
+        let sent = async { self.context.send_publish(subject, message).await?.await };
+        match sent.await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.kind() {
+                PublishErrorKind::WrongLastSequence => Ok(false),
+                // A cluster of servers says it so.
+                _ if says_wrong_sequence(&error) => Ok(false),
+                PublishErrorKind::MaxPayloadExceeded => {
+                    Err(QueueError::Refused(format!("NATS: {error}")))
+                }
+                _ => Err(away(chain(&error))),
+            },
+        }
+    }
+
+    /// The description of a run, if it is going on, and where it stands in the stream of runs.
+    pub(crate) async fn spec(&self, run: &RunId) -> Result<Option<StreamMessage>, QueueError> {
+        match self.stream(names::RUNS).await? {
+            Some(stream) => last(&stream, &names::run(run)).await,
+            None => Ok(None),
+        }
+    }
+}
+
+/// The last message of a subject.
+pub(crate) async fn last(
+    stream: &Stream,
+    subject: &str,
+) -> Result<Option<StreamMessage>, QueueError> {
+    found(stream.get_last_raw_message_by_subject(subject).await)
+}
+
+/// The first message of some subjects from a sequence on.
+pub(crate) async fn from(
+    stream: &Stream,
+    subjects: &str,
+    sequence: u64,
+) -> Result<Option<StreamMessage>, QueueError> {
+    found(stream.get_first_raw_message_by_subject(subjects, sequence).await)
+}
+
+fn found(
+    result: Result<StreamMessage, async_nats::jetstream::stream::RawMessageError>,
+) -> Result<Option<StreamMessage>, QueueError> {
+    match result {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(away(error)),
+    }
+}
+
+/// Whether an error is the one of a stream that has another last message than was said.
+fn says_wrong_sequence(error: &dyn std::error::Error) -> bool {
+    let source = error.source().and_then(|it| it.downcast_ref::<async_nats::jetstream::Error>());
+    source.is_some_and(|it| it.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
+}
+
+/// An error with all that led to it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,189 @@
+//! [`Objects`]: bytes by their SHA-256, in a folder or a bucket.
+//!
+//! An object is written whole or not at all, and again where it is there: what was there may be damaged. What is read
+//! is held against its name before it is handed on. The objects of a run lie together, and go together.
+
+use crate::options::LinkError;
+use apus_sync::{ObjectRef, QueueError, RunId};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Objects {
+    store: Arc<dyn ObjectStore>,
+    root: Path,
+    place: String,
+    /// The folder, where it is one.
+    local: Option<PathBuf>,
+}
+
+impl Objects {
+    /// No object is wanted.
+    pub(crate) fn none() -> Self {
+        Self {
+            store: Arc::new(InMemory::new()),
+            root: Path::default(),
+            place: "nowhere".to_owned(),
+            local: None,
+        }
+    }
+
+    /// Opens a store: a folder, which is made where it is not there, or a URL.
+    pub(crate) fn open(place: &str) -> Result<Self, LinkError> {
+        let failed = |what: String| LinkError::Objects { place: place.to_owned(), what };
+        let folder = match place.split_once("://") {
+            None => place,
+            Some(("file", folder)) => folder,
+            Some((scheme, _)) => return Self::remote(place, scheme),
+        };
+        std::fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
+        let store = LocalFileSystem::new_with_prefix(folder);
+        let store = store.map_err(|error| failed(error.to_string()))?.with_automatic_cleanup(true);
+        let (place, local) = (place.to_owned(), Some(PathBuf::from(folder)));
+        Ok(Self { store: Arc::new(store), root: Path::default(), place, local })
+    }
+
+    /// A bucket. What it is opened with stands in the environment, as the tools of its maker have it.
+    #[cfg(feature = "aws")]
+    fn remote(place: &str, _: &str) -> Result<Self, LinkError> {
+        let failed = |what: String| LinkError::Objects { place: place.to_owned(), what };
+        let url = url::Url::parse(place).map_err(|error| failed(error.to_string()))?;
+        let (store, root) = object_store::parse_url_opts(&url, std::env::vars())
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Self { store: store.into(), root, place: place.to_owned(), local: None })
+    }
+
+    #[cfg(not(feature = "aws"))]
+    fn remote(_: &str, scheme: &str) -> Result<Self, LinkError> {
+        Err(LinkError::Usage(format!(
+            "--objects: this build has no {scheme}: objects; name a folder that all machines see, or build with \
+             --features s3"
+        )))
+    }
+
+    fn folder(&self, run: &RunId) -> Path {
+        self.root.clone().join(run.name())
+    }
+
+    fn path(&self, run: &RunId, of: &ObjectRef) -> Path {
+        let name: String = of.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.folder(run).join(name)
+    }
+
+    /// Writes an object.
+    pub(crate) async fn put(&self, run: &RunId, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
+        let of = ObjectRef::of(bytes);
+        let payload = PutPayload::from_bytes(Bytes::copy_from_slice(bytes));
+        let put = self.store.put(&self.path(run, &of), payload).await;
+        put.map_err(|error| QueueError::Object(format!("{}: {error}", self.place)))?;
+        Ok(of)
+    }
+
+    /// Reads an object.
+    pub(crate) async fn get(&self, run: &RunId, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        let path = self.path(run, of);
+        let named =
+            |what: String| QueueError::Object(format!("object {path} of {}: {what}", self.place));
+        let got = match self.store.get(&path).await {
+            Err(Error::NotFound { .. }) => return Err(named("it is not there".to_owned())),
+            other => other.map_err(|error| named(error.to_string()))?,
+        };
+        if got.meta.size != of.bytes {
+            return Err(named(format!("it has {} bytes and not {}", got.meta.size, of.bytes)));
+        }
+        let bytes = got.bytes().await.map_err(|error| named(error.to_string()))?;
+        match of.is_of(&bytes) {
+            true => Ok(bytes.into()),
+            false => Err(named("its bytes are others than they were, by their SHA-256".to_owned())),
+        }
+    }
+
+    /// Removes an object.
+    pub(crate) async fn remove(&self, run: &RunId, of: &ObjectRef) -> Result<(), QueueError> {
+        match self.store.delete(&self.path(run, of)).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(QueueError::Object(format!("{}: {error}", self.place))),
+        }
+    }
+
+    /// Removes all objects of a run.
+    pub(crate) async fn remove_all(&self, run: &RunId) -> Result<(), QueueError> {
+        let folder = self.folder(run);
+        let found = self.store.list(Some(&folder)).map_ok(|object| object.location).boxed();
+        let removed = self.store.delete_stream(found).try_for_each(|_| async { Ok(()) }).await;
+        match removed {
+            Ok(()) | Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(QueueError::Object(format!("{}: {error}", self.place))),
+        }
+        // Machines that were killed leave beginnings of objects, which are not listed.
+        let left = self.local.as_ref().map(|local| std::fs::remove_dir_all(local.join(run.name())));
+        match left {
+            Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
+                Err(QueueError::Object(format!("{}: {error}", self.place)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap()
+            .block_on(future)
+    }
+
+    #[test]
+    fn an_object_is_what_its_name_says() {
+        let desk = tempfile::tempdir().unwrap();
+        let folder = desk.path().join("objects");
+        let objects = Objects::open(folder.to_str().unwrap()).unwrap();
+        let (run, other) = (RunId([1; 32]), RunId([2; 32]));
+        wait(async {
+            let of = objects.put(&run, b"some bytes").await.unwrap();
+            assert_eq!(objects.get(&run, &of).await.unwrap(), b"some bytes");
+            let told = objects.get(&other, &of).await.unwrap_err().to_string();
+            assert!(told.contains("it is not there"), "{told}");
+            let path = folder.join(objects.path(&run, &of).as_ref());
+            std::fs::write(&path, b"some bites").unwrap();
+            let told = objects.get(&run, &of).await.unwrap_err().to_string();
+            assert!(told.contains("others than they were"), "{told}");
+            std::fs::write(&path, b"some").unwrap();
+            let told = objects.get(&run, &of).await.unwrap_err().to_string();
+            assert!(told.contains("it has 4 bytes and not 10"), "{told}");
+            // What is damaged is mended by writing it again.
+            objects.put(&run, b"some bytes").await.unwrap();
+            assert_eq!(objects.get(&run, &of).await.unwrap(), b"some bytes");
+            objects.remove(&run, &of).await.unwrap();
+            assert!(objects.get(&run, &of).await.is_err());
+            objects.remove(&run, &of).await.unwrap();
+            objects.put(&run, b"more").await.unwrap();
+            objects.put(&other, b"others").await.unwrap();
+            std::fs::write(folder.join(run.name()).join("begun#1"), b"half").unwrap();
+            objects.remove_all(&run).await.unwrap();
+            assert!(!folder.join(run.name()).exists());
+            assert!(objects.get(&run, &ObjectRef::of(b"more")).await.is_err());
+            assert!(objects.get(&other, &ObjectRef::of(b"others")).await.is_ok());
+            objects.remove_all(&run).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_store_that_is_not_known_is_named() {
+        let told = Objects::open("gopher://a/b").map(|_| ()).unwrap_err().to_string();
+        assert!(told.contains("gopher"), "{told}");
+    }
+}

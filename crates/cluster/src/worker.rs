@@ -1,0 +1,198 @@
+//! [`Worker`]: a machine's side of the queue, and [`JoinedRun`], the run that it takes part in.
+
+use crate::beat::BEAT_INTERVAL;
+use crate::in_work::{InWork, lock};
+use crate::lease::{Leased, Place};
+use crate::link::{Link, away, from};
+use crate::names;
+use crate::options::{LinkError, LinkOptions};
+use apus_sync::{Jobs, ObjectRef, Offer, QueueError, RunId};
+use async_nats::jetstream::consumer::{Consumer, pull};
+use futures_util::StreamExt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// How often it is asked whether a run that has no jobs goes on.
+const OVER_INTERVAL: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub struct Worker {
+    link: Link,
+    name: String,
+}
+
+/// A run that is known.
+#[derive(Clone)]
+pub struct RunSeen {
+    /// Which.
+    pub run: RunId,
+    /// What it is; has the secret of the run.
+    pub spec: Vec<u8>,
+}
+
+impl Worker {
+    /// Connects. Without a name it is that of the machine and the process.
+    pub fn connect(options: &LinkOptions, name: Option<&str>) -> Result<Self, LinkError> {
+        let name = name.map_or_else(own_name, str::to_owned);
+        if !names::is_name(&name) {
+            return Err(LinkError::Usage(format!(
+                "--name {name}: a name has letters, digits, - and _, 64 at most"
+            )));
+        }
+        Ok(Self { link: Link::connect(options, &name)?, name })
+    }
+
+    /// By what it is known.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The runs that go on, the newest first.
+    pub fn runs(&self) -> Result<Vec<RunSeen>, QueueError> {
+        self.link.wait(runs(&self.link))
+    }
+
+    /// Takes part in a run; none where it has ended meanwhile.
+    pub fn join(&self, seen: &RunSeen) -> Result<Option<JoinedRun<'_>>, QueueError> {
+        let run = seen.run;
+        let joined = self.link.wait(async {
+            let jobs = self.link.stream(&names::jobs_stream(&run)).await?;
+            let answers = self.link.stream(&names::answers_stream(&run)).await?;
+            let Some((jobs, answers)) = jobs.zip(answers) else { return Ok(None) };
+            let consumer: Consumer<pull::Config> =
+                jobs.get_consumer(names::WORKERS).await.map_err(away)?;
+            Ok(Some((consumer, answers)))
+        })?;
+        let Some((consumer, answers)) = joined else { return Ok(None) };
+        let ack_wait = consumer.cached_info().config.ack_wait;
+        let doing = Arc::new(Mutex::new(InWork::default()));
+        let beats = self.link.wait(self.beats(run, Arc::clone(&doing)))?;
+        let asked = Mutex::new(Instant::now());
+        let place = Place { link: &self.link, name: &self.name, run, answers, ack_wait, doing };
+        let spec = seen.spec.clone();
+        Ok(Some(JoinedRun { place, spec, consumer, beats, asked }))
+    }
+
+    /// Gives signs of life, every now and then and when one is asked for.
+    async fn beats(
+        &self,
+        run: RunId,
+        doing: Arc<Mutex<InWork>>,
+    ) -> Result<JoinHandle<()>, QueueError> {
+        let mut asks = self.link.client.subscribe(names::ASK).await.map_err(away)?;
+        let (client, name) = (self.link.client.clone(), self.name.clone());
+        Ok(self.link.runtime.spawn(async move {
+            loop {
+                let beat = lock(&doing).beat(&run, &name).to_bytes();
+                // One that is not heard is followed by the next.
+                let _ = client.publish(names::beat(&run), beat.into()).await;
+                let _ = tokio::time::timeout(BEAT_INTERVAL, asks.next()).await;
+            }
+        }))
+    }
+}
+
+/// The name of this machine and process.
+fn own_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.ok().or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    let host = Some(host.trim()).filter(|host| !host.is_empty()).unwrap_or("worker");
+    format!("{}-{}", names::like(host), std::process::id())
+}
+
+/// The runs that go on, the newest first.
+pub(crate) async fn runs(link: &Link) -> Result<Vec<RunSeen>, QueueError> {
+    let Some(stream) = link.stream(names::RUNS).await? else { return Ok(Vec::new()) };
+    let (mut all, mut next) = (Vec::new(), 0);
+    while let Some(found) = from(&stream, names::ALL_RUNS, next).await? {
+        next = found.sequence + 1;
+        let run = RunId::of(&found.payload);
+        // One whose name is not that of what it says is none.
+        if *found.subject == *names::run(&run) {
+            all.push(RunSeen { run, spec: found.payload.into() });
+        }
+    }
+    all.reverse();
+    Ok(all)
+}
+
+/// See the module. Dropped, it gives no sign of life any more.
+pub struct JoinedRun<'w> {
+    place: Place<'w>,
+    spec: Vec<u8>,
+    consumer: Consumer<pull::Config>,
+    beats: JoinHandle<()>,
+    /// When it was asked last whether the run goes on.
+    asked: Mutex<Instant>,
+}
+
+impl Drop for JoinedRun<'_> {
+    fn drop(&mut self) {
+        self.beats.abort();
+    }
+}
+
+impl JoinedRun<'_> {
+    /// Whether the run has ended, as far as that is known.
+    pub fn is_over(&self) -> bool {
+        self.place.link.wait(self.place.is_over()).unwrap_or(false)
+    }
+
+    /// The same, unless that was asked a moment ago.
+    async fn has_ended(&self, now: bool) -> Result<bool, QueueError> {
+        {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if !now && asked.elapsed() < OVER_INTERVAL {
+                return Ok(false);
+            }
+            *asked = Instant::now();
+        }
+        self.place.is_over().await
+    }
+
+    async fn next(&self, wait: Duration) -> Result<Option<Offer<'_>>, QueueError> {
+        let batch = self.consumer.batch().max_messages(1).expires(wait).messages();
+        let mut batch = batch.await.map_err(away)?;
+        match batch.next().await {
+            Some(Ok(message)) => Ok(Some(Offer::Job(Box::new(Leased::new(&self.place, message))))),
+            Some(Err(error)) => Err(away(error)),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Jobs for JoinedRun<'_> {
+    fn spec(&self) -> &[u8] {
+        &self.spec
+    }
+
+    fn name(&self) -> &str {
+        self.place.name
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.place.link.object(&self.place.run, of)
+    }
+
+    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
+        self.place.link.wait(async {
+            // A request to a server that went away is answered by none.
+            let next = tokio::time::timeout(wait + Duration::from_secs(2), self.next(wait)).await;
+            match next {
+                Ok(Ok(Some(offer))) => Ok(offer),
+                Ok(Ok(None)) if self.has_ended(false).await? => Ok(Offer::Over),
+                Ok(Ok(None)) => Ok(Offer::Nothing),
+                // The stream of a run that has ended is gone.
+                Ok(Err(error)) => match self.has_ended(true).await? {
+                    true => Ok(Offer::Over),
+                    false => Err(error),
+                },
+                Err(_) => match self.has_ended(true).await? {
+                    true => Ok(Offer::Over),
+                    false => Ok(Offer::Nothing),
+                },
+            }
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! [`ClusterError`]: what goes wrong between machines that do a run together; and [`QueueError`].
+
+use super::ErrorKind;
+use apus_chain::HeightRange;
+
+/// Why a queue did not do what it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QueueError {
+    /// The server does not answer, or not now: worth another try.
+    #[error("{0}")]
+    Away(String),
+    /// What was asked for cannot be, however often it is tried.
+    #[error("{0}")]
+    Refused(String),
+    /// An object that is not there, or is not what its name says.
+    #[error("{0}")]
+    Object(String),
+}
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The queue.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// A message that this program cannot go by.
+    #[error("{0}")]
+    Message(String),
+    /// Machines fail at a segment one after the other.
+    #[error(
+        "{machines} machines could not do blocks {} to {}; the last of them, {worker}, says: {text}. See to \
+         these machines; the same command then goes on from here",
+        .range.start, .range.end - 1
+    )]
+    Trouble {
+        /// The blocks.
+        range: HeightRange,
+        /// How many machines.
+        machines: usize,
+        /// The last one.
+        worker: String,
+        /// What it said.
+        text: String,
+    },
+    /// Results of a segment are no good, one after the other.
+    #[error(
+        "{results} results for blocks {} to {} were of no use; the last of them, of {worker}: {why}. See to \
+         these machines and to the store of objects; the same command then goes on from here",
+        .range.start, .range.end - 1
+    )]
+    Useless {
+        /// The blocks.
+        range: HeightRange,
+        /// How many results.
+        results: usize,
+        /// Whose the last one was.
+        worker: String,
+        /// What was wrong with it.
+        why: String,
+    },
+    /// A machine fails at one job after the other.
+    #[error(
+        "{jobs} jobs in a row failed on this machine, and went to others; the last of them: {text}"
+    )]
+    Worker {
+        /// How many.
+        jobs: u32,
+        /// What the last one failed of.
+        text: String,
+    },
+    /// The coordinator's headers are no chain up to the block where the run stops.
+    #[error("the headers that the coordinator gives are no chain up to its stop block: {0}")]
+    Headers(String),
+}
+
+impl ClusterError {
+    /// What it means.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Message(_) | Self::Queue(QueueError::Refused(_)) => ErrorKind::Usage,
+            _ => ErrorKind::Io,
+        }
+    }
+}
+
+impl From<QueueError> for super::SyncError {
+    fn from(error: QueueError) -> Self {
+        ClusterError::from(error).into()
+    }
+}

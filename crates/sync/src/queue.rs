@@ -1,0 +1,143 @@
+//! The seam between a run and other machines that do its segments: [`JobQueue`] where the run is, [`Jobs`] where
+//! segments are done, and what is sent between them.
+//!
+//! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`],
+//! [`Answer`], [`hints`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
+//! object, which goes by another way and is named by its SHA-256. Each call of a queue is one try: what waits for
+//! a server that is away, and for how long, is the caller's business ([`Patience`]).
+//!
+//! Formats: `docs/formats/cluster-wire.md`.
+
+mod any;
+pub(crate) mod hints;
+mod message;
+mod patience;
+pub(crate) mod result;
+mod spec;
+mod wire;
+
+pub use any::reads_as_sent;
+pub(crate) use message::{Answer, AnswerKind, JobMessage};
+pub(crate) use patience::Patience;
+pub(crate) use result::SegmentResult;
+pub(crate) use spec::{PassKind, RunSpec};
+pub use spec::{RunDescription, RunId, describe_run};
+pub use wire::{ObjectRef, WIRE_VERSION, WireError};
+
+use crate::error::QueueError;
+use apus_chain::HeightRange;
+use std::time::Duration;
+
+/// Where a run puts jobs and gets answers.
+pub trait JobQueue: Sync {
+    /// Makes a run known, so that machines may join it, or goes on with it where an earlier start made it known.
+    /// The `spec` has the secret of the run.
+    fn open(&self, run: &RunId, spec: &[u8]) -> Result<(), QueueError>;
+
+    /// Puts an object of a run, which need not be open.
+    fn put_object(&self, run: &RunId, bytes: &[u8]) -> Result<ObjectRef, QueueError>;
+
+    /// Gets an object, which is what its name says.
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
+
+    /// Puts the job of a segment, unless it is there.
+    fn put_job(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError>;
+
+    /// The next answer to any job of the run, each once and from the first one on, those to an earlier start too.
+    /// Waits for one no longer than so long.
+    fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError>;
+
+    /// Forgets an answer that is of no use, so that there can be another to that job.
+    fn forget(&self, answer: &AnswerBytes) -> Result<(), QueueError>;
+
+    /// The machines that gave a sign of life.
+    fn workers(&self) -> Vec<WorkerSeen>;
+
+    /// Ends the run: whatever the queue has of it goes, the secret among it, and workers are let go.
+    fn close(&self) -> Result<(), QueueError>;
+}
+
+/// An answer as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerBytes {
+    /// By what the queue knows it.
+    pub place: u64,
+    /// The heights of the job.
+    pub range: HeightRange,
+    /// The message.
+    pub message: Vec<u8>,
+}
+
+/// A machine as its last sign of life shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerSeen {
+    /// Its name.
+    pub name: String,
+    /// How long ago that was.
+    pub ago: Duration,
+    /// What it does, for people.
+    pub doing: String,
+}
+
+/// Where a machine gets jobs of one run.
+pub trait Jobs: Sync {
+    /// What the run is.
+    fn spec(&self) -> &[u8];
+
+    /// By what this machine is known.
+    fn name(&self) -> &str;
+
+    /// Gets an object, which is what its name says.
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
+
+    /// A job, if one comes in time.
+    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError>;
+}
+
+/// What a machine is offered.
+pub enum Offer<'a> {
+    /// A job.
+    Job(Box<dyn Lease + 'a>),
+    /// Nothing now.
+    Nothing,
+    /// The run has ended.
+    Over,
+}
+
+/// A job that this machine has, as long as it gives signs of life. Dropped, it goes to another one when
+/// these are missed.
+pub trait Lease {
+    /// The message.
+    fn message(&self) -> &[u8];
+
+    /// How often the job was given to any machine, this time among them.
+    fn deliveries(&self) -> u64;
+
+    /// A sign of life, to be given after each block. Costs nothing where one was given a moment ago.
+    fn alive(&self);
+
+    /// Gets an object while it gives signs of life.
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
+
+    /// Puts an object while it gives signs of life.
+    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError>;
+
+    /// Whether the run has ended meanwhile, as far as that is known: then nothing waits for the job.
+    fn is_over(&self) -> bool;
+
+    /// Whether the job has been answered, by any machine.
+    fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError>;
+
+    /// Answers the job unless another machine has, or the run has ended, and is done with it.
+    fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError>;
+
+    /// The job is answered already: it is done with.
+    fn done(&self) -> Result<(), QueueError>;
+
+    /// Gives the job back, to be offered again after so long; says why where this machine is at fault.
+    fn give_back(
+        &self,
+        after: Duration,
+        trouble: Option<(HeightRange, &[u8])>,
+    ) -> Result<(), QueueError>;
+}

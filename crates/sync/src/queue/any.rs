@@ -1,0 +1,28 @@
+//! [`reads_as_sent`]: anything that machines send each other, for tests that try any bytes.
+
+use super::{Answer, JobMessage, RunId, RunSpec, hints};
+use apus_chain::HeightRange;
+
+/// Whether bytes are read as a job, an answer, the hints of a segment or the description of a run.
+///
+/// # Panics
+/// Where what was read is not written as it was, or reads as something else then: a mistake in the program.
+pub fn reads_as_sent(bytes: &[u8]) -> bool {
+    let number = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk());
+    let run = bytes.get(12..44).and_then(|run| run.try_into().ok()).map_or(RunId([0; 32]), RunId);
+    let job = JobMessage::from_bytes(bytes, run).map(JobMessage::to_bytes);
+    let answer = Answer::from_bytes(bytes, run).map(|answer| answer.to_bytes());
+    let spec = RunSpec::from_bytes(bytes).map(|spec| spec.to_bytes().unwrap_or_default());
+    let written = job.or(answer).or(spec);
+    if let Ok(written) = &written {
+        assert!(written == bytes, "it is written in another way");
+    }
+    let [start, end] = [12, 16].map(|at| number(at).map_or(0, |it| u32::from_le_bytes(*it)));
+    // Memory is taken for each height.
+    let range = HeightRange::new(start, end.clamp(start, start.saturating_add(1000)));
+    let told = hints::read(bytes, range);
+    if let Ok(told) = &told {
+        assert!(hints::read(&hints::write(told), range).as_ref() == Ok(told), "it reads otherwise");
+    }
+    written.is_ok() || told.is_ok()
+}

@@ -1,0 +1,202 @@
+//! [`RunSpec`]: what a machine has to know of a run before it takes a job of it.
+
+use super::wire::{ObjectRef, WireError, begin, open};
+use crate::workdir::plan::Plan;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_hash::sha256;
+use std::fmt::{Debug, Display, Formatter};
+
+/// First bytes of a run's description.
+const MAGIC: &[u8; 8] = b"APUSSPEC";
+
+const WHAT: &str = "the description of the run";
+
+/// What a queue takes in one message and gives back in base64, both within a megabyte.
+const SPEC_BYTES_MAX: usize = 700_000;
+
+/// SHA-256 of a run's description: of all that its results depend on. Tells nothing of the secret.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RunId(pub [u8; 32]);
+
+impl RunId {
+    /// Its first half, which names streams, subjects and folders.
+    pub fn name(&self) -> String {
+        self.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Of a description.
+    pub fn of(spec: &[u8]) -> Self {
+        Self(sha256(spec))
+    }
+}
+
+impl Display for RunId {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+impl Debug for RunId {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RunId({self})")
+    }
+}
+
+/// Which pass does the segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PassKind {
+    /// SwiftSync by hints alone.
+    SwiftSync,
+    /// SwiftSync with undo data, which each machine has beside its blocks.
+    Fully,
+}
+
+impl PassKind {
+    const fn code(self) -> u8 {
+        match self {
+            Self::SwiftSync => 0,
+            Self::Fully => 1,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::SwiftSync),
+            1 => Some(Self::Fully),
+            _ => None,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunSpec {
+    pub(crate) pass: PassKind,
+    /// What is computed, under which secret, in which segments.
+    pub(crate) plan: Plan,
+    /// The headers of the blocks 1 to the stop height, 80 bytes each.
+    pub(crate) headers: ObjectRef,
+}
+
+impl RunSpec {
+    /// The byte form; none where a queue has no room for it.
+    pub(crate) fn to_bytes(&self) -> Option<Vec<u8>> {
+        let mut out = begin(MAGIC);
+        out.push(self.pass.code());
+        self.headers.write(&mut out);
+        out.extend_from_slice(&self.plan.to_bytes());
+        (out.len() <= SPEC_BYTES_MAX).then_some(out)
+    }
+
+    /// Reads the byte form.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, WireError> {
+        let damaged = || WireError::Damaged { what: WHAT };
+        let mut reader = open(bytes, MAGIC, WHAT)?;
+        let code = reader.u8().map_err(|_| damaged())?;
+        let pass = PassKind::from_code(code).ok_or_else(|| {
+            WireError::Unfit(format!(
+                "{WHAT} asks for pass {code}, which this program does not know"
+            ))
+        })?;
+        let headers = ObjectRef::read(&mut reader).ok_or_else(damaged)?;
+        let rest = reader.take(reader.remaining()).map_err(|_| damaged())?;
+        let plan = Plan::from_bytes(rest).ok_or_else(damaged)?;
+        let is_full = plan.identity.aggregate == AggregateKind::Coins;
+        let fits = is_full == (pass == PassKind::Fully)
+            && headers.bytes == 80 * u64::from(plan.identity.stop);
+        if fits { Ok(Self { pass, plan, headers }) } else { Err(damaged()) }
+    }
+}
+
+/// What a run is, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDescription {
+    /// Core's name of the chain.
+    pub chain: &'static str,
+    /// The height whose set is wanted.
+    pub stop_height: u32,
+    /// How many segments it has.
+    pub segments: usize,
+    /// Whether all rules are checked, by undo data.
+    pub full: bool,
+}
+
+/// Says what a run is; none where another version of the program made it.
+pub fn describe_run(spec: &[u8]) -> Option<RunDescription> {
+    let RunSpec { pass, plan, .. } = RunSpec::from_bytes(spec).ok()?;
+    Some(RunDescription {
+        chain: plan.identity.network.name(),
+        stop_height: plan.identity.stop,
+        segments: plan.segments.len(),
+        full: pass == PassKind::Fully,
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::workdir::plan::RunIdentity;
+    use apus_chain::{BlockHash, HeightRange, Network};
+    use apus_engine::swiftsync::aggregate::Secret;
+
+    pub(in crate::queue) fn spec() -> RunSpec {
+        let identity = RunIdentity {
+            network: Network::Regtest,
+            stop: 8,
+            stop_hash: BlockHash([1; 32]),
+            hints: [2; 32],
+            aggregate: AggregateKind::Sha256,
+            unseen: 7,
+            assumed: 0,
+            leaves: false,
+        };
+        let segments = vec![HeightRange::new(1, 5), HeightRange::new(5, 9)];
+        let plan = Plan { identity, secret: Secret([0xa7; 32]), segments };
+        let headers = ObjectRef { sha256: [3; 32], bytes: 640 };
+        RunSpec { pass: PassKind::SwiftSync, plan, headers }
+    }
+
+    #[test]
+    fn a_description_is_read_back_or_refused_by_name() {
+        let spec = spec();
+        let bytes = spec.to_bytes().unwrap();
+        assert_eq!(RunSpec::from_bytes(&bytes), Ok(spec));
+        for length in 0..bytes.len() {
+            assert!(RunSpec::from_bytes(&bytes[..length]).is_err(), "{length}");
+        }
+        let mut newer = bytes.clone();
+        newer[8] = 9;
+        let told = RunSpec::from_bytes(&newer).unwrap_err().to_string();
+        assert!(told.contains("is of version 9, and this program speaks version 1"), "{told}");
+        for place in 13..bytes.len() {
+            let mut other = bytes.clone();
+            other[place] ^= 0x10;
+            assert_ne!(RunId::of(&other), RunId::of(&bytes));
+            // Another digest of headers is another description.
+            let is_digest = (13..45).contains(&place);
+            assert_eq!(RunSpec::from_bytes(&other).is_ok(), is_digest, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_pass_that_is_not_known_is_named() {
+        let mut bytes = spec().to_bytes().unwrap();
+        bytes[12] = 77;
+        let told = RunSpec::from_bytes(&bytes).unwrap_err().to_string();
+        assert!(told.contains("asks for pass 77"), "{told}");
+    }
+
+    #[test]
+    fn the_secret_is_never_shown() {
+        let spec = spec();
+        let shown = format!("{spec:?} {:?}", RunId::of(&spec.to_bytes().unwrap()));
+        assert!(!shown.contains("a7a7") && !shown.contains("167"), "{shown}");
+    }
+
+    #[test]
+    fn too_many_segments_have_no_room() {
+        let mut spec = spec();
+        spec.plan.segments = (1..250_000).map(|at| HeightRange::new(at, at + 1)).collect();
+        assert_eq!(spec.to_bytes(), None);
+    }
+}

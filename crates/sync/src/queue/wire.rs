@@ -1,0 +1,140 @@
+//! What all messages and objects have in common: what they begin with, and [`ObjectRef`].
+
+use apus_chain::{HeightRange, Reader};
+use apus_hash::sha256;
+
+/// Version of all forms that are sent, and of what they hold: partial results and runs have none of their own.
+pub const WIRE_VERSION: u32 = 1;
+
+/// No object is longer. A segment's runs are as long as its blocks at most, with what belongs to each coin.
+pub(super) const OBJECT_BYTES_MAX: u64 = 1 << 30;
+
+/// No text is longer.
+pub(super) const TEXT_BYTES_MAX: usize = 4000;
+
+/// Why bytes are not the message or object that they should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// It begins otherwise, ends too early or too late, or holds what cannot be.
+    #[error("{what} is damaged, or comes from another program")]
+    Damaged {
+        /// What it should be.
+        what: &'static str,
+    },
+    /// Another version.
+    #[error(
+        "{what} is of version {found}, and this program speaks version {WIRE_VERSION}: run the same version of \
+         the program on all machines"
+    )]
+    Version {
+        /// What it is.
+        what: &'static str,
+        /// Its version.
+        found: u32,
+    },
+    /// It is about another run.
+    #[error(
+        "{what} is for run {found}, not for run {wanted}: another chain, another stop block, other hints, other \
+         segments or another secret"
+    )]
+    OtherRun {
+        /// What it is.
+        what: &'static str,
+        /// Whose it is.
+        found: super::RunId,
+        /// Whose it should be.
+        wanted: super::RunId,
+    },
+    /// It is about other heights, or comes of another input.
+    #[error("{what} is not for these blocks, or not of the input that they were to be done with")]
+    OtherJob {
+        /// What it is.
+        what: &'static str,
+    },
+    /// A run that this program cannot help with.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+/// An object by its digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ObjectRef {
+    /// SHA-256 of its bytes, which is its name.
+    pub sha256: [u8; 32],
+    /// How many there are.
+    pub bytes: u64,
+}
+
+impl ObjectRef {
+    /// The name of some bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { sha256: sha256(bytes), bytes: bytes.len() as u64 }
+    }
+
+    /// Whether these are its bytes.
+    pub fn is_of(&self, bytes: &[u8]) -> bool {
+        *self == Self::of(bytes)
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.sha256);
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+    }
+
+    /// One that memory is taken for.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let of = Self { sha256: *reader.array().ok()?, bytes: reader.u64().ok()? };
+        (of.bytes <= OBJECT_BYTES_MAX).then_some(of)
+    }
+}
+
+/// The beginning of a message or an object.
+pub(super) fn begin(magic: &[u8; 8]) -> Vec<u8> {
+    let mut out = magic.to_vec();
+    out.extend_from_slice(&WIRE_VERSION.to_le_bytes());
+    out
+}
+
+/// What follows the beginning.
+pub(super) fn open<'a>(
+    bytes: &'a [u8],
+    magic: &[u8; 8],
+    what: &'static str,
+) -> Result<Reader<'a>, WireError> {
+    let mut reader = Reader::new(bytes);
+    let damaged = WireError::Damaged { what };
+    if reader.array::<8>().ok() != Some(magic) {
+        return Err(damaged);
+    }
+    match reader.u32() {
+        Ok(WIRE_VERSION) => Ok(reader),
+        Ok(found) => Err(WireError::Version { what, found }),
+        Err(_) => Err(damaged),
+    }
+}
+
+pub(super) fn write_range(range: HeightRange, out: &mut Vec<u8>) {
+    out.extend_from_slice(&range.start.to_le_bytes());
+    out.extend_from_slice(&range.end.to_le_bytes());
+}
+
+/// A range that is not empty.
+pub(super) fn read_range(reader: &mut Reader<'_>) -> Option<HeightRange> {
+    let (start, end) = (reader.u32().ok()?, reader.u32().ok()?);
+    (start < end).then(|| HeightRange::new(start, end))
+}
+
+/// Text that people read, cut where it is too long.
+pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
+    let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+pub(super) fn read_text(reader: &mut Reader<'_>) -> Option<String> {
+    let length = reader.u32().ok()? as usize;
+    let bytes = (length <= TEXT_BYTES_MAX).then(|| reader.take(length).ok())??;
+    let text = std::str::from_utf8(bytes).ok()?;
+    // It is shown on terminals.
+    text.chars().all(|c| c == '\n' || !c.is_control()).then(|| text.to_owned())
+}

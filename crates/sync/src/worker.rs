@@ -1,0 +1,191 @@
+//! [`work`]: segments of a run elsewhere, done here.
+//!
+//! All that is known of the run is what it says itself ([`RunSpec`]): the headers of its blocks come as an object,
+//! what a segment is told comes with each job, and only the blocks are this machine's own. Each thread takes a job
+//! and gives a sign of life after each block. A segment that cannot be done because of the blocks, or of what was told
+//! of them, is answered so; one that this machine cannot do for a reason of its own goes back, for another one.
+//! Nothing is kept here.
+
+mod one;
+
+use crate::error::{ClusterError, IoError, SyncError};
+use crate::progress::Observer;
+use crate::queue::{Jobs, Offer, PassKind, Patience, RunId, RunSpec};
+use crate::source::blocksdir::BlocksDir;
+use crate::source::{ChainSource, Search};
+use crate::supply::Supply;
+use apus_chain::{HeaderChain, Params};
+use apus_engine::pass::{Pass, Work};
+use apus_engine::script::{ScriptPool, script_verifier};
+use apus_engine::swiftsync::aggregate::Aggregator;
+use apus_engine::swiftsync::{Fully, JudgeByUndo, Partial, SegmentHints, SwiftSync};
+use one::Failures;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a thread waits for a job before it looks at what else there is.
+const TAKE_WAIT: Duration = Duration::from_millis(500);
+
+/// A queue may be away for so long at a stretch.
+const QUEUE_AWAY_MAX: Duration = Duration::from_secs(300);
+
+/// What a machine that does segments is asked for.
+pub struct WorkRequest<'a> {
+    /// The folder with its blocks.
+    pub blocksdir: PathBuf,
+    /// Threads, at least one; each does a segment at a time.
+    pub threads: usize,
+    /// Seconds since 1970, for the rule against blocks from the future.
+    pub now: i64,
+    /// Told what happens.
+    pub observer: &'a dyn Observer,
+    /// Set from outside to stop.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// What a machine did for a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorkDone {
+    /// Segments.
+    pub segments: u64,
+    /// Blocks, bytes and coins of these.
+    pub work: Work,
+}
+
+/// What the threads share.
+struct Working<'a, P> {
+    request: &'a WorkRequest<'a>,
+    jobs: &'a dyn Jobs,
+    run: RunId,
+    pass: &'a P,
+    supply: Supply<'a>,
+    halt: &'a AtomicBool,
+    done: Mutex<WorkDone>,
+    failures: Failures,
+}
+
+/// Does segments of a run until it has ended.
+///
+/// # Errors
+/// Where the run is none that this program can help with, where this machine fails at one job after the other, and
+/// where it is interrupted.
+pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, SyncError> {
+    let spec = RunSpec::from_bytes(jobs.spec());
+    let spec = spec.map_err(|error| ClusterError::Message(error.to_string()))?;
+    let identity = &spec.plan.identity;
+    let params = Params::of(identity.network);
+    // Scripts are run for signet's block solutions.
+    let verifier = params.signet_challenge.is_some().then(script_verifier).transpose();
+    let verifier = verifier.map_err(apus_engine::script::ScriptPoolError::from)?;
+    let chain = chain_of(request, jobs, &spec, params)?;
+    let dir =
+        BlocksDir::open_on(&request.blocksdir, params, chain, request.now, request.interrupt)?;
+    let aggregator =
+        Aggregator::new(identity.aggregate, &spec.plan.secret, identity.stop_hash, identity.hints);
+    let swiftsync = SwiftSync::new(params, dir.chain(), aggregator).with_leaves(identity.leaves);
+    let run = RunId::of(jobs.spec());
+    let halt = AtomicBool::new(false);
+    let (source, rules) = ((&dir as _, identity.unseen), (params, verifier.as_deref()));
+    let supply = Supply::new(rules, source, request.threads, request.interrupt);
+    let (done, failures) = (Mutex::default(), Failures::default());
+    match spec.pass {
+        PassKind::SwiftSync => {
+            let pass = &swiftsync;
+            Working { request, jobs, run, pass, supply, halt: &halt, done, failures }.all()
+        }
+        PassKind::Fully => {
+            let (assumed, last) = (identity.assumed, spec.plan.last());
+            let search = Search {
+                threads: request.threads,
+                observer: request.observer,
+                interrupt: request.interrupt,
+            };
+            let undo = dir.undo(last, &search)?.ok_or_else(|| {
+                let folder = request.blocksdir.display();
+                ClusterError::Message(format!(
+                    "the run goes by undo data, and {folder} has not those of all blocks up to {last}: give \
+                     the folder of a node that has them"
+                ))
+            })?;
+            // Each thread runs the scripts of the block that it takes.
+            let scripts = (assumed < last).then(|| ScriptPool::new(0)).transpose()?;
+            let judge = JudgeByUndo { params, chain: dir.chain(), assumed, scripts };
+            let pass = &Fully { swiftsync, judge, undo: &*undo };
+            Working { request, jobs, run, pass, supply, halt: &halt, done, failures }.all()
+        }
+    }
+}
+
+/// The chain that the run is about, by the headers that it gives.
+fn chain_of(
+    request: &WorkRequest<'_>,
+    jobs: &dyn Jobs,
+    spec: &RunSpec,
+    params: &Params,
+) -> Result<HeaderChain, SyncError> {
+    let headers = patience(request).with(|| jobs.object(&spec.headers))?;
+    let (headers, _) = headers.as_chunks::<80>();
+    let wrong = |why: String| SyncError::from(ClusterError::Headers(why));
+    let chain = HeaderChain::from_headers(params, request.now, headers)
+        .map_err(|error| wrong(error.to_string()))?;
+    let identity = &spec.plan.identity;
+    match (chain.tip_height(), chain.tip_hash()) {
+        (height, hash) if (height, *hash) == (identity.stop, identity.stop_hash) => Ok(chain),
+        (height, hash) => Err(wrong(format!("they lead to block {height} ({hash})"))),
+    }
+}
+
+fn patience<'a>(request: &'a WorkRequest<'_>) -> Patience<'a> {
+    let (observer, interrupt) = (request.observer, request.interrupt);
+    Patience { longest: QUEUE_AWAY_MAX, observer, interrupt }
+}
+
+impl<P: Pass<Input = SegmentHints, Partial = Partial>> Working<'_, P>
+where
+    SyncError: From<P::Error>,
+{
+    /// All threads' lives.
+    fn all(self) -> Result<WorkDone, SyncError> {
+        let failure = Mutex::new(None);
+        let fail = |error: SyncError| {
+            self.halt.store(true, Ordering::Relaxed);
+            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        };
+        std::thread::scope(|scope| {
+            for index in 0..self.request.threads {
+                let (this, fail) = (&self, &fail);
+                let spawned = std::thread::Builder::new()
+                    .name(format!("segments-{index}"))
+                    .spawn_scoped(scope, move || this.thread().unwrap_or_else(fail));
+                if let Err(error) = spawned {
+                    let wanted = self.request.threads;
+                    fail(SyncError::Io(IoError::Threads { wanted, error }));
+                    break;
+                }
+            }
+        });
+        let interrupted = self.request.interrupt.load(Ordering::Relaxed);
+        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            _ if interrupted => Err(SyncError::Interrupted),
+            Some(error) => Err(error),
+            None => Ok(self.done.into_inner().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// One thread's life.
+    fn thread(&self) -> Result<(), SyncError> {
+        let mut walker = self.supply.walker(self.halt);
+        let stopped =
+            || self.halt.load(Ordering::Relaxed) || self.request.interrupt.load(Ordering::Relaxed);
+        while !stopped() {
+            match patience(self.request).with(|| self.jobs.take(TAKE_WAIT))? {
+                Offer::Job(lease) => self.one(&*lease, &mut walker)?,
+                Offer::Nothing => {}
+                Offer::Over => break,
+            }
+        }
+        Ok(())
+    }
+}

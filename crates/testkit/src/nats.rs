@@ -1,0 +1,126 @@
+//! [`NatsServer`]: a real NATS server with JetStream, for the tests of runs that machines share.
+//!
+//! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, its
+//! streams lie in a folder of its own, and it is killed when dropped.
+
+use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program, free_ports};
+use std::fs::{self, File};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// Another program may take a port between our choosing it and the server's binding it.
+const PORT_TRIES: usize = 5;
+
+/// A running server. Dropping it kills it.
+#[derive(Debug)]
+pub struct NatsServer {
+    process: Child,
+    port: u16,
+    folder: TempDir,
+}
+
+impl NatsServer {
+    /// Starts a server with no streams.
+    ///
+    /// # Panics
+    /// When there is no nats-server, or it does not start.
+    pub fn start() -> Self {
+        let mut said = String::new();
+        for _ in 0..PORT_TRIES {
+            let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
+            let [port, _] = free_ports();
+            match launch(&folder, port) {
+                Ok(process) => return Self { process, port, folder },
+                Err(message) => said = message,
+            }
+        }
+        panic!("nats-server does not start: {said}")
+    }
+
+    /// Where it is reached.
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Ends it as a power cut would, but for what the system still writes.
+    pub fn kill(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// Starts it again, with the streams that it had.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_again(&mut self) {
+        self.process = launch(&self.folder, self.port).unwrap();
+    }
+
+    /// All bytes that it has stored, of messages that are gone as well.
+    pub fn stored(&self) -> Vec<u8> {
+        let (mut bytes, mut folders) = (Vec::new(), vec![self.folder.path().join("streams")]);
+        while let Some(folder) = folders.pop() {
+            // Files come and go.
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.path().is_dir() {
+                    true => folders.push(entry.path()),
+                    false => bytes.extend(fs::read(entry.path()).unwrap_or_default()),
+                }
+            }
+        }
+        bytes
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Starts a server, and waits until it listens.
+fn launch(folder: &TempDir, port: u16) -> Result<Child, String> {
+    let said = folder.path().join("said");
+    let mut process = Command::new(find_program("nats-server"))
+        .args(["--jetstream", "--addr", "127.0.0.1", "--port", &port.to_string()])
+        .arg("--store_dir")
+        .arg(folder.path().join("streams"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&said).map_err(|error| error.to_string())?)
+        .spawn()
+        .map_err(|error| format!("nats-server cannot be run: {error}"))?;
+    let deadline = Instant::now() + PATIENCE;
+    let tail = || fs::read_to_string(&said).unwrap_or_default();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() || !tail().contains("Server is ready") {
+        if let Ok(Some(status)) = process.try_wait() {
+            return Err(format!("it ended with {status}: {}", tail()));
+        }
+        if Instant::now() > deadline {
+            let _ = process.kill();
+            let _ = process.wait();
+            return Err(format!("it does not listen within {PATIENCE:?}: {}", tail()));
+        }
+        sleep(POLL_EVERY);
+    }
+    Ok(process)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_there_again_after_it_was_killed() {
+        let mut server = NatsServer::start();
+        let port = server.port;
+        server.kill();
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+        server.start_again();
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
+    }
+}

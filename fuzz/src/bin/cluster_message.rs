@@ -1,0 +1,24 @@
+//! What machines that share a run send each other: never a panic, and what is read is written as it was.
+//!
+//! Input: which message to begin with, then the bytes that follow its first ones.
+//!
+//! Inputs: at most 4000 bytes.
+
+#![no_main]
+
+use apus_fuzz::Input;
+use apus_sync::{WIRE_VERSION, reads_as_sent};
+use libfuzzer_sys::fuzz_target;
+
+/// What messages begin with (`docs/formats/cluster-wire.md`).
+const BEGINNINGS: [&[u8; 8]; 4] = [b"APUSJOBS", b"APUSANSW", b"APUSTOLD", b"APUSSPEC"];
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input::new(data);
+    let choice = usize::from(input.u8());
+    let bytes = match BEGINNINGS.get(choice % 5) {
+        Some(magic) => [&magic[..], &WIRE_VERSION.to_le_bytes(), input.rest()].concat(),
+        None => input.rest().to_vec(),
+    };
+    reads_as_sent(&bytes);
+});
