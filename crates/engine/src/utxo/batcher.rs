@@ -260,11 +260,14 @@ impl Ticket {
     pub fn wait(self) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         if !self.request.is_done() {
             let mut state = self.shared.lock();
-            state.queue.wait_begins();
-            self.shared.work.notify_one();
+            // A thread of the batcher counts it out again, under this lock.
+            if !self.request.is_done() {
+                self.request.set_awaited(true);
+                state.queue.wait_begins();
+                self.shared.work.notify_one();
+            }
             drop(state);
             self.request.wait();
-            self.shared.lock().queue.wait_ends();
         }
         self.request.take()
     }

@@ -17,13 +17,16 @@ pub(super) struct Request {
 struct Answers {
     coins: Vec<Option<CoinBytes>>,
     left: usize,
+    /// Whether its caller is counted among those that wait.
+    awaited: bool,
     /// The first error that came.
     error: Option<StoreError>,
 }
 
 impl Request {
     pub(super) fn new(coins: usize) -> Arc<Self> {
-        let answers = Answers { coins: vec![None; coins], left: coins, error: None };
+        let answers =
+            Answers { coins: vec![None; coins], left: coins, awaited: false, error: None };
         Arc::new(Self { answers: Mutex::new(answers), done: Condvar::new() })
     }
 
@@ -32,7 +35,8 @@ impl Request {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, place: usize, answer: Result<Option<CoinBytes>, StoreError>) {
+    /// Puts an answer down. Whether it was the last one.
+    fn answer(&self, place: usize, answer: Result<Option<CoinBytes>, StoreError>) -> bool {
         let mut answers = self.lock();
         match answer {
             Ok(coin) => answers.coins[place] = coin,
@@ -42,10 +46,17 @@ impl Request {
         }
         // Each item answers once, and there is one for each place.
         answers.left -= 1;
-        if answers.left == 0 {
-            drop(answers);
-            self.done.notify_all();
-        }
+        answers.left == 0
+    }
+
+    /// Wakes who waits for it, now that all answers are there.
+    pub(super) fn wake(&self) {
+        self.done.notify_all();
+    }
+
+    /// Notes that its caller waits from now on, or that it does not any more. What was noted before.
+    pub(super) fn set_awaited(&self, awaited: bool) -> bool {
+        std::mem::replace(&mut self.lock().awaited, awaited)
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -80,17 +91,22 @@ impl Item {
         Self { outpoint, request: Some(Arc::clone(request)), place }
     }
 
-    pub(super) fn answer(mut self, answer: Result<Option<CoinBytes>, StoreError>) {
-        if let Some(request) = self.request.take() {
-            request.answer(self.place, answer);
-        }
+    /// Answers. The request, if it has all its answers by that: it is to be woken.
+    pub(super) fn answer(
+        mut self,
+        answer: Result<Option<CoinBytes>, StoreError>,
+    ) -> Option<Arc<Request>> {
+        let request = self.request.take()?;
+        request.answer(self.place, answer).then_some(request)
     }
 }
 
 impl Drop for Item {
     fn drop(&mut self) {
         if let Some(request) = self.request.take() {
-            request.answer(self.place, Err(StoreError::Stopped));
+            if request.answer(self.place, Err(StoreError::Stopped)) {
+                request.wake();
+            }
         }
     }
 }

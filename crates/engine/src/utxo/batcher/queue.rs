@@ -93,8 +93,9 @@ impl<T> Queue<T> {
         self.waiting += 1;
     }
 
-    pub(super) fn wait_ends(&mut self) {
-        self.waiting -= 1;
+    /// So many do not wait any more.
+    pub(super) fn wait_ends(&mut self, count: usize) {
+        self.waiting -= count;
     }
 
     /// Whether a batch is due.
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(queue.due(start), Due::At(start + 10 * MS));
         queue.wait_begins();
         assert_eq!(queue.due(start), Due::Now(Cause::Idle));
-        queue.wait_ends();
+        queue.wait_ends(1);
         assert_eq!(queue.due(start), Due::At(start + 10 * MS));
         queue.shut();
         assert_eq!(queue.due(start), Due::Now(Cause::Complete), "one that goes adds nothing");

@@ -1,13 +1,13 @@
 //! The threads of a batcher: each takes a batch that is due, asks the store, and answers.
 
-use super::batch::Item;
+use super::batch::{Item, Request};
 use super::queue::{Cause, Due};
 use super::{Shared, State};
 use crate::coin::CoinBytes;
 use crate::utxo::store::{StoreError, panicked};
 use crate::utxo::view::each_once;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest pause between two tries.
@@ -20,21 +20,19 @@ impl Shared {
             let started = Instant::now();
             let (answers, tries) = self.ask(&items);
             let took = started.elapsed();
-            let failed = answers.is_err();
+            let (count, failed) = (items.len() as u64, answers.is_err());
+            let done = answer(items, answers);
             let mut state = self.lock();
             state.stats.in_flight -= 1;
             state.stats.latency.add(took);
             state.stats.retries += u64::from(tries - 1);
             state.stats.failures += u64::from(failed);
-            state.stats.answered += items.len() as u64;
+            state.stats.answered += count;
+            // Counted out before it is woken: it may hand in more at once, and others do not wait yet.
+            let waited = done.iter().filter(|request| request.set_awaited(false)).count();
+            state.queue.wait_ends(waited);
             drop(state);
-            // Under no lock, since each wakes its caller.
-            match answers {
-                Ok(coins) => {
-                    items.into_iter().zip(coins).for_each(|(it, coin)| it.answer(Ok(coin)))
-                }
-                Err(error) => items.into_iter().for_each(|it| it.answer(Err(error.clone()))),
-            }
+            done.iter().for_each(|request| request.wake());
         }
     }
 
@@ -112,5 +110,20 @@ impl Shared {
         let going_on = |state: &mut State| !state.closed;
         let waited = self.end.wait_timeout_while(self.lock(), time, going_on);
         !waited.unwrap_or_else(PoisonError::into_inner).0.closed
+    }
+}
+
+/// Answers all items. The requests that have all their answers by that.
+fn answer(
+    items: Vec<Item>,
+    answers: Result<Vec<Option<CoinBytes>>, StoreError>,
+) -> Vec<Arc<Request>> {
+    match answers {
+        Ok(coins) => {
+            items.into_iter().zip(coins).filter_map(|(item, coin)| item.answer(Ok(coin))).collect()
+        }
+        Err(error) => {
+            items.into_iter().filter_map(|item| item.answer(Err(error.clone()))).collect()
+        }
     }
 }
