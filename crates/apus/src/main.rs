@@ -10,6 +10,7 @@ mod aside;
 #[cfg(feature = "bench")]
 mod bench;
 mod cli;
+mod coins;
 mod failure;
 mod files;
 mod hints;

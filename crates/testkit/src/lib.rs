@@ -12,6 +12,7 @@
 //! - [`bitcoind`]: starts and talks to a real node.
 //! - [`btcd`]: a node of another make.
 //! - [`utreexod`]: one that proves coins.
+//! - [`redis`]: three Redis servers as one cluster.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`effort`]: how long random tests go on.
@@ -26,6 +27,7 @@ pub mod chain;
 pub mod effort;
 pub mod oracle;
 pub mod peer;
+pub mod redis;
 pub mod storage;
 pub mod streams;
 pub mod utreexod;

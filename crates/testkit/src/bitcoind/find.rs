@@ -24,7 +24,7 @@ pub(crate) fn find_program(name: &str) -> PathBuf {
 
 /// The variable that names a program.
 fn variable(name: &str) -> String {
-    format!("{}_EXE", name.to_ascii_uppercase())
+    format!("{}_EXE", name.to_ascii_uppercase().replace('-', "_"))
 }
 
 /// [`find_program`], with everything it looks at handed in.
