@@ -7,11 +7,14 @@ use std::sync::Arc;
 #[cfg(feature = "remote-coins")]
 pub(crate) use servers::CoinsArgs;
 
+/// Opens a store for the coins of a chain.
+type Open = dyn Fn(Network) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync;
+
 /// A store that lies beyond the work folder.
 pub(crate) struct Beyond {
     /// What errors call it.
     pub(crate) place: String,
-    open: Box<dyn Fn(Network) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync>,
+    open: Box<Open>,
 }
 
 impl Beyond {

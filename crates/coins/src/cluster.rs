@@ -75,6 +75,9 @@ impl Default for ClusterOptions {
     }
 }
 
+/// For blocks by their hashes: the height and the undo data that are to be there, or none.
+type UndoChanges<'a> = BTreeMap<BlockHash, Option<(Height, &'a [u8])>>;
+
 /// Coins on Redis Cluster.
 pub struct ClusterStore {
     // Fields are dropped in this order: others are let in when nothing is written any more.
@@ -157,10 +160,7 @@ impl ClusterStore {
     }
 
     /// Undo data that comes, and that which goes because it is too old.
-    fn undo_changes<'a>(
-        &self,
-        flush: &Flush<'a>,
-    ) -> Result<BTreeMap<BlockHash, Option<(Height, &'a [u8])>>, StoreError> {
+    fn undo_changes<'a>(&self, flush: &Flush<'a>) -> Result<UndoChanges<'a>, StoreError> {
         let mut changes = BTreeMap::new();
         for KnownBlock { height, hash } in scan::undo_blocks(&self.connections, &self.keys)? {
             if height < flush.undo_from {

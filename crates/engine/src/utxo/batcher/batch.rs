@@ -103,10 +103,10 @@ impl Item {
 
 impl Drop for Item {
     fn drop(&mut self) {
-        if let Some(request) = self.request.take() {
-            if request.answer(self.place, Err(StoreError::Stopped)) {
-                request.wake();
-            }
+        if let Some(request) = self.request.take()
+            && request.answer(self.place, Err(StoreError::Stopped))
+        {
+            request.wake();
         }
     }
 }
