@@ -40,6 +40,10 @@ mod servers {
     /// Where a password is looked for.
     const PASSWORD: &str = "APUS_COINS_PASSWORD";
 
+    /// Coins of a batch, and batches under way. More of either gains nothing on servers nearby.
+    const SIZE: usize = 500;
+    const IN_FLIGHT: usize = 16;
+
     /// No password is longer.
     const PASSWORD_BYTES_MAX: u64 = 4096;
 
@@ -77,7 +81,9 @@ mod servers {
             let open = move |network| {
                 let store: Arc<dyn CoinsStore> =
                     Arc::new(ClusterStore::open(&place, network, &options)?);
-                let batched = BatchedStore::new(store, BatcherOptions::default());
+                let (size, in_flight) = (SIZE, IN_FLIGHT);
+                let batches = BatcherOptions { size, in_flight, ..BatcherOptions::default() };
+                let batched = BatchedStore::new(store, batches);
                 let batched = batched.map_err(|error| StoreError::Io {
                     place: place.to_string(),
                     error: format!("cannot start threads: {error}"),

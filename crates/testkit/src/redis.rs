@@ -151,7 +151,7 @@ impl RedisCluster {
         let mut command = Command::new(find_program("redis-server"));
         command
             .args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no", "--logfile", "log"])
-            .args(["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"])
+            .args(["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
             .args(["--port", &port.to_string(), "--cluster-port", &bus_port.to_string()])
             // What was written is in the system's hands before it is answered, so it outlasts a kill.
             .args(["--appendonly", if self.setup.forgets { "no" } else { "yes" }])

@@ -80,6 +80,15 @@ fn a_killed_client_leaves_the_store_at_a_block() {
     }
 }
 
+/// Ends the writing, also where a test fails in between.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// Servers go one by one, while the client writes on, and then all at once, with the client.
 #[test]
 fn killed_servers_lose_nothing() {
@@ -96,6 +105,7 @@ fn killed_servers_lose_nothing() {
                     written.fetch_add(1, SeqCst);
                 }
             });
+            let _ended = Ended(&ended);
             thread::sleep(Duration::from_millis(rng.between(10, 300)));
             let number = rng.index(NODES);
             cluster.kill(number);
@@ -106,7 +116,6 @@ fn killed_servers_lose_nothing() {
             while written.load(SeqCst) == before && !writing.is_finished() {
                 thread::yield_now();
             }
-            ended.store(true, SeqCst);
         });
         model.expect(&store);
         assert_eq!(model.next, written.load(SeqCst), "in round {round}");
