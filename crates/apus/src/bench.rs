@@ -4,6 +4,7 @@
 mod chain;
 mod chainstate;
 mod common;
+mod decorate;
 mod floor;
 mod peers;
 mod prevouts;
@@ -24,6 +25,8 @@ enum BenchCommand {
     Chain(chain::ChainArgs),
     /// Measure writing a chainstate, beside copying its bytes
     Chainstate(chainstate::ChainstateArgs),
+    /// Measure looking up the coins of a block through a batcher
+    Decorate(decorate::DecorateArgs),
     /// Measure the limits of this machine, and the least time a chain can take on it
     Floor(floor::FloorArgs),
     /// Measure getting blocks from nodes on this machine, beside a bare reader and Bitcoin Core
@@ -38,6 +41,7 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
     match &args.command {
         BenchCommand::Chain(args) => chain::command(args),
         BenchCommand::Chainstate(args) => chainstate::command(args),
+        BenchCommand::Decorate(args) => decorate::command(args),
         BenchCommand::Floor(args) => floor::command(args),
         BenchCommand::Peers(args) => peers::command(args),
         BenchCommand::Prevouts(args) => prevouts::command(args),

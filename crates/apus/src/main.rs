@@ -12,6 +12,7 @@ mod bench;
 mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod coins;
 mod documents;
 mod failure;
 mod files;

@@ -40,6 +40,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         aggregate: args.proof.aggregate,
         run: &args.run,
         connect: Some(&args.connect),
+        coins: None,
         outputs: &[SinkArg::Chainstate(target)],
         replace: args.replace,
         kept: DatadirBlocks::All,

@@ -7,6 +7,7 @@ use crate::args::{
     SinkArg, SourceArgs, SyncArgs, Validation,
 };
 use crate::aside;
+use crate::coins::Beyond;
 use crate::failure::{Failure, WITHOUT_SCRIPTS};
 use crate::files::{
     MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_places,
@@ -60,6 +61,10 @@ pub(crate) fn command_on(args: &SyncArgs, queue: Option<&dyn JobQueue>) -> Resul
     }
     let proofs = proofs::input(args)?;
     expect_folder_options(args, hints.is_some())?;
+    #[cfg(feature = "remote-coins")]
+    let beyond = args.coins.beyond(args.engine == Some(Engine::Utxo))?;
+    #[cfg(not(feature = "remote-coins"))]
+    let beyond = None;
     let report = run(&Job {
         chain: args.chain,
         source: match &args.blocksdir {
@@ -78,6 +83,7 @@ pub(crate) fn command_on(args: &SyncArgs, queue: Option<&dyn JobQueue>) -> Resul
         aggregate: args.proof.aggregate,
         run: &args.run,
         connect: Some(&args.connect),
+        coins: beyond.as_ref(),
         outputs: &args.out,
         replace: args.replace,
         kept: if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All },
@@ -257,6 +263,8 @@ pub(crate) struct Job<'a> {
     pub(crate) run: &'a RunArgs,
     /// None where the run ends with the hints, and only whether they fit the blocks is asked.
     pub(crate) connect: Option<&'a ConnectArgs>,
+    /// Where the coins of blocks that are connected go, if not into the work folder.
+    pub(crate) coins: Option<&'a Beyond>,
     pub(crate) outputs: &'a [SinkArg],
     /// Whether a chainstate that is there is moved aside.
     pub(crate) replace: bool,
@@ -298,6 +306,7 @@ impl<'a> Job<'a> {
             aggregate,
             run,
             connect: None,
+            coins: None,
             outputs: &[],
             replace: false,
             kept: DatadirBlocks::All,
@@ -382,6 +391,9 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     };
     let coins_path = work_path.join(COINS);
     let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {
+        if let Some(beyond) = job.coins {
+            return beyond.open(job.chain);
+        }
         let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
         Ok(Arc::new(DiskStore::open(&coins_path, job.chain, options)?))
     };
@@ -390,6 +402,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         prevout_threads: args.prevout_threads.into(),
         cache_bytes: memory.coins_bytes,
         store: &open_store,
+        beyond: job.coins.map(|beyond| beyond.place.clone()),
         hints_folder: work_path.join(HINTS),
         positions: work_path.join(POSITIONS),
     });

@@ -41,6 +41,7 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
         aggregate: AggregateArg::Sha256,
         run: &args.run,
         connect: Some(&connect),
+        coins: None,
         outputs: &[],
         replace: false,
         kept: DatadirBlocks::All,

@@ -9,7 +9,12 @@ const COMMIT: Option<&str> = option_env!("APUS_COMMIT");
 
 /// What was built in that can be left out.
 fn features() -> Vec<&'static str> {
-    let built_in = [("kernel", cfg!(feature = "kernel")), ("bench", cfg!(feature = "bench"))];
+    let built_in = [
+        ("kernel", cfg!(feature = "kernel")),
+        ("bench", cfg!(feature = "bench")),
+        ("cluster", cfg!(feature = "cluster")),
+        ("remote-coins", cfg!(feature = "remote-coins")),
+    ];
     built_in.into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name).collect()
 }
 

@@ -3,6 +3,7 @@
 //! - [`chainstate`]: writing a chainstate, beside copying its bytes.
 //! - [`maker`]: a regtest chain shaped after the real one, valid under every rule, from a seed.
 //! - [`manifest`]: what such a chain is, in a file beside its blocks.
+//! - [`decorate`]: what it takes to look up the coins of a block through a batcher.
 //! - [`floor`]: the limits of the machine at hand, and from them the least time a chain can take.
 //! - [`prevouts`]: what fetching the coins of a block on several threads gains.
 //! - [`run`]: runs of Apus and of Bitcoin Core on the same blocks, interleaved, with ratios.
@@ -12,6 +13,7 @@
 //! Nothing here prints; the program does. Nothing here is needed to validate blocks.
 
 pub mod chainstate;
+pub mod decorate;
 pub mod floor;
 mod machine;
 pub mod maker;

@@ -191,8 +191,14 @@ impl<'a> Connecting<'a> {
             record.write(request.workdir)?;
         }
         let tip = store.tip()?.unwrap_or(genesis);
-        let damaged =
-            || SyncError::Io(IoError::WorkdirDamaged { file: request.workdir.describe(RECORD) });
+        let damaged = || match &options.beyond {
+            Some(place) => {
+                SyncError::Usage(UsageError::CoinsOfOtherRun { place: place.clone(), at: tip })
+            }
+            None => {
+                SyncError::Io(IoError::WorkdirDamaged { file: request.workdir.describe(RECORD) })
+            }
+        };
         let At { totals, sum, .. } = record.found_at(&tip).ok_or_else(damaged)?;
         let sum = match (sum, base) {
             (Some(sum), _) => sum,

@@ -242,6 +242,8 @@ pub struct ConnectOptions<'a> {
     pub cache_bytes: u64,
     /// Opens the folder of this run's coins, which goes with its progress.
     pub store: &'a OpenStore<'a>,
+    /// What the store is called where it is no folder of this run's, and stays when the progress goes.
+    pub beyond: Option<String>,
     /// Where a second pass over the blocks works, which is there if hints are to be written. Goes
     /// with the progress, too.
     pub hints_folder: PathBuf,

@@ -159,6 +159,7 @@ impl Verify<'_> {
             prevout_threads: 0,
             cache_bytes,
             store,
+            beyond: None,
             hints_folder: workdir.folder().join("hints"),
             positions: workdir.folder().join("positions"),
         };

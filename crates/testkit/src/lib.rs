@@ -13,6 +13,7 @@
 //! - [`btcd`]: a node of another make.
 //! - [`utreexod`]: one that proves coins.
 //! - [`nats`]: a queue.
+//! - [`redis`]: three Redis servers as one cluster.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
 //! - [`streams`]: recorded tests of Core's, block by block.
@@ -29,6 +30,7 @@ pub mod effort;
 pub mod nats;
 pub mod oracle;
 pub mod peer;
+pub mod redis;
 pub mod relay;
 pub mod storage;
 pub mod streams;

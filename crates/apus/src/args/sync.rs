@@ -2,6 +2,8 @@
 
 use super::values::{ProofsArg, parse_listen, parse_order};
 use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
+#[cfg(feature = "remote-coins")]
+use crate::coins::CoinsArgs;
 use apus_chain::Network;
 use apus_engine::swiftsync::hints::BitOrder;
 use clap::{Args, ValueEnum};
@@ -35,6 +37,10 @@ Examples:
 
   A data directory for Bitcoin Core, with blocks, undo data, index and coins:
     apus sync --blocksdir /mnt/disk/blocks --out datadir:node
+
+  In order, with the coins on a Redis Cluster of three servers, for a machine with little memory:
+    apus sync --blocksdir ~/.bitcoin/blocks --engine utxo \\
+         --coins redis://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379/main --out snapshot:utxo.dat
 
   Whether all blocks are valid, by proofs of the coins that they spend, which are not trusted:
     apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo --proofs proofs --validation full \\
@@ -122,6 +128,10 @@ pub(crate) struct SyncArgs {
 
     #[command(flatten)]
     pub(crate) proof: AggregateArgs,
+
+    #[cfg(feature = "remote-coins")]
+    #[command(flatten)]
+    pub(crate) coins: CoinsArgs,
 
     #[command(flatten)]
     pub(crate) run: RunArgs,

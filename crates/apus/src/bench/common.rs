@@ -7,6 +7,8 @@ use serde::Serialize;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
@@ -28,6 +30,28 @@ pub(super) fn kind_code(kind: ErrorKind) -> u8 {
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::io(path, error))?;
     fs::write(path, text + "\n").map_err(|error| Failure::io(path, error))
+}
+
+/// A time to wait.
+#[derive(Clone, Copy)]
+pub(super) struct Latency(pub(super) Duration);
+
+/// More than any disk or server takes.
+const LATENCY_MAX: Duration = Duration::from_secs(10);
+
+impl FromStr for Latency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let units = [("us", 1u64), ("ms", 1000), ("s", 1_000_000)];
+        let unit = units.iter().find_map(|(unit, us)| Some((text.strip_suffix(unit)?, us)));
+        let us = match unit {
+            Some((number, us)) => number.parse::<u64>().ok().and_then(|n| n.checked_mul(*us)),
+            None => (text == "0").then_some(0),
+        };
+        let latency = us.map(Duration::from_micros).filter(|latency| *latency <= LATENCY_MAX);
+        latency.map(Self).ok_or_else(|| "not 0 or a number with us, ms or s, up to 10s".to_owned())
+    }
 }
 
 /// Where everything is made: a folder of the user's, or one that goes away.

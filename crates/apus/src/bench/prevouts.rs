@@ -1,6 +1,6 @@
 //! `apus bench prevouts`: what fetching a block's coins on several threads gains.
 
-use super::common::write_json;
+use super::common::{Latency, write_json};
 use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
 use crate::interrupt::watch_signals;
 use crate::print;
@@ -11,9 +11,7 @@ use apus_bench::run::Machine;
 use apus_engine::utxo::CoinsView;
 use clap::Args;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 const PREVOUTS_EXAMPLES: &str = "\
 Examples:
@@ -64,28 +62,6 @@ pub(crate) struct PrevoutsArgs {
     /// Write everything as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-/// A time to wait.
-#[derive(Clone, Copy)]
-struct Latency(Duration);
-
-/// More than any disk or server takes.
-const LATENCY_MAX: Duration = Duration::from_secs(10);
-
-impl FromStr for Latency {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let units = [("us", 1u64), ("ms", 1000), ("s", 1_000_000)];
-        let unit = units.iter().find_map(|(unit, us)| Some((text.strip_suffix(unit)?, us)));
-        let us = match unit {
-            Some((number, us)) => number.parse::<u64>().ok().and_then(|n| n.checked_mul(*us)),
-            None => (text == "0").then_some(0),
-        };
-        let latency = us.map(Duration::from_micros).filter(|latency| *latency <= LATENCY_MAX);
-        latency.map(Self).ok_or_else(|| "not 0 or a number with us, ms or s, up to 10s".to_owned())
-    }
 }
 
 impl From<PrevoutsError> for Failure {

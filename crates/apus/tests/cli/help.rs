@@ -204,7 +204,7 @@ fn words_of_bitcoin_core_are_told_how_they_are_written_here() {
 #[test]
 fn no_paragraph_of_help_is_broken_in_its_middle() {
     let desk = Desk::empty();
-    let bench = ["chain make", "chainstate", "floor", "peers", "prevouts", "run"];
+    let bench = ["chain make", "chainstate", "decorate", "floor", "peers", "prevouts", "run"];
     let bench = bench.map(|command| format!("bench {command}"));
     let bench = bench.iter().map(String::as_str).filter(|_| cfg!(feature = "bench"));
     for command in COMMANDS.into_iter().chain(bench) {

@@ -16,6 +16,8 @@ mod bad_hints;
 mod bad_usage;
 mod bitcoind;
 mod caches;
+#[cfg(feature = "remote-coins")]
+mod coins;
 mod convert;
 mod desk;
 mod fixtures;

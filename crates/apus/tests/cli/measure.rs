@@ -8,8 +8,8 @@ use std::fs;
 #[test]
 fn commands_that_measure_show_examples() {
     let desk = Desk::empty();
-    for command in ["bench chainstate", "bench floor", "bench peers", "bench prevouts", "bench run"]
-    {
+    for command in ["chainstate", "decorate", "floor", "peers", "prevouts", "run"] {
+        let command = format!("bench {command}");
         let example = format!("apus {command} ");
         let ended = desk.apus(&format!("{command} --help")).succeeds();
         ended.says(&["Examples:\n", &example]);
@@ -119,6 +119,25 @@ fn fetching_is_measured_with_and_without_threads() {
     };
     assert_eq!(threads(0), [Value::Null, 0.into(), 2.into()]);
     assert_eq!(threads(1), [Value::from(0), 2.into()]);
+}
+
+#[test]
+fn a_block_is_looked_up_by_many_callers_and_by_one() {
+    let desk = Desk::empty();
+    let line = "bench decorate --tx 40 --latency 100us --concurrency 1,4 --batch 30 \
+                --deadline 10s --rounds 2 --json decorate.json";
+    let ended = desk.apus(line).succeeds();
+    let ended = ended.says(&["40 transactions of 3 inputs", "no batcher", "whole block ms"]);
+    assert!(ended.stderr.contains("round 2 of 2"), "{ended}");
+    let found = desk.json("decorate.json");
+    for (at, callers) in [(0, 1), (1, 4)] {
+        let with = &found["measured"][at];
+        assert_eq!(with["callers"], callers);
+        assert!(with["block"]["batches"].as_u64().unwrap() <= 4 + callers, "{with}");
+    }
+    // A caller alone: its block in four batches, or transaction by transaction.
+    assert_eq!(found["measured"][0]["block"]["batches"], 4);
+    assert_eq!(found["measured"][0]["each"]["batches"], 40);
 }
 
 #[test]
@@ -234,6 +253,8 @@ fn mistakes_are_told_before_anything_is_made() {
         ("bench prevouts --latency 5", &["us, ms or s"]),
         ("bench prevouts --latency 11s", &["up to 10s"]),
         ("bench prevouts --threads 1025", &["--threads"]),
+        ("bench decorate --concurrency 0", &["--concurrency"]),
+        ("bench decorate --tx 100000 --inputs 1000", &["100000000 inputs"]),
         ("bench chainstate --coins 0", &["--coins"]),
         ("bench chainstate --part write", &["--dir"]),
         ("bench peers", &["--chain-dir"]),

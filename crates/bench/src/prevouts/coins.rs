@@ -25,14 +25,14 @@ impl CoinsView for MadeUpCoins {
 }
 
 /// Where the coin with a number is.
-pub(super) fn outpoint(number: u32) -> OutPoint {
+pub(crate) fn outpoint(number: u32) -> OutPoint {
     let mut txid = [0; 32];
     Rng::new(number.into()).fill(&mut txid);
     OutPoint { txid: Txid(txid), vout: number % 4 }
 }
 
 /// The coin with a number, as common ones are.
-pub(super) fn coin(number: u32) -> CoinBytes {
+pub(crate) fn coin(number: u32) -> CoinBytes {
     let mut script = [0x51; 34];
     script[..4].copy_from_slice(&number.to_le_bytes());
     let amount = u64::from(number) * 1000;

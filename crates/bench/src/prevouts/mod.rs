@@ -8,7 +8,7 @@
 //!
 //! Every coin that comes back is compared with the one that was put there.
 
-mod coins;
+pub(crate) mod coins;
 mod measure;
 mod stored;
 mod tables;

@@ -5,6 +5,7 @@
 //! is known, and the store only in flushes that each leave it at a block. Where blocks come from
 //! and which chain is the best one is not decided here.
 
+pub mod batcher;
 pub mod cache;
 pub mod chainstate;
 pub mod error;
@@ -17,6 +18,7 @@ pub use crate::coin::CoinBytes;
 pub use crate::connect::{
     BlockCounts, CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock,
 };
+pub use batcher::{BatchedStore, Batcher, BatcherOptions, BatcherStats};
 pub use cache::{CacheStats, CoinsCache};
 pub use chainstate::{Chainstate, ChainstateOptions, Totals};
 pub use error::ChainstateError;

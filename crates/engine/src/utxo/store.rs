@@ -14,6 +14,7 @@ pub use memory::MemoryStore;
 
 use crate::coin::CoinBytes;
 use apus_chain::{BlockHash, CoinError, Height, KnownBlock, Network, OutPoint};
+use std::any::Any;
 
 /// Why coins could not be read or written.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -100,6 +101,16 @@ pub enum StoreError {
         /// What it said.
         error: String,
     },
+}
+
+/// The error that stands for a panic of a look-up.
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> StoreError {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    StoreError::Io {
+        place: "the set of coins".to_owned(),
+        error: format!("a look-up panicked: {}", said.unwrap_or("without a message")),
+    }
 }
 
 /// Takes changed coins one by one: the coin that is there now, or none where one was spent.

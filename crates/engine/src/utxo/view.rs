@@ -22,26 +22,100 @@ pub trait CoinsView: Send + Sync {
 }
 
 /// What a view over another one answers: what it knows itself, and the rest from the one below, which
-/// is asked once.
+/// is asked once, for each coin once and by ascending outpoint: so a store finds those of one
+/// transaction side by side, and reads its tables in their order.
 pub(super) fn known_or_below(
     wanted: &[OutPoint],
     known: impl Fn(&OutPoint) -> Result<Option<Option<CoinBytes>>, StoreError>,
     below: impl FnOnce(&[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError>,
 ) -> Result<Vec<Option<CoinBytes>>, StoreError> {
-    let (mut rest, mut places) = (Vec::new(), Vec::new());
+    let mut rest = Vec::new();
     let mut coins = Vec::with_capacity(wanted.len());
     for (place, outpoint) in wanted.iter().enumerate() {
         let known = known(outpoint)?;
         if known.is_none() {
-            rest.push(*outpoint);
-            places.push(place);
+            rest.push((*outpoint, place));
         }
         coins.push(known.flatten());
     }
     if !rest.is_empty() {
-        for (place, coin) in places.into_iter().zip(below(&rest)?) {
-            coins[place] = coin;
-        }
+        each_once(&mut rest, below, |place, coin| coins[place] = coin)?;
     }
     Ok(coins)
+}
+
+/// Asks for each of several coins once, by ascending outpoint, and hands each answer to all that want
+/// it.
+pub(super) fn each_once<P: Copy>(
+    wanted: &mut [(OutPoint, P)],
+    ask: impl FnOnce(&[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError>,
+    mut give: impl FnMut(P, Option<CoinBytes>),
+) -> Result<(), StoreError> {
+    wanted.sort_unstable_by_key(|(outpoint, _)| *outpoint);
+    let mut asked: Vec<OutPoint> = wanted.iter().map(|(outpoint, _)| *outpoint).collect();
+    asked.dedup();
+    let found = ask(&asked)?;
+    if found.len() != asked.len() {
+        return Err(StoreError::Io {
+            place: "the set of coins".to_owned(),
+            error: format!("{} answers came to {} look-ups", found.len(), asked.len()),
+        });
+    }
+    let mut rest = wanted.iter().peekable();
+    for (outpoint, coin) in asked.into_iter().zip(found) {
+        while let Some((_, place)) = rest.next_if(|(wanted, _)| *wanted == outpoint) {
+            let last = rest.peek().is_none_or(|(next, _)| *next != outpoint);
+            if last {
+                give(*place, coin);
+                break;
+            }
+            give(*place, coin.clone());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::{CoinRef, Txid};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn outpoint(name: u8) -> OutPoint {
+        OutPoint { txid: Txid([name / 4; 32]), vout: u32::from(name % 4) }
+    }
+
+    /// One name of three has no coin.
+    fn coin(outpoint: &OutPoint) -> Option<CoinBytes> {
+        let number = u32::from(outpoint.txid.0[0]) * 4 + outpoint.vout;
+        let coin = CoinRef { height: number, coinbase: false, amount: 1, script: &[] };
+        (!number.is_multiple_of(3)).then(|| CoinBytes::new(coin))
+    }
+
+    proptest! {
+        #[test]
+        fn the_one_below_is_asked_for_each_miss_once_and_in_order(
+            names in vec(0u8..40, 0..100),
+            layer in 0u8..40,
+        ) {
+            let wanted: Vec<_> = names.iter().map(|name| outpoint(*name)).collect();
+            let known = |it: &OutPoint| Ok((*it < outpoint(layer)).then(|| coin(it)));
+            let mut asked = Vec::new();
+            let found = known_or_below(&wanted, known, |rest| {
+                asked = rest.to_vec();
+                Ok(rest.iter().map(coin).collect())
+            });
+            prop_assert_eq!(found.unwrap(), wanted.iter().map(coin).collect::<Vec<_>>());
+            prop_assert!(asked.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", asked);
+            prop_assert!(asked.iter().all(|it| *it >= outpoint(layer) && wanted.contains(it)));
+        }
+    }
+
+    #[test]
+    fn a_store_that_leaves_answers_out_is_not_believed() {
+        let wanted = [outpoint(1), outpoint(2)];
+        let error = known_or_below(&wanted, |_| Ok(None), |_| Ok(vec![None])).unwrap_err();
+        assert!(error.to_string().contains("1 answers came to 2 look-ups"), "{error}");
+    }
 }

@@ -6,6 +6,7 @@ mod conformance;
 mod damage;
 mod faults;
 mod kill;
+mod laws;
 mod model;
 mod power;
 mod refusals;

@@ -1,7 +1,7 @@
 //! [`UsageError`]: the question was wrong: options that do not fit together, a folder that is not this run's.
 
 use super::NotAnchored;
-use apus_chain::Height;
+use apus_chain::{Height, KnownBlock};
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
@@ -84,6 +84,18 @@ pub enum UsageError {
         folder: String,
         /// What is different.
         what: String,
+    },
+    /// A store of coins on servers that is at a block of another run.
+    #[error(
+        "{place} is at block {} of height {} already, where this run did not bring it: name other \
+         coins after the slash, or the --workdir of the run that did",
+        at.hash, at.height
+    )]
+    CoinsOfOtherRun {
+        /// The store.
+        place: String,
+        /// Where it is.
+        at: KnownBlock,
     },
     /// A folder that no run made.
     #[error(

@@ -303,6 +303,7 @@ impl Job {
                 prevout_threads: self.prevout_threads,
                 cache_bytes: self.cache_bytes,
                 store: open,
+                beyond: None,
                 hints_folder: hints_folder.to_owned(),
                 positions: hints_folder.join("positions"),
             }),

@@ -182,6 +182,7 @@ impl Run {
                 prevout_threads: 0,
                 cache_bytes: 1 << 24,
                 store: &open,
+                beyond: None,
                 hints_folder: folder.join("hints"),
                 positions: folder.join("positions"),
             }),

@@ -158,6 +158,7 @@ impl Job<'_> {
             prevout_threads: 0,
             cache_bytes: 1 << 24,
             store: &open,
+            beyond: None,
             hints_folder: desk.path().to_owned(),
             positions: desk.path().join("positions"),
         });

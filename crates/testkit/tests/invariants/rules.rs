@@ -42,6 +42,7 @@ pub(crate) const RANKS: &[(&str, u32)] = &[
     ("apus-datadir", 3),
     ("apus-engine", 3),
     ("apus-p2p", 3),
+    ("apus-coins", 4),
     ("apus-sync", 4),
     ("apus-bench", 5),
     ("apus-cluster", 5),
@@ -91,6 +92,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("headers.md", "crates/p2p/src/headers/store.rs"),
     ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
     ("proofs.md", "crates/utreexo/src/range_file.rs"),
+    ("remote-coins.md", "crates/coins/src/cluster/record.rs"),
     ("report.md", "crates/apus/src/report.rs"),
     ("snapshot.md", "crates/datadir/src/snapshot.rs"),
     ("submit.md", "crates/sync/src/chainman/log.rs"),
@@ -405,8 +407,8 @@ pub(crate) fn json_fields(text: &str) -> BTreeSet<&str> {
 
 /// Crates whose modules know each other in one direction only.
 pub(crate) const LAYERED: &[&str] = &[
-    "apus", "bench", "chain", "cluster", "datadir", "engine", "hash", "p2p", "rig", "storage",
-    "sync", "testkit", "utreexo",
+    "apus", "bench", "chain", "cluster", "coins", "datadir", "engine", "hash", "p2p", "rig",
+    "storage", "sync", "testkit", "utreexo",
 ];
 
 /// Which of a crate's outermost modules names which others.

@@ -5,10 +5,9 @@
 //! always set, even where the look-up panics, unless the job was abandoned; so waiting for one ends.
 
 use crate::coin::CoinBytes;
-use crate::utxo::store::StoreError;
+use crate::utxo::store::{StoreError, panicked};
 use crate::utxo::view::CoinsView;
 use apus_chain::OutPoint;
-use std::any::Any;
 use std::hint;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -139,14 +138,4 @@ fn caught<T>(look_up: impl FnOnce() -> Result<T, StoreError>) -> Result<T, Box<S
 
 fn given(found: &Found) -> Result<Option<CoinBytes>, StoreError> {
     found.clone().map_err(|error| *error)
-}
-
-/// The error that stands for a panic of a view.
-fn panicked(panic: &(dyn Any + Send)) -> StoreError {
-    let said = panic.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    StoreError::Io {
-        place: "the set of coins".to_owned(),
-        error: format!("a look-up panicked: {}", said.unwrap_or("without a message")),
-    }
 }

@@ -7,7 +7,8 @@
 //! Threads are woken for look-ups that are slow. Where all is in memory a block takes the taking
 //! thread less than a millisecond; on cores that have other things to do, as they have while scripts
 //! are verified, it lost more by waiting for a thread that had claimed inputs and was kept from
-//! running than that thread had gained.
+//! running than that thread had gained. A view that wants to be asked for many coins at once lies
+//! beyond a network, whatever a look-up takes there on average: it is asked as soon as it can be.
 //!
 //! A thread that is at work on a job is counted under the same lock, which is how
 //! [`Pool::withdraw`] knows that all have left.
@@ -75,7 +76,10 @@ impl Pool {
             return;
         }
         self.lock().jobs.push_back(Arc::clone(job));
-        if self.pace().is_slow() {
+        if job.at_once > 1 {
+            // The way there and back is begun now, and not when the first coin is taken.
+            self.wake(inputs.div_ceil(job.at_once));
+        } else if self.pace().is_slow() {
             // The taking thread works too.
             self.wake(inputs - 1);
         }

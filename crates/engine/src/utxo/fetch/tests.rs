@@ -329,6 +329,23 @@ fn a_view_that_wants_many_at_a_time_is_asked_for_many() {
 }
 
 #[test]
+fn a_view_beyond_a_network_is_asked_before_the_first_coin_is_taken() {
+    let fetcher = PrevoutFetcher::new(3).unwrap();
+    while fetcher.pool.asleep() < 3 {
+        thread::yield_now();
+    }
+    let (view, numbers) = (Remote::new(40), sound(100));
+    let mut fetching = fetcher.start(Arc::<Remote>::clone(&view), outpoints(numbers.clone()));
+    while view.view.total.load(Ordering::SeqCst) < 100 {
+        thread::yield_now();
+    }
+    for (index, number) in numbers.into_iter().enumerate() {
+        assert_eq!(text(&fetching.take(index)), text(&answer(number)));
+    }
+    assert_eq!(view.calls.load(Ordering::SeqCst), 3);
+}
+
+#[test]
 fn an_error_or_a_panic_of_a_view_of_many_is_told() {
     for threads in [0, 2] {
         let fetcher = PrevoutFetcher::new(threads).unwrap();

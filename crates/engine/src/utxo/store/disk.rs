@@ -20,6 +20,7 @@ pub use forest::DiskForest;
 
 use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord};
 use crate::coin::CoinBytes;
+use crate::utxo::view::each_once;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
 use folder::{Form, damaged};
 use keys::Tip;
@@ -150,6 +151,16 @@ impl CoinsStore for DiskStore {
     fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
         let bytes = self.0.tree.get(&keys::coin(outpoint))?;
         bytes.map(|bytes| self.coin(*outpoint, &bytes)).transpose()
+    }
+
+    /// By ascending outpoint, in which the tables are too: coins of one transaction mostly share a
+    /// block of a table, which is then read once.
+    fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        let mut coins = vec![None; wanted.len()];
+        let mut places: Vec<_> = wanted.iter().copied().zip(0..).collect();
+        let ask = |asked: &[OutPoint]| asked.iter().map(|outpoint| self.get(outpoint)).collect();
+        each_once(&mut places, ask, |place: usize, coin| coins[place] = coin)?;
+        Ok(coins)
     }
 
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {

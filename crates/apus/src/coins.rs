@@ -1,0 +1,114 @@
+//! `--coins`: a run's coins on servers, instead of in its work folder.
+
+use apus_chain::Network;
+use apus_engine::utxo::{CoinsStore, StoreError};
+use std::sync::Arc;
+
+#[cfg(feature = "remote-coins")]
+pub(crate) use servers::CoinsArgs;
+
+/// Opens a store for the coins of a chain.
+type Open = dyn Fn(Network) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync;
+
+/// A store that lies beyond the work folder.
+pub(crate) struct Beyond {
+    /// What errors call it.
+    pub(crate) place: String,
+    open: Box<Open>,
+}
+
+impl Beyond {
+    /// Opens it for the coins of a chain.
+    pub(crate) fn open(&self, network: Network) -> Result<Arc<dyn CoinsStore>, StoreError> {
+        (self.open)(network)
+    }
+}
+
+#[cfg(feature = "remote-coins")]
+mod servers {
+    use super::Beyond;
+    use crate::failure::Failure;
+    use apus_coins::{ClusterOptions, ClusterStore, Password, Place};
+    use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
+    use clap::Args;
+    use std::env;
+    use std::fs::File;
+    use std::io::Read;
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    /// Where a password is looked for.
+    const PASSWORD: &str = "APUS_COINS_PASSWORD";
+
+    /// Coins of a batch, and batches under way. More of either gains nothing on servers nearby.
+    const SIZE: usize = 500;
+    const IN_FLIGHT: usize = 16;
+
+    /// No password is longer.
+    const PASSWORD_BYTES_MAX: u64 = 4096;
+
+    /// Where the coins of the engine `utxo` are kept.
+    #[derive(Args)]
+    #[command(next_help_heading = "Coins on servers")]
+    pub(crate) struct CoinsArgs {
+        /// Keep the coins of the engine utxo on a Redis Cluster instead of in the work folder: some of its
+        /// servers, and a name for these coins, which are left there when the run ends. rediss:// is
+        /// with TLS. A password comes from the environment variable APUS_COINS_PASSWORD
+        #[arg(long, value_name = "redis://HOST:PORT,.../NAME")]
+        coins: Option<String>,
+
+        /// Read the servers' password from the first line of this file
+        #[arg(long, value_name = "FILE", requires = "coins")]
+        coins_password_file: Option<PathBuf>,
+    }
+
+    impl CoinsArgs {
+        /// The store that is asked for, if one is. Nothing is opened yet.
+        pub(crate) fn beyond(&self, engine_is_utxo: bool) -> Result<Option<Beyond>, Failure> {
+            let Some(text) = &self.coins else { return Ok(None) };
+            // The text is not repeated: it may have a password in it.
+            let place: Place = text
+                .parse()
+                .map_err(|error| Failure::usage(format!("the value of --coins: {error}")))?;
+            if !engine_is_utxo {
+                return Err(Failure::usage(
+                    "coins on servers are for the engine utxo: give --engine utxo, or leave out --coins",
+                ));
+            }
+            let password = self.password()?;
+            let options = ClusterOptions { password, ..ClusterOptions::default() };
+            let name = place.to_string();
+            let open = move |network| {
+                let store: Arc<dyn CoinsStore> =
+                    Arc::new(ClusterStore::open(&place, network, &options)?);
+                let (size, in_flight) = (SIZE, IN_FLIGHT);
+                let batches = BatcherOptions { size, in_flight, ..BatcherOptions::default() };
+                let batched = BatchedStore::new(store, batches);
+                let batched = batched.map_err(|error| StoreError::Io {
+                    place: place.to_string(),
+                    error: format!("cannot start threads: {error}"),
+                })?;
+                Ok(Arc::new(batched) as Arc<dyn CoinsStore>)
+            };
+            Ok(Some(Beyond { place: name, open: Box::new(open) }))
+        }
+
+        fn password(&self) -> Result<Option<Password>, Failure> {
+            let password = match &self.coins_password_file {
+                Some(path) => Some(first_line(path)?),
+                None => env::var(PASSWORD).ok().filter(|password| !password.is_empty()),
+            };
+            Ok(password.map(Password::new))
+        }
+    }
+
+    fn first_line(path: &Path) -> Result<String, Failure> {
+        let failed = |error| Failure::io(path, error);
+        let (mut text, file) = (String::new(), File::open(path).map_err(failed)?);
+        file.take(PASSWORD_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+        match text.lines().next().filter(|line| !line.is_empty()) {
+            Some(line) => Ok(line.to_owned()),
+            None => Err(Failure::usage(format!("{}: its first line is empty", path.display()))),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! [`measure`]: blocks, looked up in turn by each number of callers, in each way.
+
+use super::{Course, Decorated, VERSION, WithCallers};
+use crate::machine::Machine;
+use crate::prevouts::PrevoutsError;
+use crate::prevouts::coins::{coin, outpoint};
+use crate::stats::Spread;
+use apus_chain::{BlockHash, KnownBlock, OutPoint};
+use apus_engine::utxo::batcher::{Batcher, BatcherOptions, BatcherStats, Producer};
+use apus_engine::utxo::store::{EachChange, LatencyStore, MemoryStore};
+use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Transactions of a block.
+    pub txs: u32,
+    /// Inputs of each.
+    pub inputs: u32,
+    /// How long the store takes for a call at least.
+    pub latency: Duration,
+    /// Numbers of callers.
+    pub callers: Vec<usize>,
+    /// Coins of a full batch.
+    pub batch: usize,
+    /// How long a coin may wait for others.
+    pub deadline: Duration,
+    /// Batches under way at most.
+    pub in_flight: usize,
+    /// How often.
+    pub rounds: u32,
+}
+
+/// What is being done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A round begins.
+    Round {
+        /// From 1.
+        round: u32,
+        /// How many there are.
+        of: u32,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Round { round, of } = self;
+        write!(f, "round {round} of {of}")
+    }
+}
+
+/// How callers take their coins.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Each,
+    Block,
+}
+
+/// Times of one way, and what the batcher did in the last round.
+#[derive(Default)]
+struct Times {
+    ms: Vec<f64>,
+    stats: BatcherStats,
+}
+
+impl Times {
+    fn course(&self) -> Option<Course> {
+        Some(Course {
+            ms: Spread::of(&self.ms)?,
+            batches: self.stats.batches,
+            timed_out: self.stats.deadline,
+            in_flight_max: self.stats.in_flight_max,
+        })
+    }
+}
+
+/// Measures all that the plan names.
+pub fn measure(
+    plan: &Plan,
+    machine: Machine,
+    interrupt: &AtomicBool,
+    each: &mut dyn FnMut(Event),
+) -> Result<Decorated, PrevoutsError> {
+    let block = Block::of(plan);
+    let store = block.store()?;
+    let late = LatencyStore::remote(store, plan.latency, plan.batch);
+    let store: Arc<dyn CoinsStore> = Arc::new(late);
+    let mut plain_ms = Vec::new();
+    let mut times: Vec<_> =
+        plan.callers.iter().map(|callers| (*callers, Times::default(), Times::default())).collect();
+    for round in 1..=plan.rounds {
+        each(Event::Round { round, of: plan.rounds });
+        plain_ms.push(block.plain(&*store, interrupt)?);
+        for (callers, one, all) in &mut times {
+            for (way, times) in [(Way::Each, one), (Way::Block, all)] {
+                if interrupt.load(Ordering::Relaxed) {
+                    return Err(PrevoutsError::Interrupted);
+                }
+                let (took, stats) = block.batched(plan, &store, *callers, way)?;
+                times.ms.push(took.as_secs_f64() * 1e3);
+                times.stats = stats;
+            }
+        }
+    }
+    let with = |(callers, each, block): &(usize, Times, Times)| {
+        Some(WithCallers { callers: *callers, each: each.course()?, block: block.course()? })
+    };
+    Ok(Decorated {
+        version: VERSION,
+        machine,
+        txs: plan.txs,
+        inputs: plan.inputs,
+        latency_us: plan.latency.as_micros() as u64,
+        batch: plan.batch,
+        deadline_us: plan.deadline.as_micros().min(u64::MAX.into()) as u64,
+        in_flight: plan.in_flight,
+        rounds: plan.rounds,
+        plain_ms: Spread::of(&plain_ms).ok_or(PrevoutsError::Interrupted)?,
+        measured: times.iter().filter_map(with).collect(),
+    })
+}
+
+/// The inputs of a block, transaction by transaction.
+struct Block(Vec<Vec<OutPoint>>);
+
+impl Block {
+    fn of(plan: &Plan) -> Self {
+        let tx = |tx| (0..plan.inputs).map(|input| outpoint(tx * plan.inputs + input)).collect();
+        Self((0..plan.txs).map(tx).collect())
+    }
+
+    /// A store with its coins.
+    fn store(&self) -> Result<MemoryStore, StoreError> {
+        let store = MemoryStore::new();
+        let coins = self.0.iter().flatten().copied().zip(0..);
+        let coins = Numbered(coins.collect());
+        let tip = KnownBlock { height: 1, hash: BlockHash::ZERO };
+        store.write(&Flush { tip, changes: &coins, undo: &[], undo_from: 0 })?;
+        Ok(store)
+    }
+
+    fn check(&self, tx: usize, found: &[Option<CoinBytes>]) -> Result<(), PrevoutsError> {
+        let first = (tx * self.0[tx].len()) as u32;
+        for ((number, outpoint), found) in (first..).zip(&self.0[tx]).zip(found) {
+            if found.as_ref() != Some(&coin(number)) {
+                let (outpoint, found) = (*outpoint, found.clone());
+                return Err(PrevoutsError::Wrong { outpoint, found });
+            }
+        }
+        Ok(())
+    }
+
+    /// One call for each transaction; the time in milliseconds.
+    fn plain(&self, store: &dyn CoinsStore, interrupt: &AtomicBool) -> Result<f64, PrevoutsError> {
+        let mut found = Vec::with_capacity(self.0.len());
+        let started = Instant::now();
+        for tx in &self.0 {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(PrevoutsError::Interrupted);
+            }
+            found.push(store.get_many(tx)?);
+        }
+        let took = started.elapsed();
+        found.iter().enumerate().try_for_each(|(tx, found)| self.check(tx, found))?;
+        Ok(took.as_secs_f64() * 1e3)
+    }
+
+    /// Through a batcher of its own, from when the first caller begins to when the last one has all.
+    fn batched(
+        &self,
+        plan: &Plan,
+        store: &Arc<dyn CoinsStore>,
+        callers: usize,
+        way: Way,
+    ) -> Result<(Duration, BatcherStats), PrevoutsError> {
+        let Plan { batch: size, deadline, in_flight, .. } = *plan;
+        let options = BatcherOptions { size, deadline, in_flight, ..BatcherOptions::default() };
+        let failed = |error| PrevoutsError::Threads { threads: in_flight, error };
+        let batcher = Batcher::new(Arc::clone(store), options).map_err(failed)?;
+        let producers: Vec<_> = (0..callers).map(|_| batcher.producer()).collect();
+        let (next, ready) = (AtomicUsize::new(0), Barrier::new(callers));
+        let call = |producer| {
+            ready.wait();
+            self.call(producer, &next, way)
+        };
+        let call = &call;
+        let parts = thread::scope(|scope| {
+            let start = |producer| scope.spawn(move || call(producer));
+            let threads: Vec<_> = producers.into_iter().map(start).collect();
+            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect::<Vec<Result<Part, StoreError>>>()
+        });
+        let parts = parts.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let (begun, ended) = (parts.iter().map(|it| it.begun), parts.iter().map(|it| it.ended));
+        let took = ended.max().zip(begun.min()).map(|(end, start)| end - start);
+        for (tx, found) in parts.iter().flat_map(|part| &part.found) {
+            self.check(*tx, found)?;
+        }
+        Ok((took.unwrap_or_default(), batcher.stats()))
+    }
+
+    /// One caller, until no transaction is left.
+    fn call(&self, mut to: Producer, next: &AtomicUsize, way: Way) -> Result<Part, StoreError> {
+        let begun = Instant::now();
+        let (mut tickets, mut found) = (Vec::new(), Vec::new());
+        loop {
+            let tx = next.fetch_add(1, Ordering::Relaxed);
+            let Some(wanted) = self.0.get(tx) else { break };
+            let ticket = to.submit(wanted)?;
+            match way {
+                Way::Each => found.push((tx, ticket.wait()?)),
+                Way::Block => tickets.push((tx, ticket)),
+            }
+        }
+        to.complete();
+        for (tx, ticket) in tickets {
+            found.push((tx, ticket.wait()?));
+        }
+        Ok(Part { begun, ended: Instant::now(), found })
+    }
+}
+
+/// What one caller got.
+struct Part {
+    begun: Instant,
+    ended: Instant,
+    found: Vec<(usize, Vec<Option<CoinBytes>>)>,
+}
+
+/// Coins by their names, with the numbers that they follow from.
+struct Numbered(BTreeMap<OutPoint, u32>);
+
+impl Changes for Numbered {
+    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
+        self.0.iter().try_for_each(|(outpoint, number)| each(outpoint, Some(&coin(*number))))
+    }
+}

@@ -1,0 +1,126 @@
+//! `apus bench decorate`: what it takes to look up all coins of a block through the batcher, where the
+//! store answers late.
+//!
+//! A block is so many transactions with so many inputs each. Callers hand them to one batcher in two
+//! ways: transaction by transaction, each taken before the next is handed in; or all first, then the
+//! word that the block is complete, and only then taken. The second is what a validator can do, since
+//! it has the block. Beside both stands a loop that asks the store for one transaction at a time.
+//!
+//! The coins are in memory, behind a pause for each call, so what is measured is waiting alone. Every
+//! coin that comes back is compared with the one that was put there.
+
+mod measure;
+mod tables;
+
+pub use measure::{Event, Plan, measure};
+pub use tables::table;
+
+use crate::machine::Machine;
+use crate::stats::Spread;
+use serde::{Deserialize, Serialize};
+
+/// Version of the JSON form. New fields do not change it; another meaning of one does.
+pub const VERSION: u32 = 1;
+
+/// What `apus bench decorate` found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decorated {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Where.
+    pub machine: Machine,
+    /// Transactions of a block.
+    pub txs: u32,
+    /// Inputs of each.
+    pub inputs: u32,
+    /// How long the store takes for a call at least, in microseconds.
+    pub latency_us: u64,
+    /// Coins of a full batch.
+    pub batch: usize,
+    /// How long a coin may wait for others, in microseconds.
+    pub deadline_us: u64,
+    /// Batches under way at most.
+    pub in_flight: usize,
+    /// How often each was measured.
+    pub rounds: u32,
+    /// A block without the batcher, one call of the store for each transaction, in milliseconds.
+    pub plain_ms: Spread,
+    /// By number of callers.
+    pub measured: Vec<WithCallers>,
+}
+
+/// What was measured with so many callers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WithCallers {
+    /// Threads that hand coins in.
+    pub callers: usize,
+    /// Each takes a transaction's coins before it hands in the next one's.
+    pub each: Course,
+    /// Each hands all in, says that the block is complete, and takes them then.
+    pub block: Course,
+}
+
+/// One way to get the coins of a block.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Course {
+    /// Time for a block, in milliseconds.
+    pub ms: Spread,
+    /// Batches that it took, in the last round.
+    pub batches: u64,
+    /// Of these, those that waited for the deadline.
+    pub timed_out: u64,
+    /// Batches under way at once, at most, in the last round.
+    pub in_flight_max: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prevouts::PrevoutsError;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    fn plan() -> Plan {
+        Plan {
+            txs: 50,
+            inputs: 3,
+            latency: Duration::from_micros(20),
+            callers: vec![4, 1],
+            batch: 10,
+            deadline: Duration::MAX,
+            in_flight: 8,
+            rounds: 2,
+        }
+    }
+
+    #[test]
+    fn all_callers_get_all_coins_without_a_timer() {
+        let mut told = Vec::new();
+        let mut tell = |event: Event| told.push(event.to_string());
+        let found = measure(&plan(), Machine::here(), &AtomicBool::new(false), &mut tell).unwrap();
+        assert_eq!(told, ["round 1 of 2", "round 2 of 2"]);
+        let callers: Vec<_> = found.measured.iter().map(|with| with.callers).collect();
+        assert_eq!(callers, [4, 1]);
+        for WithCallers { callers, each, block } in &found.measured {
+            assert_eq!((each.timed_out, block.timed_out), (0, 0), "{callers}");
+            // A caller alone sends what it has; all of a block is 15 batches, and a rest for each
+            // caller at most.
+            assert!(*callers > 1 || each.batches == 50, "{}", each.batches);
+            assert!((15..=15 + *callers as u64).contains(&block.batches), "{}", block.batches);
+            assert!(each.ms.min > 0.0 && block.ms.min > 0.0);
+        }
+        // 50 pauses one after the other.
+        assert!(found.plain_ms.min >= 1.0);
+        let text = table(&found).text();
+        for words in ["50 transactions", "no batcher", "20 us"] {
+            assert!(text.contains(words), "{words:?} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn an_interruption_ends_it() {
+        let interrupt = AtomicBool::new(true);
+        let error = measure(&plan(), Machine::here(), &interrupt, &mut |_| ()).unwrap_err();
+        assert!(matches!(error, PrevoutsError::Interrupted), "{error}");
+    }
+}

@@ -1,0 +1,244 @@
+//! [`ClusterStore`]: coins on Redis Cluster.
+//!
+//! Coins lie in *buckets*, hashes of Redis that each have the coins of a range of txids. So a flush and
+//! a look-up of many coins are a few commands for each bucket, in pipelines to all servers at once, and
+//! all coins come in the order of their names though no server keeps an order. What is under which key:
+//! `docs/formats/remote-coins.md`.
+//!
+//! # A flush is one step
+//!
+//! Redis Cluster has no transaction over several keys on several servers. So a flush is written ahead:
+//!
+//! 1. its changes go into *chunks*, under names that no other writer uses;
+//! 2. one command puts the new tip, and which chunks are to be applied, into the *record*, if that is
+//!    still what this writer knows. From here on the store is at the new block;
+//! 3. the chunks are applied to the buckets;
+//! 4. the record forgets the chunks, and they go.
+//!
+//! Who opens a store whose record names chunks does 3 and 4 before anything else. A chunk says what is
+//! there afterwards, not what to do, so to apply it twice is to apply it once.
+//!
+//! # One writer
+//!
+//! A *lease* that must be renewed keeps a second writer out, and tells it so. Safety does not rest on
+//! it, since a writer may be stopped for longer than any lease and go on where it was: each flush has a
+//! number, the *epoch*, which step 2 gives to one writer alone, and a bucket takes no change of an
+//! epoch older than that of the last change that it took.
+
+mod apply;
+mod buckets;
+mod connections;
+mod keys;
+mod lease;
+mod record;
+mod scan;
+mod wal;
+
+use crate::place::{Password, Place};
+use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
+use apus_engine::utxo::store::{EachCoin, Flush};
+use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
+use buckets::Buckets;
+use connections::Connections;
+use keys::Keys;
+use lease::Lease;
+use record::{Pending, Record};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+use wal::{Change, ChunkWriter, Token};
+
+/// How many coins are worth one way to the servers and back.
+const AT_ONCE: usize = 100;
+
+/// What may be chosen of a store.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// The servers' password, if they want one.
+    pub password: Option<Password>,
+    /// How many bits of a txid choose the bucket, 4 to 16; a store that is there has its own.
+    pub bucket_bits: u8,
+    /// How long a writer that is gone keeps others out.
+    pub lease: Duration,
+    /// How long to try again while a server is away.
+    pub patience: Duration,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self {
+            password: None,
+            bucket_bits: 16,
+            lease: Duration::from_secs(10),
+            patience: Duration::from_secs(60),
+        }
+    }
+}
+
+/// For blocks by their hashes: the height and the undo data that are to be there, or none.
+type UndoChanges<'a> = BTreeMap<BlockHash, Option<(Height, &'a [u8])>>;
+
+/// Coins on Redis Cluster.
+pub struct ClusterStore {
+    // Fields are dropped in this order: others are let in when nothing is written any more.
+    connections: Arc<Connections>,
+    keys: Keys,
+    buckets: Buckets,
+    /// What the servers have; none after a write of which that is not known.
+    record: Mutex<Option<Record>>,
+    /// Held for writing while chunks are applied, so that no list of all coins is of two blocks.
+    moving: RwLock<()>,
+    lease: Lease,
+}
+
+impl std::fmt::Debug for ClusterStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterStore").field("place", &self.place()).finish_non_exhaustive()
+    }
+}
+
+impl ClusterStore {
+    /// Opens the store at a place, for writing, or makes one where there is none. Brings a flush to its
+    /// end whose writer did not come to it. Waits for as long as the lease of a writer that is gone
+    /// lasts.
+    pub fn open(
+        place: &Place,
+        network: Network,
+        options: &ClusterOptions,
+    ) -> Result<Self, StoreError> {
+        let connections = Arc::new(Connections::open(place, options)?);
+        connections.expect_durable()?;
+        let keys = Keys::new(&place.name);
+        // What is not ours is not even locked.
+        Record::read(&connections, &keys, network)?;
+        let lease = Lease::take(&connections, &keys, options.lease)?;
+        let mut record = Record::read_or_make(&connections, &keys, network, options.bucket_bits)?;
+        let buckets = Buckets::new(record.bucket_bits);
+        if let Some(pending) = record.pending {
+            apply::chunks(&connections, &keys, buckets, record.epoch, &pending)?;
+            let done = Record { pending: None, ..record };
+            record.replace_by(&done, &connections, &keys)?;
+            record = done;
+        }
+        wal::remove_leftovers(&connections, &keys)?;
+        let (record, moving) = (Mutex::new(Some(record)), RwLock::new(()));
+        Ok(Self { connections, keys, buckets, record, moving, lease })
+    }
+
+    fn place(&self) -> &str {
+        self.connections.place()
+    }
+
+    fn damaged(&self, what: impl Into<String>) -> StoreError {
+        StoreError::Damaged { place: self.place().to_owned(), what: what.into() }
+    }
+
+    fn halted(&self) -> StoreError {
+        StoreError::Halted { place: self.place().to_owned() }
+    }
+
+    /// Step 1: everything of a flush into chunks. How many there are.
+    fn write_ahead(&self, token: &Token, flush: &Flush<'_>) -> Result<u32, StoreError> {
+        let undo = self.undo_changes(flush)?;
+        let write = |number: u32, chunk: &[u8]| {
+            self.lease.expect_held()?;
+            wal::write(&self.connections, &self.keys, token, number, chunk)
+        };
+        let mut chunks = ChunkWriter::new(write);
+        let mut last = None;
+        flush.changes.for_each(&mut |outpoint, coin| {
+            if last.replace(*outpoint).is_some_and(|last| last >= *outpoint) {
+                let place = self.place().to_owned();
+                return Err(StoreError::Unordered { place, outpoint: *outpoint });
+            }
+            chunks.put(Change::Coin(*outpoint, coin.map(CoinBytes::as_bytes)))
+        })?;
+        for (hash, undo) in &undo {
+            chunks.put(Change::Undo(*hash, *undo))?;
+        }
+        chunks.finish()
+    }
+
+    /// Undo data that comes, and that which goes because it is too old.
+    fn undo_changes<'a>(&self, flush: &Flush<'a>) -> Result<UndoChanges<'a>, StoreError> {
+        let mut changes = BTreeMap::new();
+        for KnownBlock { height, hash } in scan::undo_blocks(&self.connections, &self.keys)? {
+            if height < flush.undo_from {
+                changes.insert(hash, None);
+            }
+        }
+        for undo in flush.undo {
+            if undo.block.height >= flush.undo_from {
+                changes.insert(undo.block.hash, Some((undo.block.height, &undo.bytes[..])));
+            }
+        }
+        Ok(changes)
+    }
+}
+
+impl CoinsStore for ClusterStore {
+    fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.as_ref().map(|record| record.tip).ok_or_else(|| self.halted())
+    }
+
+    fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        Ok(self.get_many(std::slice::from_ref(outpoint))?.pop().flatten())
+    }
+
+    fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        buckets::look_up(&self.connections, &self.keys, self.buckets, wanted)
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
+    fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
+        let mut known = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = known.ok_or_else(|| self.halted())?;
+        self.lease.expect_held()?;
+        let token = Token::random(self.place())?;
+        wal::announce(&self.connections, &self.keys, &token)?;
+        let chunks = match self.write_ahead(&token, flush) {
+            Ok(chunks) => chunks,
+            Err(error) => {
+                // What stays is removed when the store is opened next.
+                let _ = wal::remove(&self.connections, &self.keys, &token);
+                return Err(error);
+            }
+        };
+        let pending = Pending { token, chunks };
+        let epoch = record.epoch + 1;
+        let next = Record { epoch, tip: Some(flush.tip), pending: Some(pending), ..record };
+        // When this or what follows fails, what the servers have is found out by opening it.
+        *known = None;
+        let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
+        record.replace_by(&next, &self.connections, &self.keys)?;
+        apply::chunks(&self.connections, &self.keys, self.buckets, epoch, &pending)?;
+        let done = Record { pending: None, ..next };
+        next.replace_by(&done, &self.connections, &self.keys)?;
+        *known = Some(done);
+        // The store is at its block, with or without what is left of the way there.
+        let _ = wal::remove(&self.connections, &self.keys, &token);
+        Ok(())
+    }
+
+    fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
+        scan::undo(&self.connections, &self.keys, block)
+    }
+
+    fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
+        let _still = self.moving.read().unwrap_or_else(PoisonError::into_inner);
+        scan::coins(&self.connections, &self.keys, self.buckets, &mut |outpoint, bytes| {
+            each(outpoint, &buckets::coin(self.place(), *outpoint, bytes)?)
+        })
+        .map_err(|error| match error {
+            scan::ScanError::Store(error) => error,
+            scan::ScanError::Strange(what) => self.damaged(what),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

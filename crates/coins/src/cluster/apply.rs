@@ -1,0 +1,145 @@
+//! Applying chunks to the buckets: the same for a flush that goes well and for one that is brought to
+//! its end by whoever opens the store next.
+
+use super::buckets::{Buckets, EPOCH};
+use super::connections::Connections;
+use super::keys::Keys;
+use super::record::Pending;
+use super::wal::{self, Change};
+use apus_engine::utxo::StoreError;
+use redis::cluster::{ClusterPipeline, cluster_pipe};
+use redis::cmd;
+use std::collections::BTreeMap;
+
+/// Changes one bucket, unless a later epoch did. The numbers are as text, since whether one text is
+/// before another depends on the server's language.
+const APPLY: &str = "\
+local there = redis.call('HGET', KEYS[1], ARGV[1])
+if there and tonumber(there) > tonumber(ARGV[2]) then return 0 end
+local puts = 3 + 2 * tonumber(ARGV[3])
+for i = 4, puts, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+for i = puts + 1, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+return 1";
+
+/// A pipeline of more than this is sent, in bytes.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// What changes in a bucket.
+#[derive(Default)]
+struct Part<'a> {
+    puts: Vec<(Vec<u8>, Value<'a>)>,
+    removals: Vec<Vec<u8>>,
+}
+
+/// A value, from the chunk or made here.
+enum Value<'a> {
+    Slice(&'a [u8]),
+    Owned(Vec<u8>),
+}
+
+impl Value<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Slice(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// Applies all chunks of a flush. Doing so again changes nothing.
+pub(super) fn chunks(
+    connections: &Connections,
+    keys: &Keys,
+    buckets: Buckets,
+    epoch: u64,
+    pending: &Pending,
+) -> Result<(), StoreError> {
+    for number in 0..pending.chunks {
+        let key = keys.chunk(&pending.token, number);
+        let chunk = connections.run(|to| cmd("GET").arg(&key).query::<Option<Vec<u8>>>(to))?;
+        let damaged = |what: &str| StoreError::Damaged {
+            place: connections.place().to_owned(),
+            what: format!("{key}, which a flush needs, {what}"),
+        };
+        let chunk = chunk.ok_or_else(|| damaged("is not there"))?;
+        let changes = wal::changes(&chunk).ok_or_else(|| damaged("is not what was written"))?;
+        apply(connections, keys, buckets, epoch, &changes)?;
+    }
+    Ok(())
+}
+
+/// Applies some changes.
+pub(super) fn apply(
+    connections: &Connections,
+    keys: &Keys,
+    buckets: Buckets,
+    epoch: u64,
+    changes: &[Change<'_>],
+) -> Result<(), StoreError> {
+    let mut parts: BTreeMap<String, Part<'_>> = BTreeMap::new();
+    for change in changes {
+        match change {
+            Change::Coin(outpoint, coin) => {
+                let part = parts.entry(keys.coins(buckets.of(&outpoint.txid))).or_default();
+                part.change(buckets.field(outpoint), coin.map(Value::Slice));
+            }
+            Change::Undo(hash, undo) => {
+                // A height beside, so that old ones are found without their data.
+                let height = undo.map(|(height, _)| Value::Owned(height.to_le_bytes().to_vec()));
+                parts.entry(keys.undo_heights()).or_default().change(hash.0.to_vec(), height);
+                let part = parts.entry(keys.undo(hash.0[0])).or_default();
+                part.change(hash.0.to_vec(), undo.map(|(_, bytes)| Value::Slice(bytes)));
+            }
+        }
+    }
+    let (mut pipe, mut commands, mut bytes) = (cluster_pipe(), 0, 0);
+    for (key, part) in &parts {
+        part.command(&mut pipe, key, epoch);
+        commands += 1;
+        bytes += part.bytes();
+        if bytes >= PIPE_BYTES {
+            send(connections, &pipe, commands)?;
+            (pipe, commands, bytes) = (cluster_pipe(), 0, 0);
+        }
+    }
+    if commands > 0 { send(connections, &pipe, commands) } else { Ok(()) }
+}
+
+impl<'a> Part<'a> {
+    fn change(&mut self, field: Vec<u8>, value: Option<Value<'a>>) {
+        match value {
+            Some(value) => self.puts.push((field, value)),
+            None => self.removals.push(field),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let puts = self.puts.iter().map(|(field, value)| field.len() + value.bytes().len());
+        APPLY.len() + puts.sum::<usize>() + self.removals.iter().map(Vec::len).sum::<usize>()
+    }
+
+    fn command(&self, pipe: &mut ClusterPipeline, key: &str, epoch: u64) {
+        pipe.cmd("EVAL").arg(APPLY).arg(1).arg(key);
+        pipe.arg(EPOCH).arg(epoch).arg(self.puts.len());
+        for (field, value) in &self.puts {
+            pipe.arg(&field[..]).arg(value.bytes());
+        }
+        for field in &self.removals {
+            pipe.arg(&field[..]);
+        }
+    }
+}
+
+fn send(
+    connections: &Connections,
+    pipe: &ClusterPipeline,
+    commands: usize,
+) -> Result<(), StoreError> {
+    let applied: Vec<u8> = connections.run(|to| pipe.query(to))?;
+    if applied.len() == commands && applied.iter().all(|done| *done == 1) {
+        return Ok(());
+    }
+    // A later epoch was there: another writer went on where this one was.
+    Err(StoreError::InUse { place: connections.place().to_owned() })
+}

@@ -1,0 +1,205 @@
+//! [`Connections`]: to the servers, kept for the next call, and made anew where one fails.
+//!
+//! A connection to the cluster that met an error may still have answers on their way, which would be
+//! taken for those to the next question: it is dropped, whatever the error was.
+
+use super::ClusterOptions;
+use crate::place::Place;
+use apus_engine::utxo::StoreError;
+use redis::cluster::{ClusterClient, ClusterConnection};
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
+use redis::{ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, cmd};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections that are kept while they are not used.
+const IDLE_MAX: usize = 64;
+
+/// How long a server may take to accept a connection, and to answer.
+const CONNECT: Duration = Duration::from_secs(3);
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// How long to try again to make the first connection: a wrong name is to be told soon.
+const OPENING: Duration = Duration::from_secs(5);
+
+/// Pauses between tries begin with the first and double up to the second.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(super) struct Connections {
+    client: ClusterClient,
+    idle: Mutex<Vec<ClusterConnection>>,
+    place: String,
+    patience: Duration,
+}
+
+impl Connections {
+    /// Makes the first one.
+    pub(super) fn open(place: &Place, options: &ClusterOptions) -> Result<Self, StoreError> {
+        let name = place.to_string();
+        let scheme = if place.tls { "rediss" } else { "redis" };
+        let url = |(host, port): &(String, u16)| match host.contains(':') {
+            true => format!("{scheme}://[{host}]:{port}"),
+            false => format!("{scheme}://{host}:{port}"),
+        };
+        let mut builder = ClusterClient::builder(place.nodes.iter().map(url))
+            .connection_timeout(CONNECT)
+            .response_timeout(ANSWER)
+            // For keys that move from server to server; what else fails is tried again here.
+            .retries(3)
+            .min_retry_wait(5)
+            .max_retry_wait(50);
+        if let Some(password) = &options.password {
+            builder = builder.password(password.reveal());
+        }
+        let client = builder.build().map_err(|error| failed(&name, &error))?;
+        let idle = Mutex::new(Vec::new());
+        let patience = options.patience.min(OPENING);
+        let mut connections = Self { client, idle, place: name, patience };
+        connections.run(|_| Ok(()))?;
+        connections.patience = options.patience;
+        Ok(connections)
+    }
+
+    /// What errors call the store.
+    pub(super) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Does something that may be done twice, and does it again while a server is away.
+    pub(super) fn run<T>(
+        &self,
+        act: impl Fn(&mut ClusterConnection) -> RedisResult<T>,
+    ) -> Result<T, StoreError> {
+        let (started, mut pause) = (Instant::now(), PAUSE);
+        loop {
+            match self.once(&act) {
+                Ok(done) => return Ok(done),
+                Err(error) if passes(&error) && started.elapsed() + pause < self.patience => {
+                    thread::sleep(pause);
+                    pause = (2 * pause).min(PAUSE_MAX);
+                }
+                Err(error) => return Err(failed(&self.place, &error)),
+            }
+        }
+    }
+
+    /// Does something without a second try.
+    pub(super) fn once<T>(
+        &self,
+        act: impl Fn(&mut ClusterConnection) -> RedisResult<T>,
+    ) -> RedisResult<T> {
+        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut connection = kept.map_or_else(|| self.client.get_connection(), Ok)?;
+        let done = act(&mut connection)?;
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+        Ok(done)
+    }
+
+    /// Refuses servers that forget all when they stop, or some of it when memory is short.
+    pub(super) fn expect_durable(&self) -> Result<(), StoreError> {
+        let everywhere = || RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+        let said = self.run(|to| {
+            let said = to.route_command(&cmd("INFO"), everywhere())?;
+            HashMap::<String, String>::from_redis_value(said).map_err(RedisError::from)
+        })?;
+        for (server, said) in &said {
+            if let Some(what) = forgets(said) {
+                let error = format!("{server} {what}");
+                return Err(StoreError::Io { place: self.place.clone(), error });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a server would forget what it was told, by what it says of itself.
+fn forgets(said: &str) -> Option<&'static str> {
+    let says = |line: &str| said.lines().any(|said| said.trim() == line);
+    if !says("aof_enabled:1") {
+        return Some(
+            "keeps no log of what is written and would forget coins: set appendonly to yes, and \
+             appendfsync to always if it is to survive a power cut",
+        );
+    }
+    let evicts = !says("maxmemory:0") && !says("maxmemory_policy:noeviction");
+    evicts.then_some(
+        "gives keys up when its memory is full and would forget coins: set maxmemory-policy to \
+         noeviction",
+    )
+}
+
+/// Whether an error may go away by itself.
+fn passes(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => !is_refusal(error),
+        // The client says so where no server knows who has which keys, as while one is away.
+        ErrorKind::Client => true,
+        ErrorKind::Server(kind) => matches!(
+            kind,
+            ServerErrorKind::BusyLoading
+                | ServerErrorKind::Moved
+                | ServerErrorKind::Ask
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly
+        ),
+        _ => false,
+    }
+}
+
+/// Whether a server wants another password.
+fn is_refusal(error: &RedisError) -> bool {
+    let text = error.to_string();
+    error.kind() == ErrorKind::AuthenticationFailed
+        || ["NOAUTH", "WRONGPASS", "AuthenticationFailed", "authentication failed"]
+            .iter()
+            .any(|sign| text.contains(sign))
+}
+
+fn failed(place: &str, error: &RedisError) -> StoreError {
+    let what = if is_refusal(error) {
+        "set APUS_COINS_PASSWORD, or --coins-password-file, to the password that the servers want"
+    } else if error.to_string().contains("cluster support disabled") {
+        "its servers are no cluster: set cluster-enabled to yes, and see `redis-cli --cluster create`"
+    } else if error.is_io_error() {
+        "see whether its servers run and can be reached from here"
+    } else {
+        "see what its servers' logs say"
+    };
+    StoreError::Io { place: place.to_owned(), error: format!("{error}: {what}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_forget_are_told_from_others() {
+        let said = |log, most, policy| {
+            let memory = format!("maxmemory:{most}\r\nmaxmemory_policy:{policy}\r\n");
+            forgets(&format!("# Memory\r\n{memory}# Persistence\r\naof_enabled:{log}\r\n"))
+        };
+        assert_eq!(said(1, 0, "allkeys-lru"), None);
+        assert_eq!(said(1, 5, "noeviction"), None);
+        assert!(said(0, 0, "noeviction").unwrap().contains("appendonly"));
+        assert!(said(1, 5, "allkeys-lru").unwrap().contains("maxmemory-policy"));
+    }
+
+    #[test]
+    fn a_wrong_password_is_not_tried_again() {
+        let refused = (ErrorKind::Io, "no node", "WRONGPASS invalid username".to_owned());
+        assert!(!passes(&RedisError::from(refused.clone())));
+        let told = failed("redis://a:1/x", &RedisError::from(refused)).to_string();
+        assert!(told.contains("APUS_COINS_PASSWORD"), "{told}");
+        assert!(passes(&RedisError::from((ErrorKind::Io, "gone"))));
+        assert!(!passes(&RedisError::from((ErrorKind::UnexpectedReturnType, "odd"))));
+    }
+}

@@ -1,0 +1,245 @@
+//! [`Record`]: what a store is, and at which block; one string, replaced as a whole.
+
+use super::connections::Connections;
+use super::keys::Keys;
+use super::wal::Token;
+use apus_chain::{BlockHash, KnownBlock, Network};
+use apus_engine::utxo::StoreError;
+use apus_hash::sha256;
+use redis::cmd;
+
+const MAGIC: &[u8; 8] = b"APUSRCOI";
+const FORMAT: u32 = 1;
+const DIGEST_BYTES: usize = 8;
+const NETWORK_BYTES: usize = 4;
+
+/// Bits of a txid that may choose a bucket.
+pub(super) const BUCKET_BITS: std::ops::RangeInclusive<u8> = 4..=16;
+
+/// Puts a new record in the place of the one that the writer knows. That it is there already is as
+/// good: an answer was lost on its way.
+const REPLACE: &str = "\
+local there = redis.call('GET', KEYS[1])
+if there == ARGV[2] then return 1 end
+if there ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2])
+return 1";
+
+/// Chunks that are to be applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pending {
+    pub(super) token: Token,
+    pub(super) chunks: u32,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) network: Network,
+    pub(super) bucket_bits: u8,
+    /// How many flushes there were.
+    pub(super) epoch: u64,
+    pub(super) tip: Option<KnownBlock>,
+    pub(super) pending: Option<Pending>,
+}
+
+/// Why bytes are no record.
+#[derive(Debug, PartialEq, Eq)]
+enum NoRecord {
+    Torn,
+    Newer(u32),
+}
+
+impl Record {
+    fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&FORMAT.to_le_bytes());
+        bytes.extend_from_slice(&self.network.magic());
+        bytes.push(self.bucket_bits);
+        bytes.extend_from_slice(&self.epoch.to_le_bytes());
+        bytes.push(self.tip.is_some().into());
+        if let Some(KnownBlock { height, hash }) = self.tip {
+            bytes.extend_from_slice(&height.to_le_bytes());
+            bytes.extend_from_slice(&hash.0);
+        }
+        bytes.push(self.pending.is_some().into());
+        if let Some(Pending { token, chunks }) = self.pending {
+            bytes.extend_from_slice(&token.0);
+            bytes.extend_from_slice(&chunks.to_le_bytes());
+        }
+        bytes.extend_from_slice(&sha256(&bytes)[..DIGEST_BYTES]);
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, NoRecord> {
+        let (said, digest) = bytes.split_last_chunk::<DIGEST_BYTES>().ok_or(NoRecord::Torn)?;
+        if sha256(said)[..DIGEST_BYTES] != *digest {
+            return Err(NoRecord::Torn);
+        }
+        let rest = said.strip_prefix(MAGIC).ok_or(NoRecord::Torn)?;
+        let (format, mut rest) = rest.split_first_chunk().ok_or(NoRecord::Torn)?;
+        let format = u32::from_le_bytes(*format);
+        if format > FORMAT {
+            return Err(NoRecord::Newer(format));
+        }
+        let record = Self::parts(&mut rest).ok_or(NoRecord::Torn)?;
+        (rest.is_empty() && format == FORMAT).then_some(record).ok_or(NoRecord::Torn)
+    }
+
+    fn parts(rest: &mut &[u8]) -> Option<Self> {
+        let network = Network::from_magic(take::<NETWORK_BYTES>(rest)?)?;
+        let [bucket_bits] = take(rest)?;
+        let epoch = u64::from_le_bytes(take(rest)?);
+        let tip = match take(rest)? {
+            [0] => None,
+            [1] => {
+                let height = u32::from_le_bytes(take(rest)?);
+                Some(KnownBlock { height, hash: BlockHash(take(rest)?) })
+            }
+            _ => return None,
+        };
+        let pending = match take(rest)? {
+            [0] => None,
+            [1] => {
+                Some(Pending { token: Token(take(rest)?), chunks: u32::from_le_bytes(take(rest)?) })
+            }
+            _ => return None,
+        };
+        BUCKET_BITS.contains(&bucket_bits).then_some(Self {
+            network,
+            bucket_bits,
+            epoch,
+            tip,
+            pending,
+        })
+    }
+
+    /// The record that is there, if one is. Refuses what is not ours, or of another chain.
+    pub(super) fn read(
+        connections: &Connections,
+        keys: &Keys,
+        network: Network,
+    ) -> Result<Option<Self>, StoreError> {
+        let place = || connections.place().to_owned();
+        let bytes: Option<Vec<u8>> =
+            connections.run(|to| cmd("GET").arg(keys.record()).query(to))?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        let record = Self::from_bytes(&bytes).map_err(|error| match error {
+            NoRecord::Newer(found) => StoreError::Newer { place: place(), found, known: FORMAT },
+            NoRecord::Torn => StoreError::Damaged {
+                place: place(),
+                what: format!("what is under {} is no record of a store", keys.record()),
+            },
+        })?;
+        if record.network != network {
+            let (found, wanted) = (record.network, network);
+            return Err(StoreError::OtherNetwork { place: place(), found, wanted });
+        }
+        Ok(Some(record))
+    }
+
+    /// The record that is there, or a new one.
+    pub(super) fn read_or_make(
+        connections: &Connections,
+        keys: &Keys,
+        network: Network,
+        bucket_bits: u8,
+    ) -> Result<Self, StoreError> {
+        if let Some(record) = Self::read(connections, keys, network)? {
+            return Ok(record);
+        }
+        let bucket_bits = bucket_bits.clamp(*BUCKET_BITS.start(), *BUCKET_BITS.end());
+        let new = Self { network, bucket_bits, epoch: 0, tip: None, pending: None };
+        connections.run(|to| {
+            let mut set = cmd("SET");
+            set.arg(keys.record()).arg(new.to_bytes()).arg("NX").query::<Option<String>>(to)
+        })?;
+        // Another may have been faster.
+        Self::read(connections, keys, network)?.ok_or_else(|| StoreError::Io {
+            place: connections.place().to_owned(),
+            error: "what was written a moment ago is not there: do its servers evict keys?".into(),
+        })
+    }
+
+    /// Puts another record in this one's place, as one step. Fails where this one is not there.
+    pub(super) fn replace_by(
+        &self,
+        next: &Self,
+        connections: &Connections,
+        keys: &Keys,
+    ) -> Result<(), StoreError> {
+        let (before, after) = (self.to_bytes(), next.to_bytes());
+        let replaced = connections.run(|to| {
+            let mut replace = cmd("EVAL");
+            replace.arg(REPLACE).arg(1).arg(keys.record()).arg(&before).arg(&after);
+            replace.query::<u8>(to)
+        })?;
+        let place = || connections.place().to_owned();
+        if replaced == 1 { Ok(()) } else { Err(StoreError::InUse { place: place() }) }
+    }
+}
+
+/// The next bytes.
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, others) = rest.split_first_chunk::<N>()?;
+    *rest = others;
+    Some(*first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record() -> impl Strategy<Value = Record> {
+        let tip = proptest::option::of((any::<u32>(), any::<[u8; 32]>()));
+        let pending = proptest::option::of((any::<[u8; 16]>(), any::<u32>()));
+        (0..Network::ALL.len(), BUCKET_BITS, any::<u64>(), tip, pending).prop_map(
+            |(network, bucket_bits, epoch, tip, pending)| Record {
+                network: Network::ALL[network],
+                bucket_bits,
+                epoch,
+                tip: tip.map(|(height, hash)| KnownBlock { height, hash: BlockHash(hash) }),
+                pending: pending.map(|(token, chunks)| Pending { token: Token(token), chunks }),
+            },
+        )
+    }
+
+    fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.extend_from_slice(&sha256(&bytes)[..DIGEST_BYTES]);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn records_are_read_as_they_were_written(record in record()) {
+            prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(record));
+        }
+
+        #[test]
+        fn a_record_that_was_changed_is_none(record in record(), at: prop::sample::Index, to: u8) {
+            let mut bytes = record.to_bytes();
+            let at = at.index(bytes.len());
+            let same = bytes[at] == to;
+            bytes[at] = to;
+            prop_assert_eq!(Record::from_bytes(&bytes).is_ok(), same);
+        }
+
+        #[test]
+        fn what_is_sealed_is_no_record_by_that(bytes in prop::collection::vec(any::<u8>(), 0..90)) {
+            let ours = [&MAGIC[..], &FORMAT.to_le_bytes(), &bytes].concat();
+            for bytes in [sealed(bytes), sealed(ours)] {
+                if let Ok(record) = Record::from_bytes(&bytes) {
+                    prop_assert_eq!(record.to_bytes(), bytes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_later_format_is_named() {
+        let bytes = sealed([&MAGIC[..], &7u32.to_le_bytes(), b"more"].concat());
+        assert_eq!(Record::from_bytes(&bytes), Err(NoRecord::Newer(7)));
+        assert_eq!(Record::from_bytes(b""), Err(NoRecord::Torn));
+    }
+}

@@ -1,0 +1,183 @@
+//! All coins in the order of their names, and undo data.
+
+use super::buckets::{Buckets, EPOCH};
+use super::connections::Connections;
+use super::keys::Keys;
+use apus_chain::{BlockHash, KnownBlock, OutPoint};
+use apus_engine::utxo::StoreError;
+use redis::cluster::cluster_pipe;
+use redis::cmd;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Entries that are held at once. Whoever makes txids can let many begin alike, so a bucket may be of
+/// any size; one that is larger is gone over several times.
+const ENTRIES_MAX: usize = 4096;
+
+/// Buckets that are asked for their sizes together.
+const SIZES: usize = 1024;
+
+/// Why not all coins came.
+pub(super) enum ScanError {
+    Store(StoreError),
+    /// Something is there that no store wrote.
+    Strange(String),
+}
+
+impl From<StoreError> for ScanError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Entries of a hash.
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Takes coins one by one, in their stored form.
+type Each<'a> = dyn FnMut(&OutPoint, &[u8]) -> Result<(), StoreError> + 'a;
+
+/// Gives every coin to `each`, by ascending outpoint.
+pub(super) fn coins(
+    connections: &Connections,
+    keys: &Keys,
+    buckets: Buckets,
+    each: &mut Each<'_>,
+) -> Result<(), ScanError> {
+    let Range { start, end } = buckets.all();
+    for first in (start..end).step_by(SIZES) {
+        let some: Vec<u16> =
+            (first..end.min(first + SIZES as u32)).map(|bucket| bucket as u16).collect();
+        let mut pipe = cluster_pipe();
+        for bucket in &some {
+            pipe.cmd("HLEN").arg(keys.coins(*bucket));
+        }
+        let sizes: Vec<usize> = connections.run(|to| pipe.query(to))?;
+        let mut together = Vec::new();
+        let mut entries = 0;
+        for (bucket, size) in some.into_iter().zip(sizes) {
+            if entries + size > ENTRIES_MAX {
+                small(connections, keys, buckets, &std::mem::take(&mut together), each)?;
+                entries = 0;
+            }
+            if size > ENTRIES_MAX {
+                large(connections, keys, buckets, bucket, each)?;
+            } else if size > 0 {
+                together.push(bucket);
+                entries += size;
+            }
+        }
+        small(connections, keys, buckets, &together, each)?;
+    }
+    Ok(())
+}
+
+/// Several buckets with one way to the servers.
+fn small(
+    connections: &Connections,
+    keys: &Keys,
+    buckets: Buckets,
+    some: &[u16],
+    each: &mut Each<'_>,
+) -> Result<(), ScanError> {
+    if some.is_empty() {
+        return Ok(());
+    }
+    let mut pipe = cluster_pipe();
+    for bucket in some {
+        pipe.cmd("HGETALL").arg(keys.coins(*bucket));
+    }
+    let found: Vec<Entries> = connections.run(|to| pipe.query(to))?;
+    for (bucket, entries) in some.iter().zip(found) {
+        let mut coins = BTreeMap::new();
+        for (field, value) in entries {
+            put(&mut coins, keys, buckets, *bucket, field, value)?;
+        }
+        coins.iter().try_for_each(|(outpoint, value)| each(outpoint, value))?;
+    }
+    Ok(())
+}
+
+/// One bucket, the lowest names first, in as many passes as it takes.
+fn large(
+    connections: &Connections,
+    keys: &Keys,
+    buckets: Buckets,
+    bucket: u16,
+    each: &mut Each<'_>,
+) -> Result<(), ScanError> {
+    let mut after: Option<OutPoint> = None;
+    loop {
+        let (mut lowest, mut cursor) = (BTreeMap::new(), 0);
+        loop {
+            let (next, entries): (u64, Entries) = connections.run(|to| {
+                let mut scan = cmd("HSCAN");
+                scan.arg(keys.coins(bucket)).arg(cursor).arg("COUNT").arg(1000).query(to)
+            })?;
+            for (field, value) in entries {
+                put(&mut lowest, keys, buckets, bucket, field, value)?;
+            }
+            // One that comes twice is there once.
+            if let Some(after) = &after {
+                lowest.retain(|outpoint, _| outpoint > after);
+            }
+            while lowest.len() > ENTRIES_MAX {
+                lowest.pop_last();
+            }
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let Some((last, _)) = lowest.last_key_value() else { return Ok(()) };
+        after = Some(*last);
+        lowest.iter().try_for_each(|(outpoint, value)| each(outpoint, value))?;
+    }
+}
+
+fn put(
+    coins: &mut BTreeMap<OutPoint, Vec<u8>>,
+    keys: &Keys,
+    buckets: Buckets,
+    bucket: u16,
+    field: Vec<u8>,
+    value: Vec<u8>,
+) -> Result<(), ScanError> {
+    if field == EPOCH {
+        return Ok(());
+    }
+    let strange = || format!("{} has an entry that is no coin's", keys.coins(bucket));
+    let outpoint = buckets.outpoint(bucket, &field).ok_or_else(|| ScanError::Strange(strange()))?;
+    coins.insert(outpoint, value);
+    Ok(())
+}
+
+/// The blocks whose undo data is there.
+pub(super) fn undo_blocks(
+    connections: &Connections,
+    keys: &Keys,
+) -> Result<Vec<KnownBlock>, StoreError> {
+    let heights: Entries =
+        connections.run(|to| cmd("HGETALL").arg(keys.undo_heights()).query(to))?;
+    let known = |(hash, height): &(Vec<u8>, Vec<u8>)| {
+        let height = u32::from_le_bytes(height.as_slice().try_into().ok()?);
+        Some(KnownBlock { height, hash: BlockHash(hash.as_slice().try_into().ok()?) })
+    };
+    let strange = || StoreError::Damaged {
+        place: connections.place().to_owned(),
+        what: format!("{} has an entry that is no block's", keys.undo_heights()),
+    };
+    let blocks = heights.iter().filter(|(hash, _)| hash != EPOCH);
+    blocks.map(|entry| known(entry).ok_or_else(strange)).collect()
+}
+
+/// The undo data of a block.
+pub(super) fn undo(
+    connections: &Connections,
+    keys: &Keys,
+    block: &BlockHash,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    connections.run(|to| {
+        let mut get = cmd("HGET");
+        get.arg(keys.undo(block.0[0])).arg(&block.0).query::<Option<Vec<u8>>>(to)
+    })
+}

@@ -1,0 +1,189 @@
+//! A flush that ends at each of its steps, and writers that do not know that they were replaced.
+
+use super::*;
+use apus_chain::{CoinRef, Txid};
+use apus_engine::utxo::Changes;
+use apus_engine::utxo::store::{EachChange, UndoRecord};
+use apus_testkit::redis::RedisCluster;
+
+fn outpoint(number: u8) -> OutPoint {
+    OutPoint { txid: Txid([number.wrapping_mul(67); 32]), vout: u32::from(number) }
+}
+
+/// What is under the names 0 to 19 after a height: some stay, some change, some go.
+fn coin_at(number: u8, height: u32) -> Option<CoinBytes> {
+    let made = if number.is_multiple_of(3) { height } else { 1 };
+    let gone = height > 1 && number.is_multiple_of(4);
+    let coin = CoinRef { height: made, coinbase: false, amount: 9, script: &[] };
+    (height > 0 && !gone).then(|| CoinBytes::new(coin))
+}
+
+struct To(u32);
+
+impl Changes for To {
+    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
+        let mut names: Vec<_> = (0..20).map(|number| (outpoint(number), number)).collect();
+        names.sort_unstable();
+        names.iter().try_for_each(|(at, number)| each(at, coin_at(*number, self.0).as_ref()))
+    }
+}
+
+fn block(height: u32) -> KnownBlock {
+    KnownBlock { height, hash: BlockHash([height as u8; 32]) }
+}
+
+fn with_flush<T>(height: u32, act: impl FnOnce(&Flush<'_>) -> T) -> T {
+    let undo = [UndoRecord { block: block(height), bytes: vec![height as u8; 100] }];
+    act(&Flush { tip: block(height), changes: &To(height), undo: &undo, undo_from: 1 })
+}
+
+fn options() -> ClusterOptions {
+    let lease = Duration::from_millis(300);
+    ClusterOptions { bucket_bits: 5, lease, ..ClusterOptions::default() }
+}
+
+fn open(cluster: &RedisCluster, name: &str) -> ClusterStore {
+    let place: Place = cluster.url(name).parse().unwrap();
+    ClusterStore::open(&place, Network::Regtest, &options()).unwrap()
+}
+
+/// What a store has to be like at a height.
+fn expect(store: &ClusterStore, height: u32) {
+    assert_eq!(store.tip().unwrap(), Some(block(height)));
+    let names: Vec<_> = (0..20).map(outpoint).collect();
+    let coins: Vec<_> = (0..20).map(|number| coin_at(number, height)).collect();
+    assert_eq!(store.get_many(&names).unwrap(), coins);
+    let mut listed = 0;
+    let count = |_: &OutPoint, _: &CoinBytes| {
+        listed += 1;
+        Ok(())
+    };
+    let mut count = count;
+    store.for_each(&mut count).unwrap();
+    assert_eq!(listed, coins.iter().flatten().count());
+    for at in 1..=3 {
+        let undo = (at <= height).then(|| vec![at as u8; 100]);
+        assert_eq!(store.undo(&block(at).hash).unwrap(), undo, "{at}");
+    }
+}
+
+/// No chunk, and no flush that may have some.
+fn expect_clean(cluster: &RedisCluster, name: &str) {
+    for port in cluster.ports() {
+        for pattern in [format!("{name}:w:*"), format!("{name}:flushes")] {
+            assert_eq!(cluster.tell(port, &format!("KEYS {pattern}")).unwrap(), "*0\r\n");
+        }
+    }
+}
+
+/// How far a flush comes.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+enum Until {
+    Announced,
+    WrittenAhead,
+    Recorded,
+    HalfApplied,
+    Applied,
+    Done,
+}
+
+/// The steps of [`ClusterStore::write`], up to one.
+fn write_until(store: &ClusterStore, height: u32, until: Until) {
+    let (to, keys) = (&store.connections, &store.keys);
+    let token = Token::random(store.place()).unwrap();
+    wal::announce(to, keys, &token).unwrap();
+    if until == Until::Announced {
+        return;
+    }
+    let chunks = with_flush(height, |flush| store.write_ahead(&token, flush)).unwrap();
+    if until == Until::WrittenAhead {
+        return;
+    }
+    let before = store.record.lock().unwrap().unwrap();
+    let pending = Pending { token, chunks };
+    let epoch = before.epoch + 1;
+    let next = Record { epoch, tip: Some(block(height)), pending: Some(pending), ..before };
+    before.replace_by(&next, to, keys).unwrap();
+    if until == Until::HalfApplied {
+        // Some of the names, some of which were there before and some not.
+        let mut changes = Vec::new();
+        let coins: Vec<_> = (0..20).map(|number| coin_at(number, height)).collect();
+        for number in (0..20).step_by(2) {
+            let coin = coins[usize::from(number)].as_ref().map(CoinBytes::as_bytes);
+            changes.push(Change::Coin(outpoint(number), coin));
+        }
+        apply::apply(to, keys, store.buckets, epoch, &changes).unwrap();
+    }
+    if until >= Until::Applied {
+        apply::chunks(to, keys, store.buckets, epoch, &pending).unwrap();
+    }
+    if until == Until::Done {
+        next.replace_by(&Record { pending: None, ..next }, to, keys).unwrap();
+    }
+}
+
+#[test]
+fn a_flush_that_ends_anywhere_happened_or_did_not() {
+    let cluster = RedisCluster::start();
+    let ends = [
+        (Until::Announced, 1),
+        (Until::WrittenAhead, 1),
+        (Until::Recorded, 2),
+        (Until::HalfApplied, 2),
+        (Until::Applied, 2),
+        (Until::Done, 2),
+    ];
+    for (number, (until, height)) in ends.into_iter().enumerate() {
+        let name = format!("until-{number}");
+        let store = open(&cluster, &name);
+        with_flush(1, |flush| store.write(flush)).unwrap();
+        expect(&store, 1);
+        expect_clean(&cluster, &name);
+        write_until(&store, 2, until);
+        drop(store);
+        // Twice: what the first opening did is not done again.
+        for _ in 0..2 {
+            let store = open(&cluster, &name);
+            expect(&store, height);
+            expect_clean(&cluster, &name);
+        }
+        let store = open(&cluster, &name);
+        with_flush(height + 1, |flush| store.write(flush)).unwrap();
+        expect(&store, height + 1);
+    }
+    a_writer_that_was_replaced_changes_nothing(&cluster);
+}
+
+fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
+    let stale = open(cluster, "stale");
+    with_flush(1, |flush| stale.write(flush)).unwrap();
+    let before = stale.record.lock().unwrap().unwrap();
+    // It stops in the middle of applying; its lease goes, and another one goes on.
+    write_until(&stale, 2, Until::HalfApplied);
+    let (to, keys) = (&stale.connections, &stale.keys);
+    let (_, pending) = match Record::read(to, keys, Network::Regtest).unwrap() {
+        Some(Record { epoch, pending: Some(pending), .. }) => (epoch, pending),
+        other => panic!("{other:?}"),
+    };
+    let chunk: Option<Vec<u8>> =
+        to.run(|to| redis::cmd("GET").arg(keys.chunk(&pending.token, 0)).query(to)).unwrap();
+    let chunk = chunk.unwrap();
+    to.run(|to| redis::cmd("DEL").arg(keys.lease()).exec(to)).unwrap();
+    // It may be renewed once more, before the other one takes it.
+    let other = open(cluster, "stale");
+    with_flush(3, |flush| other.write(flush)).unwrap();
+    expect(&other, 3);
+
+    // It wakes up: it can neither record a flush nor apply one, though it still has its changes.
+    let next = Record { epoch: before.epoch + 1, tip: Some(block(9)), ..before };
+    assert!(matches!(before.replace_by(&next, to, keys), Err(StoreError::InUse { .. })));
+    let changes = wal::changes(&chunk).unwrap();
+    let late = apply::apply(to, keys, stale.buckets, before.epoch + 1, &changes);
+    assert!(matches!(late, Err(StoreError::InUse { .. })));
+    assert!(with_flush(2, |flush| stale.write(flush)).is_err());
+    expect(&other, 3);
+    drop(stale);
+    // It gave back no lease that was not its own.
+    with_flush(4, |flush| other.write(flush)).unwrap();
+    assert_eq!(other.tip().unwrap(), Some(block(4)));
+}

@@ -1,0 +1,285 @@
+//! Chunks: a flush, written ahead. Each is a string with a digest, so one that was not written whole is
+//! told from one that was.
+//!
+//! The names of a flush's chunks have a *token* in them that is random. So two writers that both
+//! believe to be the one never write under the same name, and the record names what is meant.
+
+use super::connections::Connections;
+use super::keys::Keys;
+use apus_chain::{BlockHash, Height, OutPoint, Txid};
+use apus_engine::utxo::StoreError;
+use apus_hash::sha256;
+use redis::cmd;
+use std::fmt;
+
+/// From this size on a chunk is closed, in bytes.
+const CHUNK_BYTES: usize = 1 << 20;
+
+const DIGEST_BYTES: usize = 8;
+
+const COIN: u8 = 1;
+const SPENT: u8 = 2;
+const UNDO: u8 = 3;
+const UNDO_GONE: u8 = 4;
+
+/// The name of a flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token(pub(super) [u8; 16]);
+
+impl Token {
+    pub(super) fn random(place: &str) -> Result<Self, StoreError> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|error| StoreError::Io {
+            place: place.to_owned(),
+            error: format!("the system gives no random numbers: {error}"),
+        })?;
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What is under a name afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change<'a> {
+    /// A coin in its stored form, or none.
+    Coin(OutPoint, Option<&'a [u8]>),
+    /// A block's height and undo data, or none.
+    Undo(BlockHash, Option<(Height, &'a [u8])>),
+}
+
+impl Change<'_> {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        let value = |bytes: &mut Vec<u8>, value: &[u8]| {
+            bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(value);
+        };
+        match self {
+            Self::Coin(outpoint, coin) => {
+                bytes.push(if coin.is_some() { COIN } else { SPENT });
+                bytes.extend_from_slice(&outpoint.txid.0);
+                bytes.extend_from_slice(&outpoint.vout.to_le_bytes());
+                if let Some(coin) = coin {
+                    value(bytes, coin);
+                }
+            }
+            Self::Undo(hash, undo) => {
+                bytes.push(if undo.is_some() { UNDO } else { UNDO_GONE });
+                bytes.extend_from_slice(&hash.0);
+                if let Some((height, undo)) = undo {
+                    bytes.extend_from_slice(&height.to_le_bytes());
+                    value(bytes, undo);
+                }
+            }
+        }
+    }
+}
+
+/// The changes of a chunk, in their order; none where it is not what was written.
+pub(super) fn changes(chunk: &[u8]) -> Option<Vec<Change<'_>>> {
+    let (mut rest, digest) = chunk.split_last_chunk::<DIGEST_BYTES>()?;
+    if sha256(rest)[..DIGEST_BYTES] != *digest {
+        return None;
+    }
+    let mut changes = Vec::new();
+    while let Some((kind, after)) = rest.split_first() {
+        rest = after;
+        changes.push(match *kind {
+            COIN => Change::Coin(outpoint(&mut rest)?, Some(value(&mut rest)?)),
+            SPENT => Change::Coin(outpoint(&mut rest)?, None),
+            UNDO => {
+                let hash = BlockHash(take(&mut rest)?);
+                let height = u32::from_le_bytes(take(&mut rest)?);
+                Change::Undo(hash, Some((height, value(&mut rest)?)))
+            }
+            UNDO_GONE => Change::Undo(BlockHash(take(&mut rest)?), None),
+            _ => return None,
+        });
+    }
+    Some(changes)
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, others) = rest.split_first_chunk::<N>()?;
+    *rest = others;
+    Some(*first)
+}
+
+fn outpoint(rest: &mut &[u8]) -> Option<OutPoint> {
+    Some(OutPoint { txid: Txid(take(rest)?), vout: u32::from_le_bytes(take(rest)?) })
+}
+
+fn value<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = u32::from_le_bytes(take(rest)?) as usize;
+    let (value, others) = rest.split_at_checked(length)?;
+    *rest = others;
+    Some(value)
+}
+
+/// Makes chunks of changes, and hands each on as it is closed.
+pub(super) struct ChunkWriter<W> {
+    chunk: Vec<u8>,
+    number: u32,
+    write: W,
+}
+
+impl<W: FnMut(u32, &[u8]) -> Result<(), StoreError>> ChunkWriter<W> {
+    /// `write` takes each chunk with its number.
+    pub(super) fn new(write: W) -> Self {
+        Self { chunk: Vec::new(), number: 0, write }
+    }
+
+    pub(super) fn put(&mut self, change: Change<'_>) -> Result<(), StoreError> {
+        change.write(&mut self.chunk);
+        if self.chunk.len() >= CHUNK_BYTES { self.close() } else { Ok(()) }
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        let digest = sha256(&self.chunk);
+        self.chunk.extend_from_slice(&digest[..DIGEST_BYTES]);
+        (self.write)(self.number, &self.chunk)?;
+        self.number += 1;
+        self.chunk.clear();
+        Ok(())
+    }
+
+    /// Hands the last one on. How many there were.
+    pub(super) fn finish(mut self) -> Result<u32, StoreError> {
+        if !self.chunk.is_empty() {
+            self.close()?;
+        }
+        Ok(self.number)
+    }
+}
+
+/// Says that there may be chunks under a token from now on.
+pub(super) fn announce(
+    connections: &Connections,
+    keys: &Keys,
+    token: &Token,
+) -> Result<(), StoreError> {
+    connections.run(|to| cmd("SADD").arg(keys.flushes()).arg(&token.0).exec(to))
+}
+
+/// Writes a chunk.
+pub(super) fn write(
+    connections: &Connections,
+    keys: &Keys,
+    token: &Token,
+    number: u32,
+    chunk: &[u8],
+) -> Result<(), StoreError> {
+    connections.run(|to| cmd("SET").arg(keys.chunk(token, number)).arg(chunk).exec(to))
+}
+
+/// Removes the chunks of a token, and the token. They were written one after the other.
+pub(super) fn remove(
+    connections: &Connections,
+    keys: &Keys,
+    token: &Token,
+) -> Result<(), StoreError> {
+    for number in 0..=u32::MAX {
+        let removed =
+            connections.run(|to| cmd("DEL").arg(keys.chunk(token, number)).query::<u64>(to))?;
+        if removed == 0 {
+            break;
+        }
+    }
+    connections.run(|to| cmd("SREM").arg(keys.flushes()).arg(&token.0).exec(to))
+}
+
+/// Removes what earlier writers left of flushes: no record names any of it.
+pub(super) fn remove_leftovers(connections: &Connections, keys: &Keys) -> Result<(), StoreError> {
+    let members: Vec<Vec<u8>> =
+        connections.run(|to| cmd("SMEMBERS").arg(keys.flushes()).query(to))?;
+    for member in members {
+        let token = member.try_into().map(Token).map_err(|_| StoreError::Damaged {
+            place: connections.place().to_owned(),
+            what: format!("{} has a member that is none of a store's", keys.flushes()),
+        })?;
+        remove(connections, keys, &token)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
+    type Coin = ([u8; 32], u32, Option<Vec<u8>>);
+    type Undo = ([u8; 32], Option<(u32, Vec<u8>)>);
+
+    fn all<'a>(coins: &'a [Coin], undo: &'a [Undo]) -> Vec<Change<'a>> {
+        let coins = coins.iter().map(|(txid, vout, coin)| {
+            Change::Coin(OutPoint { txid: Txid(*txid), vout: *vout }, coin.as_deref())
+        });
+        let undo = undo.iter().map(|(hash, undo)| {
+            let undo = undo.as_ref().map(|(height, bytes)| (*height, &bytes[..]));
+            Change::Undo(BlockHash(*hash), undo)
+        });
+        coins.chain(undo).collect()
+    }
+
+    fn chunks(changes: &[Change<'_>]) -> Vec<Vec<u8>> {
+        let mut written = Vec::new();
+        let mut chunks = ChunkWriter::new(|number, chunk: &[u8]| {
+            assert_eq!(number as usize, written.len());
+            written.push(chunk.to_vec());
+            Ok(())
+        });
+        changes.iter().for_each(|change| chunks.put(*change).unwrap());
+        let count = chunks.finish().unwrap();
+        assert_eq!(count as usize, written.len());
+        written
+    }
+
+    proptest! {
+        #[test]
+        fn changes_are_read_as_they_were_written(
+            coins in vec((any::<[u8; 32]>(), any::<u32>(), option::of(vec(any::<u8>(), 0..60))), 0..20),
+            undo in vec((any::<[u8; 32]>(), option::of((any::<u32>(), vec(any::<u8>(), 0..60)))), 0..5),
+            at: prop::sample::Index,
+            flip in 1u8..,
+        ) {
+            let written = all(&coins, &undo);
+            let chunks = chunks(&written);
+            prop_assert_eq!(chunks.len(), usize::from(!written.is_empty()));
+            for mut chunk in chunks {
+                prop_assert_eq!(changes(&chunk), Some(written.clone()));
+                let at = at.index(chunk.len());
+                chunk[at] ^= flip;
+                prop_assert_eq!(changes(&chunk), None);
+                prop_assert_eq!(changes(&chunk[..at]), None);
+            }
+        }
+
+        #[test]
+        fn what_is_sealed_is_no_chunk_by_that(bytes in vec(0u8..8, 0..120)) {
+            let mut sealed = bytes.clone();
+            sealed.extend_from_slice(&sha256(&bytes)[..DIGEST_BYTES]);
+            if let Some(read) = changes(&sealed) {
+                let mut again = Vec::new();
+                read.iter().for_each(|change| change.write(&mut again));
+                prop_assert_eq!(again, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn much_goes_into_several_chunks() {
+        let coins: Vec<Coin> = (0..700).map(|vout| ([7; 32], vout, Some(vec![1; 5000]))).collect();
+        let written = all(&coins, &[]);
+        let chunks = chunks(&written);
+        assert_eq!(chunks.len(), 4);
+        assert!(chunks.iter().all(|chunk| chunk.len() < CHUNK_BYTES + 6000));
+        let read: Vec<_> = chunks.iter().flat_map(|chunk| changes(chunk).unwrap()).collect();
+        assert_eq!(read, written);
+    }
+}

@@ -1,0 +1,72 @@
+//! One cluster, and all that a store on it must do while nothing goes wrong.
+
+use super::laws::store_conformance;
+use super::support::{Step, assert_same, coin, coins_of, outpoint, random_step};
+use super::{open, options};
+use apus_chain::{Network, OutPoint, Txid};
+use apus_coins::{ClusterOptions, ClusterStore};
+use apus_engine::utxo::CoinsStore;
+use apus_engine::utxo::store::MemoryStore;
+use apus_testkit::redis::RedisCluster;
+use apus_testkit::rng::Rng;
+use std::cell::Cell;
+
+#[test]
+fn the_store_on_a_cluster_conforms() {
+    let cluster = RedisCluster::start();
+    let stores = Cell::new(0);
+    store_conformance(&|_| {
+        stores.set(stores.get() + 1);
+        Box::new(open(&cluster.url(&format!("law-{}", stores.get()))))
+    });
+    it_is_there_when_opened_again(&cluster);
+    a_bucket_of_any_size_is_listed_in_order(&cluster);
+    stores_on_one_cluster_know_nothing_of_each_other(&cluster);
+}
+
+fn it_is_there_when_opened_again(cluster: &RedisCluster) {
+    let url = cluster.url("again");
+    let (model, mut rng) = (MemoryStore::new(), Rng::new(11));
+    for height in 0..6 {
+        // Whatever is asked for now, a store keeps the number of buckets that it was made with.
+        let more = ClusterOptions { bucket_bits: 4 + height as u8, ..options() };
+        let place = url.parse().unwrap();
+        let store = ClusterStore::open(&place, Network::Regtest, &more).unwrap();
+        assert_same(&store, &model, height);
+        let step = random_step(height, 500, 1000, &mut rng);
+        step.write(&store).unwrap();
+        step.write(&model).unwrap();
+        assert_same(&store, &model, height + 1);
+    }
+}
+
+/// Txids that begin alike cost their maker nothing.
+fn a_bucket_of_any_size_is_listed_in_order(cluster: &RedisCluster) {
+    let store = open(&cluster.url("large"));
+    let mut rng = Rng::new(12);
+    let mut step = Step::new(1);
+    for number in 0..10_000_u32 {
+        let mut txid = [0; 32];
+        txid[28..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9).to_be_bytes());
+        let at = OutPoint { txid: Txid(txid), vout: number % 3 };
+        step = step.with(at, Some(coin(&mut rng)));
+    }
+    for number in 0..50 {
+        step = step.with(outpoint(number), Some(coin(&mut rng)));
+    }
+    step.write(&store).unwrap();
+    let written: Vec<_> =
+        step.changes.0.into_iter().map(|(at, coin)| (at, coin.unwrap())).collect();
+    assert!(coins_of(&store).unwrap() == written);
+    let wanted: Vec<OutPoint> = written.iter().rev().map(|(at, _)| *at).collect();
+    let found: Vec<_> = written.iter().rev().map(|(_, coin)| Some(coin.clone())).collect();
+    assert!(store.get_many(&wanted).unwrap() == found);
+}
+
+fn stores_on_one_cluster_know_nothing_of_each_other(cluster: &RedisCluster) {
+    let (one, other) = (open(&cluster.url("one")), open(&cluster.url("other")));
+    let mut rng = Rng::new(13);
+    random_step(5, 100, 200, &mut rng).write(&one).unwrap();
+    assert_eq!(other.tip().unwrap(), None);
+    assert_eq!(coins_of(&other).unwrap(), []);
+}

@@ -1,0 +1,394 @@
+//! Every coin is answered once, by the right coin, whatever the store and the callers do.
+
+use super::*;
+use crate::utxo::store::{EachCoin, Flush};
+use apus_chain::{BlockHash, CoinRef, KnownBlock, Txid};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+/// Four outputs a transaction.
+fn outpoint(number: u32) -> OutPoint {
+    let mut txid = [0; 32];
+    txid[..4].copy_from_slice(&(number / 4).to_le_bytes());
+    OutPoint { txid: Txid(txid), vout: number % 4 }
+}
+
+fn outpoints(numbers: impl IntoIterator<Item = u32>) -> Vec<OutPoint> {
+    numbers.into_iter().map(outpoint).collect()
+}
+
+/// One of five is not there.
+fn coin(at: &OutPoint) -> Option<CoinBytes> {
+    let number = u32::from_le_bytes(*at.txid.0.first_chunk().unwrap()) * 4 + at.vout;
+    let coin = CoinRef { height: number, coinbase: false, amount: 7, script: &[] };
+    (number % 5 != 3).then(|| CoinBytes::new(coin))
+}
+
+fn coins(wanted: &[OutPoint]) -> Vec<Option<CoinBytes>> {
+    wanted.iter().map(coin).collect()
+}
+
+/// What a call comes to.
+#[derive(Debug, Clone, Copy)]
+enum Outcome {
+    Answers,
+    Fails,
+    /// An error that another try does not help against.
+    IsDamaged,
+    Panics,
+    /// Leaves the last answer out.
+    IsShort,
+}
+
+/// A store that does as told, call by call, and answers when there is nothing told.
+#[derive(Default)]
+struct Told {
+    outcomes: Mutex<Vec<Outcome>>,
+    calls: Mutex<Vec<Vec<OutPoint>>>,
+    under_way: AtomicUsize,
+    most: AtomicUsize,
+    /// Whether calls are kept from ending.
+    shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Told {
+    fn new(mut outcomes: Vec<Outcome>) -> Arc<Self> {
+        outcomes.reverse();
+        Arc::new(Self { outcomes: Mutex::new(outcomes), ..Self::default() })
+    }
+
+    fn calls(&self) -> Vec<Vec<OutPoint>> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    fn set_shut(&self, shut: bool) {
+        *self.shut.lock().unwrap() = shut;
+        self.opened.notify_all();
+    }
+}
+
+impl CoinsStore for Told {
+    fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        let now = self.under_way.fetch_add(1, SeqCst) + 1;
+        self.most.fetch_max(now, SeqCst);
+        self.calls.lock().unwrap().push(wanted.to_vec());
+        drop(self.opened.wait_while(self.shut.lock().unwrap(), |shut| *shut).unwrap());
+        self.under_way.fetch_sub(1, SeqCst);
+        let outcome = self.outcomes.lock().unwrap().pop();
+        let mut found = coins(wanted);
+        let place = "there".to_owned();
+        match outcome.unwrap_or(Outcome::Answers) {
+            Outcome::Answers => {}
+            Outcome::Fails => return Err(StoreError::Io { place, error: "is gone".to_owned() }),
+            Outcome::IsDamaged => {
+                return Err(StoreError::Damaged { place, what: "odd".to_owned() });
+            }
+            Outcome::Panics => panic!("so it is told"),
+            Outcome::IsShort => drop(found.pop()),
+        }
+        Ok(found)
+    }
+
+    fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
+        unreachable!("a batcher asks for coins alone")
+    }
+
+    fn get(&self, _: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        unreachable!("a batcher asks for many")
+    }
+
+    fn write(&self, _: &Flush<'_>) -> Result<(), StoreError> {
+        unreachable!("a batcher writes nothing")
+    }
+
+    fn undo(&self, _: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
+        unreachable!("a batcher asks for coins alone")
+    }
+
+    fn for_each(&self, _: &mut EachCoin<'_>) -> Result<(), StoreError> {
+        unreachable!("a batcher asks for coins alone")
+    }
+}
+
+/// A deadline that never comes, so that a test which needs it hangs.
+fn options(size: usize, in_flight: usize) -> BatcherOptions {
+    let back_off = Duration::from_micros(10);
+    BatcherOptions {
+        size,
+        in_flight,
+        deadline: Duration::MAX,
+        bytes_max: u64::MAX,
+        back_off,
+        retries: 2,
+    }
+}
+
+fn start(store: &Arc<Told>, options: BatcherOptions) -> Batcher {
+    Batcher::new(Arc::clone(store) as Arc<dyn CoinsStore>, options).unwrap()
+}
+
+/// Waits for something that other threads bring about.
+fn until(what: impl Fn() -> bool) {
+    while !what() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_complete_block_waits_for_no_timer_and_goes_in_full_batches() {
+    let store = Told::new(Vec::new());
+    let batcher = start(&store, options(100, 32));
+    let mut producer = batcher.producer();
+    let wanted = |tx: u32| outpoints(3 * tx..3 * tx + 3);
+    let tickets: Vec<_> = (0..1010).map(|tx| producer.submit(&wanted(tx)).unwrap()).collect();
+    producer.complete();
+    for (tx, ticket) in (0..).zip(tickets) {
+        assert_eq!(ticket.wait().unwrap(), coins(&wanted(tx)));
+    }
+    let stats = batcher.stats();
+    assert_eq!((stats.taken_in, stats.answered, stats.size_max), (3030, 3030, 100));
+    // Alone it may be found to wait before its last one is due, never after.
+    assert_eq!((stats.batches, stats.full, stats.complete + stats.idle), (31, 30, 1));
+    assert_eq!((stats.retries, stats.failures, stats.deadline, stats.in_flight), (0, 0, 0, 0));
+    assert!(stats.waited.longest <= stats.waited.sum && !stats.latency.sum.is_zero());
+}
+
+#[test]
+fn where_all_callers_wait_their_coins_go_together() {
+    let store = Told::new(Vec::new());
+    let batcher = start(&store, options(1000, 4));
+    let producers: Vec<_> = (0..4).map(|_| batcher.producer()).collect();
+    thread::scope(|scope| {
+        for (number, mut producer) in (0..).zip(producers) {
+            scope.spawn(move || {
+                for tx in 0..200 {
+                    let wanted = outpoints([tx, tx + number, 1000 - tx]);
+                    let ticket = producer.submit(&wanted).unwrap();
+                    assert_eq!(ticket.wait().unwrap(), coins(&wanted));
+                }
+            });
+        }
+    });
+    let stats = batcher.stats();
+    assert_eq!((stats.answered, stats.full, stats.deadline), (2400, 0, 0));
+}
+
+#[test]
+fn what_waits_for_more_goes_at_its_deadline() {
+    let store = Told::new(Vec::new());
+    let deadline = Duration::from_millis(1);
+    let batcher = start(&store, BatcherOptions { deadline, ..options(100, 2) });
+    let (mut one, _other) = (batcher.producer(), batcher.producer());
+    assert_eq!(one.submit(&outpoints([1])).unwrap().wait().unwrap(), coins(&outpoints([1])));
+    let stats = batcher.stats();
+    assert_eq!((stats.batches, stats.deadline), (1, 1));
+    assert!(stats.waited.longest >= deadline);
+}
+
+#[test]
+fn the_store_is_asked_for_each_coin_once_and_in_order() {
+    let store = Told::new(Vec::new());
+    let batcher = start(&store, options(100, 1));
+    let (mut one, mut other) = (batcher.producer(), batcher.producer());
+    let (first, second) = (outpoints([9, 2, 9, 40]), outpoints([2, 1, 40]));
+    let (a, b) = (one.submit(&first).unwrap(), other.submit(&second).unwrap());
+    one.complete();
+    assert_eq!(a.wait().unwrap(), coins(&first));
+    assert_eq!(b.wait().unwrap(), coins(&second));
+    assert_eq!(store.calls(), [outpoints([1, 2, 9, 40])]);
+    assert_eq!(one.coins(&[]).unwrap(), []);
+    assert_eq!(batcher.stats().batches, 1);
+}
+
+#[test]
+fn a_batch_that_fails_is_tried_again_alone() {
+    let store = Told::new(vec![Outcome::Fails, Outcome::IsShort]);
+    let batcher = start(&store, options(10, 1));
+    let wanted = outpoints(0..40);
+    assert_eq!(batcher.producer().coins(&wanted).unwrap(), coins(&wanted));
+    let mut asked = vec![outpoints(0..10); 2];
+    asked.extend((0..4).map(|batch| outpoints(10 * batch..10 * batch + 10)));
+    assert_eq!(store.calls(), asked);
+    let stats = batcher.stats();
+    assert_eq!((stats.batches, stats.retries, stats.failures), (4, 2, 0));
+}
+
+#[test]
+fn a_batch_that_goes_on_failing_fails_those_in_it_alone() {
+    let failures = [
+        (vec![Outcome::Fails; 3], "there: is gone", 3),
+        (vec![Outcome::IsDamaged], "there is damaged", 1),
+        (vec![Outcome::Panics], "panicked: so it is told", 1),
+        (vec![Outcome::IsShort; 3], "3 answers came to 4 look-ups", 3),
+    ];
+    for (outcomes, said, calls) in failures {
+        let store = Told::new(outcomes);
+        let batcher = start(&store, options(4, 1));
+        let mut producer = batcher.producer();
+        // The first batch has two of the second call's.
+        let (first, second) = (outpoints(0..2), outpoints(2..6));
+        let a = producer.submit(&first).unwrap();
+        let (b, c) = (producer.submit(&second).unwrap(), producer.submit(&[outpoint(9)]).unwrap());
+        producer.complete();
+        for ticket in [a, b] {
+            let error = ticket.wait().unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        assert_eq!(c.wait().unwrap(), coins(&[outpoint(9)]));
+        assert_eq!((store.calls().len(), batcher.stats().failures), (calls + 1, 1));
+    }
+}
+
+#[test]
+fn a_producer_that_is_ahead_waits() {
+    let store = Told::new(Vec::new());
+    store.set_shut(true);
+    let batcher = start(&store, options(2, 2));
+    let wanted = outpoints(0..50);
+    thread::scope(|scope| {
+        let caller = scope.spawn(|| batcher.producer().coins(&wanted));
+        // Two batches under way, two that wait; more is for the numbers at the end to show.
+        until(|| batcher.stats().taken_in == 8 && batcher.stats().in_flight == 2);
+        store.set_shut(false);
+        assert_eq!(caller.join().unwrap().unwrap(), coins(&wanted));
+    });
+    assert_eq!((store.most.load(SeqCst), batcher.stats().waiting_max), (2, 4));
+    assert!(batcher.stats().held_up > 0);
+}
+
+#[test]
+fn what_was_not_begun_is_answered_at_the_end() {
+    let store = Told::new(Vec::new());
+    store.set_shut(true);
+    let batcher = start(&store, options(2, 1));
+    let (mut one, mut other) = (batcher.producer(), batcher.producer());
+    let begun = one.submit(&outpoints(0..2)).unwrap();
+    until(|| store.under_way.load(SeqCst) == 1);
+    let waits = one.submit(&outpoints(2..4)).unwrap();
+    thread::scope(|scope| {
+        let stuck = scope.spawn(|| other.submit(&outpoints(4..9)).map(drop));
+        until(|| batcher.shared.lock().stats.held_up > 0);
+        let shared = Arc::clone(&batcher.shared);
+        let end = scope.spawn(move || drop(batcher));
+        assert!(matches!(stuck.join().unwrap(), Err(StoreError::Stopped)));
+        assert!(matches!(waits.wait(), Err(StoreError::Stopped)));
+        until(|| shared.lock().closed);
+        store.set_shut(false);
+        end.join().unwrap();
+    });
+    assert_eq!(begun.wait().unwrap(), coins(&outpoints(0..2)));
+    assert!(matches!(one.coins(&outpoints(0..1)), Err(StoreError::Stopped)));
+    assert_eq!(store.calls().len(), 1);
+}
+
+#[test]
+fn the_end_does_not_wait_for_another_try() {
+    let store = Told::new(vec![Outcome::Fails]);
+    let back_off = Duration::MAX;
+    let batcher = start(&store, BatcherOptions { back_off, ..options(1, 1) });
+    let ticket = batcher.producer().submit(&outpoints(0..1)).unwrap();
+    until(|| !store.calls().is_empty());
+    drop(batcher);
+    assert!(matches!(ticket.wait(), Err(StoreError::Io { .. })));
+}
+
+#[test]
+fn memory_bounds_how_many_batches_are_under_way() {
+    let with = |size, bytes_max| BatcherOptions { bytes_max, ..options(size, 32) }.batches_max();
+    let (batch, few) = (100 * ANSWER_BYTES_MAX, 5);
+    assert_eq!(with(100, u64::MAX), 32);
+    assert_eq!(with(100, few * batch), 5);
+    assert_eq!(with(100, few * batch - 1), 4);
+    assert_eq!(with(usize::MAX, 0), 1);
+    let batcher =
+        start(&Told::new(Vec::new()), BatcherOptions { bytes_max: batch, ..options(100, 32) });
+    assert_eq!((batcher.threads.len(), batcher.options().in_flight), (1, 1));
+}
+
+/// What one caller does: coins by coins, taken at once or at the end.
+#[derive(Debug, Clone)]
+struct Caller {
+    requests: Vec<(Vec<u32>, bool)>,
+}
+
+fn caller() -> impl Strategy<Value = Caller> {
+    let request = (vec(0u32..60, 0..12), any::<bool>());
+    vec(request, 0..12).prop_map(|requests| Caller { requests })
+}
+
+/// Does what a caller does; each answer must be right, or an error that there was.
+fn call(caller: &Caller, mut producer: Producer, ended: &AtomicBool) -> usize {
+    let (mut kept, mut failed) = (Vec::new(), 0);
+    let mut settle = |ticket: Ticket, wanted: &[OutPoint]| match ticket.wait() {
+        Ok(found) => assert_eq!(found, coins(wanted)),
+        Err(StoreError::Stopped) => assert!(ended.load(SeqCst)),
+        Err(_) => failed += 1,
+    };
+    for (numbers, at_once) in &caller.requests {
+        let wanted = outpoints(numbers.iter().copied());
+        match producer.submit(&wanted) {
+            Ok(ticket) if *at_once => settle(ticket, &wanted),
+            Ok(ticket) => kept.push((ticket, wanted)),
+            Err(error) => assert!(matches!(error, StoreError::Stopped) && ended.load(SeqCst)),
+        }
+    }
+    drop(producer);
+    kept.into_iter().for_each(|(ticket, wanted)| settle(ticket, &wanted));
+    failed
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn each_coin_is_answered_once_whatever_fails(
+        callers in vec(caller(), 1..5),
+        size in 1usize..20,
+        in_flight in 1usize..4,
+        outcomes in vec(0u8..12, 0..40),
+        end_early: bool,
+    ) {
+        let outcome = |number| match number {
+            0 => Outcome::Panics,
+            1 => Outcome::IsDamaged,
+            2 => Outcome::IsShort,
+            3..5 => Outcome::Fails,
+            _ => Outcome::Answers,
+        };
+        let store = Told::new(outcomes.into_iter().map(outcome).collect());
+        // A caller that is between two requests keeps others from being sent: only for so long.
+        let deadline = Duration::from_micros(50);
+        let batcher = start(&store, BatcherOptions { deadline, ..options(size, in_flight) });
+        let (shared, ended) = (Arc::clone(&batcher.shared), AtomicBool::new(false));
+        let producers: Vec<_> = callers.iter().map(|_| batcher.producer()).collect();
+        let failed: usize = thread::scope(|scope| {
+            let ended = &ended;
+            let calls = callers.iter().zip(producers);
+            let threads: Vec<_> = calls
+                .map(|(caller, producer)| scope.spawn(move || call(caller, producer, ended)))
+                .collect();
+            let batcher = if end_early {
+                ended.store(true, SeqCst);
+                drop(batcher);
+                None
+            } else {
+                Some(batcher)
+            };
+            let failed = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+            drop(batcher);
+            failed
+        });
+        let state = shared.lock();
+        let stats = state.stats;
+        prop_assert_eq!(stats.full + stats.complete + stats.idle + stats.deadline, stats.batches);
+        prop_assert_eq!(stats.in_flight, 0);
+        prop_assert!(stats.in_flight_max <= in_flight as u64 && stats.size_max <= size as u64);
+        prop_assert!(stats.waiting_max <= (size * in_flight) as u64);
+        prop_assert!(end_early || (stats.answered == stats.taken_in && state.queue.len() == 0));
+        prop_assert!(failed == 0 || stats.failures > 0);
+        let asked = store.calls();
+        prop_assert!(asked.iter().all(|call| call.windows(2).all(|pair| pair[0] < pair[1])));
+        prop_assert_eq!(asked.len() as u64, stats.batches + stats.retries);
+    }
+}

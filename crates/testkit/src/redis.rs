@@ -1,0 +1,257 @@
+//! [`RedisCluster`]: three real Redis servers as one cluster, for the tests of stores on one.
+//!
+//! A test that needs it fails where no redis-server can be found: it never passes by skipping. The
+//! servers live in a folder of their own, keep a log of what they are told, and are killed when
+//! dropped. They are spoken to in lines of text, by nothing that the tests are about.
+
+use crate::bitcoind::{POLL_EVERY, find_program, free_ports};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How many servers there are.
+pub const NODES: usize = 3;
+
+/// Slots of a cluster.
+const SLOTS: usize = 16_384;
+
+/// How long servers may take to start and to find each other. Machines of tests are busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Other programs may take a port between our choosing it and the server's binding it.
+const PORT_TRIES: usize = 5;
+
+/// How the servers are run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RedisSetup {
+    /// The password that they want, if any.
+    pub password: Option<&'static str>,
+    /// Whether they forget all when they stop.
+    pub forgets: bool,
+}
+
+/// A cluster of three servers on 127.0.0.1.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<Node>,
+    setup: RedisSetup,
+    folder: TempDir,
+}
+
+#[derive(Debug)]
+struct Node {
+    process: Option<Child>,
+    port: u16,
+    bus_port: u16,
+}
+
+impl RedisCluster {
+    /// Starts one without a password.
+    ///
+    /// # Panics
+    /// When there is no redis-server, or the servers do not become a cluster.
+    pub fn start() -> Self {
+        Self::with(RedisSetup::default())
+    }
+
+    /// Starts one of a given kind. Panics as [`start`](Self::start) does.
+    pub fn with(setup: RedisSetup) -> Self {
+        let folder = tempfile::Builder::new().prefix("redis").tempdir().unwrap();
+        let mut cluster = Self { nodes: Vec::new(), setup, folder };
+        for number in 0..NODES {
+            let started = (0..PORT_TRIES).any(|_| cluster.add_node());
+            assert!(started, "redis-server {number} does not start: {}", cluster.log(number));
+        }
+        cluster.join();
+        cluster.wait();
+        cluster
+    }
+
+    /// The ports of the servers.
+    pub fn ports(&self) -> [u16; NODES] {
+        std::array::from_fn(|number| self.nodes[number].port)
+    }
+
+    /// The servers as a store on them is named: `redis://127.0.0.1:PORT,…/NAME`.
+    pub fn url(&self, name: &str) -> String {
+        let nodes = self.ports().map(|port| format!("127.0.0.1:{port}"));
+        format!("redis://{}/{name}", nodes.join(","))
+    }
+
+    /// Kills a server, at once and without a warning.
+    pub fn kill(&mut self, number: usize) {
+        if let Some(mut process) = self.nodes[number].process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    /// Starts a server again that was killed, with what it kept. [`wait`](Self::wait) says when all are
+    /// one cluster again.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn restart(&mut self, number: usize) {
+        let Node { port, bus_port, .. } = self.nodes[number];
+        let mut process = self.launch(number, port, bus_port);
+        assert!(self.answers(port, &mut process), "redis-server: {}", self.log(number));
+        self.nodes[number].process = Some(process);
+    }
+
+    /// Waits until all servers agree that they are one cluster.
+    ///
+    /// # Panics
+    /// When they do not.
+    pub fn wait(&self) {
+        let started = Instant::now();
+        let whole = |node: &Node| {
+            let said = self.tell(node.port, "CLUSTER INFO").unwrap_or_default();
+            let known = format!("cluster_known_nodes:{NODES}\r\n");
+            said.contains("cluster_state:ok") && said.contains(&known)
+        };
+        while !self.nodes.iter().all(whole) {
+            assert!(started.elapsed() < PATIENCE, "the servers do not become one cluster");
+            sleep(POLL_EVERY);
+        }
+    }
+
+    /// Says a line of text to a server, and what it answers to that.
+    pub fn tell(&self, port: u16, line: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut reader = BufReader::new(stream.try_clone()?);
+        if let Some(password) = self.setup.password {
+            stream.write_all(format!("AUTH {password}\r\n").as_bytes())?;
+            answer(&mut reader)?;
+        }
+        stream.write_all(format!("{line}\r\n").as_bytes())?;
+        answer(&mut reader)
+    }
+
+    fn add_node(&mut self) -> bool {
+        let [port, bus_port] = free_ports();
+        let number = self.nodes.len();
+        let mut process = self.launch(number, port, bus_port);
+        let answers = self.answers(port, &mut process);
+        if answers {
+            self.nodes.push(Node { process: Some(process), port, bus_port });
+        } else {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        answers
+    }
+
+    fn launch(&self, number: usize, port: u16, bus_port: u16) -> Child {
+        let folder = self.folder.path().join(number.to_string());
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut command = Command::new(find_program("redis-server"));
+        command
+            .args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no", "--logfile", "log"])
+            .args(["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
+            .args(["--port", &port.to_string(), "--cluster-port", &bus_port.to_string()])
+            // What was written is in the system's hands before it is answered, so it outlasts a kill.
+            .args(["--appendonly", if self.setup.forgets { "no" } else { "yes" }])
+            .arg("--dir")
+            .arg(&folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(password) = self.setup.password {
+            command.args(["--requirepass", password, "--masterauth", password]);
+        }
+        command.spawn().unwrap()
+    }
+
+    /// Whether a server that was started listens; false where it ended.
+    fn answers(&self, port: u16, process: &mut Child) -> bool {
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            match self.tell(port, "PING") {
+                Ok(said) if said.contains("PONG") => return true,
+                _ if process.try_wait().unwrap().is_some() => return false,
+                // Not yet, or it is still reading what it kept.
+                _ => sleep(POLL_EVERY),
+            }
+        }
+        false
+    }
+
+    /// Gives each server its slots, and lets them know of each other.
+    fn join(&self) {
+        let [first, ..] = &self.nodes[..] else { return };
+        for (number, node) in self.nodes.iter().enumerate() {
+            let (from, to) = (SLOTS * number / NODES, SLOTS * (number + 1) / NODES - 1);
+            for line in [
+                format!("CLUSTER ADDSLOTSRANGE {from} {to}"),
+                format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1),
+                format!("CLUSTER MEET 127.0.0.1 {} {}", first.port, first.bus_port),
+            ] {
+                let said = self.tell(node.port, &line).unwrap();
+                assert!(said.starts_with("+OK"), "{line}: {said}");
+            }
+        }
+    }
+
+    fn log(&self, number: usize) -> String {
+        let log = self.folder.path().join(number.to_string()).join("log");
+        std::fs::read_to_string(log).unwrap_or_default()
+    }
+}
+
+impl Drop for RedisCluster {
+    fn drop(&mut self) {
+        for process in self.nodes.iter_mut().filter_map(|node| node.process.as_mut()) {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// One answer of a server: its first line, and what follows that says its length, or lists of such.
+fn answer(reader: &mut impl BufRead) -> io::Result<String> {
+    let mut text = String::new();
+    if reader.read_line(&mut text)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let length = text[1..].trim_end().parse::<i64>();
+    match (text.as_bytes()[0], length) {
+        (b'$', Ok(length)) if length >= 0 => {
+            let mut bytes = vec![0; length as usize + 2];
+            reader.read_exact(&mut bytes)?;
+            text.push_str(&String::from_utf8_lossy(&bytes));
+        }
+        (b'*', Ok(length)) => {
+            for _ in 0..length {
+                text.push_str(&answer(reader)?);
+            }
+        }
+        _ => {}
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_server_was_told_it_still_knows() {
+        let mut cluster = RedisCluster::with(RedisSetup { password: Some("word"), forgets: false });
+        let [port, ..] = cluster.ports();
+        // A key of the first server's slots.
+        assert_eq!(cluster.tell(port, "CLUSTER KEYSLOT b").unwrap(), ":3300\r\n");
+        assert_eq!(cluster.tell(port, "SET b told").unwrap(), "+OK\r\n");
+        cluster.kill(0);
+        assert!(cluster.tell(port, "GET b").is_err());
+        cluster.restart(0);
+        cluster.wait();
+        assert_eq!(cluster.tell(port, "GET b").unwrap(), "$4\r\ntold\r\n");
+        assert!(cluster.tell(cluster.ports()[1], "GET b").unwrap().starts_with("-MOVED 3300"));
+        assert!(
+            cluster.url("x").starts_with("redis://127.0.0.1:") && cluster.url("x").ends_with("/x")
+        );
+    }
+}
