@@ -209,14 +209,16 @@ impl Producer {
                 continue;
             }
             let (now, before) = (Instant::now(), state.queue.full_batches());
+            let first = state.queue.len() == 0;
             for (outpoint, place) in places.by_ref().take(room) {
                 state.queue.push(Item::new(*outpoint, &request, place), now);
                 state.stats.taken_in += 1;
             }
             let (full, len) = (state.queue.full_batches() - before, state.queue.len());
             state.stats.waiting_max = state.stats.waiting_max.max(len as u64);
-            // One that sleeps has to learn of the deadline.
-            (0..full.max(1)).for_each(|_| self.shared.work.notify_one());
+            // One that sleeps has to learn of the deadline of the first; to wake one for each that joins it would
+            // cost more than the coins.
+            (0..full.max(usize::from(first))).for_each(|_| self.shared.work.notify_one());
         }
         Ok(ticket)
     }
