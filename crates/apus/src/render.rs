@@ -393,12 +393,7 @@ fn peers_json(status: &NetworkStatus) -> serde_json::Value {
 /// One line: height, percent, rates, coins, memory, time left. `first` is where this start began.
 fn line(phase: Phase, progress: Progress, first: Progress, elapsed: f64) -> String {
     let mut parts = vec![phase.name().to_owned()];
-    let fraction = match (progress.bytes_total, progress.blocks_total) {
-        // How many bytes the blocks have that are still to come from peers is not known.
-        (0, 0) => None,
-        (0, blocks) => Some(progress.blocks as f64 / blocks as f64),
-        (bytes, _) => Some(progress.bytes as f64 / bytes as f64),
-    };
+    let fraction = counted(progress).map(|(count, all)| count(progress) as f64 / all as f64);
     if let Some(fraction) = fraction {
         parts.push(format!("{:.1} %", 100.0 * fraction.min(1.0)));
     }
@@ -425,14 +420,23 @@ fn line(phase: Phase, progress: Progress, first: Progress, elapsed: f64) -> Stri
     parts.join(", ")
 }
 
+/// One of the numbers of a progress.
+type Count = fn(Progress) -> u64;
+
+/// What tells how far a phase is, and how much of it there is in all; none where that is not known.
+fn counted(progress: Progress) -> Option<(Count, u64)> {
+    match (progress.bytes_total, progress.blocks_total) {
+        (0, 0) => None,
+        // How many bytes the blocks have that are still to come from peers is not known.
+        (0, blocks) => Some((|of| of.blocks, blocks)),
+        (bytes, _) => Some((|of| of.bytes, bytes)),
+    }
+}
+
 /// Seconds that are left of a phase, if that can be told.
 fn estimate(progress: Progress, first: Progress, elapsed: f64) -> Option<f64> {
-    let (now, then, all) = match (progress.bytes_total, progress.blocks_total) {
-        (0, 0) => return None,
-        // How many bytes the blocks have that are still to come from peers is not known.
-        (0, blocks) => (progress.blocks, first.blocks, blocks),
-        (bytes, _) => (progress.bytes, first.bytes, bytes),
-    };
+    let (count, all) = counted(progress)?;
+    let (now, then) = (count(progress), count(first));
     let rate = now.saturating_sub(then) as f64 / elapsed.max(0.001);
     let left = all.saturating_sub(now) as f64 / rate;
     left.is_finite().then_some(left)

@@ -106,8 +106,7 @@ impl WorkFolder {
             return error.into();
         }
         // What was computed under hints or roots that proved wrong is in the way of the next ones.
-        let proven_wrong = error.is_about_hints()
-            || matches!(&error, SyncError::Invalid(error) if error.spoils_progress());
+        let proven_wrong = error.spoils_progress();
         let mut kept = Self::has_plan(folder) && !proven_wrong;
         if !kept {
             // The failure to tell is the first one.

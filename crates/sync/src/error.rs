@@ -197,6 +197,14 @@ impl SyncError {
         }
     }
 
+    /// Whether what was computed so far rests on what proved wrong, so that no later start may go on from it.
+    pub fn spoils_progress(&self) -> bool {
+        match self {
+            Self::Invalid(error) => error.spoils_progress(),
+            other => other.is_about_hints(),
+        }
+    }
+
     /// What it means.
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -260,14 +260,11 @@ impl<'a> Work<'a> {
             hints: NO_HINTS,
             aggregate: AggregateKind::None,
             assumed: 0,
-            // Proofs say what of a coin its spend's witness tells.
-            unseen: match request.bridge {
-                Some(_) => 0,
-                None => {
-                    let earlier = earlier.as_ref().map(|plan| plan.identity.unseen);
-                    pass::leave_witnesses(request, dir, earlier)
-                }
-            },
+            unseen: pass::leave_witnesses(
+                request,
+                dir,
+                earlier.as_ref().map(|plan| plan.identity.unseen),
+            ),
             // What an earlier start has them told of is told to the end.
             leaves: request.bridge.is_some()
                 || makes_roots(request)

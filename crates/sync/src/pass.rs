@@ -109,7 +109,9 @@ pub(crate) fn leave_witnesses(
 ) -> Height {
     let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
     let hands_on = source.keeps_undo() || request.folders.iter().any(has_blocks);
-    let now = if hands_on { 0 } else { assumed_by(request, source, request.leave_witnesses) };
+    // Proofs say what of a coin its spend's witness tells.
+    let needed = hands_on || request.bridge.is_some();
+    let now = if needed { 0 } else { assumed_by(request, source, request.leave_witnesses) };
     let unseen = earlier.map_or(now, |earlier| earlier.min(now));
     source.leave_witnesses(unseen);
     unseen

@@ -109,8 +109,8 @@ pub enum InvalidError {
 }
 
 impl InvalidError {
-    /// Whether what was computed so far rests on what proved wrong, so that no later start may go on from it.
-    pub fn spoils_progress(&self) -> bool {
+    /// As [`SyncError::spoils_progress`](super::SyncError::spoils_progress).
+    pub(super) fn spoils_progress(&self) -> bool {
         match self {
             Self::Engine(_) | Self::DuplicateTransaction { .. } | Self::AssumeUtxo { .. } => true,
             // Some range began with roots that were never there, and which one is not known.
