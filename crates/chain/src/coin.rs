@@ -28,6 +28,25 @@ pub struct CoinRef<'a> {
     pub script: &'a [u8],
 }
 
+/// A coin without its script: all that amounts and ages depend on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CoinValue {
+    /// Height of the block that made it, at most [`COIN_HEIGHT_MAX`].
+    pub height: Height,
+    /// Whether the transaction that made it is a coinbase.
+    pub coinbase: bool,
+    /// Its worth in satoshi.
+    pub amount: u64,
+}
+
+impl CoinRef<'_> {
+    /// The same coin without its script.
+    pub const fn value(&self) -> CoinValue {
+        let Self { height, coinbase, amount, .. } = *self;
+        CoinValue { height, coinbase, amount }
+    }
+}
+
 /// An unspent output that was read; its script may have been rebuilt.
 #[derive(Clone, Debug)]
 pub struct Coin<'a> {
@@ -84,6 +103,15 @@ pub fn read_coin<'a>(reader: &mut Reader<'a>) -> Result<Coin<'a>, CoinError> {
 /// not unspendable.
 pub fn read_coin_strict<'a>(reader: &mut Reader<'a>) -> Result<Coin<'a>, CoinError> {
     read(reader, true)
+}
+
+/// Reads a coin up to its script, which is not looked at. The amount has 64 bits and may be out of range.
+#[inline]
+pub fn read_coin_value(reader: &mut Reader<'_>) -> Result<CoinValue, CoinError> {
+    let code = reader.varint_u32()?;
+    let offset = reader.position();
+    let amount = decompress_amount(reader.varint()?).ok_or(CoinError::Amount { offset })?;
+    Ok(CoinValue { height: code >> 1, coinbase: code & 1 == 1, amount })
 }
 
 fn read<'a>(reader: &mut Reader<'a>, strict: bool) -> Result<Coin<'a>, CoinError> {

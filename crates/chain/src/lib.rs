@@ -47,8 +47,8 @@ pub use check::{
     txids_of,
 };
 pub use coin::{
-    COIN_HEIGHT_MAX, Coin, CoinRef, check_coin, is_unspendable, read_coin, read_coin_strict,
-    skip_coin, write_coin,
+    COIN_HEIGHT_MAX, Coin, CoinRef, CoinValue, check_coin, is_unspendable, read_coin,
+    read_coin_strict, read_coin_value, skip_coin, write_coin,
 };
 pub use coin_error::CoinError;
 pub use coin_sum::{CoinAdder, CoinSum, CoinSumKey, KeyedCoinSum, TxCoins};
@@ -71,12 +71,16 @@ pub use script::{
     MAX_SCRIPT_SIZE, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160, OP_RETURN,
     accurate_sigops, height_push, last_push, legacy_sigops, witness_commitment,
 };
-pub use sequence_locks::{Ancestry, check_sequence_locks};
+pub use sequence_locks::{Ancestry, check_sequence_locks, relative_lock_is_over, relative_locks};
 pub use signet::{
     SIGNET_VERIFY_FLAGS, SignetError, SignetFault, SignetSpend, check_signet_solution, signet_spend,
 };
-pub use sigops::{BLOCK_SIGOPS_COST_MAX, transaction_sigop_cost};
-pub use spend::{BlockTotals, COINBASE_MATURITY, SpendError, check_tx_inputs};
+pub use sigops::{
+    BLOCK_SIGOPS_COST_MAX, WITNESS_SCALE_FACTOR, spending_sigop_cost_max, transaction_sigop_cost,
+};
+pub use spend::{
+    BlockTotals, COINBASE_MATURITY, FeeError, SpendError, check_fee, check_tx_inputs, value_out,
+};
 pub use subsidy::{block_subsidy, max_supply};
 pub use undo::{BlockUndo, BlockUndoWriter, UndoCoin, UndoError, undo_checksum};
 pub use utxo_hash::{HashSerialized3, UtxoStats, bogosize, write_utxo_element};

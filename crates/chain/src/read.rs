@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
 
     /// The bytes not read yet.
     #[inline]
-    pub(crate) fn unread(&self) -> &'a [u8] {
+    pub fn unread(&self) -> &'a [u8] {
         &self.data[self.position..]
     }
 

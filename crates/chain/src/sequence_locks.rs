@@ -54,27 +54,40 @@ pub fn check_sequence_locks(
     block_height: Height,
     bip68_active: bool,
 ) -> bool {
+    let mut locks = relative_locks(tx);
+    !bip68_active
+        || locks.all(|(vin, sequence)| {
+            relative_lock_is_over(sequence, coin_heights(vin), ancestry, block_height)
+        })
+}
+
+/// The inputs of a transaction that have a relative lock time (BIP-68), each with its sequence number.
+pub fn relative_locks<'a>(tx: &TxView<'a>) -> impl Iterator<Item = (usize, u32)> + use<'a> {
     // Core compares the version unsigned: a negative one has locks as well.
-    if !bip68_active || tx.version() < 2 {
-        return true;
+    let inputs = (tx.version() >= 2).then(|| tx.inputs().enumerate());
+    let locks = inputs.into_iter().flatten().map(|(vin, input)| (vin, input.sequence()));
+    locks.filter(|(_, sequence)| sequence & DISABLE_FLAG == 0)
+}
+
+/// Whether the relative lock time that a sequence number states is over in the block at `block_height`, for a
+/// coin of the block at `coin_height`.
+pub fn relative_lock_is_over(
+    sequence: u32,
+    coin_height: Height,
+    ancestry: &(impl Ancestry + ?Sized),
+    block_height: Height,
+) -> bool {
+    let length = sequence & MASK;
+    if sequence & TYPE_FLAG == 0 {
+        return u64::from(coin_height) + u64::from(length) <= u64::from(block_height);
     }
-    tx.inputs().enumerate().all(|(vin, input)| {
-        let sequence = input.sequence();
-        if sequence & DISABLE_FLAG != 0 {
-            return true;
-        }
-        let (coin_height, length) = (coin_heights(vin), sequence & MASK);
-        if sequence & TYPE_FLAG == 0 {
-            return u64::from(coin_height) + u64::from(length) <= u64::from(block_height);
-        }
-        // Time runs from the median before the block of the coin to the median before this block.
-        let rested = || {
-            let start = ancestry.median_time_past(coin_height.saturating_sub(1))?;
-            let end = ancestry.median_time_past(block_height.checked_sub(1)?)?;
-            Some(u64::from(start) + u64::from(length << GRANULARITY) <= u64::from(end))
-        };
-        rested().unwrap_or(false)
-    })
+    // Time runs from the median before the block of the coin to the median before this block.
+    let rested = || {
+        let start = ancestry.median_time_past(coin_height.saturating_sub(1))?;
+        let end = ancestry.median_time_past(block_height.checked_sub(1)?)?;
+        Some(u64::from(start) + u64::from(length << GRANULARITY) <= u64::from(end))
+    };
+    rested().unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! The sum over a block is limited. Before the coins are known, only the part in plain sight can
 //! be counted, which [`check`](crate::check) does; this is the whole. Nothing is run here.
 
-use crate::block::{TxView, WitnessView};
+use crate::block::{InputView, TxView, WitnessView};
 use crate::script::{accurate_sigops, is_p2sh, last_push, legacy_sigops};
 use crate::verify::{VERIFY_P2SH, VERIFY_WITNESS};
 
@@ -13,7 +13,7 @@ pub const BLOCK_SIGOPS_COST_MAX: u64 = 80_000;
 
 /// Cost of a signature operation outside witnesses, and weight of one byte there (Core
 /// `consensus/consensus.h`, `WITNESS_SCALE_FACTOR`).
-pub(crate) const WITNESS_SCALE_FACTOR: u64 = 4;
+pub const WITNESS_SCALE_FACTOR: u64 = 4;
 
 /// The cost of a transaction's signature operations (Core `consensus/tx_verify.cpp`,
 /// `GetTransactionSigOpCost`).
@@ -40,6 +40,19 @@ pub(crate) fn tx_legacy_sigops(tx: &TxView<'_>) -> u64 {
     let inputs: u64 = tx.inputs().map(|i| u64::from(legacy_sigops(i.script_sig()))).sum();
     let outputs: u64 = tx.outputs().map(|o| u64::from(legacy_sigops(o.script()))).sum();
     inputs + outputs
+}
+
+/// What the inputs of a transaction can at most add to [`BlockBytes::legacy_sigops`](crate::BlockBytes::legacy_sigops),
+/// times [`WITNESS_SCALE_FACTOR`], whatever they spend: an input has one redeem script and one witness script, and
+/// counts for one where its witness is to have a single signature.
+pub fn spending_sigop_cost_max(tx: &TxView<'_>) -> u64 {
+    let mut witnesses = tx.witnesses();
+    let of_input = |input: InputView<'_>| {
+        let redeem = last_push(input.script_sig()).map_or(0, accurate_sigops);
+        let witness = witnesses.next().and_then(|witness| witness.last().map(accurate_sigops));
+        u64::from(redeem) * WITNESS_SCALE_FACTOR + u64::from(witness.unwrap_or(0).max(1))
+    };
+    tx.inputs().map(of_input).sum()
 }
 
 /// The part of the cost that depends on the coins, pay-to-script-hash and witnesses; none where a

@@ -5,7 +5,8 @@
 //! with the coin that was there: this is where double spends, spends of nothing and repeated
 //! transactions come out, in the order of the chain, whatever the order of the blocks was. With its
 //! answers a block can be [judged](Judge::block) on its own, by the very rules that connect blocks one
-//! after the other. The coins that no spend took are the set.
+//! after the other. Where no script is run, what the block [claims](Claims) of its coins is mostly enough, and so are
+//! coins [without scripts](BareCoin). The coins that no spend took are the set.
 //!
 //! What is true of a block depends on blocks below it alone, also where some block above is
 //! invalid. So the lowest block that is refused is the one that a node would have stopped at, and the
@@ -18,6 +19,8 @@
 //! lie, who does the segments, and in how much memory runs are merged, is the driver's business.
 
 mod asked;
+mod bare;
+mod claims;
 mod fingerprint;
 mod gather;
 mod join;
@@ -30,6 +33,8 @@ mod record;
 mod seen;
 
 pub use asked::Asked;
+pub use bare::BareCoin;
+pub use claims::Claims;
 pub use fingerprint::{Fingerprint, FingerprintKey};
 pub use gather::{Gather, GatherError, GatherSegment};
 pub use join::{Join, JoinSink};

@@ -117,6 +117,9 @@ pub enum RunKind {
     /// How many leaves blocks add to the Utreexo forest, where that is asked for: 4 bytes each, big-endian, by
     /// ascending height. Many follow one another.
     Added,
+    /// What blocks claim of the coins that they spend, by ascending height
+    /// ([`Claims`](crate::mergesync::Claims)). Many follow one another.
+    Claims,
     /// Which outputs survive: one BIP-456 element a block by ascending height, the most significant bit
     /// first. Many follow one another.
     Hints,
@@ -135,19 +138,21 @@ impl RunKind {
             Self::Answers => ".answers",
             Self::Fingerprints => ".prints",
             Self::Added => ".added",
+            Self::Claims => ".claims",
             Self::Hints => ".hints",
             Self::Leaves => ".leaves",
         }
     }
 
     /// All there are.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Coins,
         Self::Made,
         Self::Spent,
         Self::Answers,
         Self::Fingerprints,
         Self::Added,
+        Self::Claims,
         Self::Hints,
         Self::Leaves,
     ];

@@ -1,8 +1,8 @@
-//! The work of mergesync: every rule, with blocks gone over twice, without hints and without look-ups.
+//! The work of mergesync: every rule, with blocks in any order, without hints and without look-ups.
 //!
 //! [Segments](crate::pass) write down, in any order, which coins their blocks make and want; a
-//! [join](mod@join) of all of them finds the coin for each spend; then the blocks come once more and are
-//! [judged](mod@judge). The coins that no spend took are the set, and their places are the hints.
+//! [join](mod@join) of all of them finds the coin for each spend; then blocks are [judged](mod@judge), for which
+//! those come once more whose scripts are run, or that are kept. The coins that no spend took are the set, and their places are the hints.
 //!
 //! Segments are kept in the work folder, and so is what came of the join, and how far blocks were judged, where
 //! it took long enough to get there. A start for another end of the chain takes over the segments that are of
@@ -320,6 +320,15 @@ impl<'a> Work<'a> {
         Ok((workdir, plan, done))
     }
 
+    /// The last block whose claims are noted: those that the second walk will perhaps not read.
+    fn claimed(&self) -> Height {
+        let Self { request, dir, ref checks, .. } = *self;
+        match pass::needs_blocks(request, dir) {
+            true => 0,
+            false => checks.last_assumed().unwrap_or_default(),
+        }
+    }
+
     /// The first walk.
     fn gather(
         &self,
@@ -330,7 +339,9 @@ impl<'a> Work<'a> {
     ) -> Result<(SegmentsOf<Gather>, Counts), SyncError> {
         let (request, dir) = (self.request, self.dir);
         let pass = Gather::new(request.params, dir.chain(), fingerprint_key(plan))
-            .with_leaves(plan.identity.leaves);
+            .with_leaves(plan.identity.leaves)
+            .with_claims(self.claimed())
+            .with_bare_coins(bare_up_to(plan));
         let unseen = plan.identity.unseen;
         let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range), unseen };
         request.observer.event(Event::Started(Phase::Blocks));
@@ -361,8 +372,8 @@ impl<'a> Work<'a> {
         let mut record = match earlier {
             Some(record) => record,
             None => {
-                let numbered = plan.identity.leaves;
-                let options = JoinOptions { numbered, leaves: leaves.as_ref(), durable };
+                let (numbered, bare) = (plan.identity.leaves, bare_up_to(plan));
+                let options = JoinOptions { numbered, leaves: leaves.as_ref(), bare, durable };
                 let joined = join(request, done, options)?;
                 let record = Record { joined, judged: 0, assume_valid };
                 if durable {
@@ -429,7 +440,8 @@ impl<'a> Work<'a> {
         let (key, sum_key) = (fingerprint_key(plan), sum_key(plan));
         let end = done.last().map_or(0, |last| last.range.end - 1);
         let (numbered, unseen) = (plan.identity.leaves, plan.identity.unseen);
-        Walk { work: self, workdir, key, done, sum_key, numbered, unseen, end }
+        let bare = bare_up_to(plan);
+        Walk { work: self, workdir, key, done, sum_key, numbered, unseen, bare, end }
             .judge(progress, takers)
     }
 
@@ -476,13 +488,19 @@ impl<'a> Work<'a> {
         plan: &Plan,
         done: &[Done<Gathered>],
     ) -> Result<(), SyncError> {
-        let numbered = plan.identity.leaves;
-        let options = JoinOptions { numbered, leaves: None, durable: false };
+        let (numbered, bare) = (plan.identity.leaves, bare_up_to(plan));
+        let options = JoinOptions { numbered, leaves: None, bare, durable: false };
         let joined = join(self.request, done, options)?;
         let record = Record { joined, judged: 0, assume_valid: None };
         let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
         self.walk(workdir, plan, done, &mut progress, Takers::default()).map(|_| ())
     }
+}
+
+/// The last block that is answered with bare coins: those whose witnesses are left alone, since their scripts are run
+/// by no start of this plan, and none of them is kept.
+fn bare_up_to(plan: &Plan) -> Height {
+    plan.identity.unseen
 }
 
 /// The key of the run's fingerprints, a part of what is secret in the plan.

@@ -100,6 +100,13 @@ fn assumed_by(
     checks.last_assumed().unwrap_or_default()
 }
 
+/// Whether blocks that are valid are wanted whole: handed on to a node, or for proofs, which say what of a coin its
+/// spend's witness tells.
+pub(crate) fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> bool {
+    let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
+    source.keeps_undo() || request.folders.iter().any(has_blocks) || request.bridge.is_some()
+}
+
 /// The last block whose witnesses are left alone, as the earlier start took it, if that was fewer; 0 where all are
 /// checked. Peers are not asked for them then.
 pub(crate) fn leave_witnesses(
@@ -107,11 +114,11 @@ pub(crate) fn leave_witnesses(
     source: &dyn ChainSource,
     earlier: Option<Height>,
 ) -> Height {
-    let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
-    let hands_on = source.keeps_undo() || request.folders.iter().any(has_blocks);
-    // Proofs say what of a coin its spend's witness tells.
-    let needed = hands_on || request.bridge.is_some();
-    let now = if needed { 0 } else { assumed_by(request, source, request.leave_witnesses) };
+    let now = if needs_blocks(request, source) {
+        0
+    } else {
+        assumed_by(request, source, request.leave_witnesses)
+    };
     let unseen = earlier.map_or(now, |earlier| earlier.min(now));
     source.leave_witnesses(unseen);
     unseen

@@ -97,9 +97,11 @@ pub(crate) fn index_of(kind: RunKind, run: &[u8]) -> Index {
         RunKind::Made => cut::<Made>(run),
         RunKind::Spent => cut::<Spent>(run),
         RunKind::Answers => cut::<Answers>(run),
-        RunKind::Fingerprints | RunKind::Added | RunKind::Hints | RunKind::Leaves => {
-            Index::cut(run, SECTION_BYTES, |_| None)
-        }
+        RunKind::Fingerprints
+        | RunKind::Added
+        | RunKind::Claims
+        | RunKind::Hints
+        | RunKind::Leaves => Index::cut(run, SECTION_BYTES, |_| None),
     }
 }
 

@@ -6,9 +6,12 @@
 
 #![no_main]
 
-use apus_chain::{Height, HeightRange, OutPoint, Reader, Txid};
+use apus_chain::{
+    Ancestry, BlockHash, Height, HeightRange, Network, OutPoint, Params, Reader, Txid,
+};
 use apus_engine::mergesync::{
-    AnswerRecord, Answers, Gathered, Join, JoinSink, MadeCoin, MadeRecord, SpentRecord,
+    AnswerRecord, Answers, BareCoin, Claims, Gathered, Join, JoinSink, MadeCoin, MadeRecord,
+    SpentRecord,
 };
 use apus_engine::pass::PartialResult;
 use core::convert::Infallible;
@@ -23,7 +26,38 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
+/// A chain whose blocks are a second apart.
+struct Seconds;
+
+impl Ancestry for Seconds {
+    fn hash(&self, _: Height) -> Option<BlockHash> {
+        None
+    }
+
+    fn median_time_past(&self, height: Height) -> Option<u32> {
+        Some(height)
+    }
+}
+
+/// Whatever blocks claim of whatever coins, it is allowed or not.
+fn judge(data: &[u8]) {
+    let mut rest = data;
+    while let Some((claims, after)) = Claims::read(rest) {
+        assert!(after.len() < rest.len());
+        rest = after;
+        let coins = || data.chunks(9);
+        if let Some(claims) = claims
+            && claims.allowed(Params::of(Network::Main), 500_000, &Seconds, coins())
+        {
+            // Whoever allows it has read the coins, none of which is money out of nothing.
+            let bare = coins().filter_map(BareCoin::read);
+            assert!(bare.map(|coin| coin.value()).all(|coin| apus_chain::money_range(coin.amount)));
+        }
+    }
+}
+
 fn read(data: &[u8]) {
+    judge(data);
     let mut out = Vec::new();
     if let Some((record, rest)) = MadeRecord::read(data) {
         let coins: Vec<MadeCoin<'_>> = record.coins().collect();

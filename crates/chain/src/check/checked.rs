@@ -16,6 +16,7 @@ pub struct CheckedBlock {
     txids: Vec<[u8; 32]>,
     height: Height,
     hash: BlockHash,
+    legacy_sigops: u64,
 }
 
 impl std::fmt::Debug for CheckedBlock {
@@ -47,7 +48,8 @@ impl CheckedBlock {
     /// The block as [`BlockChecker::check`] would have returned it.
     pub fn bytes(&self) -> BlockBytes<'_> {
         let view = self.layout.view(&self.raw);
-        BlockBytes { view, txids: &self.txids, height: self.height, hash: self.hash }
+        let Self { ref txids, height, hash, legacy_sigops, .. } = *self;
+        BlockBytes { view, txids, height, hash, legacy_sigops }
     }
 
     /// Memory that it takes beside the value itself, in bytes.
@@ -70,16 +72,21 @@ impl BlockChecker {
         mut raw: Vec<u8>,
         context: &BlockContext<'_>,
     ) -> Result<CheckedBlock, (Vec<u8>, BlockError)> {
-        match self.check(&raw, context).map(|block| block.view.raw().len()) {
-            Ok(length) => raw.truncate(length),
+        let checked = self.check(&raw, context);
+        let legacy_sigops = match checked.map(|it| (it.view.raw().len(), it.legacy_sigops)) {
+            Ok((length, legacy_sigops)) => {
+                raw.truncate(length);
+                legacy_sigops
+            }
             Err(error) => return Err((raw, error)),
-        }
+        };
         Ok(CheckedBlock {
             raw,
             layout: std::mem::take(&mut self.layout),
             txids: std::mem::take(&mut self.ids.txids),
             height: context.height,
             hash: context.hash,
+            legacy_sigops,
         })
     }
 
@@ -128,6 +135,7 @@ mod tests {
             assert_eq!((owned.height(), owned.hash()), (height, context.hash));
             assert_eq!(owned.bytes().height(), height);
             assert_eq!(owned.bytes().hash(), context.hash);
+            assert_eq!(owned.bytes().legacy_sigops(), borrowed.legacy_sigops());
             assert_eq!(owned.bytes().txs().len(), borrowed.txs().len());
             for (ours, theirs) in owned.bytes().txs().zip(borrowed.txs()) {
                 assert_eq!(ours.0, theirs.0);

@@ -55,6 +55,7 @@ pub struct BlockBytes<'a> {
     txids: &'a [[u8; 32]],
     height: Height,
     hash: BlockHash,
+    legacy_sigops: u64,
 }
 
 impl<'a> BlockBytes<'a> {
@@ -71,6 +72,12 @@ impl<'a> BlockBytes<'a> {
     /// The block.
     pub fn view(&self) -> BlockView<'a> {
         self.view
+    }
+
+    /// Its signature operations that are seen without coins (Core `consensus/tx_verify.cpp`,
+    /// `GetLegacySigOpCount`).
+    pub fn legacy_sigops(&self) -> u64 {
+        self.legacy_sigops
     }
 
     /// The transactions with their ids, in block order.
@@ -132,7 +139,8 @@ impl BlockChecker {
             check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
             check_weight(&view, &survey)?;
         }
-        Ok(BlockBytes { view, txids, height: context.height, hash: context.hash })
+        let (height, hash, legacy_sigops) = (context.height, context.hash, survey.sigops);
+        Ok(BlockBytes { view, txids, height, hash, legacy_sigops })
     }
 
     /// Reads the block that `raw` begins with, which must have the hash that is meant. No rule is checked:

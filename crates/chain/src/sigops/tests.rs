@@ -103,6 +103,24 @@ fn wrapped_witnesses_count_as_witnesses() {
     }
 }
 
+/// A bound that no script reaches would send every block with many inputs to the slow way.
+#[test]
+fn the_bound_is_reached() {
+    let script = [0x53, CHECKMULTISIG];
+    let max_of = |script_sig: &[u8], witness: &[&[u8]]| {
+        let mut tx = bare_tx();
+        tx.input.push(input(0));
+        tx.input[0].script_sig = ScriptBuf::from_bytes(script_sig.to_vec());
+        tx.input[0].witness = Witness::from_slice(witness);
+        with_tx(&tx, |tx| spending_sigop_cost_max(&tx))
+    };
+    assert_eq!(max_of(&[], &[]), 1);
+    assert_eq!(max_of(&[], &[&[CHECKSIG; 9], &script]), 3);
+    assert_eq!(max_of(&push(&script), &[]), 3 * 4 + 1);
+    assert_eq!(max_of(&push(&program(0, 32)), &[&script]), 3);
+    assert_eq!(max_of(&[&[0x61], &push(&script)[..]].concat(), &[]), 1, "no push alone");
+}
+
 #[test]
 fn a_missing_coin_costs_too_much() {
     let mut tx = bare_tx();
@@ -160,5 +178,9 @@ proptest! {
             Some(TxOut { script_pubkey, ..output(1) })
         });
         prop_assert_eq!(cost(&tx, &coins, BOTH), expected as u64);
+        let most = with_tx(&tx, |tx| {
+            tx_legacy_sigops(&tx) * WITNESS_SCALE_FACTOR + spending_sigop_cost_max(&tx)
+        });
+        prop_assert!(expected as u64 <= most);
     }
 }

@@ -55,6 +55,11 @@ impl BlockTotals {
         Err(SpendError::SigOps { tx, txid, cost: self.sigop_cost })
     }
 
+    /// What the coinbase may take, in satoshi: subsidy and fees, once all transactions are counted.
+    pub fn coinbase_max(&self, height: Height, params: &Params) -> u64 {
+        self.fees.saturating_add(block_subsidy(height, params.subsidy_halving_interval))
+    }
+
     /// Whether the coinbase takes no more than subsidy and fees, once all transactions are counted
     /// (Core `validation.cpp`, `ConnectBlock`: "bad-cb-amount").
     pub fn check_coinbase(
@@ -64,8 +69,7 @@ impl BlockTotals {
         params: &Params,
     ) -> Result<(), SpendError> {
         let value_out = value_out(coinbase);
-        let subsidy = block_subsidy(height, params.subsidy_halving_interval);
-        let limit = self.fees.saturating_add(subsidy);
+        let limit = self.coinbase_max(height, params);
         if value_out > limit {
             Err(SpendError::CoinbaseAmount { value_out, limit })
         } else {

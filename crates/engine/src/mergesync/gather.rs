@@ -6,10 +6,10 @@
 //! own spends are answered.
 //!
 //! A fingerprint of each block is noted, so that the walk which judges blocks need not check again what
-//! was checked here.
+//! was checked here; and what it claims of its coins, where that may spare it the second walk.
 
 use super::fingerprint::FingerprintKey;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Told};
 use super::partial::Gathered;
 use crate::connect::rules::may_repeat;
 use crate::pass::{Covered, FinishedSegment, Pass, RunKind, Seen, Uncovered};
@@ -34,6 +34,10 @@ pub struct Gather {
     at_bip34_height: Option<BlockHash>,
     key: FingerprintKey,
     leaves: bool,
+    /// The last block whose claims are noted.
+    claims: Height,
+    /// The last block that is answered with bare coins.
+    bare: Height,
     /// Ledgers of segments that have ended: their memory is good for the next ones.
     spare: Mutex<Vec<Ledger>>,
 }
@@ -47,6 +51,8 @@ impl Gather {
             at_bip34_height,
             key,
             leaves: false,
+            claims: 0,
+            bare: 0,
             spare: Mutex::default(),
         }
     }
@@ -56,6 +62,19 @@ impl Gather {
     #[must_use]
     pub fn with_leaves(self, leaves: bool) -> Self {
         Self { leaves, ..self }
+    }
+
+    /// The same, with what blocks up to a height claim of their coins ([`Claims`](super::Claims)).
+    #[must_use]
+    pub fn with_claims(self, up_to: Height) -> Self {
+        Self { claims: up_to, ..self }
+    }
+
+    /// The same, which answers blocks up to a height with [bare coins](super::BareCoin): no scripts are run for
+    /// them.
+    #[must_use]
+    pub fn with_bare_coins(self, up_to: Height) -> Self {
+        Self { bare: up_to, ..self }
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Ledger>> {
@@ -86,8 +105,14 @@ impl Pass for Gather {
     type Verdict = Gathered;
     type Error = GatherError;
 
-    const RUNS: &'static [RunKind] =
-        &[RunKind::Made, RunKind::Spent, RunKind::Answers, RunKind::Fingerprints, RunKind::Added];
+    const RUNS: &'static [RunKind] = &[
+        RunKind::Made,
+        RunKind::Spent,
+        RunKind::Answers,
+        RunKind::Fingerprints,
+        RunKind::Added,
+        RunKind::Claims,
+    ];
 
     fn begin(&self, range: HeightRange) -> Result<GatherSegment, GatherError> {
         Ok(GatherSegment {
@@ -111,8 +136,14 @@ impl Pass for Gather {
         if height + 1 == segment.seen.range().end {
             segment.gathered.ends.push(KnownBlock { height, hash: block.hash() });
         }
-        let may_repeat = self.may_repeat(height, &block.hash());
-        segment.ledger.add(block, may_repeat, self.key.of(&view), self.leaves);
+        let told = Told {
+            may_repeat: self.may_repeat(height, &block.hash()),
+            fingerprint: self.key.of(&view),
+            numbered: self.leaves,
+            claims: height <= self.claims,
+            bare: height <= self.bare,
+        };
+        segment.ledger.add(block, told);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! The rules, their order and their names are those of the engine that connects blocks one after the
 //! other; only where the coins come from is another matter. Blocks are judged in any order.
 
+use super::bare::BareCoin;
 use super::record::AnswerRecord;
 use super::seen::SeenBlock;
 use crate::coin::CoinBytes;
@@ -94,6 +95,12 @@ pub struct Judged {
 }
 
 impl Judged {
+    /// A block whose [claims](super::Claims) its coins allow, of which nothing is kept and whose scripts are taken
+    /// for valid.
+    pub const fn by_claims() -> Self {
+        Self { pending: None, kept: None }
+    }
+
     /// Memory that it takes beside the value itself, in bytes, where its block has so many.
     pub fn memory_bytes(&self, block_bytes: u64) -> u64 {
         match (&self.pending, &self.kept) {
@@ -132,6 +139,8 @@ pub enum JudgeError {
     Script(String),
     /// Its scripts are to be run, and nothing can run them.
     NoInterpreter(NoInterpreter),
+    /// Its coins are to be [bare](super::BareCoin), and one is not; or they are, and their scripts are wanted.
+    Bare,
     /// An answer is no coin, so that the run which it came from is damaged.
     Answer(CoinError),
 }
@@ -144,10 +153,12 @@ pub struct Judge<'a> {
     pub scripts: Option<&'a ScriptPool>,
     /// Under which the coins are added up that a block spends, where blocks are kept.
     pub sum_key: Option<CoinSumKey>,
+    /// The last block whose coins come [bare](super::BareCoin).
+    pub bare: Height,
 }
 
 impl Judge<'_> {
-    /// Judges a block. `stored` are the coins of its inputs in their stored form, up to the first that has none;
+    /// Judges a block. `stored` are the coins of its inputs in their stored form, or bare, up to the first that has none;
     /// `existed` are outputs of it that were in the set when the block began, as the join
     /// found them.
     pub fn block(
@@ -167,11 +178,21 @@ impl Judge<'_> {
                 return Err(refused(bip30_error(output), Vec::new()));
             }
         }
-        let mut coins = Vec::with_capacity(stored.len());
-        for coin in stored {
-            coins.push(read_coin_strict(&mut Reader::new(coin)).map_err(JudgeError::Answer)?);
+        let bare = id.height <= self.bare;
+        if bare && (context.check_scripts || self.sum_key.is_some()) {
+            return Err(JudgeError::Bare);
         }
-        let coins: Vec<CoinRef<'_>> = coins.iter().map(Coin::as_ref).collect();
+        let mut whole = Vec::new();
+        let coins: Vec<CoinRef<'_>> = if bare {
+            let coins: Option<_> = stored.iter().map(|coin| BareCoin::read(coin)).collect();
+            coins.ok_or(JudgeError::Bare)?
+        } else {
+            whole.reserve(stored.len());
+            for coin in stored {
+                whole.push(read_coin_strict(&mut Reader::new(coin)).map_err(JudgeError::Answer)?);
+            }
+            whole.iter().map(Coin::as_ref).collect()
+        };
         let mut batch = match (self.scripts, context.check_scripts) {
             (_, false) => None,
             (Some(pool), true) => {

@@ -4,6 +4,7 @@
 //! of blocks that came before. The rest waits for the end, when all are there and can be gone through by
 //! ascending height: each coin of the segment goes to the first spend above it.
 
+use super::claims::Claims;
 use super::fingerprint::Fingerprint;
 use super::numbered::NumberedCoin;
 use super::record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
@@ -12,12 +13,27 @@ use crate::tx_table::TxTable;
 use apus_chain::{BlockBytes, Height, OutPoint, TxView, Txid, write_coin};
 use core::ops::Range;
 
+/// What is told of a block beside its bytes.
+pub(super) struct Told {
+    /// A valid block may have outputs that were there before: nothing of it is answered ahead.
+    pub(super) may_repeat: bool,
+    pub(super) fingerprint: Fingerprint,
+    /// Each of its coins gets the number of its leaf in the Utreexo forest.
+    pub(super) numbered: bool,
+    /// Its claims are noted.
+    pub(super) claims: bool,
+    /// It is answered with bare coins.
+    pub(super) bare: bool,
+}
+
 /// A block that came.
 struct Block {
     height: Height,
-    /// A valid block may have outputs that were there before: nothing of it is answered ahead.
     may_repeat: bool,
+    bare: bool,
     fingerprint: Fingerprint,
+    /// Where its claims lie.
+    claims: Range<usize>,
     /// How many leaves it adds to the Utreexo forest, where these are numbered.
     leaves: Option<u32>,
     /// The first of its inputs among all.
@@ -90,6 +106,9 @@ pub(super) struct Ledger {
     /// Where the coin of each input comes from.
     spends: Vec<Source>,
     unknown: Vec<OutPoint>,
+    /// What blocks claim, in the order in which they came, and working space.
+    claims: Vec<u8>,
+    scratch: Vec<u8>,
     /// Coins wanted from below, while the ledger is closed.
     spent: Vec<SpentRecord>,
     /// What is to be sorted, by its first bytes.
@@ -106,6 +125,8 @@ impl Default for Ledger {
             coins: Vec::new(),
             spends: Vec::new(),
             unknown: Vec::new(),
+            claims: Vec::new(),
+            scratch: Vec::new(),
             spent: Vec::new(),
             order: Vec::new(),
         }
@@ -113,19 +134,17 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// Enters a block, if `numbered` with the number of its leaf behind each of its coins.
-    pub(super) fn add(
-        &mut self,
-        block: &BlockBytes<'_>,
-        may_repeat: bool,
-        fingerprint: Fingerprint,
-        numbered: bool,
-    ) {
+    /// Enters a block.
+    pub(super) fn add(&mut self, block: &BlockBytes<'_>, told: Told) {
         let (height, spends) = (block.height(), self.spends.len());
+        let Told { may_repeat, fingerprint, numbered, claims, bare } = told;
         let first = self.outputs.len();
+        let claims = self.claim(block, claims);
         // There are fewer blocks than heights.
         let number = self.blocks.len() as u32;
-        self.blocks.push(Block { height, may_repeat, fingerprint, leaves: None, spends });
+        let leaves = None;
+        let entry = Block { height, may_repeat, bare, fingerprint, claims, leaves, spends };
+        self.blocks.push(entry);
         let mut index = 0;
         for (at, (txid, tx)) in block.txs().enumerate() {
             for input in tx.inputs().filter(|_| at > 0) {
@@ -143,6 +162,16 @@ impl Ledger {
         if numbered {
             self.blocks[number as usize].leaves = Some(self.number(first));
         }
+    }
+
+    /// Notes what a block claims, if it `is_noted`. Where that lies.
+    fn claim(&mut self, block: &BlockBytes<'_>, is_noted: bool) -> Range<usize> {
+        let start = self.claims.len();
+        match is_noted {
+            true => Claims::write(&mut self.claims, block, &mut self.scratch),
+            false => Claims::write_none(&mut self.claims),
+        }
+        start..self.claims.len()
     }
 
     /// Numbers the coins of the last block, whose first output is this one: those that are leaves, in
@@ -225,9 +254,9 @@ impl Ledger {
     }
 
     /// What is left of the segment: runs of what it made, of what it spends of others, of what it answers
-    /// itself, the fingerprints of its blocks, and the numbers of their leaves. The ledger is empty then, and keeps
-    /// its memory.
-    pub(super) fn close(&mut self) -> [Vec<u8>; 5] {
+    /// itself, the fingerprints of its blocks, the numbers of their leaves, and what they claim. The ledger is empty
+    /// then, and keeps its memory.
+    pub(super) fn close(&mut self) -> [Vec<u8>; 6] {
         let mut order: Vec<usize> = (0..self.blocks.len()).collect();
         let ascend = order.is_sorted_by_key(|block| self.blocks[*block].height);
         if !ascend {
@@ -235,15 +264,20 @@ impl Ledger {
             self.find_unknown();
         }
         let mut fingerprints = Vec::with_capacity(order.len() * Fingerprint::SIZE);
-        let mut added = Vec::new();
+        let (mut added, mut claims) = (Vec::new(), Vec::with_capacity(self.claims.len()));
         // Of memory that a run does not need in the end none is ever touched.
         let coin_bytes = self.coins.len();
         let mut answers = Vec::with_capacity(self.spends.len() * AnswerRecord::HEAD + coin_bytes);
         for block in order {
-            let Block { fingerprint, leaves, .. } = &self.blocks[block];
+            let Block { fingerprint, leaves, claims: claimed, .. } = &self.blocks[block];
             fingerprints.extend_from_slice(&fingerprint.0);
+            claims.extend_from_slice(&self.claims[claimed.clone()]);
             added.extend(leaves.iter().flat_map(|leaves| leaves.to_be_bytes()));
             self.settle(block, &mut answers);
+        }
+        if claims.len() == self.blocks.len() {
+            // Not one block's were noted.
+            claims = Vec::new();
         }
         answers.shrink_to_fit();
         let mut made = Vec::with_capacity(self.txs.len() * MadeRecord::HEAD + coin_bytes);
@@ -251,11 +285,11 @@ impl Ledger {
         made.shrink_to_fit();
         let spent = self.spent();
         self.clear();
-        [made, spent, answers, fingerprints, added]
+        [made, spent, answers, fingerprints, added, claims]
     }
 
     fn clear(&mut self) {
-        let Self { blocks, table, txs, outputs, coins, spends, unknown, spent, order } = self;
+        let Self { blocks, table, txs, outputs, coins, spends, unknown, .. } = self;
         blocks.clear();
         table.clear();
         txs.clear();
@@ -263,8 +297,9 @@ impl Ledger {
         coins.clear();
         spends.clear();
         unknown.clear();
-        spent.clear();
-        order.clear();
+        self.claims.clear();
+        self.spent.clear();
+        self.order.clear();
     }
 
     /// Looks once more for what had not come yet.
@@ -281,19 +316,19 @@ impl Ledger {
 
     /// Goes through the inputs of a block, when all below it are settled.
     fn settle(&mut self, block: usize, answers: &mut Vec<u8>) {
-        let Block { height, spends: start, .. } = self.blocks[block];
+        let Block { height, bare, spends: start, .. } = self.blocks[block];
         let end = self.blocks.get(block + 1).map_or(self.spends.len(), |next| next.spends);
         for (place, at) in (0..).zip(start..end) {
             let outpoint = match self.spends[at] {
                 Source::Nowhere => continue,
                 Source::Unknown(unknown) => self.unknown[unknown],
                 Source::Own(output) => {
-                    AnswerRecord { height, place, coin: self.coin(output) }.write(answers);
+                    self.answer(answers, (height, place), output, bare);
                     continue;
                 }
                 Source::Segment { tx, vout } => {
                     if let Some(output) = self.take(tx, vout, height) {
-                        AnswerRecord { height, place, coin: self.coin(output) }.write(answers);
+                        self.answer(answers, (height, place), output, bare);
                         continue;
                     }
                     OutPoint { txid: *self.table.txid(tx), vout }
@@ -301,6 +336,12 @@ impl Ledger {
             };
             self.spent.push(SpentRecord { outpoint, height, place });
         }
+    }
+
+    /// Appends that an input takes an output.
+    fn answer(&self, out: &mut Vec<u8>, at: (Height, u32), output: usize, bare: bool) {
+        let record = AnswerRecord { height: at.0, place: at.1, coin: self.coin(output) };
+        if bare { record.write_bare(out) } else { record.write(out) }
     }
 
     /// Gives an output to a block of this height, if it is there for it and known to be the one.

@@ -4,6 +4,7 @@
 //! holds records one after the other; each says how long it is. Coins are not looked into: what takes
 //! them does. Format: `docs/formats/workdir.md`.
 
+use super::bare::BareCoin;
 use apus_chain::{Height, OutPoint, Reader, Txid, write_compact_size};
 
 /// Coins that a transaction leaves: `txid ‖ height ‖ length ‖ coins`.
@@ -47,7 +48,7 @@ pub struct AnswerRecord<'a> {
     pub height: Height,
     /// Which one of the block's inputs does, without the coinbase's.
     pub place: u32,
-    /// The coin in its stored form.
+    /// The coin in its stored form, or a [`BareCoin`] where no scripts are run.
     pub coin: &'a [u8],
 }
 
@@ -157,6 +158,15 @@ impl<'a> AnswerRecord<'a> {
         out.extend_from_slice(&self.height.to_be_bytes());
         out.extend_from_slice(&self.place.to_be_bytes());
         write_coin(out, self.coin);
+    }
+
+    /// The same with the coin, which is in its stored form, made [bare](BareCoin).
+    pub fn write_bare(&self, out: &mut Vec<u8>) {
+        AnswerRecord { coin: &[], ..*self }.write(out);
+        let start = out.len();
+        BareCoin::write(out, self.coin);
+        let length = (out.len() - start) as u16;
+        out[start - 2..start].copy_from_slice(&length.to_be_bytes());
     }
 
     /// The record at the beginning of `bytes`, and what follows; none where there is no whole one.

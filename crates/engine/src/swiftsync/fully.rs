@@ -99,7 +99,8 @@ impl JudgeByUndo<'_> {
         let id = known(block);
         let check_scripts = id.height > self.assumed;
         let context = ConnectContext { ancestry: self.chain, check_scripts };
-        let judge = Judge { params: self.params, scripts: self.scripts.as_ref(), sum_key: None };
+        let (params, scripts) = (self.params, self.scripts.as_ref());
+        let judge = Judge { params, scripts, sum_key: None, bare: 0 };
         let seen = SeenBlock::checked(block);
         let judged = judge.block(&seen, coins, &[], &context);
         match judged.and_then(|judged| judged.wait()) {
@@ -112,6 +113,7 @@ impl JudgeByUndo<'_> {
             Err(JudgeError::Answer(error)) => {
                 Err(FullyError::Undo { block: id, what: error.to_string() })
             }
+            Err(JudgeError::Bare) => unreachable!("undo data has whole coins"),
         }
     }
 }

@@ -9,8 +9,8 @@ use apus_chain::{
 use apus_engine::coin::CoinBytes;
 use apus_engine::connect::{ConnectContext, ConnectError};
 use apus_engine::mergesync::{
-    AnswerRecord, Answers, Asked, BlockLeaves, Fingerprint, FingerprintKey, Gather, Join, JoinSink,
-    Judge, JudgeError, MadeRecord, NumberedCoin, Refused, SeenBlock, SpentRecord,
+    AnswerRecord, Answers, Asked, BlockLeaves, Claims, Fingerprint, FingerprintKey, Gather, Join,
+    JoinSink, Judge, JudgeError, MadeRecord, NumberedCoin, Refused, SeenBlock, SpentRecord,
 };
 use apus_engine::pass::{PartialResult, Pass};
 use apus_engine::utxo::store::MemoryStore;
@@ -86,6 +86,8 @@ struct Runs {
     spent: Vec<Vec<u8>>,
     /// What segments answer themselves, and the fingerprints of their blocks.
     answers: Vec<(HeightRange, Vec<u8>, Vec<u8>)>,
+    /// What their blocks claim, in the same order.
+    claims: Vec<Vec<u8>>,
     /// How many leaves blocks add, likewise.
     added: Vec<(HeightRange, Vec<u8>)>,
 }
@@ -103,10 +105,12 @@ fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
         }
         let finished = pass.finish(segment).unwrap();
         whole.merge(&finished.partial).unwrap();
-        let [made, spent, answers, prints, added] = <[_; 5]>::try_from(finished.runs).unwrap();
+        let [made, spent, answers, prints, added, claims] =
+            <[_; 6]>::try_from(finished.runs).unwrap();
         runs.made.push(made);
         runs.spent.push(spent);
         runs.answers.push((range_of(order), answers, prints));
+        runs.claims.push(claims);
         runs.added.push((range_of(order), added));
     }
     let last = division.iter().flatten().max().unwrap();
@@ -119,6 +123,8 @@ fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
 struct Joined {
     /// Whether coins have the numbers of their leaves behind them.
     numbered: bool,
+    /// The last block that is answered with bare coins.
+    bare: Height,
     answers: Vec<(Height, Vec<u8>)>,
     coins: Coins,
     /// Places of these in their blocks.
@@ -147,7 +153,11 @@ impl JoinSink for Joined {
 
     fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), Infallible> {
         let mut record = Vec::new();
-        AnswerRecord { height, place, coin }.write(&mut record);
+        let answer = AnswerRecord { height, place, coin };
+        match height <= self.bare {
+            true => answer.write_bare(&mut record),
+            false => answer.write(&mut record),
+        }
         self.answers.push((height, record));
         Ok(())
     }
@@ -197,7 +207,7 @@ impl Record<'_> {
 }
 
 /// Merges all runs in the plainest way there is.
-fn join(runs: &Runs, rng: &mut Rng, numbered: bool) -> Joined {
+fn join(runs: &Runs, rng: &mut Rng, numbered: bool, bare: Height) -> Joined {
     let mut records: Vec<Record<'_>> = Vec::new();
     for run in &runs.made {
         let mut rest = &run[..];
@@ -222,7 +232,7 @@ fn join(runs: &Runs, rng: &mut Rng, numbered: bool) -> Joined {
     // Those of one transaction in any order.
     rng.shuffle(&mut records);
     records.sort_by_key(Record::txid);
-    let mut joined = Joined { numbered, ..Joined::default() };
+    let mut joined = Joined { numbered, bare, ..Joined::default() };
     let mut join = Join::new(&mut joined);
     for record in &records {
         let Ok(()) = match record {
@@ -234,18 +244,22 @@ fn join(runs: &Runs, rng: &mut Rng, numbered: bool) -> Joined {
     joined
 }
 
-/// What is said by blocks in any order, with the numbers of leaves or without.
-pub(crate) fn merged(chain: &Chain, rng: &mut Rng, numbered: bool) -> Said {
+/// What is said by blocks in any order, with the numbers of leaves or without. What blocks up to the height `bare`
+/// spend comes bare; the claims of those up to some height are noted.
+pub(crate) fn merged(chain: &Chain, rng: &mut Rng, numbered: bool, bare: Height) -> Said {
     let division = random_division(chain.stop(), rng);
-    let pass = Gather::new(&chain.params, &chain.headers, KEY).with_leaves(numbered);
+    let claimed = rng.below(u64::from(chain.stop()) + 1) as Height;
+    let pass = Gather::new(&chain.params, &chain.headers, KEY)
+        .with_leaves(numbered)
+        .with_claims(claimed)
+        .with_bare_coins(bare);
     let runs = gather(&pass, chain, &division);
-    let joined = join(&runs, rng, numbered);
+    let joined = join(&runs, rng, numbered, bare);
     let mut leaves = BTreeMap::new();
     let sum_key = Some(CoinSumKey::new([3; 16]));
-    let judge = Judge { params: &chain.params, scripts: None, sum_key };
     let (mut undo, mut all_refused) = (BTreeMap::new(), BTreeMap::new());
     let mut layout = BlockLayout::new();
-    for (range, own, prints) in &runs.answers {
+    for ((range, own, prints), claims) in runs.answers.iter().zip(&runs.claims) {
         let mut others: Vec<&[u8]> = joined
             .answers
             .iter()
@@ -254,6 +268,7 @@ pub(crate) fn merged(chain: &Chain, rng: &mut Rng, numbered: bool) -> Said {
             .collect();
         others.push(own);
         let answers = Answers::read(*range, &others).unwrap();
+        let claims = claims_of(*range, claims, claimed);
         let order = division.iter().find(|order| range_of(order) == *range).unwrap();
         for &height in order {
             let raw = serialize(&chain.blocks[height as usize]);
@@ -264,17 +279,30 @@ pub(crate) fn merged(chain: &Chain, rng: &mut Rng, numbered: bool) -> Said {
             let block = SeenBlock::again(id, view, &KEY, &print).unwrap();
             let existed = joined.existed.get(&height).map(Vec::as_slice).unwrap_or_default();
             let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
+            let is_bare = height <= bare;
+            let sum_key = sum_key.filter(|_| !is_bare);
+            let judge = Judge { params: &chain.params, scripts: None, sum_key, bare };
             let mut coins: Vec<&[u8]> = answers.of_block(block.id().height).collect();
             let mut coins_of_leaves = Vec::new();
-            if numbered {
+            let allowed = claims[at].map(|claims| {
+                assert_eq!(claims.block_bytes(), raw.len() as u64);
+                let coins = coins.iter().copied();
+                claims.allowed(&chain.params, height, &chain.headers, coins)
+            });
+            if numbered && !is_bare {
                 coins_of_leaves =
                     coins.iter().map(|coin| NumberedCoin::read(coin).unwrap()).collect();
                 coins = coins_of_leaves.iter().map(|numbered| numbered.coin).collect();
             }
             let judged = judge.block(&block, &coins, existed, &context);
+            if let Some(allowed) = allowed.filter(|_| existed.is_empty()) {
+                // No block here comes near the limit of signature operations.
+                assert_eq!(allowed, judged.is_ok(), "block {height}");
+            }
             match judged.and_then(|judged| judged.wait()) {
-                Ok(kept) => {
-                    undo.insert(height, kept.unwrap().undo);
+                Ok(None) => assert!(is_bare),
+                Ok(Some(kept)) => {
+                    undo.insert(height, kept.undo);
                     leaves.insert(height, BlockLeaves::of(&block, &coins_of_leaves));
                 }
                 Err(JudgeError::Refused(refused)) => {
@@ -287,7 +315,9 @@ pub(crate) fn merged(chain: &Chain, rng: &mut Rng, numbered: bool) -> Said {
     let Some((height, refused)) = all_refused.pop_first() else {
         expect_hints(chain, joined.places);
         if numbered {
-            expect_leaves(chain, leaves);
+            if bare == 0 {
+                expect_leaves(chain, leaves);
+            }
             expect_roots(chain, runs.added, &joined.live);
         } else {
             assert!(runs.added.iter().all(|(_, added)| added.is_empty()));
@@ -297,10 +327,28 @@ pub(crate) fn merged(chain: &Chain, rng: &mut Rng, numbered: bool) -> Said {
     let error = told(chain, height, refused);
     undo.retain(|other, _| *other < height);
     leaves.retain(|other, _| *other < height);
-    if numbered {
+    if numbered && bare == 0 {
         expect_leaves(chain, leaves);
     }
     Said { refused: Some((height, error)), undo, coins: None }
+}
+
+/// What the blocks of a segment claim, of which those up to a height were noted.
+fn claims_of(range: HeightRange, run: &[u8], claimed: Height) -> Vec<Option<Claims<'_>>> {
+    if run.is_empty() {
+        assert!(claimed < range.start);
+        return vec![None; range.count() as usize];
+    }
+    let mut rest = run;
+    let each = range.heights().map(|height| {
+        let (claims, after) = Claims::read(rest).unwrap();
+        rest = after;
+        assert_eq!(claims.is_some(), height <= claimed);
+        claims
+    });
+    let claims = each.collect();
+    assert!(rest.is_empty());
+    claims
 }
 
 /// The places of what survives are the hints.
@@ -331,9 +379,14 @@ fn told(chain: &Chain, height: Height, refused: Refused) -> ConnectError {
 #[track_caller]
 pub(crate) fn agree(chain: &Chain, seed: u64) -> Said {
     let (wanted, mut rng) = (in_order(chain), Rng::new(seed));
-    for numbered in [false, true, true] {
-        let said = merged(chain, &mut rng, numbered);
-        assert!(said == wanted, "{:?}, not {:?}", said.refused, wanted.refused);
+    for (numbered, with_bare) in [(false, false), (true, false), (true, true), (false, true)] {
+        let bare = if with_bare { rng.below(u64::from(chain.stop()) + 1) as Height } else { 0 };
+        let said = merged(chain, &mut rng, numbered, bare);
+        assert_eq!(said.refused, wanted.refused);
+        assert!(said.coins == wanted.coins);
+        // Where coins come bare there is no undo data.
+        let undo = wanted.undo.iter().filter(|(height, _)| **height > bare);
+        assert!(said.undo.iter().eq(undo));
     }
     wanted
 }

@@ -11,7 +11,7 @@ use crate::progress::stop_if_interrupted;
 use crate::runs::{Answers as AnswersForm, KeyRange, MergeBudget, Merging, Runs};
 use crate::workdir::{Done, RunInfo};
 use apus_chain::{Height, HeightRange};
-use apus_engine::mergesync::{AnswerRecord, Answers, Fingerprint, Gathered};
+use apus_engine::mergesync::{AnswerRecord, Answers, Claims, Fingerprint, Gathered};
 use apus_engine::pass::RunKind;
 use std::borrow::Cow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -37,16 +37,24 @@ pub(super) struct OfRange {
     /// Coins of their own segments.
     own: Vec<u8>,
     fingerprints: Vec<Fingerprint>,
+    /// What its blocks claim, one after the other.
+    claims: Vec<u8>,
 }
 
 impl OfRange {
-    pub(super) fn range(&self) -> HeightRange {
-        self.range
-    }
-
     /// The coins; none where the records make no sense.
     pub(super) fn answers(&self) -> Option<Answers<'_>> {
         Answers::read(self.range, &[&self.joined, &self.own])
+    }
+
+    /// What each of its blocks claims, as far as it was noted.
+    pub(super) fn claims(&self) -> impl Iterator<Item = (Height, Option<Claims<'_>>)> {
+        let mut rest = &self.claims[..];
+        self.range.heights().map(move |height| {
+            let (claims, after) = Claims::read(rest).unwrap_or_default();
+            rest = after;
+            (height, claims)
+        })
     }
 
     pub(super) fn fingerprint(&self, height: Height) -> Option<Fingerprint> {
@@ -117,6 +125,9 @@ struct Stream<'a> {
     at: usize,
     /// The fingerprints of its blocks.
     fingerprints: Cow<'a, [u8]>,
+    /// What they claim, and where in this the next block's claims begin; empty where nothing was noted.
+    claims: Cow<'a, [u8]>,
+    claims_at: usize,
     /// Its heights.
     range: HeightRange,
 }
@@ -139,11 +150,14 @@ impl<'a> Stream<'a> {
             own: Cow::default(),
             at: 0,
             fingerprints: Cow::default(),
+            claims: Cow::default(),
+            claims_at: 0,
             range: HeightRange::new(from, from),
         };
         if from <= walk.end {
             stream.go_to(from)?;
             stream.pass(from);
+            stream.pass_claims(stream.range.start, from, &mut Vec::new())?;
         }
         Ok(stream)
     }
@@ -159,6 +173,27 @@ impl<'a> Stream<'a> {
         &self.own[start..self.at]
     }
 
+    /// Passes over what blocks of the segment at hand claim, which are the next ones, and appends it to `out`.
+    fn pass_claims(
+        &mut self,
+        from: Height,
+        end: Height,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SyncError> {
+        if self.claims.is_empty() {
+            (from..end).for_each(|_| Claims::write_none(out));
+            return Ok(());
+        }
+        let start = self.claims_at;
+        for _ in from..end {
+            let (_, rest) =
+                Claims::read(&self.claims[self.claims_at..]).ok_or_else(|| self.walk.damaged())?;
+            self.claims_at = self.claims.len() - rest.len();
+        }
+        out.extend_from_slice(&self.claims[start..self.claims_at]);
+        Ok(())
+    }
+
     /// Those of the next blocks.
     fn of_range(&mut self, range: HeightRange) -> Result<OfRange, SyncError> {
         let (mut joined, mut own) = (Vec::new(), Vec::new());
@@ -168,18 +203,19 @@ impl<'a> Stream<'a> {
             self.joined.next()?;
         }
         let mut fingerprints = Vec::with_capacity(range.count() as usize);
-        let mut height = range.start;
+        let (mut height, mut claims) = (range.start, Vec::new());
         while height < range.end {
             self.go_to(height)?;
             let end = range.end.min(self.range.end);
             own.extend_from_slice(self.pass(end));
+            self.pass_claims(height, end, &mut claims)?;
             let (prints, _) = self.fingerprints.as_chunks();
             let of = |height: Height| (height - self.range.start) as usize;
             let prints = prints.get(of(height)..of(end)).ok_or_else(|| self.walk.damaged())?;
             fingerprints.extend(prints.iter().map(|print| Fingerprint(*print)));
             height = end;
         }
-        Ok(OfRange { range, joined, own, fingerprints })
+        Ok(OfRange { range, joined, own, fingerprints, claims })
     }
 
     /// Reads the segment of a height.
@@ -195,6 +231,7 @@ impl<'a> Stream<'a> {
             };
             (self.own, self.at) = (read(RunKind::Answers)?, 0);
             self.fingerprints = read(RunKind::Fingerprints)?;
+            (self.claims, self.claims_at) = (read(RunKind::Claims)?, 0);
             self.range = done.range;
         }
         Ok(())

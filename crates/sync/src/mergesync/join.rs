@@ -49,6 +49,8 @@ pub(super) struct JoinOptions<'a> {
     pub(super) numbered: bool,
     /// By what the leaves that survive get their places, if they are wanted; then coins are numbered.
     pub(super) leaves: Option<&'a LeafCount<'a>>,
+    /// The last block that is answered with bare coins.
+    pub(super) bare: Height,
     /// Whether what comes of it is made durable; else it may lie in memory.
     pub(super) durable: bool,
 }
@@ -203,6 +205,7 @@ fn is_up_to(coin: &[u8], spend: &[u8]) -> bool {
 struct Sink<'s> {
     storage: &'s dyn Storage,
     numbered: bool,
+    bare: Height,
     answers: Spill<'s, Answers>,
     places: Spill<'s, Places>,
     set: SetPart<'s>,
@@ -231,7 +234,7 @@ impl<'s> Sink<'s> {
         part: usize,
         options: &JoinOptions<'s>,
     ) -> Result<Self, SyncError> {
-        let JoinOptions { numbered, leaves, durable } = *options;
+        let JoinOptions { numbered, leaves, bare, durable } = *options;
         let (storage, share) = (request.workdir, memory_bytes(request) / request.threads as u64);
         let run = RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?;
         let leaves = leaves.map(|count| {
@@ -241,6 +244,7 @@ impl<'s> Sink<'s> {
         Ok(Self {
             storage,
             numbered,
+            bare,
             leaves,
             answers: Spill::new(storage, format!("answers-{part}"), share / 4, durable),
             places: Spill::new(storage, format!("places-{part}"), share / 16, durable),
@@ -307,7 +311,9 @@ impl JoinSink for Sink<'_> {
     type Error = SyncError;
 
     fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), SyncError> {
-        self.answers.push(|out| AnswerRecord { height, place, coin }.write(out))
+        let record = AnswerRecord { height, place, coin };
+        let bare = height <= self.bare;
+        self.answers.push(|out| if bare { record.write_bare(out) } else { record.write(out) })
     }
 
     fn survives(

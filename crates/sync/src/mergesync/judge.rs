@@ -1,7 +1,8 @@
 //! The second walk: blocks with the coins that the join found for them.
 //!
-//! Worker threads read blocks, see by their fingerprints that they are those of the first walk, and judge
-//! them. What comes of it is taken in ascending height, so the first that is refused is the lowest.
+//! A block whose scripts are taken for valid, and of which nothing is kept, is judged by what it claims of its
+//! coins, and not read again if they allow it. All others are: worker threads read blocks, see by their
+//! fingerprints that they are those of the first walk, and judge them. What comes of it is taken in ascending height, so the first that is refused is the lowest.
 
 use super::Work;
 use super::answers::{AnswersInTurn, OfRange};
@@ -20,8 +21,8 @@ use crate::workdir::{Done, Workdir};
 use apus_chain::{CheckedBlock, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint};
 use apus_engine::connect::{ConnectContext, ConnectError};
 use apus_engine::mergesync::{
-    Asked, BlockLeaves, FingerprintKey, Gathered, Judge, JudgeError, Judged, Kept, NumberedCoin,
-    Refused, SeenBlock,
+    Answers, Asked, BlockLeaves, Claims, FingerprintKey, Gathered, Judge, JudgeError, Judged, Kept,
+    NumberedCoin, Refused, SeenBlock,
 };
 use apus_engine::utxo::ChainstateError;
 use std::any::Any;
@@ -44,6 +45,8 @@ pub(super) struct Walk<'a> {
     pub(super) numbered: bool,
     /// The last block whose witnesses are left alone.
     pub(super) unseen: Height,
+    /// The last block whose coins come bare.
+    pub(super) bare: Height,
     pub(super) end: Height,
 }
 
@@ -131,6 +134,7 @@ impl Walk<'_> {
             params: request.params,
             scripts: pool.as_ref(),
             sum_key: (takers.keeper.is_some() || dir.keeps_undo()).then_some(self.sum_key),
+            bare: self.bare,
         };
         // The forest has those below already.
         let forest = takers.bridge.as_ref().map(|bridge| bridge.height());
@@ -159,13 +163,59 @@ impl Walk<'_> {
     ) -> Result<bool, SyncError> {
         let answers = of_range.answers().ok_or_else(|| self.damaged())?;
         let noted = |height| of_range.fingerprint(height);
-        walker.take_again(of_range.range(), &self.key, &noted, &mut |block| {
-            let height = block.id().height;
-            let coins: Vec<&[u8]> = answers.of_block(height).collect();
-            let verdict = self.block(rules, block, coins).ok_or_else(|| self.damaged())?;
-            put(height, verdict.bytes, verdict);
-            Ok(())
-        })
+        let mut left: Option<HeightRange> = None;
+        let mut judge = |range: HeightRange, put: &mut Put<'_, Verdict>| {
+            walker.take_again(range, &self.key, &noted, &mut |block| {
+                let height = block.id().height;
+                let coins: Vec<&[u8]> = answers.of_block(height).collect();
+                let verdict = self.block(rules, block, coins).ok_or_else(|| self.damaged())?;
+                put(height, verdict.bytes, verdict);
+                Ok(())
+            })
+        };
+        for (height, claims) in of_range.claims() {
+            let allowed = |claims: &Claims<'_>| self.allows(rules, height, claims, &answers);
+            if let Some(claims) = claims.filter(allowed) {
+                let verdict = self.by_claims(height, &claims);
+                put(height, verdict.bytes, verdict);
+                if let Some(range) = left.take()
+                    && !judge(range, put)?
+                {
+                    return Ok(false);
+                }
+            } else {
+                let start = left.map_or(height, |range| range.start);
+                left = Some(HeightRange::new(start, height + 1));
+            }
+        }
+        left.map_or(Ok(true), |range| judge(range, put))
+    }
+
+    /// Whether a block need not be looked at again, since its coins allow what it claims.
+    fn allows(
+        &self,
+        rules: &Rules<'_>,
+        height: Height,
+        claims: &Claims<'_>,
+        answers: &Answers<'_>,
+    ) -> bool {
+        let Work { request, dir, ref checks, .. } = *self.work;
+        let wanted = rules.judge.sum_key.is_some() || rules.forest.is_some();
+        !wanted
+            && !checks.needed(height)
+            && !rules.existed.contains_key(&height)
+            && claims.allowed(request.params, height, dir.chain(), answers.of_block(height))
+    }
+
+    /// The verdict on such a block.
+    fn by_claims(&self, height: Height, claims: &Claims<'_>) -> Verdict {
+        let hash = self.work.dir.chain().hash(height).copied().unwrap_or_default();
+        Verdict {
+            id: KnownBlock { height, hash },
+            bytes: claims.block_bytes(),
+            judged: Ok(Judged::by_claims()),
+            leaves: None,
+        }
     }
 
     /// Judges a block with what its inputs take; none where these are no coins with numbers, though they should be.
@@ -181,7 +231,7 @@ impl Walk<'_> {
         let check_scripts = checks.needed(id.height);
         let context = ConnectContext { ancestry: dir.chain(), check_scripts };
         let mut numbered = Vec::new();
-        if self.numbered {
+        if self.numbered && id.height > self.bare {
             numbered = coins.into_iter().map(NumberedCoin::read).collect::<Option<_>>()?;
             coins = numbered.iter().map(|numbered| numbered.coin).collect();
         }
@@ -297,7 +347,8 @@ impl Walk<'_> {
             },
             JudgeError::Script(what) => ChainstateError::Script { block: id, what },
             JudgeError::NoInterpreter(error) => error.into(),
-            JudgeError::Answer(_) => return self.damaged(),
+            // A plan that leaves scripts out is refused where they are wanted.
+            JudgeError::Bare | JudgeError::Answer(_) => return self.damaged(),
         };
         told.into()
     }

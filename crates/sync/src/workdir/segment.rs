@@ -12,7 +12,7 @@ use std::sync::Arc;
 const MAGIC: &[u8; 8] = b"APUSPART";
 
 /// Version of its file.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// A finished segment as it lies in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,10 +66,11 @@ impl RunInfo {
         }
     }
 
-    /// Whether it is in a file of its own once it is stored. What is of leaves is mostly not asked for.
+    /// Whether it is in a file of its own once it is stored. What only some runs ask for is empty in the others.
     pub(crate) fn has_file(&self) -> bool {
-        let is_of_leaves = |kind: RunKind| self.name.ends_with(kind.ending());
-        self.bytes > 0 || ![RunKind::Leaves, RunKind::Added].into_iter().any(is_of_leaves)
+        const ASKED_FOR: [RunKind; 3] = [RunKind::Leaves, RunKind::Added, RunKind::Claims];
+        let is_of = |kind: RunKind| self.name.ends_with(kind.ending());
+        self.bytes > 0 || !ASKED_FOR.into_iter().any(is_of)
     }
 
     /// Length of its file in bytes.

@@ -5,7 +5,7 @@ use crate::harness::{Job, Place, World, random_chain};
 use apus_chain::KnownBlock;
 use apus_sync::{ErrorKind, InvalidBlock, InvalidError, SyncError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, utxo_set};
-use bitcoin::{Amount, Block, OutPoint, Transaction, TxOut};
+use bitcoin::{Amount, Block, OutPoint, Sequence, Transaction, TxOut};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn spend(builder: &mut ChainBuilder, satoshi: u64) -> Transaction {
 
 pub(crate) type Make = fn(&mut ChainBuilder) -> BlockPlan;
 
-pub(crate) fn bad_blocks() -> [(&'static str, Make); 5] {
+pub(crate) fn bad_blocks() -> [(&'static str, Make); 6] {
     [
         ("bad-txns-inputs-missingorspent", |builder| {
             let mut tx = spend(builder, 1_000);
@@ -37,6 +37,14 @@ pub(crate) fn bad_blocks() -> [(&'static str, Make); 5] {
             let script_pubkey = vec![0x51].into();
             let outputs = vec![TxOut { value, script_pubkey }];
             BlockPlan { coinbase_outputs: Some(outputs), ..BlockPlan::default() }
+        }),
+        ("bad-txns-nonfinal", |builder| {
+            let (outpoint, _) = builder.mature_coin();
+            let output = builder.output(1_000, ScriptKind::OpTrue);
+            let mut tx = builder.spend(&[outpoint], vec![output]);
+            // Some 30,000 blocks.
+            tx.input[0].sequence = Sequence::from_height(30_000);
+            BlockPlan { transactions: vec![tx], ..BlockPlan::default() }
         }),
         ("bad-txns-premature-spend-of-coinbase", |builder| {
             let last = builder.block(builder.tip()).txdata[0].compute_txid();

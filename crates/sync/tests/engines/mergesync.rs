@@ -8,15 +8,18 @@ use apus_sync::{
     DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Observer, Phase, Stop,
     SyncError, UsageError,
 };
-use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind};
+use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of};
 use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
-use bitcoin::Block;
+use bitcoin::script::PushBytes;
+use bitcoin::{Block, ScriptBuf};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+const OP_CHECKMULTISIG: u8 = 0xae;
 
 fn merge(world: &World) -> Job {
     Job { engine: Engine::MergeSync, ..world.job() }
@@ -53,6 +56,42 @@ fn a_block_that_breaks_a_rule_about_coins() {
         let world = World::of(&builder.blocks());
         for threads in [1, 3] {
             refused(&Job { threads, ..merge(&world) }, &bad, reason);
+        }
+    }
+}
+
+/// A transaction with two inputs that push more signature operations than a block may have, for coins of a kind.
+fn pushes_sigops(builder: &mut ChainBuilder, kind: ScriptKind) -> Block {
+    let (outpoint, coin) = builder.mature_coin();
+    let half = coin.value.to_sat() / 2;
+    let outputs = vec![builder.output(half, kind), builder.output(half, kind)];
+    let first = builder.spend(&[outpoint], outputs);
+    let coins = coins_of(&first);
+    let output = builder.output(half, ScriptKind::OpTrue);
+    let mut second = builder.spend_coins(&coins, vec![output]);
+    for input in &mut second.input {
+        let redeem = <&PushBytes>::try_from(&[OP_CHECKMULTISIG; 520][..]).unwrap();
+        input.script_sig = ScriptBuf::builder().push_slice(redeem).into_script();
+    }
+    builder.add_plan(BlockPlan { transactions: vec![first, second], ..BlockPlan::default() })
+}
+
+/// The cost of signature operations can be told from the coins alone: where it might be too much, the block is read
+/// again. A script that is pushed is one that is run only where the coin has its hash.
+#[test]
+fn signature_operations_that_are_pushed_count_where_they_are_run() {
+    for (kind, reason) in [(ScriptKind::OpTrue, None), (ScriptKind::Sh, Some("bad-blk-sigops"))] {
+        let mut builder = random_chain(842);
+        builder.empty_blocks(1);
+        let block = pushes_sigops(&mut builder, kind);
+        builder.empty_blocks(3);
+        let world = World::of(&builder.blocks());
+        for leave_witnesses in [true, false] {
+            let job = Job { leave_witnesses, ..merge(&world) };
+            match reason {
+                Some(reason) => refused(&job, &block, reason),
+                None => drop(job.expect(&world.truth, &Place::new())),
+            }
         }
     }
 }
@@ -118,6 +157,23 @@ fn a_data_directory_is_the_one_of_the_engine_in_order() {
     });
     assert!(one.len() >= 3);
     assert!(one == other, "{:?}, {:?}", one.keys(), other.keys());
+}
+
+/// What blocks claim was enough for an earlier start; one that keeps them needs the blocks.
+#[test]
+fn a_later_start_reads_the_blocks_that_it_keeps() {
+    let world = World::small(844);
+    let [at_once, later] = [false, true].map(|later| {
+        let (mut place, desk) = (Place::new(), tempfile::tempdir().unwrap());
+        let job = Job { checkpoint_interval: Duration::ZERO, ..merge(&world) };
+        if later {
+            job.expect(&world.truth, &place);
+            place.out = CrashStorage::new();
+        }
+        job.keeping(desk.path()).expect(&world.truth, &place);
+        files(&desk.path().join("node/regtest/blocks"))
+    });
+    assert!(at_once == later, "{:?}, {:?}", at_once.keys(), later.keys());
 }
 
 /// Runs are merged on the way, and what is not in memory is in files, which go with the progress.
@@ -358,11 +414,30 @@ fn a_file_that_changes_between_the_walks_is_noticed() {
     let world = World::small(852);
     let place = Place::new();
     let file = world.blocksdir().join("blk00000.dat");
-    let changed = merge(&world).run_watched(&place, &Changes(&file), &AtomicBool::new(false));
+    let folder = tempfile::tempdir().unwrap();
+    let keeping = merge(&world).keeping(folder.path());
+    let changed = keeping.run_watched(&place, &Changes(&file), &AtomicBool::new(false));
     let error = changed.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(apus_storage::Storage::names(&place.out).unwrap().is_empty());
     // As it was, the run goes on.
     Changes(&file).event(Event::Started(Phase::Join));
-    merge(&world).expect(&world.truth, &place);
+    keeping.expect(&world.truth, &place);
+}
+
+/// Blocks whose scripts are taken for valid, and of which nothing is kept, are read once: what the join finds allows
+/// what they claim.
+#[test]
+fn blocks_of_which_nothing_is_kept_are_read_once() {
+    let world = World::small(852);
+    for leave_witnesses in [true, false] {
+        let place = Place::new();
+        let job = Job { leave_witnesses, ..merge(&world) };
+        let wanted = job.expect(&world.truth, &Place::new());
+        let file = world.blocksdir().join("blk00000.dat");
+        let bytes = fs::read(&file).unwrap();
+        let ran = job.run_watched(&place, &Changes(&file), &AtomicBool::new(false));
+        assert_eq!(ran.unwrap().muhash, wanted.muhash);
+        fs::write(&file, bytes).unwrap();
+    }
 }

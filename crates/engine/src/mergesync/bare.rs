@@ -1,0 +1,148 @@
+//! [`BareCoin`]: a coin without its script, for a spend whose script is taken for valid.
+//!
+//! The rules that are left ask of a script only what its signature operations cost where it is spent, and that is
+//! told by its form: pay-to-script-hash, one of the two witness programs of version 0, or any other (Core
+//! `consensus/tx_verify.cpp`, `GetTransactionSigOpCost`). So a byte stands for the script, and in its stead
+//! [`read`](BareCoin::read) gives one of that form. The coin's first two fields are as in its stored form. It is of no
+//! use where scripts are run, for undo data, or for a sum of coins.
+
+use apus_chain::{CoinRef, CoinValue, Reader, read_coin_value};
+
+/// A script of each form, by its byte.
+const SCRIPTS: [&[u8]; 4] = [&[], &P2SH, &P2WPKH, &P2WSH];
+
+/// `OP_HASH160`, a hash of 20 bytes, `OP_EQUAL`.
+const P2SH: [u8; 23] = begun(&[0xa9, 20], 0x87);
+/// `OP_0`, a hash of 20 bytes.
+const P2WPKH: [u8; 22] = begun(&[0, 20], 0);
+/// `OP_0`, a hash of 32 bytes.
+const P2WSH: [u8; 34] = begun(&[0, 32], 0);
+
+/// How these scripts begin where a coin stores them: P2SH is 1, others have their length and 6 before them (Core
+/// `compressor.h`, `ScriptCompression`).
+const STORED: [&[u8]; 3] = [&[1], &[22 + 6, 0, 20], &[34 + 6, 0, 32]];
+
+const fn begun<const N: usize>(first: &[u8; 2], last: u8) -> [u8; N] {
+    let mut script = [0; N];
+    (script[0], script[1], script[N - 1]) = (first[0], first[1], last);
+    script
+}
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub struct BareCoin;
+
+impl BareCoin {
+    /// Appends the coin that these bytes begin with, which are its stored form, without its script.
+    pub fn write(out: &mut Vec<u8>, stored: &[u8]) {
+        // Both fields end with the first byte that has no other of theirs behind it.
+        let mut ends = (0..).zip(stored).filter(|(_, byte)| **byte < 0x80);
+        let head = ends.nth(1).map_or(stored.len(), |(at, _)| at + 1);
+        let (head, script) = stored.split_at(head);
+        let form = STORED.iter().position(|begin| script.starts_with(begin));
+        out.extend_from_slice(head);
+        out.push(form.map_or(0, |form| form as u8 + 1));
+    }
+
+    /// The coin that these bytes are; none where they are none, or have more behind.
+    pub fn read(bytes: &[u8]) -> Option<CoinRef<'static>> {
+        let mut reader = Reader::new(bytes);
+        let CoinValue { height, coinbase, amount } = read_coin_value(&mut reader).ok()?;
+        let [form] = *reader.unread() else { return None };
+        let script = SCRIPTS.get(usize::from(form))?;
+        Some(CoinRef { height, coinbase, amount, script })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::{
+        BlockLayout, VERIFY_P2SH, VERIFY_WITNESS, transaction_sigop_cost, write_coin,
+    };
+    use bitcoin::{Amount, Block, OutPoint, ScriptBuf, Transaction, TxIn, TxOut, Witness};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn script() -> impl Strategy<Value = Vec<u8>> {
+        let program =
+            |version: u8, length: usize| [&[version, length as u8][..], &vec![7; length]].concat();
+        prop_oneof![
+            (prop_oneof![Just(0u8), Just(0x51)], prop_oneof![19usize..22, 31usize..34])
+                .prop_map(move |(version, length)| program(version, length)),
+            Just([&[0xa9, 20][..], &[7; 20], &[0x87]].concat()),
+            Just([&[0x76, 0xa9, 20][..], &[7; 20], &[0x88, 0xac]].concat()),
+            Just([&[33, 2][..], &[7; 32], &[0xac]].concat()),
+            vec(any::<u8>(), 0..60),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn all_but_the_script_comes_back(
+            height in 0u32..=apus_chain::COIN_HEIGHT_MAX,
+            coinbase: bool,
+            amount in 0..=apus_chain::MAX_MONEY,
+            script in script(),
+            behind in vec(any::<u8>(), 0..5),
+        ) {
+            let coin = CoinRef { height, coinbase, amount, script: &script };
+            let mut stored = Vec::new();
+            write_coin(&mut stored, coin);
+            stored.extend_from_slice(&behind);
+            let mut bare = Vec::new();
+            BareCoin::write(&mut bare, &stored);
+            prop_assert_eq!(BareCoin::read(&bare).unwrap().value(), coin.value());
+            prop_assert!(bare.len() <= 15);
+            for length in 0..bare.len() {
+                prop_assert!(BareCoin::read(&bare[..length]).is_none());
+            }
+            bare.push(0);
+            prop_assert!(BareCoin::read(&bare).is_none());
+        }
+
+        /// What stands in for a script costs what the script costs.
+        #[test]
+        fn signature_operations_cost_the_same(
+            script in script(),
+            redeem in script(),
+            witness in vec(vec(any::<u8>(), 0..9), 0..3),
+            flags in 0u32..4,
+        ) {
+            let coin = CoinRef { height: 5, coinbase: false, amount: 6, script: &script };
+            let (mut stored, mut bare) = (Vec::new(), Vec::new());
+            write_coin(&mut stored, coin);
+            BareCoin::write(&mut bare, &stored);
+            let script_sig = [&[0x4c, redeem.len() as u8][..], &redeem].concat();
+            let input = TxIn {
+                previous_output: OutPoint::default(),
+                script_sig: ScriptBuf::from_bytes(script_sig),
+                sequence: bitcoin::Sequence::MAX,
+                witness: Witness::from_slice(&witness),
+            };
+            // The outpoint of a coinbase is another one.
+            let input = TxIn { previous_output: OutPoint { vout: 3, ..input.previous_output }, ..input };
+            let output = TxOut { value: Amount::ZERO, script_pubkey: ScriptBuf::new() };
+            let tx = Transaction {
+                version: bitcoin::transaction::Version::TWO,
+                lock_time: bitcoin::absolute::LockTime::ZERO,
+                input: vec![input],
+                output: vec![output],
+            };
+            let mut block: Block = bitcoin::constants::genesis_block(bitcoin::Network::Regtest);
+            block.txdata = vec![tx];
+            let raw = bitcoin::consensus::serialize(&block);
+            let mut layout = BlockLayout::new();
+            let tx = layout.read(&raw).unwrap().tx(0).unwrap();
+            let flags = ((flags & 1) * VERIFY_P2SH) | ((flags >> 1) * VERIFY_WITNESS);
+            let cost = |script: &[u8]| transaction_sigop_cost(&tx, [script], flags);
+            prop_assert_eq!(cost(BareCoin::read(&bare).unwrap().script), cost(&script));
+        }
+    }
+
+    #[test]
+    fn there_is_no_other_form() {
+        assert!(BareCoin::read(&[2, 3, 3]).is_some());
+        assert!(BareCoin::read(&[2, 3, 4]).is_none());
+    }
+}
