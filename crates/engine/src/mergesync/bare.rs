@@ -35,10 +35,7 @@ pub struct BareCoin;
 impl BareCoin {
     /// Appends the coin that these bytes begin with, which are its stored form, without its script.
     pub fn write(out: &mut Vec<u8>, stored: &[u8]) {
-        // Both fields end with the first byte that has no other of theirs behind it.
-        let mut ends = (0..).zip(stored).filter(|(_, byte)| **byte < 0x80);
-        let head = ends.nth(1).map_or(stored.len(), |(at, _)| at + 1);
-        let (head, script) = stored.split_at(head);
+        let (head, script) = stored.split_at(head_length(stored));
         let form = STORED.iter().position(|begin| script.starts_with(begin));
         out.extend_from_slice(head);
         out.push(form.map_or(0, |form| form as u8 + 1));
@@ -52,6 +49,20 @@ impl BareCoin {
         let script = SCRIPTS.get(usize::from(form))?;
         Some(CoinRef { height, coinbase, amount, script })
     }
+}
+
+/// How many bytes the two fields before the script take: each ends with its first byte below 0x80.
+#[inline]
+fn head_length(stored: &[u8]) -> usize {
+    const TOP_BITS: u128 = 0x80 * (u128::MAX / 0xff);
+    // Together they have 14 bytes at most.
+    if let Some(bytes) = stored.first_chunk() {
+        let ends = !u128::from_le_bytes(*bytes) & TOP_BITS;
+        let second = ends & ends.wrapping_sub(1);
+        return (second.trailing_zeros() as usize / 8 + 1).min(stored.len());
+    }
+    let mut ends = (0..).zip(stored).filter(|(_, byte)| **byte < 0x80);
+    ends.nth(1).map_or(stored.len(), |(at, _)| at + 1)
 }
 
 #[cfg(test)]
@@ -138,6 +149,19 @@ mod tests {
             let cost = |script: &[u8]| transaction_sigop_cost(&tx, [script], flags);
             prop_assert_eq!(cost(BareCoin::read(&bare).unwrap().script), cost(&script));
         }
+    }
+
+    #[test]
+    fn heads_of_every_length() {
+        for (first, second) in (0..5).flat_map(|first| (0..9).map(move |second| (first, second))) {
+            let head = [vec![0xff; first], vec![0x7f], vec![0x80; second], vec![0]].concat();
+            for behind in 0..20 {
+                let stored = [&head[..], &vec![0x85; behind]].concat();
+                assert_eq!(head_length(&stored), head.len(), "{behind} behind {head:?}");
+            }
+        }
+        assert_eq!(head_length(&[0x80; 3]), 3);
+        assert_eq!(head_length(&[0x80; 30]), 17, "no coin, and no panic");
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use crate::chain::{Chain, equal_segments};
 use crate::harness::{KEY, agree};
-use apus_chain::{BlockChecker, BlockLayout, HeightRange};
-use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, SeenBlock};
+use apus_chain::{BlockChecker, BlockLayout, CoinRef, CoinSumKey, HeightRange};
+use apus_engine::coin::CoinBytes;
+use apus_engine::connect::ConnectContext;
+use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, Judge, JudgeError, SeenBlock};
 use apus_engine::pass::{PartialResult, Pass};
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::effort::rounds;
@@ -101,4 +103,34 @@ fn a_block_is_seen_again_by_its_bytes() {
         other[at] ^= 1;
         assert!(!again(&other, &KEY), "{at}");
     }
+}
+
+/// Coins without scripts are refused where scripts are to be run, or to be kept.
+#[test]
+fn bare_coins_are_for_neither_scripts_nor_undo_data() {
+    let chain = random(43, 1);
+    let context = chain.context(101);
+    let raw = serialize(&chain.blocks[101]);
+    let mut checker = BlockChecker::new();
+    let block = SeenBlock::checked(&checker.check(&raw, &context).unwrap());
+    let sum_key = Some(CoinSumKey::new([3; 16]));
+    for (bare, check_scripts, sum_key, refused) in [
+        (101, true, None, true),
+        (101, false, sum_key, true),
+        (102, true, sum_key, true),
+        (100, false, sum_key, false),
+        (101, false, None, false),
+    ] {
+        let judge = Judge { params: &chain.params, scripts: None, sum_key, bare };
+        let context = ConnectContext { ancestry: &chain.headers, check_scripts };
+        let judged = judge.block(&block, &[], &[], &context);
+        let is_bare = judged.err().is_some_and(|error| matches!(error, JudgeError::Bare));
+        assert_eq!(is_bare, refused, "{bare}");
+    }
+    // What is no bare coin is none.
+    let coin = CoinBytes::new(CoinRef { height: 1, coinbase: true, amount: 5, script: &[0x51] });
+    let judge = Judge { params: &chain.params, scripts: None, sum_key: None, bare: 101 };
+    let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
+    let judged = judge.block(&block, &[coin.as_bytes()], &[], &context);
+    assert!(matches!(judged.err(), Some(JudgeError::Bare)));
 }
