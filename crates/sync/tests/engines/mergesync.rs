@@ -1,9 +1,10 @@
 //! Blocks in any order without hints: what is refused, what lies in a data directory, how little memory is
 //! enough.
 
-use crate::harness::{Job, Place, World, hash_of, random_chain};
+use crate::harness::{Job, Place, World, assuming, hash_of, random_chain};
 use crate::invalid::bad_blocks;
 use crate::world::{Events, Truth};
+use apus_chain::{Network, Params};
 use apus_sync::{
     DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Observer, Phase, Stop,
     SyncError, UsageError,
@@ -93,6 +94,25 @@ fn signature_operations_that_are_pushed_count_where_they_are_run() {
                 None => drop(job.expect(&world.truth, &Place::new())),
             }
         }
+    }
+}
+
+/// A coinbase that is there already, on a chain where blocks need not state their height (BIP-30): the join finds it,
+/// and no coin that its block spends tells of it.
+#[test]
+fn a_coinbase_that_is_there_already() {
+    let assumed = assuming(Network::Regtest).clone();
+    let params = Params { bip34_height: 1_000_000, bip34_hash: None, ..assumed };
+    let params: &Params = Box::leak(Box::new(params));
+    let mut builder = random_chain(846);
+    builder.empty_blocks(1);
+    let coinbase = builder.block(builder.tip()).txdata[0].clone();
+    builder.empty_blocks(1);
+    let bad = builder.add_plan(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() });
+    builder.empty_blocks(3);
+    let world = World::of(&builder.blocks());
+    for engine in [Engine::Utxo, Engine::MergeSync] {
+        refused(&Job { params, engine, ..world.job() }, &bad, "bad-txns-BIP30");
     }
 }
 
