@@ -4,8 +4,7 @@ use crate::beat::{Beat, Beats};
 use crate::link::{Link, away, from, last};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};
-use apus_chain::HeightRange;
-use apus_sync::{AnswerBytes, JobQueue, ObjectRef, QueueError, RunId, WorkerSeen};
+use apus_sync::{AnswerBytes, JobKey, JobQueue, ObjectRef, QueueError, RunId, WorkerSeen};
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType, Stream};
@@ -158,8 +157,8 @@ impl JobQueue for Coordinator {
         self.link.object(&self.run(), of)
     }
 
-    fn put_job(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
-        self.link.wait(self.link.publish_first(names::job(&self.run(), range), message)).map(drop)
+    fn put_job(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError> {
+        self.link.wait(self.link.publish_first(names::job(&self.run(), key), message)).map(drop)
     }
 
     fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError> {
@@ -186,9 +185,9 @@ impl JobQueue for Coordinator {
         let Some(found) = found else { return Ok(None) };
         self.state().next = found.sequence + 1;
         // A subject that is none of ours is passed over.
-        Ok(names::range_of(&found.subject).map(|range| AnswerBytes {
+        Ok(names::key_of(&found.subject).map(|key| AnswerBytes {
             place: found.sequence,
-            range,
+            key,
             message: found.payload.into(),
         }))
     }

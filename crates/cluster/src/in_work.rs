@@ -16,7 +16,7 @@ pub(crate) struct InWork {
 
 impl InWork {
     pub(crate) fn beat(&self, run: &RunId, name: &str) -> Beat {
-        Beat::new(run, name, self.segments, self.leased.values().copied().collect())
+        Beat::new(run, name, self.segments, self.leased.values().cloned().collect())
     }
 
     pub(crate) fn begin(&mut self, doing: Doing) -> u64 {
@@ -27,7 +27,7 @@ impl InWork {
 
     pub(crate) fn block(&mut self, lease: u64) {
         if let Some(doing) = self.leased.get_mut(&lease) {
-            doing.blocks += 1;
+            doing.done += 1;
         }
     }
 

@@ -4,8 +4,7 @@ use crate::beat::Doing;
 use crate::in_work::{InWork, lock};
 use crate::link::{Link, away, last};
 use crate::names;
-use apus_chain::HeightRange;
-use apus_sync::{Lease, ObjectRef, QueueError, RunId};
+use apus_sync::{JobKey, Lease, ObjectPart, ObjectRef, QueueError, RunId};
 use async_nats::jetstream::message::{AckKind, Acker, Message, PublishMessage};
 use async_nats::jetstream::stream::Stream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,15 +44,15 @@ pub(crate) struct Leased<'r> {
     number: u64,
     beaten: Mutex<Instant>,
     /// What it put.
-    put: Mutex<Option<ObjectRef>>,
+    put: Mutex<Vec<ObjectRef>>,
 }
 
 impl<'r> Leased<'r> {
     pub(crate) fn new(place: &'r Place<'_>, message: Message) -> Self {
         let deliveries = message.info().map_or(1, |info| info.delivered);
         let (message, acker) = message.split();
-        let range = names::range_of(&message.subject).unwrap_or(HeightRange::new(0, 0));
-        let doing = Doing { start: range.start, end: range.end, blocks: 0 };
+        let job = names::key_of(&message.subject).map_or_else(String::new, |key| key.to_string());
+        let doing = Doing { job, done: 0 };
         Self {
             place,
             message: message.payload.into(),
@@ -61,17 +60,17 @@ impl<'r> Leased<'r> {
             acker: Arc::new(acker),
             number: lock(&place.doing).begin(doing),
             beaten: Mutex::new(Instant::now()),
-            put: Mutex::new(None),
+            put: Mutex::default(),
         }
     }
 
     /// Removes what it put.
     async fn remove_put(&self) -> Result<(), QueueError> {
-        let put = self.put.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match put {
-            Some(of) => self.place.link.objects.remove(&self.place.run, &of).await,
-            None => Ok(()),
+        let put = std::mem::take(&mut *self.put.lock().unwrap_or_else(PoisonError::into_inner));
+        for of in put {
+            self.place.link.objects.remove(&self.place.run, &of).await?;
         }
+        Ok(())
     }
 
     /// Gives signs of life until something is done, or takes too long.
@@ -124,10 +123,15 @@ impl Lease for Leased<'_> {
         link.wait(self.living(link.objects.get(&self.place.run, of)))
     }
 
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
+        let link = self.place.link;
+        link.wait(self.living(link.objects.parts(&self.place.run, parts)))
+    }
+
     fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
         let link = self.place.link;
         let of = link.wait(self.living(link.objects.put(&self.place.run, bytes)))?;
-        *self.put.lock().unwrap_or_else(PoisonError::into_inner) = Some(of);
+        self.put.lock().unwrap_or_else(PoisonError::into_inner).push(of);
         Ok(of)
     }
 
@@ -135,9 +139,9 @@ impl Lease for Leased<'_> {
         self.place.link.wait(self.place.is_over()).unwrap_or(false)
     }
 
-    fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError> {
+    fn is_answered(&self, key: JobKey) -> Result<bool, QueueError> {
         let place = self.place;
-        let subject = names::answer(&place.run, range);
+        let subject = names::answer(&place.run, key);
         place.link.wait(async {
             match last(&place.answers, &subject).await {
                 // The stream goes with the run.
@@ -147,9 +151,9 @@ impl Lease for Leased<'_> {
         })
     }
 
-    fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
+    fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError> {
         let place = self.place;
-        let subject = names::answer(&place.run, range);
+        let subject = names::answer(&place.run, key);
         place.link.wait(async {
             // Where there is one already, the job is done as well.
             match self.living(place.link.publish_first(subject, message)).await {
@@ -171,12 +175,12 @@ impl Lease for Leased<'_> {
     fn give_back(
         &self,
         after: Duration,
-        trouble: Option<(HeightRange, &[u8])>,
+        trouble: Option<(JobKey, &[u8])>,
     ) -> Result<(), QueueError> {
         let place = self.place;
         place.link.wait(async {
-            if let Some((range, message)) = trouble {
-                let subject = names::trouble(&place.run, range, place.name);
+            if let Some((key, message)) = trouble {
+                let subject = names::trouble(&place.run, key, place.name);
                 let message = PublishMessage::build().payload(message.to_vec().into());
                 match place.link.publish(subject, message).await {
                     Err(_) if place.is_over().await? => return Ok(()),

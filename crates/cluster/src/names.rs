@@ -1,11 +1,10 @@
 //! What streams and subjects are called.
 //!
-//! `apus.run.RUN` has the description of a run, `apus.job.RUN.START-END` a job, `apus.answer.RUN.START-END` its answer
-//! and `apus.trouble.RUN.START-END.WORKER` why a machine could not do it. `apus.beat.RUN` and `apus.ask` are not
+//! `apus.run.RUN` has the description of a run, `apus.job.RUN.JOB` a job, `apus.answer.RUN.JOB` its answer
+//! and `apus.trouble.RUN.JOB.WORKER` why a machine could not do it. `apus.beat.RUN` and `apus.ask` are not
 //! stored: signs of life, and the wish for one.
 
-use apus_chain::HeightRange;
-use apus_sync::RunId;
+use apus_sync::{JobKey, RunId};
 
 /// The stream of all runs.
 pub(crate) const RUNS: &str = "apus-runs";
@@ -50,27 +49,25 @@ pub(crate) fn any_answer(run: &RunId) -> String {
     format!("apus.*.{run}.>")
 }
 
-pub(crate) fn job(run: &RunId, range: HeightRange) -> String {
-    format!("apus.job.{run}.{}-{}", range.start, range.end)
+pub(crate) fn job(run: &RunId, key: JobKey) -> String {
+    format!("apus.job.{run}.{}", key.name())
 }
 
-pub(crate) fn answer(run: &RunId, range: HeightRange) -> String {
-    format!("apus.answer.{run}.{}-{}", range.start, range.end)
+pub(crate) fn answer(run: &RunId, key: JobKey) -> String {
+    format!("apus.answer.{run}.{}", key.name())
 }
 
-pub(crate) fn trouble(run: &RunId, range: HeightRange, worker: &str) -> String {
-    format!("apus.trouble.{run}.{}-{}.{worker}", range.start, range.end)
+pub(crate) fn trouble(run: &RunId, key: JobKey, worker: &str) -> String {
+    format!("apus.trouble.{run}.{}.{worker}", key.name())
 }
 
 pub(crate) fn beat(run: &RunId) -> String {
     format!("apus.beat.{run}")
 }
 
-/// The heights of a job's, an answer's or a trouble's subject.
-pub(crate) fn range_of(subject: &str) -> Option<HeightRange> {
-    let (start, end) = subject.split('.').nth(3)?.split_once('-')?;
-    let (start, end) = (start.parse().ok()?, end.parse().ok()?);
-    (start < end).then(|| HeightRange::new(start, end))
+/// The job of a job's, an answer's or a trouble's subject.
+pub(crate) fn key_of(subject: &str) -> Option<JobKey> {
+    JobKey::from_name(subject.split('.').nth(3)?)
 }
 
 /// Whether a machine's name can be part of a subject.
@@ -88,17 +85,18 @@ pub(crate) fn like(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apus_chain::HeightRange;
 
     #[test]
-    fn heights_are_found_in_subjects() {
-        let (run, range) = (RunId([7; 32]), HeightRange::new(5, 900_000));
-        for subject in [job(&run, range), answer(&run, range), trouble(&run, range, "rack-7")] {
-            assert_eq!(range_of(&subject), Some(range), "{subject}");
+    fn jobs_are_found_in_subjects() {
+        let (run, key) = (RunId([7; 32]), JobKey::connect(HeightRange::new(5, 900_000)));
+        for subject in [job(&run, key), answer(&run, key), trouble(&run, key, "rack-7")] {
+            assert_eq!(key_of(&subject), Some(key), "{subject}");
         }
         for other in
-            ["", "apus.job.x", "apus.job.x.5", "apus.job.x.5-5", "apus.job.x.9-5", "apus.job.x.a-b"]
+            ["", "apus.job.x", "apus.job.x.5-7", "apus.job.x.join-5", "apus.job.x.join-5-5"]
         {
-            assert_eq!(range_of(other), None, "{other}");
+            assert_eq!(key_of(other), None, "{other}");
         }
     }
 

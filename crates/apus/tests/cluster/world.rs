@@ -82,6 +82,15 @@ impl World {
         Process(Some(self.desk.start_as_typed(line)))
     }
 
+    /// The options of a run without hints, of the same files.
+    pub(crate) fn join(&self, more: &str) -> String {
+        let chain = self.chain;
+        format!(
+            "--chain {chain} --blocksdir blocks --engine mergesync --workdir progress.work \
+             --out snapshot:utxo.dat --out hints:utxo.hints --report report.json {more}"
+        )
+    }
+
     /// A coordinator of a run with these options.
     pub(crate) fn serve_run(&self, run: &str) -> Process {
         let url = self.server.url();
