@@ -17,14 +17,38 @@ enum Fault {
     Server,
 }
 
+/// What is run: with hints or without.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Hints,
+    Join,
+}
+
+impl By {
+    fn run(self, world: &World) -> String {
+        match self {
+            Self::Hints => world.run(SMALL),
+            Self::Join => world.join("--segment-bytes 12000 --checkpoint-seconds 0"),
+        }
+    }
+
+    /// Faults happen within about so many milliseconds of each other.
+    fn pause(self) -> u64 {
+        match self {
+            Self::Hints => 500,
+            Self::Join => 1200,
+        }
+    }
+}
+
 /// A run with two workers during which each of these is killed at a moment of its own.
-fn arrives_after(faults: &[Fault], rng: &mut Rng) {
+fn arrives_after(by: By, faults: &[Fault], rng: &mut Rng) {
     let mut world = World::with(MAIN);
-    let work = |world: &World| world.work("--par 1 --stay");
+    let work = |world: &World| world.work("--par 1 --stay --scratch scratch");
     let mut workers = [work(&world), work(&world)];
-    let mut serve = world.serve(SMALL);
+    let mut serve = world.serve_run(&by.run(&world));
     for fault in faults {
-        sleep(Duration::from_millis(rng.below(500)));
+        sleep(Duration::from_millis(rng.below(by.pause())));
         match fault {
             Fault::Worker => {
                 let place = rng.below(2) as usize;
@@ -32,7 +56,7 @@ fn arrives_after(faults: &[Fault], rng: &mut Rng) {
                 killed.kill();
             }
             Fault::Coordinator => {
-                serve = restarted(&world, serve);
+                serve = restarted(by, &world, serve);
             }
             Fault::Server => {
                 world.server.kill();
@@ -53,7 +77,7 @@ fn arrives_after(faults: &[Fault], rng: &mut Rng) {
 }
 
 /// Kills the coordinator, and gives the same command again.
-fn restarted(world: &World, serve: Process) -> Process {
+fn restarted(by: By, world: &World, serve: Process) -> Process {
     serve.kill();
     if world.desk.has("utxo.dat") && !world.desk.has("progress.work") {
         // It was through.
@@ -61,7 +85,7 @@ fn restarted(world: &World, serve: Process) -> Process {
             world.desk.remove(name);
         }
     }
-    world.serve(SMALL)
+    world.serve_run(&by.run(world))
 }
 
 #[test]
@@ -70,9 +94,43 @@ fn killed_at_any_moment_the_set_is_the_same() {
         let mut rng = Rng::new(seed);
         for fault in [Fault::Worker, Fault::Coordinator, Fault::Server] {
             println!("seed {seed}, {fault:?}");
-            arrives_after(&[fault; 2], &mut rng);
+            arrives_after(By::Hints, &[fault; 2], &mut rng);
         }
     }
+}
+
+#[test]
+fn killed_at_any_moment_the_join_comes_to_the_same_set() {
+    for seed in 0..rounds(1, 34) {
+        let mut rng = Rng::new(500 + seed);
+        for fault in [Fault::Worker, Fault::Coordinator, Fault::Server] {
+            println!("seed {seed}, {fault:?}");
+            arrives_after(By::Join, &[fault; 3], &mut rng);
+        }
+    }
+}
+
+/// Workers and coordinators die in each step of a run that joins coins with spends.
+#[test]
+fn killed_in_each_step_the_join_comes_to_the_same_set() {
+    let world = World::with(MAIN);
+    let work = || world.work("--par 1 --stay --scratch scratch");
+    // So many jobs that each step is to be seen.
+    let run = world.join("--segment-bytes 5000 --checkpoint-seconds 0");
+    let (mut worker, mut serve) = (work(), world.serve_run(&run));
+    for step in ["blocks ", "part ", " with their coins ("] {
+        println!("{step}");
+        assert!(serve.until(|| world.status("").stdout.contains(step)), "{step}");
+        worker.kill();
+        worker = work();
+        sleep(Duration::from_millis(300));
+        serve.kill();
+        serve = world.serve_run(&run);
+    }
+    serve.wait().succeeds();
+    assert!(worker.until(|| world.desk.names("objects").is_empty()));
+    worker.kill();
+    world.expect_done();
 }
 
 #[test]
@@ -81,7 +139,9 @@ fn all_of_them_one_after_the_other() {
         println!("seed {seed}");
         let mut rng = Rng::new(1000 + seed);
         let faults = [Fault::Server, Fault::Worker, Fault::Coordinator, Fault::Worker];
-        arrives_after(&faults, &mut rng);
+        arrives_after(By::Hints, &faults, &mut rng);
+        let mut rng = Rng::new(2000 + seed);
+        arrives_after(By::Join, &faults, &mut rng);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
 
-use crate::desk::{Desk, Ended, MAIN, REGTEST};
+use crate::desk::{Desk, MAIN, REGTEST};
 use crate::world::{Process, World};
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, JoinedRun, LinkOptions, RunSeen, Worker};
@@ -15,11 +15,6 @@ use bitcoin::{Amount, ScriptBuf, TxOut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What a run said last.
-fn told(ended: &Ended) -> String {
-    ended.stderr.lines().find(|line| line.starts_with("apus: ")).unwrap().to_owned()
-}
-
 /// A run that fails says the same, and leaves the same, on one machine and on several.
 fn fails_alike(desk: Desk, code: i32, said: &str) {
     let world = World::on(desk, "regtest");
@@ -28,7 +23,7 @@ fn fails_alike(desk: Desk, code: i32, said: &str) {
     let left = (world.desk.has("progress.work"), world.desk.has("utxo.dat"));
     let workers = [world.work("--par 1"), world.work("--par 2")];
     let shared = world.serve_run(&run).wait().fails(code, &[said]);
-    assert_eq!(told(&alone), told(&shared));
+    assert_eq!(alone.told(), shared.told());
     assert_eq!((world.desk.has("progress.work"), world.desk.has("utxo.dat")), left);
     // The run has ended for all.
     workers.into_iter().for_each(Process::leave);
