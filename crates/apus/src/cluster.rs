@@ -69,6 +69,7 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     }
     let options = link(&args.link, Some(&args.objects))?;
     let coordinator = Coordinator::connect(&options, Duration::from_secs(args.ack_wait.into()))?;
+    let coordinator = coordinator.with_audit(args.audit);
     command_on(&args.sync, Some(&coordinator))
 }
 
@@ -121,7 +122,7 @@ fn next_run(worker: &Worker, interrupt: &AtomicBool) -> Result<RunSeen, Failure>
         if interrupt.load(Ordering::Relaxed) {
             return Err(stopped());
         }
-        std::thread::sleep(LOOK_INTERVAL);
+        worker.wait_for_run(LOOK_INTERVAL);
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Beat {
     pub(crate) segments: u64,
     /// The jobs that it is at.
     pub(crate) doing: Vec<Doing>,
+    /// How many of its threads wait for a job.
+    pub(crate) waiting: u32,
 }
 
 /// A job that a machine is at.
@@ -43,7 +45,12 @@ impl Beat {
     pub(crate) fn new(run: &RunId, worker: &str, segments: u64, mut doing: Vec<Doing>) -> Self {
         doing.truncate(DOING_MAX);
         let (version, worker) = (apus_sync::WIRE_VERSION, worker.to_owned());
-        Self { version, run: run.name(), worker, segments, doing }
+        Self { version, run: run.name(), worker, segments, doing, waiting: 0 }
+    }
+
+    /// The same, with so many threads that wait for a job.
+    pub(crate) fn with_waiting(self, waiting: u32) -> Self {
+        Self { waiting, ..self }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -92,6 +99,7 @@ impl Beats {
         let seen = |(name, (at, beat)): (&String, &(Instant, Beat))| WorkerSeen {
             name: name.clone(),
             ago: at.elapsed(),
+            idle: beat.waiting > 0,
             doing: beat.doing(),
         };
         self.0.iter().map(seen).collect()

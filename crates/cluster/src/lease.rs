@@ -1,10 +1,9 @@
 //! [`Leased`]: a job that a machine has.
 
-use crate::beat::Doing;
 use crate::in_work::{InWork, lock};
 use crate::link::{Link, away, last};
 use crate::names;
-use apus_sync::{JobKey, Lease, ObjectPart, ObjectRef, QueueError, RunId};
+use apus_sync::{JobCopy, JobKey, Lease, ObjectPart, ObjectRef, QueueError, RunId};
 use async_nats::jetstream::message::{AckKind, Acker, Message, PublishMessage};
 use async_nats::jetstream::stream::Stream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +38,7 @@ impl Place<'_> {
 pub(crate) struct Leased<'r> {
     place: &'r Place<'r>,
     message: Vec<u8>,
+    copy: JobCopy,
     deliveries: u64,
     acker: Arc<Acker>,
     number: u64,
@@ -51,14 +51,14 @@ impl<'r> Leased<'r> {
     pub(crate) fn new(place: &'r Place<'_>, message: Message) -> Self {
         let deliveries = message.info().map_or(1, |info| info.delivered);
         let (message, acker) = message.split();
-        let job = names::key_of(&message.subject).map_or_else(String::new, |key| key.to_string());
-        let doing = Doing { job, done: 0 };
+        let (key, copy) = (names::key_of(&message.subject), names::copy_of(&message.subject));
         Self {
             place,
             message: message.payload.into(),
+            copy,
             deliveries: u64::try_from(deliveries).unwrap_or(1),
             acker: Arc::new(acker),
-            number: lock(&place.doing).begin(doing),
+            number: lock(&place.doing).begin(key),
             beaten: Mutex::new(Instant::now()),
             put: Mutex::default(),
         }
@@ -102,7 +102,11 @@ impl Lease for Leased<'_> {
     }
 
     fn deliveries(&self) -> u64 {
-        self.deliveries
+        match self.copy {
+            JobCopy::First => self.deliveries,
+            // Machines pass on what is for others. It may be answered already.
+            JobCopy::Again | JobCopy::Audit => self.deliveries.clamp(2, 3),
+        }
     }
 
     fn alive(&self) {
@@ -141,7 +145,7 @@ impl Lease for Leased<'_> {
 
     fn is_answered(&self, key: JobKey) -> Result<bool, QueueError> {
         let place = self.place;
-        let subject = names::answer(&place.run, key);
+        let subject = names::answer(&place.run, key, self.copy);
         place.link.wait(async {
             match last(&place.answers, &subject).await {
                 // The stream goes with the run.
@@ -153,7 +157,7 @@ impl Lease for Leased<'_> {
 
     fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError> {
         let place = self.place;
-        let subject = names::answer(&place.run, key);
+        let subject = names::answer(&place.run, key, self.copy);
         place.link.wait(async {
             // Where there is one already, the job is done as well.
             match self.living(place.link.publish_first(subject, message)).await {
@@ -162,7 +166,7 @@ impl Lease for Leased<'_> {
                 other => other.map(drop),
             }
         })?;
-        lock(&place.doing).answered();
+        lock(&place.doing).answered(key, self.copy);
         self.done()
     }
 

@@ -1,10 +1,12 @@
 //! What streams and subjects are called.
 //!
 //! `apus.run.RUN` has the description of a run, `apus.job.RUN.JOB` a job, `apus.answer.RUN.JOB` its answer
-//! and `apus.trouble.RUN.JOB.WORKER` why a machine could not do it. `apus.beat.RUN` and `apus.ask` are not
-//! stored: signs of life, and the wish for one.
+//! and `apus.trouble.RUN.JOB.WORKER` why a machine could not do it. A copy of a job for a machine that has
+//! nothing to do is `apus.job.RUN.JOB.again`; one to be compared is `apus.job.RUN.JOB.audit`, with `apus.audit.RUN.JOB` as
+//! its answer. `apus.beat.RUN`, `apus.ask` and `apus.new` are not stored: signs of life, the wish for one, and that a run
+//! begins.
 
-use apus_sync::{JobKey, RunId};
+use apus_sync::{JobCopy, JobKey, RunId};
 
 /// The stream of all runs.
 pub(crate) const RUNS: &str = "apus-runs";
@@ -14,6 +16,9 @@ pub(crate) const ALL_RUNS: &str = "apus.run.*";
 
 /// Where signs of life are asked for.
 pub(crate) const ASK: &str = "apus.ask";
+
+/// Where it is told that a run begins.
+pub(crate) const NEW: &str = "apus.new";
 
 /// Signs of life of all runs.
 pub(crate) const ALL_BEATS: &str = "apus.beat.*";
@@ -37,24 +42,48 @@ pub(crate) fn answers_stream(run: &RunId) -> String {
 }
 
 pub(crate) fn all_jobs(run: &RunId) -> String {
-    format!("apus.job.{run}.*")
+    format!("apus.job.{run}.>")
 }
 
-pub(crate) fn all_answers(run: &RunId) -> [String; 2] {
-    [format!("apus.answer.{run}.*"), format!("apus.trouble.{run}.*.*")]
+pub(crate) fn all_answers(run: &RunId) -> [String; 3] {
+    [
+        format!("apus.answer.{run}.*"),
+        format!("apus.audit.{run}.*"),
+        format!("apus.trouble.{run}.*.*"),
+    ]
 }
 
-/// Answers and troubles.
+/// Answers, second answers and troubles.
 pub(crate) fn any_answer(run: &RunId) -> String {
     format!("apus.*.{run}.>")
 }
 
-pub(crate) fn job(run: &RunId, key: JobKey) -> String {
-    format!("apus.job.{run}.{}", key.name())
+pub(crate) fn job(run: &RunId, key: JobKey, copy: JobCopy) -> String {
+    let copy = match copy {
+        JobCopy::First => "",
+        JobCopy::Again => ".again",
+        JobCopy::Audit => ".audit",
+    };
+    format!("apus.job.{run}.{}{copy}", key.name())
 }
 
-pub(crate) fn answer(run: &RunId, key: JobKey) -> String {
-    format!("apus.answer.{run}.{}", key.name())
+/// As what a job's subject has it put.
+pub(crate) fn copy_of(subject: &str) -> JobCopy {
+    match subject.split('.').nth(4) {
+        Some("again") => JobCopy::Again,
+        Some("audit") => JobCopy::Audit,
+        _ => JobCopy::First,
+    }
+}
+
+pub(crate) fn answer(run: &RunId, key: JobKey, copy: JobCopy) -> String {
+    let what = if copy == JobCopy::Audit { "audit" } else { "answer" };
+    format!("apus.{what}.{run}.{}", key.name())
+}
+
+/// Whether an answer's subject has it to be compared.
+pub(crate) fn is_audit(subject: &str) -> bool {
+    subject.starts_with("apus.audit.")
 }
 
 pub(crate) fn trouble(run: &RunId, key: JobKey, worker: &str) -> String {
@@ -90,8 +119,12 @@ mod tests {
     #[test]
     fn jobs_are_found_in_subjects() {
         let (run, key) = (RunId([7; 32]), JobKey::connect(HeightRange::new(5, 900_000)));
-        for subject in [job(&run, key), answer(&run, key), trouble(&run, key, "rack-7")] {
-            assert_eq!(key_of(&subject), Some(key), "{subject}");
+        for copy in [JobCopy::First, JobCopy::Again, JobCopy::Audit] {
+            let (job, answer) = (job(&run, key, copy), answer(&run, key, copy));
+            assert_eq!((copy_of(&job), is_audit(&answer)), (copy, copy == JobCopy::Audit));
+            for subject in [job, answer, trouble(&run, key, "rack-7")] {
+                assert_eq!(key_of(&subject), Some(key), "{subject}");
+            }
         }
         for other in
             ["", "apus.job.x", "apus.job.x.5-7", "apus.job.x.join-5", "apus.job.x.join-5-5"]

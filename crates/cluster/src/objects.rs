@@ -150,20 +150,21 @@ impl Objects {
 
     /// Removes all objects of a run.
     pub(crate) async fn remove_all(&self, run: &RunId) -> Result<(), QueueError> {
+        // Machines that were killed leave beginnings of objects, which are not listed.
+        if let Some(local) = &self.local {
+            return match std::fs::remove_dir_all(local.join(run.name())) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    Err(QueueError::Object(format!("{}: {error}", self.place)))
+                }
+                _ => Ok(()),
+            };
+        }
         let folder = self.folder(run);
         let found = self.store.list(Some(&folder)).map_ok(|object| object.location).boxed();
         let removed = self.store.delete_stream(found).try_for_each(|_| async { Ok(()) }).await;
         match removed {
-            Ok(()) | Err(Error::NotFound { .. }) => {}
-            Err(error) => return Err(QueueError::Object(format!("{}: {error}", self.place))),
-        }
-        // Machines that were killed leave beginnings of objects, which are not listed.
-        let left = self.local.as_ref().map(|local| std::fs::remove_dir_all(local.join(run.name())));
-        match left {
-            Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
-                Err(QueueError::Object(format!("{}: {error}", self.place)))
-            }
-            _ => Ok(()),
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(QueueError::Object(format!("{}: {error}", self.place))),
         }
     }
 }

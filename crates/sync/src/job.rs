@@ -42,6 +42,17 @@ impl JobStep {
     }
 }
 
+/// For what a job is put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JobCopy {
+    /// To be done.
+    First,
+    /// To be done by a machine that has nothing to do, while another one is slow at it.
+    Again,
+    /// To be done once more by a machine that did not answer it, whose answer is compared.
+    Audit,
+}
+
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobKey {

@@ -30,7 +30,7 @@ pub use spec::{RunDescription, RunId, describe_run};
 pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 
 use crate::error::QueueError;
-use crate::job::JobKey;
+use crate::job::{JobCopy, JobKey};
 use std::time::Duration;
 
 /// Where a run puts jobs and gets answers.
@@ -45,8 +45,8 @@ pub trait JobQueue: Sync {
     /// Gets an object, which is what its name says.
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
 
-    /// Puts a job, unless it is there.
-    fn put_job(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError>;
+    /// Puts a job, unless it is there as such a copy.
+    fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
 
     /// The next answer to any job of the run, each once and from the first one on, those to an earlier start too.
     /// Waits for one no longer than so long.
@@ -54,6 +54,11 @@ pub trait JobQueue: Sync {
 
     /// Forgets an answer that is of no use, so that there can be another to that job.
     fn forget(&self, answer: &AnswerBytes) -> Result<(), QueueError>;
+
+    /// How many of a hundred jobs are to be done twice, by two machines, and compared.
+    fn audit_percent(&self) -> u8 {
+        0
+    }
 
     /// The machines that gave a sign of life.
     fn workers(&self) -> Vec<WorkerSeen>;
@@ -69,6 +74,8 @@ pub struct AnswerBytes {
     pub place: u64,
     /// The job.
     pub key: JobKey,
+    /// Whether it is to be compared with the one that counts.
+    pub audit: bool,
     /// The message.
     pub message: Vec<u8>,
 }
@@ -80,6 +87,8 @@ pub struct WorkerSeen {
     pub name: String,
     /// How long ago that was.
     pub ago: Duration,
+    /// Whether it waits for a job.
+    pub idle: bool,
     /// What it does, for people.
     pub doing: String,
 }

@@ -122,6 +122,11 @@ pub enum Warning {
         /// What is wrong with it.
         why: String,
     },
+    /// Second results are waited for, which the machine that gave the first ones cannot give.
+    AuditsWait {
+        /// Of how many jobs.
+        jobs: usize,
+    },
     /// The queue is away.
     QueueAway {
         /// What it said last.
@@ -155,6 +160,11 @@ impl Display for Warning {
             Self::ObjectLost { key, why } => {
                 write!(f, "what was left of {key} is lost, and that is done again: {why}")
             }
+            Self::AuditsWait { jobs } => write!(
+                f,
+                "all jobs of this step are done, and {jobs} of them are to be done by a second machine: the run \
+                 waits for one"
+            ),
             Self::QueueAway { why } => write!(f, "the queue does not answer, and is waited for: {why}"),
             Self::NoIndex { why } => {
                 write!(f, "the block index is of no use, so all files are gone through: {why}")

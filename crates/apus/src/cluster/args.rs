@@ -89,6 +89,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) ack_wait: u16,
 
+    /// Have so many of a hundred jobs done twice, by two machines, and compare what they leave; a difference ends
+    /// the run and names both
+    #[arg(long, value_name = "PERCENT", hide_short_help = true, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) audit: u8,
+
     #[command(flatten)]
     pub(crate) sync: SyncArgs,
 }

@@ -349,11 +349,6 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// What it said last.
-    pub(crate) fn told(&self) -> &str {
-        self.stderr.lines().find(|line| line.starts_with("apus: ")).unwrap_or_default()
-    }
-
     /// It ended well.
     #[track_caller]
     pub(crate) fn succeeds(self) -> Self {

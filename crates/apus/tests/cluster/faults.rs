@@ -1,7 +1,10 @@
 //! Workers, coordinators and servers that are killed at any moment: nothing is lost and nothing counts twice.
 
 use crate::desk::MAIN;
+use crate::refusals::{liar, newest};
 use crate::world::{Process, World};
+use apus_cluster::JoinedRun;
+use apus_sync::{JobStep, Jobs, Lease, Offer};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
@@ -110,22 +113,39 @@ fn killed_at_any_moment_the_join_comes_to_the_same_set() {
     }
 }
 
+/// Takes a job of this step of a run, once there is one; others go back.
+fn held<'j>(joined: &'j JoinedRun<'_>, step: JobStep) -> Box<dyn Lease + 'j> {
+    let name = [JobStep::Blocks, JobStep::Join, JobStep::Connect].iter().position(|it| *it == step);
+    loop {
+        if let Offer::Job(lease) = joined.take(Duration::from_secs(1)).unwrap() {
+            if Some(usize::from(lease.message()[44])) == name {
+                return lease;
+            }
+            lease.give_back(Duration::ZERO, None).unwrap();
+        }
+    }
+}
+
 /// Workers and coordinators die in each step of a run that joins coins with spends.
 #[test]
 fn killed_in_each_step_the_join_comes_to_the_same_set() {
     let world = World::with(MAIN);
     let work = || world.work("--par 1 --stay --scratch scratch");
-    // So many jobs that each step is to be seen.
-    let run = world.join("--segment-bytes 5000 --checkpoint-seconds 0");
-    let (mut worker, mut serve) = (work(), world.serve_run(&run));
-    for step in ["blocks ", "part ", " with their coins ("] {
-        println!("{step}");
-        assert!(serve.until(|| world.status("").stdout.contains(step)), "{step}");
+    let (mut worker, mut serve) = (work(), world.serve_run(&By::Join.run(&world)));
+    let watcher = liar(&world);
+    let run = newest(&watcher);
+    for step in [JobStep::Blocks, JobStep::Join, JobStep::Connect] {
+        println!("{step:?}");
+        let joined = watcher.join(&run).unwrap().unwrap();
+        // While this job is held the step does not end.
+        let lease = held(&joined, step);
         worker.kill();
         worker = work();
-        sleep(Duration::from_millis(300));
+        sleep(Duration::from_millis(200));
+        assert!(!serve.has_ended());
         serve.kill();
-        serve = world.serve_run(&run);
+        serve = world.serve_run(&By::Join.run(&world));
+        drop(lease);
     }
     serve.wait().succeeds();
     assert!(worker.until(|| world.desk.names("objects").is_empty()));
@@ -178,6 +198,25 @@ fn a_worker_that_hangs_is_done_without() {
     slow.signal("CONT");
     slow.signal("INT");
     slow.wait().fails(130, &[]);
+    world.expect_done();
+}
+
+/// At the end a machine that has nothing to do does what another one is slow at.
+#[test]
+fn what_one_is_slow_at_is_done_by_another() {
+    let world = World::with(MAIN);
+    let url = world.server.url();
+    let run = world.run("--segment-bytes 20000");
+    // No job is missed for an hour.
+    let line = format!("cluster serve --nats {url} --objects objects --ack-wait 3600 {run}");
+    let serve = world.start(&line);
+    let slow = liar(&world);
+    let joined = slow.join(&newest(&slow)).unwrap().unwrap();
+    let lease = held(&joined, JobStep::Blocks);
+    let quick = world.work("--par 1 --name quick");
+    serve.wait().succeeds();
+    quick.leave();
+    drop(lease);
     world.expect_done();
 }
 

@@ -1,7 +1,7 @@
 //! Runs without hints: coins are joined with spends by machines, and the set is that of one machine, to the byte.
 
 use crate::desk::{Desk, MAIN, REGTEST};
-use crate::world::{Process, World};
+use crate::world::{Process, World, told};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape};
 use apus_testkit::effort::rounds;
 use bitcoin::{Amount, Block, OutPoint, Transaction};
@@ -156,7 +156,7 @@ fn fails_alike(chain: &ChainBuilder, bad: &Block, reason: &str) {
     world.desk.remove("progress.work");
     let workers = [world.work("--par 1"), world.work("--par 2")];
     let shared = world.serve_run(&run).wait().fails(2, &[&hash]);
-    assert_eq!(alone.told(), shared.told());
+    assert_eq!(told(&alone), told(&shared));
     assert!(!world.desk.has("utxo.dat"));
     workers.into_iter().for_each(Process::leave);
     world.status("").succeeds().says(&["no run goes on"]);

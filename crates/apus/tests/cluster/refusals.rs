@@ -1,7 +1,7 @@
 //! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
 
 use crate::desk::{Desk, MAIN, REGTEST};
-use crate::world::{Process, World};
+use crate::world::{Process, World, told};
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, JoinedRun, LinkOptions, RunSeen, Worker};
 use apus_sync::{
@@ -23,7 +23,7 @@ fn fails_alike(desk: Desk, code: i32, said: &str) {
     let left = (world.desk.has("progress.work"), world.desk.has("utxo.dat"));
     let workers = [world.work("--par 1"), world.work("--par 2")];
     let shared = world.serve_run(&run).wait().fails(code, &[said]);
-    assert_eq!(alone.told(), shared.told());
+    assert_eq!(told(&alone), told(&shared));
     assert_eq!((world.desk.has("progress.work"), world.desk.has("utxo.dat")), left);
     // The run has ended for all.
     workers.into_iter().for_each(Process::leave);
@@ -118,7 +118,7 @@ fn a_block_that_three_machines_lack_ends_the_run_until_one_has_it() {
 }
 
 /// A machine that is not the program, or not this version of it.
-fn liar(world: &World) -> Worker {
+pub(crate) fn liar(world: &World) -> Worker {
     let options = LinkOptions {
         nats: world.server.url(),
         creds: None,
@@ -129,7 +129,7 @@ fn liar(world: &World) -> Worker {
 }
 
 /// The newest run, once there is one.
-fn newest(worker: &Worker) -> RunSeen {
+pub(crate) fn newest(worker: &Worker) -> RunSeen {
     loop {
         if let Some(seen) = worker.runs().unwrap().into_iter().next() {
             return seen;
@@ -335,6 +335,39 @@ fn a_lie_about_sums_never_leads_to_a_set() {
     assert!(work(&request, &lying).unwrap().segments > 1);
     serve.wait().fails(2, &["does not balance"]);
     assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
+}
+
+/// Where jobs are done twice, the lie is found at once, and it is known between whom.
+#[test]
+fn a_lie_is_found_by_a_second_machine() {
+    let world = World::with(REGTEST);
+    let serve = world.serve("--segment-bytes 9000 --progress none --audit 100");
+    let worker = liar(&world);
+    let lying = Lying(worker.join(&newest(&worker)).unwrap().unwrap(), AtomicBool::new(false));
+    let interrupt = AtomicBool::new(false);
+    let (blocksdir, scratch) = (world.desk.path("blocks"), world.desk.path("scratch"));
+    let (now, observer) = (1_900_000_000, &Silent);
+    let request =
+        WorkRequest { blocksdir, scratch, threads: 1, now, observer, interrupt: &interrupt };
+    let honest = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The run ends for it, or it is interrupted.
+            let _ = work(&request, &lying);
+        });
+        // It has lied before anyone else is there.
+        while !lying.1.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let honest = world.work("--par 1 --stay --name honest");
+        let ended = serve.wait().fails(3, &["their results differ"]);
+        let names = ["liar and honest did blocks ", "honest and liar did blocks "];
+        assert!(names.iter().any(|names| ended.stderr.contains(names)), "{ended}");
+        interrupt.store(true, Ordering::Relaxed);
+        honest
+    });
+    honest.kill();
+    assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
+    world.status("").succeeds().says(&["no run goes on"]);
 }
 
 /// A run that another version of the program gives out, or that is about something else than its headers.

@@ -51,6 +51,11 @@ impl Drop for Process {
     }
 }
 
+/// What a run said last.
+pub(crate) fn told(ended: &Ended) -> &str {
+    ended.stderr.lines().find(|line| line.starts_with("apus: ")).unwrap()
+}
+
 pub(crate) struct World {
     pub(crate) server: NatsServer,
     pub(crate) desk: Desk,

@@ -65,8 +65,8 @@ pub(super) fn run(
     let desk = open(&remote, work.request, work.dir)?;
     let mut shared = Shared { work, queue, plan, desk, gathered: BTreeMap::new() };
     let whole = shared.whole();
-    let is_verdict = whole.as_ref().err().is_none_or(|error| InvalidBlock::of(error).is_some());
-    if is_verdict {
+    let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();
+    if whole.as_ref().err().is_none_or(ends) {
         let closed = shared.desk.close();
         // Whether or not that works, a verdict is the thing to tell.
         return whole.and_then(|whole| closed.map(|()| whole));

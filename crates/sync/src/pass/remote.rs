@@ -70,8 +70,18 @@ impl Remote<'_> {
             take(done)
         };
         let todo = todo.iter().map(|range| JobKey::blocks(*range));
-        let failure = desk.step(todo, &told, &mut read, &mut take)?;
-        let closed = desk.close();
-        failure.map_or(closed, |(_, error)| Err(error))
+        match desk.step(todo, &told, &mut read, &mut take) {
+            Ok(None) => desk.close(),
+            Ok(Some((_, verdict))) => {
+                // Whether or not that works, the verdict is the thing to tell.
+                let _ = desk.close();
+                Err(verdict)
+            }
+            Err(error) if error.spoils_progress() => {
+                let _ = desk.close();
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
     }
 }

@@ -1,14 +1,19 @@
 //! [`Desk`]: which jobs of a run are out, what came back, and what is said of it.
 
+mod audit;
+mod slow;
+mod troubles;
+
 use crate::error::{ClusterError, QueueError, SyncError};
-use crate::job::{JobKey, JobStep};
+use crate::job::{JobCopy, JobKey, JobStep};
 use crate::progress::{Event, PROGRESS_INTERVAL, Worker, Workers};
 use crate::queue::{
     Answer, AnswerBytes, AnswerKind, JobMessage, JobQueue, ObjectRef, Patience, RunId, WireError,
 };
 use crate::request::Request;
-use crate::warning::Warning;
 use apus_engine::pass::Work;
+use audit::Audits;
+use slow::Pace;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -17,10 +22,6 @@ use std::time::{Duration, Instant};
 /// So many jobs are out at most: enough for any number of machines that one can feed, and no more inputs than
 /// a store has room for.
 const OUT_MAX: usize = 256;
-
-/// After so many machines that could not do a job the run ends; and after so many results of it that were of
-/// no use.
-const TROUBLE_MAX: usize = 3;
 
 /// Where no answer came for so long, jobs are put again: the queue may have lost some unnoticed.
 const PUT_AGAIN: Duration = Duration::from_secs(60);
@@ -54,6 +55,15 @@ struct Counted {
     worker: String,
 }
 
+/// A job that is out.
+struct Out {
+    /// What it was told.
+    input: ObjectRef,
+    since: Instant,
+    /// Whether it is out twice.
+    again: bool,
+}
+
 /// A job that failed, and of what.
 pub(crate) type JobFailure = (JobKey, SyncError);
 
@@ -74,12 +84,16 @@ pub(crate) struct Desk<'d> {
     run: RunId,
     /// To be put, ascending.
     todo: VecDeque<JobKey>,
-    /// Out, with what they were told.
-    out: BTreeMap<JobKey, ObjectRef>,
+    /// Out.
+    out: BTreeMap<JobKey, Out>,
     /// What counts already. Such a job is out once more where what it left was lost.
     counted: BTreeMap<JobKey, Counted>,
     /// Answers to jobs that were not put by this start yet.
     early: BTreeMap<JobKey, AnswerBytes>,
+    /// What is done twice.
+    audits: Audits,
+    /// How long jobs of the step take.
+    pace: Pace,
     /// Which job left an object that others need.
     left: HashMap<[u8; 32], JobKey>,
     /// The lowest job of the step that failed.
@@ -113,6 +127,8 @@ impl<'d> Desk<'d> {
             out: BTreeMap::new(),
             counted: BTreeMap::new(),
             early: BTreeMap::new(),
+            audits: Audits::default(),
+            pace: Pace::default(),
             left: HashMap::new(),
             failure: None,
             troubles: BTreeMap::new(),
@@ -142,6 +158,7 @@ impl<'d> Desk<'d> {
         take: &mut TakeAnswer<'_, T>,
     ) -> Result<Option<JobFailure>, SyncError> {
         self.todo.extend(jobs);
+        self.pace = Pace::default();
         while self.waits() && !self.request.interrupt.load(Ordering::Relaxed) {
             self.go_through_answers(told, read, take)?;
             self.put_jobs(told, read, take)?;
@@ -149,6 +166,8 @@ impl<'d> Desk<'d> {
                 Some(bytes) => self.take(bytes, told, read, take)?,
                 None => take(None)?,
             }
+            self.put_slow_again()?;
+            self.expect_auditors();
             self.tell(false);
         }
         if self.waits() {
@@ -179,7 +198,7 @@ impl<'d> Desk<'d> {
 
     /// Whether answers are waited for.
     fn waits(&self) -> bool {
-        !(self.todo.is_empty() && self.out.is_empty())
+        !(self.todo.is_empty() && self.out.is_empty() && self.audits.are_done())
     }
 
     /// What earlier starts, or servers, already have need not be done again.
@@ -196,8 +215,8 @@ impl<'d> Desk<'d> {
             self.take(bytes, told, read, take)?;
         }
         // Those that are out and were not answered may be lost.
-        let out: Vec<_> = self.out.iter().map(|(key, input)| (*key, *input)).collect();
-        out.into_iter().try_for_each(|(key, input)| self.put(key, input))?;
+        self.out.iter().try_for_each(|(key, out)| self.put(*key, JobCopy::First, out.input))?;
+        self.put_audits()?;
         self.moved = Instant::now();
         Ok(())
     }
@@ -216,10 +235,10 @@ impl<'d> Desk<'d> {
             let told_it = told(key)?;
             let input =
                 patience(self.request).with(|| self.queue.put_object(&self.run, &told_it))?;
-            self.out.insert(key, input);
+            self.out.insert(key, Out { input, since: Instant::now(), again: false });
             let early = self.early.remove(&key);
             if early.is_none() {
-                self.put(key, input)?;
+                self.put(key, JobCopy::First, input)?;
             }
             self.handling += began.elapsed();
             if let Some(early) = early {
@@ -232,9 +251,9 @@ impl<'d> Desk<'d> {
         Ok(())
     }
 
-    fn put(&self, key: JobKey, input: ObjectRef) -> Result<(), SyncError> {
+    fn put(&self, key: JobKey, copy: JobCopy, input: ObjectRef) -> Result<(), SyncError> {
         let message = JobMessage { run: self.run, key, input }.to_bytes();
-        self.ask(|| self.queue.put_job(key, &message))
+        self.ask(|| self.queue.put_job(key, copy, &message))
     }
 
     /// Asks the queue, and makes the run known again to one that has lost it.
@@ -276,7 +295,13 @@ impl<'d> Desk<'d> {
         read: &mut ReadAnswer<'_, T>,
     ) -> Result<Option<T>, SyncError> {
         let key = bytes.key;
-        let Some(&input) = self.out.get(&key) else {
+        if bytes.audit {
+            return self.audit(bytes).map(|()| None);
+        }
+        let Some(input) = self.out.get(&key).map(|out| out.input) else {
+            if self.audits.wait_for(key) {
+                return self.unaudited(&bytes, told).map(|()| None);
+            }
             match self.counted.get_mut(&key) {
                 // It was counted, and came once more, since the queue was gone through again.
                 Some(counted) => counted.place = bytes.place,
@@ -307,7 +332,8 @@ impl<'d> Desk<'d> {
             }
             AnswerKind::Trouble(text) => self.trouble(&bytes, answer.worker, text).map(|()| None),
             AnswerKind::Lost { object, text } => {
-                self.lost(&bytes, (answer.worker, text), object, told).map(|()| None)
+                let told = || told(key);
+                self.lost((&bytes, input), (answer.worker, text), object, &told).map(|()| None)
             }
         }
     }
@@ -350,98 +376,20 @@ impl<'d> Desk<'d> {
             Ok(done) => {
                 self.out.remove(&key);
                 self.share(worker.clone(), key, work, busy);
+                self.pace.add(busy);
                 self.counted.insert(key, Counted { place, input, result, worker });
+                self.begin_audit(key)?;
                 Ok(Some(done))
             }
         }
-    }
-
-    /// A result that is of no use is said to be so, and the job is done again.
-    fn refuse(&mut self, answer: &AnswerBytes, worker: &str, why: String) -> Result<(), SyncError> {
-        let (key, worker) = (answer.key, worker.to_owned());
-        self.ask(|| self.queue.forget(answer))?;
-        self.expect_use(key, &worker, &why)?;
-        self.warn(Warning::ResultRefused { worker, key, why });
-        let input = self.out[&key];
-        self.put(key, input)
-    }
-
-    /// Counts what was of no use.
-    fn expect_use(&mut self, key: JobKey, worker: &str, why: &str) -> Result<(), SyncError> {
-        let results = self.refused.entry(key).or_default();
-        *results += 1;
-        match *results {
-            results @ TROUBLE_MAX.. => {
-                let (worker, why) = (worker.to_owned(), why.to_owned());
-                Err(ClusterError::Useless { key, results, worker, why }.into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn trouble(
-        &mut self,
-        answer: &AnswerBytes,
-        worker: String,
-        text: String,
-    ) -> Result<(), SyncError> {
-        let key = answer.key;
-        // The next start counts anew.
-        self.ask(|| self.queue.forget(answer))?;
-        let workers = self.troubles.entry(key).or_default();
-        workers.insert(worker.clone());
-        let machines = workers.len();
-        if machines >= TROUBLE_MAX {
-            return Err(ClusterError::Trouble { key, machines, worker, text }.into());
-        }
-        self.warn(Warning::WorkerTrouble { worker, key, text });
-        Ok(())
-    }
-
-    /// A machine did not find an object. The job that left it is done again, unless it is there all the same.
-    fn lost(
-        &mut self,
-        answer: &AnswerBytes,
-        (worker, why): (String, String),
-        object: [u8; 32],
-        told: &Told<'_>,
-    ) -> Result<(), SyncError> {
-        let input = self.out[&answer.key];
-        if input.sha256 == object {
-            // That is written here.
-            self.ask(|| self.queue.forget(answer))?;
-            self.expect_use(answer.key, &worker, &why)?;
-            let told = told(answer.key)?;
-            return patience(self.request)
-                .with(|| self.queue.put_object(&self.run, &told))
-                .map(drop);
-        }
-        let Some(&key) = self.left.get(&object) else {
-            return self.trouble(answer, worker, why);
-        };
-        self.ask(|| self.queue.forget(answer))?;
-        if self.out.contains_key(&key) {
-            return Ok(());
-        }
-        self.expect_use(key, &worker, &why)?;
-        let Some(counted) = self.counted.get(&key) else { return Ok(()) };
-        let (place, input) = (counted.place, counted.input);
-        self.warn(Warning::ObjectLost { key, why });
-        let before = AnswerBytes { place, key, message: Vec::new() };
-        self.ask(|| self.queue.forget(&before))?;
-        self.out.insert(key, input);
-        self.put(key, input)
     }
 
     /// What lies above is of no matter any more; what lies below may fail, too, and is then the one told.
     fn fail(&mut self, key: JobKey, error: SyncError) {
         self.todo.retain(|other| *other < key);
         self.out.retain(|other, _| *other < key);
+        self.audits.drop_from(key);
         self.failure = Some((key, error));
-    }
-
-    fn warn(&self, warning: Warning) {
-        self.request.observer.event(Event::Warning(warning));
     }
 
     fn share(&mut self, name: String, key: JobKey, work: Work, busy: Duration) {
