@@ -67,14 +67,9 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
              --blocksdir DIR",
         ));
     }
-    if args.sync.hints.is_none() {
-        return Err(Failure::usage(
-            "machines share runs by hints alone so far: give --hints, or run `apus sync` on one machine for \
-             the engines mergesync, utreexo and utxo",
-        ));
-    }
     let options = link(&args.link, Some(&args.objects))?;
     let coordinator = Coordinator::connect(&options, Duration::from_secs(args.ack_wait.into()))?;
+    let coordinator = coordinator.with_audit(args.audit);
     command_on(&args.sync, Some(&coordinator))
 }
 
@@ -127,7 +122,7 @@ fn next_run(worker: &Worker, interrupt: &AtomicBool) -> Result<RunSeen, Failure>
         if interrupt.load(Ordering::Relaxed) {
             return Err(stopped());
         }
-        std::thread::sleep(LOOK_INTERVAL);
+        worker.wait_for_run(LOOK_INTERVAL);
     }
 }
 
@@ -156,6 +151,7 @@ fn take_part(
     print::aside(format_args!("{}: takes part in run {}", worker.name(), seen.run));
     let request = WorkRequest {
         blocksdir: args.blocksdir.clone(),
+        scratch: args.scratch.clone().unwrap_or_else(std::env::temp_dir),
         threads: threads(args.par),
         now: now(),
         observer: &Aside,
@@ -197,7 +193,7 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
             chain => format!(
                 "{chain}, up to block {}, {}, {} segments",
                 run.stop_height,
-                if run.full { "by hints and undo data" } else { "by hints" },
+                run.by,
                 grouped(run.segments as u64)
             ),
         };

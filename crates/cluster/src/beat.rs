@@ -24,25 +24,33 @@ pub(crate) struct Beat {
     /// The name of the run.
     pub(crate) run: String,
     pub(crate) worker: String,
-    /// Segments that it did for the run.
+    /// Jobs that it did for the run.
     pub(crate) segments: u64,
-    /// Those that it is at, with blocks done of each.
+    /// The jobs that it is at.
     pub(crate) doing: Vec<Doing>,
+    /// How many of its threads wait for a job.
+    pub(crate) waiting: u32,
 }
 
-/// A segment that a machine is at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A job that a machine is at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Doing {
-    pub(crate) start: u32,
-    pub(crate) end: u32,
-    pub(crate) blocks: u64,
+    /// What it is, for people.
+    pub(crate) job: String,
+    /// How much of it is done: blocks, or stretches of records.
+    pub(crate) done: u64,
 }
 
 impl Beat {
     pub(crate) fn new(run: &RunId, worker: &str, segments: u64, mut doing: Vec<Doing>) -> Self {
         doing.truncate(DOING_MAX);
         let (version, worker) = (apus_sync::WIRE_VERSION, worker.to_owned());
-        Self { version, run: run.name(), worker, segments, doing }
+        Self { version, run: run.name(), worker, segments, doing, waiting: 0 }
+    }
+
+    /// The same, with so many threads that wait for a job.
+    pub(crate) fn with_waiting(self, waiting: u32) -> Self {
+        Self { waiting, ..self }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -54,17 +62,17 @@ impl Beat {
         let beat =
             (bytes.len() <= BEAT_BYTES_MAX).then(|| serde_json::from_slice::<Self>(bytes).ok());
         let fits = |beat: &Self| {
-            beat.version == apus_sync::WIRE_VERSION && crate::names::is_name(&beat.worker)
+            let is_text = |doing: &Doing| !doing.job.chars().any(char::is_control);
+            beat.version == apus_sync::WIRE_VERSION
+                && crate::names::is_name(&beat.worker)
+                && beat.doing.iter().all(is_text)
         };
         beat.flatten().filter(fits)
     }
 
     /// What the machine does, for people.
     pub(crate) fn doing(&self) -> String {
-        let one = |doing: &Doing| {
-            let of = doing.end.saturating_sub(doing.start);
-            format!("blocks {}..{} ({} of {of})", doing.start, doing.end, doing.blocks)
-        };
+        let one = |doing: &Doing| format!("{} ({} done)", doing.job, doing.done);
         match &self.doing[..] {
             [] => "waits for a job".to_owned(),
             some => some.iter().map(one).collect::<Vec<_>>().join(", "),
@@ -91,6 +99,7 @@ impl Beats {
         let seen = |(name, (at, beat)): (&String, &(Instant, Beat))| WorkerSeen {
             name: name.clone(),
             ago: at.elapsed(),
+            idle: beat.waiting > 0,
             doing: beat.doing(),
         };
         self.0.iter().map(seen).collect()
@@ -107,16 +116,18 @@ mod tests {
 
     #[test]
     fn a_sign_of_life_is_read_back_or_passed_over() {
-        let doing = vec![Doing { start: 5, end: 9, blocks: 3 }];
+        let doing = vec![Doing { job: "blocks 5 to 8".into(), done: 3 }];
         let beat = Beat::new(&RunId([3; 32]), "rack-7", 12, doing);
         let bytes = beat.to_bytes();
         assert_eq!(Beat::from_bytes(&bytes), Some(beat.clone()));
-        assert_eq!(beat.doing(), "blocks 5..9 (3 of 4)");
+        assert_eq!(beat.doing(), "blocks 5 to 8 (3 done)");
         assert_eq!(Beat::from_bytes(&bytes[1..]), None);
         let newer = Beat { version: 9, ..beat.clone() };
         assert_eq!(Beat::from_bytes(&newer.to_bytes()), None);
         let strange = Beat { worker: "\u{1b}[2J".into(), ..beat.clone() };
         assert_eq!(Beat::from_bytes(&strange.to_bytes()), None);
+        let doing = vec![Doing { job: "\u{1b}[2J".into(), done: 3 }];
+        assert_eq!(Beat::from_bytes(&Beat { doing, ..beat.clone() }.to_bytes()), None);
         let mut beats = Beats::default();
         beats.add(beat.clone());
         beats.add(Beat { doing: Vec::new(), ..beat });

@@ -4,28 +4,34 @@ use crate::beat::{Beat, Beats};
 use crate::link::{Link, away, from, last};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};
-use apus_chain::HeightRange;
-use apus_sync::{AnswerBytes, JobQueue, ObjectRef, QueueError, RunId, WorkerSeen};
+use apus_sync::{AnswerBytes, JobCopy, JobKey, JobQueue, ObjectRef, QueueError, RunId, WorkerSeen};
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType, Stream};
 use futures_util::StreamExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// What is left of a run that was never ended goes after so long, the secret among it.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How often it is looked for answers while there are none.
+/// How often it is looked for answers while there are none, and none is heard.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// An answer that was heard is about to be stored.
+const STORED_AFTER: Duration = Duration::from_micros(300);
 
 /// See the module.
 pub struct Coordinator {
     link: Link,
     ack_wait: Duration,
+    audit_percent: u8,
     state: Mutex<State>,
     beats: Arc<Mutex<Beats>>,
+    /// Told when an answer comes.
+    answered: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -44,7 +50,14 @@ impl Coordinator {
     /// Connects. A job whose machine gives no sign of life for `ack_wait` goes to another one.
     pub fn connect(options: &LinkOptions, ack_wait: Duration) -> Result<Self, LinkError> {
         let link = Link::connect(options, "apus coordinator")?;
-        Ok(Self { link, ack_wait, state: Mutex::default(), beats: Arc::default() })
+        let (state, beats, answered) = (Mutex::default(), Arc::default(), Arc::default());
+        Ok(Self { link, ack_wait, audit_percent: 0, state, beats, answered })
+    }
+
+    /// The same, with so many of a hundred jobs done twice.
+    #[must_use]
+    pub fn with_audit(self, percent: u8) -> Self {
+        Self { audit_percent: percent, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -96,6 +109,8 @@ impl Coordinator {
         if known.is_none_or(|known| *known.payload != *spec) {
             let message = PublishMessage::build().payload(spec.to_vec().into());
             self.link.publish(names::run(run), message).await?;
+            // Those that do not hear it look for runs every now and then.
+            self.link.client.publish(names::NEW, "".into()).await.map_err(away)?;
         }
         Ok(answers)
     }
@@ -103,9 +118,23 @@ impl Coordinator {
     /// Takes signs of life until it is stopped. The client asks for them again when it was away.
     async fn listen(&self, run: RunId) -> Result<JoinHandle<()>, QueueError> {
         let mut signs = self.link.client.subscribe(names::beat(&run)).await.map_err(away)?;
-        let beats = Arc::clone(&self.beats);
+        // They are stored as well: this is only to know when.
+        let mut answers =
+            self.link.client.subscribe(names::any_answer(&run)).await.map_err(away)?;
+        let (beats, answered) = (Arc::clone(&self.beats), Arc::clone(&self.answered));
         Ok(self.link.runtime.spawn(async move {
-            while let Some(sign) = signs.next().await {
+            loop {
+                let sign = tokio::select! {
+                    sign = signs.next() => sign,
+                    answer = answers.next() => {
+                        if answer.is_none() {
+                            break;
+                        }
+                        answered.notify_one();
+                        continue;
+                    }
+                };
+                let Some(sign) = sign else { break };
                 if let Some(beat) =
                     Beat::from_bytes(&sign.payload).filter(|it| it.run == run.name())
                 {
@@ -158,8 +187,9 @@ impl JobQueue for Coordinator {
         self.link.object(&self.run(), of)
     }
 
-    fn put_job(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
-        self.link.wait(self.link.publish_first(names::job(&self.run(), range), message)).map(drop)
+    fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
+        let subject = names::job(&self.run(), key, copy);
+        self.link.wait(self.link.publish_first(subject, message)).map(drop)
     }
 
     fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError> {
@@ -178,7 +208,12 @@ impl JobQueue for Coordinator {
         let found = self.link.wait(async {
             loop {
                 match from(&stream, &subjects, next).await? {
-                    None if began.elapsed() < wait => tokio::time::sleep(LOOK_INTERVAL).await,
+                    None if began.elapsed() < wait => {
+                        let told = tokio::time::timeout(LOOK_INTERVAL, self.answered.notified());
+                        if told.await.is_ok() {
+                            tokio::time::sleep(STORED_AFTER).await;
+                        }
+                    }
                     found => return Ok::<_, QueueError>(found),
                 }
             }
@@ -186,9 +221,10 @@ impl JobQueue for Coordinator {
         let Some(found) = found else { return Ok(None) };
         self.state().next = found.sequence + 1;
         // A subject that is none of ours is passed over.
-        Ok(names::range_of(&found.subject).map(|range| AnswerBytes {
+        Ok(names::key_of(&found.subject).map(|key| AnswerBytes {
             place: found.sequence,
-            range,
+            key,
+            audit: names::is_audit(&found.subject),
             message: found.payload.into(),
         }))
     }
@@ -204,6 +240,10 @@ impl JobQueue for Coordinator {
                 _ => Ok(()),
             }
         })
+    }
+
+    fn audit_percent(&self) -> u8 {
+        self.audit_percent
     }
 
     fn workers(&self) -> Vec<WorkerSeen> {

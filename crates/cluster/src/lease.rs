@@ -1,11 +1,9 @@
 //! [`Leased`]: a job that a machine has.
 
-use crate::beat::Doing;
 use crate::in_work::{InWork, lock};
 use crate::link::{Link, away, last};
 use crate::names;
-use apus_chain::HeightRange;
-use apus_sync::{Lease, ObjectRef, QueueError, RunId};
+use apus_sync::{JobCopy, JobKey, Lease, ObjectPart, ObjectRef, QueueError, RunId};
 use async_nats::jetstream::message::{AckKind, Acker, Message, PublishMessage};
 use async_nats::jetstream::stream::Stream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,38 +38,39 @@ impl Place<'_> {
 pub(crate) struct Leased<'r> {
     place: &'r Place<'r>,
     message: Vec<u8>,
+    copy: JobCopy,
     deliveries: u64,
     acker: Arc<Acker>,
     number: u64,
     beaten: Mutex<Instant>,
     /// What it put.
-    put: Mutex<Option<ObjectRef>>,
+    put: Mutex<Vec<ObjectRef>>,
 }
 
 impl<'r> Leased<'r> {
     pub(crate) fn new(place: &'r Place<'_>, message: Message) -> Self {
         let deliveries = message.info().map_or(1, |info| info.delivered);
         let (message, acker) = message.split();
-        let range = names::range_of(&message.subject).unwrap_or(HeightRange::new(0, 0));
-        let doing = Doing { start: range.start, end: range.end, blocks: 0 };
+        let (key, copy) = (names::key_of(&message.subject), names::copy_of(&message.subject));
         Self {
             place,
             message: message.payload.into(),
+            copy,
             deliveries: u64::try_from(deliveries).unwrap_or(1),
             acker: Arc::new(acker),
-            number: lock(&place.doing).begin(doing),
+            number: lock(&place.doing).begin(key),
             beaten: Mutex::new(Instant::now()),
-            put: Mutex::new(None),
+            put: Mutex::default(),
         }
     }
 
     /// Removes what it put.
     async fn remove_put(&self) -> Result<(), QueueError> {
-        let put = self.put.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match put {
-            Some(of) => self.place.link.objects.remove(&self.place.run, &of).await,
-            None => Ok(()),
+        let put = std::mem::take(&mut *self.put.lock().unwrap_or_else(PoisonError::into_inner));
+        for of in put {
+            self.place.link.objects.remove(&self.place.run, &of).await?;
         }
+        Ok(())
     }
 
     /// Gives signs of life until something is done, or takes too long.
@@ -103,7 +102,11 @@ impl Lease for Leased<'_> {
     }
 
     fn deliveries(&self) -> u64 {
-        self.deliveries
+        match self.copy {
+            JobCopy::First => self.deliveries,
+            // Machines pass on what is for others. It may be answered already.
+            JobCopy::Again | JobCopy::Audit => self.deliveries.clamp(2, 3),
+        }
     }
 
     fn alive(&self) {
@@ -124,10 +127,15 @@ impl Lease for Leased<'_> {
         link.wait(self.living(link.objects.get(&self.place.run, of)))
     }
 
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
+        let link = self.place.link;
+        link.wait(self.living(link.objects.parts(&self.place.run, parts)))
+    }
+
     fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
         let link = self.place.link;
         let of = link.wait(self.living(link.objects.put(&self.place.run, bytes)))?;
-        *self.put.lock().unwrap_or_else(PoisonError::into_inner) = Some(of);
+        self.put.lock().unwrap_or_else(PoisonError::into_inner).push(of);
         Ok(of)
     }
 
@@ -135,9 +143,9 @@ impl Lease for Leased<'_> {
         self.place.link.wait(self.place.is_over()).unwrap_or(false)
     }
 
-    fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError> {
+    fn is_answered(&self, key: JobKey) -> Result<bool, QueueError> {
         let place = self.place;
-        let subject = names::answer(&place.run, range);
+        let subject = names::answer(&place.run, key, self.copy);
         place.link.wait(async {
             match last(&place.answers, &subject).await {
                 // The stream goes with the run.
@@ -147,9 +155,9 @@ impl Lease for Leased<'_> {
         })
     }
 
-    fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
+    fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError> {
         let place = self.place;
-        let subject = names::answer(&place.run, range);
+        let subject = names::answer(&place.run, key, self.copy);
         place.link.wait(async {
             // Where there is one already, the job is done as well.
             match self.living(place.link.publish_first(subject, message)).await {
@@ -158,7 +166,7 @@ impl Lease for Leased<'_> {
                 other => other.map(drop),
             }
         })?;
-        lock(&place.doing).answered();
+        lock(&place.doing).answered(key, self.copy);
         self.done()
     }
 
@@ -171,12 +179,12 @@ impl Lease for Leased<'_> {
     fn give_back(
         &self,
         after: Duration,
-        trouble: Option<(HeightRange, &[u8])>,
+        trouble: Option<(JobKey, &[u8])>,
     ) -> Result<(), QueueError> {
         let place = self.place;
         place.link.wait(async {
-            if let Some((range, message)) = trouble {
-                let subject = names::trouble(&place.run, range, place.name);
+            if let Some((key, message)) = trouble {
+                let subject = names::trouble(&place.run, key, place.name);
                 let message = PublishMessage::build().payload(message.to_vec().into());
                 match place.link.publish(subject, message).await {
                     Err(_) if place.is_over().await? => return Ok(()),

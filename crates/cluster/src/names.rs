@@ -1,11 +1,12 @@
 //! What streams and subjects are called.
 //!
-//! `apus.run.RUN` has the description of a run, `apus.job.RUN.START-END` a job, `apus.answer.RUN.START-END` its answer
-//! and `apus.trouble.RUN.START-END.WORKER` why a machine could not do it. `apus.beat.RUN` and `apus.ask` are not
-//! stored: signs of life, and the wish for one.
+//! `apus.run.RUN` has the description of a run, `apus.job.RUN.JOB` a job, `apus.answer.RUN.JOB` its answer
+//! and `apus.trouble.RUN.JOB.WORKER` why a machine could not do it. A copy of a job for a machine that has
+//! nothing to do is `apus.job.RUN.JOB.again`; one to be compared is `apus.job.RUN.JOB.audit`, with `apus.audit.RUN.JOB` as
+//! its answer. `apus.beat.RUN`, `apus.ask` and `apus.new` are not stored: signs of life, the wish for one, and that a run
+//! begins.
 
-use apus_chain::HeightRange;
-use apus_sync::RunId;
+use apus_sync::{JobCopy, JobKey, RunId};
 
 /// The stream of all runs.
 pub(crate) const RUNS: &str = "apus-runs";
@@ -15,6 +16,9 @@ pub(crate) const ALL_RUNS: &str = "apus.run.*";
 
 /// Where signs of life are asked for.
 pub(crate) const ASK: &str = "apus.ask";
+
+/// Where it is told that a run begins.
+pub(crate) const NEW: &str = "apus.new";
 
 /// Signs of life of all runs.
 pub(crate) const ALL_BEATS: &str = "apus.beat.*";
@@ -38,39 +42,61 @@ pub(crate) fn answers_stream(run: &RunId) -> String {
 }
 
 pub(crate) fn all_jobs(run: &RunId) -> String {
-    format!("apus.job.{run}.*")
+    format!("apus.job.{run}.>")
 }
 
-pub(crate) fn all_answers(run: &RunId) -> [String; 2] {
-    [format!("apus.answer.{run}.*"), format!("apus.trouble.{run}.*.*")]
+pub(crate) fn all_answers(run: &RunId) -> [String; 3] {
+    [
+        format!("apus.answer.{run}.*"),
+        format!("apus.audit.{run}.*"),
+        format!("apus.trouble.{run}.*.*"),
+    ]
 }
 
-/// Answers and troubles.
+/// Answers, second answers and troubles.
 pub(crate) fn any_answer(run: &RunId) -> String {
     format!("apus.*.{run}.>")
 }
 
-pub(crate) fn job(run: &RunId, range: HeightRange) -> String {
-    format!("apus.job.{run}.{}-{}", range.start, range.end)
+pub(crate) fn job(run: &RunId, key: JobKey, copy: JobCopy) -> String {
+    let copy = match copy {
+        JobCopy::First => "",
+        JobCopy::Again => ".again",
+        JobCopy::Audit => ".audit",
+    };
+    format!("apus.job.{run}.{}{copy}", key.name())
 }
 
-pub(crate) fn answer(run: &RunId, range: HeightRange) -> String {
-    format!("apus.answer.{run}.{}-{}", range.start, range.end)
+/// As what a job's subject has it put.
+pub(crate) fn copy_of(subject: &str) -> JobCopy {
+    match subject.split('.').nth(4) {
+        Some("again") => JobCopy::Again,
+        Some("audit") => JobCopy::Audit,
+        _ => JobCopy::First,
+    }
 }
 
-pub(crate) fn trouble(run: &RunId, range: HeightRange, worker: &str) -> String {
-    format!("apus.trouble.{run}.{}-{}.{worker}", range.start, range.end)
+pub(crate) fn answer(run: &RunId, key: JobKey, copy: JobCopy) -> String {
+    let what = if copy == JobCopy::Audit { "audit" } else { "answer" };
+    format!("apus.{what}.{run}.{}", key.name())
+}
+
+/// Whether an answer's subject has it to be compared.
+pub(crate) fn is_audit(subject: &str) -> bool {
+    subject.starts_with("apus.audit.")
+}
+
+pub(crate) fn trouble(run: &RunId, key: JobKey, worker: &str) -> String {
+    format!("apus.trouble.{run}.{}.{worker}", key.name())
 }
 
 pub(crate) fn beat(run: &RunId) -> String {
     format!("apus.beat.{run}")
 }
 
-/// The heights of a job's, an answer's or a trouble's subject.
-pub(crate) fn range_of(subject: &str) -> Option<HeightRange> {
-    let (start, end) = subject.split('.').nth(3)?.split_once('-')?;
-    let (start, end) = (start.parse().ok()?, end.parse().ok()?);
-    (start < end).then(|| HeightRange::new(start, end))
+/// The job of a job's, an answer's or a trouble's subject.
+pub(crate) fn key_of(subject: &str) -> Option<JobKey> {
+    JobKey::from_name(subject.split('.').nth(3)?)
 }
 
 /// Whether a machine's name can be part of a subject.
@@ -88,17 +114,22 @@ pub(crate) fn like(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apus_chain::HeightRange;
 
     #[test]
-    fn heights_are_found_in_subjects() {
-        let (run, range) = (RunId([7; 32]), HeightRange::new(5, 900_000));
-        for subject in [job(&run, range), answer(&run, range), trouble(&run, range, "rack-7")] {
-            assert_eq!(range_of(&subject), Some(range), "{subject}");
+    fn jobs_are_found_in_subjects() {
+        let (run, key) = (RunId([7; 32]), JobKey::connect(HeightRange::new(5, 900_000)));
+        for copy in [JobCopy::First, JobCopy::Again, JobCopy::Audit] {
+            let (job, answer) = (job(&run, key, copy), answer(&run, key, copy));
+            assert_eq!((copy_of(&job), is_audit(&answer)), (copy, copy == JobCopy::Audit));
+            for subject in [job, answer, trouble(&run, key, "rack-7")] {
+                assert_eq!(key_of(&subject), Some(key), "{subject}");
+            }
         }
         for other in
-            ["", "apus.job.x", "apus.job.x.5", "apus.job.x.5-5", "apus.job.x.9-5", "apus.job.x.a-b"]
+            ["", "apus.job.x", "apus.job.x.5-7", "apus.job.x.join-5", "apus.job.x.join-5-5"]
         {
-            assert_eq!(range_of(other), None, "{other}");
+            assert_eq!(key_of(other), None, "{other}");
         }
     }
 

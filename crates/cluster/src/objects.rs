@@ -4,7 +4,7 @@
 //! is held against its name before it is handed on. The objects of a run lie together, and go together.
 
 use crate::options::LinkError;
-use apus_sync::{ObjectRef, QueueError, RunId};
+use apus_sync::{ObjectPart, ObjectRef, QueueError, RunId};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
@@ -14,6 +14,9 @@ use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// So many parts of objects are on their way at a time.
+const AT_ONCE: usize = 16;
 
 /// See the module.
 #[derive(Clone)]
@@ -106,6 +109,37 @@ impl Objects {
         }
     }
 
+    /// Reads some bytes of each of these objects, some of them at a time. Which one failed comes with an error.
+    pub(crate) async fn parts(
+        &self,
+        run: &RunId,
+        parts: &[ObjectPart],
+    ) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
+        let one = |(at, part): (usize, ObjectPart)| async move {
+            self.part(run, &part).await.map_err(|error| (at, error))
+        };
+        let all = futures_util::stream::iter(parts.iter().copied().enumerate().map(one));
+        all.buffered(AT_ONCE).try_collect().await
+    }
+
+    async fn part(&self, run: &RunId, part: &ObjectPart) -> Result<Vec<u8>, QueueError> {
+        if part.bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let path = self.path(run, &part.object);
+        let named =
+            |what: String| QueueError::Object(format!("object {path} of {}: {what}", self.place));
+        let range = part.offset..part.offset.saturating_add(part.bytes);
+        match self.store.get_range(&path, range).await {
+            Err(Error::NotFound { .. }) => Err(named("it is not there".to_owned())),
+            Err(error) => Err(named(error.to_string())),
+            Ok(bytes) if bytes.len() as u64 != part.bytes => {
+                Err(named("it is too short".to_owned()))
+            }
+            Ok(bytes) => Ok(bytes.into()),
+        }
+    }
+
     /// Removes an object.
     pub(crate) async fn remove(&self, run: &RunId, of: &ObjectRef) -> Result<(), QueueError> {
         match self.store.delete(&self.path(run, of)).await {
@@ -116,20 +150,21 @@ impl Objects {
 
     /// Removes all objects of a run.
     pub(crate) async fn remove_all(&self, run: &RunId) -> Result<(), QueueError> {
+        // Machines that were killed leave beginnings of objects, which are not listed.
+        if let Some(local) = &self.local {
+            return match std::fs::remove_dir_all(local.join(run.name())) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    Err(QueueError::Object(format!("{}: {error}", self.place)))
+                }
+                _ => Ok(()),
+            };
+        }
         let folder = self.folder(run);
         let found = self.store.list(Some(&folder)).map_ok(|object| object.location).boxed();
         let removed = self.store.delete_stream(found).try_for_each(|_| async { Ok(()) }).await;
         match removed {
-            Ok(()) | Err(Error::NotFound { .. }) => {}
-            Err(error) => return Err(QueueError::Object(format!("{}: {error}", self.place))),
-        }
-        // Machines that were killed leave beginnings of objects, which are not listed.
-        let left = self.local.as_ref().map(|local| std::fs::remove_dir_all(local.join(run.name())));
-        match left {
-            Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
-                Err(QueueError::Object(format!("{}: {error}", self.place)))
-            }
-            _ => Ok(()),
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(QueueError::Object(format!("{}: {error}", self.place))),
         }
     }
 }
@@ -157,6 +192,14 @@ mod tests {
             assert_eq!(objects.get(&run, &of).await.unwrap(), b"some bytes");
             let told = objects.get(&other, &of).await.unwrap_err().to_string();
             assert!(told.contains("it is not there"), "{told}");
+            let part = |offset, bytes| ObjectPart { object: of, offset, bytes };
+            let parts = [part(5, 5), part(0, 0), part(0, 4)];
+            let got = objects.parts(&run, &parts).await.unwrap();
+            assert_eq!(got, [&b"bytes"[..], b"", b"some"]);
+            for beyond in [part(6, 5), part(10, 1), part(u64::MAX, 9)] {
+                let (at, _) = objects.parts(&run, &[part(0, 1), beyond]).await.unwrap_err();
+                assert_eq!(at, 1);
+            }
             let path = folder.join(objects.path(&run, &of).as_ref());
             std::fs::write(&path, b"some bites").unwrap();
             let told = objects.get(&run, &of).await.unwrap_err().to_string();

@@ -33,9 +33,11 @@ pub struct RunOverview {
     pub stop_height: u32,
     /// How many segments it has.
     pub segments: usize,
-    /// Whether all rules are checked, by undo data.
+    /// Whether all rules are checked.
     pub full: bool,
-    /// Segments that were answered since the coordinator began the run.
+    /// By what its blocks are done, for people.
+    pub by: &'static str,
+    /// Jobs that were answered since the coordinator began the run.
     pub answered: u64,
     /// Jobs that wait for a machine.
     pub waiting: u64,
@@ -50,7 +52,7 @@ pub struct RunOverview {
 pub struct WorkerOverview {
     /// Its name.
     pub name: String,
-    /// Segments that it did for the run.
+    /// Jobs that it did for the run.
     pub segments: u64,
     /// What it does, for people.
     pub doing: String,
@@ -90,7 +92,8 @@ async fn ask(link: &Link) -> Result<Overview, QueueError> {
             doing: beat.doing(),
         });
         let (answered, waiting, under_way) = counts(link, &seen.run).await?;
-        let unknown = RunDescription { chain: "", stop_height: 0, segments: 0, full: false };
+        let unknown =
+            RunDescription { chain: "", stop_height: 0, segments: 0, full: false, by: "" };
         let described = describe_run(&seen.spec).unwrap_or(unknown);
         all.push(RunOverview {
             run: seen.run.name(),
@@ -98,6 +101,7 @@ async fn ask(link: &Link) -> Result<Overview, QueueError> {
             stop_height: described.stop_height,
             segments: described.segments,
             full: described.full,
+            by: described.by,
             answered,
             waiting,
             under_way,

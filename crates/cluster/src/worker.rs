@@ -7,7 +7,9 @@ use crate::link::{Link, away, from};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};
 use apus_sync::{Jobs, ObjectRef, Offer, QueueError, RunId};
+use async_nats::Subscriber;
 use async_nats::jetstream::consumer::{Consumer, pull};
+use async_nats::jetstream::message::{AckKind, Message};
 use futures_util::StreamExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,10 +18,15 @@ use tokio::task::JoinHandle;
 /// How often it is asked whether a run that has no jobs goes on.
 const OVER_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long a job rests that is for another machine.
+const PASSED_ON: Duration = Duration::from_millis(300);
+
 /// See the module.
 pub struct Worker {
     link: Link,
     name: String,
+    /// Tells when a run begins.
+    new: Mutex<Subscriber>,
 }
 
 /// A run that is known.
@@ -40,7 +47,20 @@ impl Worker {
                 "--name {name}: a name has letters, digits, - and _, 64 at most"
             )));
         }
-        Ok(Self { link: Link::connect(options, &name)?, name })
+        let link = Link::connect(options, &name)?;
+        let new = link.wait(link.client.subscribe(names::NEW));
+        let new = new.map_err(|error| LinkError::Server {
+            url: options.nats.clone(),
+            what: error.to_string(),
+        })?;
+        Ok(Self { link, name, new: Mutex::new(new) })
+    }
+
+    /// Waits until it hears that a run begins, no longer than so long.
+    pub fn wait_for_run(&self, wait: Duration) {
+        let mut new = self.new.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whether or not one is heard, it is looked for one.
+        let _ = self.link.wait(async { tokio::time::timeout(wait, new.next()).await });
     }
 
     /// By what it is known.
@@ -139,6 +159,12 @@ impl JoinedRun<'_> {
         self.place.link.wait(self.place.is_over()).unwrap_or(false)
     }
 
+    fn is_for_others(&self, message: &Message) -> bool {
+        let copy = names::copy_of(&message.subject);
+        let key = names::key_of(&message.subject);
+        key.is_some_and(|key| lock(&self.place.doing).is_for_others(key, copy))
+    }
+
     /// The same, unless that was asked a moment ago.
     async fn has_ended(&self, now: bool) -> Result<bool, QueueError> {
         {
@@ -152,13 +178,34 @@ impl JoinedRun<'_> {
     }
 
     async fn next(&self, wait: Duration) -> Result<Option<Offer<'_>>, QueueError> {
+        let _waiting = Waiting::begin(&self.place.doing);
         let batch = self.consumer.batch().max_messages(1).expires(wait).messages();
         let mut batch = batch.await.map_err(away)?;
         match batch.next().await {
+            Some(Ok(message)) if self.is_for_others(&message) => {
+                message.ack_with(AckKind::Nak(Some(PASSED_ON))).await.map_err(away)?;
+                Ok(Some(Offer::Nothing))
+            }
             Some(Ok(message)) => Ok(Some(Offer::Job(Box::new(Leased::new(&self.place, message))))),
             Some(Err(error)) => Err(away(error)),
             None => Ok(None),
         }
+    }
+}
+
+/// A thread that waits for a job.
+struct Waiting<'w>(&'w Mutex<InWork>);
+
+impl<'w> Waiting<'w> {
+    fn begin(doing: &'w Mutex<InWork>) -> Self {
+        lock(doing).wait(true);
+        Self(doing)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        lock(self.0).wait(false);
     }
 }
 

@@ -201,6 +201,8 @@ impl SyncError {
     pub fn spoils_progress(&self) -> bool {
         match self {
             Self::Invalid(error) => error.spoils_progress(),
+            // Other results of one of the two machines may be wrong as well.
+            Self::Cluster(ClusterError::Differ { .. }) => true,
             other => other.is_about_hints(),
         }
     }

@@ -8,6 +8,7 @@ pub mod chainman;
 mod connect;
 mod error;
 mod folder;
+mod job;
 mod mergesync;
 mod pass;
 mod progress;
@@ -35,12 +36,13 @@ pub use error::{
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use folder::{draft_of, owner_out_of_reach, parent};
+pub use job::{JobCopy, JobKey, JobStep};
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
 pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use queue::{
-    AnswerBytes, JobQueue, Jobs, Lease, ObjectRef, Offer, RunDescription, RunId, WIRE_VERSION,
-    WireError, WorkerSeen, describe_run, reads_as_sent,
+    AnswerBytes, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, RunDescription, RunId,
+    WIRE_VERSION, WireError, WorkerSeen, describe_run, reads_as_sent,
 };
 pub use request::{
     BridgeOptions, BridgePeers, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS,

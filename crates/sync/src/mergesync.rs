@@ -9,6 +9,7 @@
 //! it.
 
 mod answers;
+mod elsewhere;
 mod hash;
 mod join;
 mod joined;
@@ -16,6 +17,7 @@ mod judge;
 mod leaves;
 mod merged;
 mod pile;
+mod shared;
 mod spill;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
@@ -40,9 +42,11 @@ use apus_engine::pass::{Counts, Pass};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
+pub(crate) use elsewhere::{JudgedBy, join_part, judge_segment};
 use hash::hash_beside;
 use join::{JoinOptions, join};
-use joined::{Joined, Record};
+pub(crate) use joined::Joined;
+use joined::Record;
 use judge::{Judging, Takers, Walk};
 use leaves::LeafCount;
 pub(crate) use merged::Merged;
@@ -70,7 +74,9 @@ pub(crate) fn run<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
 ) -> Result<Joining<'a>, SyncError> {
-    if request.engine.is_some() {
+    if request.queue.is_some() {
+        shared::expect_shareable(request)?;
+    } else if request.engine.is_some() {
         expect_disk(request, &*dir)?;
     }
     let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
@@ -182,7 +188,8 @@ fn on_chain<'a>(
 ) -> Result<Merged<'a>, SyncError> {
     let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
     let checks = ScriptChecks::new(request.params, dir.chain(), options.assume_valid);
-    let any_scripts = (1..=end).any(|height| checks.needed(height));
+    // Where machines share the run, they run scripts.
+    let any_scripts = request.queue.is_none() && (1..=end).any(|height| checks.needed(height));
     // A build that cannot run scripts leaves nothing behind.
     let pool = any_scripts.then(|| ScriptPool::new(request.threads)).transpose()?;
     let work = Work { request, options, dir: &*dir, checks, pool };
@@ -191,6 +198,14 @@ fn on_chain<'a>(
     let mut bridge = request.bridge.as_ref().map(bridge).transpose()?;
     let started = Instant::now();
     let (workdir, plan, done) = work.plan(end)?;
+    if let Some(queue) = request.queue {
+        let whole = shared::run(&work, queue, &workdir, &plan)?;
+        drop(work);
+        let shared::Whole { joined, counts, judged } = whole;
+        let set = set_of(request, &*dir, end, &joined, counts);
+        let unseen = u64::from(plan.identity.unseen.min(end));
+        return Ok(Merged { dir, set, counts, unseen, joined, judged, leaves: None, proofs: None });
+    }
     let resumed = !done.is_empty();
     let gathered = work.gather(&workdir, &plan, &plan.segments, done);
     let (done, counts) = match gathered {
@@ -210,19 +225,29 @@ fn on_chain<'a>(
     let leaves = count.as_ref().map(LeafCount::total);
     let judged = work.join_and_judge(&workdir, &plan, &done, count, durable, bridge.as_mut());
     let (joined, judged) = judged.inspect_err(|error| forget_damaged(request.workdir, error))?;
-    let base = dir.chain().hash(end).copied().unwrap_or_default();
-    let set = SetInfo {
-        network: request.params.network,
-        height: end,
-        base,
-        coins: joined.totals.coins,
-        coin_bytes: joined.coin_bytes(),
-        transactions: counts.transactions,
-    };
+    let set = set_of(request, &*dir, end, &joined, counts);
     drop(work);
     let proofs = bridge.map(|bridge| bridge.made());
     let unseen = u64::from(plan.identity.unseen.min(end));
     Ok(Merged { dir, set, counts, unseen, joined, judged, leaves, proofs })
+}
+
+/// What is known of a set before it is handed out.
+fn set_of(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    end: Height,
+    joined: &Joined,
+    counts: Counts,
+) -> SetInfo {
+    SetInfo {
+        network: request.params.network,
+        height: end,
+        base: dir.chain().hash(end).copied().unwrap_or_default(),
+        coins: joined.totals.coins,
+        coin_bytes: joined.coin_bytes(),
+        transactions: counts.transactions,
+    }
 }
 
 /// What came of the second walk.
@@ -259,7 +284,7 @@ impl<'a> Work<'a> {
             stop_hash: dir.chain().hash(end).copied().unwrap_or_default(),
             hints: NO_HINTS,
             aggregate: AggregateKind::None,
-            assumed: 0,
+            assumed: shared::assumed(self, end),
             unseen: pass::leave_witnesses(
                 request,
                 dir,
@@ -271,8 +296,8 @@ impl<'a> Work<'a> {
                 || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
         };
         let of_other_end = |earlier: &Plan| {
-            let RunIdentity { stop, stop_hash, .. } = earlier.identity;
-            RunIdentity { stop, stop_hash, ..identity.clone() }
+            let RunIdentity { stop, stop_hash, assumed, .. } = earlier.identity;
+            RunIdentity { stop, stop_hash, assumed, ..identity.clone() }
         };
         if let Some(earlier) = &earlier {
             expect_same(request, Some(earlier), &of_other_end(earlier))?;
@@ -504,7 +529,7 @@ fn bare_up_to(plan: &Plan) -> Height {
 }
 
 /// The key of the run's fingerprints, a part of what is secret in the plan.
-fn fingerprint_key(plan: &Plan) -> FingerprintKey {
+pub(crate) fn fingerprint_key(plan: &Plan) -> FingerprintKey {
     FingerprintKey::new(*plan.secret.0.first_chunk().expect("there are more bytes"))
 }
 

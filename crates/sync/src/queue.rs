@@ -13,6 +13,7 @@ pub(crate) mod hints;
 mod message;
 mod patience;
 pub(crate) mod result;
+mod shuffle;
 mod spec;
 mod wire;
 
@@ -20,12 +21,16 @@ pub use any::reads_as_sent;
 pub(crate) use message::{Answer, AnswerKind, JobMessage};
 pub(crate) use patience::Patience;
 pub(crate) use result::SegmentResult;
+pub(crate) use shuffle::{
+    AnswerSlice, ConnectDone, ConnectTold, GatherDone, JoinDone, JoinSource, JoinTold, Piece,
+    RunObjects, Sent, Slice, nothing_told,
+};
 pub(crate) use spec::{PassKind, RunSpec};
 pub use spec::{RunDescription, RunId, describe_run};
-pub use wire::{ObjectRef, WIRE_VERSION, WireError};
+pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 
 use crate::error::QueueError;
-use apus_chain::HeightRange;
+use crate::job::{JobCopy, JobKey};
 use std::time::Duration;
 
 /// Where a run puts jobs and gets answers.
@@ -40,8 +45,8 @@ pub trait JobQueue: Sync {
     /// Gets an object, which is what its name says.
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
 
-    /// Puts the job of a segment, unless it is there.
-    fn put_job(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError>;
+    /// Puts a job, unless it is there as such a copy.
+    fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
 
     /// The next answer to any job of the run, each once and from the first one on, those to an earlier start too.
     /// Waits for one no longer than so long.
@@ -49,6 +54,11 @@ pub trait JobQueue: Sync {
 
     /// Forgets an answer that is of no use, so that there can be another to that job.
     fn forget(&self, answer: &AnswerBytes) -> Result<(), QueueError>;
+
+    /// How many of a hundred jobs are to be done twice, by two machines, and compared.
+    fn audit_percent(&self) -> u8 {
+        0
+    }
 
     /// The machines that gave a sign of life.
     fn workers(&self) -> Vec<WorkerSeen>;
@@ -62,8 +72,10 @@ pub trait JobQueue: Sync {
 pub struct AnswerBytes {
     /// By what the queue knows it.
     pub place: u64,
-    /// The heights of the job.
-    pub range: HeightRange,
+    /// The job.
+    pub key: JobKey,
+    /// Whether it is to be compared with the one that counts.
+    pub audit: bool,
     /// The message.
     pub message: Vec<u8>,
 }
@@ -75,6 +87,8 @@ pub struct WorkerSeen {
     pub name: String,
     /// How long ago that was.
     pub ago: Duration,
+    /// Whether it waits for a job.
+    pub idle: bool,
     /// What it does, for people.
     pub doing: String,
 }
@@ -106,7 +120,7 @@ pub enum Offer<'a> {
 
 /// A job that this machine has, as long as it gives signs of life. Dropped, it goes to another one when
 /// these are missed.
-pub trait Lease {
+pub trait Lease: Sync {
     /// The message.
     fn message(&self) -> &[u8];
 
@@ -119,6 +133,10 @@ pub trait Lease {
     /// Gets an object while it gives signs of life.
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
 
+    /// Gets some bytes of each of these objects, in this order. Nothing says that they are what they should be: the
+    /// caller has digests of them. The object that is not there, or too short, is named by its place among `parts`.
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)>;
+
     /// Puts an object while it gives signs of life.
     fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError>;
 
@@ -126,10 +144,10 @@ pub trait Lease {
     fn is_over(&self) -> bool;
 
     /// Whether the job has been answered, by any machine.
-    fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError>;
+    fn is_answered(&self, key: JobKey) -> Result<bool, QueueError>;
 
     /// Answers the job unless another machine has, or the run has ended, and is done with it.
-    fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError>;
+    fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError>;
 
     /// The job is answered already: it is done with.
     fn done(&self) -> Result<(), QueueError>;
@@ -138,6 +156,6 @@ pub trait Lease {
     fn give_back(
         &self,
         after: Duration,
-        trouble: Option<(HeightRange, &[u8])>,
+        trouble: Option<(JobKey, &[u8])>,
     ) -> Result<(), QueueError>;
 }

@@ -15,7 +15,7 @@ mod writer;
 
 pub(crate) use form::{Answers, Coins, Form, Leaves, Made, Places, Spent};
 pub(crate) use group::Group;
-pub(crate) use parts::divide;
+pub(crate) use parts::{divide, divide_sizes};
 pub(crate) use writer::RunWriter;
 
 use crate::error::{StorageResult, SyncError};
@@ -107,7 +107,12 @@ pub(crate) fn index_of(kind: RunKind, run: &[u8]) -> Index {
 
 /// The sections of records of a form.
 pub(crate) fn cut<F: Form>(run: &[u8]) -> Index {
-    Index::cut(run, SECTION_BYTES, first_record::<F>)
+    cut_into::<F>(run, SECTION_BYTES)
+}
+
+/// The same with sections of about so many bytes.
+pub(crate) fn cut_into<F: Form>(run: &[u8], section_bytes: usize) -> Index {
+    Index::cut(run, section_bytes, first_record::<F>)
 }
 
 /// Gives the records of all runs to `each` by ascending key.

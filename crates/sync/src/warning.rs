@@ -1,6 +1,7 @@
 //! [`Warning`]: what a user should know of a run that goes on, with what it means for what is written.
 
 use crate::error::InvalidBlock;
+use crate::job::JobKey;
 use apus_chain::{Height, HeightRange, KnownBlock, ScriptCheckReason};
 use std::fmt::{self, Display, Formatter};
 
@@ -96,23 +97,35 @@ pub enum Warning {
     },
     /// Blocks under hints are taken for valid on the user's word.
     Unanchored(Unanchored),
-    /// A machine could not do a segment.
+    /// A machine could not do a job.
     WorkerTrouble {
         /// The machine.
         worker: String,
-        /// The blocks.
-        range: HeightRange,
+        /// The job.
+        key: JobKey,
         /// What it says.
         text: String,
     },
-    /// What a machine gave for a segment is no good.
+    /// What a machine gave for a job is no good.
     ResultRefused {
         /// The machine.
         worker: String,
-        /// The blocks.
-        range: HeightRange,
+        /// The job.
+        key: JobKey,
         /// What is wrong with it.
         why: String,
+    },
+    /// An object that a machine left for others is gone, or damaged.
+    ObjectLost {
+        /// The job that left it.
+        key: JobKey,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Second results are waited for, which the machine that gave the first ones cannot give.
+    AuditsWait {
+        /// Of how many jobs.
+        jobs: usize,
     },
     /// The queue is away.
     QueueAway {
@@ -137,12 +150,20 @@ impl Warning {
 impl Display for Warning {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WorkerTrouble { worker, range, text } => {
-                write!(f, "{worker} could not do blocks {range}, which go to another machine: {text}")
+            Self::WorkerTrouble { worker, key, text } => {
+                write!(f, "{worker} could not do {key}, which goes to another machine: {text}")
             }
-            Self::ResultRefused { worker, range, why } => write!(
+            Self::ResultRefused { worker, key, why } => write!(
                 f,
-                "the result of {worker} for blocks {range} was refused, and these are done again: {why}"
+                "the result of {worker} for {key} was refused, and that is done again: {why}"
+            ),
+            Self::ObjectLost { key, why } => {
+                write!(f, "what was left of {key} is lost, and that is done again: {why}")
+            }
+            Self::AuditsWait { jobs } => write!(
+                f,
+                "all jobs of this step are done, and {jobs} of them are to be done by a second machine: the run \
+                 waits for one"
             ),
             Self::QueueAway { why } => write!(f, "the queue does not answer, and is waited for: {why}"),
             Self::NoIndex { why } => {

@@ -6,20 +6,24 @@
 //! of them, is answered so; one that this machine cannot do for a reason of its own goes back, for another one.
 //! Nothing is kept here.
 
+mod joiner;
 mod one;
+mod segments;
 
 use crate::error::{ClusterError, IoError, SyncError};
 use crate::progress::Observer;
-use crate::queue::{Jobs, Offer, PassKind, Patience, RunId, RunSpec};
+use crate::queue::{JobMessage, Jobs, Lease, Offer, PassKind, Patience, RunId, RunSpec};
 use crate::source::blocksdir::BlocksDir;
 use crate::source::{ChainSource, Search};
-use crate::supply::Supply;
+use crate::supply::{Supply, Walker};
 use apus_chain::{HeaderChain, Params};
-use apus_engine::pass::{Pass, Work};
+use apus_engine::pass::Work;
 use apus_engine::script::{ScriptPool, script_verifier};
 use apus_engine::swiftsync::aggregate::Aggregator;
-use apus_engine::swiftsync::{Fully, JudgeByUndo, Partial, SegmentHints, SwiftSync};
+use apus_engine::swiftsync::{Fully, JudgeByUndo, SwiftSync};
+use joiner::Joiner;
 use one::Failures;
+use segments::Segments;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -35,6 +39,8 @@ const QUEUE_AWAY_MAX: Duration = Duration::from_secs(300);
 pub struct WorkRequest<'a> {
     /// The folder with its blocks.
     pub blocksdir: PathBuf,
+    /// A folder for what is too large for memory while a job is done, made where it is wanted.
+    pub scratch: PathBuf,
     /// Threads, at least one; each does a segment at a time.
     pub threads: usize,
     /// Seconds since 1970, for the rule against blocks from the future.
@@ -55,15 +61,34 @@ pub struct WorkDone {
 }
 
 /// What the threads share.
-struct Working<'a, P> {
+struct Working<'a> {
     request: &'a WorkRequest<'a>,
     jobs: &'a dyn Jobs,
     run: RunId,
-    pass: &'a P,
+    does: &'a dyn Does,
     supply: Supply<'a>,
-    halt: &'a AtomicBool,
+    halt: AtomicBool,
     done: Mutex<WorkDone>,
     failures: Failures,
+}
+
+/// A job that a thread has.
+struct Hand<'h> {
+    request: &'h WorkRequest<'h>,
+    run: RunId,
+    job: JobMessage,
+    lease: &'h dyn Lease,
+    supply: &'h Supply<'h>,
+}
+
+/// Does the jobs of a run.
+trait Does: Sync {
+    /// What a job leaves as bytes, and how much it was; none where it was halted.
+    fn job(
+        &self,
+        hand: &Hand<'_>,
+        walker: &mut Walker<'_>,
+    ) -> Result<Option<(Vec<u8>, Work)>, SyncError>;
 }
 
 /// Does segments of a run until it has ended.
@@ -85,18 +110,19 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
     let aggregator =
         Aggregator::new(identity.aggregate, &spec.plan.secret, identity.stop_hash, identity.hints);
     let swiftsync = SwiftSync::new(params, dir.chain(), aggregator).with_leaves(identity.leaves);
-    let run = RunId::of(jobs.spec());
-    let halt = AtomicBool::new(false);
     let (source, rules) = ((&dir as _, identity.unseen), (params, verifier.as_deref()));
     let supply = Supply::new(rules, source, request.threads, request.interrupt);
-    let (done, failures) = (Mutex::default(), Failures::default());
+    let all = |does: &dyn Does| {
+        let (run, halt) = (RunId::of(jobs.spec()), AtomicBool::new(false));
+        let (done, failures) = (Mutex::default(), Failures::default());
+        Working { request, jobs, run, does, supply, halt, done, failures }.all()
+    };
+    let (assumed, last) = (identity.assumed, spec.plan.last());
+    // Each thread runs the scripts of the block that it takes.
+    let scripts = || (assumed < last).then(|| ScriptPool::new(0)).transpose();
     match spec.pass {
-        PassKind::SwiftSync => {
-            let pass = &swiftsync;
-            Working { request, jobs, run, pass, supply, halt: &halt, done, failures }.all()
-        }
+        PassKind::SwiftSync => all(&Segments { pass: &swiftsync }),
         PassKind::Fully => {
-            let (assumed, last) = (identity.assumed, spec.plan.last());
             let search = Search {
                 threads: request.threads,
                 observer: request.observer,
@@ -109,12 +135,10 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
                      the folder of a node that has them"
                 ))
             })?;
-            // Each thread runs the scripts of the block that it takes.
-            let scripts = (assumed < last).then(|| ScriptPool::new(0)).transpose()?;
-            let judge = JudgeByUndo { params, chain: dir.chain(), assumed, scripts };
-            let pass = &Fully { swiftsync, judge, undo: &*undo };
-            Working { request, jobs, run, pass, supply, halt: &halt, done, failures }.all()
+            let judge = JudgeByUndo { params, chain: dir.chain(), assumed, scripts: scripts()? };
+            all(&Segments { pass: &Fully { swiftsync, judge, undo: &*undo } })
         }
+        PassKind::MergeSync => all(&Joiner::new(request, &spec.plan, &dir, scripts()?)?),
     }
 }
 
@@ -142,10 +166,7 @@ fn patience<'a>(request: &'a WorkRequest<'_>) -> Patience<'a> {
     Patience { longest: QUEUE_AWAY_MAX, observer, interrupt }
 }
 
-impl<P: Pass<Input = SegmentHints, Partial = Partial>> Working<'_, P>
-where
-    SyncError: From<P::Error>,
-{
+impl Working<'_> {
     /// All threads' lives.
     fn all(self) -> Result<WorkDone, SyncError> {
         let failure = Mutex::new(None);
@@ -176,7 +197,7 @@ where
 
     /// One thread's life.
     fn thread(&self) -> Result<(), SyncError> {
-        let mut walker = self.supply.walker(self.halt);
+        let mut walker = self.supply.walker(&self.halt);
         let stopped =
             || self.halt.load(Ordering::Relaxed) || self.request.interrupt.load(Ordering::Relaxed);
         while !stopped() {

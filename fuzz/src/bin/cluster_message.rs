@@ -11,12 +11,13 @@ use apus_sync::{WIRE_VERSION, reads_as_sent};
 use libfuzzer_sys::fuzz_target;
 
 /// What messages begin with (`docs/formats/cluster-wire.md`).
-const BEGINNINGS: [&[u8; 8]; 4] = [b"APUSJOBS", b"APUSANSW", b"APUSTOLD", b"APUSSPEC"];
+const BEGINNINGS: [&[u8; 8]; 5] =
+    [b"APUSJOBS", b"APUSANSW", b"APUSTOLD", b"APUSSPEC", b"APUSDONE"];
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let choice = usize::from(input.u8());
-    let bytes = match BEGINNINGS.get(choice % 5) {
+    let bytes = match BEGINNINGS.get(choice % 6) {
         Some(magic) => [&magic[..], &WIRE_VERSION.to_le_bytes(), input.rest()].concat(),
         None => input.rest().to_vec(),
     };

@@ -63,13 +63,18 @@ Examples:
     apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus \\
          --blocksdir ~/.bitcoin/blocks --hints main.hints --out snapshot:utxo.dat
 
-  The same with every rule and script checked, where each worker has undo data beside its blocks:
+  The same without hints, under every rule, by joining spends with coins:
+    apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus \\
+         --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat --out hints:main.hints
+
+  By hints with every rule and script checked, where each worker has undo data beside its blocks:
     apus cluster serve --nats tls://queue.lan:4222 --nats-creds apus.creds --objects /mnt/shared/apus \\
          --blocksdir ~/.bitcoin/blocks --hints main.hints --validation full --out snapshot:utxo.dat
 
 All options of `apus sync` are here, and the run ends as there, with its table, report and exit
-code. Of the engines, swiftsync is shared, by hints and with undo data. Interrupted or killed, it
-goes on where it was when the same command is given again; what machines answered meanwhile counts.";
+code. Of the engines, swiftsync is shared, by hints and with undo data, and mergesync. Interrupted
+or killed, it goes on where it was when the same command is given again; what machines answered
+meanwhile counts.";
 
 #[derive(Args)]
 #[command(after_help = SERVE_HELP)]
@@ -83,6 +88,11 @@ pub(crate) struct ServeArgs {
     /// A job goes to another machine when the one that has it gave no sign of life for so many seconds
     #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) ack_wait: u16,
+
+    /// Have so many of a hundred jobs done twice, by two machines, and compare what they leave; a difference ends
+    /// the run and names both
+    #[arg(long, value_name = "PERCENT", hide_short_help = true, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) audit: u8,
 
     #[command(flatten)]
     pub(crate) sync: SyncArgs,
@@ -116,7 +126,12 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: PathBuf,
 
-    /// Threads, each of which does a segment at a time; 0 for one on each core
+    /// Folder for records that are joined, of which each thread may need two gigabytes; that of the system for
+    /// temporary files if not given
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub(crate) scratch: Option<PathBuf>,
+
+    /// Threads, each of which does a job at a time; 0 for one on each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) par: u16,
 

@@ -42,7 +42,9 @@ pub(crate) struct Projected {
 
 impl Cluster {
     pub(super) fn of(workers: &Workers, wall_seconds: f64, phases: &[PhaseReport]) -> Self {
-        let shared = |phase: &&PhaseReport| phase.phase == Phase::Blocks.name();
+        // Where machines share a run they share these phases whole.
+        const SHARED: [Phase; 3] = [Phase::Blocks, Phase::Join, Phase::Connect];
+        let shared = |it: &&PhaseReport| SHARED.iter().any(|phase| phase.name() == it.phase);
         let shared: f64 = phases.iter().filter(shared).map(|phase| phase.wall_seconds).sum();
         let handling = workers.handling.as_secs_f64();
         let serial_seconds = (wall_seconds - shared).max(0.0) + handling;

@@ -1,7 +1,10 @@
 //! Workers, coordinators and servers that are killed at any moment: nothing is lost and nothing counts twice.
 
 use crate::desk::MAIN;
+use crate::refusals::{liar, newest};
 use crate::world::{Process, World};
+use apus_cluster::JoinedRun;
+use apus_sync::{JobStep, Jobs, Lease, Offer};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
@@ -17,14 +20,38 @@ enum Fault {
     Server,
 }
 
+/// What is run: with hints or without.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Hints,
+    Join,
+}
+
+impl By {
+    fn run(self, world: &World) -> String {
+        match self {
+            Self::Hints => world.run(SMALL),
+            Self::Join => world.join("--segment-bytes 12000 --checkpoint-seconds 0"),
+        }
+    }
+
+    /// Faults happen within about so many milliseconds of each other.
+    fn pause(self) -> u64 {
+        match self {
+            Self::Hints => 500,
+            Self::Join => 1200,
+        }
+    }
+}
+
 /// A run with two workers during which each of these is killed at a moment of its own.
-fn arrives_after(faults: &[Fault], rng: &mut Rng) {
+fn arrives_after(by: By, faults: &[Fault], rng: &mut Rng) {
     let mut world = World::with(MAIN);
-    let work = |world: &World| world.work("--par 1 --stay");
+    let work = |world: &World| world.work("--par 1 --stay --scratch scratch");
     let mut workers = [work(&world), work(&world)];
-    let mut serve = world.serve(SMALL);
+    let mut serve = world.serve_run(&by.run(&world));
     for fault in faults {
-        sleep(Duration::from_millis(rng.below(500)));
+        sleep(Duration::from_millis(rng.below(by.pause())));
         match fault {
             Fault::Worker => {
                 let place = rng.below(2) as usize;
@@ -32,7 +59,7 @@ fn arrives_after(faults: &[Fault], rng: &mut Rng) {
                 killed.kill();
             }
             Fault::Coordinator => {
-                serve = restarted(&world, serve);
+                serve = restarted(by, &world, serve);
             }
             Fault::Server => {
                 world.server.kill();
@@ -53,7 +80,7 @@ fn arrives_after(faults: &[Fault], rng: &mut Rng) {
 }
 
 /// Kills the coordinator, and gives the same command again.
-fn restarted(world: &World, serve: Process) -> Process {
+fn restarted(by: By, world: &World, serve: Process) -> Process {
     serve.kill();
     if world.desk.has("utxo.dat") && !world.desk.has("progress.work") {
         // It was through.
@@ -61,7 +88,7 @@ fn restarted(world: &World, serve: Process) -> Process {
             world.desk.remove(name);
         }
     }
-    world.serve(SMALL)
+    world.serve_run(&by.run(world))
 }
 
 #[test]
@@ -70,9 +97,60 @@ fn killed_at_any_moment_the_set_is_the_same() {
         let mut rng = Rng::new(seed);
         for fault in [Fault::Worker, Fault::Coordinator, Fault::Server] {
             println!("seed {seed}, {fault:?}");
-            arrives_after(&[fault; 2], &mut rng);
+            arrives_after(By::Hints, &[fault; 2], &mut rng);
         }
     }
+}
+
+#[test]
+fn killed_at_any_moment_the_join_comes_to_the_same_set() {
+    for seed in 0..rounds(1, 34) {
+        let mut rng = Rng::new(500 + seed);
+        for fault in [Fault::Worker, Fault::Coordinator, Fault::Server] {
+            println!("seed {seed}, {fault:?}");
+            arrives_after(By::Join, &[fault; 3], &mut rng);
+        }
+    }
+}
+
+/// Takes a job of this step of a run, once there is one; others go back.
+fn held<'j>(joined: &'j JoinedRun<'_>, step: JobStep) -> Box<dyn Lease + 'j> {
+    let name = [JobStep::Blocks, JobStep::Join, JobStep::Connect].iter().position(|it| *it == step);
+    loop {
+        if let Offer::Job(lease) = joined.take(Duration::from_secs(1)).unwrap() {
+            if Some(usize::from(lease.message()[44])) == name {
+                return lease;
+            }
+            lease.give_back(Duration::ZERO, None).unwrap();
+        }
+    }
+}
+
+/// Workers and coordinators die in each step of a run that joins coins with spends.
+#[test]
+fn killed_in_each_step_the_join_comes_to_the_same_set() {
+    let world = World::with(MAIN);
+    let work = || world.work("--par 1 --stay --scratch scratch");
+    let (mut worker, mut serve) = (work(), world.serve_run(&By::Join.run(&world)));
+    let watcher = liar(&world);
+    let run = newest(&watcher);
+    for step in [JobStep::Blocks, JobStep::Join, JobStep::Connect] {
+        println!("{step:?}");
+        let joined = watcher.join(&run).unwrap().unwrap();
+        // While this job is held the step does not end.
+        let lease = held(&joined, step);
+        worker.kill();
+        worker = work();
+        sleep(Duration::from_millis(200));
+        assert!(!serve.has_ended());
+        serve.kill();
+        serve = world.serve_run(&By::Join.run(&world));
+        drop(lease);
+    }
+    serve.wait().succeeds();
+    assert!(worker.until(|| world.desk.names("objects").is_empty()));
+    worker.kill();
+    world.expect_done();
 }
 
 #[test]
@@ -81,7 +159,9 @@ fn all_of_them_one_after_the_other() {
         println!("seed {seed}");
         let mut rng = Rng::new(1000 + seed);
         let faults = [Fault::Server, Fault::Worker, Fault::Coordinator, Fault::Worker];
-        arrives_after(&faults, &mut rng);
+        arrives_after(By::Hints, &faults, &mut rng);
+        let mut rng = Rng::new(2000 + seed);
+        arrives_after(By::Join, &faults, &mut rng);
     }
 }
 
@@ -118,6 +198,25 @@ fn a_worker_that_hangs_is_done_without() {
     slow.signal("CONT");
     slow.signal("INT");
     slow.wait().fails(130, &[]);
+    world.expect_done();
+}
+
+/// At the end a machine that has nothing to do does what another one is slow at.
+#[test]
+fn what_one_is_slow_at_is_done_by_another() {
+    let world = World::with(MAIN);
+    let url = world.server.url();
+    let run = world.run("--segment-bytes 20000");
+    // No job is missed for an hour.
+    let line = format!("cluster serve --nats {url} --objects objects --ack-wait 3600 {run}");
+    let serve = world.start(&line);
+    let slow = liar(&world);
+    let joined = slow.join(&newest(&slow)).unwrap().unwrap();
+    let lease = held(&joined, JobStep::Blocks);
+    let quick = world.work("--par 1 --name quick");
+    serve.wait().succeeds();
+    quick.leave();
+    drop(lease);
     world.expect_done();
 }
 

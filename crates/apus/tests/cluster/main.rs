@@ -10,6 +10,7 @@
 #[path = "../cli/desk.rs"]
 mod desk;
 mod faults;
+mod joined;
 mod refusals;
 mod same_set;
 mod world;

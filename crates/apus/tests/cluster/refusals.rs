@@ -1,11 +1,12 @@
 //! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
 
-use crate::desk::{Desk, Ended, MAIN, REGTEST};
-use crate::world::{Process, World};
+use crate::desk::{Desk, MAIN, REGTEST};
+use crate::world::{Process, World, told};
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, JoinedRun, LinkOptions, RunSeen, Worker};
 use apus_sync::{
-    JobQueue, Jobs, Lease, ObjectRef, Offer, QueueError, RunId, Silent, WorkRequest, work,
+    JobKey, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, QueueError, RunId, Silent,
+    WorkRequest, work,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
@@ -13,11 +14,6 @@ use apus_testkit::nats::NatsServer;
 use bitcoin::{Amount, ScriptBuf, TxOut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// What a run said last.
-fn told(ended: &Ended) -> String {
-    ended.stderr.lines().find(|line| line.starts_with("apus: ")).unwrap().to_owned()
-}
 
 /// A run that fails says the same, and leaves the same, on one machine and on several.
 fn fails_alike(desk: Desk, code: i32, said: &str) {
@@ -122,7 +118,7 @@ fn a_block_that_three_machines_lack_ends_the_run_until_one_has_it() {
 }
 
 /// A machine that is not the program, or not this version of it.
-fn liar(world: &World) -> Worker {
+pub(crate) fn liar(world: &World) -> Worker {
     let options = LinkOptions {
         nats: world.server.url(),
         creds: None,
@@ -133,7 +129,7 @@ fn liar(world: &World) -> Worker {
 }
 
 /// The newest run, once there is one.
-fn newest(worker: &Worker) -> RunSeen {
+pub(crate) fn newest(worker: &Worker) -> RunSeen {
     loop {
         if let Some(seen) = worker.runs().unwrap().into_iter().next() {
             return seen;
@@ -142,15 +138,15 @@ fn newest(worker: &Worker) -> RunSeen {
 }
 
 /// Takes a job of the run and answers it by `answer`, of the job's message.
-fn answer_by(worker: &Worker, answer: impl Fn(&dyn Lease) -> Vec<u8>) -> HeightRange {
+fn answer_by(worker: &Worker, answer: impl Fn(&dyn Lease) -> Vec<u8>) -> JobKey {
     let joined = worker.join(&newest(worker)).unwrap().unwrap();
     loop {
         if let Offer::Job(lease) = joined.take(Duration::from_secs(1)).unwrap() {
             let number =
                 |at: usize| u32::from_le_bytes(*lease.message()[at..].first_chunk().unwrap());
-            let range = HeightRange::new(number(44), number(48));
-            lease.answer(range, &answer(&*lease)).unwrap();
-            return range;
+            let key = JobKey::blocks(HeightRange::new(number(45), number(49)));
+            lease.answer(key, &answer(&*lease)).unwrap();
+            return key;
         }
     }
 }
@@ -181,7 +177,7 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
                 answer[8] = 7;
                 answer
             },
-            "the answer is of version 7, and this program speaks version 1",
+            "the answer is of version 7, and this program speaks version 2",
         ),
         (
             |lease| {
@@ -203,11 +199,11 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
     for (lie, said) in lies {
         let world = World::with(REGTEST);
         let serve = world.serve("--segment-bytes 9000 --progress plain");
-        let range = answer_by(&liar(&world), lie);
+        let key = answer_by(&liar(&world), lie);
         let worker = world.work("--par 1");
         let ended = serve.wait().succeeds();
         assert!(ended.stderr.contains(said), "{said}: {ended}");
-        let refused = format!("for blocks {range} was refused");
+        let refused = format!("for {key} was refused");
         assert!(ended.stderr.contains(&refused), "{refused}: {ended}");
         worker.wait().succeeds();
         world.expect_done();
@@ -284,6 +280,10 @@ impl Lease for LyingLease<'_> {
         self.0.object(of)
     }
 
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
+        self.0.object_parts(parts)
+    }
+
     /// The sums stand before a MuHash of 768 bytes and an empty list.
     fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
         let mut bytes = bytes.to_vec();
@@ -298,12 +298,12 @@ impl Lease for LyingLease<'_> {
         self.0.is_over()
     }
 
-    fn is_answered(&self, range: HeightRange) -> Result<bool, QueueError> {
-        self.0.is_answered(range)
+    fn is_answered(&self, key: JobKey) -> Result<bool, QueueError> {
+        self.0.is_answered(key)
     }
 
-    fn answer(&self, range: HeightRange, message: &[u8]) -> Result<(), QueueError> {
-        self.0.answer(range, message)
+    fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError> {
+        self.0.answer(key, message)
     }
 
     fn done(&self) -> Result<(), QueueError> {
@@ -313,7 +313,7 @@ impl Lease for LyingLease<'_> {
     fn give_back(
         &self,
         after: Duration,
-        trouble: Option<(HeightRange, &[u8])>,
+        trouble: Option<(JobKey, &[u8])>,
     ) -> Result<(), QueueError> {
         self.0.give_back(after, trouble)
     }
@@ -329,11 +329,45 @@ fn a_lie_about_sums_never_leads_to_a_set() {
     let interrupt = AtomicBool::new(false);
     let blocksdir = world.desk.path("blocks");
     let now = 1_900_000_000;
+    let (scratch, observer) = (world.desk.path("scratch"), &Silent);
     let request =
-        WorkRequest { blocksdir, threads: 1, now, observer: &Silent, interrupt: &interrupt };
+        WorkRequest { blocksdir, scratch, threads: 1, now, observer, interrupt: &interrupt };
     assert!(work(&request, &lying).unwrap().segments > 1);
     serve.wait().fails(2, &["does not balance"]);
     assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
+}
+
+/// Where jobs are done twice, the lie is found at once, and it is known between whom.
+#[test]
+fn a_lie_is_found_by_a_second_machine() {
+    let world = World::with(REGTEST);
+    let serve = world.serve("--segment-bytes 9000 --progress none --audit 100");
+    let worker = liar(&world);
+    let lying = Lying(worker.join(&newest(&worker)).unwrap().unwrap(), AtomicBool::new(false));
+    let interrupt = AtomicBool::new(false);
+    let (blocksdir, scratch) = (world.desk.path("blocks"), world.desk.path("scratch"));
+    let (now, observer) = (1_900_000_000, &Silent);
+    let request =
+        WorkRequest { blocksdir, scratch, threads: 1, now, observer, interrupt: &interrupt };
+    let honest = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The run ends for it, or it is interrupted.
+            let _ = work(&request, &lying);
+        });
+        // It has lied before anyone else is there.
+        while !lying.1.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let honest = world.work("--par 1 --stay --name honest");
+        let ended = serve.wait().fails(3, &["their results differ"]);
+        let names = ["liar and honest did blocks ", "honest and liar did blocks "];
+        assert!(names.iter().any(|names| ended.stderr.contains(names)), "{ended}");
+        interrupt.store(true, Ordering::Relaxed);
+        honest
+    });
+    honest.kill();
+    assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
+    world.status("").succeeds().says(&["no run goes on"]);
 }
 
 /// A run that another version of the program gives out, or that is about something else than its headers.
@@ -349,7 +383,7 @@ fn a_worker_refuses_what_it_cannot_go_by() {
     );
     let newer = [b"APUSSPEC", &9_u32.to_le_bytes()[..]].concat();
     for (spec, said) in [
-        (newer, "the description of the run is of version 9, and this program speaks version 1"),
+        (newer, "the description of the run is of version 9, and this program speaks version 2"),
         (b"something else".to_vec(), "is damaged, or comes from another program"),
     ] {
         let coordinator = Coordinator::connect(&options, Duration::from_secs(30)).unwrap();
@@ -364,8 +398,22 @@ fn what_cannot_be_shared_is_said_by_name() {
     let world = World::with(MAIN);
     let run = "--blocksdir blocks --workdir progress.work --progress none";
     for (run, said) in [
-        (format!("{run} --engine mergesync"), "machines share runs by hints alone"),
-        (format!("{run} --engine utreexo --proofs proofs"), "machines share runs by hints alone"),
+        (
+            format!("{run} --engine utxo"),
+            "a run by another engine than mergesync is not done by several",
+        ),
+        (
+            format!("{run} --engine utreexo --proofs proofs"),
+            "a run by another engine than mergesync is not done by several",
+        ),
+        (
+            format!("{run} --out utreexo:roots"),
+            "the roots of the Utreexo forest without hints is not done by several",
+        ),
+        (
+            format!("{run} --out datadir:node"),
+            "a folder with blocks and their undo data is not done by several",
+        ),
         (
             format!("{run} --hints msb.hints --assume-hinted-valid --prune --out datadir:node"),
             "a folder with the last blocks, of which hints tell nothing, is not done by several yet",

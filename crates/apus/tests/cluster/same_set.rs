@@ -3,6 +3,8 @@
 use crate::desk::{MAIN, REGTEST};
 use crate::world::{Process, World};
 use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::Duration;
 
 /// Some sixteen segments.
 const LARGE: &str = "--segment-bytes 60000";
@@ -64,6 +66,27 @@ fn hints_of_a_snapshot_and_leaves_of_the_forest_come_along() {
     world.desk.start(alone).wait().succeeds();
     assert!(world.desk.read("roots") == world.desk.read("alone"));
     world.expect_done();
+}
+
+/// What two machines leave is the same to the byte, of each kind of job; one alone does not do.
+#[test]
+fn jobs_that_are_done_twice_come_to_the_same() {
+    let world = World::with(REGTEST);
+    let first = world.work("--par 2 --stay --name first");
+    let mut serve = world.serve("--segment-bytes 9000 --audit 60 --progress plain");
+    sleep(Duration::from_secs(3));
+    assert!(!serve.has_ended(), "a machine was compared with itself");
+    let second = world.work("--par 2 --stay --name second");
+    serve.wait().succeeds();
+    world.expect_done();
+    for name in ["utxo.dat", "utxo.hints", "report.json"] {
+        world.desk.remove(name);
+    }
+    world.serve_run(&world.join("--segment-bytes 9000 --audit 100")).wait().succeeds();
+    world.expect_done();
+    for process in [first, second] {
+        process.kill();
+    }
 }
 
 #[test]

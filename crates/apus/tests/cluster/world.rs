@@ -51,6 +51,11 @@ impl Drop for Process {
     }
 }
 
+/// What a run said last.
+pub(crate) fn told(ended: &Ended) -> &str {
+    ended.stderr.lines().find(|line| line.starts_with("apus: ")).unwrap()
+}
+
 pub(crate) struct World {
     pub(crate) server: NatsServer,
     pub(crate) desk: Desk,
@@ -80,6 +85,15 @@ impl World {
     /// The program with a line.
     pub(crate) fn start(&self, line: &str) -> Process {
         Process(Some(self.desk.start_as_typed(line)))
+    }
+
+    /// The options of a run without hints, of the same files.
+    pub(crate) fn join(&self, more: &str) -> String {
+        let chain = self.chain;
+        format!(
+            "--chain {chain} --blocksdir blocks --engine mergesync --workdir progress.work \
+             --out snapshot:utxo.dat --out hints:utxo.hints --report report.json {more}"
+        )
     }
 
     /// A coordinator of a run with these options.

@@ -1,7 +1,7 @@
 //! [`ClusterError`]: what goes wrong between machines that do a run together; and [`QueueError`].
 
 use super::ErrorKind;
-use apus_chain::HeightRange;
+use crate::job::JobKey;
 
 /// Why a queue did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,13 +28,12 @@ pub enum ClusterError {
     Message(String),
     /// Machines fail at a segment one after the other.
     #[error(
-        "{machines} machines could not do blocks {} to {}; the last of them, {worker}, says: {text}. See to \
-         these machines; the same command then goes on from here",
-        .range.start, .range.end - 1
+        "{machines} machines could not do {key}; the last of them, {worker}, says: {text}. See to these \
+         machines; the same command then goes on from here"
     )]
     Trouble {
-        /// The blocks.
-        range: HeightRange,
+        /// The job.
+        key: JobKey,
         /// How many machines.
         machines: usize,
         /// The last one.
@@ -44,18 +43,38 @@ pub enum ClusterError {
     },
     /// Results of a segment are no good, one after the other.
     #[error(
-        "{results} results for blocks {} to {} were of no use; the last of them, of {worker}: {why}. See to \
-         these machines and to the store of objects; the same command then goes on from here",
-        .range.start, .range.end - 1
+        "{results} results for {key} were of no use; the last of them, of {worker}: {why}. See to these \
+         machines and to the store of objects; the same command then goes on from here"
     )]
     Useless {
-        /// The blocks.
-        range: HeightRange,
+        /// The job.
+        key: JobKey,
         /// How many results.
         results: usize,
         /// Whose the last one was.
         worker: String,
         /// What was wrong with it.
+        why: String,
+    },
+    /// Two machines did one job, and say different things.
+    #[error(
+        "{first} and {second} did {key}, and their results differ: one of the two machines computes what is \
+         wrong, or one of them lies. Find out which, and do the run anew without it"
+    )]
+    Differ {
+        /// The job.
+        key: JobKey,
+        /// The machine whose result counted.
+        first: String,
+        /// The other one.
+        second: String,
+    },
+    /// An object that a job needs is not there, or damaged.
+    #[error("{why}")]
+    Lost {
+        /// Its digest.
+        object: [u8; 32],
+        /// In which way.
         why: String,
     },
     /// A machine fails at one job after the other.

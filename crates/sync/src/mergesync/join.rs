@@ -15,7 +15,7 @@ use crate::runs::{
 use crate::sink::MuHashSink;
 use crate::workdir::index::{SECTION_BYTES, prefix};
 use crate::workdir::names::SPILL;
-use crate::workdir::{Done, runs_of};
+use crate::workdir::{Done, RunInfo, runs_of};
 use apus_chain::{Height, OutPoint};
 use apus_engine::mergesync::{
     AnswerRecord, Gathered, Join, JoinSink, MadeRecord, NumberedCoin, SpentRecord,
@@ -73,12 +73,37 @@ pub(super) fn join(
     let parts = (bytes_total / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
     let parts = divide(made.sections().chain(spent.sections()), parts);
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let joining = Joining { request, options, made, spent, parts, next, halt, bytes };
+    let alive = &|| ();
+    let joining = Joining { request, options, made, spent, parts, next, halt, bytes, alive };
     let joined = joining.run(bytes_total)?;
     joining.made.close()?;
     joining.spent.close()?;
     let bytes = joining.bytes.into_inner();
     request.observer.event(Event::Ended { phase: Phase::Join, bytes });
+    Ok(joined)
+}
+
+/// Joins those of some keys on this thread, and calls `alive` every now and then.
+pub(super) fn join_keys(
+    request: &Request<'_>,
+    [made, spent]: [Vec<RunInfo>; 2],
+    keys: KeyRange,
+    alive: &(dyn Fn() + Sync),
+) -> Result<Joined, SyncError> {
+    let go_on = || {
+        alive();
+        stop_if_interrupted(request.interrupt)
+    };
+    let budget = MergeBudget::new(memory_bytes(request) / 8);
+    let made = Runs::open(request.workdir, made, budget, &go_on)?;
+    let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
+    let options = JoinOptions { numbered: false, leaves: None, bare: 0, durable: false };
+    let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
+    let parts = vec![keys];
+    let joining = Joining { request, options, made, spent, parts, next, halt, bytes, alive };
+    let joined = joining.part(0, keys)?;
+    joining.made.close()?;
+    joining.spent.close()?;
     Ok(joined)
 }
 
@@ -94,6 +119,8 @@ struct Joining<'a> {
     halt: AtomicBool,
     /// Bytes of records that were joined.
     bytes: AtomicU64,
+    /// Called every now and then.
+    alive: &'a (dyn Fn() + Sync),
 }
 
 /// A part's number, and what came of it.
@@ -153,6 +180,7 @@ impl Joining<'_> {
     /// Whether to go on, asked every now and then.
     fn go_on(&self, bytes: u64) -> Result<(), SyncError> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        (self.alive)();
         match self.halt.load(Ordering::Relaxed) {
             true => Err(SyncError::Interrupted),
             false => stop_if_interrupted(self.request.interrupt),

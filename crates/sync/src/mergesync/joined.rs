@@ -25,21 +25,21 @@ const EXISTED_MAX: usize = 8;
 
 /// What came of a join.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Joined {
+pub(crate) struct Joined {
     /// Coins for inputs, by their places, in runs.
-    pub(super) answers: Vec<RunInfo>,
+    pub(crate) answers: Vec<RunInfo>,
     /// Places of the coins that survive, in runs.
-    pub(super) places: Vec<RunInfo>,
+    pub(crate) places: Vec<RunInfo>,
     /// These coins, in runs that follow one another.
-    pub(super) coins: Vec<RunInfo>,
+    pub(crate) coins: Vec<RunInfo>,
     /// Leaves of the Utreexo forest that survive, in runs, where they were asked for.
-    pub(super) leaves: Option<Vec<RunInfo>>,
+    pub(crate) leaves: Option<Vec<RunInfo>>,
     /// Sums over the coins.
-    pub(super) totals: CoinTotals,
+    pub(crate) totals: CoinTotals,
     /// Their MuHash.
-    pub(super) muhash: MuHash,
+    pub(crate) muhash: MuHash,
     /// Outputs of blocks that existed when the block began.
-    pub(super) existed: BTreeMap<Height, Vec<OutPoint>>,
+    pub(crate) existed: BTreeMap<Height, Vec<OutPoint>>,
 }
 
 impl Joined {

@@ -12,7 +12,8 @@ use crate::connect::keeper::{Keeper, KeptBlock};
 use crate::connect::undo::put_undo;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
-use crate::request::Scripts;
+use crate::request::{Request, Scripts};
+use crate::source::ChainSource;
 use crate::supply::Walker;
 use crate::supply::in_order::{InOrder, Prepared, Put, walk_in_order};
 use crate::supply::ranges::take_each;
@@ -340,41 +341,62 @@ impl Walk<'_> {
 
     /// Why a block was not taken.
     fn refusal(&self, id: KnownBlock, error: JudgeError) -> SyncError {
-        let told = match error {
-            JudgeError::Refused(refused) => match self.told(id, refused) {
-                Ok(error) => ChainstateError::Invalid { block: id, error },
-                Err(error) => return error,
-            },
-            JudgeError::Script(what) => ChainstateError::Script { block: id, what },
-            JudgeError::NoInterpreter(error) => error.into(),
-            // A plan that leaves scripts out is refused where they are wanted.
-            JudgeError::Bare | JudgeError::Answer(_) => return self.damaged(),
-        };
-        told.into()
-    }
-
-    /// The rule that a block breaks, once it is known which of its outputs were there before.
-    fn told(&self, id: KnownBlock, refused: Refused) -> Result<ConnectError, SyncError> {
-        let (asked, below) = (Asked::of(&refused), HeightRange::new(1, id.height));
-        let mut there = HashSet::new();
-        if !asked.is_empty() && !below.is_empty() {
-            let Work { request, dir, .. } = *self.work;
-            let of = |block: CheckedBlock| asked.touched(&block.bytes());
-            take_each(Phase::Connect, request, dir, &[below], &of, &mut |touched| {
-                for (outpoint, made) in touched {
-                    if made {
-                        there.insert(outpoint)
-                    } else {
-                        there.remove(&outpoint)
-                    };
-                }
-            })?;
-        }
-        Ok(refused.told(|outpoint| there.contains(outpoint)))
+        let Work { request, dir, .. } = *self.work;
+        refusal(request, dir, (id, error), &|| ())
     }
 
     pub(super) fn damaged(&self) -> SyncError {
         let file = self.work.request.workdir.describe("");
         SyncError::Io(IoError::WorkdirDamaged { file })
     }
+}
+
+/// Why a block was not taken. `alive` is called after each block that is looked at for it.
+pub(super) fn refusal(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    (id, error): (KnownBlock, JudgeError),
+    alive: &(dyn Fn() + Sync),
+) -> SyncError {
+    let told = match error {
+        JudgeError::Refused(refused) => match told(request, dir, (id, refused), alive) {
+            Ok(error) => ChainstateError::Invalid { block: id, error },
+            Err(error) => return error,
+        },
+        JudgeError::Script(what) => ChainstateError::Script { block: id, what },
+        JudgeError::NoInterpreter(error) => error.into(),
+        // A plan that leaves scripts out is refused where they are wanted.
+        JudgeError::Bare | JudgeError::Answer(_) => {
+            let file = request.workdir.describe("");
+            return SyncError::Io(IoError::WorkdirDamaged { file });
+        }
+    };
+    told.into()
+}
+
+/// The rule that a block breaks, once it is known which of its outputs were there before.
+fn told(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    (id, refused): (KnownBlock, Refused),
+    alive: &(dyn Fn() + Sync),
+) -> Result<ConnectError, SyncError> {
+    let (asked, below) = (Asked::of(&refused), HeightRange::new(1, id.height));
+    let mut there = HashSet::new();
+    if !asked.is_empty() && !below.is_empty() {
+        let of = |block: CheckedBlock| {
+            alive();
+            asked.touched(&block.bytes())
+        };
+        take_each(Phase::Connect, request, dir, &[below], &of, &mut |touched| {
+            for (outpoint, made) in touched {
+                if made {
+                    there.insert(outpoint)
+                } else {
+                    there.remove(&outpoint)
+                };
+            }
+        })?;
+    }
+    Ok(refused.told(|outpoint| there.contains(outpoint)))
 }

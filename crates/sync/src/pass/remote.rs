@@ -3,20 +3,24 @@
 //! A job goes into the queue for each segment, and an answer comes back; which machine does which, and how often a
 //! job is offered, is the queue's business. An answer counts if it is of this run, these heights and the very input,
 //! and each segment counts once, whatever comes twice. All that is needed to go on after a crash is in the work folder
-//! and in the queue: what was answered meanwhile is found there.
+//! and in the queue: what was answered meanwhile is found there. The [desk](Desk) is for any jobs of a run.
 
 mod desk;
+mod opened;
+
+pub(crate) use desk::{Answered, Desk, JobFailure, Useless};
+pub(crate) use opened::open;
 
 use super::{Counters, Dispatch, Job, Take};
 use crate::error::SyncError;
-use crate::progress::PROGRESS_INTERVAL;
-use crate::queue::{JobQueue, PassKind};
+use crate::job::JobKey;
+use crate::queue::{JobQueue, PassKind, SegmentResult, hints};
+use crate::runs::index_of;
+use crate::workdir::Done;
 use crate::workdir::plan::Plan;
 use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass};
 use apus_engine::swiftsync::SegmentHints;
-use desk::Desk;
-use std::sync::atomic::Ordering;
 
 /// See the module.
 pub(crate) struct Remote<'a> {
@@ -52,21 +56,32 @@ impl Remote<'_> {
         counters: &Counters,
         take: &mut Take<'_, P>,
     ) -> Result<(), SyncError> {
-        let mut desk = Desk::open(self, job, todo)?;
-        while desk.waits() && !job.request.interrupt.load(Ordering::Relaxed) {
-            desk.put_jobs()?;
-            match desk.next(PROGRESS_INTERVAL)? {
-                Some(done) => {
-                    counters.add(done.partial.done());
-                    desk.timed(|| take(Some(done)))?;
-                }
-                None => take(None)?,
+        let mut desk = open(self, job.request, job.source)?;
+        let run = desk.run();
+        let told = |key: JobKey| Ok(hints::write(&(job.input)(key.range)?));
+        let mut read = |answered: &Answered<'_>| {
+            let (range, bytes) = (answered.key.range, answered.bytes);
+            let finished = SegmentResult::read(bytes, run, range, P::RUNS.len());
+            let finished = finished.map_err(|error| Useless::Result(error.to_string()))?;
+            Ok(Done::held(range, finished, P::RUNS, index_of))
+        };
+        let mut take = |done: Option<Done<P::Partial>>| {
+            done.iter().for_each(|done| counters.add(done.partial.done()));
+            take(done)
+        };
+        let todo = todo.iter().map(|range| JobKey::blocks(*range));
+        match desk.step(todo, &told, &mut read, &mut take) {
+            Ok(None) => desk.close(),
+            Ok(Some((_, verdict))) => {
+                // Whether or not that works, the verdict is the thing to tell.
+                let _ = desk.close();
+                Err(verdict)
             }
-            desk.tell(false);
+            Err(error) if error.spoils_progress() => {
+                let _ = desk.close();
+                Err(error)
+            }
+            Err(error) => Err(error),
         }
-        if desk.waits() {
-            return Err(SyncError::Interrupted);
-        }
-        desk.close()
     }
 }

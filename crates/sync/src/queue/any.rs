@@ -1,9 +1,12 @@
 //! [`reads_as_sent`]: anything that machines send each other, for tests that try any bytes.
 
+use super::shuffle::any_reads_as_sent;
+use super::wire::read_key;
 use super::{Answer, JobMessage, RunId, RunSpec, hints};
-use apus_chain::HeightRange;
+use apus_chain::{HeightRange, Reader};
 
-/// Whether bytes are read as a job, an answer, the hints of a segment or the description of a run.
+/// Whether bytes are read as a job, an answer, what a job is told, the description of a run, or what a job of
+/// mergesync leaves.
 ///
 /// # Panics
 /// Where what was read is not written as it was, or reads as something else then: a mistake in the program.
@@ -24,5 +27,6 @@ pub fn reads_as_sent(bytes: &[u8]) -> bool {
     if let Ok(told) = &told {
         assert!(hints::read(&hints::write(told), range).as_ref() == Ok(told), "it reads otherwise");
     }
-    written.is_ok() || told.is_ok()
+    let key = bytes.get(44..).and_then(|rest| read_key(&mut Reader::new(rest)));
+    written.is_ok() || told.is_ok() || key.is_some_and(|key| any_reads_as_sent(bytes, run, key))
 }

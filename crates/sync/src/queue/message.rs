@@ -1,11 +1,10 @@
 //! [`JobMessage`] and [`Answer`]: what is asked of a machine, and what it says.
 
 use super::RunId;
-use super::wire::{
-    ObjectRef, WireError, begin, open, read_range, read_text, write_range, write_text,
-};
+use super::wire::{ObjectRef, WireError, begin, open, read_key, read_text, write_key, write_text};
 use crate::error::{RemoteError, RemoteKind};
-use apus_chain::{BlockHash, HeightRange, KnownBlock, Reader};
+use crate::job::JobKey;
+use apus_chain::{BlockHash, KnownBlock, Reader};
 use apus_engine::pass::Work;
 
 /// First bytes of a job.
@@ -17,12 +16,12 @@ const ANSWER_MAGIC: &[u8; 8] = b"APUSANSW";
 const JOB: &str = "the job";
 const ANSWER: &str = "the answer";
 
-/// A segment to be done.
+/// A job to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JobMessage {
     pub(crate) run: RunId,
-    pub(crate) range: HeightRange,
-    /// What the segment is told.
+    pub(crate) key: JobKey,
+    /// What it is told.
     pub(crate) input: ObjectRef,
 }
 
@@ -30,7 +29,7 @@ impl JobMessage {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut out = begin(JOB_MAGIC);
         out.extend_from_slice(&self.run.0);
-        write_range(self.range, &mut out);
+        write_key(self.key, &mut out);
         self.input.write(&mut out);
         out
     }
@@ -40,8 +39,8 @@ impl JobMessage {
         let mut reader = open(bytes, JOB_MAGIC, JOB)?;
         let read = |reader: &mut Reader<'_>| {
             let found = RunId(*reader.array().ok()?);
-            let (range, input) = (read_range(reader)?, ObjectRef::read(reader)?);
-            (reader.remaining() == 0).then_some(Self { run: found, range, input })
+            let (key, input) = (read_key(reader)?, ObjectRef::read(reader)?);
+            (reader.remaining() == 0).then_some(Self { run: found, key, input })
         };
         let job = read(&mut reader).ok_or(WireError::Damaged { what: JOB })?;
         expect_run(JOB, job.run, run)?;
@@ -53,12 +52,12 @@ fn expect_run(what: &'static str, found: RunId, wanted: RunId) -> Result<(), Wir
     if found == wanted { Ok(()) } else { Err(WireError::OtherRun { what, found, wanted }) }
 }
 
-/// What a machine says of a segment.
+/// What a machine says of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) run: RunId,
-    pub(crate) range: HeightRange,
-    /// What the segment was told: of another input it counts for nothing.
+    pub(crate) key: JobKey,
+    /// What it was told: of another input it counts for nothing.
     pub(crate) input: ObjectRef,
     /// The machine.
     pub(crate) worker: String,
@@ -79,13 +78,15 @@ pub(crate) enum AnswerKind {
     Refused(RemoteError),
     /// The machine is at fault, or lacks something.
     Trouble(String),
+    /// An object, by its digest, that the job needs is not there, or damaged.
+    Lost { object: [u8; 32], text: String },
 }
 
 impl Answer {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = begin(ANSWER_MAGIC);
         out.extend_from_slice(&self.run.0);
-        write_range(self.range, &mut out);
+        write_key(self.key, &mut out);
         self.input.write(&mut out);
         write_text(&self.worker, &mut out);
         match &self.kind {
@@ -114,6 +115,11 @@ impl Answer {
                 out.push(2);
                 write_text(text, &mut out);
             }
+            AnswerKind::Lost { object, text } => {
+                out.push(3);
+                out.extend_from_slice(object);
+                write_text(text, &mut out);
+            }
         }
         out
     }
@@ -128,7 +134,7 @@ impl Answer {
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let run = RunId(*reader.array().ok()?);
-        let (range, input) = (read_range(reader)?, ObjectRef::read(reader)?);
+        let (key, input) = (read_key(reader)?, ObjectRef::read(reader)?);
         let worker = read_text(reader)?;
         let kind = match reader.u8().ok()? {
             0 => {
@@ -141,9 +147,10 @@ impl Answer {
             }
             1 => AnswerKind::Refused(read_error(reader)?),
             2 => AnswerKind::Trouble(read_text(reader)?),
+            3 => AnswerKind::Lost { object: *reader.array().ok()?, text: read_text(reader)? },
             _ => return None,
         };
-        (reader.remaining() == 0).then_some(Self { run, range, input, worker, kind })
+        (reader.remaining() == 0).then_some(Self { run, key, input, worker, kind })
     }
 }
 
@@ -166,6 +173,7 @@ mod tests {
     use super::*;
     use crate::error::InvalidBlock;
     use crate::queue::reads_as_sent;
+    use apus_chain::HeightRange;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -188,7 +196,7 @@ mod tests {
         ]
         .map(|kind| Answer {
             run: RUN,
-            range: HeightRange::new(3, 8),
+            key: JobKey::blocks(HeightRange::new(3, 8)),
             input: of(1),
             worker: "rack-7".into(),
             kind,
@@ -209,7 +217,7 @@ mod tests {
             assert!(Answer::from_bytes(&more, RUN).is_err());
         }
         let input = ObjectRef { sha256: [4; 32], bytes: 1 };
-        let job = JobMessage { run: RUN, range: HeightRange::new(1, 2), input };
+        let job = JobMessage { run: RUN, key: JobKey::join(1), input };
         assert!(reads_as_sent(&job.to_bytes()));
         assert_eq!(JobMessage::from_bytes(&job.to_bytes(), RUN), Ok(job));
     }
@@ -221,9 +229,9 @@ mod tests {
         let other = told(&bytes, RunId([8; 32]));
         assert!(other.contains("is for run 0707") && other.contains("not for run 0808"), "{other}");
         let mut newer = bytes.clone();
-        newer[8] = 2;
+        newer[8] = 9;
         let newer = told(&newer, RUN);
-        assert!(newer.contains("version 2, and this program speaks version 1"), "{newer}");
+        assert!(newer.contains("version 9, and this program speaks version 2"), "{newer}");
         let told = told(b"other bytes", RUN);
         assert!(told.contains("another program"), "{told}");
     }
@@ -241,7 +249,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(
-            which in 0usize..5,
+            which in 0usize..6,
             places in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
             any in vec(any::<u8>(), 0..300),
         ) {

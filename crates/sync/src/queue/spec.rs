@@ -49,6 +49,8 @@ pub(crate) enum PassKind {
     SwiftSync,
     /// SwiftSync with undo data, which each machine has beside its blocks.
     Fully,
+    /// mergesync: both walks over the blocks, and the join between them.
+    MergeSync,
 }
 
 impl PassKind {
@@ -56,6 +58,7 @@ impl PassKind {
         match self {
             Self::SwiftSync => 0,
             Self::Fully => 1,
+            Self::MergeSync => 2,
         }
     }
 
@@ -63,6 +66,7 @@ impl PassKind {
         match code {
             0 => Some(Self::SwiftSync),
             1 => Some(Self::Fully),
+            2 => Some(Self::MergeSync),
             _ => None,
         }
     }
@@ -103,6 +107,7 @@ impl RunSpec {
         let plan = Plan::from_bytes(rest).ok_or_else(damaged)?;
         let is_full = plan.identity.aggregate == AggregateKind::Coins;
         let fits = is_full == (pass == PassKind::Fully)
+            && (pass != PassKind::MergeSync || plan.identity.aggregate == AggregateKind::None)
             && headers.bytes == 80 * u64::from(plan.identity.stop);
         if fits { Ok(Self { pass, plan, headers }) } else { Err(damaged()) }
     }
@@ -117,8 +122,10 @@ pub struct RunDescription {
     pub stop_height: u32,
     /// How many segments it has.
     pub segments: usize,
-    /// Whether all rules are checked, by undo data.
+    /// Whether all rules are checked.
     pub full: bool,
+    /// By what its blocks are done, for people.
+    pub by: &'static str,
 }
 
 /// Says what a run is; none where another version of the program made it.
@@ -128,7 +135,12 @@ pub fn describe_run(spec: &[u8]) -> Option<RunDescription> {
         chain: plan.identity.network.name(),
         stop_height: plan.identity.stop,
         segments: plan.segments.len(),
-        full: pass == PassKind::Fully,
+        full: pass != PassKind::SwiftSync,
+        by: match pass {
+            PassKind::SwiftSync => "by hints",
+            PassKind::Fully => "by hints and undo data",
+            PassKind::MergeSync => "by joining spends with coins",
+        },
     })
 }
 
@@ -167,7 +179,7 @@ pub(super) mod tests {
         let mut newer = bytes.clone();
         newer[8] = 9;
         let told = RunSpec::from_bytes(&newer).unwrap_err().to_string();
-        assert!(told.contains("is of version 9, and this program speaks version 1"), "{told}");
+        assert!(told.contains("is of version 9, and this program speaks version 2"), "{told}");
         for place in 13..bytes.len() {
             let mut other = bytes.clone();
             other[place] ^= 0x10;

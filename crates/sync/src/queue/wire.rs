@@ -1,10 +1,11 @@
 //! What all messages and objects have in common: what they begin with, and [`ObjectRef`].
 
+use crate::job::{JobKey, JobStep};
 use apus_chain::{HeightRange, Reader};
 use apus_hash::sha256;
 
 /// Version of all forms that are sent, and of what they hold: partial results and runs have none of their own.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 
 /// No object is longer. A segment's runs are as long as its blocks at most, with what belongs to each coin.
 pub(super) const OBJECT_BYTES_MAX: u64 = 1 << 30;
@@ -88,6 +89,17 @@ impl ObjectRef {
     }
 }
 
+/// Some bytes of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectPart {
+    /// The object.
+    pub object: ObjectRef,
+    /// Where they begin.
+    pub offset: u64,
+    /// How many they are.
+    pub bytes: u64,
+}
+
 /// The beginning of a message or an object.
 pub(super) fn begin(magic: &[u8; 8]) -> Vec<u8> {
     let mut out = magic.to_vec();
@@ -116,6 +128,15 @@ pub(super) fn open<'a>(
 pub(super) fn write_range(range: HeightRange, out: &mut Vec<u8>) {
     out.extend_from_slice(&range.start.to_le_bytes());
     out.extend_from_slice(&range.end.to_le_bytes());
+}
+
+pub(super) fn write_key(key: JobKey, out: &mut Vec<u8>) {
+    out.push(key.step.code());
+    write_range(key.range, out);
+}
+
+pub(super) fn read_key(reader: &mut Reader<'_>) -> Option<JobKey> {
+    Some(JobKey { step: JobStep::from_code(reader.u8().ok()?)?, range: read_range(reader)? })
 }
 
 /// A range that is not empty.

@@ -1,12 +1,11 @@
 //! One job: taken, done, answered or given back.
 
-use super::{Working, patience};
+use super::{Hand, Working, patience};
 use crate::error::{ClusterError, InvalidBlock, InvalidError, RemoteError, RemoteKind, SyncError};
-use crate::pass::do_segment;
-use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef, SegmentResult, hints};
+use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef};
 use crate::supply::Walker;
-use apus_engine::pass::{FinishedSegment, PartialResult, Pass, Work};
-use apus_engine::swiftsync::{FullyError, Partial, SegmentHints};
+use apus_engine::pass::Work;
+use apus_engine::swiftsync::FullyError;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -20,9 +19,16 @@ const FAILURES_MAX: u32 = 3;
 /// How long a job rests that a machine could not do: that machine would be offered it again at once.
 const REST: Duration = Duration::from_secs(1);
 
-/// Jobs in a row that could not be done.
+/// After so many jobs in a row for which objects were missing it takes no more either: other machines put them again
+/// meanwhile, unless it is this one that does not see them.
+const LOST_MAX: u32 = 60;
+
+/// Jobs in a row that could not be done, and such for which an object was missing.
 #[derive(Default)]
-pub(super) struct Failures(AtomicU32);
+pub(super) struct Failures {
+    failed: AtomicU32,
+    lost: AtomicU32,
+}
 
 /// What became of a segment.
 enum Ended {
@@ -32,6 +38,8 @@ enum Ended {
     Halted,
     /// Blocks, or what was told of them, are at fault.
     Refused(SyncError),
+    /// An object that others left is not there, or damaged.
+    Lost([u8; 32], String),
     /// This machine is at fault.
     Failed(SyncError),
 }
@@ -46,6 +54,8 @@ impl Ended {
                 // Another machine may have better ones.
                 Self::Failed(InvalidError::ByUndo(error).into())
             }
+            SyncError::Cluster(ClusterError::Lost { object, why }) => Self::Lost(object, why),
+            error if InvalidBlock::of(&error).is_some() => Self::Refused(error),
             error @ SyncError::Invalid(_) => Self::Refused(error),
             error => Self::Failed(error),
         }
@@ -62,10 +72,7 @@ fn remote(error: &SyncError) -> RemoteError {
     RemoteError { kind, text: error.to_string() }
 }
 
-impl<P: Pass<Input = SegmentHints, Partial = Partial>> Working<'_, P>
-where
-    SyncError: From<P::Error>,
-{
+impl Working<'_> {
     /// Does a job. An error ends this machine's part in the run.
     pub(super) fn one(&self, lease: &dyn Lease, walker: &mut Walker<'_>) -> Result<(), SyncError> {
         let began = Instant::now();
@@ -77,8 +84,8 @@ where
                 return Err(ClusterError::Message(error.to_string()).into());
             }
         };
-        let range = job.range;
-        if lease.deliveries() > 1 && patience(self.request).with(|| lease.is_answered(range))? {
+        let key = job.key;
+        if lease.deliveries() > 1 && patience(self.request).with(|| lease.is_answered(key))? {
             return patience(self.request).with(|| lease.done());
         }
         let ended = match lease.deliveries() {
@@ -90,37 +97,40 @@ where
         };
         let answer = |kind| {
             let (run, input, worker) = (self.run, job.input, self.jobs.name().to_owned());
-            Answer { run, range, input, worker, kind }.to_bytes()
+            Answer { run, key, input, worker, kind }.to_bytes()
         };
         match ended {
             Ended::Finished(result, work) => {
                 let micros = began.elapsed().as_micros() as u64;
                 let message = answer(AnswerKind::Done { result, work, micros });
-                patience(self.request).with(|| lease.answer(range, &message))?;
-                self.failures.0.store(0, Ordering::Relaxed);
+                patience(self.request).with(|| lease.answer(key, &message))?;
+                self.failures.failed.store(0, Ordering::Relaxed);
+                self.failures.lost.store(0, Ordering::Relaxed);
                 self.count(work);
                 Ok(())
             }
             Ended::Refused(error) => {
                 let message = answer(AnswerKind::Refused(remote(&error)));
-                patience(self.request).with(|| lease.answer(range, &message))
+                patience(self.request).with(|| lease.answer(key, &message))
             }
             Ended::Halted => {
                 // If it cannot be told, the job is missed soon.
                 let _ = lease.give_back(Duration::ZERO, None);
                 Ok(())
             }
-            Ended::Failed(_) if lease.is_over() => Ok(()),
+            Ended::Failed(_) | Ended::Lost(..) if lease.is_over() => Ok(()),
+            Ended::Lost(object, text) => {
+                let message = answer(AnswerKind::Lost { object, text: text.clone() });
+                let told = || lease.give_back(REST, Some((key, &message)));
+                patience(self.request).with(told)?;
+                more(&self.failures.lost, LOST_MAX, text)
+            }
             Ended::Failed(error) => {
                 let text = error.to_string();
                 let message = answer(AnswerKind::Trouble(text.clone()));
-                let told = || lease.give_back(REST, Some((range, &message)));
+                let told = || lease.give_back(REST, Some((key, &message)));
                 patience(self.request).with(told)?;
-                let jobs = self.failures.0.fetch_add(1, Ordering::Relaxed) + 1;
-                match jobs >= FAILURES_MAX {
-                    true => Err(ClusterError::Worker { jobs, text }.into()),
-                    false => Ok(()),
-                }
+                more(&self.failures.failed, FAILURES_MAX, text)
             }
         }
     }
@@ -133,33 +143,27 @@ where
         done.work.coins += work.coins;
     }
 
-    /// Does the segment, and puts what it leaves.
+    /// Does the job, and puts what it leaves.
     fn done(&self, job: &JobMessage, lease: &dyn Lease, walker: &mut Walker<'_>) -> Ended {
-        let finished = match self.segment(job, lease, walker) {
-            Ok(Some(finished)) => finished,
+        let (request, run, supply) = (self.request, self.run, &self.supply);
+        let hand = Hand { request, run, job: *job, lease, supply };
+        let (bytes, work) = match self.does.job(&hand, walker) {
+            Ok(Some(done)) => done,
             Ok(None) => return Ended::Halted,
             Err(error) => return Ended::of(error),
         };
-        let bytes = SegmentResult::write(self.run, job.range, &finished);
-        let work = finished.partial.done();
-        // Its runs are in those bytes.
-        drop(finished);
-        match patience(self.request).with(|| lease.put_object(&bytes)) {
+        match hand.put(&bytes) {
             Ok(result) => Ended::Finished(result, work),
             Err(error) => Ended::of(error),
         }
     }
+}
 
-    fn segment(
-        &self,
-        job: &JobMessage,
-        lease: &dyn Lease,
-        walker: &mut Walker<'_>,
-    ) -> Result<Option<FinishedSegment<Partial>>, SyncError> {
-        let told = patience(self.request).with(|| lease.object(&job.input))?;
-        let told = hints::read(&told, job.range);
-        let told = told.map_err(|error| ClusterError::Message(error.to_string()))?;
-        let alive = |_| lease.alive();
-        do_segment(self.pass, told, job.range, &self.supply, walker, &alive)
+/// Counts one more job in a row, which may be too many.
+fn more(jobs: &AtomicU32, most: u32, text: String) -> Result<(), SyncError> {
+    let jobs = jobs.fetch_add(1, Ordering::Relaxed) + 1;
+    match jobs >= most {
+        true => Err(ClusterError::Worker { jobs, text }.into()),
+        false => Ok(()),
     }
 }

@@ -86,6 +86,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("cluster-wire.md", "crates/sync/src/queue/message.rs"),
     ("cluster-wire.md", "crates/sync/src/queue/hints.rs"),
     ("cluster-wire.md", "crates/sync/src/queue/result.rs"),
+    ("cluster-wire.md", "crates/sync/src/queue/shuffle.rs"),
     ("cluster-wire.md", "crates/cluster/src/beat.rs"),
     ("coins-store.md", "crates/engine/src/utxo/store/disk/folder.rs"),
     ("forest-store.md", "crates/engine/src/utxo/store/disk/forest.rs"),

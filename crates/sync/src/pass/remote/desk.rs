@@ -1,30 +1,27 @@
-//! [`Desk`]: which segments are out, what came back, and what is said of it.
+//! [`Desk`]: which jobs of a run are out, what came back, and what is said of it.
 
-use super::Remote;
-use crate::error::{ClusterError, QueueError, SourceError, SyncError};
-use crate::pass::Job;
-use crate::progress::{Event, Worker, Workers, stop_if_interrupted};
+mod audit;
+mod slow;
+mod troubles;
+
+use crate::error::{ClusterError, QueueError, SyncError};
+use crate::job::{JobCopy, JobKey, JobStep};
+use crate::progress::{Event, PROGRESS_INTERVAL, Worker, Workers};
 use crate::queue::{
-    Answer, AnswerBytes, AnswerKind, JobMessage, ObjectRef, Patience, RunId, RunSpec,
-    SegmentResult, WireError, hints,
+    Answer, AnswerBytes, AnswerKind, JobMessage, JobQueue, ObjectRef, Patience, RunId, WireError,
 };
-use crate::runs::index_of;
-use crate::warning::Warning;
-use crate::workdir::Done;
-use apus_chain::HeightRange;
-use apus_engine::pass::{Pass, Work};
-use apus_engine::swiftsync::SegmentHints;
+use crate::request::Request;
+use apus_engine::pass::Work;
+use audit::Audits;
+use slow::Pace;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// So many jobs are out at most: enough for any number of machines that one can feed, and no more inputs than
 /// a store has room for.
 const OUT_MAX: usize = 256;
-
-/// After so many machines that could not do a segment the run ends; and after so many results of it that were of
-/// no use.
-const TROUBLE_MAX: usize = 3;
 
 /// Where no answer came for so long, jobs are put again: the queue may have lost some unnoticed.
 const PUT_AGAIN: Duration = Duration::from_secs(60);
@@ -33,248 +30,386 @@ const PUT_AGAIN: Duration = Duration::from_secs(60);
 const TELL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A queue may be away for so long at a stretch.
-pub(crate) const QUEUE_AWAY_MAX: Duration = Duration::from_secs(300);
+const QUEUE_AWAY_MAX: Duration = Duration::from_secs(300);
+
+/// What a machine left of a job.
+pub(crate) struct Answered<'a> {
+    pub(crate) key: JobKey,
+    /// The object that it named, whole.
+    pub(crate) bytes: &'a [u8],
+}
+
+/// Why an answer does not count.
+pub(crate) enum Useless {
+    /// What the machine left is of no use, in this way: the job is done again.
+    Result(String),
+    /// Something here is at fault.
+    Here(SyncError),
+}
+
+/// An answer that counts.
+struct Counted {
+    place: u64,
+    input: ObjectRef,
+    result: ObjectRef,
+    worker: String,
+}
+
+/// A job that is out.
+struct Out {
+    /// What it was told.
+    input: ObjectRef,
+    since: Instant,
+    /// Whether it is out twice.
+    again: bool,
+}
+
+/// A job that failed, and of what.
+pub(crate) type JobFailure = (JobKey, SyncError);
+
+/// What a job is told.
+pub(crate) type Told<'t> = dyn Fn(JobKey) -> Result<Vec<u8>, SyncError> + 't;
+
+/// Makes something of what a machine left.
+pub(crate) type ReadAnswer<'t, T> = dyn FnMut(&Answered<'_>) -> Result<T, Useless> + 't;
+
+/// Takes what was made of it; called without anything every now and then, too.
+pub(crate) type TakeAnswer<'t, T> = dyn FnMut(Option<T>) -> Result<(), SyncError> + 't;
 
 /// See the module.
-pub(super) struct Desk<'d, 'j, P: Pass> {
-    remote: &'d Remote<'d>,
-    job: &'d Job<'j, P>,
+pub(crate) struct Desk<'d> {
+    queue: &'d dyn JobQueue,
+    request: &'d Request<'d>,
     spec: Vec<u8>,
     run: RunId,
     /// To be put, ascending.
-    todo: VecDeque<HeightRange>,
-    /// Out, with what they were told.
-    out: BTreeMap<HeightRange, ObjectRef>,
-    /// The lowest segment that failed.
-    failure: Option<(HeightRange, SyncError)>,
-    troubles: BTreeMap<HeightRange, BTreeSet<String>>,
-    refused: BTreeMap<HeightRange, usize>,
+    todo: VecDeque<JobKey>,
+    /// Out.
+    out: BTreeMap<JobKey, Out>,
+    /// What counts already. Such a job is out once more where what it left was lost.
+    counted: BTreeMap<JobKey, Counted>,
+    /// Answers to jobs that were not put by this start yet.
+    early: BTreeMap<JobKey, AnswerBytes>,
+    /// What is done twice.
+    audits: Audits,
+    /// How long jobs of the step take.
+    pace: Pace,
+    /// Which job left an object that others need.
+    left: HashMap<[u8; 32], JobKey>,
+    /// The lowest job of the step that failed.
+    failure: Option<JobFailure>,
+    troubles: BTreeMap<JobKey, BTreeSet<String>>,
+    refused: BTreeMap<JobKey, usize>,
     workers: BTreeMap<String, Worker>,
     handling: Duration,
-    /// Whether the queue was away: it may have lost jobs that are out.
-    lost: Cell<bool>,
+    /// Whether all answers are to be gone through before jobs are put: at the beginning, and after the queue was
+    /// away, which may have lost jobs that are out.
+    unsure: Cell<bool>,
     /// When an answer came last, or jobs were put again.
     moved: Instant,
     told: Option<Instant>,
 }
 
-/// A segment that is done.
-type Finished<P> = Done<<P as Pass>::Partial>;
-
-impl<'d, 'j, P: Pass<Input = SegmentHints>> Desk<'d, 'j, P> {
-    /// Makes the run known.
-    pub(super) fn open(
-        remote: &'d Remote<'d>,
-        job: &'d Job<'j, P>,
-        todo: &[HeightRange],
-    ) -> Result<Self, SyncError> {
-        let began = Instant::now();
-        let headers = headers(job, remote.plan.identity.stop)?;
-        let patience = patience(job);
-        let of = ObjectRef::of(&headers);
-        let spec = RunSpec { pass: remote.pass, plan: remote.plan.clone(), headers: of };
-        let spec = spec.to_bytes().ok_or_else(|| {
-            let segments = remote.plan.segments.len();
-            ClusterError::Message(format!(
-                "{segments} segments are too many to be described to other machines: start anew, with another \
-                 --workdir and a greater --segment-bytes, or without that"
-            ))
-        })?;
-        let run = RunId::of(&spec);
-        // They are there before the run is seen.
-        patience.with(|| remote.queue.put_object(&run, &headers))?;
-        patience.with(|| remote.queue.open(&run, &spec))?;
-        Ok(Self {
-            remote,
-            job,
+impl<'d> Desk<'d> {
+    /// Of a run that is known to the queue.
+    pub(super) fn new(
+        queue: &'d dyn JobQueue,
+        request: &'d Request<'d>,
+        (run, spec): (RunId, Vec<u8>),
+        handling: Duration,
+    ) -> Self {
+        Self {
+            queue,
+            request,
             spec,
             run,
-            todo: todo.iter().copied().collect(),
+            todo: VecDeque::new(),
             out: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            early: BTreeMap::new(),
+            audits: Audits::default(),
+            pace: Pace::default(),
+            left: HashMap::new(),
             failure: None,
             troubles: BTreeMap::new(),
             refused: BTreeMap::new(),
             workers: BTreeMap::new(),
-            handling: began.elapsed(),
-            lost: Cell::new(false),
+            handling,
+            unsure: Cell::new(true),
             moved: Instant::now(),
             told: None,
-        })
+        }
+    }
+
+    /// The run.
+    pub(crate) fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// Has some jobs done, each once, in any order. The lowest that failed, if any did, once those below it are done.
+    ///
+    /// # Errors
+    /// [`SyncError::Interrupted`] among them: what is under way goes on, and is found by the next start.
+    pub(crate) fn step<T>(
+        &mut self,
+        jobs: impl Iterator<Item = JobKey>,
+        told: &Told<'_>,
+        read: &mut ReadAnswer<'_, T>,
+        take: &mut TakeAnswer<'_, T>,
+    ) -> Result<Option<JobFailure>, SyncError> {
+        self.todo.extend(jobs);
+        self.pace = Pace::default();
+        while self.waits() && !self.request.interrupt.load(Ordering::Relaxed) {
+            self.go_through_answers(told, read, take)?;
+            self.put_jobs(told, read, take)?;
+            match self.answer(PROGRESS_INTERVAL)? {
+                Some(bytes) => self.take(bytes, told, read, take)?,
+                None => take(None)?,
+            }
+            self.put_slow_again()?;
+            self.expect_auditors();
+            self.tell(false);
+        }
+        if self.waits() {
+            return Err(SyncError::Interrupted);
+        }
+        take(None)?;
+        Ok(self.failure.take())
+    }
+
+    /// Notes that a job left objects which others will need.
+    pub(crate) fn leaves<'o>(&mut self, key: JobKey, objects: impl Iterator<Item = &'o ObjectRef>) {
+        self.left.extend(objects.map(|object| (object.sha256, key)));
+    }
+
+    /// Gets an object; what is of no use is the result that named it.
+    pub(crate) fn object(
+        queue: &dyn JobQueue,
+        request: &Request<'_>,
+        of: &ObjectRef,
+    ) -> Result<Vec<u8>, Useless> {
+        match patience(request).with(|| queue.object(of)) {
+            Err(SyncError::Cluster(ClusterError::Queue(QueueError::Object(why)))) => {
+                Err(Useless::Result(why))
+            }
+            other => other.map_err(Useless::Here),
+        }
     }
 
     /// Whether answers are waited for.
-    pub(super) fn waits(&self) -> bool {
-        !(self.todo.is_empty() && self.out.is_empty())
+    fn waits(&self) -> bool {
+        !(self.todo.is_empty() && self.out.is_empty() && self.audits.are_done())
     }
 
-    /// Counts the time that something takes here.
-    pub(super) fn timed<T>(&mut self, what: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
-        let value = what();
-        self.handling += began.elapsed();
-        value
-    }
-
-    /// Puts as many jobs as may be out; and those again that are out, where nothing moves.
-    pub(super) fn put_jobs(&mut self) -> Result<(), SyncError> {
-        let began = Instant::now();
-        while self.out.len() < OUT_MAX
-            && let Some(range) = self.todo.pop_front()
-        {
-            let told = hints::write(&(self.job.input)(range)?);
-            let input =
-                patience(self.job).with(|| self.remote.queue.put_object(&self.run, &told))?;
-            self.put(range, input)?;
-            self.out.insert(range, input);
+    /// What earlier starts, or servers, already have need not be done again.
+    fn go_through_answers<T>(
+        &mut self,
+        told: &Told<'_>,
+        read: &mut ReadAnswer<'_, T>,
+        take: &mut TakeAnswer<'_, T>,
+    ) -> Result<(), SyncError> {
+        if !self.unsure.take() {
+            return Ok(());
         }
-        if self.lost.take() || self.moved.elapsed() >= PUT_AGAIN {
-            let out: Vec<_> = self.out.iter().map(|(range, input)| (*range, *input)).collect();
-            out.into_iter().try_for_each(|(range, input)| self.put(range, input))?;
-            self.moved = Instant::now();
+        while let Some(bytes) = self.answer(Duration::ZERO)? {
+            self.take(bytes, told, read, take)?;
         }
-        self.handling += began.elapsed();
+        // Those that are out and were not answered may be lost.
+        self.out.iter().try_for_each(|(key, out)| self.put(*key, JobCopy::First, out.input))?;
+        self.put_audits()?;
+        self.moved = Instant::now();
         Ok(())
     }
 
-    fn put(&self, range: HeightRange, input: ObjectRef) -> Result<(), SyncError> {
-        let message = JobMessage { run: self.run, range, input }.to_bytes();
-        self.ask(|| self.remote.queue.put_job(range, &message))
+    /// Puts as many jobs as may be out; and those again that are out, where nothing moves.
+    fn put_jobs<T>(
+        &mut self,
+        told: &Told<'_>,
+        read: &mut ReadAnswer<'_, T>,
+        take: &mut TakeAnswer<'_, T>,
+    ) -> Result<(), SyncError> {
+        while self.out.len() < OUT_MAX
+            && let Some(key) = self.todo.pop_front()
+        {
+            let began = Instant::now();
+            let told_it = told(key)?;
+            let input =
+                patience(self.request).with(|| self.queue.put_object(&self.run, &told_it))?;
+            self.out.insert(key, Out { input, since: Instant::now(), again: false });
+            let early = self.early.remove(&key);
+            if early.is_none() {
+                self.put(key, JobCopy::First, input)?;
+            }
+            self.handling += began.elapsed();
+            if let Some(early) = early {
+                self.take(early, told, read, take)?;
+            }
+        }
+        if self.moved.elapsed() >= PUT_AGAIN {
+            self.unsure.set(true);
+        }
+        Ok(())
+    }
+
+    fn put(&self, key: JobKey, copy: JobCopy, input: ObjectRef) -> Result<(), SyncError> {
+        let message = JobMessage { run: self.run, key, input }.to_bytes();
+        self.ask(|| self.queue.put_job(key, copy, &message))
     }
 
     /// Asks the queue, and makes the run known again to one that has lost it.
     fn ask<T>(&self, mut attempt: impl FnMut() -> Result<T, QueueError>) -> Result<T, SyncError> {
-        patience(self.job).with(|| match attempt() {
+        patience(self.request).with(|| match attempt() {
             Err(away @ QueueError::Away(_)) => {
-                self.lost.set(true);
-                self.remote.queue.open(&self.run, &self.spec)?;
+                self.unsure.set(true);
+                self.queue.open(&self.run, &self.spec)?;
                 Err(away)
             }
             other => other,
         })
     }
 
-    /// The next segment that is done, if an answer comes in time and is one.
-    pub(super) fn next(&mut self, wait: Duration) -> Result<Option<Finished<P>>, SyncError> {
-        let Some(bytes) = self.ask(|| self.remote.queue.answer(wait))? else { return Ok(None) };
-        let began = Instant::now();
-        let done = self.take(&bytes);
-        self.handling += began.elapsed();
-        done
+    fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, SyncError> {
+        self.ask(|| self.queue.answer(wait))
     }
 
-    fn take(&mut self, bytes: &AnswerBytes) -> Result<Option<Finished<P>>, SyncError> {
-        let range = bytes.range;
-        // One of an earlier start whose segment is kept, or of a segment above one that failed.
-        let Some(&input) = self.out.get(&range) else { return Ok(None) };
+    fn take<T>(
+        &mut self,
+        bytes: AnswerBytes,
+        told: &Told<'_>,
+        read: &mut ReadAnswer<'_, T>,
+        take: &mut TakeAnswer<'_, T>,
+    ) -> Result<(), SyncError> {
+        let began = Instant::now();
+        let taken = match self.read(bytes, told, read) {
+            Ok(Some(done)) => take(Some(done)),
+            other => other.map(drop),
+        };
+        self.handling += began.elapsed();
+        taken
+    }
+
+    fn read<T>(
+        &mut self,
+        bytes: AnswerBytes,
+        told: &Told<'_>,
+        read: &mut ReadAnswer<'_, T>,
+    ) -> Result<Option<T>, SyncError> {
+        let key = bytes.key;
+        if bytes.audit {
+            return self.audit(bytes).map(|()| None);
+        }
+        let Some(input) = self.out.get(&key).map(|out| out.input) else {
+            if self.audits.wait_for(key) {
+                return self.unaudited(&bytes, told).map(|()| None);
+            }
+            match self.counted.get_mut(&key) {
+                // It was counted, and came once more, since the queue was gone through again.
+                Some(counted) => counted.place = bytes.place,
+                // One of an earlier start, for a step to come, or of a segment that is kept.
+                None => return self.keep(bytes).map(|()| None),
+            }
+            return Ok(None);
+        };
         self.moved = Instant::now();
         let answer = match Answer::from_bytes(&bytes.message, self.run) {
-            Ok(answer) if (answer.range, answer.input) == (range, input) => answer,
+            Ok(answer) if (answer.key, answer.input) == (key, input) => answer,
             Ok(answer) => {
                 let why = WireError::OtherJob { what: "the answer" }.to_string();
-                return self.refuse(bytes, &answer.worker, why).map(|()| None);
+                return self.refuse(&bytes, &answer.worker, why).map(|()| None);
             }
             Err(error) => {
-                return self.refuse(bytes, "a machine", error.to_string()).map(|()| None);
+                return self.refuse(&bytes, "a machine", error.to_string()).map(|()| None);
             }
         };
         match answer.kind {
             AnswerKind::Done { result, work, micros } => {
-                let worker = answer.worker;
-                let finished = match self.result(range, &result) {
-                    Ok(done) => done?,
-                    Err(why) => return self.refuse(bytes, &worker, why).map(|()| None),
-                };
-                self.out.remove(&range);
-                self.share(worker, work, Duration::from_micros(micros));
-                Ok(Some(finished))
+                let done = Done { result, work, busy: Duration::from_micros(micros) };
+                self.done((&bytes, input), answer.worker, done, read)
             }
             AnswerKind::Refused(error) => {
-                self.fail(range, Box::new(error).into());
+                self.fail(key, Box::new(error).into());
                 Ok(None)
             }
-            AnswerKind::Trouble(text) => self.trouble(bytes, answer.worker, text).map(|()| None),
-        }
-    }
-
-    /// Gets a result, or says why it is of no use.
-    fn result(
-        &self,
-        range: HeightRange,
-        result: &ObjectRef,
-    ) -> Result<Result<Finished<P>, SyncError>, String> {
-        let got = patience(self.job).with(|| self.remote.queue.object(result));
-        let bytes = match got {
-            Err(SyncError::Cluster(ClusterError::Queue(QueueError::Object(why)))) => {
-                return Err(why);
+            AnswerKind::Trouble(text) => self.trouble(&bytes, answer.worker, text).map(|()| None),
+            AnswerKind::Lost { object, text } => {
+                let told = || told(key);
+                self.lost((&bytes, input), (answer.worker, text), object, &told).map(|()| None)
             }
-            Err(error) => return Ok(Err(error)),
-            Ok(bytes) => bytes,
-        };
-        let finished = SegmentResult::read(&bytes, self.run, range, P::RUNS.len());
-        let finished = finished.map_err(|error| error.to_string())?;
-        Ok(Ok(Done::held(range, finished, P::RUNS, index_of)))
+        }
     }
 
-    /// A result that is of no use is said to be so, and the segment is done again.
-    fn refuse(&mut self, answer: &AnswerBytes, worker: &str, why: String) -> Result<(), SyncError> {
-        let (range, worker) = (answer.range, worker.to_owned());
-        self.ask(|| self.remote.queue.forget(answer))?;
-        let results = self.refused.entry(range).or_default();
-        *results += 1;
-        if *results >= TROUBLE_MAX {
-            let results = *results;
-            return Err(ClusterError::Useless { range, results, worker, why }.into());
+    /// Keeps an answer until its job is put. One that does not answer it is of no use then.
+    fn keep(&mut self, bytes: AnswerBytes) -> Result<(), SyncError> {
+        let answer = Answer::from_bytes(&bytes.message, self.run).map(|answer| answer.kind);
+        if let Ok(AnswerKind::Trouble(_) | AnswerKind::Lost { .. }) = answer {
+            return self.ask(|| self.queue.forget(&bytes));
         }
-        self.warn(Warning::ResultRefused { worker, range, why });
-        let input = self.out[&range];
-        self.put(range, input)
-    }
-
-    fn trouble(
-        &mut self,
-        answer: &AnswerBytes,
-        worker: String,
-        text: String,
-    ) -> Result<(), SyncError> {
-        let range = answer.range;
-        // The next start counts anew.
-        self.ask(|| self.remote.queue.forget(answer))?;
-        let workers = self.troubles.entry(range).or_default();
-        workers.insert(worker.clone());
-        let machines = workers.len();
-        if machines >= TROUBLE_MAX {
-            return Err(ClusterError::Trouble { range, machines, worker, text }.into());
-        }
-        self.warn(Warning::WorkerTrouble { worker, range, text });
+        self.early.insert(bytes.key, bytes);
         Ok(())
     }
 
+    /// Counts a job that is done, unless what it left is of no use.
+    fn done<T>(
+        &mut self,
+        (bytes, input): (&AnswerBytes, ObjectRef),
+        worker: String,
+        Done { result, work, busy }: Done,
+        read: &mut ReadAnswer<'_, T>,
+    ) -> Result<Option<T>, SyncError> {
+        let (key, place) = (bytes.key, bytes.place);
+        if let Some(counted) = self.counted.get_mut(&key) {
+            // What it left is there again.
+            if counted.result != result {
+                let (first, second) = (counted.worker.clone(), worker);
+                return Err(ClusterError::Differ { key, first, second }.into());
+            }
+            counted.place = place;
+            self.out.remove(&key);
+            self.share(worker, key, work, busy);
+            return Ok(None);
+        }
+        let got = Self::object(self.queue, self.request, &result);
+        let got = got.and_then(|bytes| read(&Answered { key, bytes: &bytes }));
+        match got {
+            Err(Useless::Here(error)) => Err(error),
+            Err(Useless::Result(why)) => self.refuse(bytes, &worker, why).map(|()| None),
+            Ok(done) => {
+                self.out.remove(&key);
+                self.share(worker.clone(), key, work, busy);
+                self.pace.add(busy);
+                self.counted.insert(key, Counted { place, input, result, worker });
+                self.begin_audit(key)?;
+                Ok(Some(done))
+            }
+        }
+    }
+
     /// What lies above is of no matter any more; what lies below may fail, too, and is then the one told.
-    fn fail(&mut self, range: HeightRange, error: SyncError) {
-        self.todo.retain(|other| *other < range);
-        self.out.retain(|other, _| *other < range);
-        self.failure = Some((range, error));
+    fn fail(&mut self, key: JobKey, error: SyncError) {
+        self.todo.retain(|other| *other < key);
+        self.out.retain(|other, _| *other < key);
+        self.audits.drop_from(key);
+        self.failure = Some((key, error));
     }
 
-    fn warn(&self, warning: Warning) {
-        self.job.request.observer.event(Event::Warning(warning));
-    }
-
-    fn share(&mut self, name: String, work: Work, busy: Duration) {
+    fn share(&mut self, name: String, key: JobKey, work: Work, busy: Duration) {
         let worker = self.workers.entry(name).or_default();
         worker.segments += 1;
-        worker.blocks = worker.blocks.saturating_add(work.blocks);
-        worker.bytes = worker.bytes.saturating_add(work.bytes);
         worker.busy = worker.busy.saturating_add(busy);
+        // Each block counts once, though a later step may go over it again.
+        if key.step == JobStep::Blocks {
+            worker.blocks = worker.blocks.saturating_add(work.blocks);
+            worker.bytes = worker.bytes.saturating_add(work.bytes);
+        }
     }
 
     /// Tells of the machines, if it is time.
-    pub(super) fn tell(&mut self, last: bool) {
+    fn tell(&mut self, last: bool) {
         if !last && self.told.is_some_and(|told| told.elapsed() < TELL_INTERVAL) {
             return;
         }
         self.told = Some(Instant::now());
-        for seen in self.remote.queue.workers() {
+        for seen in self.queue.workers() {
             let worker = self.workers.entry(seen.name).or_default();
             (worker.seen, worker.doing) = (Some(seen.ago), seen.doing);
         }
@@ -283,32 +418,24 @@ impl<'d, 'j, P: Pass<Input = SegmentHints>> Desk<'d, 'j, P> {
             Worker { name, ..worker.clone() }
         });
         let workers = Workers { all: all.collect(), handling: self.handling, last };
-        self.job.request.observer.event(Event::Workers(workers));
+        self.request.observer.event(Event::Workers(workers));
     }
 
     /// Ends the run for all machines.
-    pub(super) fn close(mut self) -> Result<(), SyncError> {
+    pub(crate) fn close(mut self) -> Result<(), SyncError> {
         self.tell(true);
-        let closed = patience(self.job).with(|| self.remote.queue.close());
-        match self.failure {
-            Some((_, error)) => Err(error),
-            None => closed,
-        }
+        patience(self.request).with(|| self.queue.close())
     }
 }
 
-fn patience<'a, P: Pass>(job: &Job<'a, P>) -> Patience<'a> {
-    let (observer, interrupt) = (job.request.observer, job.request.interrupt);
+/// What a machine says that it did.
+struct Done {
+    result: ObjectRef,
+    work: Work,
+    busy: Duration,
+}
+
+pub(super) fn patience<'a>(request: &Request<'a>) -> Patience<'a> {
+    let (observer, interrupt) = (request.observer, request.interrupt);
     Patience { longest: QUEUE_AWAY_MAX, observer, interrupt }
-}
-
-/// The headers of all blocks up to a height, one after the other.
-fn headers<P: Pass>(job: &Job<'_, P>, stop: u32) -> Result<Vec<u8>, SyncError> {
-    let heads = job.source.heads(stop, &mut |_| {
-        stop_if_interrupted(job.request.interrupt).map_err(|_| SourceError::Interrupted)
-    });
-    match heads {
-        Err(SourceError::Interrupted) => Err(SyncError::Interrupted),
-        other => Ok(other?.iter().flat_map(|head| head.header).collect()),
-    }
 }

@@ -1,0 +1,271 @@
+//! mergesync with its jobs done by other machines: this one hands them out, and puts together what they leave.
+//!
+//! Three steps, one after the other: segments are gathered, parts are joined, segments are judged. Records and answers
+//! go from machine to machine through the store of objects; here are their digests alone, and at the end the coins that
+//! no spend took. Nothing of it is kept for a later start, which finds in the queue what was answered.
+//!
+//! What is told of an invalid block is what one machine tells: where the first step refuses one, those below it go
+//! through all three before.
+
+mod parts;
+
+use super::hash::hash_beside;
+use super::joined::Joined;
+use super::{Judged, Work, fingerprint_key};
+use crate::error::{InvalidBlock, SyncError, UsageError};
+use crate::folder::FolderKind;
+use crate::job::JobKey;
+use crate::pass::{Answered, Desk, JobFailure, Remote, Useless, open};
+use crate::progress::{Event, Phase, Progress};
+use crate::queue::{
+    ConnectDone, ConnectTold, GatherDone, JobQueue, ObjectPart, PassKind, RunId, Sent, nothing_told,
+};
+use crate::request::{OutputKind, Request, Scripts};
+use crate::supply::total;
+use crate::workdir::Workdir;
+use crate::workdir::plan::Plan;
+use apus_chain::{Height, HeightRange};
+use apus_engine::mergesync::{Gather, Gathered};
+use apus_engine::pass::{Counts, PartialResult, Pass};
+use parts::Parts;
+use std::collections::BTreeMap;
+
+/// Fails where a run is asked for more than machines can share.
+pub(super) fn expect_shareable(request: &Request<'_>) -> Result<(), SyncError> {
+    let has_blocks = |kind: &FolderKind| matches!(kind, FolderKind::Datadir(_));
+    let what = if request.folders.iter().any(|folder| has_blocks(&folder.kind)) {
+        "a folder with blocks and their undo data"
+    } else if request.outputs.iter().any(|output| output.kind == OutputKind::Utreexo) {
+        "the roots of the Utreexo forest without hints"
+    } else if request.bridge.is_some() {
+        "making proofs"
+    } else {
+        return Ok(());
+    };
+    Err(SyncError::Usage(UsageError::NotOnCluster { what }))
+}
+
+/// What came of a run.
+pub(super) struct Whole {
+    pub(super) joined: Joined,
+    pub(super) counts: Counts,
+    pub(super) judged: Judged,
+}
+
+/// Does a run up to the last block of its plan.
+pub(super) fn run(
+    work: &Work<'_>,
+    queue: &dyn JobQueue,
+    workdir: &Workdir<'_>,
+    plan: &Plan,
+) -> Result<Whole, SyncError> {
+    // What an earlier start got is got again: how much of it is there is not known.
+    Workdir::clear_scratch(workdir.storage())?;
+    let remote = Remote { queue, pass: PassKind::MergeSync, plan };
+    let desk = open(&remote, work.request, work.dir)?;
+    let mut shared = Shared { work, queue, plan, desk, gathered: BTreeMap::new() };
+    let whole = shared.whole();
+    let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();
+    if whole.as_ref().err().is_none_or(ends) {
+        let closed = shared.desk.close();
+        // Whether or not that works, a verdict is the thing to tell.
+        return whole.and_then(|whole| closed.map(|()| whole));
+    }
+    whole
+}
+
+struct Shared<'s> {
+    work: &'s Work<'s>,
+    queue: &'s dyn JobQueue,
+    plan: &'s Plan,
+    desk: Desk<'s>,
+    /// What segments left, by their heights.
+    gathered: BTreeMap<HeightRange, GatherDone>,
+}
+
+impl Shared<'_> {
+    fn whole(&mut self) -> Result<Whole, SyncError> {
+        let segments = &self.plan.segments;
+        if let Some((_, error)) = self.gather(segments)? {
+            return Err(self.lowest(error));
+        }
+        let counts = self.counts()?;
+        let parts = self.join(segments)?;
+        let (request, coins) = (self.work.request, parts.joined.coins.clone());
+        let (failure, hashed) = hash_beside(request, coins, || self.connect(segments, &parts))?;
+        if let Some((_, error)) = failure {
+            return Err(error);
+        }
+        let (end, assumed) = (self.plan.last(), self.plan.identity.assumed);
+        let scripts = Scripts { run: u64::from(end - assumed), assumed: u64::from(assumed) };
+        let judged = Judged { scripts, hashed, with_blocks: None };
+        Ok(Whole { joined: parts.joined, counts, judged })
+    }
+
+    /// Of blocks that are refused the lowest is told. `error` is about one that the first step refused.
+    fn lowest(&mut self, error: SyncError) -> SyncError {
+        let mut error = error;
+        loop {
+            let refused = InvalidBlock::of(&error).map(|refused| refused.block.height);
+            let Some(end) = refused.map(|height| height - 1).filter(|end| *end > 0) else {
+                return error;
+            };
+            let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
+            let below = self.plan.segments.iter().filter(|range| range.start <= end).map(cut);
+            let segments: Vec<HeightRange> = below.collect();
+            match self.gather(&segments) {
+                Err(other) => return other,
+                // A lower one, and perhaps not the lowest.
+                Ok(Some((_, lower))) if InvalidBlock::of(&lower).is_some() => error = lower,
+                Ok(Some((_, other))) => return other,
+                Ok(None) => {
+                    let judged =
+                        self.join(&segments).and_then(|parts| self.connect(&segments, &parts));
+                    return match judged {
+                        Ok(None) => error,
+                        Ok(Some((_, lower))) => lower,
+                        Err(other) => other,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Has the segments gathered that are not.
+    fn gather(&mut self, segments: &[HeightRange]) -> Result<Option<JobFailure>, SyncError> {
+        let (request, source) = (self.work.request, self.work.dir);
+        let todo: Vec<HeightRange> =
+            segments.iter().copied().filter(|it| !self.gathered.contains_key(it)).collect();
+        request.observer.event(Event::Started(Phase::Blocks));
+        let heights = segments.iter().flat_map(|segment| segment.heights());
+        let mut progress = Telling::new(request, Phase::Blocks, total(source, heights));
+        let run = self.desk.run();
+        let told = |_| Ok(nothing_told());
+        let mut read = |answered: &Answered<'_>| {
+            let done: GatherDone = sent(answered, run)?;
+            match done.partial.ranges() == [answered.key.range] {
+                true => Ok((answered.key, done)),
+                false => Err(Useless::Result("it is of other blocks".to_owned())),
+            }
+        };
+        let mut new = Vec::new();
+        let mut take = |done: Option<(JobKey, GatherDone)>| {
+            if let Some((key, done)) = done {
+                let work = done.partial.done();
+                progress.add(work.blocks, work.bytes);
+                new.push((key, done));
+            }
+            progress.tell();
+            Ok(())
+        };
+        let todo = todo.into_iter().map(JobKey::blocks);
+        let failure = self.desk.step(todo, &told, &mut read, &mut take);
+        for (key, done) in new {
+            self.desk.leaves(key, [done.records, done.own].iter());
+            self.gathered.insert(key.range, done);
+        }
+        let bytes = progress.end();
+        request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
+        failure
+    }
+
+    /// How much was gathered, which must be all blocks.
+    fn counts(&self) -> Result<Counts, SyncError> {
+        let gather = Gather::new(
+            self.work.request.params,
+            self.work.dir.chain(),
+            fingerprint_key(self.plan),
+        );
+        let mut whole = gather.nothing();
+        for done in self.gathered.values() {
+            whole.merge(&done.partial).map_err(|error| {
+                crate::error::ClusterError::Message(format!("results do not fit together: {error}"))
+            })?;
+        }
+        let Gathered { counts, .. } = gather.conclude(&whole, self.plan.last())?;
+        Ok(counts)
+    }
+
+    /// Has the segments judged, with what the parts of the join left.
+    fn connect(
+        &mut self,
+        segments: &[HeightRange],
+        parts: &Parts,
+    ) -> Result<Option<JobFailure>, SyncError> {
+        let (request, source) = (self.work.request, self.work.dir);
+        request.observer.event(Event::Started(Phase::Connect));
+        let heights = segments.iter().flat_map(|segment| segment.heights());
+        let mut progress = Telling::new(request, Phase::Connect, total(source, heights));
+        let (run, gathered) = (self.desk.run(), &self.gathered);
+        let told = |key: JobKey| {
+            let at = segments.partition_point(|segment| segment.start < key.range.start);
+            let existed = parts.joined.existed.range(key.range.start..key.range.end);
+            let told = ConnectTold {
+                own: gathered[&key.range].own,
+                answers: parts.answers(at),
+                existed: existed.map(|(height, all)| (*height, all.clone())).collect(),
+            };
+            Ok(told.to_bytes(run, key))
+        };
+        let mut read = |answered: &Answered<'_>| {
+            let done: ConnectDone = sent(answered, run)?;
+            match done.blocks == u64::from(answered.key.range.count()) {
+                true => Ok(done),
+                false => Err(Useless::Result("it is of other blocks".to_owned())),
+            }
+        };
+        let mut take = |done: Option<ConnectDone>| {
+            done.iter().for_each(|done| progress.add(done.blocks, done.bytes));
+            progress.tell();
+            Ok(())
+        };
+        let todo = segments.iter().copied().map(JobKey::connect);
+        let failure = self.desk.step(todo, &told, &mut read, &mut take);
+        let bytes = progress.end();
+        request.observer.event(Event::Ended { phase: Phase::Connect, bytes });
+        failure
+    }
+}
+
+/// Reads what a job left.
+fn sent<S: Sent>(answered: &Answered<'_>, run: RunId) -> Result<S, Useless> {
+    let read = S::from_bytes(answered.bytes, run, answered.key);
+    read.map_err(|error| Useless::Result(error.to_string()))
+}
+
+/// Tells how far a step is.
+struct Telling<'t> {
+    request: &'t Request<'t>,
+    phase: Phase,
+    progress: Progress,
+}
+
+impl<'t> Telling<'t> {
+    fn new(request: &'t Request<'t>, phase: Phase, progress: Progress) -> Self {
+        Self { request, phase, progress }
+    }
+
+    fn add(&mut self, blocks: u64, bytes: u64) {
+        self.progress.blocks += blocks;
+        self.progress.bytes += bytes;
+    }
+
+    fn tell(&self) {
+        self.request.observer.event(Event::Progress(self.phase, self.progress));
+    }
+
+    fn end(self) -> u64 {
+        self.progress.bytes
+    }
+}
+
+/// The last block of a run whose scripts its machines take for valid: by the plan, since what they answer depends on it.
+pub(super) fn assumed(work: &Work<'_>, end: Height) -> Height {
+    match work.request.queue {
+        Some(_) => crate::pass::last_assumed(work.request, work.dir, end),
+        None => 0,
+    }
+}
+
+/// Where a slice of answers lies, and its digest.
+type AnswerPart = (ObjectPart, [u8; 32]);

@@ -1,0 +1,180 @@
+//! [`Parts`]: the parts of the join, as machines left them: coins here, answers where they are.
+
+use super::{AnswerPart, Shared, Telling, sent};
+use crate::error::{StorageResult, SyncError};
+use crate::job::JobKey;
+use crate::mergesync::joined::Joined;
+use crate::pass::{Answered, Desk, Useless};
+use crate::progress::{Event, Phase, Progress};
+use crate::queue::{
+    AnswerSlice, GatherDone, JobQueue, JoinDone, JoinSource, JoinTold, ObjectPart, ObjectRef,
+    Piece, RunObjects, Sent, Slice,
+};
+use crate::request::{OutputKind, Request};
+use crate::runs::{KeyRange, divide_sizes};
+use crate::workdir::RunInfo;
+use crate::workdir::names::SPILL;
+use apus_chain::HeightRange;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Into so many parts a join is divided, unless these are shorter or longer than is worth it.
+const PARTS: u64 = 64;
+
+/// Records of a part, in bytes.
+const PART_BYTES_MIN: u64 = 4 << 20;
+
+/// A machine needs about twice as much disk while it joins a part.
+const PART_BYTES_MAX: u64 = 1 << 30;
+
+/// See the module.
+pub(super) struct Parts {
+    /// What came of all; the answers are in objects.
+    pub(super) joined: Joined,
+    /// Of each part the objects with answers, and which of these are each segment's.
+    answers: Vec<(Vec<ObjectRef>, Vec<AnswerSlice>)>,
+}
+
+impl Parts {
+    /// Where the answers for a segment are, by its place among all.
+    pub(super) fn answers(&self, segment: usize) -> Vec<AnswerPart> {
+        let of_part = |(objects, slices): &(Vec<ObjectRef>, Vec<AnswerSlice>)| {
+            let slice = slices.get(segment).filter(|slice| slice.bytes > 0)?;
+            let object = *objects.get(slice.object as usize)?;
+            let (offset, bytes) = (u64::from(slice.offset), u64::from(slice.bytes));
+            Some((ObjectPart { object, offset, bytes }, slice.sha256))
+        };
+        self.answers.iter().filter_map(of_part).collect()
+    }
+}
+
+impl Shared<'_> {
+    /// Has all that the segments left joined.
+    pub(super) fn join(&mut self, segments: &[HeightRange]) -> Result<Parts, SyncError> {
+        let request = self.work.request;
+        request.observer.event(Event::Started(Phase::Join));
+        let sources: Vec<(HeightRange, &GatherDone)> =
+            segments.iter().map(|range| (*range, &self.gathered[range])).collect();
+        let pieces = || sources.iter().flat_map(|(_, done)| done.made.iter().chain(&done.spent));
+        let bytes_total: u64 = sources.iter().map(|(_, done)| done.records.bytes).sum();
+        let keys = divide_sizes(
+            pieces().map(|piece| (piece.prefix, piece.bytes)),
+            bytes_total / part_bytes(request, bytes_total),
+        );
+        let total = Progress { bytes_total, ..Progress::default() };
+        let mut progress = Telling::new(request, Phase::Join, total);
+        let run = self.desk.run();
+        let told = |key: JobKey| {
+            let keys = keys[key.range.start as usize];
+            let sources = sources.iter().map(|(range, done)| source(*range, done, keys));
+            let KeyRange { from, until } = keys;
+            let told = JoinTold { from, until, sources: sources.collect() };
+            Ok(told.to_bytes(run, key))
+        };
+        let getting = Getting { queue: self.queue, request };
+        let mut read = |answered: &Answered<'_>| {
+            let done: JoinDone = sent(answered, run)?;
+            if done.slices.len() != sources.len() {
+                return Err(Useless::Result("it is of other segments".to_owned()));
+            }
+            let part = answered.key.range.start;
+            let coins = getting.run(&done.coins, format!("{SPILL}set-{part}.run"))?;
+            let mut places = None;
+            if request.outputs.iter().any(|output| output.kind == OutputKind::Hints) {
+                let name = format!("{SPILL}places-{part}.run");
+                places = Some(getting.run(&done.places, name)?);
+            }
+            Ok((answered.key, done, coins, places))
+        };
+        let (mut all, mut left) = (BTreeMap::new(), Vec::new());
+        let each = bytes_total / keys.len() as u64;
+        let mut take = |done: Option<(JobKey, JoinDone, RunInfo, Option<RunInfo>)>| {
+            if let Some((key, done, coins, places)) = done {
+                left.push((key, done.answers.clone()));
+                all.insert(key, (done, coins, places));
+                progress.add(0, each);
+            }
+            progress.tell();
+            Ok(())
+        };
+        let todo = (0..keys.len() as u32).map(JobKey::join);
+        let failure = self.desk.step(todo, &told, &mut read, &mut take)?;
+        for (key, objects) in left {
+            self.desk.leaves(key, objects.iter());
+        }
+        request.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
+        match failure {
+            Some((_, error)) => Err(error),
+            None => Ok(together(all.into_values())),
+        }
+    }
+}
+
+/// How long parts are.
+fn part_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
+    let even = (bytes_total / PARTS).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
+    // Short segments are asked for where little is to be done at a time.
+    request.segment_bytes.map_or(even, |bytes| bytes.clamp(1, PART_BYTES_MAX))
+}
+
+fn together(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -> Parts {
+    let (mut whole, mut answers) = (Joined::default(), Vec::new());
+    for (done, coins, places) in parts {
+        whole.add(Joined {
+            places: places.into_iter().collect(),
+            coins: vec![coins],
+            totals: done.totals,
+            muhash: done.muhash,
+            existed: done.existed,
+            ..Joined::default()
+        });
+        answers.push((done.answers, done.slices));
+    }
+    Parts { joined: whole, answers }
+}
+
+/// What a part takes of a segment.
+fn source(range: HeightRange, done: &GatherDone, keys: KeyRange) -> JoinSource {
+    let made = slice(&done.made, 0, keys);
+    let before: u64 = done.made.iter().map(|piece| u64::from(piece.bytes)).sum();
+    JoinSource { range, records: done.records, made, spent: slice(&done.spent, before, keys) }
+}
+
+/// The pieces that have some of these keys; `start` is where the first of all begins.
+fn slice(pieces: &[Piece], start: u64, keys: KeyRange) -> Slice {
+    // The piece before may end with records of the first key that is wanted.
+    let first = pieces.partition_point(|piece| piece.prefix < keys.from).saturating_sub(1);
+    let is_before = |piece: &Piece| keys.until.is_none_or(|until| piece.prefix < until);
+    let end = pieces.partition_point(is_before).max(first);
+    let before: u64 = pieces[..first].iter().map(|piece| u64::from(piece.bytes)).sum();
+    let pieces = pieces[first..end].iter().map(|piece| (piece.bytes, piece.sha256));
+    Slice { offset: start + before, pieces: pieces.collect() }
+}
+
+/// Gets runs that machines put.
+struct Getting<'g> {
+    queue: &'g dyn JobQueue,
+    request: &'g Request<'g>,
+}
+
+impl Getting<'_> {
+    /// Writes a run into a file of the work folder.
+    fn run(&self, run: &RunObjects, name: String) -> Result<RunInfo, Useless> {
+        let storage = self.request.workdir;
+        let here = Useless::Here;
+        let mut file = storage.create(&name).at(storage, &name).map_err(here)?;
+        let mut length = 0;
+        for object in &run.objects {
+            let bytes = Desk::object(self.queue, self.request, object)?;
+            length += bytes.len() as u64;
+            file.write_all(&bytes).at(storage, &name).map_err(here)?;
+        }
+        file.flush().at(storage, &name).map_err(here)?;
+        let RunObjects { bytes, sections, checksum, .. } = *run;
+        let info = RunInfo { name, bytes, sections, checksum, held: None };
+        match bytes <= 1 << 48 && info.file_bytes() == length {
+            true => Ok(info),
+            false => Err(Useless::Result("its coins are not as long as they should be".to_owned())),
+        }
+    }
+}

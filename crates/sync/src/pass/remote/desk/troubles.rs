@@ -1,0 +1,99 @@
+//! Answers that do not answer, results that are of no use, objects that are lost: what comes of them at the [`Desk`].
+
+use super::{Desk, Out, patience};
+use crate::error::{ClusterError, SyncError};
+use crate::job::{JobCopy, JobKey};
+use crate::progress::Event;
+use crate::queue::{AnswerBytes, ObjectRef};
+use crate::warning::Warning;
+use std::time::Instant;
+
+/// After so many machines that could not do a job the run ends; and after so many results of it that were of
+/// no use.
+const TROUBLE_MAX: usize = 3;
+
+impl Desk<'_> {
+    /// A result that is of no use is said to be so, and the job is done again.
+    pub(super) fn refuse(
+        &mut self,
+        answer: &AnswerBytes,
+        worker: &str,
+        why: String,
+    ) -> Result<(), SyncError> {
+        let (key, worker) = (answer.key, worker.to_owned());
+        self.ask(|| self.queue.forget(answer))?;
+        self.expect_use(key, &worker, &why)?;
+        self.warn(Warning::ResultRefused { worker, key, why });
+        let input = self.out[&key].input;
+        self.put(key, JobCopy::First, input)
+    }
+
+    /// Counts what was of no use.
+    fn expect_use(&mut self, key: JobKey, worker: &str, why: &str) -> Result<(), SyncError> {
+        let results = self.refused.entry(key).or_default();
+        *results += 1;
+        match *results {
+            results @ TROUBLE_MAX.. => {
+                let (worker, why) = (worker.to_owned(), why.to_owned());
+                Err(ClusterError::Useless { key, results, worker, why }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn trouble(
+        &mut self,
+        answer: &AnswerBytes,
+        worker: String,
+        text: String,
+    ) -> Result<(), SyncError> {
+        let key = answer.key;
+        // The next start counts anew.
+        self.ask(|| self.queue.forget(answer))?;
+        let workers = self.troubles.entry(key).or_default();
+        workers.insert(worker.clone());
+        let machines = workers.len();
+        if machines >= TROUBLE_MAX {
+            return Err(ClusterError::Trouble { key, machines, worker, text }.into());
+        }
+        self.warn(Warning::WorkerTrouble { worker, key, text });
+        Ok(())
+    }
+
+    /// A machine did not find an object. What it was told is written again, of what `told` gives; for anything else the
+    /// job that left it is done again.
+    pub(super) fn lost(
+        &mut self,
+        (answer, input): (&AnswerBytes, ObjectRef),
+        (worker, why): (String, String),
+        object: [u8; 32],
+        told: &dyn Fn() -> Result<Vec<u8>, SyncError>,
+    ) -> Result<(), SyncError> {
+        if input.sha256 == object {
+            self.ask(|| self.queue.forget(answer))?;
+            self.expect_use(answer.key, &worker, &why)?;
+            let told = told()?;
+            let put = || self.queue.put_object(&self.run, &told);
+            return patience(self.request).with(put).map(drop);
+        }
+        let Some(&key) = self.left.get(&object) else {
+            return self.trouble(answer, worker, why);
+        };
+        self.ask(|| self.queue.forget(answer))?;
+        if self.out.contains_key(&key) {
+            return Ok(());
+        }
+        self.expect_use(key, &worker, &why)?;
+        let Some(counted) = self.counted.get(&key) else { return Ok(()) };
+        let (place, input) = (counted.place, counted.input);
+        self.warn(Warning::ObjectLost { key, why });
+        let before = AnswerBytes { place, key, audit: false, message: Vec::new() };
+        self.ask(|| self.queue.forget(&before))?;
+        self.out.insert(key, Out { input, since: Instant::now(), again: false });
+        self.put(key, JobCopy::First, input)
+    }
+
+    pub(super) fn warn(&self, warning: Warning) {
+        self.request.observer.event(Event::Warning(warning));
+    }
+}

@@ -1,0 +1,49 @@
+//! [`open`]: makes a run known to other machines.
+
+use super::Remote;
+use super::desk::{Desk, patience};
+use crate::error::{ClusterError, SourceError, SyncError};
+use crate::progress::stop_if_interrupted;
+use crate::queue::{ObjectRef, RunId, RunSpec};
+use crate::request::Request;
+use crate::source::ChainSource;
+use std::time::Instant;
+
+/// Makes the run known, or goes on with it.
+pub(crate) fn open<'d>(
+    remote: &Remote<'d>,
+    request: &'d Request<'d>,
+    source: &dyn ChainSource,
+) -> Result<Desk<'d>, SyncError> {
+    let began = Instant::now();
+    let headers = headers(request, source, remote.plan.identity.stop)?;
+    let (of, patience) = (ObjectRef::of(&headers), patience(request));
+    let spec = RunSpec { pass: remote.pass, plan: remote.plan.clone(), headers: of };
+    let spec = spec.to_bytes().ok_or_else(|| {
+        let segments = remote.plan.segments.len();
+        ClusterError::Message(format!(
+            "{segments} segments are too many to be described to other machines: start anew, with another \
+             --workdir and a greater --segment-bytes, or without that"
+        ))
+    })?;
+    let run = RunId::of(&spec);
+    // They are there before the run is seen.
+    patience.with(|| remote.queue.put_object(&run, &headers))?;
+    patience.with(|| remote.queue.open(&run, &spec))?;
+    Ok(Desk::new(remote.queue, request, (run, spec), began.elapsed()))
+}
+
+/// The headers of all blocks up to a height, one after the other.
+fn headers(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    stop: u32,
+) -> Result<Vec<u8>, SyncError> {
+    let heads = source.heads(stop, &mut |_| {
+        stop_if_interrupted(request.interrupt).map_err(|_| SourceError::Interrupted)
+    });
+    match heads {
+        Err(SourceError::Interrupted) => Err(SyncError::Interrupted),
+        other => Ok(other?.iter().flat_map(|head| head.header).collect()),
+    }
+}

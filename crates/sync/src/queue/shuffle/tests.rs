@@ -1,0 +1,122 @@
+use super::*;
+use apus_chain::Txid;
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+
+const RUN: RunId = RunId([7; 32]);
+
+fn object() -> impl Strategy<Value = ObjectRef> {
+    (any::<[u8; 32]>(), 1u64 << 20..1 << 24).prop_map(|(sha256, bytes)| ObjectRef { sha256, bytes })
+}
+
+fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+    vec((any::<u64>(), any::<u32>(), any::<[u8; 32]>()), 0..5).prop_map(|mut pieces| {
+        pieces.sort_unstable();
+        let piece = |(prefix, bytes, sha256)| Piece { prefix, bytes: bytes >> 16, sha256 };
+        pieces.into_iter().map(piece).collect()
+    })
+}
+
+fn slice() -> impl Strategy<Value = Slice> {
+    (0u64..1 << 19, vec((0u32..1 << 16, any::<[u8; 32]>()), 0..4))
+        .prop_map(|(offset, pieces)| Slice { offset, pieces })
+}
+
+fn existed() -> impl Strategy<Value = BTreeMap<Height, Vec<OutPoint>>> {
+    let outpoint =
+        (any::<[u8; 32]>(), any::<u32>()).prop_map(|(id, vout)| OutPoint { txid: Txid(id), vout });
+    btree_map(any::<u32>(), vec(outpoint, 1..3), 0..3)
+}
+
+fn run_objects() -> impl Strategy<Value = RunObjects> {
+    (any::<u64>(), any::<u32>(), any::<[u8; 16]>(), vec(object(), 0..3)).prop_map(
+        |(bytes, sections, checksum, objects)| RunObjects { bytes, sections, checksum, objects },
+    )
+}
+
+/// It comes back, for its own job alone, and no cut of it does.
+fn comes_back<S: Sent + PartialEq + std::fmt::Debug>(sent: &S) {
+    let key = JobKey::join(3);
+    let bytes = sent.to_bytes(RUN, key);
+    assert_eq!(S::from_bytes(&bytes, RUN, key).as_ref(), Ok(sent));
+    assert!(any_reads_as_sent(&bytes, RUN, key));
+    let other = S::from_bytes(&bytes, RUN, JobKey::join(4));
+    assert_eq!(other.unwrap_err(), WireError::OtherJob { what: S::WHAT });
+    let other = S::from_bytes(&bytes, RunId([8; 32]), key).unwrap_err();
+    assert!(matches!(other, WireError::OtherRun { .. }), "{other}");
+    for length in (0..bytes.len()).rev().take(200) {
+        assert!(S::from_bytes(&bytes[..length], RUN, key).is_err(), "{length}");
+    }
+    let more = [&bytes[..], &[0]].concat();
+    assert!(S::from_bytes(&more, RUN, key).is_err());
+}
+
+proptest! {
+    #[test]
+    fn what_is_sent_comes_back(
+        (records, own) in (object(), object()),
+        (made, spent) in (pieces(), pieces()),
+        sources in vec((object(), slice(), slice()), 0..4),
+        (from, until) in (any::<u64>(), any::<Option<u64>>()),
+        existed in existed(),
+        (coins, places) in (run_objects(), run_objects()),
+        answers in vec(object(), 1..4),
+        slices in vec((any::<prop::sample::Index>(), 0u32..1 << 18, 0u32..1 << 18, any::<[u8; 32]>()), 0..5),
+        numbers in any::<[u64; 4]>(),
+    ) {
+        let bytes = made.iter().chain(&spent).map(|piece| u64::from(piece.bytes)).sum();
+        let records = ObjectRef { bytes, ..records };
+        comes_back(&GatherDone { records, own, made, spent, partial: Gathered::default() });
+        let source = |(at, (records, made, spent)): (usize, _)| {
+            let range = HeightRange::new(10 * at as u32, 10 * at as u32 + 9);
+            JoinSource { range, records, made, spent }
+        };
+        let sources = sources.into_iter().enumerate().map(source).collect();
+        comes_back(&JoinTold { from, until, sources });
+        let [coins_left, transactions, amount, bogosize] = numbers;
+        let totals =
+            CoinTotals { coins: coins_left, transactions, amount: u128::from(amount) << 9, bogosize };
+        let mut muhash = MuHash::default();
+        muhash.insert(&from.to_le_bytes());
+        let slice = |(object, offset, bytes, sha256): (prop::sample::Index, u32, u32, [u8; 32])| {
+            let object = object.index(answers.len()) as u32;
+            AnswerSlice { object, offset, bytes, sha256: if bytes > 0 { sha256 } else { [0; 32] } }
+        };
+        let slices: Vec<AnswerSlice> = slices.into_iter().map(slice).collect();
+        let part = |slice: &AnswerSlice| {
+            let object = answers[slice.object as usize];
+            let (offset, bytes) = (u64::from(slice.offset), u64::from(slice.bytes));
+            (ObjectPart { object, offset, bytes }, slice.sha256)
+        };
+        let told = slices.iter().map(part).collect();
+        comes_back(&ConnectTold { own, answers: told, existed: existed.clone() });
+        comes_back(&JoinDone { totals, muhash, existed, coins, places, answers, slices });
+        comes_back(&ConnectDone { blocks: from, bytes: amount });
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(any in vec(any::<u8>(), 0..200), done: bool) {
+        let key = JobKey::join(3);
+        let mut bytes = begin(if done { DONE_MAGIC } else { TOLD_MAGIC });
+        bytes.extend_from_slice(&RUN.0);
+        write_key(key, &mut bytes);
+        bytes.extend(any);
+        any_reads_as_sent(&bytes, RUN, key);
+    }
+}
+
+/// What reaches beyond its object is no slice of it.
+#[test]
+fn a_slice_lies_within_its_object() {
+    let records = ObjectRef { sha256: [1; 32], bytes: 100 };
+    let told = |offset: u64, bytes: u32| {
+        let made = Slice { offset, pieces: vec![(bytes, [2; 32])] };
+        let source =
+            JoinSource { range: HeightRange::new(1, 2), records, made, spent: Slice::default() };
+        let told = JoinTold { from: 0, until: None, sources: vec![source] };
+        let bytes = told.to_bytes(RUN, JobKey::join(0));
+        JoinTold::from_bytes(&bytes, RUN, JobKey::join(0)).is_ok()
+    };
+    assert!(told(0, 100) && told(40, 60));
+    assert!(!told(0, 101) && !told(41, 60) && !told(u64::MAX, 1));
+}

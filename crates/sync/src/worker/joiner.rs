@@ -1,0 +1,146 @@
+//! [`Joiner`]: the jobs of mergesync, done here: segments gathered, parts of the join, segments judged.
+
+mod connect;
+mod join;
+mod scratch;
+
+use super::{Does, Hand, WorkRequest};
+use crate::error::SyncError;
+use crate::job::JobStep;
+use crate::mergesync::fingerprint_key;
+use crate::pass::do_segment;
+use crate::queue::{GatherDone, Piece, Sent};
+use crate::request::{HintedValidity, Request, Source, Stop};
+use crate::runs::{Form, Made, Spent, cut_into};
+use crate::source::ChainSource;
+use crate::source::blocksdir::{BlocksDir, UseIndex};
+use crate::supply::Walker;
+use crate::workdir::plan::Plan;
+use apus_chain::{Height, Params};
+use apus_engine::mergesync::{FingerprintKey, Gather};
+use apus_engine::pass::{FinishedSegment, PartialResult, Work};
+use apus_engine::script::ScriptPool;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_hash::sha256;
+use apus_storage::Storage;
+use scratch::Scratch;
+use std::time::Duration;
+
+/// Memory for each thread's buffers, in bytes: what is more goes into files.
+const MEMORY_BYTES: u64 = 64 << 20;
+
+/// Records of a segment are cut into so many pieces: a part of the join reads one of each kind or two.
+const PIECES: usize = 32;
+
+/// Pieces are no longer, unless a record is: a part reads up to one too much at either end.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+
+/// A shorter piece is not worth its digest.
+const PIECE_BYTES_MIN: usize = 512;
+
+/// See the module.
+pub(super) struct Joiner<'a> {
+    request: &'a WorkRequest<'a>,
+    dir: &'a BlocksDir,
+    params: &'a Params,
+    gather: Gather,
+    key: FingerprintKey,
+    /// The last block whose scripts are taken for valid.
+    assumed: Height,
+    scripts: Option<ScriptPool>,
+    scratch: Scratch,
+}
+
+impl<'a> Joiner<'a> {
+    pub(super) fn new(
+        request: &'a WorkRequest<'_>,
+        plan: &Plan,
+        dir: &'a BlocksDir,
+        scripts: Option<ScriptPool>,
+    ) -> Result<Self, SyncError> {
+        let identity = &plan.identity;
+        let (params, key) = (Params::of(identity.network), fingerprint_key(plan));
+        let gather = Gather::new(params, dir.chain(), key).with_leaves(identity.leaves);
+        let scratch = Scratch::make(&request.scratch)?;
+        Ok(Self { request, dir, params, gather, key, assumed: identity.assumed, scripts, scratch })
+    }
+
+    /// What one machine would be asked for that does a job by itself, in a folder of this job's.
+    fn asked<'r>(&'r self, workdir: &'r dyn Storage) -> Request<'r> {
+        let WorkRequest { blocksdir, now, observer, interrupt, .. } = self.request;
+        let source = Source::Files { blocksdir: blocksdir.clone(), use_index: UseIndex::Never };
+        Request {
+            params: self.params,
+            source,
+            hints: None,
+            engine: None,
+            proofs: None,
+            aggregate: AggregateKind::None,
+            hinted_validity: HintedValidity::NotAsked,
+            connect: None,
+            leave_witnesses: None,
+            stop: Stop::AtTip,
+            follow: false,
+            threads: 1,
+            memory_bytes: MEMORY_BYTES,
+            segment_bytes: None,
+            checkpoint_interval: Duration::MAX,
+            now: *now,
+            verifier: None,
+            workdir,
+            outputs: &[],
+            folders: &[],
+            bridge: None,
+            queue: None,
+            observer: *observer,
+            interrupt,
+        }
+    }
+
+    /// The first walk over a segment.
+    fn gather(
+        &self,
+        hand: &Hand<'_>,
+        walker: &mut Walker<'_>,
+    ) -> Result<Option<(Vec<u8>, Work)>, SyncError> {
+        let (key, alive) = (hand.job.key, |_| hand.lease.alive());
+        let done = do_segment(&self.gather, key.range, key.range, hand.supply, walker, &alive)?;
+        let Some(FinishedSegment { partial, runs }) = done else { return Ok(None) };
+        let mut runs = runs.into_iter();
+        let mut run = || runs.next().unwrap_or_default();
+        let (mut records, spends) = (run(), run());
+        let (made, spent) = (pieces::<Made>(&records), pieces::<Spent>(&spends));
+        records.extend_from_slice(&spends);
+        let records = hand.put(&records)?;
+        let own = hand.put(&connect::write_own(runs))?;
+        let work = partial.done();
+        let done = GatherDone { records, own, made, spent, partial };
+        Ok(Some((done.to_bytes(hand.run, key), work)))
+    }
+}
+
+impl Does for Joiner<'_> {
+    fn job(
+        &self,
+        hand: &Hand<'_>,
+        walker: &mut Walker<'_>,
+    ) -> Result<Option<(Vec<u8>, Work)>, SyncError> {
+        match hand.job.key.step {
+            JobStep::Blocks => self.gather(hand, walker),
+            JobStep::Join => self.join(hand).map(Some),
+            JobStep::Connect => self.connect(hand, walker),
+        }
+    }
+}
+
+/// A run in pieces.
+fn pieces<F: Form>(run: &[u8]) -> Vec<Piece> {
+    let bytes = (run.len() / PIECES).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+    let mut rest = run;
+    let piece = |section: crate::workdir::index::Section| {
+        let (records, after) = rest.split_at(section.bytes as usize);
+        rest = after;
+        Piece { prefix: section.prefix, bytes: section.bytes, sha256: sha256(records) }
+    };
+    cut_into::<F>(run, bytes).sections.into_iter().map(piece).collect()
+}

@@ -1,0 +1,232 @@
+//! A part of the join: records of all segments come from the store, coins and answers go there.
+
+use super::Joiner;
+use super::scratch::JobFolder;
+use crate::error::{ClusterError, StorageResult, SyncError};
+use crate::mergesync::{Joined, join_part};
+use crate::queue::{
+    AnswerSlice, JoinDone, JoinSource, JoinTold, ObjectPart, ObjectRef, RunObjects, Sent, Slice,
+};
+use crate::request::Request;
+use crate::runs::{
+    Answers, Form, KeyRange, Made, MergeBudget, Places, RunWriter, Runs, Spent, cut,
+};
+use crate::workdir::RunInfo;
+use crate::workdir::index::SECTION_BYTES;
+use crate::worker::Hand;
+use apus_engine::pass::Work;
+use apus_hash::sha256;
+use apus_storage::Storage;
+use std::io::Read;
+
+/// So many segments' records are asked for at once.
+const SOURCES_AT_ONCE: usize = 32;
+
+/// Records that stay in memory until they are joined.
+const HELD_BYTES_MAX: u64 = 32 << 20;
+
+/// Objects that are written here are about as long, at most.
+const OBJECT_BYTES: usize = 32 << 20;
+
+impl Joiner<'_> {
+    pub(super) fn join(&self, hand: &Hand<'_>) -> Result<(Vec<u8>, Work), SyncError> {
+        let told = hand.object(&hand.job.input)?;
+        let told = JoinTold::from_bytes(&told, hand.run, hand.job.key);
+        let told = told.map_err(|error| ClusterError::Message(error.to_string()))?;
+        let folder: JobFolder = self.scratch.folder()?;
+        let storage = folder.storage();
+        let request = self.asked(&storage);
+        let runs = Slices { hand, storage: &storage, held: 0 }.all(&told.sources)?;
+        let bytes = runs.iter().flatten().map(|run| run.bytes).sum();
+        let keys = KeyRange { from: told.from, until: told.until };
+        let joined = join_part(&request, runs, keys, &|| hand.lease.alive())?;
+        let coins = joined.totals.coins;
+        let done = Leaving { hand, request: &request }.all(joined, &told.sources)?;
+        let work = Work { blocks: 0, bytes, coins };
+        Ok((done.to_bytes(hand.run, hand.job.key), work))
+    }
+}
+
+/// The pieces of records that a part wants.
+struct Slices<'s> {
+    hand: &'s Hand<'s>,
+    storage: &'s dyn Storage,
+    /// Bytes of records in memory.
+    held: u64,
+}
+
+impl Slices<'_> {
+    /// Coins and spends of all segments, each a run.
+    fn all(mut self, sources: &[JoinSource]) -> Result<[Vec<RunInfo>; 2], SyncError> {
+        let [mut made, mut spent] = [Vec::new(), Vec::new()];
+        for some in sources.chunks(SOURCES_AT_ONCE) {
+            let slices =
+                |it: &JoinSource| [(it.records, it.made.clone()), (it.records, it.spent.clone())];
+            let wanted: Vec<(ObjectRef, Slice)> = some.iter().flat_map(slices).collect();
+            let parts: Vec<ObjectPart> = wanted.iter().map(part).collect();
+            let mut got = self.hand.parts(&parts)?.into_iter();
+            for ((object, slice), at) in wanted.iter().zip(0..) {
+                let bytes = got.next().unwrap_or_default();
+                expect_pieces(object, slice, &bytes)?;
+                match at % 2 {
+                    0 => made.extend(self.run::<Made>(bytes)?),
+                    _ => spent.extend(self.run::<Spent>(bytes)?),
+                }
+            }
+            self.hand.lease.alive();
+        }
+        Ok([made, spent])
+    }
+
+    /// A run of records, in memory or in a file; none of none.
+    fn run<F: Form>(&mut self, bytes: Vec<u8>) -> Result<Option<RunInfo>, SyncError> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let (index, length) = (cut::<F>(&bytes), bytes.len() as u64);
+        self.held += length;
+        let name = format!("records-{}{}", F::NAME, self.held);
+        let mut run = RunInfo::held(name, bytes, index);
+        if self.held > HELD_BYTES_MAX
+            && let Some(held) = run.held.take()
+        {
+            let mut file = self.storage.create(&run.name).at(self.storage, &run.name)?;
+            file.write_all(&held.bytes).at(self.storage, &run.name)?;
+            file.write_all(&held.index.to_bytes()).at(self.storage, &run.name)?;
+        }
+        Ok(Some(run))
+    }
+}
+
+fn part((object, slice): &(ObjectRef, Slice)) -> ObjectPart {
+    ObjectPart { object: *object, offset: slice.offset, bytes: slice.bytes() }
+}
+
+/// Fails unless these are the bytes of some pieces.
+fn expect_pieces(object: &ObjectRef, slice: &Slice, bytes: &[u8]) -> Result<(), SyncError> {
+    let mut rest = bytes;
+    let all = slice.pieces.iter().all(|(length, digest)| {
+        let Some((piece, after)) = rest.split_at_checked(*length as usize) else { return false };
+        rest = after;
+        sha256(piece) == *digest
+    });
+    if all && rest.is_empty() { Ok(()) } else { Err(changed(object)) }
+}
+
+/// An object has other bytes than it had.
+pub(super) fn changed(object: &ObjectRef) -> SyncError {
+    let name: String = object.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+    let why =
+        format!("object {name}: its bytes are others than they were, by the SHA-256 of a part");
+    ClusterError::Lost { object: object.sha256, why }.into()
+}
+
+/// What a part leaves, on its way to the store.
+struct Leaving<'l> {
+    hand: &'l Hand<'l>,
+    request: &'l Request<'l>,
+}
+
+impl Leaving<'_> {
+    fn all(&self, joined: Joined, sources: &[JoinSource]) -> Result<JoinDone, SyncError> {
+        let Joined { answers, places, coins, totals, muhash, existed, .. } = joined;
+        let places = self.one_run::<Places>(places)?;
+        let (mut done, mut all) = (RunObjects::default(), coins.into_iter());
+        // A part has one run of coins.
+        if let Some(run) = all.next() {
+            done = self.run(&run)?;
+        }
+        let (answers, slices) = self.answers(answers, sources)?;
+        let (coins, places) = (done, self.run(&places)?);
+        Ok(JoinDone { totals, muhash, existed, coins, places, answers, slices })
+    }
+
+    fn budget(&self) -> MergeBudget {
+        MergeBudget::new(self.request.memory_bytes / 8)
+    }
+
+    fn go_on(&self) -> Result<(), SyncError> {
+        self.hand.lease.alive();
+        crate::progress::stop_if_interrupted(self.request.interrupt)
+    }
+
+    /// Some runs as one, in a file.
+    fn one_run<F: Form>(&self, runs: Vec<RunInfo>) -> Result<RunInfo, SyncError> {
+        let storage = self.request.workdir;
+        let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.go_on())?;
+        let mut merged = runs.part(KeyRange::ALL)?;
+        let name = format!("whole-{}run", F::NAME);
+        let mut out = RunWriter::create(storage, name, SECTION_BYTES)?;
+        while let Some(record) = merged.next()? {
+            out.write(record)?;
+        }
+        runs.close()?;
+        out.finish(false)
+    }
+
+    /// Puts a run that is in a file, with its index.
+    fn run(&self, run: &RunInfo) -> Result<RunObjects, SyncError> {
+        let storage = self.request.workdir;
+        let mut file = storage.open(&run.name, 0).at(storage, &run.name)?;
+        let (mut left, mut objects) = (run.file_bytes(), Vec::new());
+        while left > 0 {
+            let length = left.min(OBJECT_BYTES as u64);
+            let mut bytes = vec![0; length as usize];
+            file.read_exact(&mut bytes).at(storage, &run.name)?;
+            objects.push(self.hand.put(&bytes)?);
+            left -= length;
+            self.go_on()?;
+        }
+        let RunInfo { bytes, sections, checksum, .. } = *run;
+        Ok(RunObjects { bytes, sections, checksum, objects })
+    }
+
+    /// Puts answers, those of each segment together.
+    fn answers(
+        &self,
+        runs: Vec<RunInfo>,
+        sources: &[JoinSource],
+    ) -> Result<(Vec<ObjectRef>, Vec<AnswerSlice>), SyncError> {
+        let storage = self.request.workdir;
+        let runs = Runs::<Answers>::open(storage, runs, self.budget(), &|| self.go_on())?;
+        let mut merged = runs.part(KeyRange::ALL)?;
+        let (mut objects, mut slices) = (Vec::new(), Vec::with_capacity(sources.len()));
+        let mut bytes = Vec::new();
+        merged.next()?;
+        for source in sources {
+            let start = bytes.len();
+            let end = source.range.end.to_be_bytes();
+            let is_below = |record: &&[u8]| record[..4] < end[..];
+            while let Some(record) = merged.current().filter(is_below) {
+                bytes.extend_from_slice(record);
+                merged.next()?;
+            }
+            slices.push(slice(objects.len(), start, &bytes[start..]));
+            if bytes.len() > OBJECT_BYTES {
+                objects.push(self.hand.put(&std::mem::take(&mut bytes))?);
+                self.go_on()?;
+            }
+        }
+        if merged.current().is_some() {
+            let why = "some spends are of blocks that are in no segment".to_owned();
+            return Err(ClusterError::Message(why).into());
+        }
+        if !bytes.is_empty() {
+            objects.push(self.hand.put(&bytes)?);
+        }
+        runs.close()?;
+        Ok((objects, slices))
+    }
+}
+
+fn slice(object: usize, offset: usize, bytes: &[u8]) -> AnswerSlice {
+    match bytes.is_empty() {
+        true => AnswerSlice::default(),
+        false => AnswerSlice {
+            object: object as u32,
+            offset: offset as u32,
+            bytes: bytes.len() as u32,
+            sha256: sha256(bytes),
+        },
+    }
+}

@@ -1,0 +1,118 @@
+//! [`Scratch`]: a folder for what is too large for memory while a job is done.
+//!
+//! It is this process's own, and goes when the process ends. One that was killed leaves its folder, which the next
+//! process that works there removes.
+
+use crate::error::{IoError, SyncError};
+use apus_storage::lock::FolderLock;
+use apus_storage::{DirStorage, create_private_dir};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How the names of folders begin.
+const NAME: &str = "apus-scratch-";
+
+/// The file in each that is locked while it is used.
+const LOCK: &str = "lock";
+
+/// See the module.
+pub(super) struct Scratch {
+    folder: PathBuf,
+    next: AtomicU64,
+    /// Held until the folder is gone.
+    _lock: FolderLock,
+}
+
+/// A job's own folder, which goes with it.
+pub(super) struct JobFolder(PathBuf);
+
+fn failed(path: &Path, error: io::Error) -> SyncError {
+    SyncError::Io(IoError::Storage { file: path.display().to_string(), error })
+}
+
+impl Scratch {
+    /// Makes one in `place`, and removes those that no process uses any more.
+    pub(super) fn make(place: &Path) -> Result<Self, SyncError> {
+        std::fs::create_dir_all(place).map_err(|error| failed(place, error))?;
+        for entry in std::fs::read_dir(place).map_err(|error| failed(place, error))?.flatten() {
+            let is_ours = entry.file_name().to_string_lossy().starts_with(NAME);
+            // Where it cannot be locked or removed it is another's business.
+            if let Ok(Some(_held)) = FolderLock::try_take_existing(&entry.path().join(LOCK))
+                && is_ours
+            {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        for number in 0.. {
+            let folder = place.join(format!("{NAME}{}-{number}", std::process::id()));
+            if folder.exists() {
+                continue;
+            }
+            create_private_dir(&folder).map_err(|error| failed(&folder, error))?;
+            let lock = FolderLock::try_take(&folder.join(LOCK));
+            if let Some(lock) = lock.map_err(|error| failed(&folder, error))? {
+                return Ok(Self { folder, next: AtomicU64::new(0), _lock: lock });
+            }
+        }
+        unreachable!("numbers do not end")
+    }
+
+    /// A folder for a job.
+    pub(super) fn folder(&self) -> Result<JobFolder, SyncError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder.join(number.to_string());
+        create_private_dir(&folder).map_err(|error| failed(&folder, error))?;
+        Ok(JobFolder(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays is removed by the next process.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl JobFolder {
+    pub(super) fn storage(&self) -> DirStorage {
+        DirStorage::private(&self.0)
+    }
+}
+
+impl Drop for JobFolder {
+    fn drop(&mut self) {
+        // What stays goes with the folder around it.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_killed_processes_leave_is_removed_and_nothing_else() {
+        let desk = tempfile::tempdir().unwrap();
+        let place = desk.path().join("new");
+        let used = Scratch::make(&place).unwrap();
+        let job = used.folder().unwrap();
+        fs::write(job.0.join("file"), "1").unwrap();
+        let left = place.join("apus-scratch-1-0");
+        fs::create_dir_all(&left).unwrap();
+        fs::write(left.join(LOCK), "").unwrap();
+        let other = place.join("other");
+        fs::create_dir_all(&other).unwrap();
+        fs::write(other.join(LOCK), "").unwrap();
+        let second = Scratch::make(&place).unwrap();
+        assert!(!left.exists() && other.exists() && job.0.join("file").exists());
+        let folder = job.0.clone();
+        drop(job);
+        assert!(!folder.exists());
+        drop((used, second));
+        let names: Vec<_> =
+            fs::read_dir(&place).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(names, ["other"]);
+    }
+}

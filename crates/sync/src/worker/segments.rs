@@ -1,0 +1,72 @@
+//! [`Segments`]: the segments of a pass that is told of each by an object, and [`Hand`], by which objects are had.
+
+use super::{Does, Hand, patience};
+use crate::error::{ClusterError, QueueError, SyncError};
+use crate::pass::do_segment;
+use crate::queue::{ObjectPart, ObjectRef, SegmentResult, hints};
+use crate::supply::Walker;
+use apus_engine::pass::{PartialResult, Pass, Work};
+use apus_engine::swiftsync::SegmentHints;
+
+/// See the module.
+pub(super) struct Segments<'a, P> {
+    pub(super) pass: &'a P,
+}
+
+impl<P: Pass<Input = SegmentHints>> Does for Segments<'_, P>
+where
+    SyncError: From<P::Error>,
+{
+    fn job(
+        &self,
+        hand: &Hand<'_>,
+        walker: &mut Walker<'_>,
+    ) -> Result<Option<(Vec<u8>, Work)>, SyncError> {
+        let range = hand.job.key.range;
+        let told = hints::read(&hand.object(&hand.job.input)?, range);
+        let told = told.map_err(|error| ClusterError::Message(error.to_string()))?;
+        let alive = |_| hand.lease.alive();
+        let done = do_segment(self.pass, told, range, hand.supply, walker, &alive)?;
+        Ok(done.map(|finished| {
+            let work = finished.partial.done();
+            (SegmentResult::write(hand.run, range, &finished), work)
+        }))
+    }
+}
+
+/// An object that is not there, or damaged, by its digest.
+fn lost(object: &ObjectRef, error: SyncError) -> SyncError {
+    match error {
+        SyncError::Cluster(ClusterError::Queue(QueueError::Object(why))) => {
+            ClusterError::Lost { object: object.sha256, why }.into()
+        }
+        other => other,
+    }
+}
+
+impl Hand<'_> {
+    /// Gets an object whole.
+    pub(super) fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, SyncError> {
+        patience(self.request).with(|| self.lease.object(of)).map_err(|error| lost(of, error))
+    }
+
+    /// Gets parts of objects.
+    pub(super) fn parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, SyncError> {
+        let mut at = 0;
+        let got = patience(self.request).with(|| {
+            self.lease.object_parts(parts).map_err(|(place, error)| {
+                at = place;
+                error
+            })
+        });
+        got.map_err(|error| match parts.get(at) {
+            Some(part) => lost(&part.object, error),
+            None => error,
+        })
+    }
+
+    /// Puts an object.
+    pub(super) fn put(&self, bytes: &[u8]) -> Result<ObjectRef, SyncError> {
+        patience(self.request).with(|| self.lease.put_object(bytes))
+    }
+}
