@@ -88,9 +88,12 @@ impl JobKey {
         let (step, range) = name.split_once('-')?;
         let step = JobStep::ALL.into_iter().find(|it| it.name() == step)?;
         let (start, end) = range.split_once('-')?;
-        let (start, end) = (start.parse().ok()?, end.parse().ok()?);
+        let (start, end): (u32, u32) = (start.parse().ok()?, end.parse().ok()?);
+        if start >= end {
+            return None;
+        }
         let key = Self { step, range: HeightRange::new(start, end) };
-        (start < end && key.name() == name).then_some(key)
+        (key.name() == name).then_some(key)
     }
 }
 

@@ -11,8 +11,7 @@ use apus_sync::{WIRE_VERSION, reads_as_sent};
 use libfuzzer_sys::fuzz_target;
 
 /// What messages begin with (`docs/formats/cluster-wire.md`).
-const BEGINNINGS: [&[u8; 8]; 5] =
-    [b"APUSJOBS", b"APUSANSW", b"APUSTOLD", b"APUSSPEC", b"APUSDONE"];
+const BEGINNINGS: [&[u8; 8]; 5] = [b"APUSJOBS", b"APUSANSW", b"APUSTOLD", b"APUSSPEC", b"APUSDONE"];
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);

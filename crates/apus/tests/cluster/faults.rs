@@ -121,7 +121,7 @@ fn held<'j>(joined: &'j JoinedRun<'_>, step: JobStep) -> Box<dyn Lease + 'j> {
             if Some(usize::from(lease.message()[44])) == name {
                 return lease;
             }
-            lease.give_back(Duration::ZERO, None).unwrap();
+            lease.give_back(Duration::from_millis(500), None).unwrap();
         }
     }
 }
@@ -131,16 +131,17 @@ fn held<'j>(joined: &'j JoinedRun<'_>, step: JobStep) -> Box<dyn Lease + 'j> {
 fn killed_in_each_step_the_join_comes_to_the_same_set() {
     let world = World::with(MAIN);
     let work = || world.work("--par 1 --stay --scratch scratch");
-    let (mut worker, mut serve) = (work(), world.serve_run(&By::Join.run(&world)));
+    let mut serve = world.serve_run(&By::Join.run(&world));
     let watcher = liar(&world);
     let run = newest(&watcher);
+    let mut worker = None;
     for step in [JobStep::Blocks, JobStep::Join, JobStep::Connect] {
         println!("{step:?}");
         let joined = watcher.join(&run).unwrap().unwrap();
         // While this job is held the step does not end.
         let lease = held(&joined, step);
-        worker.kill();
-        worker = work();
+        worker.take().map(Process::kill);
+        worker = Some(work());
         sleep(Duration::from_millis(200));
         assert!(!serve.has_ended());
         serve.kill();
@@ -148,6 +149,7 @@ fn killed_in_each_step_the_join_comes_to_the_same_set() {
         drop(lease);
     }
     serve.wait().succeeds();
+    let mut worker = worker.unwrap();
     assert!(worker.until(|| world.desk.names("objects").is_empty()));
     worker.kill();
     world.expect_done();

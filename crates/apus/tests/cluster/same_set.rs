@@ -84,9 +84,8 @@ fn jobs_that_are_done_twice_come_to_the_same() {
     }
     world.serve_run(&world.join("--segment-bytes 9000 --audit 100")).wait().succeeds();
     world.expect_done();
-    for process in [first, second] {
-        process.kill();
-    }
+    first.kill();
+    second.kill();
 }
 
 #[test]

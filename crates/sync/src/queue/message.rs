@@ -193,6 +193,7 @@ mod tests {
             error(RemoteKind::Hints),
             error(RemoteKind::Other),
             AnswerKind::Trouble("no such file\nnor another".into()),
+            AnswerKind::Lost { object: [6; 32], text: "it is not there".into() },
         ]
         .map(|kind| Answer {
             run: RUN,

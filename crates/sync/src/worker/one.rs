@@ -23,6 +23,9 @@ const REST: Duration = Duration::from_secs(1);
 /// meanwhile, unless it is this one that does not see them.
 const LOST_MAX: u32 = 60;
 
+/// How long a job rests for which an object was missing: what left that has to be done again.
+const LOST_REST: Duration = Duration::from_secs(5);
+
 /// Jobs in a row that could not be done, and such for which an object was missing.
 #[derive(Default)]
 pub(super) struct Failures {
@@ -121,7 +124,7 @@ impl Working<'_> {
             Ended::Failed(_) | Ended::Lost(..) if lease.is_over() => Ok(()),
             Ended::Lost(object, text) => {
                 let message = answer(AnswerKind::Lost { object, text: text.clone() });
-                let told = || lease.give_back(REST, Some((key, &message)));
+                let told = || lease.give_back(LOST_REST, Some((key, &message)));
                 patience(self.request).with(told)?;
                 more(&self.failures.lost, LOST_MAX, text)
             }
