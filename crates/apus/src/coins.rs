@@ -7,8 +7,8 @@ use std::sync::Arc;
 #[cfg(feature = "remote-coins")]
 pub(crate) use servers::CoinsArgs;
 
-/// Opens a store for the coins of a chain.
-type Open = dyn Fn(Network) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync;
+/// Opens a store for the coins of a chain, with so many bytes for coins on their way from it.
+type Open = dyn Fn(Network, u64) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync;
 
 /// A store that lies beyond the work folder.
 pub(crate) struct Beyond {
@@ -18,9 +18,14 @@ pub(crate) struct Beyond {
 }
 
 impl Beyond {
-    /// Opens it for the coins of a chain.
-    pub(crate) fn open(&self, network: Network) -> Result<Arc<dyn CoinsStore>, StoreError> {
-        (self.open)(network)
+    /// Opens it for the coins of a chain. Coins on their way from it take `bytes` at most, or what a few
+    /// batches take.
+    pub(crate) fn open(
+        &self,
+        network: Network,
+        bytes: u64,
+    ) -> Result<Arc<dyn CoinsStore>, StoreError> {
+        (self.open)(network, bytes)
     }
 }
 
@@ -28,21 +33,33 @@ impl Beyond {
 mod servers {
     use super::Beyond;
     use crate::failure::Failure;
-    use apus_coins::{ClusterOptions, ClusterStore, Password, Place};
+    use apus_coins::{Password, Place};
     use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
     use clap::Args;
     use std::env;
     use std::fs::File;
     use std::io::Read;
+    use std::ops::RangeInclusive;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
     /// Where a password is looked for.
     const PASSWORD: &str = "APUS_COINS_PASSWORD";
 
-    /// Coins of a batch, and batches under way. More of either gains nothing on servers nearby.
-    const SIZE: usize = 500;
+    /// Coins of a batch, and batches under way. More of either gains nothing on servers nearby, and smaller
+    /// batches cost more ways there and back.
+    const SIZE: RangeInclusive<usize> = 100..=500;
     const IN_FLIGHT: usize = 16;
+
+    /// Batches under way where memory is short.
+    const IN_FLIGHT_MIN: usize = 8;
+
+    /// How to ask, where answers may take so many bytes if every coin has the longest script.
+    fn batches(bytes: u64) -> BatcherOptions {
+        let coins = bytes / (IN_FLIGHT_MIN as u64 * BatcherOptions::ANSWER_BYTES_MAX);
+        let size = usize::try_from(coins).unwrap_or(usize::MAX).clamp(*SIZE.start(), *SIZE.end());
+        BatcherOptions { size, in_flight: IN_FLIGHT, bytes_max: bytes, ..BatcherOptions::default() }
+    }
 
     /// No password is longer.
     const PASSWORD_BYTES_MAX: u64 = 4096;
@@ -51,10 +68,12 @@ mod servers {
     #[derive(Args)]
     #[command(next_help_heading = "Coins on servers")]
     pub(crate) struct CoinsArgs {
-        /// Keep the coins of the engine utxo on a Redis Cluster instead of in the work folder: some of its
-        /// servers, and a name for these coins, which are left there when the run ends. rediss:// is
-        /// with TLS. A password comes from the environment variable APUS_COINS_PASSWORD
-        #[arg(long, value_name = "redis://HOST:PORT,.../NAME")]
+        /// Keep the coins of the engine utxo on servers instead of in the work folder, and leave them there when
+        /// the run ends: redis://HOST:PORT,.../NAME names some servers of a Redis Cluster, rediss:// with
+        /// TLS, and postgres://USER@HOST:PORT/DATABASE/NAME a database of PostgreSQL, with
+        /// ?sslmode=verify-full for TLS. NAME tells these coins from others there. A password comes from the
+        /// environment variable APUS_COINS_PASSWORD
+        #[arg(long, value_name = "URL")]
         coins: Option<String>,
 
         /// Read the servers' password from the first line of this file
@@ -76,14 +95,10 @@ mod servers {
                 ));
             }
             let password = self.password()?;
-            let options = ClusterOptions { password, ..ClusterOptions::default() };
             let name = place.to_string();
-            let open = move |network| {
-                let store: Arc<dyn CoinsStore> =
-                    Arc::new(ClusterStore::open(&place, network, &options)?);
-                let (size, in_flight) = (SIZE, IN_FLIGHT);
-                let batches = BatcherOptions { size, in_flight, ..BatcherOptions::default() };
-                let batched = BatchedStore::new(store, batches);
+            let open = move |network, bytes| {
+                let store = apus_coins::open(&place, network, password.clone())?;
+                let batched = BatchedStore::new(store, batches(bytes));
                 let batched = batched.map_err(|error| StoreError::Io {
                     place: place.to_string(),
                     error: format!("cannot start threads: {error}"),

@@ -14,6 +14,7 @@
 //! - [`utreexod`]: one that proves coins.
 //! - [`nats`]: a queue.
 //! - [`redis`]: three Redis servers as one cluster.
+//! - [`postgres`]: a PostgreSQL server.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
 //! - [`streams`]: recorded tests of Core's, block by block.
@@ -30,6 +31,7 @@ pub mod effort;
 pub mod nats;
 pub mod oracle;
 pub mod peer;
+pub mod postgres;
 pub mod redis;
 pub mod relay;
 pub mod storage;

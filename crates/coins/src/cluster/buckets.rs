@@ -91,7 +91,8 @@ pub(super) fn look_up(
             pipe.arg(buckets.field(&wanted[*place]));
         }
     }
-    let found: Vec<Vec<Option<Vec<u8>>>> = connections.run(|to| pipe.query(to))?;
+    let found: Vec<Vec<Option<Vec<u8>>>> =
+        connections.run_measured(|to| pipe.query(to), |found: &Vec<_>| bytes_of(found))?;
     let asked: Vec<usize> = groups.iter().map(|group| group.len()).collect();
     if found.iter().map(Vec::len).ne(asked) {
         return Err(StoreError::Io {
@@ -104,6 +105,11 @@ pub(super) fn look_up(
         coins[*place] = bytes.map(read).transpose()?;
     }
     Ok(coins)
+}
+
+/// How long an answer is, about.
+fn bytes_of(found: &[Vec<Option<Vec<u8>>>]) -> usize {
+    found.iter().flatten().flatten().map(Vec::len).sum()
 }
 
 #[cfg(test)]

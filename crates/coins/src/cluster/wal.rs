@@ -13,7 +13,7 @@ use redis::cmd;
 use std::fmt;
 
 /// From this size on a chunk is closed, in bytes.
-const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 512 << 10;
 
 const DIGEST_BYTES: usize = 8;
 
@@ -277,7 +277,7 @@ mod tests {
         let coins: Vec<Coin> = (0..700).map(|vout| ([7; 32], vout, Some(vec![1; 5000]))).collect();
         let written = all(&coins, &[]);
         let chunks = chunks(&written);
-        assert_eq!(chunks.len(), 4);
+        assert_eq!(chunks.len(), 7);
         assert!(chunks.iter().all(|chunk| chunk.len() < CHUNK_BYTES + 6000));
         let read: Vec<_> = chunks.iter().flat_map(|chunk| changes(chunk).unwrap()).collect();
         assert_eq!(read, written);

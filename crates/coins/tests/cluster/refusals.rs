@@ -3,7 +3,7 @@
 use super::support::{Step, coin, outpoint};
 use super::{open, options};
 use apus_chain::Network;
-use apus_coins::{ClusterOptions, ClusterStore, Password, Place};
+use apus_coins::{ClusterOptions, ClusterPlace, ClusterStore, Password};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_testkit::redis::{RedisCluster, RedisSetup};
 use apus_testkit::rng::Rng;
@@ -11,7 +11,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 fn opened(url: &str, network: Network, options: &ClusterOptions) -> Result<(), StoreError> {
-    let place: Place = url.parse().unwrap();
+    let place: ClusterPlace = url.parse().unwrap();
     ClusterStore::open(&place, network, options).map(drop)
 }
 
@@ -24,7 +24,7 @@ fn what_is_not_right_is_told_by_name() {
     passwords(&url, &with);
     let right = with("right-word");
 
-    let place: Place = url.parse().unwrap();
+    let place: ClusterPlace = url.parse().unwrap();
     let store = ClusterStore::open(&place, Network::Regtest, &right).unwrap();
     let mut rng = Rng::new(51);
     let step = Step::new(1).with(outpoint(0), Some(coin(&mut rng)));
