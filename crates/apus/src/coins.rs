@@ -1,11 +1,18 @@
-//! `--coins`: a run's coins on servers, instead of in its work folder.
+//! `--coins`: a run's coins on servers, instead of in its work folder; and `apus coins`, for such coins.
+
+#[cfg(feature = "remote-coins")]
+mod copy;
+#[cfg(feature = "remote-coins")]
+mod get;
+#[cfg(feature = "remote-coins")]
+mod source;
 
 use apus_chain::Network;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use std::sync::Arc;
 
 #[cfg(feature = "remote-coins")]
-pub(crate) use servers::CoinsArgs;
+pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
 /// Opens a store for the coins of a chain, with so many bytes for coins on their way from it.
 type Open = dyn Fn(Network, u64) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync;
@@ -32,10 +39,12 @@ impl Beyond {
 #[cfg(feature = "remote-coins")]
 mod servers {
     use super::Beyond;
-    use crate::failure::Failure;
+    use super::copy::{CopyArgs, copy};
+    use super::get::{GetArgs, get};
+    use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE};
     use apus_coins::{Password, Place};
     use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
-    use clap::Args;
+    use clap::{Args, Subcommand};
     use std::env;
     use std::fs::File;
     use std::io::Read;
@@ -85,16 +94,13 @@ mod servers {
         /// The store that is asked for, if one is. Nothing is opened yet.
         pub(crate) fn beyond(&self, engine_is_utxo: bool) -> Result<Option<Beyond>, Failure> {
             let Some(text) = &self.coins else { return Ok(None) };
-            // The text is not repeated: it may have a password in it.
-            let place: Place = text
-                .parse()
-                .map_err(|error| Failure::usage(format!("the value of --coins: {error}")))?;
+            let place = place("--coins", text)?;
             if !engine_is_utxo {
                 return Err(Failure::usage(
                     "coins on servers are for the engine utxo: give --engine utxo, or leave out --coins",
                 ));
             }
-            let password = self.password()?;
+            let password = password(self.coins_password_file.as_deref())?;
             let name = place.to_string();
             let open = move |network, bytes| {
                 let store = apus_coins::open(&place, network, password.clone())?;
@@ -107,13 +113,65 @@ mod servers {
             };
             Ok(Some(Beyond { place: name, open: Box::new(open) }))
         }
+    }
 
-        fn password(&self) -> Result<Option<Password>, Failure> {
-            let password = match &self.coins_password_file {
-                Some(path) => Some(first_line(path)?),
-                None => env::var(PASSWORD).ok().filter(|password| !password.is_empty()),
-            };
-            Ok(password.map(Password::new))
+    /// The place that an option names.
+    pub(super) fn place(option: &str, text: &str) -> Result<Place, Failure> {
+        // The text is not repeated: it may have a password in it.
+        text.parse().map_err(|error| Failure::usage(format!("the value of {option}: {error}")))
+    }
+
+    /// The password, from a file or from the environment.
+    pub(super) fn password(file: Option<&Path>) -> Result<Option<Password>, Failure> {
+        let password = match file {
+            Some(path) => Some(first_line(path)?),
+            None => env::var(PASSWORD).ok().filter(|password| !password.is_empty()),
+        };
+        Ok(password.map(Password::new))
+    }
+
+    /// What is wrong with a store, as an ending of the program.
+    pub(super) fn about(error: &StoreError) -> Failure {
+        let code = match error {
+            StoreError::OtherNetwork { .. } | StoreError::Newer { .. } => USAGE,
+            StoreError::Damaged { .. } | StoreError::Coin { .. } => INVALID,
+            StoreError::Stopped => INTERRUPTED,
+            _ => IO,
+        };
+        Failure { code, message: error.to_string() }
+    }
+
+    const EXAMPLES: &str = "\
+Examples:
+  Whether coins are there, while a run writes them or after it:
+    apus coins get --coins redis://10.0.0.1:6379/main TXID:0 TXID:1
+
+  A snapshot, for indexers that read it from a database:
+    apus coins copy --from snapshot:utxo.dat --to postgres://me@db/coins/main
+
+A password comes from the environment variable APUS_COINS_PASSWORD.";
+
+    /// `apus coins`.
+    #[derive(Args)]
+    #[command(after_help = EXAMPLES)]
+    pub(crate) struct CoinsCommandArgs {
+        #[command(subcommand)]
+        command: CoinsCommand,
+    }
+
+    #[derive(Subcommand)]
+    enum CoinsCommand {
+        /// Look coins up, all of one block, and print them as JSON
+        Get(GetArgs),
+        /// Copy a whole set of coins to servers, and compare what is there then
+        Copy(CopyArgs),
+    }
+
+    /// Runs `apus coins`.
+    pub(crate) fn command(args: &CoinsCommandArgs) -> Result<(), Failure> {
+        match &args.command {
+            CoinsCommand::Get(args) => get(args),
+            CoinsCommand::Copy(args) => copy(args),
         }
     }
 

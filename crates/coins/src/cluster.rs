@@ -30,9 +30,12 @@ mod buckets;
 mod connections;
 mod keys;
 mod lease;
+mod reader;
 mod record;
 mod scan;
 mod wal;
+
+pub(crate) use reader::ClusterReader;
 
 use crate::place::{ClusterPlace, Password};
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};

@@ -3,6 +3,7 @@
 //!
 //! - [`place`]: where such a store is, as its user names it, and the password.
 //! - [`open()`]: whichever of them a place names.
+//! - [`Reader`]: look-ups beside a writer.
 //! - [`cluster`]: [`ClusterStore`], on Redis Cluster.
 //! - [`postgres`]: [`PostgresStore`], on PostgreSQL.
 //!
@@ -13,8 +14,12 @@ pub mod cluster;
 mod open;
 pub mod place;
 pub mod postgres;
+mod reader;
+mod seen;
 
 pub use self::postgres::{PostgresOptions, PostgresStore};
 pub use cluster::{ClusterOptions, ClusterStore};
 pub use open::open;
 pub use place::{ClusterPlace, Password, Place, PlaceError, PostgresPlace};
+pub use reader::Reader;
+pub use seen::Seen;

@@ -25,8 +25,11 @@
 mod connections;
 mod flush;
 mod lease;
+mod reader;
 mod record;
 mod scan;
+
+pub(crate) use reader::PostgresReader;
 
 use crate::place::{Password, PostgresPlace};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};

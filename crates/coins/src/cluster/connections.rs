@@ -43,6 +43,12 @@ pub(super) struct Connections {
     patience: Duration,
 }
 
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connections").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
 impl Connections {
     /// Makes the first one.
     pub(super) fn open(place: &ClusterPlace, options: &ClusterOptions) -> Result<Self, StoreError> {

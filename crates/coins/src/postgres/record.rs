@@ -145,6 +145,18 @@ impl Record {
         Self::read(connections, network)?.ok_or_else(|| strange(connections))
     }
 
+    /// Within a transaction: the record.
+    pub(super) fn within(
+        transaction: &mut ::postgres::Transaction<'_>,
+        place: &str,
+    ) -> Result<Result<Self, StoreError>, ::postgres::Error> {
+        let columns = "SELECT network, epoch, height, hash FROM record";
+        let row = transaction.query_opt(columns, &[])?;
+        let record = row.as_ref().and_then(found).and_then(|found| found.record());
+        let strange = || StoreError::Damaged { place: place.to_owned(), what: STRANGE.to_owned() };
+        Ok(record.map(|(_, record)| record).ok_or_else(strange))
+    }
+
     /// Within a transaction: the record, and that no other changes it until the end. None where another
     /// writer has it.
     pub(super) fn lock(

@@ -1,7 +1,8 @@
 //! Look-ups, all coins in the order of their names, and undo data.
 
 use super::connections::{Connections, failed, passes};
-use super::{name_of, outpoint_of};
+use super::{NAME_BYTES, name_of, outpoint_of};
+use ::postgres::RowIter;
 use ::postgres::binary_copy::{BinaryCopyOutIter, BinaryCopyOutRow};
 use ::postgres::fallible_iterator::FallibleIterator;
 use ::postgres::types::Type;
@@ -17,29 +18,40 @@ pub(super) fn look_up(
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
-    let names: Vec<_> = wanted.iter().map(name_of).collect();
+    let names = names_of(wanted);
     let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
     connections.run(|session| {
         let statement = session.look_up()?;
-        let mut coins = vec![None; wanted.len()];
-        let mut rows = session.client.query_raw(&statement, [&names])?;
-        while let Some(row) = rows.next()? {
-            let (place, bytes): (i64, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
-            // Places are counted from 1.
-            let place = usize::try_from(place - 1).ok().filter(|place| *place < wanted.len());
-            let Some(place) = place else {
-                return Ok(Err(strange(
-                    connections,
-                    "its answers are not those to what was asked",
-                )));
-            };
-            match coin(connections, wanted[place], bytes) {
-                Ok(coin) => coins[place] = Some(coin),
-                Err(error) => return Ok(Err(error)),
-            }
-        }
-        Ok(Ok(coins))
+        let rows = session.client.query_raw(&statement, [&names])?;
+        take_rows(connections, rows, wanted)
     })?
+}
+
+/// What coins are called.
+pub(super) fn names_of(wanted: &[OutPoint]) -> Vec<[u8; NAME_BYTES]> {
+    wanted.iter().map(name_of).collect()
+}
+
+/// Takes the answers to a look-up.
+pub(super) fn take_rows(
+    connections: &Connections,
+    mut rows: RowIter<'_>,
+    wanted: &[OutPoint],
+) -> Result<Result<Vec<Option<CoinBytes>>, StoreError>, ::postgres::Error> {
+    let mut coins = vec![None; wanted.len()];
+    while let Some(row) = rows.next()? {
+        let (place, bytes): (i64, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
+        // Places are counted from 1.
+        let place = usize::try_from(place - 1).ok().filter(|place| *place < wanted.len());
+        let Some(place) = place else {
+            return Ok(Err(strange(connections, "its answers are not those to what was asked")));
+        };
+        match coin(connections, wanted[place], bytes) {
+            Ok(coin) => coins[place] = Some(coin),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok(coins))
 }
 
 fn coin(
