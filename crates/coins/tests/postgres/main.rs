@@ -8,6 +8,7 @@ mod laws;
 mod refusals;
 #[path = "../../../engine/tests/store/support.rs"]
 mod support;
+mod tls;
 
 use apus_chain::Network;
 use apus_coins::{PostgresOptions, PostgresPlace, PostgresStore};
