@@ -35,17 +35,19 @@ mod record;
 mod scan;
 mod wal;
 
+pub(crate) use buckets::Buckets;
 pub(crate) use reader::ClusterReader;
+pub(crate) use record::Record;
+pub(crate) use wal::changes_as_written;
 
 use crate::place::{ClusterPlace, Password};
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
 use apus_engine::utxo::store::{EachCoin, Flush};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
-use buckets::Buckets;
 use connections::Connections;
 use keys::Keys;
 use lease::Lease;
-use record::{Pending, Record};
+use record::Pending;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;

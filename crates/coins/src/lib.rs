@@ -4,6 +4,7 @@
 //! - [`place`]: where such a store is, as its user names it, and the password.
 //! - [`open()`]: whichever of them a place names.
 //! - [`Reader`]: look-ups beside a writer.
+//! - [`stored`]: what of it is read, for those who try any bytes.
 //! - [`cluster`]: [`ClusterStore`], on Redis Cluster.
 //! - [`postgres`]: [`PostgresStore`], on PostgreSQL.
 //!
@@ -16,6 +17,7 @@ pub mod place;
 pub mod postgres;
 mod reader;
 mod seen;
+pub mod stored;
 
 pub use self::postgres::{PostgresOptions, PostgresStore};
 pub use cluster::{ClusterOptions, ClusterStore};

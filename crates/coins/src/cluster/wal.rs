@@ -103,6 +103,13 @@ pub(super) fn changes(chunk: &[u8]) -> Option<Vec<Change<'_>>> {
     Some(changes)
 }
 
+/// The changes of a chunk as they are written, without the digest.
+pub(crate) fn changes_as_written(chunk: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    changes(chunk)?.iter().for_each(|change| change.write(&mut bytes));
+    Some(bytes)
+}
+
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (first, others) = rest.split_first_chunk::<N>()?;
     *rest = others;

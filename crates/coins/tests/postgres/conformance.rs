@@ -4,7 +4,7 @@ use super::laws::store_conformance;
 use super::support::{assert_same, coins_of, outpoint, random_step};
 use super::{open, options};
 use apus_chain::Network;
-use apus_coins::{PostgresOptions, PostgresStore};
+use apus_coins::{PostgresOptions, PostgresStore, Reader};
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_testkit::postgres::PostgresServer;
@@ -103,7 +103,8 @@ fn readers_see_one_block(server: &PostgresServer) {
         names.iter().fold(step, |step, name| step.with(*name, Some(coin.clone())))
     };
     step(0).write(&store).unwrap();
-    let ended = AtomicBool::new(false);
+    let (place, ended) = (server.url("readers").parse().unwrap(), AtomicBool::new(false));
+    let reader = Reader::open(&place, Network::Regtest, None).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             for height in 1..15 {
@@ -115,6 +116,9 @@ fn readers_see_one_block(server: &PostgresServer) {
             let listed: Vec<_> =
                 coins_of(&store).unwrap().into_iter().map(|(_, coin)| coin).collect();
             let found: Vec<_> = store.get_many(&names).unwrap().into_iter().flatten().collect();
+            let seen = reader.look_up(&names).unwrap();
+            let of = &coins[seen.tip.height as usize % 2];
+            assert!(seen.coins.iter().all(|coin| coin.as_ref() == Some(of)), "{:?}", seen.tip);
             for seen in [listed, found] {
                 assert_eq!(seen.len(), names.len());
                 assert!(seen.iter().all(|coin| *coin == seen[0]), "coins of two blocks");
