@@ -16,6 +16,7 @@
 //! - [`redis`]: three Redis servers as one cluster.
 //! - [`postgres`]: a PostgreSQL server.
 //! - [`peer`]: a peer on a real socket that behaves as told.
+//! - [`far`]: a line to a server that is far away.
 //! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
 //! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`effort`]: how long random tests go on.
@@ -28,6 +29,7 @@ pub mod blkfile;
 pub mod btcd;
 pub mod chain;
 pub mod effort;
+pub mod far;
 pub mod nats;
 pub mod oracle;
 pub mod peer;

@@ -5,11 +5,13 @@ use super::support::{assert_same, coins_of, outpoint, random_step};
 use super::{open, options};
 use apus_chain::Network;
 use apus_coins::{PostgresOptions, PostgresStore, Reader};
-use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
+use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore};
+use apus_testkit::far::Far;
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::rng::Rng;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,6 +28,28 @@ fn the_store_on_postgresql_conforms() {
     stores_in_one_database_know_nothing_of_each_other(&server);
     look_ups_go_by_the_index(&server);
     readers_see_one_block(&server);
+    batches_to_a_server_far_away_go_side_by_side(&server);
+}
+
+/// However many coins are wanted, one way there and back is waited for, and then one more at most.
+fn batches_to_a_server_far_away_go_side_by_side(server: &PostgresServer) {
+    let (delay, mut rng) = (Duration::from_millis(100), Rng::new(16));
+    let far = Far::to(server.port(), delay);
+    let store = open(&server.url_at(far.port(), "far"));
+    let step = random_step(1, 3000, 4000, &mut rng);
+    step.write(&store).unwrap();
+    let batches = BatcherOptions { size: 100, in_flight: 16, ..BatcherOptions::default() };
+    let store = BatchedStore::new(Arc::new(store), batches).unwrap();
+    let wanted: Vec<_> = (0..1600).map(outpoint).collect();
+    // Connections are made, and statements prepared.
+    store.get_many(&wanted).unwrap();
+    let started = Instant::now();
+    let found = store.get_many(&wanted).unwrap();
+    let took = started.elapsed();
+    assert!(took >= delay && took < 8 * delay, "16 batches took {took:?}");
+    for (outpoint, coin) in wanted.iter().zip(found) {
+        assert_eq!(coin, step.changes.0.get(outpoint).cloned().flatten());
+    }
 }
 
 fn it_is_there_when_opened_again(server: &PostgresServer) {
