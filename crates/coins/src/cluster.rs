@@ -232,7 +232,7 @@ impl CoinsStore for ClusterStore {
         next.replace_by(&done, &self.connections, &self.keys)?;
         *known = Some(done);
         // The store is at its block, with or without what is left of the way there.
-        let _ = wal::remove(&self.connections, &self.keys, &token);
+        let _ = wal::remove_all(&self.connections, &self.keys, &token, chunks);
         Ok(())
     }
 

@@ -9,11 +9,15 @@ use super::keys::Keys;
 use apus_chain::{BlockHash, Height, OutPoint, Txid};
 use apus_engine::utxo::StoreError;
 use apus_hash::sha256;
+use redis::cluster::cluster_pipe;
 use redis::cmd;
 use std::fmt;
 
 /// From this size on a chunk is closed, in bytes.
 const CHUNK_BYTES: usize = 512 << 10;
+
+/// Chunks that are removed with one way to the servers.
+const REMOVED_AT_ONCE: usize = 1000;
 
 const DIGEST_BYTES: usize = 8;
 
@@ -195,6 +199,24 @@ pub(super) fn remove(
         if removed == 0 {
             break;
         }
+    }
+    connections.run(|to| cmd("SREM").arg(keys.flushes()).arg(&token.0).exec(to))
+}
+
+/// The same of a flush that is over, all of whose chunks are known: with a few ways to the servers.
+pub(super) fn remove_all(
+    connections: &Connections,
+    keys: &Keys,
+    token: &Token,
+    chunks: u32,
+) -> Result<(), StoreError> {
+    let numbers: Vec<u32> = (0..chunks).collect();
+    for some in numbers.chunks(REMOVED_AT_ONCE) {
+        let mut pipe = cluster_pipe();
+        for number in some {
+            pipe.cmd("DEL").arg(keys.chunk(token, *number));
+        }
+        connections.run(|to| pipe.query::<Vec<u64>>(to))?;
     }
     connections.run(|to| cmd("SREM").arg(keys.flushes()).arg(&token.0).exec(to))
 }
