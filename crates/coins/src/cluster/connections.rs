@@ -158,6 +158,31 @@ impl Connections {
                 return Err(StoreError::Io { place: self.place.clone(), error });
             }
         }
+        self.expect_written_before_answers()
+    }
+
+    /// Refuses servers that answer before the system has what is to be kept. Who hides their settings is
+    /// believed.
+    fn expect_written_before_answers(&self) -> Result<(), StoreError> {
+        let everywhere = || RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+        let said = self.run(|to| {
+            match to.route_command(cmd("CONFIG").arg("GET").arg("appendfsync"), everywhere()) {
+                Ok(said) => {
+                    HashMap::<String, Vec<String>>::from_redis_value(said).map_err(RedisError::from)
+                }
+                Err(error) if passes(&error) => Err(error),
+                Err(_) => Ok(HashMap::new()),
+            }
+        })?;
+        for (server, said) in &said {
+            if said.iter().any(|word| word == "everysec") {
+                let error = format!(
+                    "{server} may answer up to two seconds before it writes, and would forget coins when its \
+                     process is killed: set appendfsync to always, or to no where power cuts are of no concern"
+                );
+                return Err(StoreError::Io { place: self.place.clone(), error });
+            }
+        }
         Ok(())
     }
 }

@@ -81,6 +81,19 @@ fn servers_that_are_not_there_or_forget_are_told_by_name() {
     assert!(error.contains("127.0.0.1") && error.contains("appendonly"), "{error}");
 }
 
+/// By default a server puts the writing of its log off while the disk is busy, and answers.
+fn answers_before_writing(cluster: &RedisCluster) {
+    let [_, port, _] = cluster.ports();
+    let set = |to: &str| cluster.tell(port, &format!("CONFIG SET appendfsync {to}")).unwrap();
+    assert_eq!(set("everysec"), "+OK\r\n");
+    let error = opened(&cluster.url("x"), Network::Regtest, &options()).unwrap_err().to_string();
+    assert!(error.contains(&port.to_string()) && error.contains("set appendfsync"), "{error}");
+    for kept in ["no", "always"] {
+        assert_eq!(set(kept), "+OK\r\n");
+        opened(&cluster.url("x"), Network::Regtest, &options()).unwrap();
+    }
+}
+
 #[test]
 fn changes_out_of_order_are_refused_and_leave_nothing() {
     use apus_engine::utxo::Changes;
@@ -95,6 +108,7 @@ fn changes_out_of_order_are_refused_and_leave_nothing() {
         }
     }
     let cluster = RedisCluster::start();
+    answers_before_writing(&cluster);
     let store = open(&cluster.url("order"));
     let tip = super::support::block(1);
     let flush = Flush { tip, changes: &Backwards, undo: &[], undo_from: 0 };
