@@ -187,16 +187,19 @@ pub(super) fn write(
     connections.run(|to| cmd("SET").arg(keys.chunk(token, number)).arg(chunk).exec(to))
 }
 
-/// Removes the chunks of a token, and the token. They were written one after the other.
+/// Removes the chunks of a token, and the token. They were written one after the other, so where two are
+/// not there, none is further on; one may have gone with an answer that was lost.
 pub(super) fn remove(
     connections: &Connections,
     keys: &Keys,
     token: &Token,
 ) -> Result<(), StoreError> {
+    let mut missing = 0;
     for number in 0..=u32::MAX {
         let removed =
             connections.run(|to| cmd("DEL").arg(keys.chunk(token, number)).query::<u64>(to))?;
-        if removed == 0 {
+        missing = if removed == 0 { missing + 1 } else { 0 };
+        if missing == 2 {
             break;
         }
     }
