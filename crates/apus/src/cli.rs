@@ -5,6 +5,8 @@ use crate::args::{HintsArgs, ReindexArgs, SnapshotArgs, SyncArgs, UtreexoArgs, V
 use crate::bench::BenchArgs;
 #[cfg(feature = "cluster")]
 use crate::cluster::ClusterArgs;
+#[cfg(feature = "remote-coins")]
+use crate::coins::CoinsCommandArgs;
 #[cfg(feature = "bench")]
 use crate::plot::PlotArgs;
 use crate::submit::SubmitArgs;
@@ -62,6 +64,9 @@ pub(crate) enum Command {
     Utreexo(UtreexoArgs),
     /// Judge blocks given line by line, as a node does: a tool for tests and comparisons
     Submit(SubmitArgs),
+    /// Look at coins on servers, and copy sets of coins there
+    #[cfg(feature = "remote-coins")]
+    Coins(CoinsCommandArgs),
     /// Share a run among machines
     #[cfg(feature = "cluster")]
     Cluster(ClusterArgs),

@@ -1,14 +1,21 @@
-//! `--coins`: a run's coins on servers, instead of in its work folder.
+//! `--coins`: a run's coins on servers, instead of in its work folder; and `apus coins`, for such coins.
+
+#[cfg(feature = "remote-coins")]
+mod copy;
+#[cfg(feature = "remote-coins")]
+mod get;
+#[cfg(feature = "remote-coins")]
+mod source;
 
 use apus_chain::Network;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use std::sync::Arc;
 
 #[cfg(feature = "remote-coins")]
-pub(crate) use servers::CoinsArgs;
+pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
-/// Opens a store for the coins of a chain.
-type Open = dyn Fn(Network) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync;
+/// Opens a store for the coins of a chain, with so many bytes for coins on their way from it.
+type Open = dyn Fn(Network, u64) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync;
 
 /// A store that lies beyond the work folder.
 pub(crate) struct Beyond {
@@ -18,31 +25,50 @@ pub(crate) struct Beyond {
 }
 
 impl Beyond {
-    /// Opens it for the coins of a chain.
-    pub(crate) fn open(&self, network: Network) -> Result<Arc<dyn CoinsStore>, StoreError> {
-        (self.open)(network)
+    /// Opens it for the coins of a chain. Coins on their way from it take `bytes` at most, or what a few
+    /// batches take.
+    pub(crate) fn open(
+        &self,
+        network: Network,
+        bytes: u64,
+    ) -> Result<Arc<dyn CoinsStore>, StoreError> {
+        (self.open)(network, bytes)
     }
 }
 
 #[cfg(feature = "remote-coins")]
 mod servers {
     use super::Beyond;
-    use crate::failure::Failure;
-    use apus_coins::{ClusterOptions, ClusterStore, Password, Place};
+    use super::copy::{CopyArgs, copy};
+    use super::get::{GetArgs, get};
+    use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE};
+    use apus_coins::{Password, Place};
     use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
-    use clap::Args;
+    use clap::{Args, Subcommand};
     use std::env;
     use std::fs::File;
     use std::io::Read;
+    use std::ops::RangeInclusive;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
     /// Where a password is looked for.
     const PASSWORD: &str = "APUS_COINS_PASSWORD";
 
-    /// Coins of a batch, and batches under way. More of either gains nothing on servers nearby.
-    const SIZE: usize = 500;
+    /// Coins of a batch, and batches under way. More of either gains nothing on servers nearby, and smaller
+    /// batches cost more ways there and back.
+    const SIZE: RangeInclusive<usize> = 100..=500;
     const IN_FLIGHT: usize = 16;
+
+    /// Batches under way where memory is short.
+    const IN_FLIGHT_MIN: usize = 8;
+
+    /// How to ask, where answers may take so many bytes if every coin has the longest script.
+    fn batches(bytes: u64) -> BatcherOptions {
+        let coins = bytes / (IN_FLIGHT_MIN as u64 * BatcherOptions::ANSWER_BYTES_MAX);
+        let size = usize::try_from(coins).unwrap_or(usize::MAX).clamp(*SIZE.start(), *SIZE.end());
+        BatcherOptions { size, in_flight: IN_FLIGHT, bytes_max: bytes, ..BatcherOptions::default() }
+    }
 
     /// No password is longer.
     const PASSWORD_BYTES_MAX: u64 = 4096;
@@ -51,10 +77,12 @@ mod servers {
     #[derive(Args)]
     #[command(next_help_heading = "Coins on servers")]
     pub(crate) struct CoinsArgs {
-        /// Keep the coins of the engine utxo on a Redis Cluster instead of in the work folder: some of its
-        /// servers, and a name for these coins, which are left there when the run ends. rediss:// is
-        /// with TLS. A password comes from the environment variable APUS_COINS_PASSWORD
-        #[arg(long, value_name = "redis://HOST:PORT,.../NAME")]
+        /// Keep the coins of the engine utxo on servers instead of in the work folder, and leave them there when
+        /// the run ends: redis://HOST:PORT,.../NAME names some servers of a Redis Cluster, rediss:// with
+        /// TLS, and postgres://USER@HOST:PORT/DATABASE/NAME a database of PostgreSQL, with
+        /// ?sslmode=verify-full for TLS. NAME tells these coins from others there. A password comes from the
+        /// environment variable APUS_COINS_PASSWORD
+        #[arg(long, value_name = "URL")]
         coins: Option<String>,
 
         /// Read the servers' password from the first line of this file
@@ -66,24 +94,17 @@ mod servers {
         /// The store that is asked for, if one is. Nothing is opened yet.
         pub(crate) fn beyond(&self, engine_is_utxo: bool) -> Result<Option<Beyond>, Failure> {
             let Some(text) = &self.coins else { return Ok(None) };
-            // The text is not repeated: it may have a password in it.
-            let place: Place = text
-                .parse()
-                .map_err(|error| Failure::usage(format!("the value of --coins: {error}")))?;
+            let place = place("--coins", text)?;
             if !engine_is_utxo {
                 return Err(Failure::usage(
                     "coins on servers are for the engine utxo: give --engine utxo, or leave out --coins",
                 ));
             }
-            let password = self.password()?;
-            let options = ClusterOptions { password, ..ClusterOptions::default() };
+            let password = password(self.coins_password_file.as_deref())?;
             let name = place.to_string();
-            let open = move |network| {
-                let store: Arc<dyn CoinsStore> =
-                    Arc::new(ClusterStore::open(&place, network, &options)?);
-                let (size, in_flight) = (SIZE, IN_FLIGHT);
-                let batches = BatcherOptions { size, in_flight, ..BatcherOptions::default() };
-                let batched = BatchedStore::new(store, batches);
+            let open = move |network, bytes| {
+                let store = apus_coins::open(&place, network, password.clone())?;
+                let batched = BatchedStore::new(store, batches(bytes));
                 let batched = batched.map_err(|error| StoreError::Io {
                     place: place.to_string(),
                     error: format!("cannot start threads: {error}"),
@@ -92,13 +113,65 @@ mod servers {
             };
             Ok(Some(Beyond { place: name, open: Box::new(open) }))
         }
+    }
 
-        fn password(&self) -> Result<Option<Password>, Failure> {
-            let password = match &self.coins_password_file {
-                Some(path) => Some(first_line(path)?),
-                None => env::var(PASSWORD).ok().filter(|password| !password.is_empty()),
-            };
-            Ok(password.map(Password::new))
+    /// The place that an option names.
+    pub(super) fn place(option: &str, text: &str) -> Result<Place, Failure> {
+        // The text is not repeated: it may have a password in it.
+        text.parse().map_err(|error| Failure::usage(format!("the value of {option}: {error}")))
+    }
+
+    /// The password, from a file or from the environment.
+    pub(super) fn password(file: Option<&Path>) -> Result<Option<Password>, Failure> {
+        let password = match file {
+            Some(path) => Some(first_line(path)?),
+            None => env::var(PASSWORD).ok().filter(|password| !password.is_empty()),
+        };
+        Ok(password.map(Password::new))
+    }
+
+    /// What is wrong with a store, as an ending of the program.
+    pub(super) fn about(error: &StoreError) -> Failure {
+        let code = match error {
+            StoreError::OtherNetwork { .. } | StoreError::Newer { .. } => USAGE,
+            StoreError::Damaged { .. } | StoreError::Coin { .. } => INVALID,
+            StoreError::Stopped => INTERRUPTED,
+            _ => IO,
+        };
+        Failure { code, message: error.to_string() }
+    }
+
+    const EXAMPLES: &str = "\
+Examples:
+  Whether coins are there, while a run writes them or after it:
+    apus coins get --coins redis://10.0.0.1:6379/main TXID:0 TXID:1
+
+  A snapshot, for indexers that read it from a database:
+    apus coins copy --from snapshot:utxo.dat --to postgres://me@db/coins/main
+
+A password comes from the environment variable APUS_COINS_PASSWORD.";
+
+    /// `apus coins`.
+    #[derive(Args)]
+    #[command(after_help = EXAMPLES)]
+    pub(crate) struct CoinsCommandArgs {
+        #[command(subcommand)]
+        command: CoinsCommand,
+    }
+
+    #[derive(Subcommand)]
+    enum CoinsCommand {
+        /// Look coins up, all of one block, and print them as JSON
+        Get(GetArgs),
+        /// Copy a whole set of coins to servers, and compare what is there then
+        Copy(CopyArgs),
+    }
+
+    /// Runs `apus coins`.
+    pub(crate) fn command(args: &CoinsCommandArgs) -> Result<(), Failure> {
+        match &args.command {
+            CoinsCommand::Get(args) => get(args),
+            CoinsCommand::Copy(args) => copy(args),
         }
     }
 

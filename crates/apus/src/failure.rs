@@ -1,5 +1,7 @@
 //! [`Failure`]: an ending other than success, with its exit code.
 
+use apus_datadir::ErrorKind as FileErrorKind;
+use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
 use apus_engine::swiftsync::hints::HintsError;
 use apus_engine::utxo::ChainstateError;
@@ -36,6 +38,16 @@ impl Failure {
     /// An error of the system about a file.
     pub(crate) fn io(path: &Path, error: impl Display) -> Self {
         Self { code: IO, message: format!("{}: {error}", path.display()) }
+    }
+
+    /// What is wrong with a snapshot.
+    pub(crate) fn of_snapshot(path: &Path, error: &SnapshotError) -> Self {
+        let message = format!("{}: {error}", path.display());
+        match error.kind() {
+            _ if matches!(error, SnapshotError::OtherNetwork { .. }) => Self::usage(message),
+            FileErrorKind::Invalid => Self::invalid(message),
+            _ => Self { code: IO, message },
+        }
     }
 
     /// An error of the system about what is to be made or written, with what helps against it.

@@ -70,6 +70,8 @@ fn main() -> ExitCode {
         Command::Snapshot(args) => snapshot::command(&args),
         Command::Utreexo(args) => utreexo::command(&args),
         Command::Submit(args) => submit::command(&args),
+        #[cfg(feature = "remote-coins")]
+        Command::Coins(args) => coins::command(&args),
         #[cfg(feature = "cluster")]
         Command::Cluster(args) => cluster::command(&args),
         #[cfg(feature = "bench")]

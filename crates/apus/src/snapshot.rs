@@ -3,14 +3,13 @@
 use crate::args::{
     ConnectArgs, HintsArg, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs,
 };
-use crate::failure::{Failure, IO};
+use crate::failure::Failure;
 use crate::files::Content;
 use crate::print;
 use crate::report::{bitcoins, bytes, display_hash, grouped};
 use crate::sync::{Job, NOT_ASKED, prove};
 use apus_chain::{Network, Params};
-use apus_datadir::ErrorKind;
-use apus_datadir::snapshot::{SnapshotError, SnapshotInfo, SnapshotReader, snapshot_info};
+use apus_datadir::snapshot::{SnapshotInfo, SnapshotReader, snapshot_info};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -20,15 +19,6 @@ pub(crate) fn command(args: &SnapshotArgs) -> Result<(), Failure> {
     match &args.command {
         SnapshotCommand::Info(args) => info(args),
         SnapshotCommand::Verify(args) => verify(args),
-    }
-}
-
-fn about(path: &Path, error: &SnapshotError) -> Failure {
-    let message = format!("{}: {error}", path.display());
-    match error.kind() {
-        _ if matches!(error, SnapshotError::OtherNetwork { .. }) => Failure::usage(message),
-        ErrorKind::Invalid => Failure::invalid(message),
-        _ => Failure { code: IO, message },
     }
 }
 
@@ -44,7 +34,7 @@ fn read(path: &Path, network: Option<Network>, muhash: bool) -> Result<SnapshotI
     let reader = BufReader::with_capacity(1 << 20, file);
     SnapshotReader::new(reader, network)
         .and_then(|reader| snapshot_info(reader, muhash))
-        .map_err(|error| about(path, &error))
+        .map_err(|error| Failure::of_snapshot(path, &error))
 }
 
 fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {

@@ -392,7 +392,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let coins_path = work_path.join(COINS);
     let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {
         if let Some(beyond) = job.coins {
-            return beyond.open(job.chain);
+            return beyond.open(job.chain, memory.answers_bytes());
         }
         let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
         Ok(Arc::new(DiskStore::open(&coins_path, job.chain, options)?))

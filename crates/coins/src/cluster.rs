@@ -30,19 +30,24 @@ mod buckets;
 mod connections;
 mod keys;
 mod lease;
+mod reader;
 mod record;
 mod scan;
 mod wal;
 
-use crate::place::{Password, Place};
+pub(crate) use buckets::Buckets;
+pub(crate) use reader::ClusterReader;
+pub(crate) use record::Record;
+pub(crate) use wal::changes_as_written;
+
+use crate::place::{ClusterPlace, Password};
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
 use apus_engine::utxo::store::{EachCoin, Flush};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
-use buckets::Buckets;
 use connections::Connections;
 use keys::Keys;
 use lease::Lease;
-use record::{Pending, Record};
+use record::Pending;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -102,7 +107,7 @@ impl ClusterStore {
     /// end whose writer did not come to it. Waits for as long as the lease of a writer that is gone
     /// lasts.
     pub fn open(
-        place: &Place,
+        place: &ClusterPlace,
         network: Network,
         options: &ClusterOptions,
     ) -> Result<Self, StoreError> {
@@ -114,8 +119,9 @@ impl ClusterStore {
         let lease = Lease::take(&connections, &keys, options.lease)?;
         let mut record = Record::read_or_make(&connections, &keys, network, options.bucket_bits)?;
         let buckets = Buckets::new(record.bucket_bits);
+        connections.run(apply::load)?;
         if let Some(pending) = record.pending {
-            apply::chunks(&connections, &keys, buckets, record.epoch, &pending)?;
+            apply::chunks(&connections.apart(), &keys, buckets, record.epoch, &pending)?;
             let done = Record { pending: None, ..record };
             record.replace_by(&done, &connections, &keys)?;
             record = done;
@@ -138,11 +144,16 @@ impl ClusterStore {
     }
 
     /// Step 1: everything of a flush into chunks. How many there are.
-    fn write_ahead(&self, token: &Token, flush: &Flush<'_>) -> Result<u32, StoreError> {
+    fn write_ahead(
+        &self,
+        to: &Connections,
+        token: &Token,
+        flush: &Flush<'_>,
+    ) -> Result<u32, StoreError> {
         let undo = self.undo_changes(flush)?;
         let write = |number: u32, chunk: &[u8]| {
             self.lease.expect_held()?;
-            wal::write(&self.connections, &self.keys, token, number, chunk)
+            wal::write(to, &self.keys, token, number, chunk)
         };
         let mut chunks = ChunkWriter::new(write);
         let mut last = None;
@@ -199,8 +210,9 @@ impl CoinsStore for ClusterStore {
         let record = known.ok_or_else(|| self.halted())?;
         self.lease.expect_held()?;
         let token = Token::random(self.place())?;
+        let apart = self.connections.apart();
         wal::announce(&self.connections, &self.keys, &token)?;
-        let chunks = match self.write_ahead(&token, flush) {
+        let chunks = match self.write_ahead(&apart, &token, flush) {
             Ok(chunks) => chunks,
             Err(error) => {
                 // What stays is removed when the store is opened next.
@@ -215,22 +227,22 @@ impl CoinsStore for ClusterStore {
         *known = None;
         let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
         record.replace_by(&next, &self.connections, &self.keys)?;
-        apply::chunks(&self.connections, &self.keys, self.buckets, epoch, &pending)?;
+        apply::chunks(&apart, &self.keys, self.buckets, epoch, &pending)?;
         let done = Record { pending: None, ..next };
         next.replace_by(&done, &self.connections, &self.keys)?;
         *known = Some(done);
         // The store is at its block, with or without what is left of the way there.
-        let _ = wal::remove(&self.connections, &self.keys, &token);
+        let _ = wal::remove_all(&self.connections, &self.keys, &token, chunks);
         Ok(())
     }
 
     fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
-        scan::undo(&self.connections, &self.keys, block)
+        scan::undo(&self.connections.apart(), &self.keys, block)
     }
 
     fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
         let _still = self.moving.read().unwrap_or_else(PoisonError::into_inner);
-        scan::coins(&self.connections, &self.keys, self.buckets, &mut |outpoint, bytes| {
+        scan::coins(&self.connections.apart(), &self.keys, self.buckets, &mut |outpoint, bytes| {
             each(outpoint, &buckets::coin(self.place(), *outpoint, bytes)?)
         })
         .map_err(|error| match error {

@@ -76,7 +76,7 @@ mod in_memory {
 
     #[divan::bench(args = INPUTS, consts = [0, 1, 2, 8])]
     fn threads<const N: usize>(bencher: Bencher<'_, '_>, inputs: usize) {
-        let fetcher = PrevoutFetcher::new(N).unwrap();
+        let fetcher = PrevoutFetcher::new(N, 1 << 20).unwrap();
         bench(bencher, inputs, |wanted| {
             let mut fetching = fetcher.start(Arc::clone(&VIEW), wanted);
             for index in 0..inputs {

@@ -3,12 +3,18 @@
 //! The form is that of Core's chainstate (`coins.h`, `Coin::Serialize`): height and coinbase mark,
 //! amount and script, each shortened. It is what a flush writes and what a look-up reads, so
 //! neither translates anything; the few fields that rules ask for are read out when they do. Nearly
-//! all coins fit without an allocation.
+//! all coins fit without an allocation. Those that don't are shared by all who hold them: a block may
+//! spend a quarter of a gigabyte of them.
 
 use apus_chain::{Coin, CoinError, CoinRef, Reader, read_coin, read_coin_strict, write_coin};
+use std::sync::Arc;
 
 /// Bytes that fit without an allocation: every coin with a common script.
 const INLINE_BYTES: usize = 46;
+
+/// Bytes of the longest script that says by its form alone how much it may cost to spend it: a witness
+/// program of 40 bytes (BIP-141).
+const LOOKED_AT: usize = 42;
 
 /// A coin in its stored form, known to be well-formed.
 #[derive(Clone, PartialEq, Eq)]
@@ -17,7 +23,7 @@ pub struct CoinBytes(Form);
 #[derive(Clone, PartialEq, Eq)]
 enum Form {
     Inline { length: u8, bytes: [u8; INLINE_BYTES] },
-    Heap(Box<[u8]>),
+    Heap(Arc<[u8]>),
 }
 
 const _: () = assert!(size_of::<CoinBytes>() == 48, "what the cache's memory is planned with");
@@ -61,12 +67,24 @@ impl CoinBytes {
         read_coin(&mut Reader::new(self.as_bytes())).expect("the bytes were made or read as a coin")
     }
 
+    /// The same coin without its script where that is longer than any that a rule looks at which does not run
+    /// it: those that pay to a script's hash, and witness programs.
+    pub(crate) fn without_long_script(self) -> Self {
+        let Form::Heap(_) = &self.0 else { return self };
+        let coin = self.coin();
+        let coin = coin.as_ref();
+        match coin.script.len() > LOOKED_AT {
+            true => Self::new(CoinRef { script: &[], ..coin }),
+            false => self,
+        }
+    }
+
     /// Memory beyond the value itself, in bytes.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Form::Inline { .. } => 0,
-            // Its length, and what an allocator needs to keep it.
-            Form::Heap(bytes) => bytes.len() + 16,
+            // Its bytes, how many hold it, and what an allocator needs to keep it.
+            Form::Heap(bytes) => bytes.len() + 32,
         }
     }
 }
@@ -110,6 +128,18 @@ mod tests {
                 prop_assert_eq!(coin.as_bytes(), &bytes[..]);
                 prop_assert_eq!(CoinBytes::new(coin.coin().as_ref()), coin);
             }
+        }
+    }
+
+    #[test]
+    fn a_long_script_goes_and_nothing_else() {
+        for length in [0, 34, 42, 60, 500, 10_000] {
+            let script = vec![0x51; length];
+            let coin = CoinRef { height: 7, coinbase: true, amount: 9, script: &script };
+            let left = CoinBytes::new(coin).without_long_script();
+            let script = if length > 42 { &[][..] } else { &script };
+            assert_eq!(left.coin().as_ref(), CoinRef { script, ..coin }, "{length}");
+            assert!(length <= 42 || left.heap_bytes() == 0);
         }
     }
 

@@ -14,7 +14,9 @@
 //! - [`utreexod`]: one that proves coins.
 //! - [`nats`]: a queue.
 //! - [`redis`]: three Redis servers as one cluster.
+//! - [`postgres`]: a PostgreSQL server.
 //! - [`peer`]: a peer on a real socket that behaves as told.
+//! - [`far`]: a line to a server that is far away.
 //! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
 //! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`effort`]: how long random tests go on.
@@ -27,9 +29,11 @@ pub mod blkfile;
 pub mod btcd;
 pub mod chain;
 pub mod effort;
+pub mod far;
 pub mod nats;
 pub mod oracle;
 pub mod peer;
+pub mod postgres;
 pub mod redis;
 pub mod relay;
 pub mod storage;

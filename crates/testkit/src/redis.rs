@@ -153,8 +153,10 @@ impl RedisCluster {
             .args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no", "--logfile", "log"])
             .args(["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
             .args(["--port", &port.to_string(), "--cluster-port", &bus_port.to_string()])
-            // What was written is in the system's hands before it is answered, so it outlasts a kill.
+            // What was written is in the system's hands before it is answered, so it outlasts a kill. By
+            // default a server answers and puts that off for as long as it waits for the disk.
             .args(["--appendonly", if self.setup.forgets { "no" } else { "yes" }])
+            .args(["--appendfsync", "always"])
             .arg("--dir")
             .arg(&folder)
             .stdout(Stdio::null())

@@ -17,6 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Coins with long scripts that may be fetched ahead, in bytes: as many as a run has room for by default.
+const AHEAD_BYTES: u64 = 64 << 20;
+
 /// A round of less time has several blocks.
 const ROUND: Duration = Duration::from_millis(100);
 
@@ -198,7 +201,8 @@ fn turns(plan: &Plan, latency: Duration) -> Result<Vec<Turn>, PrevoutsError> {
     numbers.sort_unstable();
     numbers.dedup();
     let fetcher = |threads| {
-        PrevoutFetcher::new(threads).map_err(|error| PrevoutsError::Threads { threads, error })
+        PrevoutFetcher::new(threads, AHEAD_BYTES)
+            .map_err(|error| PrevoutsError::Threads { threads, error })
     };
     let fetchers: Result<Vec<_>, _> = numbers.into_iter().map(|n| fetcher(n).map(Some)).collect();
     let plain = latency.is_zero().then_some(None);

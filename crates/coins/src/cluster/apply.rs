@@ -7,8 +7,9 @@ use super::keys::Keys;
 use super::record::Pending;
 use super::wal::{self, Change};
 use apus_engine::utxo::StoreError;
-use redis::cluster::{ClusterPipeline, cluster_pipe};
-use redis::cmd;
+use redis::cluster::{ClusterConnection, ClusterPipeline, cluster_pipe};
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
+use redis::{ErrorKind, RedisResult, Script, ServerErrorKind, cmd};
 use std::collections::BTreeMap;
 
 /// Changes one bucket, unless a later epoch did. The numbers are as text, since whether one text is
@@ -23,7 +24,10 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1";
 
 /// A pipeline of more than this is sent, in bytes.
-const PIPE_BYTES: usize = 1 << 20;
+const PIPE_BYTES: usize = 512 << 10;
+
+/// What a command has beside what it changes, about, in bytes.
+const COMMAND_BYTES: usize = 150;
 
 /// What changes in a bucket.
 #[derive(Default)]
@@ -93,9 +97,10 @@ pub(super) fn apply(
             }
         }
     }
+    let script = Script::new(APPLY);
     let (mut pipe, mut commands, mut bytes) = (cluster_pipe(), 0, 0);
     for (key, part) in &parts {
-        part.command(&mut pipe, key, epoch);
+        part.command(&mut pipe, &script, key, epoch);
         commands += 1;
         bytes += part.bytes();
         if bytes >= PIPE_BYTES {
@@ -116,11 +121,11 @@ impl<'a> Part<'a> {
 
     fn bytes(&self) -> usize {
         let puts = self.puts.iter().map(|(field, value)| field.len() + value.bytes().len());
-        APPLY.len() + puts.sum::<usize>() + self.removals.iter().map(Vec::len).sum::<usize>()
+        COMMAND_BYTES + puts.sum::<usize>() + self.removals.iter().map(Vec::len).sum::<usize>()
     }
 
-    fn command(&self, pipe: &mut ClusterPipeline, key: &str, epoch: u64) {
-        pipe.cmd("EVAL").arg(APPLY).arg(1).arg(key);
+    fn command(&self, pipe: &mut ClusterPipeline, script: &Script, key: &str, epoch: u64) {
+        pipe.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(key);
         pipe.arg(EPOCH).arg(epoch).arg(self.puts.len());
         for (field, value) in &self.puts {
             pipe.arg(&field[..]).arg(value.bytes());
@@ -131,12 +136,26 @@ impl<'a> Part<'a> {
     }
 }
 
+/// Tells all servers the script, so that it need not be sent with each bucket.
+pub(super) fn load(to: &mut ClusterConnection) -> RedisResult<()> {
+    let everywhere = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+    to.route_command(cmd("SCRIPT").arg("LOAD").arg(APPLY), everywhere).map(drop)
+}
+
 fn send(
     connections: &Connections,
     pipe: &ClusterPipeline,
     commands: usize,
 ) -> Result<(), StoreError> {
-    let applied: Vec<u8> = connections.run(|to| pipe.query(to))?;
+    let applied: Vec<u8> = connections.run(|to| match pipe.query(to) {
+        // A server that has started since does not know it. Errors leave the connection as it is where
+        // they are a server's answers, but the rest of the answers is on its way: the next one is asked.
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            connections.once(load)?;
+            Err((ErrorKind::Io, "the script was loaded a moment ago").into())
+        }
+        done => done,
+    })?;
     if applied.len() == commands && applied.iter().all(|done| *done == 1) {
         return Ok(());
     }

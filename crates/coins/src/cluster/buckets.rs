@@ -12,12 +12,12 @@ pub(super) const EPOCH: &[u8] = b"e";
 
 /// How txids are divided.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Buckets {
+pub(crate) struct Buckets {
     bits: u8,
 }
 
 impl Buckets {
-    pub(super) fn new(bits: u8) -> Self {
+    pub(crate) fn new(bits: u8) -> Self {
         Self { bits }
     }
 
@@ -27,7 +27,7 @@ impl Buckets {
     }
 
     /// The bucket of a txid: its leading bits.
-    pub(super) fn of(self, txid: &Txid) -> u16 {
+    pub(crate) fn of(self, txid: &Txid) -> u16 {
         u16::from_be_bytes([txid.0[0], txid.0[1]]) >> (16 - self.bits)
     }
 
@@ -38,14 +38,14 @@ impl Buckets {
 
     /// What a coin is called: the rest of its txid, and the number of the output without zeros in
     /// front of it.
-    pub(super) fn field(self, outpoint: &OutPoint) -> Vec<u8> {
+    pub(crate) fn field(self, outpoint: &OutPoint) -> Vec<u8> {
         let number = outpoint.vout.to_be_bytes();
         let zeros = outpoint.vout.leading_zeros() as usize / 8;
         [&outpoint.txid.0[self.known()..], &number[zeros..]].concat()
     }
 
     /// The coin that is called so in a bucket.
-    pub(super) fn outpoint(self, bucket: u16, field: &[u8]) -> Option<OutPoint> {
+    pub(crate) fn outpoint(self, bucket: u16, field: &[u8]) -> Option<OutPoint> {
         let first = (bucket << (16 - self.bits)).to_be_bytes();
         let (rest, number) = field.split_at_checked(32 - self.known())?;
         let mut txid = [0; 32];
@@ -91,7 +91,8 @@ pub(super) fn look_up(
             pipe.arg(buckets.field(&wanted[*place]));
         }
     }
-    let found: Vec<Vec<Option<Vec<u8>>>> = connections.run(|to| pipe.query(to))?;
+    let found: Vec<Vec<Option<Vec<u8>>>> =
+        connections.run_measured(|to| pipe.query(to), |found: &Vec<_>| bytes_of(found))?;
     let asked: Vec<usize> = groups.iter().map(|group| group.len()).collect();
     if found.iter().map(Vec::len).ne(asked) {
         return Err(StoreError::Io {
@@ -104,6 +105,11 @@ pub(super) fn look_up(
         coins[*place] = bytes.map(read).transpose()?;
     }
     Ok(coins)
+}
+
+/// How long an answer is, about.
+fn bytes_of(found: &[Vec<Option<Vec<u8>>>]) -> usize {
+    found.iter().flatten().flatten().map(Vec::len).sum()
 }
 
 #[cfg(test)]

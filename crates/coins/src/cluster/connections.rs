@@ -2,9 +2,13 @@
 //!
 //! A connection to the cluster that met an error may still have answers on their way, which would be
 //! taken for those to the next question: it is dropped, whatever the error was.
+//!
+//! A connection keeps as much memory as its longest answer took, for each server. So it is not kept
+//! after a long one, and what goes over much has connections [of its own](Connections::apart), which go
+//! with it.
 
 use super::ClusterOptions;
-use crate::place::Place;
+use crate::place::ClusterPlace;
 use apus_engine::utxo::StoreError;
 use redis::cluster::{ClusterClient, ClusterConnection};
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
@@ -28,6 +32,9 @@ const OPENING: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// An answer of more bytes than this is long.
+const LONG_ANSWER: usize = 128 << 10;
+
 /// See the module.
 pub(super) struct Connections {
     client: ClusterClient,
@@ -36,9 +43,15 @@ pub(super) struct Connections {
     patience: Duration,
 }
 
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connections").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
 impl Connections {
     /// Makes the first one.
-    pub(super) fn open(place: &Place, options: &ClusterOptions) -> Result<Self, StoreError> {
+    pub(super) fn open(place: &ClusterPlace, options: &ClusterOptions) -> Result<Self, StoreError> {
         let name = place.to_string();
         let scheme = if place.tls { "rediss" } else { "redis" };
         let url = |(host, port): &(String, u16)| match host.contains(':') {
@@ -69,14 +82,33 @@ impl Connections {
         &self.place
     }
 
+    /// Others to the same servers, for what has long answers.
+    pub(super) fn apart(&self) -> Self {
+        Self {
+            client: self.client.clone(),
+            idle: Mutex::new(Vec::new()),
+            place: self.place.clone(),
+            patience: self.patience,
+        }
+    }
+
     /// Does something that may be done twice, and does it again while a server is away.
     pub(super) fn run<T>(
         &self,
         act: impl Fn(&mut ClusterConnection) -> RedisResult<T>,
     ) -> Result<T, StoreError> {
+        self.run_measured(act, |_| 0)
+    }
+
+    /// The same of something whose answer may be long: so many bytes, about.
+    pub(super) fn run_measured<T>(
+        &self,
+        act: impl Fn(&mut ClusterConnection) -> RedisResult<T>,
+        bytes: impl Fn(&T) -> usize,
+    ) -> Result<T, StoreError> {
         let (started, mut pause) = (Instant::now(), PAUSE);
         loop {
-            match self.once(&act) {
+            match self.once_measured(&act, &bytes) {
                 Ok(done) => return Ok(done),
                 Err(error) if passes(&error) && started.elapsed() + pause < self.patience => {
                     thread::sleep(pause);
@@ -92,9 +124,20 @@ impl Connections {
         &self,
         act: impl Fn(&mut ClusterConnection) -> RedisResult<T>,
     ) -> RedisResult<T> {
+        self.once_measured(act, |_| 0)
+    }
+
+    fn once_measured<T>(
+        &self,
+        act: impl Fn(&mut ClusterConnection) -> RedisResult<T>,
+        bytes: impl Fn(&T) -> usize,
+    ) -> RedisResult<T> {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut connection = kept.map_or_else(|| self.client.get_connection(), Ok)?;
         let done = act(&mut connection)?;
+        if bytes(&done) > LONG_ANSWER {
+            return Ok(done);
+        }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
             idle.push(connection);
@@ -112,6 +155,31 @@ impl Connections {
         for (server, said) in &said {
             if let Some(what) = forgets(said) {
                 let error = format!("{server} {what}");
+                return Err(StoreError::Io { place: self.place.clone(), error });
+            }
+        }
+        self.expect_written_before_answers()
+    }
+
+    /// Refuses servers that answer before the system has what is to be kept. Who hides their settings is
+    /// believed.
+    fn expect_written_before_answers(&self) -> Result<(), StoreError> {
+        let everywhere = || RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+        let said = self.run(|to| {
+            match to.route_command(cmd("CONFIG").arg("GET").arg("appendfsync"), everywhere()) {
+                Ok(said) => {
+                    HashMap::<String, Vec<String>>::from_redis_value(said).map_err(RedisError::from)
+                }
+                Err(error) if passes(&error) => Err(error),
+                Err(_) => Ok(HashMap::new()),
+            }
+        })?;
+        for (server, said) in &said {
+            if said.iter().any(|word| word == "everysec") {
+                let error = format!(
+                    "{server} may answer up to two seconds before it writes, and would forget coins when its \
+                     process is killed: set appendfsync to always, or to no where power cuts are of no concern"
+                );
                 return Err(StoreError::Io { place: self.place.clone(), error });
             }
         }

@@ -34,7 +34,7 @@ pub(super) struct Pending {
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record {
+pub(crate) struct Record {
     pub(super) network: Network,
     pub(super) bucket_bits: u8,
     /// How many flushes there were.
@@ -84,6 +84,11 @@ impl Record {
         }
         let record = Self::parts(&mut rest).ok_or(NoRecord::Torn)?;
         (rest.is_empty() && format == FORMAT).then_some(record).ok_or(NoRecord::Torn)
+    }
+
+    /// The record that bytes are, as it is written.
+    pub(crate) fn as_written(bytes: &[u8]) -> Option<Vec<u8>> {
+        Self::from_bytes(bytes).ok().map(Self::to_bytes)
     }
 
     fn parts(rest: &mut &[u8]) -> Option<Self> {

@@ -43,7 +43,7 @@ fn options() -> ClusterOptions {
 }
 
 fn open(cluster: &RedisCluster, name: &str) -> ClusterStore {
-    let place: Place = cluster.url(name).parse().unwrap();
+    let place: ClusterPlace = cluster.url(name).parse().unwrap();
     ClusterStore::open(&place, Network::Regtest, &options()).unwrap()
 }
 
@@ -95,7 +95,7 @@ fn write_until(store: &ClusterStore, height: u32, until: Until) {
     if until == Until::Announced {
         return;
     }
-    let chunks = with_flush(height, |flush| store.write_ahead(&token, flush)).unwrap();
+    let chunks = with_flush(height, |flush| store.write_ahead(to, &token, flush)).unwrap();
     if until == Until::WrittenAhead {
         return;
     }

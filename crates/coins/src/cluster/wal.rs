@@ -9,11 +9,15 @@ use super::keys::Keys;
 use apus_chain::{BlockHash, Height, OutPoint, Txid};
 use apus_engine::utxo::StoreError;
 use apus_hash::sha256;
+use redis::cluster::cluster_pipe;
 use redis::cmd;
 use std::fmt;
 
 /// From this size on a chunk is closed, in bytes.
-const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 512 << 10;
+
+/// Chunks that are removed with one way to the servers.
+const REMOVED_AT_ONCE: usize = 1000;
 
 const DIGEST_BYTES: usize = 8;
 
@@ -103,6 +107,13 @@ pub(super) fn changes(chunk: &[u8]) -> Option<Vec<Change<'_>>> {
     Some(changes)
 }
 
+/// The changes of a chunk as they are written, without the digest.
+pub(crate) fn changes_as_written(chunk: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    changes(chunk)?.iter().for_each(|change| change.write(&mut bytes));
+    Some(bytes)
+}
+
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (first, others) = rest.split_first_chunk::<N>()?;
     *rest = others;
@@ -176,18 +187,39 @@ pub(super) fn write(
     connections.run(|to| cmd("SET").arg(keys.chunk(token, number)).arg(chunk).exec(to))
 }
 
-/// Removes the chunks of a token, and the token. They were written one after the other.
+/// Removes the chunks of a token, and the token. They were written one after the other, so where two are
+/// not there, none is further on; one may have gone with an answer that was lost.
 pub(super) fn remove(
     connections: &Connections,
     keys: &Keys,
     token: &Token,
 ) -> Result<(), StoreError> {
+    let mut missing = 0;
     for number in 0..=u32::MAX {
         let removed =
             connections.run(|to| cmd("DEL").arg(keys.chunk(token, number)).query::<u64>(to))?;
-        if removed == 0 {
+        missing = if removed == 0 { missing + 1 } else { 0 };
+        if missing == 2 {
             break;
         }
+    }
+    connections.run(|to| cmd("SREM").arg(keys.flushes()).arg(&token.0).exec(to))
+}
+
+/// The same of a flush that is over, all of whose chunks are known: with a few ways to the servers.
+pub(super) fn remove_all(
+    connections: &Connections,
+    keys: &Keys,
+    token: &Token,
+    chunks: u32,
+) -> Result<(), StoreError> {
+    let numbers: Vec<u32> = (0..chunks).collect();
+    for some in numbers.chunks(REMOVED_AT_ONCE) {
+        let mut pipe = cluster_pipe();
+        for number in some {
+            pipe.cmd("DEL").arg(keys.chunk(token, *number));
+        }
+        connections.run(|to| pipe.query::<Vec<u64>>(to))?;
     }
     connections.run(|to| cmd("SREM").arg(keys.flushes()).arg(&token.0).exec(to))
 }
@@ -277,7 +309,7 @@ mod tests {
         let coins: Vec<Coin> = (0..700).map(|vout| ([7; 32], vout, Some(vec![1; 5000]))).collect();
         let written = all(&coins, &[]);
         let chunks = chunks(&written);
-        assert_eq!(chunks.len(), 4);
+        assert_eq!(chunks.len(), 7);
         assert!(chunks.iter().all(|chunk| chunk.len() < CHUNK_BYTES + 6000));
         let read: Vec<_> = chunks.iter().flat_map(|chunk| changes(chunk).unwrap()).collect();
         assert_eq!(read, written);

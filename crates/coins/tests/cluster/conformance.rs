@@ -4,12 +4,16 @@ use super::laws::store_conformance;
 use super::support::{Step, assert_same, coin, coins_of, outpoint, random_step};
 use super::{open, options};
 use apus_chain::{Network, OutPoint, Txid};
-use apus_coins::{ClusterOptions, ClusterStore};
+use apus_coins::{ClusterOptions, ClusterStore, Reader};
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_testkit::redis::RedisCluster;
 use apus_testkit::rng::Rng;
 use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
 
 #[test]
 fn the_store_on_a_cluster_conforms() {
@@ -22,6 +26,43 @@ fn the_store_on_a_cluster_conforms() {
     it_is_there_when_opened_again(&cluster);
     a_bucket_of_any_size_is_listed_in_order(&cluster);
     stores_on_one_cluster_know_nothing_of_each_other(&cluster);
+    a_reader_beside_the_writer_sees_one_block(&cluster);
+}
+
+/// Whatever buckets a flush has reached, all coins of a look-up are of one block, which it names.
+fn a_reader_beside_the_writer_sees_one_block(cluster: &RedisCluster) {
+    let (place, mut rng) = (cluster.url("readers").parse().unwrap(), Rng::new(15));
+    let none = Reader::open(&place, Network::Regtest, None).unwrap();
+    let error = none.look_up(&[outpoint(0)]).unwrap_err().to_string();
+    assert!(error.contains("no coins under this name"), "{error}");
+    let store = open(&cluster.url("readers"));
+    let coins = [(); 2].map(|()| coin(&mut rng));
+    // All coins are those of one kind, or those of the other.
+    let names: Vec<_> = (0..400).map(outpoint).collect();
+    let step = |height: u32| {
+        let coin = &coins[height as usize % 2];
+        names.iter().fold(Step::new(height), |step, name| step.with(*name, Some(coin.clone())))
+    };
+    step(0).write(&store).unwrap();
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for height in 1..40 {
+                step(height).write(&store).unwrap();
+                // Time for a look-up that no flush comes in between of.
+                thread::sleep(Duration::from_millis(5));
+            }
+            ended.store(true, SeqCst);
+        });
+        let mut tips = BTreeSet::new();
+        while !ended.load(SeqCst) {
+            let seen = none.look_up(&names).unwrap();
+            let of = &coins[seen.tip.height as usize % 2];
+            assert!(seen.coins.iter().all(|coin| coin.as_ref() == Some(of)), "{:?}", seen.tip);
+            tips.insert(seen.tip.height);
+        }
+        assert!(tips.len() > 1, "{tips:?}");
+    });
 }
 
 fn it_is_there_when_opened_again(cluster: &RedisCluster) {

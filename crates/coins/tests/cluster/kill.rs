@@ -49,7 +49,8 @@ impl Model {
 #[test]
 #[ignore = "started by the test that kills it"]
 fn writer() {
-    let url = env::var(URL).expect("the test that kills this names servers");
+    // Those who run what is left out otherwise run this, too.
+    let Ok(url) = env::var(URL) else { return };
     let store = open(&url);
     let mut height = store.tip().unwrap().map_or(0, |tip| tip.height + 1);
     loop {

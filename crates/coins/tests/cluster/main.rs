@@ -10,7 +10,7 @@ mod refusals;
 mod support;
 
 use apus_chain::Network;
-use apus_coins::{ClusterOptions, ClusterStore, Place};
+use apus_coins::{ClusterOptions, ClusterPlace, ClusterStore};
 use std::time::Duration;
 
 /// Few buckets, and a lease that a test can wait for.
@@ -24,6 +24,6 @@ fn options() -> ClusterOptions {
 }
 
 fn open(url: &str) -> ClusterStore {
-    let place: Place = url.parse().unwrap();
+    let place: ClusterPlace = url.parse().unwrap();
     ClusterStore::open(&place, Network::Regtest, &options()).unwrap()
 }

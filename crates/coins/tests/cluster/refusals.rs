@@ -3,7 +3,7 @@
 use super::support::{Step, coin, outpoint};
 use super::{open, options};
 use apus_chain::Network;
-use apus_coins::{ClusterOptions, ClusterStore, Password, Place};
+use apus_coins::{ClusterOptions, ClusterPlace, ClusterStore, Password};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_testkit::redis::{RedisCluster, RedisSetup};
 use apus_testkit::rng::Rng;
@@ -11,7 +11,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 fn opened(url: &str, network: Network, options: &ClusterOptions) -> Result<(), StoreError> {
-    let place: Place = url.parse().unwrap();
+    let place: ClusterPlace = url.parse().unwrap();
     ClusterStore::open(&place, network, options).map(drop)
 }
 
@@ -24,7 +24,7 @@ fn what_is_not_right_is_told_by_name() {
     passwords(&url, &with);
     let right = with("right-word");
 
-    let place: Place = url.parse().unwrap();
+    let place: ClusterPlace = url.parse().unwrap();
     let store = ClusterStore::open(&place, Network::Regtest, &right).unwrap();
     let mut rng = Rng::new(51);
     let step = Step::new(1).with(outpoint(0), Some(coin(&mut rng)));
@@ -81,6 +81,19 @@ fn servers_that_are_not_there_or_forget_are_told_by_name() {
     assert!(error.contains("127.0.0.1") && error.contains("appendonly"), "{error}");
 }
 
+/// By default a server puts the writing of its log off while the disk is busy, and answers.
+fn answers_before_writing(cluster: &RedisCluster) {
+    let [_, port, _] = cluster.ports();
+    let set = |to: &str| cluster.tell(port, &format!("CONFIG SET appendfsync {to}")).unwrap();
+    assert_eq!(set("everysec"), "+OK\r\n");
+    let error = opened(&cluster.url("x"), Network::Regtest, &options()).unwrap_err().to_string();
+    assert!(error.contains(&port.to_string()) && error.contains("set appendfsync"), "{error}");
+    for kept in ["no", "always"] {
+        assert_eq!(set(kept), "+OK\r\n");
+        opened(&cluster.url("x"), Network::Regtest, &options()).unwrap();
+    }
+}
+
 #[test]
 fn changes_out_of_order_are_refused_and_leave_nothing() {
     use apus_engine::utxo::Changes;
@@ -95,6 +108,7 @@ fn changes_out_of_order_are_refused_and_leave_nothing() {
         }
     }
     let cluster = RedisCluster::start();
+    answers_before_writing(&cluster);
     let store = open(&cluster.url("order"));
     let tip = super::support::block(1);
     let flush = Flush { tip, changes: &Backwards, undo: &[], undo_from: 0 };

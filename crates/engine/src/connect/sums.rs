@@ -6,7 +6,6 @@
 
 use super::delta::{CoinChange, CoinsDelta};
 use super::prepared::{PreparedBlock, coins_of};
-use super::wanted::Place;
 use crate::coin::CoinBytes;
 use apus_chain::{CheckedBlock, CoinAdder, CoinSum, CoinSumKey, OutPoint};
 
@@ -36,16 +35,15 @@ pub(crate) struct RunningSum {
 }
 
 impl RunningSum {
-    /// What a block comes to that spends these coins.
-    pub(crate) fn change(&self, block: &PreparedBlock, spent: &[CoinBytes]) -> BlockChange {
+    /// Begins to add up what a block takes from the set, coin by coin.
+    pub(crate) fn taken(&self) -> CoinAdder {
+        CoinAdder::new(self.key)
+    }
+
+    /// What a block comes to that takes coins from the set which come to `taken`.
+    pub(crate) fn change(&self, block: &PreparedBlock, taken: CoinSum) -> BlockChange {
         let BlockSums { created, own } = block.sums(&self.key);
-        let mut taken = CoinAdder::new(self.key);
-        for (place, coin) in block.places().iter().zip(spent) {
-            if let Place::Wanted(index) = place {
-                taken.add(&block.wanted()[*index as usize], coin.as_bytes());
-            }
-        }
-        BlockChange { set: created.minus(taken.sum()), spent: own.plus(taken.sum()) }
+        BlockChange { set: created.minus(taken), spent: own.plus(taken) }
     }
 
     /// What it adds to go back from a block, whose undo data come to `undo`; those of the coins to go

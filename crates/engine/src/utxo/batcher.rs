@@ -42,9 +42,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What a coin takes at most in an answer, with what is kept beside it.
-const ANSWER_BYTES_MAX: u64 = MAX_SCRIPT_SIZE as u64 + 240;
-
 /// How a batcher works.
 #[derive(Debug, Clone, Copy)]
 pub struct BatcherOptions {
@@ -77,9 +74,12 @@ impl Default for BatcherOptions {
 }
 
 impl BatcherOptions {
+    /// What a coin takes at most in an answer, with what is kept beside it, in bytes.
+    pub const ANSWER_BYTES_MAX: u64 = MAX_SCRIPT_SIZE as u64 + 240;
+
     /// Batches that may in fact be under way.
     fn batches_max(&self) -> usize {
-        let batch_bytes = ANSWER_BYTES_MAX.saturating_mul(self.size.max(1) as u64);
+        let batch_bytes = Self::ANSWER_BYTES_MAX.saturating_mul(self.size.max(1) as u64);
         let fit = usize::try_from(self.bytes_max / batch_bytes).unwrap_or(usize::MAX);
         self.in_flight.min(fit).max(1)
     }

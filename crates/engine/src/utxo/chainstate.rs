@@ -16,8 +16,10 @@ pub use totals::Totals;
 use super::cache::CoinsCache;
 use super::error::ChainstateError;
 use super::fetch::{Fetching, PrevoutFetcher};
-use super::store::{CoinsStore, UndoRecord};
+use super::store::{CoinsStore, StoreError, UndoRecord};
+
 use super::view::CoinsView;
+use crate::coin::CoinBytes;
 use crate::connect::rules::{Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of};
 use crate::connect::sums::{BlockChange, RunningSum};
 use crate::connect::undo::{block_undo, coins_added, undo_delta};
@@ -39,6 +41,11 @@ const PENDING_MAX: usize = 4;
 /// Blocks whose coins may be on their way at once.
 const PREFETCHES_MAX: usize = 2;
 
+/// Memory for coins with long scripts that were fetched before they are needed, in bytes: half of that
+/// for changed coins, and not less or more than these.
+const AHEAD_BYTES_MIN: u64 = 4 << 20;
+const AHEAD_BYTES_MAX: u64 = 64 << 20;
+
 /// How a chain state works.
 #[derive(Debug)]
 pub struct ChainstateOptions {
@@ -57,6 +64,8 @@ struct Pending {
     undo: Vec<u8>,
     /// None where no scripts are run.
     verdict: Option<Verdict>,
+    /// Memory that it holds for its scripts and its undo data, beside the block.
+    held: u64,
     /// Coins more after it than before.
     coins: i64,
     /// What it comes to, where the sum of coins is kept.
@@ -83,6 +92,8 @@ pub struct Chainstate {
     store: Arc<dyn CoinsStore>,
     cache: Arc<CoinsCache>,
     fetcher: PrevoutFetcher,
+    /// What may be fetched ahead, and what pending blocks may hold if they are several, in bytes.
+    ahead_bytes: u64,
     scripts: Option<ScriptPool>,
     tip: KnownBlock,
     totals: Totals,
@@ -110,13 +121,15 @@ impl Chainstate {
     ) -> Result<Self, ChainstateError> {
         let genesis = KnownBlock { height: 0, hash: params.genesis_hash };
         let tip = store.tip()?.unwrap_or(genesis);
-        let fetcher = PrevoutFetcher::new(options.prevout_threads)
+        let ahead = (options.cache_bytes / 2).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
+        let fetcher = PrevoutFetcher::new(options.prevout_threads, ahead)
             .map_err(|error| ChainstateError::Threads(error.to_string()))?;
         Ok(Self {
             params: params.clone(),
             cache: Arc::new(CoinsCache::new(Arc::clone(&store), options.cache_bytes)),
             store,
             fetcher,
+            ahead_bytes: ahead,
             scripts: options.scripts,
             tip,
             totals: Totals::default(),
@@ -233,7 +246,14 @@ impl Chainstate {
     ) -> Result<(), ChainstateError> {
         let begun = self.try_begin(block, context);
         match begun {
-            Ok(()) => self.settle_to(PENDING_MAX),
+            Ok(()) => {
+                self.settle_to(PENDING_MAX)?;
+                // Blocks that hold much wait for their verdicts one by one.
+                while self.pending.len() > 1 && self.held() > self.ahead_bytes {
+                    self.settle_one()?;
+                }
+                Ok(())
+            }
             Err(error) => {
                 // A block below that proves invalid is the one to tell of.
                 self.prefetches.clear();
@@ -241,6 +261,11 @@ impl Chainstate {
                 Err(error)
             }
         }
+    }
+
+    /// What the pending blocks hold.
+    fn held(&self) -> u64 {
+        self.pending.iter().map(|pending| pending.held).sum()
     }
 
     fn try_begin(
@@ -255,7 +280,10 @@ impl Chainstate {
             true => self.look_for_bip30(&block, context)?,
             false => Overwritten::default(),
         };
-        let spent = self.gather(&block)?;
+        let keeps_undo = id.height >= self.undo_from || self.connected.is_some();
+        // Long scripts are for those who run them, and for undo data. A block that may spend a quarter of
+        // a gigabyte of them would hold them all.
+        let (spent, taken) = self.gather(&block, keeps_undo || context.check_scripts)?;
         let mut batch = match (&self.scripts, context.check_scripts) {
             (_, false) => None,
             (Some(scripts), true) => {
@@ -268,7 +296,7 @@ impl Chainstate {
             self.look_for_bip30(&block, context)?;
             return Err(invalid(error));
         }
-        let undo = match id.height >= self.undo_from || self.connected.is_some() {
+        let undo = match keeps_undo {
             true => block_undo(block.block().bytes().view(), &spent.coins),
             false => Vec::new(),
         };
@@ -278,10 +306,12 @@ impl Chainstate {
             self.recent.push_back(layer.clone());
         }
         let coins = coins_added(block.delta()) - overwritten.coins;
-        let mut change = self.sum.map(|sum| sum.change(&block, &spent.coins)).unwrap_or_default();
+        let mut change = self.sum.map(|sum| sum.change(&block, taken)).unwrap_or_default();
         change.set.sub(overwritten.sum);
         let verdict = batch.map(crate::script::ScriptBatch::finish);
-        self.pending.push_back(Pending { layer, block, undo, verdict, coins, change });
+        let heavy: usize = spent.coins.iter().map(CoinBytes::heap_bytes).sum();
+        let held = (undo.capacity() + heavy) as u64;
+        self.pending.push_back(Pending { layer, block, undo, verdict, held, coins, change });
         // What needs no verdict, and waits behind none, is decided.
         while self.pending.front().is_some_and(|pending| pending.verdict.is_none()) {
             self.settle_one()?;
@@ -331,8 +361,13 @@ impl Chainstate {
         Ok(found)
     }
 
-    /// The coins that a block spends.
-    fn gather(&mut self, block: &PreparedBlock) -> Result<Spent, ChainstateError> {
+    /// The coins that a block spends, `whole` or without long scripts, and what those of the set come to
+    /// where its sum is kept.
+    fn gather(
+        &mut self,
+        block: &PreparedBlock,
+        whole: bool,
+    ) -> Result<(Spent, CoinSum), ChainstateError> {
         let hash = block.id().hash;
         let at = self.prefetches.iter().position(|prefetch| prefetch.hash == hash);
         let prefetched = at.and_then(|at| self.prefetches.remove(at));
@@ -344,17 +379,22 @@ impl Chainstate {
         let newer: Vec<&Layer> =
             self.recent.iter().rev().filter(|layer| layer.number > from).collect();
         let wanted = block.wanted();
+        let mut taken = self.sum.as_ref().map(RunningSum::taken);
         let spent = Spent::gather(block, |index| {
-            for layer in &newer {
-                if let Some(coin) = layer.delta.get(&wanted[index]) {
-                    return Ok(coin.cloned());
-                }
+            let known = newer.iter().find_map(|layer| layer.delta.get(&wanted[index]));
+            let coin = match known {
+                Some(coin) => coin.cloned(),
+                None => fetching.take(index)?,
+            };
+            if let (Some(taken), Some(coin)) = (&mut taken, &coin) {
+                taken.add(&wanted[index], coin.as_bytes());
             }
-            fetching.take(index)
+            let lighter = |coin: CoinBytes| if whole { coin } else { coin.without_long_script() };
+            Ok::<_, StoreError>(coin.map(lighter))
         })?;
         let oldest = self.prefetches.iter().map(|prefetch| prefetch.from).min();
         self.recent.retain(|layer| oldest.is_some_and(|oldest| layer.number > oldest));
-        Ok(spent)
+        Ok((spent, taken.map(|taken| taken.sum()).unwrap_or_default()))
     }
 
     /// Waits for the verdicts on all pending blocks. The first invalid one is the error; the tip is
@@ -372,7 +412,7 @@ impl Chainstate {
 
     fn settle_one(&mut self) -> Result<(), ChainstateError> {
         let Some(pending) = self.pending.pop_front() else { return Ok(()) };
-        let Pending { layer, block, undo, verdict, coins, change } = pending;
+        let Pending { layer, block, undo, verdict, held: _, coins, change } = pending;
         let id = block.id();
         let run = verdict.is_some();
         let settled = match verdict.map_or(Ok(()), Verdict::wait) {

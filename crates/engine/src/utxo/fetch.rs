@@ -4,7 +4,9 @@
 //! sets threads to look it up, and [`Fetching::take`] hands the coins out one by one, in block
 //! order. A thread that asks for a coin which is not there yet fetches other ones instead of
 //! waiting, so nothing is lost where threads are few, and a slow disk is asked many things at once
-//! where they are many. A view that wants to be asked for many coins with one call is.
+//! where they are many. A view that wants to be asked for many coins with one call is. Coins that wait to
+//! be taken are bounded in memory: beyond that no thread fetches ahead, and the taking thread goes on
+//! alone.
 //!
 //! Nothing is decided here: a coin comes as the view gives it, an error with the input that met it,
 //! and each input is looked up once. A fetching changes nothing, and once dropped leaves nothing.
@@ -19,7 +21,7 @@ use super::store::StoreError;
 use super::view::CoinsView;
 use crate::coin::CoinBytes;
 use apus_chain::OutPoint;
-use job::Job;
+use job::{Ahead, Job};
 use pace::Pace;
 use pool::Pool;
 use std::io;
@@ -34,9 +36,11 @@ pub struct PrevoutFetcher {
 }
 
 impl PrevoutFetcher {
-    /// Starts the threads. Without any, each coin is looked up by the thread that takes it.
-    pub fn new(threads: usize) -> io::Result<Self> {
-        let mut fetcher = Self { pool: Arc::new(Pool::new(threads)), threads: Vec::new() };
+    /// Starts the threads. Without any, each coin is looked up by the thread that takes it. They stop
+    /// fetching while coins that were not taken yet take `ahead_bytes` beside a place for each input.
+    pub fn new(threads: usize, ahead_bytes: u64) -> io::Result<Self> {
+        let pool = Arc::new(Pool::new(threads, Ahead::new(ahead_bytes)));
+        let mut fetcher = Self { pool, threads: Vec::new() };
         for number in 0..threads {
             let pool = Arc::clone(&fetcher.pool);
             let builder = thread::Builder::new().name(format!("prevouts-{number}"));
@@ -56,7 +60,7 @@ impl PrevoutFetcher {
     ///
     /// Of several fetchings the one that was started first is served first.
     pub fn start(&self, view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Fetching {
-        let job = Arc::new(Job::new(view, wanted));
+        let job = Arc::new(Job::new(view, wanted, Arc::clone(&self.pool.ahead)));
         if self.threads.is_empty() {
             // No other thread knows of it, so all of it is this thread's.
             let mine = 0..job.wanted.len();
@@ -162,6 +166,9 @@ impl Fetching {
 
     /// Claims the next inputs for this thread, unless all are claimed.
     fn claim(&mut self) -> bool {
+        if let Some(pool) = &self.pool {
+            pool.go_on(&self.job);
+        }
         self.mine = self.job.claim(self.pace.chunk().max(self.job.at_once));
         self.timed = false;
         !self.mine.is_empty()

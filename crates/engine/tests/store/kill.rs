@@ -28,7 +28,8 @@ fn step(height: u32) -> super::support::Step {
 #[test]
 #[ignore = "started by the test that kills it"]
 fn writer() {
-    let folder = env::var_os(FOLDER).expect("the test that kills this names a folder");
+    // Those who run what is left out otherwise run this, too.
+    let Some(folder) = env::var_os(FOLDER) else { return };
     let store = open(Path::new(&folder));
     let mut height = store.tip().unwrap().map_or(0, |tip| tip.height + 1);
     loop {

@@ -27,6 +27,9 @@ pub struct Memory {
 /// is exceeded by it.
 const BLOCKS_BYTES_MIN: u64 = 16 << 20;
 
+/// Coins with the longest scripts on their way from servers: less would have batches wait for each other.
+const ANSWERS_BYTES_MIN: u64 = 14 << 20;
+
 /// With less for coins than this, they have three quarters of the budget, and some of the rest comes on
 /// top: with few coins in memory each block is looked up, and soon written, on disk.
 const COINS_BYTES_MIN: u64 = 96 << 20;
@@ -57,6 +60,13 @@ impl Memory {
     /// What each of so many threads that read files reads at once.
     pub(crate) fn reader_bytes(bytes: u64, threads: usize) -> u64 {
         (bytes / (8 * threads as u64)).clamp(256 << 10, 4 << 20)
+    }
+
+    /// For coins on their way from servers, where the store lies there and has no cache of what it reads. It
+    /// is what they would take if each had the longest script, which next to none has, so some of it is
+    /// taken of what may come on top.
+    pub fn answers_bytes(&self) -> u64 {
+        self.store_bytes + ANSWERS_BYTES_MIN
     }
 
     fn divide(bytes: u64, incoming_bytes: u64) -> Self {

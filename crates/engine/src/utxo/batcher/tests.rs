@@ -297,7 +297,7 @@ fn the_end_does_not_wait_for_another_try() {
 #[test]
 fn memory_bounds_how_many_batches_are_under_way() {
     let with = |size, bytes_max| BatcherOptions { bytes_max, ..options(size, 32) }.batches_max();
-    let (batch, few) = (100 * ANSWER_BYTES_MAX, 5);
+    let (batch, few) = (100 * BatcherOptions::ANSWER_BYTES_MAX, 5);
     assert_eq!(with(100, u64::MAX), 32);
     assert_eq!(with(100, few * batch), 5);
     assert_eq!(with(100, few * batch - 1), 4);

@@ -3,6 +3,9 @@
 //! Claims come from one counter, so each input has one owner. An owner's result is set once, with
 //! the ordering of [`OnceLock`], and read by the thread that takes it. An input that was claimed is
 //! always set, even where the look-up panics, unless the job was abandoned; so waiting for one ends.
+//!
+//! Coins that take memory of their own are given away as they are taken. What was fetched and not taken
+//! is counted, and bounded for the threads that fetch ahead, whatever a block spends.
 
 use crate::coin::CoinBytes;
 use crate::utxo::store::{StoreError, panicked};
@@ -11,19 +14,79 @@ use apus_chain::OutPoint;
 use std::hint;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// How often a result is looked for before its owner is waited for: some microseconds, about as
 /// long as it takes to fall asleep and be woken.
 const SPINS: usize = 200;
 
 /// What a view answered. Errors are boxed: they are rare, and wider than coins.
-type Found = Result<Option<CoinBytes>, Box<StoreError>>;
+type Answer = Result<Option<CoinBytes>, Box<StoreError>>;
+
+/// An answer that waits to be taken.
+enum Found {
+    /// It takes no memory beyond its place.
+    Light(Answer),
+    /// It does, and is given away.
+    Heavy(Mutex<Option<CoinBytes>>),
+}
+
+/// Calls for many coins at once that may be under way ahead: one, and the next. Each is as much as the view
+/// wants to have under way.
+const CALLS_MAX: usize = 2;
 
 /// A counter that shares its cache lines with nothing.
 #[repr(align(128))]
 struct Alone(AtomicUsize);
+
+/// What was fetched and not taken yet, by all jobs of a pool.
+pub(super) struct Ahead {
+    /// Memory that it takes beside a place for each input.
+    bytes: AtomicU64,
+    /// From so much on nothing more is fetched ahead.
+    bytes_max: u64,
+    /// Calls for many coins at once that are under way ahead.
+    calls: AtomicUsize,
+}
+
+impl Ahead {
+    pub(super) fn new(bytes_max: u64) -> Arc<Self> {
+        Arc::new(Self { bytes: AtomicU64::new(0), bytes_max, calls: AtomicUsize::new(0) })
+    }
+
+    /// Whether the threads that fetch ahead are to wait.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.bytes_max
+    }
+
+    /// Whether one more call for many coins may be under way.
+    pub(super) fn has_call(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) < CALLS_MAX
+    }
+
+    /// Counts a call for so many coins until what it gives is dropped; none where enough are under way.
+    /// Those for one coin are not counted.
+    pub(super) fn call(&self, coins: usize) -> Option<Call<'_>> {
+        if coins == 1 {
+            return Some(Call(None));
+        }
+        let one_more = |calls: usize| (calls < CALLS_MAX).then_some(calls + 1);
+        let counted = self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        counted.is_ok().then_some(Call(Some(&self.calls)))
+    }
+}
+
+/// A call that is under way.
+pub(super) struct Call<'a>(Option<&'a AtomicUsize>);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if let Some(calls) = self.0 {
+            calls.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
 
 /// The look-ups of one block.
 pub(super) struct Job {
@@ -37,14 +100,19 @@ pub(super) struct Job {
     /// The first input that no thread has claimed, or anything beyond the last.
     unclaimed: Alone,
     abandoned: AtomicBool,
+    /// What of `ahead` is this job's.
+    held: AtomicU64,
+    ahead: Arc<Ahead>,
     /// Threads at work on this. Changed by the pool, under its lock.
     pub(super) helpers: AtomicUsize,
 }
 
 impl Job {
     /// A job of which nothing is claimed.
-    pub(super) fn new(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Self {
+    pub(super) fn new(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>, ahead: Arc<Ahead>) -> Self {
         Self {
+            held: AtomicU64::new(0),
+            ahead,
             at_once: view.at_once().max(1),
             view,
             wanted,
@@ -96,15 +164,37 @@ impl Job {
         }
     }
 
-    fn set(&self, index: usize, found: Found) {
+    fn set(&self, index: usize, answer: Answer) {
+        let found = match answer {
+            Ok(Some(coin)) if coin.heap_bytes() > 0 => {
+                let bytes = coin.heap_bytes() as u64;
+                self.held.fetch_add(bytes, Ordering::Relaxed);
+                self.ahead.bytes.fetch_add(bytes, Ordering::Relaxed);
+                Found::Heavy(Mutex::new(Some(coin)))
+            }
+            answer => Found::Light(answer),
+        };
         let set = self.slot(index).set(found);
         debug_assert!(set.is_ok(), "an input has one owner");
     }
 
-    /// The result of an input, if it is there.
+    /// The result of an input, if it is there. It is given away: to be asked for once.
     #[inline]
     pub(super) fn found(&self, index: usize) -> Option<Result<Option<CoinBytes>, StoreError>> {
-        self.found.get()?[index].get().map(given)
+        self.found.get()?[index].get().map(|found| self.give(index, found))
+    }
+
+    fn give(&self, index: usize, found: &Found) -> Result<Option<CoinBytes>, StoreError> {
+        let coin = match found {
+            Found::Light(answer) => return answer.clone().map_err(|error| *error),
+            Found::Heavy(coin) => coin.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        };
+        // It was given away before.
+        let Some(coin) = coin else { return self.look_up(index) };
+        let bytes = coin.heap_bytes() as u64;
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.ahead.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        Ok(Some(coin))
     }
 
     /// Waits for an input that another thread has claimed.
@@ -115,7 +205,7 @@ impl Job {
             }
             hint::spin_loop();
         }
-        given(self.slot(index).wait())
+        self.give(index, self.slot(index).wait())
     }
 
     /// Nothing more is to be looked up.
@@ -136,6 +226,8 @@ fn caught<T>(look_up: impl FnOnce() -> Result<T, StoreError>) -> Result<T, Box<S
         .unwrap_or_else(|panic| Err(Box::new(panicked(&*panic))))
 }
 
-fn given(found: &Found) -> Result<Option<CoinBytes>, StoreError> {
-    found.clone().map_err(|error| *error)
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.ahead.bytes.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
+    }
 }

@@ -13,7 +13,7 @@
 //! A thread that is at work on a job is counted under the same lock, which is how
 //! [`Pool::withdraw`] knows that all have left.
 
-use super::job::Job;
+use super::job::{Ahead, Job};
 use super::pace::Pace;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -33,6 +33,7 @@ pub(super) struct Pool {
     average_ns: AtomicU64,
     closed: AtomicBool,
     threads: usize,
+    pub(super) ahead: Arc<Ahead>,
 }
 
 struct Queue {
@@ -51,8 +52,8 @@ impl Queue {
 }
 
 impl Pool {
-    /// For so many threads.
-    pub(super) fn new(threads: usize) -> Self {
+    /// For so many threads, which fetch so much ahead at most.
+    pub(super) fn new(threads: usize, ahead: Arc<Ahead>) -> Self {
         Self {
             queue: Mutex::new(Queue { jobs: VecDeque::new() }),
             work: Condvar::new(),
@@ -61,6 +62,7 @@ impl Pool {
             average_ns: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             threads,
+            ahead,
         }
     }
 
@@ -102,6 +104,13 @@ impl Pool {
         }
     }
 
+    /// The taking thread has to fetch by itself: threads that stopped since enough was there may go on.
+    pub(super) fn go_on(&self, job: &Job) {
+        if job.at_once > 1 && !self.ahead.is_full() {
+            self.wake(job.unclaimed().div_ceil(job.at_once).saturating_sub(1));
+        }
+    }
+
     /// Wakes up to `count` threads.
     fn wake(&self, count: usize) {
         if self.asleep.load(Ordering::Relaxed) == 0 {
@@ -136,7 +145,8 @@ impl Pool {
     pub(super) fn serve(&self) {
         let mut queue = self.lock();
         while !self.closed.load(Ordering::Relaxed) {
-            let Some(job) = queue.first().cloned() else {
+            let job = queue.first().cloned().filter(|job| self.may_help(job));
+            let Some(job) = job else {
                 let one_more = |asleep: usize| Some((asleep + 1).min(self.threads));
                 let _ = self.asleep.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
                 queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -154,10 +164,17 @@ impl Pool {
         }
     }
 
-    /// Fetches inputs of a job until all are claimed.
+    /// Whether more may be fetched ahead.
+    fn may_help(&self, job: &Job) -> bool {
+        !self.ahead.is_full() && (job.at_once == 1 || self.ahead.has_call())
+    }
+
+    /// Fetches inputs of a job until all are claimed, or enough is there that was not taken.
     fn help(&self, job: &Job) {
         let mut pace = self.pace();
-        while !self.closed.load(Ordering::Relaxed) {
+        while !self.closed.load(Ordering::Relaxed) && !self.ahead.is_full() {
+            // Others are at it.
+            let Some(_call) = self.ahead.call(job.at_once) else { break };
             let claimed = job.claim(pace.chunk().max(job.at_once));
             if claimed.is_empty() {
                 break;

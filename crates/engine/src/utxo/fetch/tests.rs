@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+/// More than these tests fetch.
+const AHEAD: u64 = 1 << 20;
+
 pub(super) fn outpoint(number: u32) -> OutPoint {
     let mut txid = [0; 32];
     txid[..4].copy_from_slice(&number.to_le_bytes());
@@ -125,7 +128,7 @@ proptest! {
         numbers in vec(0u32..300, 0..400),
         skips in vec(0usize..3, 1..20),
     ) {
-        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
         if expected {
             expect_slow(&fetcher);
         }
@@ -145,7 +148,7 @@ proptest! {
         threads in 0usize..4,
         indices in vec(0usize..50, 0..200),
     ) {
-        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
         let view = Counting::new(50, Some(2));
         let mut fetching = fetcher.start(view, outpoints(0..50));
         for index in indices {
@@ -157,7 +160,7 @@ proptest! {
 #[test]
 fn each_wanted_input_is_looked_up_once() {
     for threads in [0, 1, 2, 8, 64] {
-        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
         for slow_one_in in [None, Some(1000), Some(50)] {
             expect_slow(&fetcher);
             let view = Counting::new(MANY, slow_one_in);
@@ -173,7 +176,7 @@ fn each_wanted_input_is_looked_up_once() {
 
 #[test]
 fn what_is_wanted_twice_is_looked_up_twice() {
-    let fetcher = PrevoutFetcher::new(2).unwrap();
+    let fetcher = PrevoutFetcher::new(2, AHEAD).unwrap();
     let view = Counting::new(2, None);
     let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints([1, 0, 1, 1]));
     let found: Vec<_> = (0..4).map(|index| text(&fetching.take(index))).collect();
@@ -186,7 +189,7 @@ fn what_is_wanted_twice_is_looked_up_twice() {
 /// the gate before one is answered.
 #[test]
 fn slow_look_ups_are_made_at_once() {
-    let fetcher = PrevoutFetcher::new(7).unwrap();
+    let fetcher = PrevoutFetcher::new(7, AHEAD).unwrap();
     expect_slow(&fetcher);
     await_sleep(&fetcher, 7);
     let gate = Arc::new(Gate::default());
@@ -204,7 +207,7 @@ fn slow_look_ups_are_made_at_once() {
 
 #[test]
 fn no_more_threads_are_woken_than_the_taking_one_leaves_to_do() {
-    let fetcher = PrevoutFetcher::new(3).unwrap();
+    let fetcher = PrevoutFetcher::new(3, AHEAD).unwrap();
     expect_slow(&fetcher);
     await_sleep(&fetcher, 3);
     let gate = Arc::new(Gate::default());
@@ -237,7 +240,7 @@ fn await_sleep(fetcher: &PrevoutFetcher, threads: usize) {
 /// was slow before.
 #[test]
 fn slow_look_ups_wake_others() {
-    let fetcher = PrevoutFetcher::new(3).unwrap();
+    let fetcher = PrevoutFetcher::new(3, AHEAD).unwrap();
     await_sleep(&fetcher, 3);
     let view = Counting::new(20, Some(1));
     let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints(0..20));
@@ -256,7 +259,7 @@ fn slow_look_ups_wake_others() {
 
 #[test]
 fn a_fetching_that_is_dropped_stops_and_lets_go_of_its_view() {
-    let fetcher = PrevoutFetcher::new(4).unwrap();
+    let fetcher = PrevoutFetcher::new(4, AHEAD).unwrap();
     expect_slow(&fetcher);
     await_sleep(&fetcher, 4);
     let gate = Arc::new(Gate::default());
@@ -309,7 +312,7 @@ fn sound(count: usize) -> Vec<u32> {
 fn a_view_that_wants_many_at_a_time_is_asked_for_many() {
     for threads in [0, 1, 2, 7] {
         for (at_once, count) in [(2, 100), (8, 3), (50, 500), (1_000, 500), (usize::MAX, 40)] {
-            let fetcher = PrevoutFetcher::new(threads).unwrap();
+            let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
             expect_slow(&fetcher);
             let (view, numbers) = (Remote::new(at_once), sound(count));
             let wanted = outpoints(numbers.clone());
@@ -330,7 +333,7 @@ fn a_view_that_wants_many_at_a_time_is_asked_for_many() {
 
 #[test]
 fn a_view_beyond_a_network_is_asked_before_the_first_coin_is_taken() {
-    let fetcher = PrevoutFetcher::new(3).unwrap();
+    let fetcher = PrevoutFetcher::new(3, AHEAD).unwrap();
     while fetcher.pool.asleep() < 3 {
         thread::yield_now();
     }
@@ -348,7 +351,7 @@ fn a_view_beyond_a_network_is_asked_before_the_first_coin_is_taken() {
 #[test]
 fn an_error_or_a_panic_of_a_view_of_many_is_told() {
     for threads in [0, 2] {
-        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
         let mut fetching = fetcher.start(Remote::new(10), outpoints(0..20));
         // Number seven has none to give, and those asked for with it share its error.
         let found: Vec<_> = (0..20).map(|index| fetching.take(index).is_err()).collect();
@@ -372,7 +375,7 @@ impl CoinsView for GateFrom {
 #[test]
 fn what_was_claimed_and_not_begun_is_never_begun() {
     for _ in 0..4 {
-        let fetcher = PrevoutFetcher::new(1).unwrap();
+        let fetcher = PrevoutFetcher::new(1, AHEAD).unwrap();
         expect_slow(&fetcher);
         await_sleep(&fetcher, 1);
         // As long as they are quick more and more are claimed at once: the gate is among sixteen.
@@ -390,7 +393,7 @@ fn what_was_claimed_and_not_begun_is_never_begun() {
 #[test]
 fn what_is_not_wanted_cannot_be_taken() {
     for threads in [0, 1] {
-        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
         let mut fetching = fetcher.start(Counting::new(3, None), outpoints(0..3));
         assert_eq!(text(&fetching.take(2)), text(&answer(2)));
         let taken = catch_unwind(AssertUnwindSafe(|| fetching.take(3)));
@@ -400,7 +403,7 @@ fn what_is_not_wanted_cannot_be_taken() {
 
 #[test]
 fn a_fetching_outlives_its_fetcher() {
-    let fetcher = PrevoutFetcher::new(2).unwrap();
+    let fetcher = PrevoutFetcher::new(2, AHEAD).unwrap();
     expect_slow(&fetcher);
     let view = Counting::new(MANY, Some(100));
     let mut fetching = fetcher.start(Arc::<Counting>::clone(&view), outpoints(0..MANY));
@@ -416,7 +419,7 @@ fn a_fetching_outlives_its_fetcher() {
 #[test]
 fn threads_end_with_their_fetcher() {
     for threads in [0, 1, 3] {
-        let fetcher = PrevoutFetcher::new(threads).unwrap();
+        let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
         assert_eq!(fetcher.threads(), threads);
         let pool = Arc::clone(&fetcher.pool);
         drop(fetcher);
@@ -426,7 +429,7 @@ fn threads_end_with_their_fetcher() {
 
 #[test]
 fn threads_serve_in_order_of_start() {
-    let fetcher = PrevoutFetcher::new(1).unwrap();
+    let fetcher = PrevoutFetcher::new(1, AHEAD).unwrap();
     expect_slow(&fetcher);
     await_sleep(&fetcher, 1);
     let (first, second) = (Arc::new(Gate::default()), Counting::new(10, None));
@@ -457,7 +460,7 @@ impl CoinsView for Panics {
 
 #[test]
 fn a_panic_elsewhere_is_an_error_here() {
-    let fetcher = PrevoutFetcher::new(1).unwrap();
+    let fetcher = PrevoutFetcher::new(1, AHEAD).unwrap();
     expect_slow(&fetcher);
     await_sleep(&fetcher, 1);
     let view = Arc::new(Panics(9, AtomicBool::new(false)));
@@ -479,7 +482,7 @@ fn a_panic_elsewhere_is_an_error_here() {
 /// Connects, abandons and interleaves many blocks on few cores.
 #[test]
 fn many_fetchings_at_once_under_contention() {
-    let fetcher = PrevoutFetcher::new(8).unwrap();
+    let fetcher = PrevoutFetcher::new(8, AHEAD).unwrap();
     thread::scope(|scope| {
         for seed in 0..4 {
             let fetcher = &fetcher;

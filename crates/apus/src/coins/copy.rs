@@ -1,0 +1,195 @@
+//! `apus coins copy`: a whole set of coins to servers, from a file, a node or other servers.
+//!
+//! The source is gone over twice: first to see that it is whole, and what its MuHash is; then to be
+//! copied, as one flush of a new store. So a copy that is stopped or killed leaves a store that has
+//! nothing, and the same command starts again, or one that has all of it, and the same command goes
+//! on where that is read back and compared. A store with other coins is refused.
+
+use super::servers::{about, password, place};
+use super::source::{Each, Source, SourceArg, Summary, Summing, interrupted};
+use crate::failure::Failure;
+use crate::interrupt::watch_signals;
+use crate::print;
+use crate::report::grouped;
+use apus_chain::{BlockHash, KnownBlock, Network, Params};
+use apus_engine::utxo::store::EachChange;
+use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
+use clap::Args;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it is told how far a walk is.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// Coins between two looks at the clock and at signals.
+const LOOK_EVERY: u64 = 1 << 14;
+
+#[derive(Args)]
+pub(crate) struct CopyArgs {
+    /// The coins: `snapshot:FILE`, `chainstate:DIR` of a node, or the place of a store, as for --to
+    #[arg(long, value_name = "SOURCE")]
+    from: SourceArg,
+
+    /// Where to, a store that has none yet: see --coins of `apus sync --help`
+    #[arg(long, value_name = "URL")]
+    to: String,
+
+    /// Read the password of the servers, on both sides, from the first line of this file
+    #[arg(long, value_name = "FILE")]
+    coins_password_file: Option<PathBuf>,
+
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "main")]
+    chain: Network,
+}
+
+/// Runs it.
+pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
+    let interrupt = watch_signals()?;
+    let place = place("--to", &args.to)?;
+    if let SourceArg::Store(from) = &args.from
+        && *from == place
+    {
+        return Err(Failure::usage("--from and --to are the same store"));
+    }
+    let password = password(args.coins_password_file.as_deref())?;
+    let source = Source::open(&args.from, args.chain, password.clone())?;
+    let (base, expected) = look_at(&source, &interrupt)?;
+    let tip = KnownBlock { height: height_of(args.chain, &base, &expected), hash: base };
+
+    let store = apus_coins::open(&place, args.chain, password).map_err(|error| about(&error))?;
+    match store.tip().map_err(|error| about(&error))? {
+        None => write(&source, &*store, tip, &interrupt)?,
+        Some(there) if there == tip => {
+            print::aside(format_args!("{place} is at block {} already", tip.hash));
+        }
+        Some(there) => {
+            return Err(Failure::usage(format!(
+                "{place} has the coins of block {} ({}) already: name another store",
+                there.height, there.hash
+            )));
+        }
+    }
+
+    let mut walk = Walk::new("read back", &interrupt);
+    let target = Source::Store(store);
+    target.walk(&mut |outpoint, coin| walk.step(|summing| summing.push(outpoint, coin)))?;
+    let found = walk.finish();
+    if found != expected {
+        return Err(Failure::invalid(format!(
+            "{place} has {} coins with muhash {} now, but the source {} with {}: remove the store and copy \
+             again",
+            grouped(found.coins),
+            found.muhash,
+            grouped(expected.coins),
+            expected.muhash
+        )));
+    }
+    for (name, value) in [
+        ("to", place.to_string()),
+        ("block", format!("{} {}", tip.height, tip.hash)),
+        ("coins", grouped(found.coins)),
+        ("muhash", found.muhash.to_string()),
+    ] {
+        print::result(format_args!("{name:<18} {value}"))?;
+    }
+    Ok(())
+}
+
+/// Goes over the source: whose coins they are, and what they come to.
+fn look_at(source: &Source, interrupt: &AtomicBool) -> Result<(BlockHash, Summary), Failure> {
+    let mut walk = Walk::new("looked at", interrupt);
+    let base =
+        source.walk(&mut |outpoint, coin| walk.step(|summing| summing.push(outpoint, coin)))?;
+    Ok((base, walk.finish()))
+}
+
+/// The height of the block: that of the highest coin, since no coinbase of the last 100 blocks is spent,
+/// or the one that Core knows it by.
+fn height_of(network: Network, base: &BlockHash, summary: &Summary) -> u32 {
+    let known = Params::of(network).assumeutxo.iter().find(|known| known.block_hash == *base);
+    known.map_or(summary.height_max, |known| known.height)
+}
+
+fn write(
+    source: &Source,
+    store: &dyn CoinsStore,
+    tip: KnownBlock,
+    interrupt: &AtomicBool,
+) -> Result<(), Failure> {
+    let changes = All { source, interrupt, failure: Mutex::new(None) };
+    let flush = Flush { tip, changes: &changes, undo: &[], undo_from: tip.height };
+    let written = store.write(&flush);
+    let failure = changes.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match (failure, written) {
+        (Some(failure), _) => Err(failure),
+        (None, written) => written.map_err(|error| about(&error)),
+    }
+}
+
+/// All coins of a source, as changes of a new store.
+struct All<'a> {
+    source: &'a Source,
+    interrupt: &'a AtomicBool,
+    failure: Mutex<Option<Failure>>,
+}
+
+impl Changes for All<'_> {
+    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
+        let mut walk = Walk::new("copied", self.interrupt);
+        let mut refused = None;
+        let mut give: Box<Each<'_>> = Box::new(|outpoint, coin| {
+            walk.step(|summing| summing.count())?;
+            each(outpoint, Some(coin)).map_err(|error| {
+                let failure = about(&error);
+                refused = Some(error);
+                failure
+            })
+        });
+        let walked = self.source.walk(&mut *give);
+        drop(give);
+        match (refused, walked) {
+            (Some(error), _) => Err(error),
+            (None, Ok(_)) => Ok(()),
+            (None, Err(failure)) => {
+                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+                Err(StoreError::Stopped)
+            }
+        }
+    }
+}
+
+/// A walk over all coins, which tells how far it is and ends when its user wants it to.
+struct Walk<'a> {
+    what: &'static str,
+    interrupt: &'a AtomicBool,
+    told_at: Instant,
+    summing: Summing,
+}
+
+impl<'a> Walk<'a> {
+    fn new(what: &'static str, interrupt: &'a AtomicBool) -> Self {
+        Self { what, interrupt, told_at: Instant::now(), summing: Summing::new() }
+    }
+
+    fn step(&mut self, push: impl FnOnce(&mut Summing)) -> Result<(), Failure> {
+        push(&mut self.summing);
+        let coins = self.summing.coins();
+        if coins.is_multiple_of(LOOK_EVERY) {
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Err(interrupted());
+            }
+            if self.told_at.elapsed() >= TOLD_EVERY {
+                self.told_at = Instant::now();
+                print::aside(format_args!("{} coins {}", grouped(coins), self.what));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Summary {
+        self.summing.finish()
+    }
+}

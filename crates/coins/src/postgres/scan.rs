@@ -1,0 +1,125 @@
+//! Look-ups, all coins in the order of their names, and undo data.
+
+use super::connections::{Connections, failed, passes};
+use super::{NAME_BYTES, name_of, outpoint_of};
+use ::postgres::RowIter;
+use ::postgres::binary_copy::{BinaryCopyOutIter, BinaryCopyOutRow};
+use ::postgres::fallible_iterator::FallibleIterator;
+use ::postgres::types::Type;
+use apus_chain::{BlockHash, OutPoint};
+use apus_engine::utxo::store::EachCoin;
+use apus_engine::utxo::{CoinBytes, StoreError};
+
+/// Looks coins up, in one statement. Gives them in the order of `wanted`.
+pub(super) fn look_up(
+    connections: &Connections,
+    wanted: &[OutPoint],
+) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names = names_of(wanted);
+    let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
+    connections.run(|session| {
+        let statement = session.look_up()?;
+        let rows = session.client.query_raw(&statement, [&names])?;
+        take_rows(connections, rows, wanted)
+    })?
+}
+
+/// What coins are called.
+pub(super) fn names_of(wanted: &[OutPoint]) -> Vec<[u8; NAME_BYTES]> {
+    wanted.iter().map(name_of).collect()
+}
+
+/// Takes the answers to a look-up.
+pub(super) fn take_rows(
+    connections: &Connections,
+    mut rows: RowIter<'_>,
+    wanted: &[OutPoint],
+) -> Result<Result<Vec<Option<CoinBytes>>, StoreError>, ::postgres::Error> {
+    let mut coins = vec![None; wanted.len()];
+    while let Some(row) = rows.next()? {
+        let (place, bytes): (i64, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
+        // Places are counted from 1.
+        let place = usize::try_from(place - 1).ok().filter(|place| *place < wanted.len());
+        let Some(place) = place else {
+            return Ok(Err(strange(connections, "its answers are not those to what was asked")));
+        };
+        match coin(connections, wanted[place], bytes) {
+            Ok(coin) => coins[place] = Some(coin),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok(coins))
+}
+
+fn coin(
+    connections: &Connections,
+    outpoint: OutPoint,
+    bytes: &[u8],
+) -> Result<CoinBytes, StoreError> {
+    CoinBytes::read(bytes).map_err(|error| StoreError::Coin {
+        place: connections.place().to_owned(),
+        outpoint,
+        error,
+    })
+}
+
+fn strange(connections: &Connections, what: &str) -> StoreError {
+    StoreError::Damaged { place: connections.place().to_owned(), what: what.to_owned() }
+}
+
+/// Gives every coin to `each`, by ascending outpoint: the server sorts, in runs on its disk where it has
+/// to, and sends them as fast as they are taken.
+pub(super) fn coins(connections: &Connections, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
+    let mut patience = connections.patience();
+    // A server that goes away can be asked again as long as nothing was given on.
+    let mut given = false;
+    loop {
+        // A connection whose answer is left half-way is good for nothing else.
+        let walked = connections.connect().and_then(|mut session| {
+            // Here a plan over all coins is the right one.
+            session.client.batch_execute("SET enable_seqscan = on; SET bytea_output = hex")?;
+            let from = "COPY (SELECT outpoint, coin FROM coins ORDER BY outpoint) TO STDOUT (FORMAT binary)";
+            let reader = session.client.copy_out(from)?;
+            let mut rows = BinaryCopyOutIter::new(reader, &[Type::BYTEA, Type::BYTEA]);
+            while let Some(row) = rows.next()? {
+                given = true;
+                if let Err(error) = give(connections, &row, each) {
+                    return Ok(Err(error));
+                }
+            }
+            Ok(Ok(()))
+        });
+        match walked {
+            Ok(done) => return done,
+            Err(error) if !given && passes(&error) && patience.wait() => {}
+            Err(error) => return Err(failed(connections.place(), &error)),
+        }
+    }
+}
+
+fn give(
+    connections: &Connections,
+    row: &BinaryCopyOutRow,
+    each: &mut EachCoin<'_>,
+) -> Result<(), StoreError> {
+    let read = row.try_get::<&[u8]>(0).and_then(|name| Ok((name, row.try_get::<&[u8]>(1)?)));
+    let (name, bytes) = read.map_err(|error| failed(connections.place(), &error))?;
+    let none = || strange(connections, "its table coins has a row that is no coin's");
+    let outpoint = outpoint_of(name).ok_or_else(none)?;
+    each(&outpoint, &coin(connections, outpoint, bytes)?)
+}
+
+/// The undo data of a block.
+pub(super) fn undo(
+    connections: &Connections,
+    block: &BlockHash,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    connections.run(|session| {
+        let ask = "SELECT data FROM undo WHERE hash = $1";
+        let row = session.client.query_opt(ask, &[&&block.0[..]])?;
+        row.map(|row| row.try_get(0)).transpose()
+    })
+}

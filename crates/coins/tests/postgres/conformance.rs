@@ -1,0 +1,152 @@
+//! One server, and all that a store on it must do while nothing goes wrong.
+
+use super::laws::store_conformance;
+use super::support::{assert_same, coins_of, outpoint, random_step};
+use super::{open, options};
+use apus_chain::Network;
+use apus_coins::{PostgresOptions, PostgresStore, Reader};
+use apus_engine::utxo::store::MemoryStore;
+use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore};
+use apus_testkit::far::Far;
+use apus_testkit::postgres::PostgresServer;
+use apus_testkit::rng::Rng;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[test]
+fn the_store_on_postgresql_conforms() {
+    let server = PostgresServer::start();
+    let stores = Cell::new(0);
+    store_conformance(&|_| {
+        stores.set(stores.get() + 1);
+        Box::new(open(&server.url(&format!("law-{}", stores.get()))))
+    });
+    it_is_there_when_opened_again(&server);
+    stores_in_one_database_know_nothing_of_each_other(&server);
+    look_ups_go_by_the_index(&server);
+    readers_see_one_block(&server);
+    batches_to_a_server_far_away_go_side_by_side(&server);
+}
+
+/// However many coins are wanted, one way there and back is waited for, and then one more at most.
+fn batches_to_a_server_far_away_go_side_by_side(server: &PostgresServer) {
+    let (delay, mut rng) = (Duration::from_millis(100), Rng::new(16));
+    let far = Far::to(server.port(), delay);
+    let store = open(&server.url_at(far.port(), "far"));
+    let step = random_step(1, 3000, 4000, &mut rng);
+    step.write(&store).unwrap();
+    let batches = BatcherOptions { size: 100, in_flight: 16, ..BatcherOptions::default() };
+    let store = BatchedStore::new(Arc::new(store), batches).unwrap();
+    let wanted: Vec<_> = (0..1600).map(outpoint).collect();
+    // Connections are made, and statements prepared.
+    store.get_many(&wanted).unwrap();
+    let started = Instant::now();
+    let found = store.get_many(&wanted).unwrap();
+    let took = started.elapsed();
+    assert!(took >= delay && took < 8 * delay, "16 batches took {took:?}");
+    for (outpoint, coin) in wanted.iter().zip(found) {
+        assert_eq!(coin, step.changes.0.get(outpoint).cloned().flatten());
+    }
+}
+
+fn it_is_there_when_opened_again(server: &PostgresServer) {
+    let url = server.url("again");
+    let (model, mut rng) = (MemoryStore::new(), Rng::new(11));
+    for height in 0..6 {
+        // Whatever is asked for now, a store keeps the number of parts that it was made with.
+        let more = PostgresOptions { partitions: 5 + height as u16, ..options() };
+        let place = url.parse().unwrap();
+        let store = PostgresStore::open(&place, Network::Regtest, &more).unwrap();
+        assert_same(&store, &model, height);
+        let step = random_step(height, 500, 1000, &mut rng);
+        step.write(&store).unwrap();
+        step.write(&model).unwrap();
+        assert_same(&store, &model, height + 1);
+    }
+    let parts = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'again.coins'::regclass";
+    assert_eq!(server.sql(parts), "5");
+}
+
+fn stores_in_one_database_know_nothing_of_each_other(server: &PostgresServer) {
+    let (one, other) = (open(&server.url("one")), open(&server.url("other")));
+    let mut rng = Rng::new(13);
+    random_step(5, 100, 200, &mut rng).write(&one).unwrap();
+    assert_eq!(other.tip().unwrap(), None);
+    assert_eq!(coins_of(&other).unwrap(), []);
+}
+
+/// No plan goes over all coins, or over parts that cannot have the coin, though the server knows nothing
+/// of what the tables hold.
+fn look_ups_go_by_the_index(server: &PostgresServer) {
+    let (url, mut rng) = (server.url("plans"), Rng::new(14));
+    random_step(1, 3000, 4000, &mut rng).write(&open(&url)).unwrap();
+    // A session hands in what it counted when it ends, at the latest.
+    let counted = |column: &str, enough: u64| -> u64 {
+        let ask = format!(
+            "SELECT coalesce(sum({column}), 0) FROM pg_stat_user_tables \
+             WHERE schemaname = 'plans' AND relname LIKE 'coins%'"
+        );
+        let started = Instant::now();
+        loop {
+            let count = server.sql(&ask).parse().unwrap();
+            if count >= enough || started.elapsed() > Duration::from_secs(20) {
+                return count;
+            }
+        }
+    };
+    assert!(counted("n_tup_ins", 1000) >= 1000);
+    let (whole, before) = (counted("seq_scan", 0), counted("idx_scan", 0));
+    let store = open(&url);
+    let mut once = before;
+    for height in 2..5 {
+        let wanted: Vec<_> = (0..500).map(|_| outpoint(rng.below(4000))).collect();
+        store.get_many(&wanted).unwrap();
+        once += wanted.len() as u64;
+        let step = random_step(height, 300, 4000, &mut rng);
+        step.write(&store).unwrap();
+        // To put a coin, it is looked whether there is one; to remove one as well.
+        once += step.changes.0.len() as u64;
+    }
+    drop(store);
+    assert_eq!(counted("idx_scan", once), once, "more than one part was looked at for a coin");
+    assert_eq!(counted("seq_scan", 0), whole);
+}
+
+/// Each list of all coins is of one block, and each look-up as well, while flushes are under way.
+fn readers_see_one_block(server: &PostgresServer) {
+    let (store, mut rng) = (open(&server.url("readers")), Rng::new(15));
+    let coins = [(); 2].map(|()| super::support::coin(&mut rng));
+    // All coins are those of one kind, or those of the other.
+    let names: Vec<_> = (0..400).map(outpoint).collect();
+    let step = |height: u32| {
+        let coin = &coins[height as usize % 2];
+        let step = super::support::Step::new(height);
+        names.iter().fold(step, |step, name| step.with(*name, Some(coin.clone())))
+    };
+    step(0).write(&store).unwrap();
+    let (place, ended) = (server.url("readers").parse().unwrap(), AtomicBool::new(false));
+    let reader = Reader::open(&place, Network::Regtest, None).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for height in 1..15 {
+                step(height).write(&store).unwrap();
+            }
+            ended.store(true, SeqCst);
+        });
+        while !ended.load(SeqCst) {
+            let listed: Vec<_> =
+                coins_of(&store).unwrap().into_iter().map(|(_, coin)| coin).collect();
+            let found: Vec<_> = store.get_many(&names).unwrap().into_iter().flatten().collect();
+            let seen = reader.look_up(&names).unwrap();
+            let of = &coins[seen.tip.height as usize % 2];
+            assert!(seen.coins.iter().all(|coin| coin.as_ref() == Some(of)), "{:?}", seen.tip);
+            for seen in [listed, found] {
+                assert_eq!(seen.len(), names.len());
+                assert!(seen.iter().all(|coin| *coin == seen[0]), "coins of two blocks");
+            }
+        }
+    });
+}

@@ -1,0 +1,125 @@
+//! A client and a server that are killed at any moment: the store is at the block that it says, and
+//! nothing that was written is lost.
+
+use super::open;
+use super::support::{Step, assert_same, random_step};
+use apus_engine::utxo::CoinsStore;
+use apus_engine::utxo::store::MemoryStore;
+use apus_testkit::effort::rounds;
+use apus_testkit::postgres::PostgresServer;
+use apus_testkit::rng::Rng;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+use std::{env, thread};
+
+const URL: &str = "APUS_TEST_COINS_TO_WRITE";
+
+/// The flush to a height, the same in every process.
+fn step(height: u32) -> Step {
+    let mut rng = Rng::new(u64::from(height));
+    let changes = rng.between(1, 3000);
+    random_step(height, changes, 8000, &mut rng)
+}
+
+/// What was written up to a height.
+struct Model {
+    store: MemoryStore,
+    next: u32,
+}
+
+impl Model {
+    fn new() -> Self {
+        Self { store: MemoryStore::new(), next: 0 }
+    }
+
+    /// Brings it to where another store is, and holds that one against it.
+    fn expect(&mut self, store: &dyn CoinsStore) {
+        let Some(tip) = store.tip().unwrap() else { return assert_eq!(self.next, 0) };
+        assert!(tip.height + 1 >= self.next, "a block that was there is not any more");
+        while self.next <= tip.height {
+            step(self.next).write(&self.store).unwrap();
+            self.next += 1;
+        }
+        assert_same(store, &self.store, self.next);
+    }
+}
+
+/// The process that is killed: the test below starts it with the servers. Writes for ever there.
+#[test]
+#[ignore = "started by the test that kills it"]
+fn writer() {
+    // Those who run what is left out otherwise run this, too.
+    let Ok(url) = env::var(URL) else { return };
+    let store = open(&url);
+    let mut height = store.tip().unwrap().map_or(0, |tip| tip.height + 1);
+    loop {
+        step(height).write(&store).unwrap();
+        height += 1;
+    }
+}
+
+#[test]
+fn a_killed_client_leaves_the_store_at_a_block() {
+    let (server, mut model, mut rng) = (PostgresServer::start(), Model::new(), Rng::new(41));
+    let url = server.url("client");
+    let (mut kills, wanted) = (0, rounds(4, 100));
+    while kills < wanted || model.next < 2 {
+        let mut writer = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "kill::writer", "--ignored", "--nocapture"])
+            .env(URL, &url)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        thread::sleep(Duration::from_millis(rng.between(50, 700)));
+        assert!(writer.try_wait().unwrap().is_none(), "the writer ended by itself");
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        kills += 1;
+        assert!(kills < 1000, "{} flushes in {kills} starts", model.next);
+        model.expect(&open(&url));
+    }
+}
+
+/// Ends the writing, also where a test fails in between.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// The server goes, while the client writes on, and then both.
+#[test]
+fn a_killed_server_loses_nothing() {
+    let (mut server, mut model, mut rng) = (PostgresServer::start(), Model::new(), Rng::new(42));
+    let url = server.url("server");
+    for round in 0..rounds(3, 100) {
+        let store = open(&url);
+        model.expect(&store);
+        let (ended, written) = (AtomicBool::new(false), AtomicU32::new(model.next));
+        thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                while !ended.load(SeqCst) {
+                    step(written.load(SeqCst)).write(&store).unwrap();
+                    written.fetch_add(1, SeqCst);
+                }
+            });
+            let _ended = Ended(&ended);
+            thread::sleep(Duration::from_millis(rng.between(10, 400)));
+            server.kill();
+            server.restart();
+            // It goes on by itself.
+            let before = written.load(SeqCst);
+            while written.load(SeqCst) == before && !writing.is_finished() {
+                thread::yield_now();
+            }
+        });
+        model.expect(&store);
+        assert_eq!(model.next, written.load(SeqCst), "in round {round}");
+    }
+    server.kill();
+    server.restart();
+    model.expect(&open(&url));
+}
