@@ -10,6 +10,7 @@ mod desk;
 use super::{Counters, Dispatch, Job, Take};
 use crate::error::SyncError;
 use crate::progress::PROGRESS_INTERVAL;
+use crate::supply::weight_of;
 use crate::queue::{JobQueue, PassKind};
 use crate::workdir::plan::Plan;
 use apus_chain::HeightRange;
@@ -58,6 +59,7 @@ impl Remote<'_> {
             match desk.next(PROGRESS_INTERVAL)? {
                 Some(done) => {
                     counters.add(done.partial.done());
+                    counters.add_weight(weight_of(job.source, done.range));
                     desk.timed(|| take(Some(done)))?;
                 }
                 None => take(None)?,

@@ -159,7 +159,7 @@ where
         let told = patience(self.request).with(|| lease.object(&job.input))?;
         let told = hints::read(&told, job.range);
         let told = told.map_err(|error| ClusterError::Message(error.to_string()))?;
-        let alive = |_| lease.alive();
+        let alive = |_, _| lease.alive();
         do_segment(self.pass, told, job.range, &self.supply, walker, &alive)
     }
 }
