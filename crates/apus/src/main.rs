@@ -13,13 +13,19 @@ mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod coins;
+mod course;
 mod documents;
 mod failure;
 mod files;
 mod hints;
 mod interrupt;
+mod log;
 mod machine;
+#[cfg(feature = "web")]
+mod metrics;
 mod node;
+#[cfg(feature = "web")]
+mod page;
 mod peers;
 #[cfg(feature = "bench")]
 mod plot;
@@ -36,6 +42,7 @@ mod sync;
 mod utreexo;
 mod verify;
 mod version;
+mod watched;
 mod witnesses;
 mod workdir;
 
@@ -80,5 +87,7 @@ fn main() -> ExitCode {
         Command::Man { folder } => documents::manual(&folder),
     };
     print::ending(&result);
+    #[cfg(feature = "web")]
+    page::end(&result);
     result.map_or_else(|Failure { code, .. }| ExitCode::from(code), |()| ExitCode::SUCCESS)
 }

@@ -28,7 +28,7 @@ fn about(path: &Path, error: &SnapshotError) -> Failure {
     match error.kind() {
         _ if matches!(error, SnapshotError::OtherNetwork { .. }) => Failure::usage(message),
         ErrorKind::Invalid => Failure::invalid(message),
-        _ => Failure { code: IO, message },
+        _ => Failure::new(IO, message),
     }
 }
 

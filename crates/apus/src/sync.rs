@@ -8,6 +8,7 @@ use crate::args::{
 };
 use crate::aside;
 use crate::coins::Beyond;
+use crate::course::{Expected, Way, expected};
 use crate::failure::{Failure, WITHOUT_SCRIPTS};
 use crate::files::{
     MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_places,
@@ -18,8 +19,11 @@ use crate::machine::{now, threads};
 use crate::node::start_command;
 use crate::peers;
 use crate::print;
-use crate::render::Renderer;
-use crate::report::{Circumstances, Report, is_report};
+use crate::render::{Record, Renderer, Watch};
+use crate::report::{
+    Circumstances, FailedReport, Report, WrittenFile, is_failed_report, is_report,
+};
+use crate::watched::{About, lock};
 use crate::witnesses::leave_witnesses;
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
@@ -318,6 +322,41 @@ impl<'a> Job<'a> {
 }
 
 impl Job<'_> {
+    /// What those that watch it are told at once.
+    fn about(&self) -> About {
+        let by_index =
+            matches!(self.source, JobSource::Files { use_index: UseIndex::Connected, .. });
+        let command = match (self.bridge, self.connect) {
+            (Some(_), _) => "utreexo prove",
+            (None, None) => "check",
+            (None, Some(_)) if by_index => "reindex",
+            (None, Some(_)) => "sync",
+        };
+        About { command, chain: self.chain.name(), threads: threads(self.run.par) }
+    }
+
+    /// The phases that it is going to have, as far as that is known.
+    fn expected(&self) -> Vec<Expected> {
+        let kept = matches!(&self.source, JobSource::Peers(args) if args.blocks == BlocksArg::Keep);
+        let files = matches!(self.source, JobSource::Files { .. });
+        let way = match (self.hints, self.engine) {
+            (Some(_), _) => {
+                Way::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
+            }
+            (None, Some(apus_sync::Engine::Utxo)) => Way::Order,
+            (None, Some(apus_sync::Engine::Utreexo)) => Way::Proofs,
+            (None, Some(apus_sync::Engine::MergeSync)) => Way::Join,
+            (None, None) if files || kept => Way::Join,
+            (None, None) => Way::Order,
+        };
+        let scripts = self.connect.is_some_and(|args| {
+            args.validation == Validation::Full
+                || matches!(args.assumevalid, Some(AssumeValidArg(None)))
+        });
+        let folder = |sink: &SinkArg| matches!(sink, SinkArg::Chainstate(_) | SinkArg::Datadir(_));
+        expected(way, scripts, way != Way::Proofs, self.outputs.iter().any(folder))
+    }
+
     /// Whether the witnesses of blocks whose scripts are taken for valid are left alone.
     fn leaves_witnesses(&self, args: &ConnectArgs) -> Result<bool, Failure> {
         let peers = match &self.source {
@@ -345,18 +384,60 @@ pub(crate) fn prove(job: &Job<'_>) -> Result<Report, Failure> {
     }
 }
 
-/// Does a run from start to end, report and clean-up included.
+/// Does a run from start to end, report and clean-up included. One that fails leaves a report, too, unless the command
+/// line itself was at fault.
 pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
-    let params = Params::of(job.chain);
-    let verifier = verifier(params)?;
-    let paths = output_paths(job.outputs);
-    let work_path = job.run.workdir.clone().unwrap_or_else(|| {
+    let work_path = work_path(job);
+    expect_sensible(job, &output_paths(job.outputs), &work_path)?;
+    let watch = Watch::of(job.run, job.about(), job.expected())?;
+    let shared = Arc::clone(&watch.shared);
+    let mut record = None;
+    let result = run_watched(job, &work_path, watch, &mut record);
+    let report = match &result {
+        Ok(report) => serde_json::to_value(report),
+        Err(failure) => {
+            let report = FailedReport::new(job.chain.name(), failure, record.as_ref());
+            leave_failed(job.run.report.as_deref(), &report);
+            serde_json::to_value(report)
+        }
+    };
+    if let Some(record) = &mut record {
+        match &result {
+            Ok(report) => record.note("done", format!("at block {}", report.stop_height).as_str()),
+            Err(failure) => record.note("failed", &failure.message),
+        }
+    }
+    lock(&shared).report = report.ok();
+    result
+}
+
+/// Writes why a run failed. If that fails, too, the first failure is the one to tell.
+pub(crate) fn leave_failed(path: Option<&Path>, report: &impl Serialize) {
+    let Some(path) = path else { return };
+    if let Err(failure) = write_report(path, report) {
+        print::aside(format_args!("apus: the report cannot be written: {}", failure.message));
+    }
+}
+
+/// Where progress is kept.
+fn work_path(job: &Job<'_>) -> PathBuf {
+    job.run.workdir.clone().unwrap_or_else(|| {
         let hints = job.hints.map(HintsArg::path);
         let proofs = job.bridge.map(|proofs| proofs.folder);
         let first = job.outputs.iter().find_map(SinkArg::path).or(proofs);
         default_path(job.chain, hints, first)
-    });
-    expect_sensible(job, &paths, &work_path)?;
+    })
+}
+
+fn run_watched(
+    job: &Job<'_>,
+    work_path: &Path,
+    watch: Watch,
+    ended: &mut Option<Record>,
+) -> Result<Report, Failure> {
+    let params = Params::of(job.chain);
+    let verifier = verifier(params)?;
+    let paths = output_paths(job.outputs);
     let assume_valid =
         job.connect.map(|args| assume_valid(args.validation, args.assumevalid, params));
     let assume_valid = assume_valid.transpose()?.flatten();
@@ -367,18 +448,18 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let folders = folder_outputs(job);
     let mut made = MadeFolders::around(&folders)?;
     job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
-    let folder = WorkFolder::open(&work_path)?;
+    let folder = WorkFolder::open(work_path)?;
     folder.begin()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
     let peers = match &job.source {
         JobSource::Peers(args) => {
-            let keep = kept_folder(job, &work_path);
+            let keep = kept_folder(job, work_path);
             let peers = peers::start(args, params, job.run, folder.storage(), keep.as_ref());
             Some(peers.inspect_err(|_| folder.leave())?)
         }
         JobSource::Files { .. } => None,
     };
-    let renderer = Renderer::new(job.run.progress, peers.as_ref());
+    let renderer = Renderer::new(watch, peers.as_ref());
     let aggregate = match job.aggregate {
         AggregateArg::Sha256 => AggregateKind::Sha256,
         AggregateArg::Muhash => AggregateKind::MuHash,
@@ -453,7 +534,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         observer: &renderer,
         interrupt: &interrupt,
     });
-    let record = renderer.into_record();
+    let record = &*ended.insert(renderer.into_record());
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -473,10 +554,11 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
             dbcache_mib: job.run.dbcache,
             wall_seconds: record.wall_seconds,
             segments_resumed: record.segments_resumed,
-            phases: record.phases,
-            series: record.series,
-            warnings: record.warnings,
-            workers: record.workers,
+            phases: record.phases.clone(),
+            series: record.series.clone(),
+            warnings: record.warnings.clone(),
+            workers: record.workers.clone(),
+            files: WrittenFile::all(job.outputs),
             peers: peers.as_ref().map(|peers| peers::report(&peers.status())),
         },
     );
@@ -648,7 +730,8 @@ fn expect_sensible(
     for (_, path) in outputs {
         expect_writable(path, |_| resuming)?;
     }
-    report.map_or(Ok(()), |path| expect_writable(path, |path| resuming && is_report(path)))?;
+    let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
+    report.map_or(Ok(()), |path| expect_writable(path, may_be_there))?;
     expect_places(&written)
 }
 

@@ -14,6 +14,9 @@
 //! - [`utreexod`]: one that proves coins.
 //! - [`nats`]: a queue.
 //! - [`redis`]: three Redis servers as one cluster.
+//! - [`chromium`]: a browser.
+//! - [`prometheus`]: what gathers metrics.
+//! - [`http`]: one request.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
 //! - [`streams`]: recorded tests of Core's, block by block.
@@ -26,10 +29,13 @@ pub mod bitcoind;
 pub mod blkfile;
 pub mod btcd;
 pub mod chain;
+pub mod chromium;
 pub mod effort;
+pub mod http;
 pub mod nats;
 pub mod oracle;
 pub mod peer;
+pub mod prometheus;
 pub mod redis;
 pub mod relay;
 pub mod storage;

@@ -109,8 +109,8 @@ pub(crate) fn judge(token: Option<&Token>, shown: Shown<'_>) -> Verdict {
     let cookies = cookies.filter_map(|one| one.trim().split_once('='));
     let in_cookie = cookies.filter(|(name, _)| *name == COOKIE).any(|(_, it)| token.is(it));
     let bearer = shown.authorization.and_then(|it| it.split_once(' '));
-    let in_header = bearer
-        .is_some_and(|(kind, it)| kind.eq_ignore_ascii_case("bearer") && token.is(it.trim()));
+    let in_header =
+        bearer.is_some_and(|(kind, it)| kind.eq_ignore_ascii_case("bearer") && token.is(it.trim()));
     if in_cookie || in_header { Verdict::Welcome } else { Verdict::NoToken }
 }
 
@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn without_a_token_only_names_of_this_machine_are_heard() {
-        for host in ["localhost", "LOCALHOST:1", "127.0.0.1:8080", "127.9.9.9", "[::1]:80", "[::1]"] {
+        for host in ["localhost", "LOCALHOST:1", "127.0.0.1:8080", "127.9.9.9", "[::1]:80", "[::1]"]
+        {
             assert_eq!(to(host), Verdict::Welcome, "{host}");
         }
         for host in

@@ -140,7 +140,7 @@ impl From<MakeError> for Failure {
             MakeError::Io { .. } | MakeError::Hints { .. } => IO,
             MakeError::Interrupted => INTERRUPTED,
         };
-        Self { code, message: error.to_string() }
+        Self::new(code, error.to_string())
     }
 }
 

@@ -3,7 +3,7 @@
 
 const charts = (() => {
   const NAMESPACE = "http://www.w3.org/2000/svg";
-  const WIDTH = 520, HEIGHT = 190, LEFT = 58, RIGHT = 8, TOP = 10, BOTTOM = 24;
+  const HEIGHT = 176, LEFT = 66, RIGHT = 8, TOP = 10, BOTTOM = 24;
 
   function element(name, attributes, text) {
     const made = document.createElementNS(NAMESPACE, name);
@@ -29,20 +29,22 @@ const charts = (() => {
       place.replaceChildren(text);
       return;
     }
+    // As many units as pixels, so that letters keep their shape.
+    const width = Math.max(place.clientWidth, 200);
     const first = points[0][0], last = points[points.length - 1][0];
     const top = roundUp(Math.max(1, ...points.map(([, value]) => value)));
-    const x = at => LEFT + (WIDTH - LEFT - RIGHT) * (at - first) / Math.max(last - first, 1e-9);
+    const x = at => LEFT + (width - LEFT - RIGHT) * (at - first) / Math.max(last - first, 1e-9);
     const y = value => HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top;
-    const svg = element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", preserveAspectRatio: "none" });
+    const svg = element("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img" });
     const latest = points[points.length - 1][1];
     svg.append(element("title", {}, `${unit(latest)} now, at most ${unit(Math.max(...points.map(p => p[1])))}`));
     for (const share of [0, 0.5, 1]) {
       const level = y(share * top);
-      svg.append(element("line", { class: "rule", x1: LEFT, x2: WIDTH - RIGHT, y1: level, y2: level }));
+      svg.append(element("line", { class: "rule", x1: LEFT, x2: width - RIGHT, y1: level, y2: level }));
       svg.append(element("text", { class: "axis", x: LEFT - 6, y: level + 4, "text-anchor": "end" }, unit(share * top)));
     }
     svg.append(element("text", { class: "axis", x: LEFT, y: HEIGHT - 6 }, time(first)));
-    svg.append(element("text", { class: "axis", x: WIDTH - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, time(last)));
+    svg.append(element("text", { class: "axis", x: width - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, time(last)));
     const line = points.map(([at, value], i) => `${i ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
     svg.append(element("path", { class: `${name}-area`, d: `${line}L${x(last).toFixed(1)} ${y(0)}L${LEFT} ${y(0)}Z` }));
     svg.append(element("path", { class: `${name}-line`, d: line }));

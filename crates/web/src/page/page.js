@@ -21,6 +21,7 @@ const number = count => Math.round(count).toLocaleString("en-US");
 const percent = part => part >= 1 ? "100 %" : `${Math.min(part * 100, 99.9).toFixed(1)} %`;
 
 function duration(seconds) {
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
   const all = Math.round(seconds), two = part => String(part).padStart(2, "0");
   if (all < 60) return `${all} s`;
   if (all < 3600) return `${Math.floor(all / 60)} min ${two(all % 60)} s`;
@@ -67,10 +68,11 @@ function drawHead() {
   by("left").textContent = state.ended ? `after ${duration(state.seconds)}`
     : state.left_seconds === null ? `${duration(state.seconds)} so far`
     : `about ${duration(state.left_seconds)} left, ${duration(state.seconds)} so far`;
-  const rates = [state.rate.bytes ? `${bytes(state.rate.bytes)}/s` : "", state.rate.blocks >= 1 ? `${number(state.rate.blocks)} blocks/s` : ""];
+  const rests = state.ended || state.state === "waiting";
   definitions(by("facts"), [
-    ["Rate of the last minute", state.ended ? "" : rates.filter(Boolean).join(", ")],
-    ["Limited by", state.ended ? "" : state.limited_by],
+    ["Rate of the last minute", !rests && state.rate.bytes ? `${bytes(state.rate.bytes)}/s` : ""],
+    ["Blocks a second", !rests && state.rate.blocks >= 1 ? number(state.rate.blocks) : ""],
+    ["Limited by", rests ? "" : state.limited_by],
     ["Chain found", state.chain_found && `${number(state.chain_found.height)} blocks`],
     ["Coins", state.coins ? number(state.coins) : ""],
     ["Memory", bytes(state.memory_bytes)],
@@ -97,7 +99,7 @@ function phase(it) {
   if (it.blocks_total && it.state === "running") more.push(`${number(it.blocks)} of ${number(it.blocks_total)} blocks`);
   if (it.state === "running" && it.rate_bytes) more.push(`${bytes(it.rate_bytes)}/s`);
   if (it.state === "running" && it.left_seconds !== null) more.push(`${duration(it.left_seconds)} left`);
-  if (done) more.push(`${it.seconds < 10 ? it.seconds.toFixed(1) + " s" : duration(it.seconds)}${it.bytes ? `, ${bytes(it.bytes)}` : ""}`);
+  if (done) more.push(`${duration(it.seconds)}${it.bytes ? `, ${bytes(it.bytes)}` : ""}`);
   if (more.length) row.append(node("span", "more", more.join(", ")));
   return row;
 }
@@ -108,6 +110,7 @@ function drawSegments() {
   if (!segments) return;
   const kinds = { ".": "", "a": "begun", "1": "d1", "2": "d2", "3": "d3", "#": "done" };
   const place = by("segments");
+  place.className = `segments ${segments.cells.length <= 40 ? "few" : segments.cells.length <= 200 ? "some" : ""}`;
   while (place.children.length > segments.cells.length) place.lastChild.remove();
   while (place.children.length < segments.cells.length) place.append(node("i"));
   [...segments.cells].forEach((cell, i) => { if (place.children[i].className !== kinds[cell]) place.children[i].className = kinds[cell]; });
@@ -160,7 +163,14 @@ function drawReport() {
   ]);
 }
 
+let drawnEvents = "";
+
+// Drawn anew only where there is a new one: the reader may be about to copy.
 function drawEvents() {
+  const last = state.events[state.events.length - 1];
+  const mark = last ? `${state.events.length} ${last.time} ${last.text}` : "";
+  if (mark === drawnEvents) return;
+  drawnEvents = mark;
   by("events").replaceChildren(...state.events.slice().reverse().map(it => {
     const time = node("time", "", clock(it.time));
     time.dateTime = new Date(it.time * 1000).toISOString();
@@ -206,5 +216,6 @@ async function ask() {
   timer = setTimeout(ask, document.hidden ? WHILE_HIDDEN : EVERY * Math.min(1 + lost, 10));
 }
 
+addEventListener("resize", draw);
 document.addEventListener("visibilitychange", () => { if (!document.hidden && !(state && state.ended)) ask(); });
 ask();
