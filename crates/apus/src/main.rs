@@ -13,6 +13,7 @@ mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod coins;
+#[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
 mod course;
 mod documents;
 mod failure;
@@ -42,6 +43,7 @@ mod sync;
 mod utreexo;
 mod verify;
 mod version;
+#[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
 mod watched;
 mod witnesses;
 mod workdir;

@@ -5,7 +5,6 @@
 
 use crate::course::{Step, StepState};
 use crate::machine::{cpu_seconds, rss_bytes, rss_peak_bytes};
-use crate::page::{began, word};
 use crate::version;
 use crate::watched::Watched;
 use std::fmt::{Display, Write};
@@ -74,14 +73,14 @@ fn process(metrics: &mut Metrics, watched: &Watched) {
         "process_start_time_seconds",
         "gauge",
         "When the run began, in seconds since 1970.",
-        Some(format!("{:.3}", began(watched))),
+        Some(format!("{:.3}", watched.began())),
     );
 }
 
 fn run(metrics: &mut Metrics, watched: &Watched) {
     let name = "apus_run_state";
     metrics.head(name, "gauge", "1 for the state that the run is in.");
-    let (now, chain) = (word(watched), watched.about.chain);
+    let (now, chain) = (watched.word(), watched.about.chain);
     for state in ["running", "waiting", "done", "failed", "stopped"] {
         let labels = [("state", state), ("chain", chain)];
         metrics.sample(name, &labels, u8::from(state == now));

@@ -16,7 +16,7 @@ use apus_web::{Board, Options, Server, Token, WebError};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// A page that is open has this long to ask for the end.
 const LAST_LOOK: Duration = Duration::from_secs(3);
@@ -128,27 +128,6 @@ impl Board for Shown {
     }
 }
 
-/// Seconds since 1970.
-fn unix_now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
-/// When the run began, in seconds since 1970.
-pub(crate) fn began(watched: &Watched) -> f64 {
-    unix_now() - watched.seconds()
-}
-
-/// The state in a word.
-pub(crate) fn word(watched: &Watched) -> &'static str {
-    match &watched.ended {
-        Some(Ended { code: 0, .. }) => "done",
-        Some(Ended { code: INTERRUPTED, .. }) => "stopped",
-        Some(_) => "failed",
-        None if watched.tip.is_some() => "waiting",
-        None => "running",
-    }
-}
-
 fn state(watched: &Watched, machine: &Machine) -> Value {
     let Rate { blocks, bytes } = watched.course.running().map(Step::rate).unwrap_or_default();
     let succeeded = watched.ended.as_ref().is_some_and(|ended| ended.code == 0);
@@ -162,8 +141,8 @@ fn state(watched: &Watched, machine: &Machine) -> Value {
     json!({
         "version": version::short(), "platform": machine.platform, "sha256": machine.sha256,
         "command": watched.about.command, "chain": watched.about.chain,
-        "began": began(watched), "seconds": watched.ended_seconds(),
-        "state": word(watched), "fraction": fraction, "left_seconds": watched.course.left_seconds(),
+        "began": watched.began(), "seconds": watched.ended_seconds(),
+        "state": watched.word(), "fraction": fraction, "left_seconds": watched.course.left_seconds(),
         "limited_by": watched.limited_by(),
         "rate": {"blocks": blocks, "bytes": bytes},
         "coins": watched.coins,
@@ -172,7 +151,7 @@ fn state(watched: &Watched, machine: &Machine) -> Value {
         }),
         "tip_height": watched.tip,
         "memory_bytes": rss_bytes(), "cpu_cores": watched.cores_used(),
-        "threads": watched.about.threads,
+        "cores": machine.cores,
         "phases": watched.course.steps().iter().map(phase).collect::<Vec<_>>(),
         "history": history(watched),
         "segments": segments,

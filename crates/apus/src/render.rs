@@ -1,9 +1,12 @@
 //! Progress for people and programs: one observer that takes all events, keeps what the report needs, and shows them
 //! as a bar, as lines, as JSON, in a log and on a page.
 
+mod bar;
 mod line;
 mod watch;
 
+pub(crate) use bar::Bar;
+pub(crate) use line::Canvas;
 pub(crate) use watch::Watch;
 
 use crate::allocator;
@@ -11,14 +14,13 @@ use crate::log::Log;
 use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
 use crate::print::{self, aside};
-use crate::report::{PhaseReport, Sample, bytes, grouped};
+use crate::report::{PhaseReport, Reached, Sample, bytes, grouped};
 use crate::watched::{Note, Shared, Taken, Watched, lock};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
 use apus_sync::peers::network::NetworkStatus;
 use apus_sync::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Workers};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use line::{Canvas, worker_line};
+use line::worker_line;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use watch::Style;
@@ -52,7 +54,7 @@ pub(crate) struct Renderer<'a> {
 }
 
 struct State {
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     log: Option<Log>,
     phase: Option<Running>,
     phases: Vec<PhaseReport>,
@@ -94,6 +96,17 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// What the report of a run that failed says of it.
+    pub(crate) fn reached(&self) -> Reached {
+        Reached {
+            wall_seconds: self.wall_seconds,
+            segments_resumed: self.segments_resumed,
+            phases: self.phases.clone(),
+            warnings: self.warnings.clone(),
+            phase: self.phase,
+        }
+    }
+
     /// Writes a last line into the log.
     pub(crate) fn note(&mut self, kind: &'static str, text: &str) {
         let note = note_now(kind, text.to_owned());
@@ -143,8 +156,8 @@ impl<'a> Renderer<'a> {
     pub(crate) fn into_record(self) -> Record {
         let wall_seconds = self.start.elapsed().as_secs_f64();
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bar) = state.bar {
-            bar.finish_and_clear();
+        if let Some(mut bar) = state.bar {
+            bar.clear();
         }
         lock(&self.shared).stop();
         Record {
@@ -178,12 +191,12 @@ impl<'a> Renderer<'a> {
         self.watched().note(note);
     }
 
-    fn say(&self, state: &State, text: &str) {
+    fn say(&self, state: &mut State, text: &str) {
         match self.style {
             Style::Bar => {
                 let text = print::wrapped(text, Canvas::here().width);
-                match &state.bar {
-                    Some(bar) => bar.println(text),
+                match &mut state.bar {
+                    Some(bar) => bar.print(&text),
                     None => aside(text),
                 }
             }
@@ -225,10 +238,7 @@ impl<'a> Renderer<'a> {
         state.phase = Some(Running { phase, start: now, cpu_start: cpu_seconds(), last: None });
         state.last_line = now;
         if self.style == Style::Bar && state.bar.is_none() {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            let style = ProgressStyle::with_template("{msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            state.bar = Some(bar);
+            state.bar = Some(Bar::new());
         }
         let mut watched = self.watched();
         watched.tip = None;
@@ -310,9 +320,8 @@ impl<'a> Renderer<'a> {
                 for worker in workers.take(WORKERS_BELOW) {
                     lines.push(canvas.fit(&worker_line(worker)));
                 }
-                if let Some(bar) = &state.bar {
-                    bar.set_message(lines.join("\n"));
-                    bar.tick();
+                if let Some(bar) = &mut state.bar {
+                    bar.show(lines);
                 }
             }
             Style::Lines | Style::Json if state.last_line.elapsed() >= LINE_INTERVAL => {
@@ -387,9 +396,8 @@ impl<'a> Renderer<'a> {
             grouped(height.into()),
             peers::line(&status)
         );
-        if let Some(bar) = &state.bar {
-            bar.set_message(Canvas::here().fit(&text));
-            bar.tick();
+        if let Some(bar) = &mut state.bar {
+            bar.show(vec![Canvas::here().fit(&text)]);
         }
         let mut watched = self.watched();
         watched.tip = Some(height);
@@ -508,7 +516,7 @@ impl Observer for Renderer<'_> {
             Event::Warning(warning) => {
                 let text = warning.to_string();
                 if self.style != Style::None {
-                    self.say(&state, &format!("warning: {text}"));
+                    self.say(&mut state, &format!("warning: {text}"));
                 }
                 self.json(serde_json::json!({"event": "warning", "text": text}));
                 self.note(&mut state, "warning", text.clone());

@@ -5,9 +5,11 @@
 mod cluster;
 mod failed;
 mod forest;
+mod write;
 mod written;
 
-pub(crate) use failed::{FailedReport, is_failed_report};
+pub(crate) use failed::{FailedReport, Reached, is_failed_report};
+pub(crate) use write::{leave_failed, write_report};
 pub(crate) use written::WrittenFile;
 
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};

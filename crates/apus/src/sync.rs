@@ -1,5 +1,6 @@
 //! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
 
+mod ahead;
 mod proofs;
 
 use crate::args::{
@@ -8,7 +9,6 @@ use crate::args::{
 };
 use crate::aside;
 use crate::coins::Beyond;
-use crate::course::{Expected, Way, expected};
 use crate::failure::{Failure, WITHOUT_SCRIPTS};
 use crate::files::{
     MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_places,
@@ -21,9 +21,10 @@ use crate::peers;
 use crate::print;
 use crate::render::{Record, Renderer, Watch};
 use crate::report::{
-    Circumstances, FailedReport, Report, WrittenFile, is_failed_report, is_report,
+    Circumstances, FailedReport, Report, WrittenFile, is_failed_report, is_report, leave_failed,
+    write_report,
 };
-use crate::watched::{About, lock};
+use crate::watched::lock;
 use crate::witnesses::leave_witnesses;
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
@@ -37,11 +38,8 @@ use apus_sync::peers::KeptFolder;
 use apus_sync::{
     BridgeOptions, COINS, ConnectOptions, DatadirBlocks, FOREST, FolderKind, FolderOutput, HINTS,
     HintedValidity, HintsInput, JobQueue, KEPT, Memory, Output, OutputKind, POSITIONS, ProofsInput,
-    Request, Source, Stop, UseIndex, draft_of, parent,
+    Request, Source, Stop, UseIndex, parent,
 };
-use serde::Serialize;
-use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -322,41 +320,6 @@ impl<'a> Job<'a> {
 }
 
 impl Job<'_> {
-    /// What those that watch it are told at once.
-    fn about(&self) -> About {
-        let by_index =
-            matches!(self.source, JobSource::Files { use_index: UseIndex::Connected, .. });
-        let command = match (self.bridge, self.connect) {
-            (Some(_), _) => "utreexo prove",
-            (None, None) => "check",
-            (None, Some(_)) if by_index => "reindex",
-            (None, Some(_)) => "sync",
-        };
-        About { command, chain: self.chain.name(), threads: threads(self.run.par) }
-    }
-
-    /// The phases that it is going to have, as far as that is known.
-    fn expected(&self) -> Vec<Expected> {
-        let kept = matches!(&self.source, JobSource::Peers(args) if args.blocks == BlocksArg::Keep);
-        let files = matches!(self.source, JobSource::Files { .. });
-        let way = match (self.hints, self.engine) {
-            (Some(_), _) => {
-                Way::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
-            }
-            (None, Some(apus_sync::Engine::Utxo)) => Way::Order,
-            (None, Some(apus_sync::Engine::Utreexo)) => Way::Proofs,
-            (None, Some(apus_sync::Engine::MergeSync)) => Way::Join,
-            (None, None) if files || kept => Way::Join,
-            (None, None) => Way::Order,
-        };
-        let scripts = self.connect.is_some_and(|args| {
-            args.validation == Validation::Full
-                || matches!(args.assumevalid, Some(AssumeValidArg(None)))
-        });
-        let folder = |sink: &SinkArg| matches!(sink, SinkArg::Chainstate(_) | SinkArg::Datadir(_));
-        expected(way, scripts, way != Way::Proofs, self.outputs.iter().any(folder))
-    }
-
     /// Whether the witnesses of blocks whose scripts are taken for valid are left alone.
     fn leaves_witnesses(&self, args: &ConnectArgs) -> Result<bool, Failure> {
         let peers = match &self.source {
@@ -396,7 +359,8 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let report = match &result {
         Ok(report) => serde_json::to_value(report),
         Err(failure) => {
-            let report = FailedReport::new(job.chain.name(), failure, record.as_ref());
+            let reached = record.as_ref().map(Record::reached).unwrap_or_default();
+            let report = FailedReport::new(job.chain.name(), failure, reached);
             leave_failed(job.run.report.as_deref(), &report);
             serde_json::to_value(report)
         }
@@ -409,14 +373,6 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     }
     lock(&shared).report = report.ok();
     result
-}
-
-/// Writes why a run failed. If that fails, too, the first failure is the one to tell.
-pub(crate) fn leave_failed(path: Option<&Path>, report: &impl Serialize) {
-    let Some(path) = path else { return };
-    if let Err(failure) = write_report(path, report) {
-        print::aside(format_args!("apus: the report cannot be written: {}", failure.message));
-    }
 }
 
 /// Where progress is kept.
@@ -738,20 +694,4 @@ fn expect_sensible(
 fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Output { kind, storage: Arc::new(DirStorage::new(parent(&path))), name }
-}
-
-/// Writes the report so that it is never seen in part.
-pub(crate) fn write_report(path: &Path, report: &impl Serialize) -> Result<(), Failure> {
-    let draft = draft_of(path);
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&draft)?;
-        let text = serde_json::to_string_pretty(report)?;
-        file.write_all(text.as_bytes())?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        fs::rename(&draft, path)?;
-        // The progress goes next: by then the report must be where a power cut leaves it.
-        File::open(parent(path))?.sync_all()
-    };
-    write().map_err(|error| Failure::making(path, &error, "name another --report"))
 }

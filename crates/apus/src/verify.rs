@@ -9,8 +9,10 @@ use crate::machine::{Machine, cpu_seconds, now, rss_peak_bytes, threads};
 use crate::print;
 use crate::reindex::expect_folders;
 use crate::render::{Record, Renderer, Watch};
-use crate::report::{FailedReport, PhaseReport, display_hash, grouped, is_failed_report};
-use crate::sync::{assume_valid, expect_interpreter, leave_failed, verifier, write_report};
+use crate::report::{
+    FailedReport, PhaseReport, display_hash, grouped, is_failed_report, leave_failed, write_report,
+};
+use crate::sync::{assume_valid, expect_interpreter, verifier};
 use crate::watched::{About, lock};
 use crate::workdir::WorkFolder;
 use apus_chain::{BlockHash, Params};
@@ -81,7 +83,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
             failure.message.push_str(&kept);
         }
         record.note("failed", &failure.message);
-        let report = FailedReport::new(args.chain.name(), &failure, Some(&record));
+        let report = FailedReport::new(args.chain.name(), &failure, record.reached());
         leave_failed(args.run.report.as_deref(), &report);
         lock(&record.shared).report = serde_json::to_value(report).ok();
         failure

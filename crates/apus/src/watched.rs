@@ -4,6 +4,8 @@
 //! keeps what only the page draws: the course of rate and memory, and the last events.
 
 use crate::course::{Course, Rate};
+#[cfg(feature = "web")]
+use crate::failure::INTERRUPTED;
 use crate::machine::{cpu_seconds, rss_bytes};
 use apus_chain::{BlockHash, Height};
 use apus_p2p::download::Limit;
@@ -13,6 +15,8 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+#[cfg(feature = "web")]
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Events kept for the page.
 const NOTES_MAX: usize = 300;
@@ -129,6 +133,25 @@ impl Watched {
     #[cfg(feature = "web")]
     pub(crate) fn ended_seconds(&self) -> f64 {
         self.stopped.unwrap_or_else(|| self.seconds())
+    }
+
+    /// When the run began, in seconds since 1970.
+    #[cfg(feature = "web")]
+    pub(crate) fn began(&self) -> f64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.as_secs_f64() - self.seconds()
+    }
+
+    /// The state in a word.
+    #[cfg(feature = "web")]
+    pub(crate) fn word(&self) -> &'static str {
+        match &self.ended {
+            Some(Ended { code: 0, .. }) => "done",
+            Some(Ended { code: INTERRUPTED, .. }) => "stopped",
+            Some(_) => "failed",
+            None if self.tip.is_some() => "waiting",
+            None => "running",
+        }
     }
 
     /// The run itself is over, whatever is still to be told of it.

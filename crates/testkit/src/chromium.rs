@@ -213,10 +213,8 @@ fn address(file: &Path, said: &Path) -> (u16, String) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let text = fs::read_to_string(file).unwrap_or_default();
-        if let Some((port, path)) = text.split_once('\n') {
-            if !path.is_empty() {
-                return (port.parse().unwrap(), path.trim().to_owned());
-            }
+        if let Some((port, path)) = text.split_once('\n').filter(|(_, path)| !path.is_empty()) {
+            return (port.parse().unwrap(), path.trim().to_owned());
         }
         let told = || fs::read_to_string(said).unwrap_or_default();
         assert!(Instant::now() < deadline, "chromium does not start: {}", told());

@@ -63,7 +63,7 @@ impl Watch {
 
 impl Canvas {
     /// The terminal as it is now, which the user may make wider or narrower.
-    pub(super) fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let (_, width) = Term::stderr().size();
         Self { width: width.into(), unicode: speaks_unicode() }
     }

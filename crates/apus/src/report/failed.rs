@@ -4,9 +4,8 @@
 //! finds nothing to go by.
 
 use super::{PhaseReport, VERSION};
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
-use crate::render::Record;
 use crate::version::Program;
 use serde::Serialize;
 use std::fs::File;
@@ -46,9 +45,20 @@ struct WhyFailed {
     hash: Option<String>,
 }
 
+/// How far a run came.
+#[derive(Debug, Default)]
+pub(crate) struct Reached {
+    pub(crate) wall_seconds: f64,
+    pub(crate) segments_resumed: usize,
+    pub(crate) phases: Vec<PhaseReport>,
+    pub(crate) warnings: Vec<String>,
+    /// The phase that had begun and not ended.
+    pub(crate) phase: Option<&'static str>,
+}
+
 impl FailedReport {
-    /// Of a run that came as far as `record` says, if it began at all.
-    pub(crate) fn new(chain: &'static str, failure: &Failure, record: Option<&Record>) -> Self {
+    /// Of a run that came so far.
+    pub(crate) fn new(chain: &'static str, failure: &Failure, reached: Reached) -> Self {
         let block = failure.block;
         Self {
             version: VERSION,
@@ -57,19 +67,31 @@ impl FailedReport {
                 code: failure.code,
                 class: failure.class,
                 text: failure.message.clone(),
-                phase: record.and_then(|record| record.phase),
+                phase: reached.phase,
                 height: block.map(|block| block.height),
                 hash: block.map(|block| block.hash.to_string()),
             },
-            wall_seconds: record.map_or(0.0, |record| record.wall_seconds),
+            wall_seconds: reached.wall_seconds,
             cpu_seconds: cpu_seconds(),
             rss_peak_bytes: rss_peak_bytes(),
-            segments_resumed: record.map_or(0, |record| record.segments_resumed),
-            phases: record.map(|record| record.phases.clone()).unwrap_or_default(),
-            warnings: record.map(|record| record.warnings.clone()).unwrap_or_default(),
+            segments_resumed: reached.segments_resumed,
+            phases: reached.phases,
+            warnings: reached.warnings,
             program: Program::this(),
             machine: Machine::here(),
         }
+    }
+}
+
+impl FailedReport {
+    /// Whether what was asked for was at fault.
+    pub(super) fn is_of_usage(&self) -> bool {
+        self.failure.code == USAGE
+    }
+
+    /// Whether the run had begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.failure.phase.is_some() || !self.phases.is_empty()
     }
 }
 

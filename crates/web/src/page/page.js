@@ -76,7 +76,7 @@ function drawHead() {
     ["Chain found", state.chain_found && `${number(state.chain_found.height)} blocks`],
     ["Coins", state.coins ? number(state.coins) : ""],
     ["Memory", bytes(state.memory_bytes)],
-    ["Processors in use", state.ended || state.cpu_cores === null ? "" : `${state.cpu_cores.toFixed(1)} of ${state.threads} threads`],
+    ["Processors in use", state.ended || state.cpu_cores === null ? "" : `${state.cpu_cores.toFixed(1)} of ${state.cores}`],
     ["Peers", state.peers ? number(state.peers.length) : ""],
   ]);
 }
