@@ -78,12 +78,12 @@ pub(crate) struct PageArgs {
 
     /// The token that browsers and Prometheus have to show, of 16 to 128 letters, digits, - and _; made anew
     /// for each run where it is needed and not given. As APUS_WEB_TOKEN in the environment others cannot see it
-    #[arg(long, value_name = "TOKEN", requires = "web", hide_env_values = true)]
+    #[arg(long, value_name = "TOKEN", hide_env_values = true)]
     pub(crate) web_token: Option<String>,
 
     /// How long the page stays after the end of the run, in seconds, or `forever`: until Ctrl-C. With 0 a page that
     /// is open in a browser still gets the end, and goes on showing it
-    #[arg(long, value_name = "SECONDS|forever", default_value = "0", requires = "web", value_parser = parse_stay)]
+    #[arg(long, value_name = "SECONDS|forever", default_value = "0", value_parser = parse_stay)]
     pub(crate) web_stay: Stay,
 }
 
