@@ -1,7 +1,7 @@
 //! `--web`: the page about a run, from before it begins until some time after its end.
 //!
 //! The server is `apus_web`'s; what it shows is what is [`Watched`], as JSON here and as metrics in
-//! [`metrics`](crate::metrics). The program has one page at most.
+//! [`metrics`]. The program has one page at most.
 
 use crate::args::{PageArgs, Stay};
 use crate::course::{Rate, Step, StepState};
