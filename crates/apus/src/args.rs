@@ -18,6 +18,8 @@ pub(crate) use run::{
     AggregateArg, AggregateArgs, ConnectArgs, ProgressArg, RunArgs, SourceArgs, Validation,
     WitnessesArg,
 };
+#[cfg(feature = "web")]
+pub(crate) use run::{PageArgs, Stay};
 pub(crate) use snapshot::{SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
 pub(crate) use sync::{BlocksArg, Engine, PeerArgs, SyncArgs};
 pub(crate) use utreexo::{CachesArgs, ProveArgs, UtreexoArgs, UtreexoCommand};

@@ -27,7 +27,7 @@ impl From<LinkError> for Failure {
     fn from(error: LinkError) -> Self {
         match error {
             LinkError::Usage(text) => Self::usage(text),
-            other => Self { code: IO, message: other.to_string() },
+            other => Failure::new(IO, other.to_string()),
         }
     }
 }

@@ -138,7 +138,7 @@ mod servers {
             StoreError::Stopped => INTERRUPTED,
             _ => IO,
         };
-        Failure { code, message: error.to_string() }
+        Failure::new(code, error.to_string())
     }
 
     const EXAMPLES: &str = "\

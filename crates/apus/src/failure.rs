@@ -1,5 +1,6 @@
 //! [`Failure`]: an ending other than success, with its exit code.
 
+use apus_chain::KnownBlock;
 use apus_datadir::ErrorKind as FileErrorKind;
 use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
@@ -24,20 +25,35 @@ pub(crate) const INTERRUPTED: u8 = 130;
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) message: String,
+    /// What kind of thing went wrong, in a word for programs (`docs/formats/report.md`).
+    pub(crate) class: &'static str,
+    /// The block that it is about, if it is about one.
+    pub(crate) block: Option<KnownBlock>,
 }
 
 impl Failure {
+    /// A failure of which no more than its kind is known.
+    pub(crate) fn new(code: u8, message: String) -> Self {
+        let class = match code {
+            USAGE => "usage",
+            INVALID => "invalid",
+            INTERRUPTED => "interrupted",
+            _ => "io",
+        };
+        Self { code, message, class, block: None }
+    }
+
     pub(crate) fn usage(message: impl Display) -> Self {
-        Self { code: USAGE, message: message.to_string() }
+        Self::new(USAGE, message.to_string())
     }
 
     pub(crate) fn invalid(message: impl Display) -> Self {
-        Self { code: INVALID, message: message.to_string() }
+        Self::new(INVALID, message.to_string())
     }
 
     /// An error of the system about a file.
     pub(crate) fn io(path: &Path, error: impl Display) -> Self {
-        Self { code: IO, message: format!("{}: {error}", path.display()) }
+        Self::new(IO, format!("{}: {error}", path.display()))
     }
 
     /// What is wrong with a snapshot.
@@ -46,7 +62,7 @@ impl Failure {
         match error.kind() {
             _ if matches!(error, SnapshotError::OtherNetwork { .. }) => Self::usage(message),
             FileErrorKind::Invalid => Self::invalid(message),
-            _ => Self { code: IO, message },
+            _ => Self::new(IO, message),
         }
     }
 
@@ -92,7 +108,8 @@ impl From<SyncError> for Failure {
             ErrorKind::Io => IO,
             ErrorKind::Interrupted => INTERRUPTED,
         };
-        Self { code, message: format!("{error}{option}") }
+        let (class, block) = (error.class(), error.block());
+        Self { class, block, ..Self::new(code, format!("{error}{option}")) }
     }
 }
 

@@ -35,7 +35,7 @@ fn about(path: &Path, error: &HintsError) -> Failure {
     let message = format!("{}: {error}{}", path.display(), option_for(error));
     match error.kind() {
         HintsErrorKind::Invalid => Failure::invalid(message),
-        HintsErrorKind::Io => Failure { code: crate::failure::IO, message },
+        HintsErrorKind::Io => Failure::new(crate::failure::IO, message),
     }
 }
 

@@ -2,12 +2,17 @@
 
 use crate::failure::{Failure, INTERRUPTED};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+#[cfg(feature = "web")]
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+/// What signals set, once they are watched.
+static WATCHED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Set by Ctrl-C and by a polite kill; a second one ends the program at once.
 pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let interrupt = Arc::new(AtomicBool::new(false));
+    let interrupt = Arc::clone(WATCHED.get_or_init(Arc::default));
     for signal in [SIGINT, SIGTERM] {
         let exit = i32::from(INTERRUPTED);
         let register = || {
@@ -17,4 +22,10 @@ pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
         register().map_err(|error| Failure::usage(format!("cannot watch for signals: {error}")))?;
     }
     Ok(interrupt)
+}
+
+/// Whether Ctrl-C or a polite kill came, also after the run was over.
+#[cfg(feature = "web")]
+pub(crate) fn came() -> bool {
+    WATCHED.get().is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
 }

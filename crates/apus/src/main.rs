@@ -13,13 +13,20 @@ mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod coins;
+#[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
+mod course;
 mod documents;
 mod failure;
 mod files;
 mod hints;
 mod interrupt;
+mod log;
 mod machine;
+#[cfg(feature = "web")]
+mod metrics;
 mod node;
+#[cfg(feature = "web")]
+mod page;
 mod peers;
 #[cfg(feature = "bench")]
 mod plot;
@@ -36,6 +43,8 @@ mod sync;
 mod utreexo;
 mod verify;
 mod version;
+#[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
+mod watched;
 mod witnesses;
 mod workdir;
 
@@ -82,5 +91,7 @@ fn main() -> ExitCode {
         Command::Man { folder } => documents::manual(&folder),
     };
     print::ending(&result);
+    #[cfg(feature = "web")]
+    page::end(&result);
     result.map_or_else(|Failure { code, .. }| ExitCode::from(code), |()| ExitCode::SUCCESS)
 }

@@ -206,7 +206,7 @@ fn table(runs: &[Run], comparison: &Comparison) -> Result<(), Failure> {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         match error.is_io() {
-            true => Self { code: IO, message: error.to_string() },
+            true => Failure::new(IO, error.to_string()),
             false => Self::invalid(error),
         }
     }

@@ -128,9 +128,7 @@ impl From<LockError> for Failure {
     fn from(error: LockError) -> Self {
         match &error {
             LockError::InUse { .. } => Self::usage(error),
-            LockError::System { .. } => {
-                Self { code: crate::failure::IO, message: error.to_string() }
-            }
+            LockError::System { .. } => Failure::new(crate::failure::IO, error.to_string()),
         }
     }
 }

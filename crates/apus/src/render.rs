@@ -1,25 +1,41 @@
-//! Progress for people and programs: one observer that renders all events and keeps the times.
+//! Progress for people and programs: one observer that takes all events, keeps what the report needs, and shows them
+//! as a bar, as lines, as JSON, in a log and on a page.
+
+mod bar;
+mod line;
+mod watch;
+
+pub(crate) use bar::Bar;
+pub(crate) use line::Canvas;
+pub(crate) use watch::Watch;
 
 use crate::allocator;
-use crate::args::ProgressArg;
+use crate::log::Log;
 use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
 use crate::print::{self, aside};
-use crate::report::{PhaseReport, Sample, bytes, grouped};
+use crate::report::{PhaseReport, Reached, Sample, bytes, grouped};
+use crate::watched::{Note, Shared, Taken, Watched, lock};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
 use apus_sync::peers::network::NetworkStatus;
-use apus_sync::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Worker, Workers};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use apus_sync::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Workers};
+use line::worker_line;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use watch::Style;
 
 /// How often a line is printed where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// And how often while nothing happens.
+/// How often a log says how far the run is.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// And how often a line is printed while nothing happens.
 const WAITING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often peers are asked how they are.
+const PEERS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often the course of a run is noted; doubled whenever there are too many points.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
@@ -27,32 +43,27 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 /// Points kept of a run's course.
 const SAMPLES_MAX: usize = 2000;
 
-/// How progress is shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
-    Bar,
-    Lines,
-    Json,
-    None,
-}
-
 /// Shows events and remembers what the report needs.
 pub(crate) struct Renderer<'a> {
     /// Where blocks come from peers.
     peers: Option<&'a Peers<'a>>,
     style: Style,
     start: Instant,
+    shared: Shared,
     state: Mutex<State>,
 }
 
 struct State {
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
+    log: Option<Log>,
     phase: Option<Running>,
     phases: Vec<PhaseReport>,
     series: Vec<Sample>,
     sample_interval: Duration,
     last_sample: Option<Instant>,
     last_line: Instant,
+    last_log: Instant,
+    last_peers: Option<Instant>,
     /// The tip that it was said to wait at, and with how many peers.
     waiting: Option<(Height, usize)>,
     warnings: Vec<String>,
@@ -65,8 +76,8 @@ struct Running {
     phase: Phase,
     start: Instant,
     cpu_start: Option<f64>,
-    /// The first progress told: what earlier starts had done says nothing about this one's rate.
-    first: Option<Progress>,
+    /// As last told, for what is new.
+    last: Option<Progress>,
 }
 
 /// What is left when a run is over.
@@ -77,43 +88,78 @@ pub(crate) struct Record {
     pub(crate) warnings: Vec<String>,
     pub(crate) segments_resumed: usize,
     pub(crate) workers: Option<Workers>,
+    /// The phase that had begun and not ended, of a run that failed.
+    pub(crate) phase: Option<&'static str>,
+    /// What else was watched of it, and its log.
+    pub(crate) shared: Shared,
+    log: Option<Log>,
+}
+
+impl Record {
+    /// What the report of a run that failed says of it.
+    pub(crate) fn reached(&self) -> Reached {
+        Reached {
+            wall_seconds: self.wall_seconds,
+            segments_resumed: self.segments_resumed,
+            phases: self.phases.clone(),
+            warnings: self.warnings.clone(),
+            phase: self.phase,
+        }
+    }
+
+    /// Writes a last line into the log.
+    pub(crate) fn note(&mut self, kind: &'static str, text: &str) {
+        let note = note_now(kind, text.to_owned());
+        if let Some(log) = &mut self.log {
+            log.write(&note);
+        }
+        lock(&self.shared).note(note);
+    }
+}
+
+fn note_now(kind: &'static str, text: String) -> Note {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    Note { time, kind, text }
 }
 
 impl<'a> Renderer<'a> {
-    pub(crate) fn new(progress: ProgressArg, peers: Option<&'a Peers<'a>>) -> Self {
-        let style = match progress {
-            ProgressArg::Auto if std::io::stderr().is_terminal() => Style::Bar,
-            ProgressArg::Auto | ProgressArg::Plain => Style::Lines,
-            ProgressArg::Json => Style::Json,
-            ProgressArg::None => Style::None,
-        };
-        if style == Style::Json {
-            print::speak_json();
-        }
+    pub(crate) fn new(watch: Watch, peers: Option<&'a Peers<'a>>) -> Self {
+        let Watch { style, log, shared } = watch;
         let now = Instant::now();
         let state = State {
             bar: None,
+            log,
             phase: None,
             phases: Vec::new(),
             series: Vec::new(),
             sample_interval: SAMPLE_INTERVAL,
             last_sample: None,
             last_line: now,
+            last_log: now,
+            last_peers: None,
             waiting: None,
             warnings: Vec::new(),
             segments_resumed: 0,
             workers: None,
         };
-        Self { peers, style, start: now, state: Mutex::new(state) }
+        let start = lock(&shared).start;
+        let renderer = Self { peers, style, start, shared, state: Mutex::new(state) };
+        let mut state = renderer.lock();
+        let about = renderer.watched().about.clone();
+        let text = format!("apus {} {} {}", crate::version::short(), about.command, about.chain);
+        renderer.note(&mut state, "begin", text);
+        drop(state);
+        renderer
     }
 
     /// Ends the rendering.
     pub(crate) fn into_record(self) -> Record {
         let wall_seconds = self.start.elapsed().as_secs_f64();
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bar) = state.bar {
-            bar.finish_and_clear();
+        if let Some(mut bar) = state.bar {
+            bar.clear();
         }
+        lock(&self.shared).stop();
         Record {
             wall_seconds,
             phases: state.phases,
@@ -121,6 +167,9 @@ impl<'a> Renderer<'a> {
             warnings: state.warnings,
             segments_resumed: state.segments_resumed,
             workers: state.workers,
+            phase: state.phase.map(|running| running.phase.name()),
+            shared: self.shared,
+            log: state.log,
         }
     }
 
@@ -129,18 +178,40 @@ impl<'a> Renderer<'a> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, state: &State, text: &str) {
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        lock(&self.shared)
+    }
+
+    /// Keeps what happened for the log and the page.
+    fn note(&self, state: &mut State, kind: &'static str, text: String) {
+        let note = note_now(kind, text);
+        if let Some(log) = &mut state.log {
+            log.write(&note);
+        }
+        self.watched().note(note);
+    }
+
+    fn say(&self, state: &mut State, text: &str) {
         match self.style {
-            Style::Bar => match &state.bar {
-                Some(bar) => bar.println(text),
-                None => aside(text),
-            },
+            Style::Bar => {
+                let text = print::wrapped(text, Canvas::here().width);
+                match &mut state.bar {
+                    Some(bar) => bar.print(&text),
+                    None => aside(text),
+                }
+            }
             Style::Lines => aside(text),
             Style::Json | Style::None => {}
         }
     }
 
-    fn chain_found(&self, state: &State, tip: BlockHash, height: Height, by: ChainBy) {
+    /// Says something, and keeps it.
+    fn tell(&self, state: &mut State, kind: &'static str, text: String) {
+        self.say(state, &text);
+        self.note(state, kind, text);
+    }
+
+    fn chain_found(&self, state: &mut State, tip: BlockHash, height: Height, by: ChainBy) {
         let (files, how) = match by {
             ChainBy::Files { files: 1, index } => (1, in_files("in 1 file", index)),
             ChainBy::Files { files, index } => {
@@ -148,7 +219,8 @@ impl<'a> Renderer<'a> {
             }
             ChainBy::Peers => (0, "by headers from peers".to_owned()),
         };
-        self.say(state, &format!("chain of {height} blocks {how}: {tip}"));
+        self.watched().chain_found = Some((height, tip));
+        self.tell(state, "chain", format!("chain of {height} blocks {how}: {tip}"));
         self.json(serde_json::json!({
             "event": "chain", "height": height, "tip": tip.to_string(), "files": files
         }));
@@ -163,30 +235,37 @@ impl<'a> Renderer<'a> {
 
     fn started(&self, state: &mut State, phase: Phase) {
         let now = Instant::now();
-        state.phase = Some(Running { phase, start: now, cpu_start: cpu_seconds(), first: None });
+        state.phase = Some(Running { phase, start: now, cpu_start: cpu_seconds(), last: None });
         state.last_line = now;
-        if self.style == Style::Bar {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            bar.set_style(
-                ProgressStyle::with_template("{spinner} {msg}")
-                    .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-            );
-            state.bar = Some(bar);
+        if self.style == Style::Bar && state.bar.is_none() {
+            state.bar = Some(Bar::new());
         }
+        let mut watched = self.watched();
+        watched.tip = None;
+        let seconds = watched.seconds();
+        watched.course.started(phase, seconds);
+        drop(watched);
+        self.note(state, "phase", format!("{} begins", phase.name()));
         self.json(serde_json::json!({"event": "started", "phase": phase.name()}));
     }
 
-    fn ended(&self, state: &mut State, phase: Phase, bytes: u64) {
-        if let Some(bar) = state.bar.take() {
-            bar.finish_and_clear();
-        }
+    fn ended(&self, state: &mut State, phase: Phase, of_input: u64) {
         let Some(running) = state.phase.take() else { return };
         let wall_seconds = running.start.elapsed().as_secs_f64();
         let cpu_seconds = cpu_seconds().zip(running.cpu_start).map(|(now, then)| now - then);
         let name = phase.name();
-        state.phases.push(PhaseReport { phase: name, wall_seconds, cpu_seconds, bytes });
+        state.phases.push(PhaseReport { phase: name, wall_seconds, cpu_seconds, bytes: of_input });
+        let mut watched = self.watched();
+        let seconds = watched.seconds();
+        watched.course.ended(phase, seconds, of_input, cpu_seconds);
+        watched.course.keep();
+        drop(watched);
+        let input =
+            if of_input > 0 { format!(", input {}", bytes(of_input)) } else { String::new() };
+        let text = format!("{name} took {wall_seconds:.3} s{input}");
+        self.note(state, "phase", text);
         self.json(serde_json::json!({
-            "event": "ended", "phase": name, "wall_seconds": wall_seconds, "bytes": bytes
+            "event": "ended", "phase": name, "wall_seconds": wall_seconds, "bytes": of_input
         }));
     }
 
@@ -199,27 +278,65 @@ impl<'a> Renderer<'a> {
         let Some(running) = state.phase.as_mut().filter(|running| running.phase == phase) else {
             return;
         };
-        let first = *running.first.get_or_insert(progress);
-        let elapsed = running.start.elapsed().as_secs_f64();
+        let last = running.last.replace(progress);
+        let cpu = cpu_seconds().zip(running.cpu_start).map(|(now, then)| now - then);
+        self.ask_peers(state);
+        let mut watched = self.watched();
+        watched.look();
+        let seconds = watched.seconds();
+        watched.course.progress(phase, seconds, progress, cpu);
+        watched.course.keep();
+        if matches!(phase, Phase::Blocks | Phase::Connect | Phase::Hints | Phase::Coins) {
+            watched.coins = watched.coins.max(progress.coins);
+        }
+        if let Some(last) = last.filter(|_| takes_blocks(phase)) {
+            let Taken { blocks, bytes } = watched.taken;
+            watched.taken = Taken {
+                blocks: blocks + progress.blocks.saturating_sub(last.blocks),
+                bytes: bytes + progress.bytes.saturating_sub(last.bytes),
+            };
+        }
+        self.show(state, &watched, phase, progress);
+        let due = state.last_log.elapsed() >= LOG_INTERVAL;
+        let text = watched.course.running().map(|step| line::line(&watched, step));
+        drop(watched);
+        if let Some(text) = text.filter(|_| due) {
+            state.last_log = Instant::now();
+            self.note(state, "progress", text);
+        }
+    }
+
+    /// The bar, a line or an event about how far the run is.
+    fn show(&self, state: &mut State, watched: &Watched, phase: Phase, progress: Progress) {
+        let Some(step) = watched.course.running() else { return };
+        let takes = phase != Phase::Coins && phase != Phase::Check;
+        let of_peers = watched.peers.as_ref().filter(|_| takes).map(peers::line);
         match self.style {
             Style::Bar => {
-                let mut text = self.line(phase, progress, first, elapsed);
+                let canvas = Canvas::here();
+                let mut lines = line::lines(watched, step, canvas);
+                lines.extend(of_peers.map(|text| canvas.fit(&text)));
                 let workers = state.workers.iter().flat_map(|workers| &workers.all);
                 for worker in workers.take(WORKERS_BELOW) {
-                    text.push_str(&format!("\n  {}", worker_line(worker)));
+                    lines.push(canvas.fit(&worker_line(worker)));
                 }
-                if let Some(bar) = &state.bar {
-                    bar.set_message(text);
-                    bar.tick();
+                if let Some(bar) = &mut state.bar {
+                    bar.show(lines);
                 }
             }
             Style::Lines | Style::Json if state.last_line.elapsed() >= LINE_INTERVAL => {
                 state.last_line = Instant::now();
-                self.say(state, &self.line(phase, progress, first, elapsed));
+                let text = line::line(watched, step);
+                self.say(state, &of_peers.map(|peers| format!("{text}; {peers}")).unwrap_or(text));
+                let rate = step.rate();
                 self.json(serde_json::json!({
-                    "peers": self.peers.map(|peers| peers_json(&peers.status())),
+                    "peers": watched.peers.as_ref().map(peers_json),
                     "event": "progress", "phase": phase.name(),
-                    "left_seconds": estimate(progress, first, elapsed),
+                    "fraction": step.fraction(), "left_seconds": step.left_seconds(),
+                    "run_fraction": watched.course.fraction(),
+                    "run_left_seconds": watched.course.left_seconds(),
+                    "blocks_rate": rate.blocks, "bytes_rate": rate.bytes,
+                    "limited_by": watched.limited_by(),
                     "blocks": progress.blocks, "blocks_total": progress.blocks_total,
                     "bytes": progress.bytes, "bytes_total": progress.bytes_total,
                     "coins": progress.coins, "rss_bytes": rss_bytes()
@@ -229,13 +346,20 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    fn line(&self, phase: Phase, progress: Progress, first: Progress, elapsed: f64) -> String {
-        let line = line(phase, progress, first, elapsed);
-        match self.peers {
-            Some(peers) if phase != Phase::Coins && phase != Phase::Check => {
-                format!("{line}; {}", peers::line(&peers.status()))
+    fn ask_peers(&self, state: &mut State) {
+        let Some(peers) = self.peers else { return };
+        if state.last_peers.is_none_or(|last| last.elapsed() >= PEERS_INTERVAL) {
+            state.last_peers = Some(Instant::now());
+            let status = peers.status();
+            let mut watched = self.watched();
+            let lost = |status: &NetworkStatus| status.last_lost.clone();
+            let before = watched.peers.as_ref().and_then(lost);
+            let now = lost(&status).filter(|now| before.as_ref() != Some(now));
+            watched.peers = Some(status);
+            drop(watched);
+            if let Some(text) = now {
+                self.note(state, "peer", format!("lost {text}"));
             }
-            _ => line,
         }
     }
 
@@ -260,6 +384,7 @@ impl<'a> Renderer<'a> {
             "event": "workers", "workers": all.collect::<Vec<_>>(),
             "handling_seconds": workers.handling.as_secs_f64()
         }));
+        self.watched().workers = Some(workers.clone());
         state.workers = Some(workers);
     }
 
@@ -271,16 +396,22 @@ impl<'a> Renderer<'a> {
             grouped(height.into()),
             peers::line(&status)
         );
-        if let Some(bar) = &state.bar {
-            bar.set_message(text.clone());
-            bar.tick();
+        if let Some(bar) = &mut state.bar {
+            bar.show(vec![Canvas::here().fit(&text)]);
         }
+        let mut watched = self.watched();
+        watched.tip = Some(height);
+        watched.peers = self.peers.map(|_| status.clone());
+        drop(watched);
         let now = (height, status.peers.len());
         if state.waiting == Some(now) && state.last_line.elapsed() < WAITING_INTERVAL {
             return;
         }
         if state.waiting.is_none() {
             self.say(state, "at the tip: Ctrl-C ends the run, and writes what it is to write");
+        }
+        if state.waiting.is_none_or(|(told, _)| told != height) {
+            self.note(state, "tip", format!("at the tip, block {height} ({tip})"));
         }
         (state.waiting, state.last_line) = (Some(now), Instant::now());
         if self.style == Style::Lines {
@@ -313,6 +444,20 @@ impl<'a> Renderer<'a> {
             state.sample_interval *= 2;
         }
     }
+
+    fn disk_needed(&self, state: &mut State, what: DiskUse, needed: u64, free: u64) {
+        let (what, for_what) = match what {
+            DiskUse::Progress => ("progress", "progress"),
+            DiskUse::Proofs => ("proofs", "files of proofs"),
+        };
+        if needed >= DISK_TOLD {
+            let (needed, free) = (bytes(needed), bytes(free));
+            self.tell(state, "disk", format!("up to {needed} of disk for {for_what}, {free} free"));
+        }
+        self.json(serde_json::json!({
+            "event": "disk", "for": what, "bytes": needed, "free": free
+        }));
+    }
 }
 
 /// So many machines have a line below a bar.
@@ -326,38 +471,44 @@ fn in_files(files: &str, index: bool) -> String {
     format!("{files}, found {how}")
 }
 
+/// Whether blocks are what a phase goes over.
+fn takes_blocks(phase: Phase) -> bool {
+    matches!(phase, Phase::Blocks | Phase::Connect | Phase::Spends | Phase::Survey)
+}
+
 impl Observer for Renderer<'_> {
     fn event(&self, event: Event) {
+        // Segments are told by all threads, and nothing but the page shows them.
+        match event {
+            Event::Segment(range, to) => return self.watched().course.map.note(range, to),
+            Event::Segments(segments) => return self.watched().course.map.begin(segments),
+            Event::Ahead(phase, progress) => return self.watched().course.ahead(phase, progress),
+            _ => {}
+        }
         let mut state = self.lock();
         match event {
+            Event::Segment(..) | Event::Segments(_) | Event::Ahead(..) => {}
             Event::Started(phase) => self.started(&mut state, phase),
             Event::Ended { phase, bytes } => self.ended(&mut state, phase, bytes),
             Event::Progress(phase, progress) => self.progress(&mut state, phase, progress),
-            Event::ChainFound { tip, height, by } => self.chain_found(&state, tip, height, by),
-            Event::DiskNeeded { what, bytes: needed, free } => {
-                let (what, for_what) = match what {
-                    DiskUse::Progress => ("progress", "progress"),
-                    DiskUse::Proofs => ("proofs", "files of proofs"),
-                };
-                if needed >= DISK_TOLD {
-                    let (needed, free) = (bytes(needed), bytes(free));
-                    let text = format!("up to {needed} of disk for {for_what}, {free} free");
-                    self.say(&state, &text);
-                }
-                self.json(serde_json::json!({
-                    "event": "disk", "for": what, "bytes": needed, "free": free
-                }));
+            Event::ChainFound { tip, height, by } => {
+                self.chain_found(&mut state, tip, height, by);
+            }
+            Event::DiskNeeded { what, bytes, free } => {
+                self.disk_needed(&mut state, what, bytes, free);
             }
             Event::Waiting { height, tip } => self.waiting(&mut state, height, tip),
             Event::Tip { height, tip } => {
-                self.say(&state, &format!("new tip at height {height}: {tip}"));
+                self.watched().chain_found = Some((height, tip));
+                self.tell(&mut state, "tip", format!("new tip at height {height}: {tip}"));
                 self.json(serde_json::json!({
                     "event": "tip", "height": height, "tip": tip.to_string()
                 }));
             }
             Event::Resumed { segments, of } => {
                 state.segments_resumed = segments;
-                self.say(&state, &format!("going on: {segments} of {of} segments are done"));
+                let text = format!("going on: {segments} of {of} segments are done");
+                self.tell(&mut state, "resumed", text);
                 self.json(serde_json::json!({
                     "event": "resumed", "segments": segments, "of": of
                 }));
@@ -365,9 +516,10 @@ impl Observer for Renderer<'_> {
             Event::Warning(warning) => {
                 let text = warning.to_string();
                 if self.style != Style::None {
-                    self.say(&state, &format!("warning: {text}"));
+                    self.say(&mut state, &format!("warning: {text}"));
                 }
                 self.json(serde_json::json!({"event": "warning", "text": text}));
+                self.note(&mut state, "warning", text.clone());
                 state.warnings.push(text);
             }
             Event::Workers(workers) => self.workers(&mut state, workers),
@@ -388,107 +540,4 @@ fn peers_json(status: &NetworkStatus) -> serde_json::Value {
         })
     });
     peers.collect()
-}
-
-/// One line: height, percent, rates, coins, memory, time left. `first` is where this start began.
-fn line(phase: Phase, progress: Progress, first: Progress, elapsed: f64) -> String {
-    let mut parts = vec![phase.name().to_owned()];
-    let fraction = counted(progress).map(|(count, all)| count(progress) as f64 / all as f64);
-    if let Some(fraction) = fraction {
-        parts.push(format!("{:.1} %", 100.0 * fraction.min(1.0)));
-    }
-    if progress.blocks_total > 0 {
-        let (done, all) = (grouped(progress.blocks), grouped(progress.blocks_total));
-        parts.push(format!("{done} of {all} blocks"));
-    }
-    let rate = |now: u64, then: u64| (now - then.min(now)) as f64 / elapsed.max(0.001);
-    let blocks_rate = rate(progress.blocks, first.blocks);
-    if progress.blocks > 0 {
-        parts.push(format!("{} blocks/s", grouped(blocks_rate as u64)));
-    }
-    let bytes_rate = rate(progress.bytes, first.bytes);
-    parts.push(format!("{}/s", bytes(bytes_rate as u64)));
-    if progress.coins > 0 {
-        parts.push(format!("{} coins", grouped(progress.coins)));
-    }
-    if let Some(rss) = rss_bytes() {
-        parts.push(format!("{} memory", bytes(rss)));
-    }
-    if let Some(left) = estimate(progress, first, elapsed) {
-        parts.push(format!("{} left", duration(left)));
-    }
-    parts.join(", ")
-}
-
-/// One of the numbers of a progress.
-type Count = fn(Progress) -> u64;
-
-/// What tells how far a phase is, and how much of it there is in all; none where that is not known.
-fn counted(progress: Progress) -> Option<(Count, u64)> {
-    match (progress.bytes_total, progress.blocks_total) {
-        (0, 0) => None,
-        // How many bytes the blocks have that are still to come from peers is not known.
-        (0, blocks) => Some((|of| of.blocks, blocks)),
-        (bytes, _) => Some((|of| of.bytes, bytes)),
-    }
-}
-
-/// Seconds that are left of a phase, if that can be told.
-fn estimate(progress: Progress, first: Progress, elapsed: f64) -> Option<f64> {
-    let (count, all) = counted(progress)?;
-    let (now, then) = (count(progress), count(first));
-    let rate = now.saturating_sub(then) as f64 / elapsed.max(0.001);
-    let left = all.saturating_sub(now) as f64 / rate;
-    left.is_finite().then_some(left)
-}
-
-/// One line: what a machine did, how fast, when it was seen last, and what it does.
-fn worker_line(worker: &Worker) -> String {
-    let rate = worker.bytes as f64 / worker.busy.as_secs_f64().max(0.001);
-    let seen = match worker.seen {
-        None => "not seen by this start".to_owned(),
-        Some(seen) => format!("seen {} ago, {}", duration(seen.as_secs_f64()), worker.doing),
-    };
-    let (name, segments) = (&worker.name, grouped(worker.segments));
-    format!("{name}: {segments} jobs, {}/s for each thread, {seen}", bytes(rate as u64))
-}
-
-/// Seconds as people say them.
-fn duration(seconds: f64) -> String {
-    let seconds = seconds.round() as u64;
-    match seconds {
-        ..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_tells_what_a_person_wants_to_know() {
-        let progress = Progress {
-            blocks: 400,
-            blocks_total: 1000,
-            bytes: 4_000_000,
-            bytes_total: 10_000_000,
-            coins: 1234,
-        };
-        let first = Progress { blocks: 200, bytes: 2_000_000, ..progress };
-        let line = line(Phase::Blocks, progress, first, 2.0);
-        for part in
-            ["40.0 %", "400 of 1,000 blocks", "100 blocks/s", "1.0 MB/s", "1,234 coins", "6 s left"]
-        {
-            assert!(line.contains(part), "{part} in {line}");
-        }
-    }
-
-    #[test]
-    fn durations() {
-        assert_eq!(duration(59.4), "59 s");
-        assert_eq!(duration(61.0), "1 min 01 s");
-        assert_eq!(duration(7260.0), "2 h 01 min");
-    }
 }

@@ -3,7 +3,16 @@
 //! The JSON form is a contract (`docs/formats/report.md`): plots, benchmarks and tests read it.
 
 mod cluster;
+mod failed;
 mod forest;
+mod write;
+mod written;
+
+pub(crate) use failed::{FailedReport, Reached, is_failed_report};
+pub(crate) use write::{leave_failed, write_report};
+pub(crate) use written::WrittenFile;
+
+pub(crate) use crate::print::grouped;
 
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use crate::version::Program;
@@ -14,8 +23,6 @@ use cluster::Cluster;
 use forest::{Forest, Proofs};
 use serde::Serialize;
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
@@ -74,6 +81,8 @@ pub(crate) struct Report {
     pub(crate) peers: Option<Peers>,
     /// The machines that took part; null where this one did all.
     pub(crate) cluster: Option<Cluster>,
+    /// Files that were written.
+    pub(crate) files: Vec<WrittenFile>,
     /// Folders that were written for Bitcoin Core.
     pub(crate) folders: Vec<Folder>,
     pub(crate) wall_seconds: f64,
@@ -288,6 +297,7 @@ pub(crate) struct Circumstances {
     pub(crate) warnings: Vec<String>,
     pub(crate) peers: Option<Peers>,
     pub(crate) workers: Option<Workers>,
+    pub(crate) files: Vec<WrittenFile>,
 }
 
 /// A hash kept in internal order, as people see it.
@@ -363,6 +373,7 @@ impl Report {
             peers: around.peers,
             cluster: (around.workers.as_ref())
                 .map(|workers| Cluster::of(workers, around.wall_seconds, &around.phases)),
+            files: around.files,
             folders: outcome.folders.iter().map(Folder::of).collect(),
             wall_seconds: around.wall_seconds,
             cpu_seconds: cpu_seconds(),
@@ -409,15 +420,9 @@ impl Report {
     }
 }
 
-/// Whether a file is a report, whatever run's.
+/// Whether a file is the report of a run that succeeded, whatever run's.
 pub(crate) fn is_report(path: &Path) -> bool {
-    /// Many times the length of the longest.
-    const BYTES_MAX: u64 = 16 << 20;
-    let mut text = Vec::new();
-    if File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut text)).is_err() {
-        return false;
-    }
-    let json = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
+    let json = failed::json(path).unwrap_or_default();
     ["version", "stop_hash", "verified"].iter().all(|field| json.get(field).is_some())
 }
 
@@ -492,19 +497,6 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.2} TB")
 }
 
-/// Digits in groups of three.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 impl Report {
     /// What did the blocks, and on what.
     fn way(&self) -> String {
@@ -526,7 +518,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<10} {:>10} {:>10} {:>10}", "phase", "wall s", "cpu s", "bytes")?;
+        writeln!(f, "{:<10} {:>10} {:>10} {:>10}", "phase", "wall s", "cpu s", "input")?;
         for phase in &self.phases {
             let cpu = phase.cpu_seconds.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.2}"));
             writeln!(
@@ -539,23 +531,29 @@ impl fmt::Display for Report {
             )?;
         }
         let cpu = self.cpu_seconds.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.2}"));
-        let (all, wall) = (bytes(self.bytes), self.wall_seconds);
-        writeln!(f, "{:<10} {wall:>10.3} {cpu:>10} {all:>10}", "all")?;
+        // Phases go over the same blocks more than once: what they took in is nothing to add up.
+        writeln!(f, "{:<10} {:>10.3} {cpu:>10}", "all", self.wall_seconds)?;
         writeln!(f)?;
         let rss = self.rss_peak_bytes.map_or_else(|| "unknown".to_owned(), bytes);
         for (name, value) in [
             ("chain", self.chain.to_owned()),
             ("computed by", self.way()),
-            ("stop block", format!("{} {}", self.stop_height, self.stop_hash)),
+            ("stop height", self.stop_height.to_string()),
             ("blocks", format!("{} ({})", grouped(self.blocks), bytes(self.bytes))),
             ("transactions", grouped(self.transactions)),
             ("coins", grouped(self.coins)),
             ("total amount", format!("{} BTC", bitcoins(self.total_amount_sat))),
-            ("muhash", known(&self.muhash)),
-            ("hash_serialized_3", known(&self.hash_serialized_3)),
             ("peak memory", rss),
         ] {
             writeln!(f, "{name:<18} {value}")?;
+        }
+        // With its name before it a hash would be wider than a terminal.
+        for (name, hash) in [
+            ("stop block", self.stop_hash.clone()),
+            ("muhash", known(&self.muhash)),
+            ("hash_serialized_3", known(&self.hash_serialized_3)),
+        ] {
+            writeln!(f, "{name}\n    {hash}")?;
         }
         self.utreexo.iter().try_for_each(|forest| forest.fmt(f))?;
         self.proofs.iter().try_for_each(|proofs| proofs.fmt(f))?;
@@ -568,9 +566,8 @@ impl fmt::Display for Report {
         if self.in_assumeutxo_table {
             write!(f, "\nBitcoin Core's own table of snapshots has this very set.")?;
         }
-        for folder in &self.folders {
-            write!(f, "\n{folder}")?;
-        }
+        self.files.iter().try_for_each(|file| write!(f, "\n{file}"))?;
+        self.folders.iter().try_for_each(|folder| write!(f, "\n{folder}"))?;
         Ok(())
     }
 }

@@ -121,7 +121,7 @@ fn coins(
     let check_scripts = scripts.is_some();
     let options = ChainstateOptions { cache_bytes: CACHE_BYTES, prevout_threads: 0, scripts };
     let state = Chainstate::open(params, store, options)
-        .map_err(|error| Failure { code: IO, message: error.to_string() })?;
+        .map_err(|error| Failure::new(IO, error.to_string()))?;
     Ok(Box::new(ValidatedCoins::new(state, check_scripts)))
 }
 
@@ -147,7 +147,7 @@ fn on_disk(
     let open_coins = |log: LogSync| {
         let folder = path.join(COINS);
         let store = DiskStore::open(&folder, params.network, DiskOptions::default())
-            .map_err(|error| Failure { code: IO, message: error.to_string() })?;
+            .map_err(|error| Failure::new(IO, error.to_string()))?;
         coins(params, log.before(Arc::new(store)), Some(scripts))
     };
     ChainManager::open(params, Arc::new(storage), verifier(params)?, open_coins)
@@ -190,7 +190,7 @@ impl From<ChainManagerError> for Failure {
     fn from(error: ChainManagerError) -> Self {
         match error.kind() {
             ErrorKind::Usage => Self::usage(error),
-            _ => Self { code: IO, message: error.to_string() },
+            _ => Failure::new(IO, error.to_string()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
 
+mod ahead;
 mod proofs;
 
 use crate::args::{
@@ -18,8 +19,12 @@ use crate::machine::{now, threads};
 use crate::node::start_command;
 use crate::peers;
 use crate::print;
-use crate::render::Renderer;
-use crate::report::{Circumstances, Report, is_report};
+use crate::render::{Record, Renderer, Watch};
+use crate::report::{
+    Circumstances, FailedReport, Report, WrittenFile, is_failed_report, is_report, leave_failed,
+    write_report,
+};
+use crate::watched::lock;
 use crate::witnesses::leave_witnesses;
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
@@ -33,11 +38,8 @@ use apus_sync::peers::KeptFolder;
 use apus_sync::{
     BridgeOptions, COINS, ConnectOptions, DatadirBlocks, FOREST, FolderKind, FolderOutput, HINTS,
     HintedValidity, HintsInput, JobQueue, KEPT, Memory, Output, OutputKind, POSITIONS, ProofsInput,
-    Request, Source, Stop, UseIndex, draft_of, parent,
+    Request, Source, Stop, UseIndex, parent,
 };
-use serde::Serialize;
-use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -345,18 +347,53 @@ pub(crate) fn prove(job: &Job<'_>) -> Result<Report, Failure> {
     }
 }
 
-/// Does a run from start to end, report and clean-up included.
+/// Does a run from start to end, report and clean-up included. One that fails leaves a report, too, unless the command
+/// line itself was at fault.
 pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
-    let params = Params::of(job.chain);
-    let verifier = verifier(params)?;
-    let paths = output_paths(job.outputs);
-    let work_path = job.run.workdir.clone().unwrap_or_else(|| {
+    let work_path = work_path(job);
+    expect_sensible(job, &output_paths(job.outputs), &work_path)?;
+    let watch = Watch::of(job.run, job.about(), job.expected())?;
+    let shared = Arc::clone(&watch.shared);
+    let mut record = None;
+    let result = run_watched(job, &work_path, watch, &mut record);
+    let report = match &result {
+        Ok(report) => serde_json::to_value(report),
+        Err(failure) => {
+            let reached = record.as_ref().map(Record::reached).unwrap_or_default();
+            let report = FailedReport::new(job.chain.name(), failure, reached);
+            leave_failed(job.run.report.as_deref(), &report);
+            serde_json::to_value(report)
+        }
+    };
+    if let Some(record) = &mut record {
+        match &result {
+            Ok(report) => record.note("done", format!("at block {}", report.stop_height).as_str()),
+            Err(failure) => record.note("failed", &failure.message),
+        }
+    }
+    lock(&shared).report = report.ok();
+    result
+}
+
+/// Where progress is kept.
+fn work_path(job: &Job<'_>) -> PathBuf {
+    job.run.workdir.clone().unwrap_or_else(|| {
         let hints = job.hints.map(HintsArg::path);
         let proofs = job.bridge.map(|proofs| proofs.folder);
         let first = job.outputs.iter().find_map(SinkArg::path).or(proofs);
         default_path(job.chain, hints, first)
-    });
-    expect_sensible(job, &paths, &work_path)?;
+    })
+}
+
+fn run_watched(
+    job: &Job<'_>,
+    work_path: &Path,
+    watch: Watch,
+    ended: &mut Option<Record>,
+) -> Result<Report, Failure> {
+    let params = Params::of(job.chain);
+    let verifier = verifier(params)?;
+    let paths = output_paths(job.outputs);
     let assume_valid =
         job.connect.map(|args| assume_valid(args.validation, args.assumevalid, params));
     let assume_valid = assume_valid.transpose()?.flatten();
@@ -367,18 +404,18 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let folders = folder_outputs(job);
     let mut made = MadeFolders::around(&folders)?;
     job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
-    let folder = WorkFolder::open(&work_path)?;
+    let folder = WorkFolder::open(work_path)?;
     folder.begin()?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
     let peers = match &job.source {
         JobSource::Peers(args) => {
-            let keep = kept_folder(job, &work_path);
+            let keep = kept_folder(job, work_path);
             let peers = peers::start(args, params, job.run, folder.storage(), keep.as_ref());
             Some(peers.inspect_err(|_| folder.leave())?)
         }
         JobSource::Files { .. } => None,
     };
-    let renderer = Renderer::new(job.run.progress, peers.as_ref());
+    let renderer = Renderer::new(watch, peers.as_ref());
     let aggregate = match job.aggregate {
         AggregateArg::Sha256 => AggregateKind::Sha256,
         AggregateArg::Muhash => AggregateKind::MuHash,
@@ -453,7 +490,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         observer: &renderer,
         interrupt: &interrupt,
     });
-    let record = renderer.into_record();
+    let record = &*ended.insert(renderer.into_record());
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -473,10 +510,11 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
             dbcache_mib: job.run.dbcache,
             wall_seconds: record.wall_seconds,
             segments_resumed: record.segments_resumed,
-            phases: record.phases,
-            series: record.series,
-            warnings: record.warnings,
-            workers: record.workers,
+            phases: record.phases.clone(),
+            series: record.series.clone(),
+            warnings: record.warnings.clone(),
+            workers: record.workers.clone(),
+            files: WrittenFile::all(job.outputs),
             peers: peers.as_ref().map(|peers| peers::report(&peers.status())),
         },
     );
@@ -648,27 +686,12 @@ fn expect_sensible(
     for (_, path) in outputs {
         expect_writable(path, |_| resuming)?;
     }
-    report.map_or(Ok(()), |path| expect_writable(path, |path| resuming && is_report(path)))?;
+    let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
+    report.map_or(Ok(()), |path| expect_writable(path, may_be_there))?;
     expect_places(&written)
 }
 
 fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Output { kind, storage: Arc::new(DirStorage::new(parent(&path))), name }
-}
-
-/// Writes the report so that it is never seen in part.
-pub(crate) fn write_report(path: &Path, report: &impl Serialize) -> Result<(), Failure> {
-    let draft = draft_of(path);
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&draft)?;
-        let text = serde_json::to_string_pretty(report)?;
-        file.write_all(text.as_bytes())?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        fs::rename(&draft, path)?;
-        // The progress goes next: by then the report must be where a power cut leaves it.
-        File::open(parent(path))?.sync_all()
-    };
-    write().map_err(|error| Failure::making(path, &error, "name another --report"))
 }

@@ -1,15 +1,19 @@
 //! `apus verify`: whether what a node believes is true.
 
 use crate::args::{Validation, VerifyArgs};
+use crate::course::{Way, expected};
 use crate::failure::Failure;
 use crate::files::{expect_apart, expect_not_in, expect_writable};
 use crate::interrupt::watch_signals;
 use crate::machine::{Machine, cpu_seconds, now, rss_peak_bytes, threads};
 use crate::print;
 use crate::reindex::expect_folders;
-use crate::render::{Record, Renderer};
-use crate::report::{PhaseReport, display_hash, grouped};
-use crate::sync::{assume_valid, expect_interpreter, verifier, write_report};
+use crate::render::{Record, Renderer, Watch};
+use crate::report::{
+    FailedReport, PhaseReport, display_hash, grouped, is_failed_report, leave_failed, write_report,
+};
+use crate::sync::{assume_valid, expect_interpreter, verifier};
+use crate::watched::{About, lock};
 use crate::workdir::WorkFolder;
 use apus_chain::{BlockHash, Params};
 use apus_datadir::{chain_folder, read_index_flags};
@@ -18,6 +22,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Version of the JSON form.
@@ -42,13 +47,16 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     expect_not_in(&folder, &written)?;
     if let Some(report) = &args.run.report {
         expect_apart(&[report, &work])?;
-        expect_writable(report, |_| false)?;
+        expect_writable(report, is_failed_report)?;
     }
+    let threads = threads(args.run.par);
+    let about = About { command: "verify", chain: args.chain.name(), threads };
+    let scripts = args.validation == Validation::Full;
+    let watch = Watch::of(&args.run, about, expected(Way::Node, scripts, true, false))?;
     let interrupt = watch_signals()?;
     let locked = WorkFolder::open(&work)?;
     expect_work_folder(&work).inspect_err(|_| locked.leave())?;
-    let renderer = Renderer::new(args.run.progress, None);
-    let threads = threads(args.run.par);
+    let renderer = Renderer::new(watch, None);
     let verified = apus_sync::verify(&Verify {
         params,
         folder,
@@ -63,7 +71,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         observer: &renderer,
         interrupt: &interrupt,
     });
-    let record = renderer.into_record();
+    let mut record = renderer.into_record();
     let verified = verified.map_err(|error| {
         let mut failure = Failure::from(error);
         locked.leave();
@@ -74,9 +82,16 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
             );
             failure.message.push_str(&kept);
         }
+        record.note("failed", &failure.message);
+        let report = FailedReport::new(args.chain.name(), &failure, record.reached());
+        leave_failed(args.run.report.as_deref(), &report);
+        lock(&record.shared).report = serde_json::to_value(report).ok();
         failure
     })?;
+    record.note("done", &format!("{} kinds of findings", verified.findings.len()));
+    let shared = Arc::clone(&record.shared);
     let report = Report::new(args, &verified, record, threads);
+    lock(&shared).report = serde_json::to_value(&report).ok();
     if let Some(path) = &args.run.report {
         write_report(path, &report)?;
     }

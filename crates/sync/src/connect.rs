@@ -21,7 +21,7 @@ use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
 use crate::source::ChainSource;
 use crate::supply::in_order::{InOrder, take_in_order};
-use crate::supply::total;
+use crate::supply::{total, weight_of};
 use crate::workdir::names::RECORD;
 use crate::workdir::record::{At, Identity, Record};
 use crate::workdir::{RunInfo, Workdir};
@@ -79,6 +79,8 @@ struct Connecting<'a> {
     state: Chainstate,
     flushed_at: Instant,
     keeper: Option<Keeper>,
+    /// Up to which height blocks are weighed, and what they come to.
+    weighed: (Height, u64),
 }
 
 /// The set that connecting led to, in its store.
@@ -112,9 +114,11 @@ pub(crate) fn run<'a>(
     let unseen_below = base.as_ref().map_or(0, |base| base.unseen);
     let mut connecting = Connecting::open(request, options, dir, base)?;
     request.observer.event(Event::Started(Phase::Connect));
+    let before = connecting.state.totals().bytes;
     connecting.connect_all()?;
     let totals = *connecting.state.totals();
-    request.observer.event(Event::Ended { phase: Phase::Connect, bytes: totals.bytes });
+    let bytes = totals.bytes.saturating_sub(before);
+    request.observer.event(Event::Ended { phase: Phase::Connect, bytes });
     let Identity { unseen, from: first, .. } = connecting.record.identity;
     let unseen = u64::from((unseen.min(connecting.end) + 1).saturating_sub(first)) + unseen_below;
     // What was judged without being connected is as good.
@@ -236,7 +240,9 @@ impl<'a> Connecting<'a> {
             state.keep_connected();
         }
         let flushed_at = Instant::now();
-        let mut connecting = Self { request, dir, checks, end, record, state, flushed_at, keeper };
+        let weighed = (0, 0);
+        let mut connecting =
+            Self { request, dir, checks, end, record, state, flushed_at, keeper, weighed };
         connecting.keep_undo_for(tip.height);
         Ok(connecting)
     }
@@ -345,10 +351,17 @@ impl<'a> Connecting<'a> {
         self.record.write(self.request.workdir)
     }
 
-    fn tell(&self, total: Progress) {
+    fn tell(&mut self, total: Progress) {
+        let tip = self.state.tip().height;
+        if self.weighed.0 > tip {
+            self.weighed = (0, 0);
+        }
+        let above = HeightRange::new(self.weighed.0 + 1, tip + 1);
+        self.weighed = (tip, self.weighed.1 + weight_of(&*self.dir, above));
+        let weight = self.weighed.1;
         let totals = self.state.totals();
         let (blocks, bytes, coins) = (totals.blocks, totals.bytes, totals.coins);
-        let progress = Progress { blocks, bytes, coins, ..total };
+        let progress = Progress { blocks, bytes, coins, weight, ..total };
         self.request.observer.event(Event::Progress(Phase::Connect, progress));
     }
 }

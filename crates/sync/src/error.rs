@@ -22,7 +22,7 @@ pub use remote::{RemoteError, RemoteKind};
 pub use source::SourceError;
 pub use usage::UsageError;
 
-use apus_chain::Height;
+use apus_chain::{Height, KnownBlock};
 use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
 use apus_engine::swiftsync::hints::{HintsError, HintsErrorKind};
@@ -204,6 +204,36 @@ impl SyncError {
             // Other results of one of the two machines may be wrong as well.
             Self::Cluster(ClusterError::Differ { .. }) => true,
             other => other.is_about_hints(),
+        }
+    }
+
+    /// The block that breaks a rule, if that is what is wrong.
+    pub fn block(&self) -> Option<KnownBlock> {
+        match self {
+            Self::NoWayOn { error, .. } => error.block(),
+            error => InvalidBlock::of(error).map(|invalid| invalid.block),
+        }
+    }
+
+    /// What kind of thing went wrong, in a word for programs.
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::NoWayOn { error, .. } => error.class(),
+            error if error.block().is_some() => "invalid_block",
+            error if error.is_about_hints() => "wrong_hints",
+            Self::Usage(_) => "usage",
+            Self::Invalid(_) | Self::Remote(_) => "invalid",
+            Self::Io(_) => "io",
+            Self::Source(_) | Self::Blocks(_) => "blocks",
+            Self::Network(_) => "network",
+            Self::Hints { .. } => "hints",
+            Self::Snapshot { .. } => "snapshot",
+            Self::Proofs(_) | Self::Bridge(_) => "proofs",
+            Self::Chainstate { .. } | Self::Coins(_) => "coins",
+            Self::Scripts(_) => "scripts",
+            Self::Cluster(_) => "cluster",
+            Self::Lock(_) => "lock",
+            Self::Interrupted => "interrupted",
         }
     }
 

@@ -38,6 +38,7 @@ pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_fo
 pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use job::{JobCopy, JobKey, JobStep};
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
+pub use progress::{Segment, SegmentState};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
 pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use queue::{

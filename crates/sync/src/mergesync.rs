@@ -38,7 +38,7 @@ use crate::workdir::record::Record as Connected;
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, Gathered};
-use apus_engine::pass::{Counts, Pass};
+use apus_engine::pass::{Counts, PartialResult, Pass};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
@@ -370,11 +370,12 @@ impl<'a> Work<'a> {
         let unseen = plan.identity.unseen;
         let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range), unseen };
         request.observer.event(Event::Started(Phase::Blocks));
+        let before: u64 = done.iter().map(|done| done.partial.done().bytes).sum();
         let done = pass::run(&job, &Threads, workdir, segments, done)?;
         let whole = pass::whole(&pass, workdir, &done)?;
         let stop = segments.last().map_or(0, |last| last.end - 1);
         let Gathered { counts, .. } = pass.conclude(&whole, stop)?;
-        request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: counts.bytes });
+        request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: counts.bytes - before });
         Ok((done, counts))
     }
 

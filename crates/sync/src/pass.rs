@@ -13,11 +13,11 @@ pub(crate) use threads::Threads;
 
 use crate::error::{IoError, SyncError};
 use crate::folder::{FolderKind, FolderOutput};
-use crate::progress::{Event, Phase, Progress};
+use crate::progress::{Event, Phase, Progress, Segment, SegmentState};
 use crate::random::random_bytes;
 use crate::request::Request;
 use crate::source::ChainSource;
-use crate::supply::total;
+use crate::supply::{total, weight_of};
 use crate::workdir::plan::{Plan, RunIdentity, divide};
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, ScriptChecks};
@@ -207,12 +207,20 @@ pub(crate) fn run<P: Pass>(
     let is_done = |range: &HeightRange| done.iter().any(|done| done.range == *range);
     let todo: Vec<HeightRange> = segments.iter().copied().filter(|it| !is_done(it)).collect();
     let counters = Counters::default();
-    done.iter().for_each(|done| counters.add(done.partial.done()));
+    for done in &done {
+        counters.add(done.partial.done());
+        counters.add_weight(weight_of(job.source, done.range));
+    }
+    tell_segments(job, segments, &todo);
     let heights = segments.iter().flat_map(|segment| segment.heights());
     let total = total(job.source, heights);
     let mut results = Results::new(job, workdir, done);
     let ran = dispatch.run(job, &todo, &counters, &mut |done| {
-        job.request.observer.event(Event::Progress(Phase::Blocks, counters.progress(total)));
+        let observer = job.request.observer;
+        if let Some(done) = &done {
+            observer.event(Event::Segment(done.range, SegmentState::Done));
+        }
+        observer.event(Event::Progress(Phase::Blocks, counters.progress(total)));
         results.take(done)
     });
     let interrupted =
@@ -232,6 +240,19 @@ pub(crate) fn run<P: Pass>(
             Ok(results.all)
         }
     }
+}
+
+/// Tells what there is to be done, and what of it an earlier start did.
+fn tell_segments<P: Pass>(job: &Job<'_, P>, segments: &[HeightRange], todo: &[HeightRange]) {
+    let segment = |range: &HeightRange| Segment {
+        range: *range,
+        bytes: range.heights().map(|height| job.source.block_bytes(height)).sum(),
+        state: match todo.binary_search(range) {
+            Ok(_) => SegmentState::Waiting,
+            Err(_) => SegmentState::Done,
+        },
+    };
+    job.request.observer.event(Event::Segments(segments.iter().map(segment).collect()));
 }
 
 /// The finished segments. Those that came last are held in memory while there is room, and the runs of those
@@ -306,6 +327,7 @@ pub(crate) struct Counters {
     blocks: AtomicU64,
     bytes: AtomicU64,
     coins: AtomicU64,
+    weight: AtomicU64,
 }
 
 impl Counters {
@@ -315,11 +337,17 @@ impl Counters {
         self.coins.fetch_add(work.coins, Ordering::Relaxed);
     }
 
+    /// Of blocks whose sizes are guessed.
+    pub(crate) fn add_weight(&self, weight: u64) {
+        self.weight.fetch_add(weight, Ordering::Relaxed);
+    }
+
     fn progress(&self, total: Progress) -> Progress {
         Progress {
             blocks: self.blocks.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             coins: self.coins.load(Ordering::Relaxed),
+            weight: self.weight.load(Ordering::Relaxed),
             ..total
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::error::SyncError;
 use crate::warning::Warning;
-use apus_chain::{BlockHash, Height};
+use apus_chain::{BlockHash, Height, HeightRange};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -78,8 +78,12 @@ pub struct Progress {
     pub blocks_total: u64,
     /// Bytes of blocks processed.
     pub bytes: u64,
-    /// Bytes of blocks in all.
+    /// Bytes of blocks in all; 0 where that is not known.
     pub bytes_total: u64,
+    /// About how many bytes the processed blocks have, where sizes are only guessed from heights; 0 elsewhere.
+    pub weight: u64,
+    /// The same of all blocks.
+    pub weight_total: u64,
     /// Coins kept so far; written in [`Phase::Coins`], read back in [`Phase::Check`].
     pub coins: u64,
 }
@@ -96,6 +100,28 @@ pub enum ChainBy {
     },
     /// Headers from peers.
     Peers,
+}
+
+/// A stretch of heights that is done as one, of a pass in any order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Which heights.
+    pub range: HeightRange,
+    /// About how many bytes its blocks have.
+    pub bytes: u64,
+    /// How far it is.
+    pub state: SegmentState,
+}
+
+/// How far a segment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SegmentState {
+    /// Nothing was done for it.
+    Waiting,
+    /// A thread is at it.
+    Begun,
+    /// It is done, by this start or an earlier one.
+    Done,
 }
 
 /// How often progress is told.
@@ -152,6 +178,13 @@ pub enum Event {
         /// How many there are in all.
         of: usize,
     },
+    /// A later phase will have so much to do, none of it done: told as soon as it is known, so that how far the
+    /// whole run is can be said.
+    Ahead(Phase, Progress),
+    /// A pass begins, over these segments.
+    Segments(Vec<Segment>),
+    /// One of them got further.
+    Segment(HeightRange, SegmentState),
     /// How far the phase is.
     Progress(Phase, Progress),
     /// Something that the user should know but that stops nothing.

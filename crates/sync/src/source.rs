@@ -56,7 +56,7 @@ pub trait BlockSource: Sync {
         false
     }
 
-    /// Whether [`block_bytes`](Self::block_bytes) is good enough to tell how far a run is.
+    /// Whether [`block_bytes`](Self::block_bytes) is what the blocks have, and no guess.
     fn knows_sizes(&self) -> bool {
         true
     }

@@ -199,12 +199,22 @@ pub(crate) fn total(
     source: &dyn BlockSource,
     heights: impl Iterator<Item = Height> + Clone,
 ) -> Progress {
-    let sizes = heights.clone().filter(|_| source.knows_sizes());
-    Progress {
-        blocks_total: heights.count() as u64,
-        bytes_total: sizes.map(|height| source.block_bytes(height)).sum(),
-        ..Progress::default()
+    let blocks_total = heights.clone().count() as u64;
+    let sizes: u64 = heights.map(|height| source.block_bytes(height)).sum();
+    match source.knows_sizes() {
+        true => Progress { blocks_total, bytes_total: sizes, ..Progress::default() },
+        false => Progress { blocks_total, weight_total: sizes, ..Progress::default() },
     }
+}
+
+/// What the blocks of a range add to [`Progress::weight`].
+pub(crate) fn weight_of(source: &dyn BlockSource, range: HeightRange) -> u64 {
+    range.heights().map(|height| weight(source, height)).sum()
+}
+
+/// What a block adds to [`Progress::weight`].
+pub(crate) fn weight(source: &dyn BlockSource, height: Height) -> u64 {
+    if source.knows_sizes() { 0 } else { source.block_bytes(height) }
 }
 
 /// What a block at `height` is checked against.

@@ -13,6 +13,7 @@ use crate::queue::PassKind;
 use crate::request::{HintedValidity, HintsInput, Request, Scripts, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
+use crate::supply::total;
 use crate::warning::{Unanchored, Warning};
 use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record;
@@ -108,6 +109,11 @@ pub(crate) fn prove<'a>(
     };
     if !above.is_empty() && done.len() < plan.segments.len() {
         engine = engine.below_hints(spent_later(request, &*dir, above).map_err(under_hints)?);
+    }
+    let end = request.stop.end(stop.height, dir.chain());
+    if request.connect.is_some() && end > at.height {
+        let ahead = total(&*dir, at.height + 1..=end);
+        request.observer.event(Event::Ahead(Phase::Connect, ahead));
     }
     request.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();

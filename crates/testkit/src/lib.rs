@@ -15,6 +15,9 @@
 //! - [`nats`]: a queue.
 //! - [`redis`]: three Redis servers as one cluster.
 //! - [`postgres`]: a PostgreSQL server.
+//! - [`chromium`]: a browser.
+//! - [`prometheus`]: what gathers metrics.
+//! - [`http`]: one request.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`far`]: a line to a server that is far away.
 //! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
@@ -28,12 +31,15 @@ pub mod bitcoind;
 pub mod blkfile;
 pub mod btcd;
 pub mod chain;
+pub mod chromium;
 pub mod effort;
 pub mod far;
+pub mod http;
 pub mod nats;
 pub mod oracle;
 pub mod peer;
 pub mod postgres;
+pub mod prometheus;
 pub mod redis;
 pub mod relay;
 pub mod storage;

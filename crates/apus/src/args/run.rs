@@ -3,7 +3,11 @@
 use super::values::AssumeValidArg;
 use apus_chain::Network;
 use clap::{Args, ValueEnum};
+#[cfg(feature = "web")]
+use std::net::SocketAddr;
 use std::path::PathBuf;
+#[cfg(feature = "web")]
+use std::time::Duration;
 
 /// Where blocks come from.
 #[derive(Args)]
@@ -62,6 +66,46 @@ pub(crate) struct AggregateArgs {
     pub(crate) aggregate: AggregateArg,
 }
 
+/// A page about the run.
+#[cfg(feature = "web")]
+#[derive(Args)]
+#[command(next_help_heading = "Page")]
+pub(crate) struct PageArgs {
+    /// Show the run to browsers at this address, as 127.0.0.1:8337, and its numbers to Prometheus at /metrics
+    /// there. Where other machines can reach it, a token is needed, which is part of the address that is told
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) web: Option<SocketAddr>,
+
+    /// The token that browsers and Prometheus have to show, of 16 to 128 letters, digits, - and _; made anew
+    /// for each run where it is needed and not given. As APUS_WEB_TOKEN in the environment others cannot see it
+    #[arg(long, value_name = "TOKEN", hide_env_values = true)]
+    pub(crate) web_token: Option<String>,
+
+    /// How long the page stays after the end of the run, in seconds, or `forever`: until Ctrl-C. With 0 a page that
+    /// is open in a browser still gets the end, and goes on showing it
+    #[arg(long, value_name = "SECONDS|forever", default_value = "0", value_parser = parse_stay)]
+    pub(crate) web_stay: Stay,
+}
+
+/// How long a page stays.
+#[cfg(feature = "web")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stay {
+    For(Duration),
+    Forever,
+}
+
+#[cfg(feature = "web")]
+fn parse_stay(text: &str) -> Result<Stay, String> {
+    match text {
+        "forever" => Ok(Stay::Forever),
+        _ => match text.parse::<u32>() {
+            Ok(seconds) => Ok(Stay::For(Duration::from_secs(seconds.into()))),
+            Err(_) => Err("give a number of seconds, or `forever`".to_owned()),
+        },
+    }
+}
+
 /// How a run is done.
 #[derive(Args)]
 pub(crate) struct RunArgs {
@@ -88,13 +132,21 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
 
-    /// Write the report as JSON
+    /// Write the report as JSON, also of a run that fails: it says why then
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+
+    /// Write what happens into this file, a line each with its time, after what is in it already
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
 
     /// How progress is shown on standard error
     #[arg(long, value_enum, default_value_t = ProgressArg::Auto)]
     pub(crate) progress: ProgressArg,
+
+    #[cfg(feature = "web")]
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -16,7 +16,7 @@ pub(crate) enum SnapshotCommand {
     /// What a UTXO snapshot holds: base block, coins, amount, hashes
     Info(SnapshotInfoArgs),
     /// Compute the set from blocks and compare
-    Verify(SnapshotVerifyArgs),
+    Verify(Box<SnapshotVerifyArgs>),
 }
 
 const SNAPSHOT_INFO_EXAMPLES: &str = "\

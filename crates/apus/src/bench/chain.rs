@@ -4,11 +4,11 @@ use crate::failure::{Failure, INTERRUPTED, IO, USAGE};
 use crate::interrupt::watch_signals;
 use crate::machine::cores;
 use crate::print;
+use crate::render::{Bar, Canvas};
 use crate::report::{bytes, grouped};
 use apus_bench::maker::{self, Made, MakeError, Options, Progress};
 use apus_bench::manifest::{FILE_NAME, Manifest};
 use clap::{Args, Subcommand, ValueEnum};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -140,7 +140,7 @@ impl From<MakeError> for Failure {
             MakeError::Io { .. } | MakeError::Hints { .. } => IO,
             MakeError::Interrupted => INTERRUPTED,
         };
-        Self { code, message: error.to_string() }
+        Self::new(code, error.to_string())
     }
 }
 
@@ -155,26 +155,22 @@ fn in_short(manifest: &Manifest) -> String {
 
 /// Progress on standard error: a line that changes on a terminal, else one every few seconds.
 struct Shown {
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     start: Instant,
     last: Instant,
 }
 
 impl Shown {
     fn new(start: Instant) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
-            let style = ProgressStyle::with_template("{spinner} {msg}");
-            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
-        });
+        let bar = std::io::stderr().is_terminal().then(Bar::new);
         Self { bar, start, last: start }
     }
 
     fn show(&mut self, progress: Progress) {
-        match &self.bar {
+        match &mut self.bar {
             Some(bar) => {
-                bar.set_message(line(progress, self.start.elapsed()));
-                bar.tick();
+                let text = line(progress, self.start.elapsed());
+                bar.show(vec![Canvas::here().fit(&text)]);
             }
             None if self.last.elapsed() >= LINE_INTERVAL => {
                 self.last = Instant::now();
@@ -184,9 +180,9 @@ impl Shown {
         }
     }
 
-    fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+    fn end(&mut self) {
+        if let Some(bar) = &mut self.bar {
+            bar.clear();
         }
     }
 }

@@ -54,7 +54,7 @@ fn part(name: &str) -> Result<Part, String> {
 
 impl From<ChainstateError> for Failure {
     fn from(error: ChainstateError) -> Self {
-        Self { code: kind_code(error.kind()), message: error.to_string() }
+        Failure::new(kind_code(error.kind()), error.to_string())
     }
 }
 

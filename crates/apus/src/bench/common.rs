@@ -12,7 +12,7 @@ use std::time::Duration;
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
-        Self { code: kind_code(error.kind()), message: error.to_string() }
+        Failure::new(kind_code(error.kind()), error.to_string())
     }
 }
 

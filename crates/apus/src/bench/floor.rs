@@ -189,7 +189,7 @@ fn kernels(
 }
 
 fn interrupted() -> Failure {
-    Failure { code: INTERRUPTED, message: "interrupted".to_owned() }
+    Failure::new(INTERRUPTED, "interrupted".to_owned())
 }
 
 /// A folder that goes away.

@@ -98,7 +98,7 @@ enum Against {
 
 impl From<ReaderError> for Failure {
     fn from(error: ReaderError) -> Self {
-        Self { code: kind_code(error.kind()), message: error.to_string() }
+        Failure::new(kind_code(error.kind()), error.to_string())
     }
 }
 

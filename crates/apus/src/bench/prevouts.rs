@@ -71,7 +71,7 @@ impl From<PrevoutsError> for Failure {
             PrevoutsError::Wrong { .. } => INVALID,
             PrevoutsError::Interrupted => INTERRUPTED,
         };
-        Self { code, message: error.to_string() }
+        Self::new(code, error.to_string())
     }
 }
 

@@ -170,7 +170,7 @@ fn chainstate(path: &Path, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
     }
     let read = read.map_err(|error| match error.kind() {
         ErrorKind::Invalid => Failure::invalid(&error),
-        _ => Failure { code: IO, message: error.to_string() },
+        _ => Failure::new(IO, error.to_string()),
     })?;
     group.hand_on(each)?;
     Ok(read.best)
@@ -224,5 +224,5 @@ impl Summing {
 pub(super) fn interrupted() -> Failure {
     let message =
         "interrupted: nothing was copied, or all of it; the same command says which".to_owned();
-    Failure { code: INTERRUPTED, message }
+    Failure::new(INTERRUPTED, message)
 }

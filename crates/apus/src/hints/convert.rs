@@ -195,7 +195,7 @@ impl Conversion<'_> {
     fn block(&mut self, outputs: Option<&OutputsOfBlock>) -> Result<bool, Failure> {
         if self.interrupt.load(Ordering::Relaxed) {
             let message = "interrupted; nothing was written".to_owned();
-            return Err(Failure { code: INTERRUPTED, message });
+            return Err(Failure::new(INTERRUPTED, message));
         }
         let read = self.decoder.next_block(&mut self.indices);
         let Some(element) = read.map_err(|error| about(self.source, &error))? else {

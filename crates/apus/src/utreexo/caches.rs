@@ -5,9 +5,9 @@ use crate::failure::Failure;
 use crate::files::expect_writable;
 use crate::interrupt::watch_signals;
 use crate::print;
-use crate::render::Renderer;
-use crate::report::{bytes, grouped};
-use crate::sync::write_report;
+use crate::render::{Renderer, Watch};
+use crate::report::{bytes, grouped, write_report};
+use crate::watched::About;
 use apus_storage::DirStorage;
 use apus_sync::{CachesFound, CachesRequest, replay_caches};
 use apus_utreexo::{CacheCost, CachePolicy, CacheRule};
@@ -26,7 +26,8 @@ pub(super) fn command(args: &CachesArgs) -> Result<(), Failure> {
         expect_writable(report, |_| false)?;
     }
     let interrupt = watch_signals()?;
-    let renderer = Renderer::new(args.progress, None);
+    let about = About { command: "utreexo caches", chain: "", threads: 1 };
+    let renderer = Renderer::new(Watch::plain(args.progress, about, Vec::new()), None);
     let found = replay_caches(&CachesRequest {
         storage: &DirStorage::new(&args.folder),
         rules: &rules(args),

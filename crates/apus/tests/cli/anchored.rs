@@ -95,6 +95,10 @@ fn what_no_node_would_accept_is_refused_before_its_blocks_are_taken() {
             ];
             let ended = desk.apus_as_typed(&format!("{RUN} {hints} {out}")).fails(1, &said);
             assert!(!ended.stderr.contains("\"phase\":\"blocks\""), "{ended}");
+            if out.contains("--report") {
+                assert_eq!(desk.json("run.json")["failure"]["code"], 1);
+                desk.remove("run.json");
+            }
             assert_eq!(desk.names(""), before, "{ended}");
         }
     }

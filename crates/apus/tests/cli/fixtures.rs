@@ -195,7 +195,7 @@ fn hints_that_stop_earlier_give_the_set_of_that_block() {
     desk.write("175.hints", &fs::read(hints).unwrap());
     let line = sync(MAIN, "175.hints")
         + " --stopatheight 175 --out snapshot:175.dat --out hints:again.hints";
-    desk.apus(&line).succeeds().says(&["175 00000000fd4afcc1"]);
+    desk.apus(&line).succeeds().says(&["stop height        175\n", "    00000000fd4afcc1"]);
     let genesis = bitcoin::constants::genesis_block(Network::Bitcoin).block_hash();
     let magic = Network::Bitcoin.magic().to_bytes();
     let blocks = blkfile::read_chain(&desk.path("blocks"), magic, genesis);
@@ -214,7 +214,11 @@ fn blocks_above_the_hints_are_connected_on_the_same_coins() {
     desk.write("175.hints", &fs::read(hints).unwrap());
     let line =
         sync(MAIN, "175.hints") + " --out snapshot:on.dat --out hints:on.hints --report r.json";
-    desk.apus(&line).succeeds().says(&["4521 "]);
+    desk.apus(&line).succeeds().says(&[
+        "stop height        4521\n",
+        "Written: on.dat (",
+        "Written: on.hints (",
+    ]);
     assert!(desk.read("on.dat") == fs::read(fixtures().join("main-4521/utxo.dat")).unwrap());
     let whole = fs::read(fixtures().join("main-4521/utxo.bip456.hints")).unwrap();
     assert!(desk.read("on.hints") == whole);

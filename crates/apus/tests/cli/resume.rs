@@ -145,7 +145,8 @@ fn a_polite_signal_keeps_progress_and_says_so() {
         run.signal(&[signal, "CONT"]);
         let said = ["interrupted", "progress is kept in utxo.dat.work", "same command goes on"];
         run.wait().fails(130, &said);
-        assert!(!desk.has("utxo.dat") && !desk.has("report.json"));
+        assert!(!desk.has("utxo.dat"));
+        assert_eq!(desk.json("report.json")["failure"]["class"], "interrupted");
         let kept = segments(&desk);
         let again = desk.apus(SYNC).succeeds();
         assert!(again.stderr.contains(&format!("going on: {kept} of 315 segments are done")));

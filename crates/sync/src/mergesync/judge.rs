@@ -17,7 +17,7 @@ use crate::source::ChainSource;
 use crate::supply::Walker;
 use crate::supply::in_order::{InOrder, Prepared, Put, walk_in_order};
 use crate::supply::ranges::take_each;
-use crate::supply::total;
+use crate::supply::{total, weight};
 use crate::workdir::{Done, Workdir};
 use apus_chain::{CheckedBlock, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint};
 use apus_engine::connect::{ConnectContext, ConnectError};
@@ -257,6 +257,7 @@ impl Walk<'_> {
             *(if checks.needed(height) { &mut scripts.run } else { &mut scripts.assumed }) += 1;
             progress.blocks += 1;
             progress.bytes += dir.block_bytes(height);
+            progress.weight += weight(dir, height);
         }
         let before = progress.bytes;
         let mut told_at = Instant::now();
@@ -280,7 +281,8 @@ impl Walk<'_> {
             *(if run { &mut scripts.run } else { &mut scripts.assumed }) += 1;
             self.settle(&mut pending, if run { PENDING_MAX } else { 0 }, takers)?;
             let (blocks, bytes) = (progress.blocks + 1, progress.bytes + bytes);
-            progress = Progress { blocks, bytes, ..progress };
+            let weight = progress.weight + weight(dir, height);
+            progress = Progress { blocks, bytes, weight, ..progress };
             if told_at.elapsed() >= PROGRESS_INTERVAL {
                 told_at = Instant::now();
                 request.observer.event(Event::Progress(Phase::Connect, progress));

@@ -16,6 +16,7 @@ use crate::error::SyncError;
 use crate::job::JobKey;
 use crate::queue::{JobQueue, PassKind, SegmentResult, hints};
 use crate::runs::index_of;
+use crate::supply::weight_of;
 use crate::workdir::Done;
 use crate::workdir::plan::Plan;
 use apus_chain::HeightRange;
@@ -66,7 +67,10 @@ impl Remote<'_> {
             Ok(Done::held(range, finished, P::RUNS, index_of))
         };
         let mut take = |done: Option<Done<P::Partial>>| {
-            done.iter().for_each(|done| counters.add(done.partial.done()));
+            if let Some(done) = &done {
+                counters.add(done.partial.done());
+                counters.add_weight(weight_of(job.source, done.range));
+            }
             take(done)
         };
         let todo = todo.iter().map(|range| JobKey::blocks(*range));

@@ -2,18 +2,18 @@
 
 use crate::error::SyncError;
 use crate::supply::{Supply, Walker};
-use apus_chain::{BlockBytes, HeightRange};
+use apus_chain::{BlockBytes, Height, HeightRange};
 use apus_engine::pass::{FinishedSegment, Pass};
 
-/// Walks over the blocks of a segment and feeds the pass; none where it was halted. `each` is told of the bytes
-/// of each block.
+/// Walks over the blocks of a segment and feeds the pass; none where it was halted. `each` is told of the
+/// height and the bytes of each block.
 pub(crate) fn do_segment<P: Pass>(
     pass: &P,
     input: P::Input,
     range: HeightRange,
     supply: &Supply<'_>,
     walker: &mut Walker<'_>,
-    each: &dyn Fn(u64),
+    each: &dyn Fn(Height, u64),
 ) -> Result<Option<FinishedSegment<P::Partial>>, SyncError>
 where
     SyncError: From<P::Error>,
@@ -21,7 +21,7 @@ where
     let mut segment = pass.begin(input)?;
     let mut take = |block: &BlockBytes<'_>| {
         pass.block(&mut segment, block)?;
-        each(block.view().raw().len() as u64);
+        each(block.height(), block.view().raw().len() as u64);
         Ok(())
     };
     // A source gives the blocks of a range in any order.

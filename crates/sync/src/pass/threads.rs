@@ -7,9 +7,9 @@
 use super::segment::do_segment;
 use super::{Counters, Dispatch, Job, Take};
 use crate::error::{IoError, SyncError};
-use crate::progress::PROGRESS_INTERVAL;
+use crate::progress::{Event, PROGRESS_INTERVAL, SegmentState};
 use crate::runs::index_of;
-use crate::supply::{Supply, Walker};
+use crate::supply::{Supply, Walker, weight};
 use crate::workdir::Done;
 use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass, Work};
@@ -121,7 +121,11 @@ where
         walker: &mut Walker<'_>,
     ) -> Result<Option<Done<P::Partial>>, SyncError> {
         let pass = self.job.pass;
-        let each = |bytes: u64| self.counters.add(Work { blocks: 1, bytes, ..Work::default() });
+        let each = |height, bytes| {
+            self.counters.add(Work { blocks: 1, bytes, ..Work::default() });
+            self.counters.add_weight(weight(self.job.source, height));
+        };
+        self.job.request.observer.event(Event::Segment(range, SegmentState::Begun));
         let input = (self.job.input)(range)?;
         let done = do_segment(pass, input, range, &self.supply, walker, &each)?;
         let Some(finished) = done else { return Ok(None) };

@@ -172,6 +172,7 @@ impl Parts<'_, '_, '_> {
             bytes: found.bytes,
             bytes_total: self.all.bytes(),
             coins: 0,
+            ..Progress::default()
         };
         self.request.observer.event(Event::Progress(Phase::Check, progress));
     }

@@ -103,7 +103,7 @@ impl<'a> Joiner<'a> {
         hand: &Hand<'_>,
         walker: &mut Walker<'_>,
     ) -> Result<Option<(Vec<u8>, Work)>, SyncError> {
-        let (key, alive) = (hand.job.key, |_| hand.lease.alive());
+        let (key, alive) = (hand.job.key, |_, _| hand.lease.alive());
         let done = do_segment(&self.gather, key.range, key.range, hand.supply, walker, &alive)?;
         let Some(FinishedSegment { partial, runs }) = done else { return Ok(None) };
         let mut runs = runs.into_iter();

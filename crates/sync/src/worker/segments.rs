@@ -25,7 +25,7 @@ where
         let range = hand.job.key.range;
         let told = hints::read(&hand.object(&hand.job.input)?, range);
         let told = told.map_err(|error| ClusterError::Message(error.to_string()))?;
-        let alive = |_| hand.lease.alive();
+        let alive = |_, _| hand.lease.alive();
         let done = do_segment(self.pass, told, range, hand.supply, walker, &alive)?;
         Ok(done.map(|finished| {
             let work = finished.partial.done();

@@ -4,7 +4,9 @@ use crate::harness::{Job, Warnings, World};
 use apus_p2p::network::NetworkError;
 use apus_storage::Storage;
 use apus_sync::peers::KeptFolder;
-use apus_sync::{ErrorKind, Event, IoError, Observer, Phase, Silent, SyncError, UsageError};
+use apus_sync::{
+    ErrorKind, Event, IoError, Observer, Phase, SegmentState, Silent, SyncError, UsageError,
+};
 use apus_testkit::peer::{Behaviour, FakePeer};
 use apus_testkit::storage::CrashStorage;
 use std::fs;
@@ -196,4 +198,66 @@ fn a_folder_that_is_not_ours_is_left_alone() {
     let error = world.job().run_in(&[&peer], &work, &CrashStorage::new(), &Silent).unwrap_err();
     assert!(matches!(error, SyncError::Usage(UsageError::NotAWorkFolder { .. })), "{error}");
     assert_eq!(work.names().unwrap(), ["diary", "headers-00003"]);
+}
+
+/// Keeps what is told.
+#[derive(Default)]
+struct All(Mutex<Vec<Event>>);
+
+impl Observer for All {
+    fn event(&self, event: Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+/// Sizes of blocks from peers are guessed, so what is done is weighed by the guess, and comes to all of it. Each
+/// segment is told as what it is, from the state that an earlier start left it in.
+#[test]
+fn what_is_done_is_weighed_and_segments_are_told() {
+    let world = World::small(27);
+    let (work, out) = (CrashStorage::new(), CrashStorage::new());
+    let job = world.job();
+    interrupted(&job, &work, &out);
+    let (peer, told) = (FakePeer::start(&world.chain, &[Behaviour::Honest]), All::default());
+    job.run_in(&[&peer], &work, &out, &told).unwrap();
+    let events = told.0.into_inner().unwrap();
+    let weighed: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Progress(Phase::Blocks, progress) => Some(*progress),
+            _ => None,
+        })
+        .collect();
+    let (first, last) = (weighed[0], weighed[weighed.len() - 1]);
+    assert!(first.weight > 0 && first.weight < first.weight_total, "{first:?}");
+    assert_eq!((last.weight, last.bytes_total), (last.weight_total, 0), "{last:?}");
+    assert!(weighed.is_sorted_by_key(|progress| progress.weight));
+
+    let mut planned = Vec::new();
+    for event in &events {
+        match event {
+            Event::Segments(segments) => planned.clone_from(segments),
+            Event::Segment(range, to) => {
+                let segment = planned.iter_mut().find(|it| it.range == *range).unwrap();
+                let next = match segment.state {
+                    SegmentState::Waiting => SegmentState::Begun,
+                    SegmentState::Begun => SegmentState::Done,
+                    SegmentState::Done => panic!("{range} was done"),
+                };
+                assert_eq!(*to, next, "{range}");
+                segment.state = next;
+            }
+            _ => {}
+        }
+    }
+    assert!(planned.iter().all(|it| it.state == SegmentState::Done), "{planned:?}");
+    assert!(planned.windows(2).all(|two| two[0].range.end == two[1].range.start));
+    assert_eq!((planned[0].range.start, planned.len() > 3), (1, true));
+    let resumed = events.iter().find_map(|event| match event {
+        Event::Segments(segments) => {
+            Some(segments.iter().filter(|it| it.state == SegmentState::Done).count())
+        }
+        _ => None,
+    });
+    assert!(resumed > Some(0) && resumed < Some(planned.len()), "{resumed:?}");
 }

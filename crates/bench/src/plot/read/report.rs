@@ -42,6 +42,13 @@ struct Sample {
 #[derive(Deserialize)]
 struct Version {
     version: u64,
+    /// Of a run that failed, why.
+    failure: Option<Failure>,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    text: String,
 }
 
 /// Reads a report.
@@ -55,11 +62,17 @@ pub(super) fn parse(text: &[u8], options: &ReadOptions) -> Result<Run, Wrong> {
         let what = what.split(" at line ").next().unwrap_or_default();
         (Some(error.line() as u64), format!("no report of `apus sync --report`: {what}"))
     };
-    let Version { version } = serde_json::from_slice(text).map_err(no_report)?;
+    let Version { version, failure } = serde_json::from_slice(text).map_err(no_report)?;
     if version != VERSION {
         return Err((
             None,
             format!("a report of version {version}; this program reads version {VERSION}"),
+        ));
+    }
+    if let Some(Failure { text }) = failure {
+        return Err((
+            None,
+            format!("the report of a run that failed, so it has no course: {text}"),
         ));
     }
     let report: Report = serde_json::from_slice(text).map_err(no_report)?;
@@ -233,6 +246,13 @@ mod tests {
         assert_eq!(line, Some(3));
         assert!(what.starts_with("no report of `apus sync --report`: expected value"), "{what}");
         assert!(!what.contains("line"), "{what}");
+    }
+
+    #[test]
+    fn a_run_that_failed_says_why_it_cannot_be_drawn() {
+        let text = br#"{"version": 1, "failure": {"code": 3, "text": "a disk is full"}}"#;
+        let (_, what) = parse(text, &ReadOptions::default()).unwrap_err();
+        assert!(what.contains("failed") && what.ends_with("a disk is full"), "{what}");
     }
 
     proptest! {

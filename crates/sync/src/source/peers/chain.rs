@@ -189,7 +189,7 @@ impl BlockSource for PeersChain<'_> {
     }
 
     fn knows_sizes(&self) -> bool {
-        weights::are_known(self.peers.params.network)
+        false
     }
 
     fn block_bytes(&self, height: Height) -> u64 {

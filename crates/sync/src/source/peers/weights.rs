@@ -6,7 +6,7 @@ use apus_chain::{Height, Network, Params};
 const STEP: Height = 50_000;
 
 /// Mean size of the main chain's blocks in each step, in kilobytes: rounded from the growth of the
-/// block files. Good for dividing work, and for nothing else.
+/// block files. Good for dividing work, and for telling how far a run is.
 const MAIN_KB: [u64; 19] = [
     1, 1, 12, 60, 130, 200, 280, 480, 840, 1000, 900, 1000, 1200, 1100, 1200, 1500, 1700, 1750,
     1700,
@@ -14,11 +14,6 @@ const MAIN_KB: [u64; 19] = [
 
 /// What is taken for a block of the other chains.
 const OTHER_BYTES: u64 = 256 << 10;
-
-/// Whether the guess is good enough to tell how far a run is.
-pub(super) fn are_known(network: Network) -> bool {
-    network == Network::Main
-}
 
 /// A guess.
 pub(super) fn block_bytes(params: &Params, height: Height, with_witness: bool) -> u64 {

@@ -1,0 +1,348 @@
+//! [`Course`]: how far a run is, over all its phases, how fast, and how long it takes yet.
+//!
+//! Each phase that is expected has a cost, relative to the others; once a phase has run for a while, what it took
+//! stands for its cost, and scales those of the others. So the percent of the run is one of time that is needed, and
+//! moves evenly, whatever the machine. Time is handed in: nothing here looks at a clock.
+
+mod expected;
+mod segments;
+
+pub(crate) use expected::{Expected, Way, expected};
+pub(crate) use segments::Map;
+
+use apus_sync::{Phase, Progress};
+use std::collections::VecDeque;
+
+/// Rates are those of so many seconds.
+const RATE_SECONDS: f64 = 60.0;
+
+/// How far apart the points are that rates are taken from, in seconds.
+const POINT_SECONDS: f64 = 0.5;
+
+/// So long a phase runs, in seconds, before what it took says something.
+const TELLING_SECONDS: f64 = 0.5;
+
+/// And so much of it must have been done.
+const TELLING_FRACTION: f64 = 0.002;
+
+/// Where a phase is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StepState {
+    Waiting,
+    Running,
+    Done,
+}
+
+impl StepState {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Done => "done",
+        }
+    }
+}
+
+/// A phase of the run.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    pub(crate) phase: Phase,
+    pub(crate) state: StepState,
+    /// As last told.
+    pub(crate) progress: Progress,
+    /// Bytes of its input, once it is done.
+    pub(crate) bytes: u64,
+    /// How long it took, or runs, in seconds.
+    pub(crate) seconds: f64,
+    /// Relative to the other phases.
+    cost: f64,
+    /// It only comes if it was told ahead before blocks are taken.
+    if_told: bool,
+    began: f64,
+    /// The first progress told: what earlier starts had done says nothing about this one's rate.
+    first: Option<Progress>,
+    /// All that there is to do, where that was told ahead.
+    ahead: Option<u64>,
+    points: VecDeque<Point>,
+    /// Seconds of work that the run's threads did in it, if that is less than passed.
+    worked: f64,
+}
+
+/// Where a phase was at some time.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    seconds: f64,
+    progress: Progress,
+}
+
+/// Blocks, and bytes of blocks, a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Rate {
+    pub(crate) blocks: f64,
+    pub(crate) bytes: f64,
+}
+
+impl Step {
+    fn new(Expected { phase, cost, if_told }: Expected) -> Self {
+        Self {
+            phase,
+            state: StepState::Waiting,
+            progress: Progress::default(),
+            bytes: 0,
+            seconds: 0.0,
+            cost,
+            if_told,
+            began: 0.0,
+            first: None,
+            ahead: None,
+            points: VecDeque::new(),
+            worked: 0.0,
+        }
+    }
+
+    /// How much is done; none where it is not known how much there is.
+    pub(crate) fn fraction(&self) -> Option<f64> {
+        match self.state {
+            StepState::Waiting => Some(0.0),
+            StepState::Done => Some(1.0),
+            StepState::Running => self.fraction_of(self.progress),
+        }
+    }
+
+    fn fraction_of(&self, progress: Progress) -> Option<f64> {
+        let (done, all) = amounts(progress)?;
+        // What lies below was another phase's.
+        let below = self.ahead.map_or(0, |ahead| all.saturating_sub(ahead));
+        let (done, all) = (done.saturating_sub(below), all - below);
+        (all > 0).then(|| (done as f64 / all as f64).min(1.0))
+    }
+
+    fn first_fraction(&self) -> f64 {
+        self.first.and_then(|first| self.fraction_of(first)).unwrap_or_default()
+    }
+
+    /// What this start did of it.
+    fn done_here(&self) -> f64 {
+        self.fraction().map_or(0.0, |fraction| (fraction - self.first_fraction()).max(0.0))
+    }
+
+    /// Over the last minute.
+    pub(crate) fn rate(&self) -> Rate {
+        let (Some(old), Some(new)) = (self.points.front(), self.points.back()) else {
+            return Rate::default();
+        };
+        let seconds = new.seconds - old.seconds;
+        if seconds <= 0.0 {
+            return Rate::default();
+        }
+        let of = |new: u64, old: u64| new.saturating_sub(old) as f64 / seconds;
+        Rate {
+            blocks: of(new.progress.blocks, old.progress.blocks),
+            bytes: of(new.progress.bytes, old.progress.bytes),
+        }
+    }
+
+    /// Seconds that it takes yet, by the rate of the last minute; none before that says something.
+    pub(crate) fn left_seconds(&self) -> Option<f64> {
+        if self.state != StepState::Running || self.seconds < TELLING_SECONDS {
+            return None;
+        }
+        let (old, new) = (self.points.front()?, self.points.back()?);
+        let fraction = self.fraction()?;
+        let moved = self.fraction_of(new.progress)? - self.fraction_of(old.progress)?;
+        let left = (1.0 - fraction) * (new.seconds - old.seconds) / moved;
+        left.is_finite().then_some(left)
+    }
+
+    /// Seconds that all of it takes, where this start tells.
+    fn whole_seconds(&self) -> Option<f64> {
+        let here = self.done_here();
+        let tells = match self.state {
+            StepState::Waiting => false,
+            StepState::Running => here >= TELLING_FRACTION && self.seconds >= TELLING_SECONDS,
+            StepState::Done => here > 0.0,
+        };
+        tells.then(|| self.seconds / here)
+    }
+
+    fn note(&mut self, seconds: f64, progress: Progress) {
+        self.progress = progress;
+        self.first.get_or_insert(progress);
+        self.seconds = seconds - self.began;
+        let point = Point { seconds, progress };
+        let due = |last: &Point| seconds - last.seconds >= POINT_SECONDS;
+        match self.points.len() {
+            // The newest one moves on until the next is due.
+            count if count >= 2 && !due(&self.points[count - 2]) => self.points[count - 1] = point,
+            _ => self.points.push_back(point),
+        }
+        while self.points.len() > 2 && seconds - self.points[1].seconds >= RATE_SECONDS {
+            self.points.pop_front();
+        }
+    }
+}
+
+/// What is done of how much, in whatever tells best; none where that is not known.
+fn amounts(progress: Progress) -> Option<(u64, u64)> {
+    let Progress { blocks, blocks_total, bytes, bytes_total, weight, weight_total, .. } = progress;
+    let pairs = [(weight, weight_total), (bytes, bytes_total), (blocks, blocks_total)];
+    pairs.into_iter().find(|(_, total)| *total > 0)
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Course {
+    steps: Vec<Step>,
+    threads: usize,
+    /// A percent that was told is not taken back.
+    told: f64,
+    pub(crate) map: Map,
+}
+
+impl Course {
+    /// A run that has these phases, on so many threads.
+    pub(crate) fn new(expected: Vec<Expected>, threads: usize) -> Self {
+        let steps = expected.into_iter().map(Step::new).collect();
+        Self { steps, threads: threads.max(1), told: 0.0, map: Map::default() }
+    }
+
+    /// The phases, in their order.
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The phase that runs.
+    pub(crate) fn running(&self) -> Option<&Step> {
+        self.steps.iter().find(|step| step.state == StepState::Running)
+    }
+
+    /// A phase begins. Those that were to come before it are not needed.
+    pub(crate) fn started(&mut self, phase: Phase, seconds: f64) {
+        let waits = |step: &Step| step.phase == phase && step.state == StepState::Waiting;
+        let at = match self.steps.iter().position(waits) {
+            Some(at) => {
+                let mut before = 0..at;
+                self.steps
+                    .retain(|step| before.next().is_none() || step.state != StepState::Waiting);
+                self.steps.iter().position(waits).unwrap_or(0)
+            }
+            None => {
+                let is_past = |step: &Step| step.state != StepState::Waiting;
+                let at = self.steps.iter().rposition(is_past).map_or(0, |last| last + 1);
+                self.steps.insert(at, Step::new(Expected::of(phase)));
+                at
+            }
+        };
+        let step = &mut self.steps[at];
+        (step.state, step.began) = (StepState::Running, seconds);
+        if phase == Phase::Blocks {
+            let stays = |step: &Step| {
+                step.state != StepState::Waiting || !step.if_told || step.ahead.is_some()
+            };
+            self.steps.retain(stays);
+        }
+    }
+
+    /// A phase that is to come will have so much to do.
+    pub(crate) fn ahead(&mut self, phase: Phase, progress: Progress) {
+        let Some((_, all)) = amounts(progress) else { return };
+        let waits = |step: &&mut Step| step.phase == phase && step.state == StepState::Waiting;
+        if let Some(step) = self.steps.iter_mut().find(waits) {
+            step.ahead = Some(all);
+            step.progress = progress;
+        }
+    }
+
+    /// The running phase is so far. `cpu_seconds` is what all threads used in it.
+    pub(crate) fn progress(
+        &mut self,
+        phase: Phase,
+        seconds: f64,
+        progress: Progress,
+        cpu_seconds: Option<f64>,
+    ) {
+        let threads = self.threads as f64;
+        let Some(step) = self.running_mut(phase) else { return };
+        step.note(seconds, progress);
+        let cpu = cpu_seconds.map_or(step.seconds, |cpu| cpu / threads);
+        step.worked = step.seconds.min(cpu);
+    }
+
+    /// A phase is over.
+    pub(crate) fn ended(
+        &mut self,
+        phase: Phase,
+        seconds: f64,
+        bytes: u64,
+        cpu_seconds: Option<f64>,
+    ) {
+        let threads = self.threads as f64;
+        if let Some(step) = self.running_mut(phase) {
+            (step.state, step.bytes) = (StepState::Done, bytes);
+            step.seconds = seconds - step.began;
+            let cpu = cpu_seconds.map_or(step.seconds, |cpu| cpu / threads);
+            step.worked = step.seconds.min(cpu);
+        }
+    }
+
+    fn running_mut(&mut self, phase: Phase) -> Option<&mut Step> {
+        let runs = |step: &&mut Step| step.phase == phase && step.state == StepState::Running;
+        self.steps.iter_mut().find(runs)
+    }
+
+    /// What a step costs: what there is above hints goes by how much that is beside what lies below.
+    fn cost(&self, step: &Step) -> f64 {
+        let below = self.steps.iter().find(|step| step.phase == Phase::Blocks);
+        match (step.ahead, below.and_then(|below| amounts(below.progress))) {
+            (Some(ahead), Some((_, all))) if all > 0 => step.cost * ahead as f64 / all as f64,
+            _ => step.cost,
+        }
+    }
+
+    /// Seconds for a cost of one, by what was done of phases that take long.
+    fn scale(&self) -> Option<f64> {
+        let heavy = |step: &&Step| {
+            matches!(step.phase, Phase::Blocks | Phase::Connect | Phase::Join)
+                && step.whole_seconds().is_some()
+        };
+        let (mut worked, mut cost) = (0.0, 0.0);
+        for step in self.steps.iter().filter(heavy) {
+            worked += step.worked;
+            cost += self.cost(step) * step.done_here();
+        }
+        (cost > 0.0 && worked > 0.0).then(|| worked / cost)
+    }
+
+    /// How much of the whole run is done.
+    pub(crate) fn fraction(&self) -> f64 {
+        let scale = self.scale().unwrap_or(1.0);
+        let (mut done, mut all) = (0.0, 0.0);
+        for step in &self.steps {
+            let whole = step.whole_seconds().unwrap_or(self.cost(step) * scale);
+            done += whole * step.fraction().unwrap_or_default();
+            all += whole;
+        }
+        if all > 0.0 { (done / all).max(self.told) } else { self.told }
+    }
+
+    /// Keeps what is told from going back.
+    pub(crate) fn keep(&mut self) {
+        self.told = self.fraction();
+    }
+
+    /// Seconds that the whole run takes yet; none where that cannot be told.
+    pub(crate) fn left_seconds(&self) -> Option<f64> {
+        let now = self.running()?.left_seconds()?;
+        let waiting = self.steps.iter().filter(|step| step.state == StepState::Waiting);
+        let later: f64 = waiting.map(|step| self.cost(step)).sum();
+        // A phase that says nothing of the others is a short one.
+        let scale = self.scale();
+        match scale {
+            Some(scale) => Some(now + later * scale),
+            None => (later == 0.0).then_some(now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

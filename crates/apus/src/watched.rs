@@ -1,0 +1,232 @@
+//! [`Watched`]: a run as all that show it see it: bar, lines, JSON, log and page.
+//!
+//! The renderer writes it and shows some of it; the page, whose server has a thread of its own, reads it. It also
+//! keeps what only the page draws: the course of rate and memory, and the last events.
+
+use crate::course::{Course, Rate};
+#[cfg(feature = "web")]
+use crate::failure::INTERRUPTED;
+use crate::machine::{cpu_seconds, rss_bytes};
+use apus_chain::{BlockHash, Height};
+use apus_p2p::download::Limit;
+use apus_sync::Workers;
+use apus_sync::peers::network::NetworkStatus;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+#[cfg(feature = "web")]
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Events kept for the page.
+const NOTES_MAX: usize = 300;
+
+/// Points of the course kept for the page.
+const POINTS_MAX: usize = 600;
+
+/// Of what its threads could use of the processors, a run that is held up by these uses at least so much.
+const BUSY: f64 = 0.85;
+
+/// What is used of processors is that of so many seconds.
+const CPU_SECONDS: f64 = 3.0;
+
+/// What happened, with its time.
+#[derive(Debug, Clone)]
+pub(crate) struct Note {
+    /// Seconds since 1970.
+    pub(crate) time: f64,
+    pub(crate) kind: &'static str,
+    pub(crate) text: String,
+}
+
+/// A point of the course.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Point {
+    pub(crate) seconds: f64,
+    pub(crate) rate: Rate,
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) code: u8,
+    pub(crate) text: String,
+}
+
+/// What does not change.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    pub(crate) command: &'static str,
+    pub(crate) chain: &'static str,
+    pub(crate) threads: usize,
+}
+
+/// What this start did, whatever phases came to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Taken {
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+}
+
+/// See the module.
+pub(crate) struct Watched {
+    pub(crate) about: About,
+    /// When the run began.
+    pub(crate) start: Instant,
+    pub(crate) course: Course,
+    pub(crate) taken: Taken,
+    pub(crate) coins: u64,
+    pub(crate) chain_found: Option<(Height, BlockHash)>,
+    /// Where it waits, if it follows the tip and is there.
+    pub(crate) tip: Option<Height>,
+    pub(crate) peers: Option<NetworkStatus>,
+    pub(crate) workers: Option<Workers>,
+    pub(crate) notes: VecDeque<Note>,
+    pub(crate) warnings: usize,
+    pub(crate) points: Vec<Point>,
+    point_every: f64,
+    cpu: VecDeque<(f64, f64)>,
+    pub(crate) report: Option<Value>,
+    pub(crate) ended: Option<Ended>,
+    /// After how many seconds it ended.
+    stopped: Option<f64>,
+}
+
+/// The one that writes and those that read.
+pub(crate) type Shared = Arc<Mutex<Watched>>;
+
+/// Looks at it, whatever became of the thread that looked last: at worst it left a stale number.
+pub(crate) fn lock(shared: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watched {
+    pub(crate) fn new(about: About, course: Course) -> Self {
+        Self {
+            about,
+            start: Instant::now(),
+            course,
+            taken: Taken::default(),
+            coins: 0,
+            chain_found: None,
+            tip: None,
+            peers: None,
+            workers: None,
+            notes: VecDeque::new(),
+            warnings: 0,
+            points: Vec::new(),
+            point_every: 1.0,
+            cpu: VecDeque::new(),
+            report: None,
+            ended: None,
+            stopped: None,
+        }
+    }
+
+    /// Seconds since the run began.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// The same, until it ended.
+    #[cfg(feature = "web")]
+    pub(crate) fn ended_seconds(&self) -> f64 {
+        self.stopped.unwrap_or_else(|| self.seconds())
+    }
+
+    /// When the run began, in seconds since 1970.
+    #[cfg(feature = "web")]
+    pub(crate) fn began(&self) -> f64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.as_secs_f64() - self.seconds()
+    }
+
+    /// The state in a word.
+    #[cfg(feature = "web")]
+    pub(crate) fn word(&self) -> &'static str {
+        match &self.ended {
+            Some(Ended { code: 0, .. }) => "done",
+            Some(Ended { code: INTERRUPTED, .. }) => "stopped",
+            Some(_) => "failed",
+            None if self.tip.is_some() => "waiting",
+            None => "running",
+        }
+    }
+
+    /// The run itself is over, whatever is still to be told of it.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = Some(self.seconds());
+        self.peers.iter_mut().for_each(|status| status.rate = 0);
+    }
+
+    pub(crate) fn note(&mut self, note: Note) {
+        self.warnings += usize::from(note.kind == "warning");
+        if self.notes.len() == NOTES_MAX {
+            self.notes.pop_front();
+        }
+        self.notes.push_back(note);
+    }
+
+    /// Looks at the processors; told now and then.
+    pub(crate) fn look(&mut self) {
+        let seconds = self.seconds();
+        if self.cpu.back().is_some_and(|(last, _)| seconds - last < 0.25) {
+            return;
+        }
+        if let Some(cpu) = cpu_seconds() {
+            self.cpu.push_back((seconds, cpu));
+        }
+        while self.cpu.len() > 2 && self.cpu[1].0 < seconds - CPU_SECONDS {
+            self.cpu.pop_front();
+        }
+    }
+
+    /// Processors in use over the last seconds.
+    pub(crate) fn cores_used(&self) -> Option<f64> {
+        let ((then, before), (now, used)) = (*self.cpu.front()?, *self.cpu.back()?);
+        (now > then).then(|| (used - before) / (now - then))
+    }
+
+    /// What the run would be faster with more of.
+    pub(crate) fn limited_by(&self) -> Option<&'static str> {
+        let step = self.course.running().filter(|_| self.tip.is_none())?;
+        let used = self.cores_used()?;
+        if used >= BUSY * self.about.threads as f64 {
+            return Some("processor");
+        }
+        match self.peers.as_ref().and_then(|peers| peers.limited_by) {
+            Some(Limit::Line) => return Some("download"),
+            Some(Limit::Peers) => return Some("peers"),
+            Some(Limit::Consumer) | None => {}
+        }
+        // What it does one after the other has one thread at a time.
+        Some(match used {
+            used if used >= BUSY => "one processor core",
+            _ if self.peers.is_some() && step.phase == apus_sync::Phase::Headers => "peers",
+            _ => "disk",
+        })
+    }
+
+    /// Takes down a point of the course.
+    pub(crate) fn tick(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.look();
+        let seconds = self.seconds();
+        if self.points.last().is_some_and(|last| seconds - last.seconds < 0.9 * self.point_every) {
+            return;
+        }
+        let rate = self.course.running().map(crate::course::Step::rate).unwrap_or_default();
+        self.points.push(Point { seconds, rate, memory_bytes: rss_bytes() });
+        if self.points.len() > POINTS_MAX {
+            let mut keep = false;
+            self.points.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.point_every *= 2.0;
+        }
+    }
+}

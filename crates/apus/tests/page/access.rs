@@ -1,0 +1,92 @@
+//! Who may look, from where.
+
+use crate::desk::{Desk, REGTEST};
+use crate::{free_port, wait_for_the_end, wait_until_it_answers};
+use apus_testkit::chromium::Chromium;
+use apus_testkit::http::{get, send};
+
+fn line(web: &str) -> String {
+    format!(
+        "sync --chain regtest --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
+         --assume-hinted-valid --web-stay forever --web {web}"
+    )
+}
+
+#[test]
+fn on_a_loopback_address_only_names_of_this_machine_are_heard() {
+    let desk = Desk::with(REGTEST);
+    let port = free_port();
+    let mut run = desk.start_as_typed(&line(&format!("127.0.0.1:{port}")));
+    wait_until_it_answers(&mut run, port);
+    for path in ["/", "/page.css", "/page.js", "/charts.js", "/icon.svg", "/state.json", "/metrics"]
+    {
+        let answer = get(port, path, &[]);
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(answer.head.contains("content-security-policy: default-src 'none';"), "{path}");
+        assert!(answer.head.contains("cache-control: no-store"), "{path}");
+    }
+    assert_eq!(get(port, "/state.json", &["Host: evil.example"]).status, 421);
+    assert_eq!(get(port, "/../Cargo.toml", &[]).status, 404);
+    let posted = send(port, &format!("POST / HTTP/1.0\r\nHost: localhost:{port}\r\n\r\n"));
+    assert_eq!(posted.status, 405);
+    let endless = format!("GET / HTTP/1.0\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(17_000));
+    assert_eq!(send(port, &endless).status, 431);
+    wait_for_the_end(&mut run, port, &[]);
+    run.signal(&["TERM"]);
+    run.wait().succeeds();
+}
+
+#[test]
+fn elsewhere_a_token_is_needed() {
+    let desk = Desk::with(REGTEST);
+    let (port, token) = (free_port(), "a-token-of-30-characters-in-all");
+    let mut run =
+        desk.start_as_typed(&format!("{} --web-token {token}", line(&format!("0.0.0.0:{port}"))));
+    wait_until_it_answers(&mut run, port);
+    for path in ["/", "/page.js", "/state.json", "/metrics", "/?token=wrong"] {
+        let answer = get(port, path, &[]);
+        assert_eq!(answer.status, 401, "{path}");
+        assert!(answer.head.contains("www-authenticate: bearer"), "{}", answer.head);
+        assert!(!answer.body.contains("regtest"), "{}", answer.body);
+    }
+    let bearer = format!("Authorization: Bearer {token}");
+    assert_eq!(get(port, "/metrics", &[&bearer]).status, 200);
+    // A name of another machine's is no matter where the token is right.
+    assert_eq!(get(port, "/metrics", &["Host: the-server.example", &bearer]).status, 200);
+    let mut browser = Chromium::start();
+    browser.open(&format!("http://127.0.0.1:{port}/?token={token}"));
+    browser.wait_for("document.getElementById('state').textContent == 'done'");
+    assert_eq!(browser.evaluate("location.search"), "");
+    assert_eq!(browser.evaluate("document.cookie"), "");
+    run.signal(&["INT"]);
+    run.wait().succeeds();
+}
+
+#[test]
+fn a_token_is_made_where_none_is_given() {
+    let desk = Desk::with(REGTEST);
+    let port = free_port();
+    let mut run = desk.start_as_typed(&line(&format!("0.0.0.0:{port}")));
+    wait_until_it_answers(&mut run, port);
+    run.signal(&["INT"]);
+    let ended = run.wait();
+    let said = format!("the run can be watched at http://THIS-MACHINE:{port}/?token=");
+    let token = ended.stderr.split(&said).nth(1).unwrap_or_else(|| panic!("{ended}"));
+    let token = token.lines().next().unwrap();
+    assert!(token.len() == 32 && token.chars().all(|c| c.is_ascii_hexdigit()), "{token}");
+}
+
+#[test]
+fn what_cannot_be_is_said_before_the_run() {
+    let desk = Desk::with(REGTEST);
+    desk.apus_as_typed(&format!("{} --web-token short", line("127.0.0.1:0")))
+        .fails(1, &["--web-token", "16 to 128"]);
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    desk.apus_as_typed(&line(&address)).fails(1, &["cannot listen", "name another --web"]);
+    desk.apus_as_typed(&line("nowhere")).fails(1, &["--web"]);
+    let stay = "sync --chain regtest --blocksdir blocks --web 127.0.0.1:0 --web-stay long";
+    desk.apus_as_typed(stay).fails(1, &["forever"]);
+    desk.apus_as_typed("sync --chain regtest --blocksdir blocks --log none/run.log")
+        .fails(3, &["none/run.log"]);
+}

@@ -1,0 +1,84 @@
+//! The page of a run that ended well, and its log.
+
+use crate::desk::{Desk, MAIN};
+use crate::{expect_fits, expect_sound, free_port, wait_until_it_answers};
+use apus_testkit::chromium::Chromium;
+
+#[test]
+fn a_run_that_ended_shows_its_report_until_ctrl_c() {
+    let desk = Desk::with(MAIN);
+    let port = free_port();
+    let line = format!(
+        "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
+         --report report.json --log run.log --web 127.0.0.1:{port} --web-stay forever \
+         --assume-hinted-valid"
+    );
+    let mut run = desk.start_as_typed(&line);
+    wait_until_it_answers(&mut run, port);
+    let mut browser = Chromium::start();
+    browser.open(&format!("http://127.0.0.1:{port}/"));
+    browser.wait_for("document.getElementById('state').textContent == 'done'");
+    let text = browser.text();
+    let report = desk.json("report.json");
+    for said in [
+        "Apus sync main",
+        "100 %",
+        "4,348",
+        "4,521 blocks",
+        report["muhash"].as_str().unwrap(),
+        report["hash_serialized_3"].as_str().unwrap(),
+        report["stop_hash"].as_str().unwrap(),
+        "utxo.dat",
+        "headers",
+        "hints",
+        "coins",
+        "chain of 4521 blocks in 1 file",
+        "--assume-hinted-valid",
+    ] {
+        assert!(text.contains(said), "{said:?} is not shown: {text}");
+    }
+    let done = "document.querySelectorAll('#phases .done').length == 4";
+    assert_eq!(browser.evaluate(done), true, "{text}");
+    let squares = "document.querySelectorAll('#segments i').length == \
+                   document.querySelectorAll('#segments i.done').length";
+    assert_eq!(browser.evaluate(squares), true, "{text}");
+    // Nothing of a run that ended is asked for again.
+    let asked = browser.requests().len();
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    browser.evaluate("1");
+    assert_eq!(browser.requests().len(), asked);
+    expect_sound(&browser, port);
+    expect_fits(&mut browser, "ended");
+    run.signal(&["INT"]);
+    run.wait().succeeds();
+
+    // The browser goes on showing what it has.
+    assert!(browser.text().contains("100 %"));
+    let log = String::from_utf8(desk.read("run.log")).unwrap();
+    for said in
+        ["begin: apus ", "chain: chain of 4521", "phase: blocks begins", "done: at block 4521"]
+    {
+        assert!(log.lines().any(|line| line.contains(said)), "{said:?} is not in {log}");
+    }
+    for line in log.lines().filter(|line| !line.starts_with("    ")) {
+        let (time, _) = line.split_once(' ').unwrap();
+        assert!(time.len() == 20 && time.starts_with("20") && time.ends_with('Z'), "{line}");
+    }
+}
+
+/// A page that is open when the run ends gets its end, though the run does not wait for long.
+#[test]
+fn a_page_that_is_open_gets_the_end() {
+    let desk = Desk::with(MAIN);
+    let port = free_port();
+    let line = format!(
+        "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
+         --assume-hinted-valid --web 127.0.0.1:{port} --web-stay 1"
+    );
+    let mut run = desk.start_as_typed(&line);
+    wait_until_it_answers(&mut run, port);
+    let state = apus_testkit::http::get(port, "/state.json", &[]);
+    assert_eq!(state.status, 200);
+    run.wait().succeeds();
+    assert!(desk.read("utxo.dat") == desk.read("node.dat"), "another set");
+}

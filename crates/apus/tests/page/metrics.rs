@@ -1,0 +1,98 @@
+//! The numbers, by Prometheus' own judgement, and the dashboard that shows them.
+
+use crate::desk::{Desk, MAIN, fixtures};
+use crate::lived::Lived;
+use crate::{free_port, wait_until_it_answers};
+use apus_testkit::http::get;
+use apus_testkit::prometheus::{Prometheus, complaints};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Names of metrics in a text of them.
+fn names(metrics: &str) -> BTreeSet<String> {
+    let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn prometheus_takes_them_as_they_are() {
+    let desk = Desk::with(MAIN);
+    let (port, token) = (free_port(), "prometheus-shows-this-token");
+    let line = format!(
+        "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
+         --assume-hinted-valid --web 127.0.0.1:{port} --web-token {token} --web-stay forever"
+    );
+    let mut run = desk.start_as_typed(&line);
+    wait_until_it_answers(&mut run, port);
+    let prometheus = Prometheus::scraping(port, Some(token));
+    let done = prometheus.samples("apus_run_state{state=\"done\"} == 1");
+    assert_eq!(done[0].0["chain"], "main");
+    let one = |expression: &str| prometheus.samples(expression)[0].1;
+    assert_eq!(one("apus_run_progress_ratio"), 1.0);
+    assert_eq!(one("apus_chain_height"), 4521.0);
+    assert_eq!(one("up{job=\"apus\"}"), 1.0);
+    assert!(one("process_resident_memory_bytes") > 1e6);
+    let phases = prometheus.samples("apus_phase_progress_ratio == 1");
+    let phases: BTreeSet<_> =
+        phases.iter().map(|(labels, _)| labels["phase"].as_str().unwrap()).collect();
+    assert_eq!(phases, ["blocks", "coins", "headers", "hints"].into());
+    let bearer = format!("Authorization: Bearer {token}");
+    let answer = get(port, "/metrics", &[&bearer]);
+    assert!(answer.head.contains("text/plain; version=0.0.4"), "{}", answer.head);
+    assert_eq!(complaints(&answer.body), "", "{}", answer.body);
+    run.signal(&["INT"]);
+    run.wait().succeeds();
+}
+
+/// What a dashboard or a page of documents names is there, and what is there is documented.
+#[test]
+fn the_dashboard_and_the_document_name_what_is_there() {
+    let (lived, node) = Lived::running(1, &["-maxtipage=2000000000"]);
+    let port = free_port();
+    let line = format!(
+        "sync --chain regtest --workdir w.work --connect 127.0.0.1:{} --follow --web 127.0.0.1:{port} \
+         --out snapshot:set.dat",
+        node.p2p_port()
+    );
+    let mut run = lived.desk.start(&line);
+    wait_until_it_answers(&mut run, port);
+    let prometheus = Prometheus::scraping(port, None);
+    prometheus.samples("apus_run_state{state=\"waiting\"} == 1");
+    prometheus.samples("apus_peers{direction=\"outbound\"} == 1");
+    let metrics = get(port, "/metrics", &[]).body;
+    assert_eq!(complaints(&metrics), "", "{metrics}");
+    let there = names(&metrics);
+    assert!(there.len() > 20, "{there:?}");
+    let root = fixtures().join("..");
+    let page = std::fs::read_to_string(root.join("docs/formats/metrics.md")).unwrap();
+    for name in &there {
+        assert!(page.contains(&format!("`{name}`")), "docs/formats/metrics.md lacks {name}");
+    }
+    let dashboard = std::fs::read(root.join("contrib/grafana/apus.json")).unwrap();
+    let dashboard: Value = serde_json::from_slice(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let expressions: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+    assert!(expressions.len() >= 8, "{expressions:?}");
+    let sometimes = ["apus_run_remaining_seconds", "apus_phase_remaining_seconds"];
+    for expression in &expressions {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = expression.split(|c| !is_part(c));
+        let named = words.filter(|word| word.starts_with("apus_") || word.starts_with("process_"));
+        for name in named {
+            assert!(there.contains(name) || sometimes.contains(&name), "{name} in {expression}");
+        }
+    }
+    // They are well-formed, too.
+    for expression in
+        expressions.iter().filter(|it| !sometimes.iter().any(|name| it.contains(name)))
+    {
+        let expression = expression
+            .replace("$__rate_interval", "1m")
+            .replace("$instance", ".*")
+            .replace("$job", ".*");
+        prometheus.samples(&format!("({expression}) or vector(0)"));
+    }
+    run.signal(&["INT"]);
+    run.wait().succeeds();
+}

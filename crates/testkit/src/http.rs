@@ -1,0 +1,47 @@
+//! [`get`]: one HTTP request as a browser or a scraper makes it, for the tests of what answers such.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// Longer than any answer here takes, on a slow and busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its headers as they came, in lower case.
+    pub head: String,
+    /// What follows them.
+    pub body: String,
+}
+
+/// Asks a server of this machine for a path. The headers are whole lines; that with the host is added
+/// unless it is among them.
+///
+/// # Panics
+/// When there is no answer that could be read.
+pub fn get(port: u16, path: &str, headers: &[&str]) -> Answer {
+    let has_host = headers.iter().any(|line| line.to_ascii_lowercase().starts_with("host:"));
+    let host = if has_host { String::new() } else { format!("Host: 127.0.0.1:{port}\r\n") };
+    let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+    send(port, &format!("GET {path} HTTP/1.0\r\n{host}{headers}\r\n"))
+}
+
+/// Sends any request, and reads until the server closes.
+///
+/// # Panics
+/// When there is no answer that could be read.
+pub fn send(port: u16, request: &str) -> Answer {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+}

@@ -1,0 +1,130 @@
+//! [`Prometheus`]: a real one that scrapes what a test tells it to, and `promtool`, which knows the conventions.
+//!
+//! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, and
+//! is killed when dropped.
+
+use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program, free_ports};
+use crate::http;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// A running Prometheus. Dropping it kills it.
+#[derive(Debug)]
+pub struct Prometheus {
+    process: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl Prometheus {
+    /// Starts one that scrapes a port of this machine every second, with a token if there is one.
+    ///
+    /// # Panics
+    /// When there is no prometheus, or it does not start.
+    pub fn scraping(target: u16, token: Option<&str>) -> Self {
+        let folder = tempfile::Builder::new().prefix("prometheus").tempdir().unwrap();
+        let authorization = token
+            .map(|token| format!("    authorization:\n      credentials: {token}\n"))
+            .unwrap_or_default();
+        let config = format!(
+            "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: apus\n{authorization}    \
+             static_configs:\n      - targets: ['127.0.0.1:{target}']\n"
+        );
+        let (file, said) = (folder.path().join("prometheus.yml"), folder.path().join("said"));
+        fs::write(&file, config).unwrap();
+        let [port, _] = free_ports();
+        let process = Command::new(find_program("prometheus"))
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&said).unwrap())
+            .spawn()
+            .unwrap();
+        let mut prometheus = Self { process, port, _folder: folder };
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = prometheus.process.try_wait().unwrap();
+            let said = || fs::read_to_string(&said).unwrap_or_default();
+            assert!(ended.is_none(), "it ended: {}", said());
+            assert!(Instant::now() < deadline, "it does not listen: {}", said());
+            sleep(POLL_EVERY);
+        }
+        prometheus
+    }
+
+    /// What an expression comes to, once it comes to something: the samples, each with its labels.
+    ///
+    /// # Panics
+    /// When it comes to nothing for long.
+    pub fn samples(&self, expression: &str) -> Vec<(Value, f64)> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let query: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
+            let answer = http::get(self.port, &format!("/api/v1/query?query={query}"), &[]);
+            let body: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+            let found = body["data"]["result"].as_array().cloned().unwrap_or_default();
+            if !found.is_empty() {
+                let value = |it: &Value| it["value"][1].as_str().unwrap().parse().unwrap();
+                return found.iter().map(|it| (it["metric"].clone(), value(it))).collect();
+            }
+            assert!(Instant::now() < deadline, "{expression} comes to nothing: {body}");
+            sleep(POLL_EVERY);
+        }
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What `promtool check metrics` has against a text; nothing where it has nothing.
+///
+/// # Panics
+/// When there is no promtool beside prometheus.
+pub fn complaints(metrics: &str) -> String {
+    let promtool = find_program("prometheus").with_file_name("promtool");
+    let mut process = Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    process.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
+    let output = process.wait_with_output().unwrap();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    match output.status.success() {
+        true => said,
+        false => format!("{}: {said}", output.status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conventions_are_known() {
+        let good = "# HELP a_bytes Bytes.\n# TYPE a_bytes gauge\na_bytes 1\n";
+        assert_eq!(complaints(good), "");
+        let bad = "# HELP a_milliseconds Time.\n# TYPE a_milliseconds gauge\na_milliseconds 1\n";
+        assert!(complaints(bad).contains("base unit"), "{}", complaints(bad));
+        assert_ne!(complaints("no metric at all\n"), "");
+    }
+}

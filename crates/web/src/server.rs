@@ -1,0 +1,216 @@
+//! [`Server`]: a thread that answers browsers.
+//!
+//! All of it is one thread, which sleeps while there is no request, so that a run has its processors to itself. What a
+//! stranger can take is bounded: connections, the bytes of a request's head, and how long that may take to come.
+
+use crate::Board;
+use crate::access::Token;
+use crate::answer::{Answer, STATE, answer};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Semaphore, oneshot};
+
+/// Connections at a time; further ones wait.
+const CONNECTIONS: usize = 64;
+
+/// The head of a request, of which a browser's has about one kilobyte.
+const HEAD_BYTES: usize = 16 << 10;
+
+/// How long a request may take to come, and a connection may be idle.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A page asks every second or two, so one that is open has asked within this time.
+const OPEN: Duration = Duration::from_secs(6);
+
+/// After an error of `accept`, most likely of too many open files; and until an answer has gone.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Where and for whom.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where to listen; with port 0 the system chooses one.
+    pub address: SocketAddr,
+    /// What a browser has to show. Without one, only addresses of this machine alone are listened on.
+    pub token: Option<Token>,
+}
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+pub enum WebError {
+    /// Others could look.
+    #[error("{0} can be reached from other machines, so the page needs a token")]
+    Open(SocketAddr),
+    /// The system refuses the address.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The system refuses a thread.
+    #[error("cannot start a thread for the page: {0}")]
+    Thread(io::Error),
+}
+
+/// A server. Dropping it ends it.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    asked: Arc<Asked>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// When the state was asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    count: AtomicU64,
+    last: Mutex<Option<Instant>>,
+    again: Condvar,
+}
+
+impl Asked {
+    fn note(&self) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some(Instant::now());
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.again.notify_all();
+    }
+}
+
+impl Server {
+    /// Begins to answer.
+    ///
+    /// # Errors
+    /// When the address cannot be had, or others could look without a token.
+    pub fn start(options: Options, board: Arc<dyn Board>) -> Result<Self, WebError> {
+        let address = options.address;
+        if options.token.is_none() && !address.ip().is_loopback() {
+            return Err(WebError::Open(address));
+        }
+        let refused = |error| WebError::Listen { address, error };
+        let listener = StdListener::bind(address).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(WebError::Thread)?;
+        let (stop, stopped) = oneshot::channel();
+        let asked = Arc::<Asked>::default();
+        let served = Served { token: options.token, board, asked: Arc::clone(&asked) };
+        let thread = std::thread::Builder::new()
+            .name("page".to_owned())
+            .spawn(move || serve(&runtime, listener, Arc::new(served), stopped))
+            .map_err(WebError::Thread)?;
+        Ok(Self { address, asked, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until a page that is open has asked once more, for at most this long: what it was told then is
+    /// what it goes on to show when the server is gone.
+    pub fn wait_for_pages(&self, at_most: Duration) {
+        let last = self.asked.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.elapsed() > OPEN) {
+            return;
+        }
+        let count = self.asked.count.load(Ordering::Relaxed);
+        let not_again = |_: &mut Option<Instant>| self.asked.count.load(Ordering::Relaxed) == count;
+        drop(self.asked.again.wait_timeout_while(last, at_most, not_again));
+        // The answer is on its way.
+        std::thread::sleep(PAUSE);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// What all connections share.
+struct Served {
+    token: Option<Token>,
+    board: Arc<dyn Board>,
+    asked: Arc<Asked>,
+}
+
+fn serve(
+    runtime: &Runtime,
+    listener: StdListener,
+    served: Arc<Served>,
+    stopped: oneshot::Receiver<()>,
+) {
+    runtime.block_on(async {
+        let Ok(listener) = TcpListener::from_std(listener) else { return };
+        let ticking = Arc::clone(&served);
+        tokio::spawn(async move {
+            let mut second = tokio::time::interval(Duration::from_secs(1));
+            second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                second.tick().await;
+                ticking.board.tick();
+            }
+        });
+        tokio::select! {
+            () = accept(listener, served) => {}
+            _ = stopped => {}
+        }
+    });
+}
+
+async fn accept(listener: TcpListener, served: Arc<Served>) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let served = Arc::clone(&served);
+                tokio::spawn(async move {
+                    converse(stream, served).await;
+                    drop(permit);
+                });
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// All requests of a connection. One that breaks off is the browser's affair.
+async fn converse(stream: TcpStream, served: Arc<Served>) {
+    let service = service_fn(move |request| {
+        let answer = respond(&served, &request);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+fn respond(served: &Served, request: &Request<Incoming>) -> Answer {
+    let answer = answer(served.token.as_ref(), &*served.board, request);
+    if request.uri().path() == STATE && Response::status(&answer).is_success() {
+        served.asked.note();
+    }
+    answer
+}
