@@ -9,10 +9,12 @@ mod args;
 mod aside;
 #[cfg(feature = "bench")]
 mod bench;
+mod chain;
 mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod coins;
+mod conf;
 mod documents;
 mod failure;
 mod files;
@@ -39,7 +41,7 @@ mod version;
 mod witnesses;
 mod workdir;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, ReadError};
 use failure::Failure;
 use std::process::ExitCode;
 
@@ -48,7 +50,12 @@ fn main() -> ExitCode {
     allocator::begin();
     let cli = match Cli::read() {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(ReadError::File(failure)) => {
+            let code = failure.code;
+            print::ending(&Err(failure));
+            return ExitCode::from(code);
+        }
+        Err(ReadError::Line(error)) => {
             // Asking for help is no mistake; anything else is one of usage.
             let code = if error.use_stderr() { failure::USAGE } else { 0 };
             match spelling::advice(&error, std::env::args_os()) {

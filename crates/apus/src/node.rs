@@ -1,7 +1,33 @@
-//! [`start_command`]: what the user is told to go on with where a run made a node's folder.
+//! What the user is told of a node: how it is started on a folder that a run made ([`start_command`]), and
+//! what to do where it has pruned its blocks.
 
+use crate::failure::Failure;
 use apus_chain::Network;
+use apus_datadir::read_index_flags;
 use std::path::Path;
+
+/// What the owner of a node can do that has only the last blocks.
+pub(crate) fn pruned_node(blocksdir: &Path) -> String {
+    format!(
+        "the node has pruned its blocks, and coins come from all blocks since the first: {} has only the \
+         last ones. Have a new node made: from peers by `apus sync --out datadir:DIR` (several times as \
+         fast with --hints FILE; --prune keeps the last blocks alone), or from the blocks of another node \
+         by --blocksdir. `apus verify` looks at the blocks that this one has left",
+        blocksdir.display()
+    )
+}
+
+/// Blocks must be there from the first on, which those of a node that prunes are not.
+pub(crate) fn expect_first_blocks(blocksdir: &Path) -> Result<(), Failure> {
+    if blocksdir.join("blk00000.dat").exists() {
+        return Ok(());
+    }
+    // What cannot be read is told by the run, in its own words.
+    match read_index_flags(blocksdir) {
+        Ok(flags) if flags.pruned => Err(Failure::usage(pruned_node(blocksdir))),
+        _ => Ok(()),
+    }
+}
 
 /// How a node is started on a data directory, for a POSIX shell.
 pub(crate) fn start_command(datadir: &Path, chain: Network, pruned: bool) -> String {

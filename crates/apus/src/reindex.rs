@@ -5,7 +5,7 @@
 
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
-use crate::node::start_command;
+use crate::node::{pruned_node, start_command};
 use crate::sync::{Job, JobSource, expect_engine, run, tell};
 use apus_chain::Network;
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
@@ -106,12 +106,7 @@ fn expect_whole(folder: &Path, blocksdir: &Path) -> Result<(), Failure> {
         )));
     }
     if flags.pruned {
-        return Err(Failure::usage(format!(
-            "the node has pruned its blocks, and coins come from all blocks since the first: {} has \
-             only the last ones. `apus sync --out datadir:DIR --prune` makes a pruned node anew from \
-             another folder of blocks",
-            blocksdir.display()
-        )));
+        return Err(Failure::usage(pruned_node(blocksdir)));
     }
     let snapshot = folder.join(SNAPSHOT_CHAINSTATE);
     if snapshot.exists() {

@@ -15,7 +15,7 @@ use crate::files::{
 };
 use crate::interrupt::watch_signals;
 use crate::machine::{now, threads};
-use crate::node::start_command;
+use crate::node::{expect_first_blocks, start_command};
 use crate::peers;
 use crate::print;
 use crate::render::Renderer;
@@ -365,7 +365,8 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let leave_witnesses = leave_witnesses.unwrap_or_default();
     let interrupt = watch_signals()?;
     let folders = folder_outputs(job);
-    let mut made = MadeFolders::around(&folders)?;
+    let written = job.outputs.iter().filter_map(SinkArg::path).chain(job.run.report.as_deref());
+    let mut made = MadeFolders::around(written.chain([&*work_path]))?;
     job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
     let folder = WorkFolder::open(&work_path)?;
     folder.begin()?;
@@ -617,6 +618,9 @@ fn expect_sensible(
     work_path: &Path,
 ) -> Result<(), Failure> {
     job.hints.map_or(Ok(()), expect_hints)?;
+    if let JobSource::Files { blocksdir, .. } = job.source {
+        expect_first_blocks(blocksdir)?;
+    }
     let report = job.run.report.as_deref();
     let mut paths: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
     paths.extend(report);
@@ -661,6 +665,7 @@ fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
 pub(crate) fn write_report(path: &Path, report: &impl Serialize) -> Result<(), Failure> {
     let draft = draft_of(path);
     let write = || -> std::io::Result<()> {
+        fs::create_dir_all(parent(path))?;
         let mut file = File::create(&draft)?;
         let text = serde_json::to_string_pretty(report)?;
         file.write_all(text.as_bytes())?;
