@@ -1,6 +1,8 @@
 //! [`Cli`]: the command line, which names a command and has its arguments.
 
-use crate::args::{HintsArgs, ReindexArgs, SnapshotArgs, SyncArgs, UtreexoArgs, VerifyArgs};
+use crate::args::{
+    HintsArgs, PlanArgs, ReindexArgs, SnapshotArgs, SyncArgs, UtreexoArgs, VerifyArgs,
+};
 #[cfg(feature = "bench")]
 use crate::bench::BenchArgs;
 use crate::chain::{self, CHAIN, datadir_of};
@@ -59,6 +61,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Compute the UTXO set from blocks
     Sync(SyncArgs),
+    /// Say what a run would take of disk, memory and time, and write nothing
+    Plan(PlanArgs),
     /// Rebuild the chainstate of a stopped Bitcoin Core node
     Reindex(ReindexArgs),
     /// Check whether what a Bitcoin Core node believes is true, and change nothing
@@ -139,6 +143,9 @@ impl Command {
             }
             Self::Verify(args) => {
                 args.datadir = datadir_of(mem::take(&mut args.datadir), args.chain)
+            }
+            Self::Plan(args) => {
+                args.datadir = args.datadir.take().map(|named| datadir_of(named, args.chain));
             }
             Self::Sync(args) => args.keep_for_datadir(),
             _ => {}

@@ -23,6 +23,7 @@ mod interrupt;
 mod machine;
 mod node;
 mod peers;
+mod plan;
 #[cfg(feature = "bench")]
 mod plot;
 mod print;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Sync(args) => sync::command(&args),
+        Command::Plan(args) => plan::command(&args),
         Command::Reindex(args) => reindex::command(&args),
         Command::Verify(args) => verify::command(&args),
         Command::Hints(args) => hints::command(&args),

@@ -454,7 +454,7 @@ fn worker_line(worker: &Worker) -> String {
 }
 
 /// Seconds as people say them.
-fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     match seconds {
         ..60 => format!("{seconds} s"),

@@ -1,6 +1,7 @@
 //! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
 
 mod proofs;
+mod room;
 
 use crate::args::{
     AggregateArg, AssumeValidArg, BlocksArg, ConnectArgs, Engine, HintsArg, PeerArgs, RunArgs,
@@ -380,6 +381,7 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
         JobSource::Files { .. } => None,
     };
     let renderer = Renderer::new(job.run.progress, peers.as_ref());
+    room::warn(job, &work_path, &renderer);
     let aggregate = match job.aggregate {
         AggregateArg::Sha256 => AggregateKind::Sha256,
         AggregateArg::Muhash => AggregateKind::MuHash,

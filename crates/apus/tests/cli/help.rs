@@ -3,9 +3,10 @@
 use crate::desk::{Desk, REGTEST};
 use crate::fixtures::sync;
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "",
     "sync",
+    "plan",
     "reindex",
     "verify",
     "hints",
