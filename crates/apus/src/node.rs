@@ -1,9 +1,9 @@
-//! What the user is told of a node: how it is started on a folder that a run made ([`start_command`]), and
-//! what to do where it has pruned its blocks.
+//! What the user is told of a node: how it is started on a folder that a run made ([`start_command`]), that a
+//! folder is no data directory, and what to do where the node has pruned its blocks.
 
 use crate::failure::Failure;
 use apus_chain::Network;
-use apus_datadir::read_index_flags;
+use apus_datadir::{chain_folder, read_index_flags};
 use std::path::Path;
 
 /// What the owner of a node can do that has only the last blocks.
@@ -26,6 +26,44 @@ pub(crate) fn expect_first_blocks(blocksdir: &Path) -> Result<(), Failure> {
     match read_index_flags(blocksdir) {
         Ok(flags) if flags.pruned => Err(Failure::usage(pruned_node(blocksdir))),
         _ => Ok(()),
+    }
+}
+
+/// The folder must be a node's, with what is needed in it.
+pub(crate) fn expect_folders(
+    datadir: &Path,
+    chain: Network,
+    blocksdir: &Path,
+) -> Result<(), Failure> {
+    if !blocksdir.is_dir() {
+        return Err(Failure::usage(format!(
+            "{} is no data directory of a node on the chain {chain}: there is no folder {}{}",
+            datadir.display(),
+            blocksdir.display(),
+            other_chains(datadir)
+        )));
+    }
+    let index = blocksdir.join("index");
+    if !index.join("CURRENT").is_file() {
+        return Err(Failure::usage(format!(
+            "there is no block index in {}, which a node needs beside its coins: `apus sync \
+             --blocksdir {} --out datadir:DIR` makes a data directory with all of it, and `bitcoind \
+             -reindex` makes it here",
+            index.display(),
+            blocksdir.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Says of which chains a data directory is, if of any.
+fn other_chains(datadir: &Path) -> String {
+    let has = |chain: &Network| chain_folder(datadir, *chain).join("blocks").is_dir();
+    let there: Vec<_> =
+        Network::ALL.into_iter().filter(has).map(|chain| format!("--chain {chain}")).collect();
+    match there.is_empty() {
+        true => String::new(),
+        false => format!("; use {}", there.join(" or ")),
     }
 }
 

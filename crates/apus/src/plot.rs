@@ -234,7 +234,8 @@ fn bytes_up_to(args: &PlotArgs) -> Result<Vec<u64>, Failure> {
         )
     })?;
     let (params, interrupt) = (Params::of(args.chain), watch_signals()?);
-    let dir = BlocksDir::open(blocksdir, params, now(), UseIndex::IfPresent, &Silent, &interrupt)
+    // A node's index does not say how long blocks are, so files are gone through.
+    let dir = BlocksDir::open(blocksdir, params, now(), UseIndex::Never, &Silent, &interrupt)
         .map_err(SyncError::from)?;
     let mut sum = 0;
     let each = (1..=dir.chain().tip_height()).map(|height| {

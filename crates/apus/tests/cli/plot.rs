@@ -45,7 +45,7 @@ fn a_node_beside_a_run_on_its_blocks() {
     .succeeds();
     fs::write(desk.path("debug.log"), node.log()).unwrap();
 
-    let line = "plot ours.json debug.log --labels ours,core --out a.svg --out a.PNG --csv a.csv";
+    let line = "plot ours.json debug.log --labels ours,core --baseline core --out a.svg --out a.PNG --csv a.csv";
     let ended = desk.apus(line).succeeds();
     let ended = ended.says(&["start 2 of 2", "scripts taken for valid", "every script run"]);
     // A node of regtest validates all signatures, and the run went by hints.
