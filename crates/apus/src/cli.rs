@@ -48,7 +48,7 @@ Examples:
                   `apus sync --help` shows examples."
 )]
 pub(crate) struct Cli {
-    /// Take options from this file that are not given otherwise: lines such as dbcache=2000, and [sync]
+    /// Take options from this file that are not given otherwise: lines such as dbcache=2000, and `[sync]`
     /// before those of one command
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) conf: Option<PathBuf>,
