@@ -1,6 +1,7 @@
 //! Arguments of the commands that users run. Ideas of Bitcoin Core's have Core's spelling.
 
 mod hints;
+mod plan;
 mod reindex;
 mod run;
 mod snapshot;
@@ -13,6 +14,7 @@ pub(crate) use hints::{
     HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs, SourceFormat,
     TargetFormat,
 };
+pub(crate) use plan::PlanArgs;
 pub(crate) use reindex::ReindexArgs;
 pub(crate) use run::{
     AggregateArg, AggregateArgs, ConnectArgs, ProgressArg, RunArgs, SourceArgs, Validation,

@@ -62,7 +62,7 @@ fn beside(path: &Path) -> Vec<(PathBuf, u64)> {
 }
 
 /// Bytes of all files in a folder; what cannot be looked at counts nothing.
-fn bytes_in(folder: &Path) -> u64 {
+pub(crate) fn bytes_in(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     entries
         .filter_map(|entry| {

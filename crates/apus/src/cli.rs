@@ -1,18 +1,24 @@
 //! [`Cli`]: the command line, which names a command and has its arguments.
 
-use crate::args::{HintsArgs, ReindexArgs, SnapshotArgs, SyncArgs, UtreexoArgs, VerifyArgs};
+use crate::args::{
+    HintsArgs, PlanArgs, ReindexArgs, SnapshotArgs, SyncArgs, UtreexoArgs, VerifyArgs,
+};
 #[cfg(feature = "bench")]
 use crate::bench::BenchArgs;
+use crate::chain::{self, CHAIN, datadir_of};
 #[cfg(feature = "cluster")]
 use crate::cluster::ClusterArgs;
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsCommandArgs;
+use crate::conf;
+use crate::failure::Failure;
 #[cfg(feature = "bench")]
 use crate::plot::PlotArgs;
 use crate::submit::SubmitArgs;
 use crate::version;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use std::mem;
 use std::path::PathBuf;
 
 const COMPLETIONS_EXAMPLES: &str = "\
@@ -37,13 +43,18 @@ Examples:
     name = "apus",
     version = version::short(),
     long_version = version::long(),
-    after_help = "Every option can be given by the environment, too: --dbcache as APUS_DBCACHE. What the \
-                  command line says counts more.\n\n\
+    after_help = "Every option can be given by the environment, too, --dbcache as APUS_DBCACHE, and by the \
+                  file of --conf. What the command line says counts most, then the environment.\n\n\
                   Exit codes: 0 done; 1 usage or configuration; 2 invalid blocks or hints, or a set \
                   that does not balance; 3 input or output; 130 interrupted, progress kept.\n\n\
                   `apus sync --help` shows examples."
 )]
 pub(crate) struct Cli {
+    /// Take options from this file that are not given otherwise: lines such as dbcache=2000, and `[sync]`
+    /// before those of one command
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) conf: Option<PathBuf>,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -52,6 +63,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Compute the UTXO set from blocks
     Sync(SyncArgs),
+    /// Say what a run would take of disk, memory and time, and write nothing
+    Plan(PlanArgs),
     /// Rebuild the chainstate of a stopped Bitcoin Core node
     Reindex(ReindexArgs),
     /// Check whether what a Bitcoin Core node believes is true, and change nothing
@@ -91,9 +104,19 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// What the command line and the environment say.
-    pub(crate) fn read() -> Result<Self, clap::Error> {
-        Self::from_arg_matches(&Self::whole_command().try_get_matches()?)
+    /// What the command line and the environment say, and where these name no chain, the blocks.
+    pub(crate) fn read() -> Result<Self, ReadError> {
+        let command = Self::whole_command();
+        let words = conf::with_file(&command, std::env::args_os().collect());
+        let words = words.map_err(ReadError::File)?;
+        let mut matches = command.try_get_matches_from(&words)?;
+        if let Some(told) = chain::of_line(&matches) {
+            let command = with_default_chain(Self::whole_command(), told.name());
+            matches = command.try_get_matches_from(&words)?;
+        }
+        let mut cli = Self::from_arg_matches(&matches)?;
+        cli.command.understand();
+        Ok(cli)
     }
 
     /// The command with all that belongs to it: each option has a variable of the environment.
@@ -102,10 +125,48 @@ impl Cli {
     }
 }
 
+/// Why a line cannot be understood.
+pub(crate) enum ReadError {
+    /// It is not as it must be; or it asks for help.
+    Line(clap::Error),
+    /// The file that it names is not.
+    File(Failure),
+}
+
+impl From<clap::Error> for ReadError {
+    fn from(error: clap::Error) -> Self {
+        Self::Line(error)
+    }
+}
+
+impl Command {
+    /// Takes short ways to say something for what they mean.
+    fn understand(&mut self) {
+        match self {
+            Self::Reindex(args) => {
+                args.datadir = datadir_of(mem::take(&mut args.datadir), args.chain)
+            }
+            Self::Verify(args) => {
+                args.datadir = datadir_of(mem::take(&mut args.datadir), args.chain)
+            }
+            Self::Plan(args) => {
+                args.datadir = args.datadir.take().map(|named| datadir_of(named, args.chain));
+            }
+            Self::Sync(args) => args.keep_for_datadir(),
+            _ => {}
+        }
+    }
+}
+
+fn with_default_chain(command: clap::Command, name: &'static str) -> clap::Command {
+    let told = |arg: Arg| if arg.get_id() == CHAIN { arg.default_value(name) } else { arg };
+    command.mut_args(told).mut_subcommands(|inner| with_default_chain(inner, name))
+}
+
 fn with_variables(command: clap::Command) -> clap::Command {
     let named = |arg: Arg| match arg.get_long().filter(|long| !["help", "version"].contains(long)) {
         Some(long) => {
-            let variable = format!("APUS_{}", long.to_uppercase().replace('-', "_"));
+            let variable = conf::variable(long);
             // Told once for all options; beside each it would be half of the help.
             arg.env(variable).hide_env(true)
         }

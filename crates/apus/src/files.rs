@@ -71,7 +71,7 @@ pub(crate) fn expect_hints(hints: &HintsArg) -> Result<(), Failure> {
     }
 }
 
-/// A file to be written needs a folder, a name, and to be new. `may_exist` is for files that an
+/// A file to be written needs a folder, or a place where that can be made, a name, and to be new. `may_exist` is for files that an
 /// earlier start of the same run may have finished.
 pub(crate) fn expect_writable(
     path: &Path,
@@ -84,10 +84,7 @@ pub(crate) fn expect_writable(
     if path.file_name().is_none_or(|name| name.to_str().is_none()) {
         return Err(Failure::usage(format!("{name} is no name for a file")));
     }
-    let folder = parent(path);
-    if !folder.is_dir() {
-        return Err(Failure::io(folder, "no such folder: make it first"));
-    }
+    expect_room_for_folders(parent(path))?;
     if path.symlink_metadata().is_ok() && !may_exist(path) {
         return Err(Failure::usage(format!(
             "{name} exists already: remove it, or name another output"
@@ -117,17 +114,14 @@ pub(crate) fn expect_places(outputs: &[&Path]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A folder to be written needs a folder to be in, or one in which that can be made; a name, and to
+/// A folder to be written needs a folder to be in, or a place where that can be made; a name, and to
 /// be new, unless it replaces one, or an earlier start of the same run made it.
 pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result<(), Failure> {
     let (path, name) = (&output.path, output.path.display());
     if path.file_name().is_none_or(|name| name.to_str().is_none()) {
         return Err(Failure::usage(format!("{name} is no name for a folder")));
     }
-    let around = parent(path);
-    if !around.is_dir() && (around.symlink_metadata().is_ok() || !parent(around).is_dir()) {
-        return Err(Failure::io(around, "no such folder: make it first"));
-    }
+    expect_room_for_folders(parent(path))?;
     let Ok(there) = path.symlink_metadata() else { return Ok(()) };
     if there.is_symlink() {
         return Err(Failure::usage(format!(
@@ -161,21 +155,39 @@ pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result
     }
 }
 
+/// A folder is there, or can be made: what is there of the way to it are folders.
+fn expect_room_for_folders(folder: &Path) -> Result<(), Failure> {
+    let there = folder.ancestors().find(|it| it.symlink_metadata().is_ok());
+    match there {
+        Some(file) if !file.is_dir() => Err(Failure::io(
+            file,
+            format!(
+                "this is no folder, so {} cannot be made: name another output",
+                folder.display()
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Folders that were made around outputs. They go again, unless something came into them.
 pub(crate) struct MadeFolders(Vec<PathBuf>);
 
 impl MadeFolders {
-    /// Makes those that are missing, as [`expect_new_folder`] allows.
-    pub(crate) fn around(outputs: &[FolderOutput]) -> Result<Self, Failure> {
+    /// Makes those that are missing around these paths.
+    pub(crate) fn around<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<Self, Failure> {
         let mut made = Self(Vec::new());
-        outputs.iter().try_for_each(|output| made.make(parent(&output.path)))?;
+        paths.into_iter().try_for_each(|path| made.make(parent(path)))?;
         Ok(made)
     }
 
-    /// Makes a folder, unless it is there.
+    /// Makes a folder and those around it, unless they are there.
     pub(crate) fn make(&mut self, folder: &Path) -> Result<(), Failure> {
         if folder.is_dir() {
             return Ok(());
+        }
+        if parent(folder) != folder {
+            self.make(parent(folder))?;
         }
         let failed = |error| Failure::making(folder, &error, "name another output");
         fs::create_dir(folder).map_err(failed)?;
@@ -187,7 +199,8 @@ impl MadeFolders {
 
 impl Drop for MadeFolders {
     fn drop(&mut self) {
-        for folder in &self.0 {
+        // One within another goes first.
+        for folder in self.0.iter().rev() {
             // Fails where there is something in it, which is the usual case.
             let _ = fs::remove_dir(folder);
         }
@@ -267,6 +280,7 @@ pub(crate) fn expect_not_in(folder: &Path, written: &[&Path]) -> Result<(), Fail
 pub(crate) fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let draft = draft_of(path);
     let write = || -> std::io::Result<()> {
+        fs::create_dir_all(parent(path))?;
         let mut file = File::create(&draft)?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -344,18 +358,22 @@ mod tests {
         fs::write(path("file"), "").unwrap();
         std::os::unix::fs::symlink("nowhere", path("link")).unwrap();
         let code = |name: &str| expect_new_folder(&output(name), false).err().map(|it| it.code);
-        assert_eq!((code("new/cs"), code("new/er/cs")), (None, Some(3)));
+        assert_eq!((code("new/cs"), code("new/er/cs")), (None, None));
         assert_eq!((code("file/cs"), code("link/cs")), (Some(3), Some(3)));
-        let outputs = [output("cs"), output("new/cs"), output("new/cs2")];
-        drop(MadeFolders::around(&outputs).unwrap());
+        assert_eq!((code("file/new/cs"), code("link/new/cs")), (Some(3), Some(3)));
+        let outputs = ["cs", "new/cs", "new/er/cs", "new/cs2"].map(path);
+        let around = || MadeFolders::around(outputs.iter().map(PathBuf::as_path)).unwrap();
+        let made = around();
+        assert!(path("new/er").is_dir());
+        drop(made);
         assert!(!path("new").exists());
-        let made = MadeFolders::around(&outputs).unwrap();
+        let made = around();
         fs::create_dir(path("new/cs")).unwrap();
         drop(made);
-        assert!(path("new/cs").exists());
+        assert!(path("new/cs").exists() && !path("new/er").exists());
         // One that was there stays.
         fs::remove_dir(path("new/cs")).unwrap();
-        drop(MadeFolders::around(&outputs).unwrap());
+        drop(around());
         assert!(path("new").exists());
     }
 
@@ -399,8 +417,9 @@ mod tests {
             expect_writable(&path(name), |_| may_exist).err().map(|failure| failure.code)
         };
         assert_eq!(code("new", false), None);
+        assert_eq!(code("no/such/new", false), None);
         assert_eq!(code("old", true), None);
-        for (name, expected) in [("old", 1), ("dangling", 1), ("..", 1), ("", 1), ("no/new", 3)] {
+        for (name, expected) in [("old", 1), ("dangling", 1), ("..", 1), ("", 1), ("old/new", 3)] {
             assert_eq!(code(name, false), Some(expected), "{name}");
         }
     }

@@ -63,6 +63,14 @@ fn status_bytes(field: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
+/// Memory that programs may still take, in bytes.
+pub(crate) fn available_bytes() -> Option<u64> {
+    let all = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = all.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
 /// Memory in use, in bytes.
 pub(crate) fn rss_bytes() -> Option<u64> {
     status_bytes("VmRSS")

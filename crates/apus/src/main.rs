@@ -9,10 +9,12 @@ mod args;
 mod aside;
 #[cfg(feature = "bench")]
 mod bench;
+mod chain;
 mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod coins;
+mod conf;
 #[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
 mod course;
 mod documents;
@@ -28,6 +30,7 @@ mod node;
 #[cfg(feature = "web")]
 mod page;
 mod peers;
+mod plan;
 #[cfg(feature = "bench")]
 mod plot;
 mod print;
@@ -48,7 +51,7 @@ mod watched;
 mod witnesses;
 mod workdir;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, ReadError};
 use failure::Failure;
 use std::process::ExitCode;
 
@@ -57,7 +60,12 @@ fn main() -> ExitCode {
     allocator::begin();
     let cli = match Cli::read() {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(ReadError::File(failure)) => {
+            let code = failure.code;
+            print::ending(&Err(failure));
+            return ExitCode::from(code);
+        }
+        Err(ReadError::Line(error)) => {
             // Asking for help is no mistake; anything else is one of usage.
             let code = if error.use_stderr() { failure::USAGE } else { 0 };
             match spelling::advice(&error, std::env::args_os()) {
@@ -73,6 +81,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Sync(args) => sync::command(&args),
+        Command::Plan(args) => plan::command(&args),
         Command::Reindex(args) => reindex::command(&args),
         Command::Verify(args) => verify::command(&args),
         Command::Hints(args) => hints::command(&args),

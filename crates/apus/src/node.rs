@@ -1,7 +1,71 @@
-//! [`start_command`]: what the user is told to go on with where a run made a node's folder.
+//! What the user is told of a node: how it is started on a folder that a run made ([`start_command`]), that a
+//! folder is no data directory, and what to do where the node has pruned its blocks.
 
+use crate::failure::Failure;
 use apus_chain::Network;
+use apus_datadir::{chain_folder, read_index_flags};
 use std::path::Path;
+
+/// What the owner of a node can do that has only the last blocks.
+pub(crate) fn pruned_node(blocksdir: &Path) -> String {
+    format!(
+        "the node has pruned its blocks, and coins come from all blocks since the first: {} has only the \
+         last ones. Have a new node made: from peers by `apus sync --out datadir:DIR` (several times as \
+         fast with --hints FILE; --prune keeps the last blocks alone), or from the blocks of another node \
+         by --blocksdir. `apus verify` looks at the blocks that this one has left",
+        blocksdir.display()
+    )
+}
+
+/// Blocks must be there from the first on, which those of a node that prunes are not.
+pub(crate) fn expect_first_blocks(blocksdir: &Path) -> Result<(), Failure> {
+    if blocksdir.join("blk00000.dat").exists() {
+        return Ok(());
+    }
+    // What cannot be read is told by the run, in its own words.
+    match read_index_flags(blocksdir) {
+        Ok(flags) if flags.pruned => Err(Failure::usage(pruned_node(blocksdir))),
+        _ => Ok(()),
+    }
+}
+
+/// The folder must be a node's, with what is needed in it.
+pub(crate) fn expect_folders(
+    datadir: &Path,
+    chain: Network,
+    blocksdir: &Path,
+) -> Result<(), Failure> {
+    if !blocksdir.is_dir() {
+        return Err(Failure::usage(format!(
+            "{} is no data directory of a node on the chain {chain}: there is no folder {}{}",
+            datadir.display(),
+            blocksdir.display(),
+            other_chains(datadir)
+        )));
+    }
+    let index = blocksdir.join("index");
+    if !index.join("CURRENT").is_file() {
+        return Err(Failure::usage(format!(
+            "there is no block index in {}, which a node needs beside its coins: `apus sync \
+             --blocksdir {} --out datadir:DIR` makes a data directory with all of it, and `bitcoind \
+             -reindex` makes it here",
+            index.display(),
+            blocksdir.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Says of which chains a data directory is, if of any.
+fn other_chains(datadir: &Path) -> String {
+    let has = |chain: &Network| chain_folder(datadir, *chain).join("blocks").is_dir();
+    let there: Vec<_> =
+        Network::ALL.into_iter().filter(has).map(|chain| format!("--chain {chain}")).collect();
+    match there.is_empty() {
+        true => String::new(),
+        false => format!("; use {}", there.join(" or ")),
+    }
+}
 
 /// How a node is started on a data directory, for a POSIX shell.
 pub(crate) fn start_command(datadir: &Path, chain: Network, pruned: bool) -> String {

@@ -2,12 +2,16 @@
 
 use crate::failure::{Failure, IO};
 use crate::files::{expect_apart, expect_writable, publish};
+use crate::interrupt::watch_signals;
+use crate::machine::now;
 use crate::print;
 use crate::report::grouped;
 use apus_bench::plot::{
-    Comparison, Picture, ReadError, ReadOptions, Run, Since, TimeScale, chart, csv, labels, read,
-    total,
+    Comparison, Measure, Picture, ReadError, ReadOptions, Run, Since, TimeScale, chart, csv,
+    labels, read, total,
 };
+use apus_chain::{Network, Params};
+use apus_sync::{BlockSource, BlocksDir, ChainSource, Silent, SyncError, UseIndex};
 use clap::{Args, ValueEnum};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -21,13 +25,19 @@ Examples:
   A run of Apus beside one of Bitcoin Core on the same blocks:
     apus plot run.json ~/.bitcoin/debug.log --labels apus,core --out both.svg --out both.png
 
+  The same by bytes of blocks, of which a log says nothing:
+    apus plot run.json ~/.bitcoin/debug.log --by bytes --blocksdir ~/.bitcoin/blocks
+
   Each of several versions of Bitcoin Core against the first, up to one height:
     apus plot a/debug.log b/debug.log c/debug.log --baseline a --stopatheight 886000
 
 The upper panel shows height over time, the lower one how many times as fast as the baseline each
-run was to the same height. A log is that of `bitcoind`, with whole seconds or -logtimemicros=1;
+run was to the same height. Beside each run stands which scripts it ran; a run that ran all of them is
+not compared with one that took some for valid. Of a log with several starts of a node the last one
+counts, and the picture says which it took. A log is that of `bitcoind`, with whole seconds or -logtimemicros=1;
 blocks are its lines `UpdateTip: new best=...`, and its last block ends the time. A run of Apus
-counts blocks in any order, and its time includes what follows the last one.";
+counts blocks in any order, and its time includes what follows the last one; where it goes over them
+twice, it is the second time that counts.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -48,8 +58,18 @@ pub(crate) struct PlotArgs {
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
     /// What stands above the picture
-    #[arg(long, value_name = "TEXT", default_value = "Block height over time")]
-    title: String,
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+    /// How far a run is: by its height, where each block counts as much as any; or by bytes of blocks, which
+    /// are closer to the work. For a log --blocksdir says how long blocks are
+    #[arg(long, value_name = "MEASURE", default_value = "height")]
+    by: By,
+    /// Folder with the blocks of the runs, for --by bytes with logs
+    #[arg(long, value_name = "DIR")]
+    blocksdir: Option<PathBuf>,
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of --blocksdir
+    #[arg(long, default_value = "main", hide_default_value = true)]
+    chain: Network,
     /// How time is spread: auto is logarithmic where runs differ much
     #[arg(long, value_name = "SCALE", default_value = "auto")]
     scale: Scale,
@@ -69,6 +89,21 @@ enum Scale {
     Auto,
     Linear,
     Log,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    Height,
+    Bytes,
+}
+
+impl By {
+    fn measure(self) -> Measure {
+        match self {
+            Self::Height => Measure::Height,
+            Self::Bytes => Measure::Bytes,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -115,14 +150,21 @@ pub(crate) fn command(args: &PlotArgs) -> Result<(), Failure> {
         Scale::Linear => TimeScale::Linear,
         Scale::Log => TimeScale::Log,
     };
-    let picture = chart(&args.title, &runs, &comparison, scale);
+    let title = args.title.clone().unwrap_or_else(|| match args.by {
+        By::Height => "Block height over time".to_owned(),
+        By::Bytes => "Bytes of blocks over time".to_owned(),
+    });
+    let picture = chart(&title, &runs, &comparison, scale, args.by.measure());
     for OutFile { path, form } in &outputs {
         publish(path, &file(&picture, *form)?)?;
     }
     if let Some(path) = &args.csv {
         publish(path, csv(&runs).as_bytes())?;
     }
-    table(&runs, &comparison)?;
+    table(&runs, &comparison, args.by)?;
+    if let Some(unlike) = comparison.warning(&runs) {
+        print::result(format_args!("\n{unlike}. They did not do the same work."))?;
+    }
     let written = outputs.iter().map(|out| &out.path).chain(&args.csv);
     for path in written {
         print::result(format_args!("{} is written.", path.display()))?;
@@ -166,6 +208,7 @@ fn runs(args: &PlotArgs) -> Result<Vec<Run>, Failure> {
             SinceArg::FirstBlock => Since::FirstBlock,
         },
         stop_height: args.stopatheight,
+        measure: args.by.measure(),
     };
     let mut runs = Vec::with_capacity(count);
     for (path, label) in args.runs.iter().zip(labels) {
@@ -173,7 +216,33 @@ fn runs(args: &PlotArgs) -> Result<Vec<Run>, Failure> {
         run.label = label;
         runs.push(run);
     }
+    if args.by == By::Bytes && runs.iter().any(|run| run.of_node) {
+        let upto = bytes_up_to(args)?;
+        // Above the blocks that are there it is at the last of them.
+        let of =
+            |height: u64| upto[usize::try_from(height).unwrap_or(usize::MAX).min(upto.len() - 1)];
+        runs.iter_mut().filter(|run| run.of_node).for_each(|run| *run = run.measured(of));
+    }
     Ok(runs)
+}
+
+/// Bytes of all blocks up to each height.
+fn bytes_up_to(args: &PlotArgs) -> Result<Vec<u64>, Failure> {
+    let blocksdir = args.blocksdir.as_ref().ok_or_else(|| {
+        Failure::usage(
+            "a log says nothing of bytes: name the folder of its blocks by --blocksdir DIR",
+        )
+    })?;
+    let (params, interrupt) = (Params::of(args.chain), watch_signals()?);
+    // A node's index does not say how long blocks are, so files are gone through.
+    let dir = BlocksDir::open(blocksdir, params, now(), UseIndex::Never, &Silent, &interrupt)
+        .map_err(SyncError::from)?;
+    let mut sum = 0;
+    let each = (1..=dir.chain().tip_height()).map(|height| {
+        sum += dir.block_bytes(height);
+        sum
+    });
+    Ok(std::iter::once(0).chain(each).collect())
 }
 
 fn file(picture: &Picture, form: Form) -> Result<Vec<u8>, Failure> {
@@ -183,22 +252,25 @@ fn file(picture: &Picture, form: Form) -> Result<Vec<u8>, Failure> {
     }
 }
 
-fn table(runs: &[Run], comparison: &Comparison) -> Result<(), Failure> {
+fn table(runs: &[Run], comparison: &Comparison, by: By) -> Result<(), Failure> {
     let wide = |least: usize, texts: &mut dyn Iterator<Item = usize>| {
         texts.fold(least, |widest, length| widest.max(length))
     };
     let label = wide(3, &mut runs.iter().map(|run| run.label.chars().count()));
     let detail = wide(7, &mut runs.iter().map(|run| run.detail.chars().count()));
-    let line = |cells: [&str; 5]| {
-        let [name, program, height, time, ratio] = cells;
-        let line =
-            format!("{name:<label$}  {program:<detail$}  {height:>11}  {time:>13}  {ratio:>9}",);
+    let scripts = wide(7, &mut runs.iter().map(|run| run.scripts.words().len()));
+    let line = |cells: [&str; 6]| {
+        let [name, program, verified, height, time, ratio] = cells;
+        let line = format!(
+            "{name:<label$}  {program:<detail$}  {verified:<scripts$}  {height:>11}  {time:>13}  {ratio:>9}",
+        );
         print::result(line.trim_end())
     };
-    line(["run", "program", "height", "time", "ratio"])?;
+    let far = if by == By::Bytes { "bytes" } else { "height" };
+    line(["run", "program", "scripts", far, "time", "ratio"])?;
     for (index, run) in runs.iter().enumerate() {
-        let height = grouped(run.height());
-        line([&run.label, &run.detail, &height, &total(run), &comparison.words(index)])?;
+        let (far, verified) = (grouped(run.height()), run.scripts.words());
+        line([&run.label, &run.detail, verified, &far, &total(run), &comparison.words(index)])?;
     }
     Ok(())
 }
@@ -206,8 +278,9 @@ fn table(runs: &[Run], comparison: &Comparison) -> Result<(), Failure> {
 impl From<ReadError> for Failure {
     fn from(error: ReadError) -> Self {
         match error.is_io() {
-            true => Failure::new(IO, error.to_string()),
-            false => Self::invalid(error),
+            true => Self::new(IO, error.to_string()),
+            // No run: nothing is said of blocks.
+            false => Self::usage(error),
         }
     }
 }

@@ -5,9 +5,8 @@
 
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
-use crate::node::start_command;
+use crate::node::{expect_folders, pruned_node, start_command};
 use crate::sync::{Job, JobSource, expect_engine, run, tell};
-use apus_chain::Network;
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, chain_folder, read_index_flags};
 use apus_sync::{DatadirBlocks, Stop, UseIndex};
@@ -56,44 +55,6 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     tell(&report, Some(next))
 }
 
-/// The folder must be a node's, with what is needed in it.
-pub(crate) fn expect_folders(
-    datadir: &Path,
-    chain: Network,
-    blocksdir: &Path,
-) -> Result<(), Failure> {
-    if !blocksdir.is_dir() {
-        return Err(Failure::usage(format!(
-            "{} is no data directory of a node on the chain {chain}: there is no folder {}{}",
-            datadir.display(),
-            blocksdir.display(),
-            other_chains(datadir)
-        )));
-    }
-    let index = blocksdir.join("index");
-    if !index.join("CURRENT").is_file() {
-        return Err(Failure::usage(format!(
-            "there is no block index in {}, which a node needs beside its coins: `apus sync \
-             --blocksdir {} --out datadir:DIR` makes a data directory with all of it, and `bitcoind \
-             -reindex` makes it here",
-            index.display(),
-            blocksdir.display()
-        )));
-    }
-    Ok(())
-}
-
-/// Says of which chains a data directory is, if of any.
-fn other_chains(datadir: &Path) -> String {
-    let has = |chain: &Network| chain_folder(datadir, *chain).join("blocks").is_dir();
-    let there: Vec<_> =
-        Network::ALL.into_iter().filter(has).map(|chain| format!("--chain {chain}")).collect();
-    match there.is_empty() {
-        true => String::new(),
-        false => format!("; use {}", there.join(" or ")),
-    }
-}
-
 /// The node must have all blocks, and not be in the middle of something.
 fn expect_whole(folder: &Path, blocksdir: &Path) -> Result<(), Failure> {
     let index = blocksdir.join("index");
@@ -106,12 +67,7 @@ fn expect_whole(folder: &Path, blocksdir: &Path) -> Result<(), Failure> {
         )));
     }
     if flags.pruned {
-        return Err(Failure::usage(format!(
-            "the node has pruned its blocks, and coins come from all blocks since the first: {} has \
-             only the last ones. `apus sync --out datadir:DIR --prune` makes a pruned node anew from \
-             another folder of blocks",
-            blocksdir.display()
-        )));
+        return Err(Failure::usage(pruned_node(blocksdir)));
     }
     let snapshot = folder.join(SNAPSHOT_CHAINSTATE);
     if snapshot.exists() {

@@ -6,7 +6,7 @@ mod line;
 mod watch;
 
 pub(crate) use bar::Bar;
-pub(crate) use line::Canvas;
+pub(crate) use line::{Canvas, duration};
 pub(crate) use watch::Watch;
 
 use crate::allocator;

@@ -1,7 +1,9 @@
 //! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
 
 mod ahead;
+mod outputs;
 mod proofs;
+mod room;
 
 use crate::args::{
     AggregateArg, AssumeValidArg, BlocksArg, ConnectArgs, Engine, HintsArg, PeerArgs, RunArgs,
@@ -16,7 +18,7 @@ use crate::files::{
 };
 use crate::interrupt::watch_signals;
 use crate::machine::{now, threads};
-use crate::node::start_command;
+use crate::node::{expect_first_blocks, start_command};
 use crate::peers;
 use crate::print;
 use crate::render::{Record, Renderer, Watch};
@@ -36,10 +38,11 @@ use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::DirStorage;
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
-    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, FOREST, FolderKind, FolderOutput, HINTS,
-    HintedValidity, HintsInput, JobQueue, KEPT, Memory, Output, OutputKind, POSITIONS, ProofsInput,
-    Request, Source, Stop, UseIndex, parent,
+    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, FOREST, HINTS, HintedValidity, HintsInput,
+    JobQueue, KEPT, Memory, Output, OutputKind, POSITIONS, ProofsInput, Request, Source, Stop,
+    UseIndex, parent,
 };
+use outputs::{folder_outputs, open_output, output_paths};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -402,7 +405,8 @@ fn run_watched(
     let leave_witnesses = leave_witnesses.unwrap_or_default();
     let interrupt = watch_signals()?;
     let folders = folder_outputs(job);
-    let mut made = MadeFolders::around(&folders)?;
+    let written = job.outputs.iter().filter_map(SinkArg::path).chain(job.run.report.as_deref());
+    let mut made = MadeFolders::around(written.chain([work_path]))?;
     job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
     let folder = WorkFolder::open(work_path)?;
     folder.begin()?;
@@ -416,6 +420,7 @@ fn run_watched(
         JobSource::Files { .. } => None,
     };
     let renderer = Renderer::new(watch, peers.as_ref());
+    room::warn(job, work_path, &renderer);
     let aggregate = match job.aggregate {
         AggregateArg::Sha256 => AggregateKind::Sha256,
         AggregateArg::Muhash => AggregateKind::MuHash,
@@ -622,32 +627,6 @@ fn hints_input(hints: &HintsArg, order: Option<BitOrder>) -> HintsInput {
     }
 }
 
-fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
-    sinks
-        .iter()
-        .filter_map(|sink| match sink {
-            SinkArg::Snapshot(path) => Some((OutputKind::Snapshot, path.clone())),
-            SinkArg::Hints(path) => Some((OutputKind::Hints, path.clone())),
-            SinkArg::Utreexo(path) => Some((OutputKind::Utreexo, path.clone())),
-            SinkArg::Chainstate(_) | SinkArg::Datadir(_) | SinkArg::Null => None,
-        })
-        .collect()
-}
-
-fn folder_outputs(job: &Job<'_>) -> Vec<FolderOutput> {
-    let output = |sink: &SinkArg| {
-        let (kind, path, replace) = match sink {
-            SinkArg::Chainstate(path) => (FolderKind::Chainstate, path, job.replace),
-            SinkArg::Datadir(path) => (FolderKind::Datadir(job.kept), path, false),
-            SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Utreexo(_) | SinkArg::Null => {
-                return None;
-            }
-        };
-        Some(FolderOutput { kind, path: path.clone(), replace })
-    };
-    job.outputs.iter().filter_map(output).collect()
-}
-
 /// Says at once what would otherwise fail hours later.
 fn expect_sensible(
     job: &Job<'_>,
@@ -655,6 +634,9 @@ fn expect_sensible(
     work_path: &Path,
 ) -> Result<(), Failure> {
     job.hints.map_or(Ok(()), expect_hints)?;
+    if let JobSource::Files { blocksdir, .. } = job.source {
+        expect_first_blocks(blocksdir)?;
+    }
     let report = job.run.report.as_deref();
     let mut paths: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
     paths.extend(report);
@@ -689,9 +671,4 @@ fn expect_sensible(
     let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
     report.map_or(Ok(()), |path| expect_writable(path, may_be_there))?;
     expect_places(&written)
-}
-
-fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Output { kind, storage: Arc::new(DirStorage::new(parent(&path))), name }
 }

@@ -6,8 +6,8 @@ use crate::failure::Failure;
 use crate::files::{expect_apart, expect_not_in, expect_writable};
 use crate::interrupt::watch_signals;
 use crate::machine::{Machine, cpu_seconds, now, rss_peak_bytes, threads};
+use crate::node::expect_folders;
 use crate::print;
-use crate::reindex::expect_folders;
 use crate::render::{Record, Renderer, Watch};
 use crate::report::{
     FailedReport, PhaseReport, display_hash, grouped, is_failed_report, leave_failed, write_report,

@@ -203,6 +203,22 @@ pub(crate) fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
     Ok(Obfuscation::new(key))
 }
 
+/// The network of a folder's blocks, by the magic at the start of its first file that has any bytes. None
+/// where these are of no network that is known here.
+///
+/// # Errors
+/// As [`BlockFiles::open`]; and where that file cannot be read.
+pub fn network_of(dir: &Path) -> Result<Option<Network>, BlkError> {
+    let mut magic = [0; 4];
+    let blocks = BlockFiles::open(dir, magic)?;
+    let Some(file) = blocks.files().iter().find(|file| file.length >= RECORD_HEAD) else {
+        return Ok(None);
+    };
+    file.read(&file.open()?, &mut magic, 0)?;
+    blocks.obfuscation.apply(&mut magic, 0);
+    Ok(Network::from_magic(magic))
+}
+
 /// The folder of a chain in a data directory (Core `chainparamsbase.cpp`).
 pub fn chain_folder(datadir: &Path, network: Network) -> PathBuf {
     match network.data_folder() {

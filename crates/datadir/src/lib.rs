@@ -30,7 +30,7 @@ pub use blocks_read_back::{
     BlocksReadBack, Holds, PartRead, PartReader, ReadBackError, SpentAt, WrittenBlocks,
 };
 pub use error::{BlkError, ErrorKind};
-pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder};
+pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder, network_of};
 pub use foreign::ForeignError;
 pub use index::{
     ChainBlock, IndexEntry, IndexFlags, IndexWriteError, STATUS_FAILED, STATUS_HAVE_DATA,

@@ -58,7 +58,7 @@ const NO_HINTS: [u8; 32] = [0; 32];
 
 /// Disk that records take, in percent of the blocks' bytes: measured where most coins are spent far above
 /// their blocks and transactions are small. On the main chain half of it is to be expected.
-const DISK_PERCENT: u64 = 60;
+pub const DISK_PERCENT: u64 = 60;
 
 /// What became of a chain.
 pub(crate) enum Joining<'a> {

@@ -74,6 +74,15 @@ pub enum Warning {
         /// Bytes free.
         free: u64,
     },
+    /// There may be too little room for what a run makes.
+    LittleRoomForRun {
+        /// A folder on the disk.
+        folder: String,
+        /// Bytes that it may take.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
     /// There may be too little room for files of proofs.
     LittleRoomForProofs {
         /// Their folder.
@@ -216,6 +225,11 @@ impl Display for Warning {
                 "the work folder is on a disk with {free} bytes free, and up to {needed} are needed to \
                  go over blocks in any order: they are connected one after the other, by the engine utxo. \
                  Another --workdir may have more room"
+            ),
+            Self::LittleRoomForRun { folder, needed, free } => write!(
+                f,
+                "{folder} is on a disk with {free} bytes free, and this run may take {needed}: make room, or \
+                 name another place, which for progress is --workdir. `apus plan` says what takes how much"
             ),
             Self::LittleRoomForProofs { folder, needed, free } => write!(
                 f,

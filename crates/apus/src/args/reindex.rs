@@ -29,8 +29,9 @@ A run that was interrupted or killed goes on where it stopped when the same comm
 #[derive(Args)]
 #[command(after_help = REINDEX_EXAMPLES)]
 pub(crate) struct ReindexArgs {
-    /// Which chain: main, test, testnet4, signet or regtest
-    #[arg(long, default_value = "main")]
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of the blocks which are
+    /// named
+    #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
     /// The node's data directory

@@ -12,8 +12,9 @@ use std::time::Duration;
 /// Where blocks come from.
 #[derive(Args)]
 pub(crate) struct SourceArgs {
-    /// Which chain: main, test, testnet4, signet or regtest
-    #[arg(long, default_value = "main")]
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of the blocks which are
+    /// named
+    #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
     /// Folder with Bitcoin Core's blk*.dat files, opened for reading only

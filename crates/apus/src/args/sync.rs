@@ -5,6 +5,7 @@ use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
 use apus_chain::Network;
+use apus_datadir::chain_folder;
 use apus_engine::swiftsync::hints::BitOrder;
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
@@ -12,6 +13,9 @@ use std::path::PathBuf;
 
 const SYNC_EXAMPLES: &str = "\
 Examples:
+  A data directory for Bitcoin Core from another's blocks: blocks, undo data, index and coins:
+    apus sync --blocksdir /mnt/disk/blocks --out datadir:node
+
   The UTXO set of a node's blocks, as a snapshot that Bitcoin Core's dumptxoutset would write:
     apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints --out snapshot:utxo.dat
 
@@ -23,20 +27,17 @@ Examples:
          --out snapshot:utxo.dat
 
   On regtest, where no block is assumed valid, with a report for other programs:
-    apus sync --chain regtest --blocksdir ~/.bitcoin/regtest/blocks --hints regtest.hints \\
-         --assume-hinted-valid --out snapshot:utxo.dat --report run.json
+    apus sync --blocksdir ~/.bitcoin/regtest/blocks --hints regtest.hints --assume-hinted-valid \\
+         --out snapshot:utxo.dat --report run.json
 
-  The same without any node, blocks from peers as fast as the line gives them:
+  A data directory for a new node, without any other: blocks from peers, as fast as the line gives them:
+    apus sync --hints main.hints --out datadir:node
+
+  Its coins alone, with no disk for blocks:
     apus sync --hints main.hints --out chainstate:node/chainstate
-
-  The same with all blocks, for a node that starts on it (its data directory is `node`):
-    apus sync --hints main.hints --blocks keep --out chainstate:node/chainstate
 
   From one node of yours, and on with it from block to block until Ctrl-C:
     apus sync --connect 192.168.1.10 --hints main.hints --follow --out snapshot:utxo.dat
-
-  A data directory for Bitcoin Core, with blocks, undo data, index and coins:
-    apus sync --blocksdir /mnt/disk/blocks --out datadir:node
 
   In order, with the coins on a Redis Cluster of three servers, for a machine with little memory:
     apus sync --blocksdir ~/.bitcoin/blocks --engine utxo \\
@@ -70,8 +71,9 @@ A run that was interrupted or killed goes on where it stopped when the same comm
 #[derive(Args)]
 #[command(after_help = SYNC_EXAMPLES)]
 pub(crate) struct SyncArgs {
-    /// Which chain: main, test, testnet4, signet or regtest
-    #[arg(long, default_value = "main")]
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of the blocks which are
+    /// named; main where they come from peers
+    #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
     /// Folder with Bitcoin Core's blk*.dat files, opened for reading only; without it, blocks come
@@ -107,8 +109,8 @@ pub(crate) struct SyncArgs {
     pub(crate) connect: ConnectArgs,
 
     /// What to write: `snapshot:FILE`, `hints:FILE`, `utreexo:FILE` (the roots of the Utreexo forest),
-    /// `chainstate:DIR` (Bitcoin Core's coins), `datadir:DIR` (blocks, undo data, index and coins, for
-    /// Bitcoin Core to start on) or `null`; may be given more than once
+    /// `chainstate:DIR` (Bitcoin Core's coins), `datadir:DIR` (blocks, index, coins, and undo data of all
+    /// blocks without hints, for Bitcoin Core to start on) or `null`; may be given more than once
     #[arg(long, value_name = "SINK", default_value = "null")]
     pub(crate) out: Vec<SinkArg>,
 
@@ -135,6 +137,22 @@ pub(crate) struct SyncArgs {
 
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+impl SyncArgs {
+    /// With hints a data directory of blocks from peers is what `--blocks keep` leaves beside its coins: all
+    /// blocks, and undo data of those that were connected.
+    pub(crate) fn keep_for_datadir(&mut self) {
+        if self.blocksdir.is_some() || self.hints.is_none() || self.prune {
+            return;
+        }
+        for sink in &mut self.out {
+            if let SinkArg::Datadir(datadir) = sink {
+                self.peers.blocks = BlocksArg::Keep;
+                *sink = SinkArg::Chainstate(chain_folder(datadir, self.chain).join("chainstate"));
+            }
+        }
+    }
 }
 
 /// How blocks are had from peers.
@@ -165,7 +183,7 @@ pub(crate) struct PeerArgs {
     pub(crate) listen: Option<SocketAddr>,
 
     /// What becomes of the blocks: `keep` leaves them, with an index, in `blocks` beside the folder of
-    /// --out chainstate:DIR, so that a node can start there
+    /// --out chainstate:DIR, so that a node can start there. With hints `--out datadir:DIR` does the same
     #[arg(long, value_enum, default_value_t = BlocksArg::Discard)]
     pub(crate) blocks: BlocksArg,
 

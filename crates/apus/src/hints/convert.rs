@@ -19,7 +19,8 @@ use apus_engine::swiftsync::hints::{
     Format, HintsDecoder, HintsEncoder, HintsError, HintsWriter, IndexSpace, Layout,
 };
 use apus_sync::{
-    BlocksDir, ChainSource, OutputsOfBlock, Silent, SyncError, UseIndex, draft_of, walk_outputs,
+    BlocksDir, ChainSource, OutputsOfBlock, Silent, SyncError, UseIndex, draft_of, parent,
+    walk_outputs,
 };
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -351,6 +352,7 @@ impl Draft {
     fn create(path: &Path) -> Result<Self, Failure> {
         let draft = draft_of(path);
         let failed = |error| Failure::making(&draft, &error, "name another --out");
+        fs::create_dir_all(parent(path)).map_err(failed)?;
         let file = File::create(&draft).map_err(failed)?;
         Ok(Self { file, draft, path: path.to_owned() })
     }

@@ -13,6 +13,7 @@ use std::path::Path;
 pub(crate) fn write_report(path: &Path, report: &impl Serialize) -> Result<(), Failure> {
     let draft = draft_of(path);
     let write = || -> std::io::Result<()> {
+        fs::create_dir_all(parent(path))?;
         let mut file = File::create(&draft)?;
         let text = serde_json::to_string_pretty(report)?;
         file.write_all(text.as_bytes())?;

@@ -33,9 +33,9 @@ fn outputs_that_cannot_be_written_are_told_first() {
         ("--out snapshot:blocks", 1, &["blocks is a folder"]),
         ("--report blocks", 1, &["blocks is a folder"]),
         ("--out snapshot:..", 1, &[".. is a folder"]),
-        ("--out snapshot:no/such/utxo.dat", 3, &["no/such: no such folder: make it first"]),
-        ("--report no/report.json", 3, &["no: no such folder: make it first"]),
-        ("--out snapshot:mine.txt/utxo.dat", 3, &["mine.txt: no such folder"]),
+        ("--out snapshot:mine.txt/utxo.dat", 3, &["mine.txt: this is no folder"]),
+        ("--out snapshot:mine.txt/a/b/utxo.dat", 3, &["so mine.txt/a/b cannot be made"]),
+        ("--report dangling/report.json", 3, &["dangling: this is no folder"]),
         ("--out snapshot:a --out hints:a", 1, &["a is named twice"]),
         ("--out snapshot:a --out hints:./a", 1, &["./a is named twice"]),
         ("--out snapshot:a --out snapshot:blocks/../a", 1, &["blocks/../a is named twice"]),
@@ -52,7 +52,7 @@ fn outputs_that_cannot_be_written_are_told_first() {
         ("mine.txt", 1, &["mine.txt exists already", remedy][..]),
         ("msb.hints", 1, &["msb.hints exists already", remedy]),
         ("blocks", 1, &["blocks is a folder"]),
-        ("no/such", 3, &["no: no such folder: make it first"]),
+        ("mine.txt/such", 3, &["mine.txt: this is no folder"]),
     ] {
         fails_at_once(&desk, &format!("{convert} {out}"), code, said);
     }
@@ -109,15 +109,48 @@ fn a_folder_of_another_kind_is_told_what_to_give() {
 }
 
 #[test]
+fn folders_around_outputs_are_made() {
+    let desk = Desk::with(REGTEST);
+    let outputs = "--out snapshot:a/b/utxo.dat --out hints:a/c/o.hints --report d/e/run.json";
+    desk.apus(&regtest(outputs)).succeeds();
+    assert_eq!(desk.read("a/b/utxo.dat"), desk.read("node.dat"));
+    assert_eq!(desk.json("d/e/run.json")["stop_height"], 315);
+    assert_eq!(
+        (desk.names("a"), desk.names("d/e")),
+        (vec!["b".into(), "c".into()], vec!["run.json".into()])
+    );
+    desk.apus("hints convert msb.hints --to btcd --out f/g/btcd.hints").succeeds();
+    // What nothing came into goes again.
+    let gone =
+        regtest("--out snapshot:h/i/utxo.dat").replace("msb.hints", "snapshot:blocks/blk00000.dat");
+    fails_at_once(&desk, &gone, 2, &["no snapshot"]);
+}
+
+#[test]
+fn the_chain_is_that_of_the_blocks() {
+    for fixture in [REGTEST, crate::desk::SIGNET, crate::desk::MAIN] {
+        let desk = Desk::with(fixture);
+        if fixture.chain == "signet" && !cfg!(feature = "kernel") {
+            continue;
+        }
+        let ended = desk.apus("hints check msb.hints --blocksdir blocks").succeeds();
+        ended.says(&[&format!("chain              {}\n", fixture.chain)]);
+    }
+}
+
+#[test]
 fn the_wrong_chain_is_told_the_right_one() {
     let desk = Desk::with(REGTEST);
     let run = "--blocksdir blocks --out snapshot:o";
     for (line, said) in [
-        (format!("sync {run} --hints msb.hints"), "use --chain regtest"),
+        (format!("sync {run} --hints msb.hints --chain main"), "use --chain regtest"),
         (format!("sync {run} --hints msb.hints --chain signet"), "use --chain regtest"),
-        (format!("sync {run} --hints snapshot:node.dat"), "use --chain regtest"),
-        ("hints check msb.hints --blocksdir blocks".to_owned(), "use --chain regtest"),
-        ("snapshot verify node.dat --blocksdir blocks".to_owned(), "of chain regtest, not of main"),
+        (format!("sync {run} --hints snapshot:node.dat --chain main"), "use --chain regtest"),
+        ("hints check msb.hints --blocksdir blocks --chain main".to_owned(), "use --chain regtest"),
+        (
+            "snapshot verify node.dat --blocksdir blocks --chain main".to_owned(),
+            "of chain regtest, not of main",
+        ),
     ] {
         fails_at_once(&desk, &line, 1, &[said]);
     }

@@ -76,7 +76,7 @@ fn what_cannot_be_converted_says_why() {
         (&format!("stale --from offsets --to delta {BLOCKS}"), 2, &["the hints are for block"]),
         (&format!("offsets --from delta --to btcd {BLOCKS}"), 2, &["offsets: "]),
         (&format!("msb.hints --to delta {BLOCKS} --chain main"), 1, &["multiple times"]),
-        ("msb.hints --to delta --blocksdir blocks", 1, &["use --chain regtest"]),
+        ("msb.hints --to delta --blocksdir blocks --chain main", 1, &["use --chain regtest"]),
         ("msb.hints --to delta --chain regtest --blocksdir no", 3, &["no: No such file"]),
     ] {
         desk.apus(&format!("hints convert {line} --out out")).fails(code, said);

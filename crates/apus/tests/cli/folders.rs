@@ -27,9 +27,9 @@ fn what_cannot_be_is_told_first() {
         ("--out chainstate:file", 1, &["file is a file: name a folder"][..]),
         ("--out chainstate:full", 1, &["full exists already", "--replace", "full.old"]),
         ("--out chainstate:link --replace", 1, &["link is a link"]),
-        ("--out chainstate:no/such/cs", 3, &["no/such: no such folder: make it first"]),
-        ("--out chainstate:file/cs", 3, &["file: no such folder: make it first"]),
-        ("--out chainstate:no/cs --out snapshot:no/such/s", 3, &["no/such: no such folder"]),
+        ("--out chainstate:file/cs", 3, &["file: this is no folder, so file cannot be made"]),
+        ("--out chainstate:file/such/cs", 3, &["file: this is no folder, so file/such cannot"]),
+        ("--out chainstate:no/cs --out snapshot:file/such/s", 3, &["file: this is no folder"]),
         ("--out chainstate:..", 1, &["is no name for a folder"]),
         ("--out chainstate:", 1, &["chainstate:DIR"]),
         ("--out datadir:full --prune", 1, &["full exists already", "remove it"]),
@@ -171,7 +171,7 @@ fn a_reindex_that_cannot_be_is_told_first() {
     let desk = node();
     fails_at_once(
         &desk,
-        "reindex --datadir node",
+        "reindex --datadir node --chain main",
         1,
         &["no data directory", "node/blocks", "use --chain regtest"],
     );
@@ -194,8 +194,13 @@ fn a_pruned_node_cannot_be_reindexed() {
     for folder in ["", "blocks/"] {
         desk.write(&format!("node/regtest/{folder}.lock"), b"");
     }
-    let said = ["the node has pruned its blocks", "--out datadir:DIR --prune"];
+    let said = ["the node has pruned its blocks", "from peers by `apus sync --out datadir:DIR`"];
     fails_at_once(&desk, &format!("{REINDEX} --replace"), 1, &said);
+    // Its first file has numbers as any other; a node that prunes removes it at some time.
+    let blocks = desk.path("node/regtest/blocks");
+    fs::rename(blocks.join("blk00000.dat"), blocks.join("blk00007.dat")).unwrap();
+    let line = "sync --blocksdir node/regtest/blocks --out datadir:new";
+    fails_at_once(&desk, line, 1, &said);
 }
 
 #[test]
@@ -204,8 +209,9 @@ fn a_reindex_puts_the_new_coins_where_the_old_ones_were() {
     fs::rename(desk.path("node/regtest/chainstate"), desk.path("fast")).unwrap();
     let old = desk.names("fast");
     symlink(desk.path("fast"), desk.path("node/regtest/chainstate")).unwrap();
-    let line = format!("{REINDEX} --replace --hints msb.hints");
-    let ended = desk.start(&line).wait().succeeds();
+    // A chain's own folder is understood, and the chain is that of its blocks.
+    let line = "reindex --datadir node/regtest --replace --hints msb.hints";
+    let ended = desk.start(line).wait().succeeds();
     ended.says(&[
         "Next: start the node, which goes on from block 315:",
         "-datadir=node -chain=regtest",

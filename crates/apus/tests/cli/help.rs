@@ -3,9 +3,10 @@
 use crate::desk::{Desk, REGTEST};
 use crate::fixtures::sync;
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "",
     "sync",
+    "plan",
     "reindex",
     "verify",
     "hints",
@@ -86,6 +87,34 @@ fn options_come_from_the_environment() {
     assert!(desk.json("report.json")["machine"].is_object());
 }
 
+/// And from a file, which counts less than both.
+#[test]
+fn options_come_from_a_file() {
+    let desk = Desk::with(REGTEST);
+    desk.write(
+        "apus.conf",
+        b"# mine\npar=1\n\n[sync]\nblocksdir=blocks\nhints=msb.hints\nreport=r.json\n",
+    );
+    let line = "sync --conf apus.conf --assume-hinted-valid";
+    let script = |variables: &str| {
+        let script = format!("{variables} exec \"$0\" \"$@\"");
+        desk.start_in_shell(&script, line).wait()
+    };
+    script("").succeeds();
+    assert_eq!(
+        (&desk.json("r.json")["threads"], &desk.json("r.json")["chain"]),
+        (&1.into(), &"regtest".into())
+    );
+    desk.remove("r.json");
+    script("APUS_PAR=2").succeeds();
+    assert_eq!(desk.json("r.json")["threads"], 2);
+    desk.write("apus.conf", b"par=loud");
+    desk.apus(&format!("{line} --blocksdir blocks")).fails(1, &["'loud'", "--par"]);
+    desk.write("apus.conf", b"\nparr=1");
+    desk.apus(line).fails(1, &["apus.conf:2: there is no option --parr"]);
+    desk.apus("sync --conf nowhere").fails(3, &["nowhere: No such file"]);
+}
+
 #[test]
 fn a_shell_and_a_manual_know_every_command() {
     let desk = Desk::empty();
@@ -107,7 +136,7 @@ fn a_mistyped_line_is_told_what_was_expected() {
     let desk = Desk::empty();
     let run = "sync --blocksdir blocks --hints x.hints";
     for (line, said) in [
-        ("", &["Usage: apus <COMMAND>", "sync "][..]),
+        ("", &["Usage: apus [OPTIONS] <COMMAND>", "sync "][..]),
         ("hints", &["info", "check", "convert"]),
         ("snapshot", &["info", "verify"]),
         ("utreexo", &["prove", "info", "check", "caches"]),

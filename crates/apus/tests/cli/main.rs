@@ -27,6 +27,7 @@ mod help;
 #[cfg(feature = "bench")]
 mod measure;
 mod pipes;
+mod plan;
 #[cfg(feature = "bench")]
 mod plot;
 mod proofs;

@@ -112,6 +112,20 @@ fn a_data_directory_from_nothing() {
     copy.mine(1);
 }
 
+/// By hints, with all blocks; the folder around it is made.
+#[test]
+fn a_data_directory_by_hints_from_nothing() {
+    let (lived, node) = Lived::running(9, &[]);
+    let line = format!("{SYNC} {} --hints msb.hints --out datadir:new/copy", connect(&node));
+    let ended = lived.desk.apus(&line).succeeds();
+    ended.says(&["Next: start a node on the data directory:", "new/copy", "-chain=regtest"]);
+    let copy = Bitcoind::start_in(&lived.desk.path("new/copy"), "regtest", &[]).unwrap();
+    assert_eq!(copy.best_block_hash(), node.best_block_hash());
+    assert_eq!(copy.txoutset_info(), lived.set);
+    assert_eq!(copy.block_at(1), node.block_at(1));
+    copy.mine(1);
+}
+
 /// A pruned one, by hints.
 #[test]
 fn a_pruned_data_directory_from_nothing() {

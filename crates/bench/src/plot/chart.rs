@@ -7,7 +7,7 @@
 
 use super::axis::{Scale, Spacing, Tick};
 use super::compare::{Comparison, course};
-use super::course::Run;
+use super::course::{Measure, Run, Scripts};
 use super::font::{Weight, fit, width};
 use super::picture::{Anchor, Colour, FRAME, GREY, GRID, INK, PALETTE, Picture, Stroke, Text};
 use super::words;
@@ -18,7 +18,9 @@ const MARGIN: f64 = 28.0;
 const LEFT: f64 = 92.0;
 const RIGHT: f64 = WIDTH - MARGIN;
 const LEGEND_TOP: f64 = 72.0;
-const LEGEND_ROW: f64 = 21.0;
+/// A run has two lines: its label, and what ran.
+const LEGEND_ROW: f64 = 38.0;
+const LEGEND_DETAIL: f64 = 15.5;
 const HEIGHTS: f64 = 380.0;
 const RATIOS: f64 = 220.0;
 /// Between the legend and the upper panel.
@@ -44,7 +46,13 @@ pub enum TimeScale {
 }
 
 /// Draws runs. Their lines, in the legend too, go from the slowest to the fastest.
-pub fn chart(title: &str, runs: &[Run], comparison: &Comparison, scale: TimeScale) -> Picture {
+pub fn chart(
+    title: &str,
+    runs: &[Run],
+    comparison: &Comparison,
+    scale: TimeScale,
+    measure: Measure,
+) -> Picture {
     let panels_top = LEGEND_TOP + runs.len() as f64 * LEGEND_ROW + GAP;
     let compared = comparison.ratios.iter().any(Option::is_some);
     let height = panels_top + HEIGHTS + FOOT + if compared { HEAD + RATIOS + FOOT } else { 0.0 };
@@ -56,10 +64,10 @@ pub fn chart(title: &str, runs: &[Run], comparison: &Comparison, scale: TimeScal
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by(|a, b| runs[*b].total_seconds.total_cmp(&runs[*a].total_seconds));
     legend(&mut picture, runs, comparison, &order);
-    heights(&mut picture, runs, &order, &time, panels_top);
+    heights(&mut picture, runs, &order, &time, panels_top, measure);
     if compared {
         let top = panels_top + HEIGHTS + FOOT + HEAD;
-        ratios(&mut picture, runs, comparison, &order, &time, top);
+        ratios(&mut picture, runs, comparison, &order, (&time, measure), top);
     }
     picture
 }
@@ -86,22 +94,17 @@ fn legend(picture: &mut Picture, runs: &[Run], comparison: &Comparison, order: &
     let ratio_x = RIGHT;
     let time_x = ratio_x - if runs.len() > 1 { 84.0 } else { 0.0 };
     let label_x = MARGIN + 32.0;
-    let widest = runs.iter().map(|run| width(&run.label, 13.0, Weight::Regular));
-    let label_width = widest.fold(0.0, f64::max).min(380.0);
-    let detail_x = label_x + label_width + 18.0;
     for (row, &index) in order.iter().enumerate() {
         let run = &runs[index];
         let y = LEGEND_TOP + row as f64 * LEGEND_ROW;
         let swatch = Stroke { width: 3.0, ..stroke(index) };
         picture.line(&[(MARGIN, y - 4.5), (MARGIN + 22.0, y - 4.5)], swatch);
-        let label = fit(&run.label, 13.0, Weight::Regular, label_width);
-        picture.text(Text::new(label_x, y, label).size(13.0));
         let total = words::total(run);
-        let room = time_x - width(&total, 13.0, Weight::Bold) - 16.0 - detail_x;
-        if room > 60.0 {
-            let detail = fit(&detail(run), 12.0, Weight::Regular, room);
-            picture.text(Text::new(detail_x, y, detail).colour(GREY));
-        }
+        let room = time_x - width(&total, 13.0, Weight::Bold) - 16.0 - label_x;
+        let label = fit(&run.label, 13.0, Weight::Regular, room);
+        picture.text(Text::new(label_x, y, label).size(13.0));
+        let detail = fit(&detail(run), 12.0, Weight::Regular, RIGHT - label_x);
+        picture.text(Text::new(label_x, y + LEGEND_DETAIL, detail).colour(GREY));
         picture.text(Text::new(time_x, y, total).size(13.0).bold().anchor(Anchor::End));
         let ratio = Text::new(ratio_x, y, comparison.words(index)).size(13.0);
         let colour = if index == comparison.baseline { GREY } else { INK };
@@ -109,11 +112,17 @@ fn legend(picture: &mut Picture, runs: &[Run], comparison: &Comparison, order: &
     }
 }
 
-/// What ran, and where it began if that was not at the beginning.
+/// What ran, where it began if that was not at the beginning, and which scripts it ran.
 fn detail(run: &Run) -> String {
+    let scripts = match run.scripts {
+        Scripts::Unknown => String::new(),
+        told => format!("; {}", told.words()),
+    };
     match run.start_height {
-        0 => run.detail.clone(),
-        height => format!("{}, from height {}", run.detail, words::decimal(height as f64, 0)),
+        0 => format!("{}{scripts}", run.detail),
+        height => {
+            format!("{}, from height {}{scripts}", run.detail, words::decimal(height as f64, 0))
+        }
     }
 }
 
@@ -204,13 +213,29 @@ impl Frame<'_> {
     }
 }
 
-fn heights(picture: &mut Picture, runs: &[Run], order: &[usize], time: &TimeAxis, top: f64) {
+fn heights(
+    picture: &mut Picture,
+    runs: &[Run],
+    order: &[usize],
+    time: &TimeAxis,
+    top: f64,
+    measure: Measure,
+) {
+    let y_name = match measure {
+        Measure::Height => "Block height",
+        Measure::Bytes => "Bytes of blocks (MB)",
+    };
     let bottom = top + HEIGHTS;
     let highest = runs.iter().map(Run::height).max().unwrap_or(0).max(1) as f64;
     let scale = Scale::new(Spacing::Linear, (0.0, highest * 1.03), (bottom, top));
-    let frame =
-        Frame { top, bottom, title: "", x_name: "Time since the start", y_name: "Block height" };
-    frame.draw(picture, time, scale.number_ticks(8));
+    let frame = Frame { top, bottom, title: "", x_name: "Time since the start", y_name };
+    let unit = match measure {
+        Measure::Height => 1.0,
+        Measure::Bytes => 1e6,
+    };
+    // Ticks at round numbers of the unit lie at the same places.
+    let units = Scale::new(Spacing::Linear, (0.0, highest * 1.03 / unit), (bottom, top));
+    frame.draw(picture, time, units.number_ticks(8));
     for &index in order {
         let run = &runs[index];
         let place = |seconds: f64, height: f64| (time.scale.at(seconds), scale.at(height));
@@ -236,9 +261,13 @@ fn ratios(
     runs: &[Run],
     comparison: &Comparison,
     order: &[usize],
-    time: &TimeAxis,
+    (time, measure): (&TimeAxis, Measure),
     top: f64,
 ) {
+    let same = match measure {
+        Measure::Height => "to the same height",
+        Measure::Bytes => "to as many bytes of blocks",
+    };
     let base = &runs[comparison.baseline];
     let courses: Vec<(usize, Vec<(f64, f64)>)> = order
         .iter()
@@ -260,8 +289,8 @@ fn ratios(
     let frame = Frame {
         top,
         bottom,
-        title: &format!("How many times as fast as {label}, to the same height"),
-        x_name: "Time of the baseline at that height",
+        title: &format!("How many times as fast as {label}, {same}"),
+        x_name: "Time of the baseline at that place",
         y_name: if log { "Ratio (logarithmic)" } else { "Ratio" },
     };
     let mut ticks = scale.number_ticks(6);

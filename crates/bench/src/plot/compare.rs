@@ -1,7 +1,8 @@
 //! [`Comparison`]: how many times as fast as one run the others are.
 //!
 //! Times to the same height are divided. Runs that began at different heights are not compared: the
-//! clock of one of them began where the other had long been. Early times, which are mostly
+//! clock of one of them began where the other had long been. Neither are those of which one ran all scripts
+//! and the other did not: that would compare what they were asked, and not what they are. Early times, which are mostly
 //! beginnings and rounding, are left out of courses.
 
 use super::course::Run;
@@ -16,6 +17,8 @@ pub struct Comparison {
     /// For each run how many times as fast as the baseline it was to the greatest height that both
     /// reached; none for one that cannot be compared, and for the baseline.
     pub ratios: Vec<Option<f64>>,
+    /// For each run whether it is known to have run other scripts than the baseline.
+    pub unlike: Vec<bool>,
 }
 
 /// Why runs cannot be compared.
@@ -41,7 +44,27 @@ impl Comparison {
             true => None,
             false => ratio(&runs[baseline], run),
         });
-        Ok(Self { baseline, ratios: ratios.collect() })
+        let differs = |run: &Run| run.scripts.differ(runs[baseline].scripts);
+        Ok(Self { baseline, ratios: ratios.collect(), unlike: runs.iter().map(differs).collect() })
+    }
+
+    /// What is to be said where runs did not do the same; none where they did.
+    pub fn warning(&self, runs: &[Run]) -> Option<String> {
+        let base = &runs[self.baseline];
+        let others: Vec<&str> = runs
+            .iter()
+            .zip(&self.unlike)
+            .filter(|(_, unlike)| **unlike)
+            .map(|(run, _)| run.label.as_str())
+            .collect();
+        (!others.is_empty()).then(|| {
+            format!(
+                "not compared with {}, of which it is told \"{}\": {}",
+                base.label,
+                base.scripts.words(),
+                others.join(", ")
+            )
+        })
     }
 
     /// A ratio in words, or why there is none.
@@ -49,6 +72,7 @@ impl Comparison {
         match self.ratios[index] {
             _ if self.ratios.len() < 2 => String::new(),
             _ if index == self.baseline => "baseline".to_owned(),
+            _ if self.unlike[index] => "unlike".to_owned(),
             Some(ratio) => format!("{}×", words::number(ratio)),
             None => "–".to_owned(),
         }
@@ -66,6 +90,9 @@ fn slowest(runs: &[Run]) -> usize {
 }
 
 fn comparable_height(base: &Run, run: &Run) -> Option<u64> {
+    if base.scripts.differ(run.scripts) {
+        return None;
+    }
     let height = base.height().min(run.height());
     (base.start_height.abs_diff(run.start_height) <= height / 100).then_some(height)
 }
@@ -103,7 +130,7 @@ pub(super) fn course(base: &Run, run: &Run) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::course::Point;
+    use crate::plot::course::{Point, Scripts};
     use proptest::prelude::*;
 
     fn run(label: &str, start_height: u64, points: &[(f64, u64)]) -> Run {
@@ -164,6 +191,23 @@ mod tests {
         assert!(course.iter().all(|(_, ratio)| (ratio - 10.0).abs() < 1e-9), "{course:?}");
         coarse.resolution_seconds = 60.0;
         assert_eq!(super::course(&base, &coarse).len(), 1, "the whole is always there");
+    }
+
+    #[test]
+    fn runs_that_ran_other_scripts_are_not_compared() {
+        let mut runs =
+            [run("core", 0, &[(0.0, 0), (60.0, 100)]), run("ours", 0, &[(0.0, 0), (2.0, 100)])];
+        let compare = |runs: &[Run]| Comparison::new(runs, None).unwrap();
+        assert_eq!(compare(&runs).words(1), "30.0×", "neither says what it ran");
+        assert_eq!(compare(&runs).warning(&runs), None);
+        (runs[0].scripts, runs[1].scripts) = (Scripts::All, Scripts::Assumed);
+        let unlike = compare(&runs);
+        assert_eq!((unlike.words(0), unlike.words(1)), ("baseline".into(), "unlike".into()));
+        assert_eq!(course(&runs[0], &runs[1]), []);
+        let said = unlike.warning(&runs).unwrap();
+        assert_eq!(said, "not compared with core, of which it is told \"every script run\": ours");
+        runs[1].scripts = Scripts::All;
+        assert_eq!(compare(&runs).words(1), "30.0×");
     }
 
     proptest! {

@@ -11,8 +11,44 @@ pub(super) const POINTS_MAX: usize = 8_192;
 pub struct Point {
     /// Since the run's start.
     pub seconds: f64,
-    /// Blocks connected or processed by then, less those that a reorganization took back.
+    /// Blocks connected or processed by then, less those that a reorganization took back; or their bytes.
     pub height: u64,
+}
+
+/// By what it is told how far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Heights: each block counts as much as any.
+    Height,
+    /// Bytes of blocks, which are closer to the work.
+    Bytes,
+}
+
+/// Which scripts a run ran: what takes most of its time, where it ran them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scripts {
+    /// Those of every block.
+    All,
+    /// Those of some blocks at most; the others were taken for valid.
+    Assumed,
+    /// The file does not say.
+    Unknown,
+}
+
+impl Scripts {
+    /// Whether it is known that two runs did not do the same.
+    pub fn differ(self, other: Self) -> bool {
+        self != other && self != Self::Unknown && other != Self::Unknown
+    }
+
+    /// In few words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::All => "every script run",
+            Self::Assumed => "scripts taken for valid",
+            Self::Unknown => "scripts run or not: not told",
+        }
+    }
 }
 
 /// The course of a run.
@@ -22,6 +58,10 @@ pub struct Run {
     pub label: String,
     /// What ran, in few words.
     pub detail: String,
+    /// Which scripts it ran.
+    pub scripts: Scripts,
+    /// Whether heights are those of a node's log, which says nothing of bytes.
+    pub of_node: bool,
     /// Its whole time, which may go on after the last block.
     pub total_seconds: f64,
     /// How far off each time may be.
@@ -46,11 +86,26 @@ impl Run {
         Self {
             label: String::new(),
             detail: String::new(),
+            scripts: Scripts::Unknown,
+            of_node: false,
             total_seconds: points.last().map_or(0.0, |point| point.seconds),
             resolution_seconds: 0.0,
             start_height,
             points,
             climb,
+        }
+    }
+
+    /// The same run by another measure: `of` says how much the blocks up to a height are.
+    pub fn measured(&self, of: impl Fn(u64) -> u64) -> Self {
+        let by = |point: &Point| Point { height: of(point.height), ..*point };
+        let points = self.points.iter().map(by).collect();
+        let changed = Self::new(points, of(self.start_height));
+        Self {
+            points: changed.points,
+            climb: changed.climb,
+            start_height: changed.start_height,
+            ..self.clone()
         }
     }
 
@@ -184,6 +239,26 @@ mod tests {
         assert_eq!(run.seconds_to(180), Some(25.0));
         assert_eq!(run.crossing(180), Some(20.0));
         assert_eq!(run.height(), 180);
+    }
+
+    #[test]
+    fn a_run_can_be_measured_otherwise() {
+        let mut run = run(&[(0.0, 0), (10.0, 2), (30.0, 3)]);
+        (run.total_seconds, run.scripts) = (40.0, Scripts::All);
+        let bytes = run.measured(|height| [0, 5, 7, 1_007][height as usize]);
+        assert_eq!(
+            (bytes.height(), bytes.total_seconds, bytes.scripts),
+            (1_007, 40.0, Scripts::All)
+        );
+        assert_eq!(bytes.crossing(507), Some(20.0));
+    }
+
+    #[test]
+    fn runs_differ_where_both_say_what_they_ran() {
+        assert!(Scripts::All.differ(Scripts::Assumed));
+        for (a, b) in [(Scripts::All, Scripts::All), (Scripts::Unknown, Scripts::All)] {
+            assert!(!a.differ(b) && !b.differ(a));
+        }
     }
 
     proptest! {

@@ -25,7 +25,7 @@ mod words;
 pub use bars::{Bar, BarsError, bars};
 pub use chart::{TimeScale, chart};
 pub use compare::{Comparison, UnknownBaseline};
-pub use course::{Point, Run};
+pub use course::{Measure, Point, Run, Scripts};
 pub use csv::csv;
 pub use picture::Picture;
 pub use png::PngError;

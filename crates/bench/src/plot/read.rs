@@ -8,7 +8,7 @@
 mod debug_log;
 mod report;
 
-use super::course::Run;
+use super::course::{Measure, Run};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::num::NonZeroU64;
@@ -30,11 +30,13 @@ pub struct ReadOptions {
     pub since: Since,
     /// Of a log: nothing after this height was first reached.
     pub stop_height: Option<u64>,
+    /// By what it is told how far a run of Apus was. A log says heights alone: [`Run::measured`] changes that.
+    pub measure: Measure,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { start: None, since: Since::Start, stop_height: None }
+        Self { start: None, since: Since::Start, stop_height: None, measure: Measure::Height }
     }
 }
 
@@ -146,6 +148,9 @@ fn name(path: &Path, with_folder: bool) -> String {
     let text =
         |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
     let stem = text(path.file_stem()).unwrap_or_else(|| path.display().to_string());
+    // As the runs of record are called.
+    let short = stem.strip_suffix(".report").or_else(|| stem.strip_suffix(".debug"));
+    let stem = short.map_or(stem.clone(), str::to_owned);
     let folder = text(path.parent().and_then(Path::file_name));
     match folder {
         Some(folder) if stem == "debug" => folder,
@@ -162,6 +167,7 @@ mod tests {
     fn labels_are_short_and_differ() {
         let labels = |paths: &[&str]| labels(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
         assert_eq!(labels(&["a/run.json", "b/core.log"]), ["run", "core"]);
+        assert_eq!(labels(&["a/run.report.json", "b/core.debug.log"]), ["run", "core"]);
         assert_eq!(labels(&["a/run.json", "b/run.json", "c.json"]), ["a/run", "b/run", "c"]);
         assert_eq!(labels(&["a/debug.log", "b/debug.log"]), ["a", "b"]);
         assert_eq!(labels(&["debug.log", "run.json"]), ["debug", "run"]);

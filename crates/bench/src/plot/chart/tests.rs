@@ -14,7 +14,7 @@ fn run(label: &str, points: &[(f64, u64)]) -> Run {
 
 fn draw(runs: &[Run], scale: TimeScale) -> Picture {
     let comparison = Comparison::new(runs, None).unwrap();
-    let picture = chart("Title", runs, &comparison, scale);
+    let picture = chart("Title", runs, &comparison, scale, Measure::Height);
     assert_inside(&picture);
     picture
 }
@@ -107,6 +107,33 @@ fn runs_that_take_no_time_or_cannot_be_compared_are_drawn_all_the_same() {
             assert_eq!(from, runs.len() == 2, "{texts:?}");
             assert!(!texts.iter().any(|text| text.starts_with("How many")), "{texts:?}");
         }
+    }
+}
+
+#[test]
+fn a_long_label_fits_and_what_was_verified_is_told() {
+    let long = "chain-connect-apus-swiftsync-assumevalid-sha256-par-2-dbcache-450";
+    let mut runs = [run(long, &[(0.0, 0), (5.0, 1000)]), run("core", &[(0.0, 0), (90.0, 1000)])];
+    runs[0].scripts = Scripts::Assumed;
+    runs[1].scripts = Scripts::All;
+    let picture = draw(&runs, TimeScale::Auto);
+    let texts = texts(&picture);
+    for words in [long, "program; scripts taken for valid", "program; every script run", "unlike"] {
+        assert!(texts.contains(&words), "{words} is not in {texts:?}");
+    }
+    assert!(!texts.iter().any(|text| text.contains('×') || text.contains("How many")), "{texts:?}");
+}
+
+#[test]
+fn bytes_have_their_own_axis() {
+    let runs = [run("a", &[(0.0, 0), (9.0, 20_000_000)]), run("b", &[(0.0, 0), (5.0, 20_000_000)])];
+    let comparison = Comparison::new(&runs, None).unwrap();
+    let picture = chart("Title", &runs, &comparison, TimeScale::Auto, Measure::Bytes);
+    let texts = texts(&picture);
+    for words in
+        ["Bytes of blocks (MB)", "20", "How many times as fast as a, to as many bytes of blocks"]
+    {
+        assert!(texts.contains(&words), "{words} is not in {texts:?}");
     }
 }
 

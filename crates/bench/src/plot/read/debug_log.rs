@@ -9,7 +9,7 @@
 mod line;
 
 use super::{Failure, ReadOptions, Since, Wrong};
-use crate::plot::course::{Point, Run, Thinner};
+use crate::plot::course::{Point, Run, Scripts, Thinner};
 use line::{Event, Line};
 use std::io::{BufRead, Read};
 
@@ -40,6 +40,9 @@ pub(super) fn parse(mut log: impl BufRead, options: &ReadOptions) -> Result<Run,
 
 /// One start of a node.
 struct Start {
+    /// Which of the log's, from 1.
+    number: u64,
+    scripts: Scripts,
     version: Option<String>,
     /// Micros since 1970 of its first line, where the log has it.
     began: Option<i64>,
@@ -62,6 +65,8 @@ struct Tip {
 impl Start {
     fn new(version: Option<String>, began: Option<i64>) -> Self {
         Self {
+            number: 0,
+            scripts: Scripts::Unknown,
             version,
             began,
             first_tip: None,
@@ -105,6 +110,14 @@ impl Reading {
                 self.begin(Start::new(Some(version), Some(time.micros)));
                 Ok(())
             }
+            Line { event: Event::ScriptsRun, .. } => {
+                self.scripts(Scripts::All);
+                Ok(())
+            }
+            Line { event: Event::ScriptsAssumed, .. } => {
+                self.scripts(Scripts::Assumed);
+                Ok(())
+            }
             Line { time, event: Event::Tip(height) } => {
                 if self.starts == 0 {
                     self.begin(Start::new(None, None));
@@ -117,7 +130,19 @@ impl Reading {
     fn begin(&mut self, start: Start) {
         self.starts += 1;
         if self.options.start.is_none_or(|wanted| wanted.get() == self.starts) {
-            self.wanted = Some(start);
+            self.wanted = Some(Start { number: self.starts, ..start });
+        }
+    }
+
+    /// What the node said of scripts before its first block holds for them all, unless it takes some for valid
+    /// later on; that it runs them again above those changes nothing.
+    fn scripts(&mut self, said: Scripts) {
+        let starts = self.starts;
+        let current = self.wanted.as_mut().filter(|start| start.number == starts && !start.stopped);
+        if let Some(start) = current
+            && (start.first_tip.is_none() || said == Scripts::Assumed)
+        {
+            start.scripts = said;
         }
     }
 
@@ -195,6 +220,10 @@ impl Reading {
         }
         let mut run = Run::new(start.course.finish(), first.height.saturating_sub(1));
         run.detail = start.version.unwrap_or_else(|| "Bitcoin Core".to_owned());
+        if self.starts > 1 {
+            run.detail.push_str(&format!(", start {} of {}", start.number, self.starts));
+        }
+        (run.scripts, run.of_node) = (start.scripts, true);
         run.resolution_seconds = if start.coarse { 1.0 } else { 1e-6 };
         Ok(run)
     }

@@ -4,7 +4,7 @@
 //! nothing that would make a picture impossible: times are finite and do not decrease.
 
 use super::{HEIGHT_MAX, REPORT_BYTES_MAX, ReadOptions, Since, Wrong};
-use crate::plot::course::{Point, Run, Thinner};
+use crate::plot::course::{Measure, Point, Run, Scripts, Thinner};
 use serde::Deserialize;
 
 /// The version of the form that is understood.
@@ -22,8 +22,14 @@ struct Report {
     stop_height: u64,
     wall_seconds: f64,
     segments_resumed: u64,
+    verified: Option<Verified>,
     phases: Vec<Phase>,
     series: Vec<Sample>,
+}
+
+#[derive(Deserialize)]
+struct Verified {
+    scripts: bool,
 }
 
 #[derive(Deserialize)]
@@ -36,6 +42,8 @@ struct Phase {
 struct Sample {
     seconds: f64,
     height: u64,
+    /// Of blocks by then.
+    bytes: Option<u64>,
 }
 
 /// A report of another version need not have the other fields.
@@ -94,7 +102,13 @@ fn course(report: &Report, options: &ReadOptions) -> Result<Run, String> {
         format!("{what} is {seconds}, which is no time: the report is damaged")
     };
     let mut began = 0.0;
-    let before = |phase: &&Phase| !["blocks", "connect"].contains(&phase.phase.as_str());
+    // Where blocks are gone over twice it is the second time that they are judged.
+    let twice = report.engine == "mergesync";
+    let before = |phase: &&Phase| match phase.phase.as_str() {
+        "blocks" => twice,
+        "connect" => false,
+        _ => true,
+    };
     for phase in report.phases.iter().take_while(before) {
         if !(phase.wall_seconds.is_finite() && phase.wall_seconds >= 0.0) {
             let field = format!("`wall_seconds` of phase {:?}", phase.phase);
@@ -103,9 +117,18 @@ fn course(report: &Report, options: &ReadOptions) -> Result<Run, String> {
         began += phase.wall_seconds;
     }
     // Clocks are read one after the other: the first sample may seem to be before the phase.
-    began = report.series.first().map_or(began, |sample| began.min(sample.seconds));
-    let start_height = match report.series.first() {
-        Some(first) if report.segments_resumed > 0 => first.height,
+    let judged = |sample: &&Sample| !twice || sample.seconds >= began;
+    let series: Vec<(usize, &Sample)> =
+        report.series.iter().enumerate().filter(|(_, sample)| judged(sample)).collect();
+    began = series.first().map_or(began, |(_, sample)| began.min(sample.seconds));
+    let far = |sample: &Sample| match options.measure {
+        Measure::Height => Ok(sample.height),
+        Measure::Bytes => {
+            sample.bytes.ok_or("the `series` of this report has no `bytes`".to_owned())
+        }
+    };
+    let start_height = match series.first() {
+        Some((_, first)) if report.segments_resumed > 0 => far(first)?,
         _ => 0,
     };
     let origin = match options.since {
@@ -118,7 +141,7 @@ fn course(report: &Report, options: &ReadOptions) -> Result<Run, String> {
         course.push(Point { seconds: 0.0, height: start_height });
     }
     course.push(Point { seconds: began - origin, height: start_height });
-    for (index, sample) in report.series.iter().enumerate() {
+    for (index, sample) in series {
         let seconds = sample.seconds;
         if !(seconds.is_finite() && seconds >= last) {
             return Err(not_a_time(&format!("`seconds` of `series`[{index}]"), seconds));
@@ -127,7 +150,7 @@ fn course(report: &Report, options: &ReadOptions) -> Result<Run, String> {
             return Err(format!("`height` of `series`[{index}] is {}, too great", sample.height));
         }
         last = seconds;
-        course.push(Point { seconds: seconds - origin, height: sample.height });
+        course.push(Point { seconds: seconds - origin, height: far(sample)? });
     }
     let wall = report.wall_seconds;
     if !(wall.is_finite() && wall >= last) {
@@ -142,6 +165,11 @@ fn course(report: &Report, options: &ReadOptions) -> Result<Run, String> {
     // What tells runs of an engine apart: the proof, or what is checked of scripts.
     let kind = report.aggregate.as_deref().unwrap_or(&report.validation);
     run.detail = format!("Apus {} {kind}, {} {threads}", report.engine, report.threads);
+    run.scripts = match &report.verified {
+        Some(Verified { scripts: true }) => Scripts::All,
+        Some(Verified { scripts: false }) => Scripts::Assumed,
+        None => Scripts::Unknown,
+    };
     run.total_seconds = wall - origin;
     // What one block takes is far less; samples are further apart, but true.
     run.resolution_seconds = 1e-3;
@@ -204,6 +232,36 @@ mod tests {
         let run = parse_json(&in_order, &ReadOptions::default()).unwrap();
         assert_eq!(run.detail, "Apus utxo full, 2 threads");
         assert_eq!(points(&run), [(0.0, 0), (0.125, 0), (0.25, 1000), (0.625, 4521)]);
+    }
+
+    #[test]
+    fn a_run_that_goes_over_its_blocks_twice_has_the_course_of_the_second_time() {
+        let mut twice = report();
+        twice["engine"] = json!("mergesync");
+        twice["verified"] = json!({"blocks": true, "scripts": false});
+        twice["phases"] = json!([
+            {"phase": "headers", "wall_seconds": 0.125}, {"phase": "blocks", "wall_seconds": 0.25},
+            {"phase": "connect", "wall_seconds": 0.25}
+        ]);
+        twice["series"] = json!([
+            {"seconds": 0.25, "height": 4521}, {"seconds": 0.5, "height": 9}, {"seconds": 0.625, "height": 4521}
+        ]);
+        let run = parse_json(&twice, &ReadOptions::default()).unwrap();
+        assert_eq!(points(&run), [(0.0, 0), (0.375, 0), (0.5, 9), (0.625, 4521)]);
+        assert_eq!(run.scripts, Scripts::Assumed);
+    }
+
+    #[test]
+    fn a_run_can_be_measured_by_bytes() {
+        let options = ReadOptions { measure: Measure::Bytes, ..ReadOptions::default() };
+        let run = parse_json(&report(), &options).unwrap();
+        assert_eq!(points(&run), [(0.0, 0), (0.125, 0), (0.25, 5), (0.625, 9)]);
+        assert_eq!(run.scripts, Scripts::Unknown);
+        let mut without = report();
+        without["series"][1] = json!({"seconds": 0.625, "height": 4521});
+        assert!(parse_json(&without, &options).unwrap_err().1.contains("no `bytes`"));
+        without["verified"] = json!({"scripts": true});
+        assert_eq!(parse_json(&without, &ReadOptions::default()).unwrap().scripts, Scripts::All);
     }
 
     #[test]

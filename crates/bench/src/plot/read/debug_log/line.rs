@@ -21,6 +21,10 @@ pub(super) enum Event {
     Start(String),
     /// A block of this height became the tip.
     Tip(u64),
+    /// The node said that it validates all signatures, or does so from the next block on.
+    ScriptsRun,
+    /// It said that it takes those of some blocks for valid.
+    ScriptsAssumed,
 }
 
 /// A time stamp.
@@ -33,6 +37,13 @@ pub(super) struct Time {
 }
 
 const TIP: &[u8] = b"UpdateTip: new best=";
+
+/// What a node says of scripts when it starts, and from version 30 on at blocks (Bitcoin Core: `src/init.cpp`,
+/// `src/node/chainstate.cpp`, `src/validation.cpp`).
+const SCRIPTS_RUN: [&[u8]; 2] =
+    [b"Validating signatures for all blocks.", b"Enabling script verification at block #"];
+const SCRIPTS_ASSUMED: [&[u8]; 2] =
+    [b"Assuming ancestors of block ", b"Disabling script verification at block #"];
 
 impl Line {
     /// What a line says, if it matters; an error if it seems to, but cannot be understood.
@@ -50,6 +61,10 @@ impl Line {
             Event::Tip(height(tip).map_err(|what| format!("a block's line without {what}"))?)
         } else if let Some(version) = version(message) {
             Event::Start(version)
+        } else if SCRIPTS_RUN.iter().any(|words| message.starts_with(words)) {
+            Event::ScriptsRun
+        } else if SCRIPTS_ASSUMED.iter().any(|words| message.starts_with(words)) {
+            Event::ScriptsAssumed
         } else {
             return Ok(None);
         };
@@ -210,6 +225,22 @@ mod tests {
         for message in ["Bitcoin Core version 30 (release build)", "version v30 (release build)"] {
             assert_eq!(event(&format!("2026-11-22T00:17:42Z {message}\n")), None);
         }
+    }
+
+    #[test]
+    fn what_a_node_says_of_scripts_is_understood() {
+        for (message, what) in [
+            ("Validating signatures for all blocks.", Event::ScriptsRun),
+            ("[init] Assuming ancestors of block 00 have valid signatures.", Event::ScriptsAssumed),
+            ("Disabling script verification at block #1 (00).", Event::ScriptsAssumed),
+            ("Enabling script verification at block #300 (00): too young.", Event::ScriptsRun),
+        ] {
+            assert_eq!(event(&format!("2026-11-22T00:17:42Z {message}\n")), Some(what));
+        }
+        assert_eq!(
+            event("2026-11-22T00:17:42Z Script verification uses 1 additional threads\n"),
+            None
+        );
     }
 
     #[test]

@@ -39,12 +39,35 @@ fn version(second: u32) -> String {
 #[test]
 fn the_last_start_of_a_real_log_is_read() {
     let run = read(REAL, ReadOptions::default()).unwrap();
-    assert_eq!(run.detail, "Bitcoin Knots v29.4.3.knots20260508");
+    assert_eq!(run.detail, "Bitcoin Knots v29.4.3.knots20260508, start 3 of 3");
     assert_eq!(run.resolution_seconds, 1.0);
     assert_eq!((run.start_height, run.height()), (0, 300));
     assert_eq!(run.total_seconds, 1.0);
     // Whole seconds: the last block of each counts.
     assert_eq!(points(&run), [(0.0, 0), (1.0, 300)]);
+}
+
+#[test]
+fn a_log_tells_which_scripts_its_start_ran() {
+    let line = |message: &str| format!("2026-11-22T00:00:01Z {message}\n");
+    let all = line("Validating signatures for all blocks.");
+    let assumed = line("Assuming ancestors of block 00 have valid signatures.");
+    let on =
+        |height: u32| line(&format!("Enabling script verification at block #{height} (00): x."));
+    let off = line("Disabling script verification at block #1 (00).");
+    let scripts = |lines: &[&str]| {
+        let text = [version(0), lines.concat(), tip(9, 9), on(10), tip(10, 10)].concat();
+        read(&text, ReadOptions::default()).unwrap().scripts
+    };
+    assert_eq!(scripts(&[]), Scripts::Unknown);
+    assert_eq!(scripts(&[&all]), Scripts::All);
+    assert_eq!(scripts(&[&assumed]), Scripts::Assumed);
+    assert_eq!(scripts(&[&assumed, &on(1)]), Scripts::All, "it did not assume what it could");
+    assert_eq!(scripts(&[&assumed, &off, &tip(2, 1), &on(2)]), Scripts::Assumed);
+    // Another start's words are its own.
+    let two = [version(0), assumed, tip(1, 1), version(2), all, tip(3, 2)].concat();
+    assert_eq!(read(&two, start(1)).unwrap().scripts, Scripts::Assumed);
+    assert_eq!(read(&two, start(2)).unwrap().scripts, Scripts::All);
 }
 
 #[test]

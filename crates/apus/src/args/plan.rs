@@ -1,0 +1,72 @@
+//! `apus plan`: its options and its help.
+
+use super::{HintsArg, SinkArg, Validation};
+use apus_chain::Network;
+use clap::Args;
+use std::path::PathBuf;
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  What it would take to compute a node's coins anew from its blocks:
+    apus plan --datadir ~/.bitcoin
+
+  The same with hints:
+    apus plan --datadir ~/.bitcoin --hints snapshot:utxo.dat
+
+  A data directory from a folder of blocks, every script run, with the progress on another disk:
+    apus plan --blocksdir /mnt/disk/blocks --validation full --out datadir:node --workdir /fast/work
+
+Nothing is written. Some of the blocks, from all over the files, are read and checked, which takes a
+few seconds; times come from how fast that was, and are right within a factor of two. Sizes are the
+most that is to be expected. Exit code 0: there is enough of everything; 3: there is too little of
+something, which is named.";
+
+#[derive(Args)]
+#[command(after_help = PLAN_EXAMPLES)]
+pub(crate) struct PlanArgs {
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of the blocks which are
+    /// named
+    #[arg(long, default_value = "main", hide_default_value = true)]
+    pub(crate) chain: Network,
+
+    /// Of a node's data directory: its coins anew, as by `apus reindex --replace`
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with = "blocksdir",
+        required_unless_present = "blocksdir"
+    )]
+    pub(crate) datadir: Option<PathBuf>,
+
+    /// Of a folder with Bitcoin Core's blk*.dat files: what --out names, as by `apus sync`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) blocksdir: Option<PathBuf>,
+
+    /// The hints of the run: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot
+    #[arg(long, value_name = "FILE|snapshot:FILE")]
+    pub(crate) hints: Option<HintsArg>,
+
+    /// What is verified of blocks without hints
+    #[arg(long, value_enum, default_value_t = Validation::Assumevalid)]
+    pub(crate) validation: Validation,
+
+    /// What the run writes, as `apus sync` has it; may be given more than once
+    #[arg(long, value_name = "SINK", default_value = "null", conflicts_with = "datadir")]
+    pub(crate) out: Vec<SinkArg>,
+
+    /// Keep the last 288 blocks alone in `datadir:DIR`
+    #[arg(long)]
+    pub(crate) prune: bool,
+
+    /// Folder for progress, as of the run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workdir: Option<PathBuf>,
+
+    /// Memory for buffers, in MiB
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    pub(crate) dbcache: u64,
+
+    /// Worker threads; 0 for one on each core
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub(crate) par: u16,
+}

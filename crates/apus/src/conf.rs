@@ -1,0 +1,251 @@
+//! Options from a file, `--conf FILE`: what neither the command line nor the environment says.
+//!
+//! Lines are as in Bitcoin Core's file: `option=value`, `#` before a remark, and `[command]` before what is
+//! for one command alone. They become words of the command line, so whatever is wrong with a value is told
+//! as it would be there. The file is read whole before anything is believed of it.
+
+use crate::failure::Failure;
+use clap::{ArgAction, Command};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The option that names the file.
+const CONF: &str = "conf";
+
+/// Many times what all options take.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The words of a line with those of its file, if it names one.
+///
+/// # Errors
+/// Where the file cannot be read, or a line of it is none, or is of no option.
+pub(crate) fn with_file(command: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+    let given = |name: &str| values(&words, name).next();
+    let named = given(CONF).or_else(|| std::env::var_os(variable(CONF)));
+    let Some(path) = named.map(PathBuf::from) else { return Ok(words) };
+    let at = chosen(command, &words);
+    let mut more = Vec::new();
+    for line in read(&path)? {
+        let wrong =
+            |what: String| Failure::usage(format!("{}:{}: {what}", path.display(), line.number));
+        let kind = line.kind(command).map_err(wrong)?;
+        let for_this = line.section.as_ref().is_none_or(|section| *section == at.name);
+        let takes = at.command.get_arguments().any(|arg| arg.get_long() == Some(&line.option));
+        if !for_this || !takes || given(&line.option).is_some() {
+            continue;
+        }
+        if std::env::var_os(variable(&line.option)).is_some() {
+            continue;
+        }
+        more.extend(line.word(kind).map_err(wrong)?);
+    }
+    let mut all = words;
+    all.splice(at.behind..at.behind, more.into_iter().map(OsString::from));
+    Ok(all)
+}
+
+/// The variable of the environment that an option has.
+pub(crate) fn variable(option: &str) -> String {
+    format!("APUS_{}", option.to_uppercase().replace('-', "_"))
+}
+
+/// The values that words give to an option: empty where they are the next word, which may be of any kind.
+fn values<'a>(words: &'a [OsString], option: &'a str) -> impl Iterator<Item = OsString> + 'a {
+    words.iter().enumerate().filter_map(move |(index, word)| {
+        let rest = word.to_str()?.strip_prefix("--")?.strip_prefix(option)?;
+        match rest.strip_prefix('=') {
+            Some(value) => Some(value.into()),
+            None if rest.is_empty() => Some(words.get(index + 1).cloned().unwrap_or_default()),
+            None => None,
+        }
+    })
+}
+
+/// The command that words name.
+struct Chosen<'a> {
+    /// Its name, with those of the commands around it.
+    name: String,
+    command: &'a Command,
+    /// Which word comes behind its name.
+    behind: usize,
+}
+
+fn chosen<'a>(whole: &'a Command, words: &[OsString]) -> Chosen<'a> {
+    let mut at = Chosen { name: String::new(), command: whole, behind: words.len().min(1) };
+    for (index, word) in words.iter().enumerate().skip(1) {
+        if let Some(inner) = word.to_str().and_then(|word| at.command.find_subcommand(word)) {
+            let space = if at.name.is_empty() { "" } else { " " };
+            at.name.push_str(&format!("{space}{}", inner.get_name()));
+            (at.command, at.behind) = (inner, index + 1);
+        }
+    }
+    at
+}
+
+/// A line that sets an option.
+#[derive(Debug, PartialEq)]
+struct Line {
+    number: usize,
+    section: Option<String>,
+    option: String,
+    value: Option<String>,
+}
+
+/// How an option is given.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// With a value.
+    Valued,
+    /// Or it is given or not.
+    Flag,
+}
+
+impl Line {
+    /// What the option is.
+    fn kind(&self, whole: &Command) -> Result<Kind, String> {
+        let command = self.section.iter().flat_map(|section| section.split(' ')).try_fold(
+            whole,
+            |command, name| {
+                let section = self.section.as_deref().unwrap_or_default();
+                let inner = command.find_subcommand(name);
+                inner.ok_or_else(|| {
+                    format!("there is no command {section}, of which [{section}] could be")
+                })
+            },
+        )?;
+        let kind = kind_in(command, &self.option, self.section.is_none());
+        match kind {
+            Some(_) if self.option == CONF => Err("a file names no other file".to_owned()),
+            Some(kind) => Ok(kind),
+            None => {
+                let of =
+                    self.section.as_ref().map_or_else(String::new, |of| format!(" of apus {of}"));
+                Err(format!("there is no option --{}{of}", self.option))
+            }
+        }
+    }
+
+    /// The word that says the same on a command line; none where that is to leave it out.
+    fn word(&self, kind: Kind) -> Result<Option<String>, String> {
+        match (kind, self.value.as_deref()) {
+            (Kind::Valued, Some(value)) => Ok(Some(format!("--{}={value}", self.option))),
+            (Kind::Valued, None) => Err(format!("--{0} needs a value: {0}=VALUE", self.option)),
+            (Kind::Flag, None | Some("1")) => Ok(Some(format!("--{}", self.option))),
+            (Kind::Flag, Some("0")) => Ok(None),
+            (Kind::Flag, Some(other)) => Err(format!("--{} is 1 or 0, not {other}", self.option)),
+        }
+    }
+}
+
+/// What an option of a command is, or of any within it where these are asked as well.
+fn kind_in(command: &Command, option: &str, deep: bool) -> Option<Kind> {
+    let own =
+        command.get_arguments().find(|arg| arg.get_long() == Some(option)).map(|arg| {
+            match arg.get_action() {
+                ArgAction::Set | ArgAction::Append => Kind::Valued,
+                _ => Kind::Flag,
+            }
+        });
+    let inner = || command.get_subcommands().find_map(|inner| kind_in(inner, option, deep));
+    own.or_else(|| if deep { inner() } else { None })
+}
+
+fn read(path: &Path) -> Result<Vec<Line>, Failure> {
+    let failed = |error| Failure::io(path, error);
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(failed)?;
+    let wrong = |what: String| Failure::usage(format!("{}: {what}", path.display()));
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(wrong(format!("more than {FILE_BYTES_MAX} bytes are no file of options")));
+    }
+    let text = String::from_utf8(text).map_err(|_| wrong("it is no text of UTF-8".to_owned()))?;
+    lines(&text).map_err(|(number, what)| wrong(format!("line {number}: {what}")))
+}
+
+fn lines(text: &str) -> Result<Vec<Line>, (usize, String)> {
+    let (mut section, mut lines) = (None, Vec::new());
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[') {
+            let name =
+                name.strip_suffix(']').ok_or((number, "a [command] ends with ]".to_owned()))?;
+            section = Some(name.split_whitespace().collect::<Vec<_>>().join(" "));
+            continue;
+        }
+        let (option, value) = match line.split_once('=') {
+            Some((option, value)) => (option.trim(), Some(value.trim().to_owned())),
+            None => (line, None),
+        };
+        if option.starts_with('-') {
+            let bare = option.trim_start_matches('-');
+            return Err((number, format!("options have no dashes here: {bare}=VALUE")));
+        }
+        let (section, option) = (section.clone(), option.to_owned());
+        lines.push(Line { number, section, option, value });
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+
+    /// What a line becomes with a file of this text.
+    fn said(text: &str, line: &str) -> Result<String, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("apus.conf");
+        std::fs::write(&path, text).unwrap();
+        let words = format!("apus {line}").split(' ').map(OsString::from).collect::<Vec<_>>();
+        let conf = OsString::from(format!("--conf={}", path.display()));
+        let words = [words, vec![conf]].concat();
+        match with_file(&Cli::whole_command(), words) {
+            Ok(words) => {
+                let shown = words.iter().map(|word| word.to_string_lossy());
+                Ok(shown.filter(|word| !word.starts_with("--conf=")).collect::<Vec<_>>().join(" "))
+            }
+            Err(failure) => {
+                assert_eq!(failure.code, crate::failure::USAGE);
+                Err(failure.message.replace(&path.display().to_string(), "FILE"))
+            }
+        }
+    }
+
+    #[test]
+    fn lines_of_the_file_become_words_behind_the_command() {
+        let text = "# for all\n dbcache = 2000 \nreplace\nprune=0\n\n[reindex]\nhints=a b=c\n\
+                    [ utreexo  prove ]\nout=proofs\n[sync]\nout=null\nout=snapshot:x\n";
+        for (line, words) in [
+            ("reindex --par 1", "apus reindex --dbcache=2000 --replace --hints=a b=c --par 1"),
+            ("reindex --dbcache 5 --hints=x", "apus reindex --replace --dbcache 5 --hints=x"),
+            ("utreexo prove", "apus utreexo prove --dbcache=2000 --out=proofs"),
+            ("sync", "apus sync --dbcache=2000 --replace --out=null --out=snapshot:x"),
+            ("hints info f", "apus hints info f"),
+        ] {
+            assert_eq!(said(text, line).unwrap(), words);
+        }
+    }
+
+    #[test]
+    fn what_is_no_option_is_told_with_its_line() {
+        for (text, words) in [
+            ("\ndbcach=1", "FILE:2: there is no option --dbcach"),
+            ("[sync]\ndatadir=x", "FILE:2: there is no option --datadir of apus sync"),
+            ("[snyc]\npar=1", "FILE:2: there is no command snyc"),
+            ("dbcache", "FILE:1: --dbcache needs a value: dbcache=VALUE"),
+            ("replace=yes", "FILE:1: --replace is 1 or 0, not yes"),
+            ("--dbcache=1", "FILE: line 1: options have no dashes here: dbcache=VALUE"),
+            ("[sync\n", "FILE: line 1: a [command] ends with ]"),
+            ("conf=other", "FILE:1: a file names no other file"),
+        ] {
+            let said = said(text, "reindex").unwrap_err();
+            assert!(said.contains(words), "{words} is not in {said}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! [`Sample`]: some blocks from all over a folder, and how fast this machine reads and checks them.
+//!
+//! Blocks are found by the magic before them, wherever a stretch of a file begins. Nothing is believed of
+//! them but how long they take: what is no block is passed over.
+
+use super::{GAIN, SCRIPTS_SECONDS};
+use crate::failure::{Failure, INTERRUPTED};
+use crate::report::bytes;
+use apus_chain::{BlockChecker, BlockContext, BlockLayout, HEADER_SIZE, Params};
+use apus_datadir::{BlockFile, BlockFiles};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Stretches that are looked at, unless time is up before.
+const STRETCHES: u64 = 24;
+
+/// Bytes of a stretch: any has a whole block, or two.
+const STRETCH_BYTES: u64 = 8 << 20;
+
+/// When no further stretch is begun.
+const TIME_MAX: Duration = Duration::from_secs(4);
+
+/// Before each block: magic and size.
+const RECORD_HEAD: usize = 8;
+
+/// What was seen of a chain.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sample {
+    /// Bytes of the blocks that were checked.
+    bytes: u64,
+    inputs: u64,
+    outputs: u64,
+    check_seconds: f64,
+    read_bytes: u64,
+    read_seconds: f64,
+}
+
+impl Sample {
+    /// Looks at blocks for some seconds.
+    pub(super) fn take(
+        files: &BlockFiles,
+        params: &Params,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, Failure> {
+        let (begun, total) = (Instant::now(), files.bytes_total());
+        let mut sample = Self::default();
+        let mut checker = BlockChecker::new();
+        let mut buffer = Vec::new();
+        let stretches = STRETCHES.min(total.div_ceil(STRETCH_BYTES)).max(1);
+        // The last ones first: blocks of today are most of what there is to do.
+        for index in (0..stretches).rev() {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(Failure::new(INTERRUPTED, "interrupted".to_owned()));
+            }
+            let at = (u128::from(total) * u128::from(index) / u128::from(stretches)) as u64;
+            let Some((file, offset)) = place(files, at) else { break };
+            sample.read(files, file, offset, &mut buffer)?;
+            sample.check(&buffer, params, &mut checker);
+            if begun.elapsed() > TIME_MAX {
+                break;
+            }
+        }
+        match sample.bytes {
+            0 => Err(Failure::usage(format!(
+                "no block of the chain {} was found in {}: is it another chain's (--chain)?",
+                params.network,
+                files.dir().display()
+            ))),
+            _ => Ok(sample),
+        }
+    }
+
+    fn read(
+        &mut self,
+        files: &BlockFiles,
+        file: &BlockFile,
+        offset: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        let length = STRETCH_BYTES.min(file.length - offset);
+        buffer.clear();
+        buffer.resize(length as usize, 0);
+        let begun = Instant::now();
+        let read = File::open(&file.path).and_then(|it| it.read_exact_at(buffer, offset));
+        read.map_err(|error| Failure::io(&file.path, error))?;
+        self.read_seconds += begun.elapsed().as_secs_f64();
+        self.read_bytes += length;
+        files.obfuscation().apply(buffer, offset);
+        Ok(())
+    }
+
+    /// Checks the blocks of a stretch that it has whole.
+    fn check(&mut self, stretch: &[u8], params: &Params, checker: &mut BlockChecker) {
+        let (mut layout, mut rest) = (BlockLayout::new(), stretch);
+        while let Some(raw) = next_block(&mut rest, params.network.magic()) {
+            let Ok(view) = layout.read(raw) else { continue };
+            let (hash, inputs, outputs) = (view.hash(), view.input_count(), view.output_count());
+            let context =
+                BlockContext { params, height: 0, hash, median_time_past: 0, verifier: None };
+            let begun = Instant::now();
+            // Whatever is wrong with a block, a run will tell.
+            let checked = checker.check_anywhere(raw, &context).is_ok();
+            if checked {
+                self.check_seconds += begun.elapsed().as_secs_f64();
+                self.bytes += raw.len() as u64;
+                self.inputs += inputs as u64;
+                self.outputs += outputs as u64;
+            }
+        }
+    }
+
+    /// Outputs of a chain of so many bytes.
+    pub(super) fn outputs(&self, block_bytes: u64) -> u64 {
+        let outputs = u128::from(self.outputs) * u128::from(block_bytes) / u128::from(self.bytes);
+        outputs.try_into().unwrap_or(u64::MAX)
+    }
+
+    /// How long a run takes that does `work` times as much as the check, and goes over the blocks `passes`
+    /// times.
+    pub(super) fn seconds(
+        &self,
+        block_bytes: u64,
+        work: f64,
+        scripts: bool,
+        passes: f64,
+        threads: usize,
+    ) -> f64 {
+        let share = block_bytes as f64 / self.bytes as f64;
+        let scripts = if scripts { self.inputs as f64 * SCRIPTS_SECONDS } else { 0.0 };
+        let cpu = share * (self.check_seconds * work + scripts);
+        let side_by_side = 1.0 + GAIN * (threads as f64 - 1.0);
+        let read = self.read_seconds / self.read_bytes as f64 * block_bytes as f64 * passes;
+        (cpu / side_by_side).max(read)
+    }
+
+    /// What is to be told of the machine.
+    pub(super) fn words(&self, threads: usize) -> String {
+        let rate = |count: u64, seconds: f64| bytes((count as f64 / seconds.max(1e-9)) as u64);
+        format!(
+            "{threads} threads; one checks {}/s of these blocks; {}/s are read",
+            rate(self.bytes, self.check_seconds),
+            rate(self.read_bytes, self.read_seconds)
+        )
+    }
+}
+
+/// The file, and the place in it, of a byte of all files one behind the other.
+fn place(files: &BlockFiles, mut at: u64) -> Option<(&BlockFile, u64)> {
+    for file in files.files() {
+        if at < file.length {
+            // A short rest of a file would show nothing: its last bytes instead.
+            return Some((file, at.min(file.length.saturating_sub(STRETCH_BYTES))));
+        }
+        at -= file.length;
+    }
+    None
+}
+
+/// The next block that is whole, by the magic and a size before it.
+fn next_block<'a>(rest: &mut &'a [u8], magic: [u8; 4]) -> Option<&'a [u8]> {
+    loop {
+        let at = rest.windows(magic.len()).position(|window| window == magic)?;
+        let record = &rest[at..];
+        let head = record.get(..RECORD_HEAD)?;
+        let size = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        match record.get(RECORD_HEAD..RECORD_HEAD.saturating_add(size)) {
+            Some(block) if size > HEADER_SIZE => {
+                *rest = &record[RECORD_HEAD + size..];
+                return Some(block);
+            }
+            // Not whole here, or no record.
+            _ => *rest = &record[magic.len()..],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::Network;
+    use std::path::Path;
+
+    fn fixture() -> BlockFiles {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/main-4521/blocks");
+        BlockFiles::open(Path::new(dir), Network::Main.magic()).unwrap()
+    }
+
+    #[test]
+    fn the_blocks_of_a_folder_are_counted_as_they_are() {
+        let never = AtomicBool::new(false);
+        let files = fixture();
+        let sample = Sample::take(&files, Params::of(Network::Main), &never).unwrap();
+        // All of them fit into the first stretch.
+        assert_eq!(sample.read_bytes, files.bytes_total());
+        assert_eq!(sample.bytes + 8 * 4522, files.bytes_total());
+        assert!(sample.outputs >= 4522 && sample.inputs > 0, "{sample:?}");
+        assert_eq!(sample.outputs(sample.bytes), sample.outputs);
+        assert_eq!(sample.outputs(3 * sample.bytes), 3 * sample.outputs);
+        let other = Sample::take(&files, Params::of(Network::Signet), &never).unwrap_err();
+        assert!(other.message.contains("--chain"), "{}", other.message);
+    }
+
+    #[test]
+    fn time_is_that_of_the_slower_of_work_and_reading() {
+        let sample = Sample {
+            bytes: 1_000,
+            inputs: 10,
+            outputs: 10,
+            check_seconds: 1.0,
+            read_bytes: 1_000,
+            read_seconds: 0.5,
+        };
+        let about = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        about(sample.seconds(10_000, 2.0, false, 1.0, 1), 20.0);
+        about(sample.seconds(10_000, 2.0, true, 1.0, 1), 20.0 + 100.0 * SCRIPTS_SECONDS);
+        about(sample.seconds(10_000, 2.0, false, 1.0, 2), 20.0 / (1.0 + GAIN));
+        about(sample.seconds(10_000, 2.0, false, 2.0, 1_000), 10.0);
+    }
+
+    #[test]
+    fn records_are_found_among_other_bytes() {
+        let magic = [1, 2, 3, 4];
+        let record =
+            |size: u32, body: usize| [&magic[..], &size.to_le_bytes(), &vec![9; body]].concat();
+        let stretch = [&[7; 11][..], &record(100, 100), &record(u32::MAX, 0), &record(90, 90)];
+        let bytes = [&stretch.concat()[..], &record(100, 99)].concat();
+        let mut rest = &bytes[..];
+        let sizes: Vec<usize> =
+            std::iter::from_fn(|| next_block(&mut rest, magic)).map(<[u8]>::len).collect();
+        assert_eq!(sizes, [100, 90]);
+    }
+}

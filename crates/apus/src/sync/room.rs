@@ -1,0 +1,40 @@
+//! [`warn`]: says before anything runs that a disk may become full, where that can be foreseen.
+//!
+//! An estimate stops no run. Where the engine knows what its records take at most, it refuses by itself.
+
+use super::{Job, JobSource};
+use crate::args::SinkArg;
+use crate::aside::bytes_in;
+use crate::plan::{Needs, Set, tell_little_room};
+use crate::workdir::WorkFolder;
+use apus_datadir::BlockFiles;
+use apus_sync::{DatadirBlocks, Event, Observer};
+use std::path::Path;
+
+/// Warns of each disk that has less free than the run may take. What is wrong with blocks or hints the run
+/// tells by itself.
+pub(super) fn warn(job: &Job<'_>, work_path: &Path, observer: &dyn Observer) {
+    let JobSource::Files { blocksdir, .. } = job.source else { return };
+    let joins = matches!(job.engine, None | Some(apus_sync::Engine::MergeSync));
+    if !joins || job.bridge.is_some() || WorkFolder::has_plan(work_path) {
+        return;
+    }
+    let Ok(files) = BlockFiles::open(blocksdir, job.chain.magic()) else { return };
+    let old = job.outputs.iter().find_map(|sink| match sink {
+        SinkArg::Chainstate(path) if path.is_dir() => Some(bytes_in(path)),
+        _ => None,
+    });
+    let set = match job.hints {
+        Some(hints) => Set::of_hints(hints).unwrap_or_default(),
+        None => Set::of_chainstate(old.unwrap_or_default()),
+    };
+    let needs = Needs {
+        block_bytes: files.bytes_total(),
+        hints: job.hints.is_some(),
+        set,
+        outputs: job.outputs,
+        prune: matches!(job.kept, DatadirBlocks::Last),
+        workdir: work_path,
+    };
+    let _ = tell_little_room(&needs, &mut |warning| observer.event(Event::Warning(warning)));
+}

@@ -1,0 +1,62 @@
+//! What a run would take, said before it begins.
+
+use crate::desk::{Desk, REGTEST, fixtures};
+use std::fs;
+
+#[test]
+fn a_plan_says_what_a_run_takes_and_writes_nothing() {
+    let desk = Desk::with(REGTEST);
+    let before = desk.names("");
+    let line = "plan --blocksdir blocks --out datadir:new/node --out snapshot:s --par 2";
+    let ended = desk.apus(line).succeeds();
+    let parts = [
+        "regtest: ",
+        "of blocks in 1 file",
+        "2 threads; one checks",
+        "memory",
+        "for progress, which goes again, ",
+        "for the data directory, ",
+        "for the snapshot",
+        "without hints  <- this run",
+        "There is enough of everything.",
+    ];
+    let ended = ended.says(&parts);
+    assert_eq!(ended.stderr, "");
+    assert_eq!(desk.names(""), before);
+    let hinted = desk.apus("plan --blocksdir blocks --hints snapshot:node.dat --out snapshot:s");
+    hinted.succeeds().says(&["some 20,326: ", "with hints  <- this run"]);
+    let full = desk.apus("plan --blocksdir blocks --validation full");
+    full.succeeds().says(&["every script run  <- this run"]);
+}
+
+#[test]
+fn a_plan_for_a_node_knows_its_old_coins() {
+    let desk = Desk::empty();
+    desk.copy(&fixtures().join("regtest-315/regtest"), "node/regtest");
+    for datadir in ["node", "node/regtest"] {
+        let ended = desk.apus(&format!("plan --datadir {datadir}")).succeeds();
+        ended.says(&["regtest: ", "for the chainstate", "the old chainstate, ", "stays until"]);
+    }
+}
+
+#[test]
+fn what_is_too_little_is_named() {
+    let desk = Desk::with(REGTEST);
+    // More than any machine has.
+    let line = "plan --blocksdir blocks --dbcache 1048576";
+    desk.apus(line).fails(3, &["too little: memory, for which --dbcache "]);
+    // Claims more coins than any disk takes; what a file of its length can hold at most counts.
+    desk.edit("node.dat", |bytes| bytes[43..51].copy_from_slice(&u64::MAX.to_le_bytes()));
+    fs::File::options().write(true).open(desk.path("node.dat")).unwrap().set_len(1 << 43).unwrap();
+    let line = "plan --blocksdir blocks --hints snapshot:node.dat --out chainstate:cs";
+    desk.start(line).wait().fails(3, &["too little: disk at ", "progress can be on another disk"]);
+}
+
+#[test]
+fn a_plan_of_nothing_says_what_to_give() {
+    let desk = Desk::with(REGTEST);
+    desk.apus("plan").fails(1, &["--datadir <DIR>"]);
+    desk.apus("plan --blocksdir nowhere").fails(3, &["nowhere"]);
+    desk.apus("plan --blocksdir blocks --chain signet").fails(1, &["chain signet", "--chain"]);
+    desk.apus("plan --datadir blocks").fails(1, &["no data directory"]);
+}
