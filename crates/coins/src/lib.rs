@@ -15,6 +15,7 @@ pub mod cluster;
 mod open;
 pub mod place;
 pub mod postgres;
+mod random;
 mod reader;
 mod seen;
 pub mod stored;

@@ -2,7 +2,8 @@
 //!
 //! [Segments](crate::pass) write down, in any order, which coins their blocks make and want; a
 //! [join](mod@join) of all of them finds the coin for each spend; then blocks are [judged](mod@judge), for which
-//! those come once more whose scripts are run, or that are kept. The coins that no spend took are the set, and their places are the hints.
+//! those come once more whose scripts are run, or that are kept. The coins that no spend took are the set, and
+//! their places are the hints.
 //!
 //! Segments are kept in the work folder, and so is what came of the join, and how far blocks were judged, where
 //! it took long enough to get there. A start for another end of the chain takes over the segments that are of

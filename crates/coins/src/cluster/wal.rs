@@ -6,6 +6,7 @@
 
 use super::connections::Connections;
 use super::keys::Keys;
+use crate::random::random;
 use apus_chain::{BlockHash, Height, OutPoint, Txid};
 use apus_engine::utxo::StoreError;
 use apus_hash::sha256;
@@ -32,12 +33,7 @@ pub(super) struct Token(pub(super) [u8; 16]);
 
 impl Token {
     pub(super) fn random(place: &str) -> Result<Self, StoreError> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|error| StoreError::Io {
-            place: place.to_owned(),
-            error: format!("the system gives no random numbers: {error}"),
-        })?;
-        Ok(Self(bytes))
+        random(place).map(Self)
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`Record`]: what a store is, and at which block; the one row of a table.
 
 use super::connections::{Connections, Session};
+use crate::random::random;
 use ::postgres::Row;
 use ::postgres::error::SqlState;
 use apus_chain::{BlockHash, KnownBlock, Network};
@@ -17,12 +18,7 @@ pub(super) struct Writer(pub(super) [u8; 16]);
 
 impl Writer {
     pub(super) fn random(place: &str) -> Result<Self, StoreError> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|error| StoreError::Io {
-            place: place.to_owned(),
-            error: format!("the system gives no random numbers: {error}"),
-        })?;
-        Ok(Self(bytes))
+        random(place).map(Self)
     }
 }
 
