@@ -237,6 +237,9 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if record.timed && record.chains.iter().any(|chain| !chain.scaling.is_empty()) {
+        notes.push("Each run of Apus has as many processors as it has threads.".to_owned());
+    }
     if record.timed {
         notes.push(
             "The column headers is the wall time in which one thread reads headers, before all others begin, over the \
