@@ -36,7 +36,7 @@ use crate::sink::put::{Hashed, forget_damaged};
 use crate::source::ChainSource;
 use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record as Connected;
-use crate::workdir::{Done, SegmentsOf, Workdir};
+use crate::workdir::{Done, RunInfo, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, Gathered};
 use apus_engine::pass::{Counts, PartialResult, Pass};
@@ -45,7 +45,7 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
 pub(crate) use elsewhere::{JudgedBy, join_part, judge_segment};
 use hash::hash_beside;
-use join::{JoinOptions, join};
+use join::{JOINED_RUNS, JoinOptions, join};
 pub(crate) use joined::Joined;
 use joined::Record;
 use judge::{Judging, Takers, Walk};
@@ -224,7 +224,7 @@ fn on_chain<'a>(
     let count = makes_roots(request).then(count).transpose();
     let count = count.inspect_err(|error| forget_damaged(request.workdir, error))?;
     let leaves = count.as_ref().map(LeafCount::total);
-    let judged = work.join_and_judge(&workdir, &plan, &done, count, durable, bridge.as_mut());
+    let judged = work.join_and_judge(&workdir, &plan, done, count, durable, bridge.as_mut());
     let (joined, judged) = judged.inspect_err(|error| forget_damaged(request.workdir, error))?;
     let set = set_of(request, &*dir, end, &joined, counts);
     drop(work);
@@ -385,7 +385,7 @@ impl<'a> Work<'a> {
         &self,
         workdir: &Workdir<'_>,
         plan: &Plan,
-        done: &[Done<Gathered>],
+        mut done: SegmentsOf<Gather>,
         leaves: Option<LeafCount<'_>>,
         durable: bool,
         bridge: Option<&mut Bridge<'_>>,
@@ -401,7 +401,7 @@ impl<'a> Work<'a> {
             None => {
                 let (numbered, bare) = (plan.identity.leaves, bare_up_to(plan));
                 let options = JoinOptions { numbered, leaves: leaves.as_ref(), bare, durable };
-                let joined = join(request, done, options)?;
+                let joined = join(request, &done, options)?;
                 let record = Record { joined, judged: 0, assume_valid };
                 if durable {
                     record.write(workdir)?;
@@ -409,6 +409,7 @@ impl<'a> Work<'a> {
                 record
             }
         };
+        forget_joined(request, &mut done);
         let judged = HeightRange::new(1, record.judged + 1);
         if record.assume_valid != assume_valid || !self.dir.without_undo(judged).is_empty() {
             (record.judged, record.assume_valid) = (0, assume_valid);
@@ -421,7 +422,7 @@ impl<'a> Work<'a> {
         let mut progress = Judging { record, durable, saved_at: Instant::now() };
         let takers = Takers { keeper: keeper.as_mut(), bridge };
         let coins = progress.record.joined.coins.clone();
-        let walk = || self.walk(workdir, plan, done, &mut progress, takers);
+        let walk = || self.walk(workdir, plan, &done, &mut progress, takers);
         let (scripts, hashed) = hash_beside(request, coins, walk)?;
         let with_blocks = keeper.map(Keeper::end).transpose()?;
         Ok((progress.record.joined, Judged { scripts, hashed, with_blocks }))
@@ -521,6 +522,17 @@ impl<'a> Work<'a> {
         let record = Record { joined, judged: 0, assume_valid: None };
         let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
         self.walk(workdir, plan, done, &mut progress, Takers::default()).map(|_| ())
+    }
+}
+
+/// Lets go of what was joined. To take back hundreds of megabytes is some work for the kernel, which is done beside
+/// the second walk.
+fn forget_joined(request: &Request<'_>, done: &mut SegmentsOf<Gather>) {
+    let joined: Vec<Vec<RunInfo>> =
+        done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
+    if request.threads > 1 {
+        // Where there is no thread to be had, it is done here.
+        let _ = std::thread::Builder::new().spawn(move || drop(joined));
     }
 }
 
