@@ -11,6 +11,8 @@ use apus_chain::Network;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use std::sync::Arc;
 
+#[cfg(all(feature = "bench", feature = "remote-coins"))]
+pub(crate) use servers::bench_store;
 #[cfg(feature = "remote-coins")]
 pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
@@ -34,6 +36,13 @@ impl Beyond {
     ) -> Result<Arc<dyn CoinsStore>, StoreError> {
         (self.open)(network, bytes)
     }
+}
+
+/// The store that an option of `apus bench` names: none can be had.
+#[cfg(all(feature = "bench", not(feature = "remote-coins")))]
+pub(crate) fn bench_store(option: &str, _: &str) -> Result<Beyond, crate::failure::Failure> {
+    let said = format!("{option}: this program was built without coins on servers");
+    Err(crate::failure::Failure::usage(said))
 }
 
 #[cfg(feature = "remote-coins")]
@@ -101,18 +110,29 @@ mod servers {
                 ));
             }
             let password = password(self.coins_password_file.as_deref())?;
-            let name = place.to_string();
-            let open = move |network, bytes| {
-                let store = apus_coins::open(&place, network, password.clone())?;
-                let batched = BatchedStore::new(store, batches(bytes));
-                let batched = batched.map_err(|error| StoreError::Io {
-                    place: place.to_string(),
-                    error: format!("cannot start threads: {error}"),
-                })?;
-                Ok(Arc::new(batched) as Arc<dyn CoinsStore>)
-            };
-            Ok(Some(Beyond { place: name, open: Box::new(open) }))
+            Ok(Some(beyond(place, password)))
         }
+    }
+
+    /// The store at a place.
+    fn beyond(place: Place, password: Option<Password>) -> Beyond {
+        let name = place.to_string();
+        let open = move |network, bytes| {
+            let store = apus_coins::open(&place, network, password.clone())?;
+            let batched = BatchedStore::new(store, batches(bytes));
+            let batched = batched.map_err(|error| StoreError::Io {
+                place: place.to_string(),
+                error: format!("cannot start threads: {error}"),
+            })?;
+            Ok(Arc::new(batched) as Arc<dyn CoinsStore>)
+        };
+        Beyond { place: name, open: Box::new(open) }
+    }
+
+    /// The store that an option of `apus bench` names.
+    #[cfg(feature = "bench")]
+    pub(crate) fn bench_store(option: &str, text: &str) -> Result<Beyond, Failure> {
+        Ok(beyond(place(option, text)?, password(None)?))
     }
 
     /// The place that an option names.

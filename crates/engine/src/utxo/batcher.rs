@@ -36,7 +36,7 @@ use super::store::{CoinsStore, StoreError};
 use crate::coin::CoinBytes;
 use apus_chain::{MAX_SCRIPT_SIZE, OutPoint};
 use batch::{Item, Request};
-use queue::{Limits, Queue};
+use queue::{Due, Limits, Queue};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -108,6 +108,8 @@ struct Shared {
 struct State {
     queue: Queue<Item>,
     stats: BatcherStats,
+    /// Producers that have more than there is room for.
+    waiting_for_room: usize,
     closed: bool,
 }
 
@@ -129,7 +131,8 @@ impl Batcher {
             waiting_max: size.saturating_mul(threads),
         };
         let queue = Queue::new(limits);
-        let state = State { queue, stats: BatcherStats::default(), closed: false };
+        let stats = BatcherStats::default();
+        let state = State { queue, stats, waiting_for_room: 0, closed: false };
         let shared = Arc::new(Shared {
             store,
             options: BatcherOptions { size, in_flight: threads, ..options },
@@ -205,7 +208,9 @@ impl Producer {
             let room = state.queue.room();
             if room == 0 {
                 state.stats.held_up += 1;
+                state.waiting_for_room += 1;
                 state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.waiting_for_room -= 1;
                 continue;
             }
             let (now, before) = (Instant::now(), state.queue.full_batches());
@@ -243,9 +248,10 @@ impl Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        state.queue.shut();
         // The others may all be waiting now.
-        self.shared.work.notify_one();
+        if state.queue.shut() {
+            self.shared.work.notify_one();
+        }
     }
 }
 
@@ -266,7 +272,10 @@ impl Ticket {
             if !self.request.is_done() {
                 self.request.set_awaited(true);
                 state.queue.wait_begins();
-                self.shared.work.notify_one();
+                // A thread that is woken for nothing takes the core of one that has something to do.
+                if matches!(state.queue.due(Instant::now()), Due::Now(_)) {
+                    self.shared.work.notify_one();
+                }
             }
             drop(state);
             self.request.wait();

@@ -28,11 +28,13 @@ impl Shared {
             state.stats.retries += u64::from(tries - 1);
             state.stats.failures += u64::from(failed);
             state.stats.answered += count;
-            // Counted out before it is woken: it may hand in more at once, and others do not wait yet.
-            let waited = done.iter().filter(|request| request.set_awaited(false)).count();
-            state.queue.wait_ends(waited);
+            // Counted out before it is woken: it may hand in more at once, and others do not wait yet. One that
+            // does not wait by now finds that all is there.
+            let waited = done.iter().filter(|request| request.set_awaited(false));
+            let waited: Vec<_> = waited.collect();
+            state.queue.wait_ends(waited.len());
             drop(state);
-            done.iter().for_each(|request| request.wake());
+            waited.iter().for_each(|request| request.wake());
         }
     }
 
@@ -76,8 +78,11 @@ impl Shared {
         if !matches!(state.queue.due(now), Due::Never) {
             self.work.notify_one();
         }
+        let wanted = state.waiting_for_room > 0;
         drop(state);
-        self.room.notify_all();
+        if wanted {
+            self.room.notify_all();
+        }
         items
     }
 
