@@ -33,6 +33,7 @@ mod lease;
 mod reader;
 mod record;
 mod scan;
+mod servers;
 mod wal;
 
 pub(crate) use buckets::Buckets;
@@ -65,7 +66,7 @@ pub struct ClusterOptions {
     pub bucket_bits: u8,
     /// How long a writer that is gone keeps others out.
     pub lease: Duration,
-    /// How long to try again while a server is away.
+    /// For how long servers may be away, or silent, before that is an error.
     pub patience: Duration,
 }
 

@@ -13,11 +13,13 @@
 
 pub mod cluster;
 mod open;
+mod patience;
 pub mod place;
 pub mod postgres;
 mod random;
 mod reader;
 mod seen;
+mod silence;
 pub mod stored;
 
 pub use self::postgres::{PostgresOptions, PostgresStore};

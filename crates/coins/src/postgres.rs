@@ -25,6 +25,7 @@
 mod connections;
 mod flush;
 mod lease;
+mod line;
 mod reader;
 mod record;
 mod scan;
@@ -56,7 +57,7 @@ pub struct PostgresOptions {
     pub password: Option<Password>,
     /// How long to wait for a writer that is about to be gone.
     pub lease: Duration,
-    /// How long to try again while the server is away.
+    /// For how long the server may be away, or silent, before that is an error.
     pub patience: Duration,
     /// Parts of the table of coins, 1 to 256; a store that is there has its own.
     pub partitions: u16,

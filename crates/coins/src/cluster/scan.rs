@@ -3,9 +3,9 @@
 use super::buckets::{Buckets, EPOCH};
 use super::connections::Connections;
 use super::keys::Keys;
+use super::servers::Pipe;
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
 use apus_engine::utxo::StoreError;
-use redis::cluster::cluster_pipe;
 use redis::cmd;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -47,11 +47,12 @@ pub(super) fn coins(
     for first in (start..end).step_by(SIZES) {
         let some: Vec<u16> =
             (first..end.min(first + SIZES as u32)).map(|bucket| bucket as u16).collect();
-        let mut pipe = cluster_pipe();
+        let mut pipe = Pipe::default();
         for bucket in &some {
-            pipe.cmd("HLEN").arg(keys.coins(*bucket));
+            let key = keys.coins(*bucket);
+            pipe.add(key.as_bytes(), cmd("HLEN").arg(&key));
         }
-        let sizes: Vec<usize> = connections.run(|to| pipe.query(to))?;
+        let sizes: Vec<usize> = connections.run(|to| to.answers(&pipe))?;
         let mut together = Vec::new();
         let mut entries = 0;
         for (bucket, size) in some.into_iter().zip(sizes) {
@@ -82,11 +83,12 @@ fn small(
     if some.is_empty() {
         return Ok(());
     }
-    let mut pipe = cluster_pipe();
+    let mut pipe = Pipe::default();
     for bucket in some {
-        pipe.cmd("HGETALL").arg(keys.coins(*bucket));
+        let key = keys.coins(*bucket);
+        pipe.add(key.as_bytes(), cmd("HGETALL").arg(&key));
     }
-    let found: Vec<Entries> = connections.run(|to| pipe.query(to))?;
+    let found: Vec<Entries> = connections.run(|to| to.answers(&pipe))?;
     for (bucket, entries) in some.iter().zip(found) {
         let mut coins = BTreeMap::new();
         for (field, value) in entries {

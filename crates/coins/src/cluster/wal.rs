@@ -6,11 +6,11 @@
 
 use super::connections::Connections;
 use super::keys::Keys;
+use super::servers::Pipe;
 use crate::random::random;
 use apus_chain::{BlockHash, Height, OutPoint, Txid};
 use apus_engine::utxo::StoreError;
 use apus_hash::sha256;
-use redis::cluster::cluster_pipe;
 use redis::cmd;
 use std::fmt;
 
@@ -211,11 +211,12 @@ pub(super) fn remove_all(
 ) -> Result<(), StoreError> {
     let numbers: Vec<u32> = (0..chunks).collect();
     for some in numbers.chunks(REMOVED_AT_ONCE) {
-        let mut pipe = cluster_pipe();
+        let mut pipe = Pipe::default();
         for number in some {
-            pipe.cmd("DEL").arg(keys.chunk(token, *number));
+            let key = keys.chunk(token, *number);
+            pipe.add(key.as_bytes(), cmd("DEL").arg(&key));
         }
-        connections.run(|to| pipe.query::<Vec<u64>>(to))?;
+        connections.run(|to| to.answers::<u64>(&pipe))?;
     }
     connections.run(|to| cmd("SREM").arg(keys.flushes()).arg(&token.0).exec(to))
 }
