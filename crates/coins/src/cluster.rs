@@ -41,6 +41,7 @@ pub(crate) use reader::ClusterReader;
 pub(crate) use record::Record;
 pub(crate) use wal::changes_as_written;
 
+use crate::known::Known;
 use crate::place::{ClusterPlace, Password};
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
 use apus_engine::utxo::store::{EachCoin, Flush};
@@ -50,7 +51,7 @@ use keys::Keys;
 use lease::Lease;
 use record::Pending;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use wal::{Change, ChunkWriter, Token};
 
@@ -90,8 +91,7 @@ pub struct ClusterStore {
     connections: Arc<Connections>,
     keys: Keys,
     buckets: Buckets,
-    /// What the servers have; none after a write of which that is not known.
-    record: Mutex<Option<Record>>,
+    record: Known<Record>,
     /// Held for writing while chunks are applied, so that no list of all coins is of two blocks.
     moving: RwLock<()>,
     lease: Lease,
@@ -128,7 +128,7 @@ impl ClusterStore {
             record = done;
         }
         wal::remove_leftovers(&connections, &keys)?;
-        let (record, moving) = (Mutex::new(Some(record)), RwLock::new(()));
+        let (record, moving) = (Known::new(connections.place(), record), RwLock::new(()));
         Ok(Self { connections, keys, buckets, record, moving, lease })
     }
 
@@ -138,10 +138,6 @@ impl ClusterStore {
 
     fn damaged(&self, what: impl Into<String>) -> StoreError {
         StoreError::Damaged { place: self.place().to_owned(), what: what.into() }
-    }
-
-    fn halted(&self) -> StoreError {
-        StoreError::Halted { place: self.place().to_owned() }
     }
 
     /// Step 1: everything of a flush into chunks. How many there are.
@@ -190,8 +186,7 @@ impl ClusterStore {
 
 impl CoinsStore for ClusterStore {
     fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
-        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        record.as_ref().map(|record| record.tip).ok_or_else(|| self.halted())
+        self.record.get().map(|record| record.tip)
     }
 
     fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
@@ -207,8 +202,8 @@ impl CoinsStore for ClusterStore {
     }
 
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
-        let mut known = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        let record = known.ok_or_else(|| self.halted())?;
+        let mut writing = self.record.write()?;
+        let record = writing.before;
         self.lease.expect_held()?;
         let token = Token::random(self.place())?;
         let apart = self.connections.apart();
@@ -224,14 +219,13 @@ impl CoinsStore for ClusterStore {
         let pending = Pending { token, chunks };
         let epoch = record.epoch + 1;
         let next = Record { epoch, tip: Some(flush.tip), pending: Some(pending), ..record };
-        // When this or what follows fails, what the servers have is found out by opening it.
-        *known = None;
+        writing.is_open();
         let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
         record.replace_by(&next, &self.connections, &self.keys)?;
         apply::chunks(&apart, &self.keys, self.buckets, epoch, &pending)?;
         let done = Record { pending: None, ..next };
         next.replace_by(&done, &self.connections, &self.keys)?;
-        *known = Some(done);
+        writing.ends(done);
         // The store is at its block, with or without what is left of the way there.
         let _ = wal::remove_all(&self.connections, &self.keys, &token, chunks);
         Ok(())

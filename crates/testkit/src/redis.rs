@@ -5,6 +5,7 @@
 //! dropped. They are spoken to in lines of text, by nothing that the tests are about.
 
 use crate::bitcoind::{POLL_EVERY, find_program, free_ports};
+use crate::signals::signal;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -99,6 +100,34 @@ impl RedisCluster {
         let mut process = self.launch(number, port, bus_port);
         assert!(self.answers(port, &mut process), "redis-server: {}", self.log(number));
         self.nodes[number].process = Some(process);
+    }
+
+    /// The same of all that were killed.
+    ///
+    /// # Panics
+    /// When one does not start.
+    pub fn restart_killed(&mut self) {
+        for number in 0..self.nodes.len() {
+            if self.nodes[number].process.is_none() {
+                self.restart(number);
+            }
+        }
+    }
+
+    /// Has all servers do nothing, until [`go_on`](Self::go_on). Their connections stay, and the system takes what
+    /// is said to them, and new ones.
+    pub fn stop(&self) {
+        self.signal_all("STOP");
+    }
+
+    /// Has them go on.
+    pub fn go_on(&self) {
+        self.signal_all("CONT");
+    }
+
+    fn signal_all(&self, name: &str) {
+        let processes = self.nodes.iter().filter_map(|node| node.process.as_ref());
+        processes.for_each(|process| signal(process.id(), name));
     }
 
     /// Waits until all servers agree that they are one cluster.

@@ -269,7 +269,8 @@ impl Block {
             }
         }
         to.complete();
-        for (tx, ticket) in tickets {
+        // All are wanted, and the last ones come last: who waits for them first sleeps once.
+        for (tx, ticket) in tickets.into_iter().rev() {
             found.push((tx, ticket.wait()?));
         }
         Ok(Part { begun, ended: Instant::now(), found })

@@ -8,7 +8,7 @@
 //! with it.
 
 use super::ClusterOptions;
-use super::servers::{Access, Servers};
+use super::servers::{Reach, Servers};
 use crate::patience::Absence;
 use crate::place::ClusterPlace;
 use crate::silence;
@@ -31,7 +31,7 @@ const LONG_ANSWER: usize = 128 << 10;
 
 /// See the module.
 pub(super) struct Connections {
-    access: Access,
+    reach: Reach,
     idle: Mutex<Vec<Servers>>,
     place: String,
     absence: Absence,
@@ -48,7 +48,7 @@ impl Connections {
     pub(super) fn open(place: &ClusterPlace, options: &ClusterOptions) -> Result<Self, StoreError> {
         let absence = Absence::new(options.patience);
         let mut connections = Self {
-            access: Access::new(place, options.password.clone()),
+            reach: Reach::new(place, options.password.clone()),
             idle: Mutex::new(Vec::new()),
             place: place.to_string(),
             absence: absence.at_most(OPENING),
@@ -66,7 +66,7 @@ impl Connections {
     /// Others to the same servers, for what has long answers.
     pub(super) fn apart(&self) -> Self {
         Self {
-            access: self.access.clone(),
+            reach: self.reach.clone(),
             idle: Mutex::new(Vec::new()),
             place: self.place.clone(),
             absence: self.absence.clone(),
@@ -121,7 +121,7 @@ impl Connections {
         bytes: impl Fn(&T) -> usize,
     ) -> RedisResult<T> {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut servers = kept.map_or_else(|| self.access.open(), Ok)?;
+        let mut servers = kept.map_or_else(|| self.reach.open(), Ok)?;
         let done = act(&mut servers)?;
         if bytes(&done) > LONG_ANSWER {
             return Ok(done);

@@ -28,16 +28,16 @@ const SLOTS: usize = 16_384;
 /// A server, as others name it.
 type Address = (String, u16);
 
-/// How servers are spoken to.
+/// How servers are reached.
 #[derive(Debug, Clone)]
-pub(super) struct Access {
+pub(super) struct Reach {
     tls: bool,
     password: Option<Password>,
     /// Some of the servers, by which the others are found.
     seeds: Vec<Address>,
 }
 
-impl Access {
+impl Reach {
     pub(super) fn new(place: &ClusterPlace, password: Option<Password>) -> Self {
         Self { tls: place.tls, password, seeds: place.nodes.clone() }
     }
@@ -76,7 +76,7 @@ impl Access {
                     if let Some(number) = addresses.iter().position(|address| address == seed) {
                         connections[number] = Some(connection);
                     }
-                    return Ok(Servers { access: self.clone(), addresses, connections, slots });
+                    return Ok(Servers { reach: self.clone(), addresses, connections, slots });
                 }
                 Err(error) => last = Some(error),
             }
@@ -132,7 +132,7 @@ impl Map {
 /// See the module. After an error it is of no more use: answers may be on their way that belong to what was
 /// asked before.
 pub(super) struct Servers {
-    access: Access,
+    reach: Reach,
     addresses: Vec<Address>,
     connections: Vec<Option<Connection>>,
     slots: Vec<Option<u16>>,
@@ -195,7 +195,7 @@ impl Servers {
     fn connection(&mut self, number: usize) -> RedisResult<&mut Connection> {
         let connection = match self.connections[number].take() {
             Some(connection) => connection,
-            None => self.access.connect(&self.addresses[number])?,
+            None => self.reach.connect(&self.addresses[number])?,
         };
         Ok(self.connections[number].insert(connection))
     }
@@ -206,7 +206,7 @@ impl Servers {
         let (address, _) = error.redirect_node().ok_or_else(strange)?;
         let (host, port) = address.rsplit_once(':').ok_or_else(strange)?;
         let port = port.parse().map_err(|_| strange())?;
-        let mut connection = self.access.connect(&(host.to_owned(), port))?;
+        let mut connection = self.reach.connect(&(host.to_owned(), port))?;
         ask(&mut connection, &cmd("ASKING"))?;
         send(&mut connection, command)?;
         receive(&mut connection)

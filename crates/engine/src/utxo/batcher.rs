@@ -118,6 +118,11 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Has so many threads look whether a batch is due. Those that are woken want the lock at once.
+    fn wake(&self, threads: usize) {
+        (0..threads).for_each(|_| self.work.notify_one());
+    }
 }
 
 impl Batcher {
@@ -197,6 +202,8 @@ impl Producer {
         let request = Request::new(wanted.len());
         let ticket = Ticket { shared: Arc::clone(&self.shared), request: Arc::clone(&request) };
         let mut places = wanted.iter().zip(0..).peekable();
+        // Threads to be woken, once the lock is theirs to have.
+        let mut due = 0;
         let mut state = self.shared.lock();
         while places.peek().is_some() {
             if state.closed {
@@ -207,6 +214,7 @@ impl Producer {
             }
             let room = state.queue.room();
             if room == 0 {
+                self.shared.wake(std::mem::take(&mut due));
                 state.stats.held_up += 1;
                 state.waiting_for_room += 1;
                 state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -223,17 +231,17 @@ impl Producer {
             state.stats.waiting_max = state.stats.waiting_max.max(len as u64);
             // One that sleeps has to learn of the deadline of the first; to wake one for each that joins it would
             // cost more than the coins.
-            (0..full.max(usize::from(first))).for_each(|_| self.shared.work.notify_one());
+            due += full.max(usize::from(first));
         }
+        drop(state);
+        self.shared.wake(due);
         Ok(ticket)
     }
 
     /// Says that what was handed in so far is all for now: it goes to the store without delay.
     pub fn complete(&mut self) {
-        let mut state = self.shared.lock();
-        if state.queue.complete() {
-            self.shared.work.notify_one();
-        }
+        let due = self.shared.lock().queue.complete();
+        self.shared.wake(due.into());
     }
 
     /// Gets coins, all of them known now: as [`submit`](Self::submit), [`complete`](Self::complete) and
@@ -247,11 +255,9 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
         // The others may all be waiting now.
-        if state.queue.shut() {
-            self.shared.work.notify_one();
-        }
+        let due = self.shared.lock().queue.shut();
+        self.shared.wake(due.into());
     }
 }
 
@@ -267,17 +273,16 @@ impl Ticket {
     /// of them were in, its error.
     pub fn wait(self) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         if !self.request.is_done() {
-            let mut state = self.shared.lock();
+            let (mut state, mut due) = (self.shared.lock(), false);
             // A thread of the batcher counts it out again, under this lock.
             if !self.request.is_done() {
                 self.request.set_awaited(true);
                 state.queue.wait_begins();
                 // A thread that is woken for nothing takes the core of one that has something to do.
-                if matches!(state.queue.due(Instant::now()), Due::Now(_)) {
-                    self.shared.work.notify_one();
-                }
+                due = matches!(state.queue.due(Instant::now()), Due::Now(_));
             }
             drop(state);
+            self.shared.wake(due.into());
             self.request.wait();
         }
         self.request.take()

@@ -75,11 +75,10 @@ impl Shared {
         stats.in_flight += 1;
         stats.in_flight_max = stats.in_flight_max.max(stats.in_flight);
         // Another may be due as well, or has a deadline that a thread must wait for.
-        if !matches!(state.queue.due(now), Due::Never) {
-            self.work.notify_one();
-        }
+        let more = !matches!(state.queue.due(now), Due::Never);
         let wanted = state.waiting_for_room > 0;
         drop(state);
+        self.wake(more.into());
         if wanted {
             self.room.notify_all();
         }
