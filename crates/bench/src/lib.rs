@@ -25,3 +25,6 @@ mod process;
 pub mod run;
 mod stats;
 mod table;
+
+pub use stats::Spread;
+pub use table::Table;

@@ -34,6 +34,7 @@ mod reader;
 mod record;
 mod scan;
 mod servers;
+mod undo;
 mod wal;
 
 pub(crate) use buckets::Buckets;
@@ -43,14 +44,13 @@ pub(crate) use wal::changes_as_written;
 
 use crate::known::Known;
 use crate::place::{ClusterPlace, Password};
-use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
+use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};
 use apus_engine::utxo::store::{EachCoin, Flush};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 use connections::Connections;
 use keys::Keys;
 use lease::Lease;
 use record::Pending;
-use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use wal::{Change, ChunkWriter, Token};
@@ -81,9 +81,6 @@ impl Default for ClusterOptions {
         }
     }
 }
-
-/// For blocks by their hashes: the height and the undo data that are to be there, or none.
-type UndoChanges<'a> = BTreeMap<BlockHash, Option<(Height, &'a [u8])>>;
 
 /// Coins on Redis Cluster.
 pub struct ClusterStore {
@@ -147,7 +144,6 @@ impl ClusterStore {
         token: &Token,
         flush: &Flush<'_>,
     ) -> Result<u32, StoreError> {
-        let undo = self.undo_changes(flush)?;
         let write = |number: u32, chunk: &[u8]| {
             self.lease.expect_held()?;
             wal::write(to, &self.keys, token, number, chunk)
@@ -161,26 +157,8 @@ impl ClusterStore {
             }
             chunks.put(Change::Coin(*outpoint, coin.map(CoinBytes::as_bytes)))
         })?;
-        for (hash, undo) in &undo {
-            chunks.put(Change::Undo(*hash, *undo))?;
-        }
+        undo::changes(&self.connections, &self.keys, flush, &mut |change| chunks.put(change))?;
         chunks.finish()
-    }
-
-    /// Undo data that comes, and that which goes because it is too old.
-    fn undo_changes<'a>(&self, flush: &Flush<'a>) -> Result<UndoChanges<'a>, StoreError> {
-        let mut changes = BTreeMap::new();
-        for KnownBlock { height, hash } in scan::undo_blocks(&self.connections, &self.keys)? {
-            if height < flush.undo_from {
-                changes.insert(hash, None);
-            }
-        }
-        for undo in flush.undo {
-            if undo.block.height >= flush.undo_from {
-                changes.insert(undo.block.hash, Some((undo.block.height, &undo.bytes[..])));
-            }
-        }
-        Ok(changes)
     }
 }
 
@@ -232,7 +210,7 @@ impl CoinsStore for ClusterStore {
     }
 
     fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
-        scan::undo(&self.connections.apart(), &self.keys, block)
+        undo::read(&self.connections.apart(), &self.keys, block)
     }
 
     fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@
 //! dropped. They are spoken to in lines of text, by nothing that the tests are about.
 
 use crate::bitcoind::{POLL_EVERY, find_program, free_ports};
+use crate::far::Far;
 use crate::signals::signal;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -49,6 +50,25 @@ struct Node {
     bus_port: u16,
 }
 
+/// Lines to the servers of a cluster, which is far away for those who go by them.
+#[derive(Debug)]
+pub struct RedisFar {
+    lines: [Far; NODES],
+}
+
+impl RedisFar {
+    /// The servers as a store on them is named.
+    pub fn url(&self, name: &str) -> String {
+        url_of(self.lines.each_ref().map(Far::port), name)
+    }
+}
+
+/// `redis://127.0.0.1:PORT,…/NAME`.
+fn url_of(ports: [u16; NODES], name: &str) -> String {
+    let nodes = ports.map(|port| format!("127.0.0.1:{port}"));
+    format!("redis://{}/{name}", nodes.join(","))
+}
+
 impl RedisCluster {
     /// Starts one without a password.
     ///
@@ -78,8 +98,32 @@ impl RedisCluster {
 
     /// The servers as a store on them is named: `redis://127.0.0.1:PORT,…/NAME`.
     pub fn url(&self, name: &str) -> String {
-        let nodes = self.ports().map(|port| format!("127.0.0.1:{port}"));
-        format!("redis://{}/{name}", nodes.join(","))
+        url_of(self.ports(), name)
+    }
+
+    /// Puts lines before the servers on which all that is said to them arrives so much later. From then on the
+    /// servers name each other by these lines, to whoever asks.
+    ///
+    /// # Panics
+    /// When they do not.
+    pub fn far(&self, delay: Duration) -> RedisFar {
+        let lines = self.ports().map(|port| Far::to(port, delay));
+        for (port, line) in self.ports().into_iter().zip(&lines) {
+            let said =
+                self.tell(port, &format!("CONFIG SET cluster-announce-port {}", line.port()));
+            assert!(said.unwrap().starts_with("+OK"), "a server has another port than its own");
+        }
+        let started = Instant::now();
+        let named = |port| {
+            let said = self.tell(port, "CLUSTER SLOTS").unwrap();
+            lines.iter().all(|line| said.contains(&format!(":{}\r\n", line.port())))
+        };
+        while !self.ports().into_iter().all(named) {
+            assert!(started.elapsed() < PATIENCE, "the servers do not learn of each other's lines");
+            sleep(POLL_EVERY);
+        }
+        self.wait();
+        RedisFar { lines }
     }
 
     /// Kills a server, at once and without a warning.

@@ -6,6 +6,7 @@ use super::connections::Connections;
 use super::keys::Keys;
 use super::record::Pending;
 use super::servers::{Pipe, Servers};
+use super::undo;
 use super::wal::{self, Change};
 use apus_engine::utxo::StoreError;
 use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, cmd};
@@ -85,12 +86,13 @@ pub(super) fn apply(
                 let part = parts.entry(keys.coins(buckets.of(&outpoint.txid))).or_default();
                 part.change(buckets.field(outpoint), coin.map(Value::Slice));
             }
-            Change::Undo(hash, undo) => {
-                // A height beside, so that old ones are found without their data.
-                let height = undo.map(|(height, _)| Value::Owned(height.to_le_bytes().to_vec()));
-                parts.entry(keys.undo_heights()).or_default().change(hash.0.to_vec(), height);
+            Change::Piece(hash, piece, bytes) => {
                 let part = parts.entry(keys.undo(hash.0[0])).or_default();
-                part.change(hash.0.to_vec(), undo.map(|(_, bytes)| Value::Slice(bytes)));
+                part.change(undo::field(hash, *piece), bytes.map(Value::Slice));
+            }
+            Change::Undo(hash, stored) => {
+                let stored = stored.map(|stored| Value::Owned(stored.to_bytes().to_vec()));
+                parts.entry(keys.undo_blocks()).or_default().change(hash.0.to_vec(), stored);
             }
         }
     }

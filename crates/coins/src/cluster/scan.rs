@@ -1,10 +1,10 @@
-//! All coins in the order of their names, and undo data.
+//! All coins in the order of their names.
 
 use super::buckets::{Buckets, EPOCH};
 use super::connections::Connections;
 use super::keys::Keys;
 use super::servers::Pipe;
-use apus_chain::{BlockHash, KnownBlock, OutPoint};
+use apus_chain::OutPoint;
 use apus_engine::utxo::StoreError;
 use redis::cmd;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl From<StoreError> for ScanError {
 }
 
 /// Entries of a hash.
-type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Takes coins one by one, in their stored form.
 type Each<'a> = dyn FnMut(&OutPoint, &[u8]) -> Result<(), StoreError> + 'a;
@@ -151,35 +151,4 @@ fn put(
     let outpoint = buckets.outpoint(bucket, &field).ok_or_else(|| ScanError::Strange(strange()))?;
     coins.insert(outpoint, value);
     Ok(())
-}
-
-/// The blocks whose undo data is there.
-pub(super) fn undo_blocks(
-    connections: &Connections,
-    keys: &Keys,
-) -> Result<Vec<KnownBlock>, StoreError> {
-    let heights: Entries =
-        connections.run(|to| cmd("HGETALL").arg(keys.undo_heights()).query(to))?;
-    let known = |(hash, height): &(Vec<u8>, Vec<u8>)| {
-        let height = u32::from_le_bytes(height.as_slice().try_into().ok()?);
-        Some(KnownBlock { height, hash: BlockHash(hash.as_slice().try_into().ok()?) })
-    };
-    let strange = || StoreError::Damaged {
-        place: connections.place().to_owned(),
-        what: format!("{} has an entry that is no block's", keys.undo_heights()),
-    };
-    let blocks = heights.iter().filter(|(hash, _)| hash != EPOCH);
-    blocks.map(|entry| known(entry).ok_or_else(strange)).collect()
-}
-
-/// The undo data of a block.
-pub(super) fn undo(
-    connections: &Connections,
-    keys: &Keys,
-    block: &BlockHash,
-) -> Result<Option<Vec<u8>>, StoreError> {
-    connections.run(|to| {
-        let mut get = cmd("HGET");
-        get.arg(keys.undo(block.0[0])).arg(&block.0).query::<Option<Vec<u8>>>(to)
-    })
 }

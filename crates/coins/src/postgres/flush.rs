@@ -31,8 +31,21 @@ const REMOVE: &str = "\
 DELETE FROM coins USING pg_temp.changes AS gone
 WHERE coins.outpoint = gone.outpoint AND gone.coin IS NULL";
 
+/// Undo data on its way, in pieces: one value would be held once more here, and once more as it grows.
+const PIECES: &str = "\
+CREATE TEMPORARY TABLE IF NOT EXISTS pieces
+(hash bytea NOT NULL, height bigint NOT NULL, piece bigint NOT NULL, data bytea NOT NULL)
+ON COMMIT DELETE ROWS";
+
+const COPY_PIECES: &str =
+    "COPY pg_temp.pieces (hash, height, piece, data) FROM STDIN (FORMAT binary)";
+
+/// Bytes of a piece, but for the last.
+const PIECE_BYTES: usize = 512 << 10;
+
 const UNDO: &str = "\
-INSERT INTO undo (hash, height, data) VALUES ($1, $2, $3)
+INSERT INTO undo (hash, height, data)
+SELECT hash, min(height), string_agg(data, ''::bytea ORDER BY piece) FROM pg_temp.pieces GROUP BY hash
 ON CONFLICT (hash) DO UPDATE SET height = EXCLUDED.height, data = EXCLUDED.data";
 
 /// What became of a flush.
@@ -102,7 +115,9 @@ fn attempt(
     may_have_ended: &mut bool,
 ) -> Result<(), Failure> {
     let place = connections.place();
-    session.client.batch_execute(CHANGES)?;
+    for table in [CHANGES, PIECES] {
+        session.client.batch_execute(table)?;
+    }
     let mut transaction = session.client.transaction()?;
     let there = Record::lock(&mut transaction, writer, place)??;
     if *may_have_ended && there == Some(*after) {
@@ -119,15 +134,32 @@ fn attempt(
     }
     let from = i64::from(flush.undo_from);
     transaction.execute("DELETE FROM undo WHERE height < $1", &[&from])?;
-    let put = transaction.prepare(UNDO)?;
-    for undo in flush.undo.iter().filter(|undo| undo.block.height >= flush.undo_from) {
-        let height = i64::from(undo.block.height);
-        transaction.execute(&put, &[&&undo.block.hash.0[..], &height, &&undo.bytes[..]])?;
-    }
+    put_undo(&mut transaction, flush)?;
     after.put(&mut transaction)?;
     *may_have_ended = true;
     transaction.commit()?;
     Ok(())
+}
+
+/// Sends the undo data, and puts it where it belongs.
+fn put_undo(transaction: &mut Transaction<'_>, flush: &Flush<'_>) -> Result<(), Failure> {
+    let mut kept = flush.undo.iter().filter(|undo| undo.block.height >= flush.undo_from).peekable();
+    if kept.peek().is_none() {
+        return Ok(());
+    }
+    let columns = [Type::BYTEA, Type::INT8, Type::INT8, Type::BYTEA];
+    let mut rows = BinaryCopyInWriter::new(transaction.copy_in(COPY_PIECES)?, &columns);
+    for undo in kept {
+        let (hash, height) = (&undo.block.hash.0[..], i64::from(undo.block.height));
+        // Of a block that has none, too, there is a piece.
+        let none = undo.bytes.is_empty().then_some(&undo.bytes[..]);
+        let pieces = undo.bytes.chunks(PIECE_BYTES).chain(none);
+        for (number, piece) in (0_i64..).zip(pieces) {
+            rows.write(&[&hash, &height, &number, &piece])?;
+        }
+    }
+    rows.finish()?;
+    Ok(transaction.execute(UNDO, &[]).map(drop)?)
 }
 
 /// Sends the coins that are to be there.
