@@ -17,7 +17,13 @@ fn a_writer_that_was_replaced_changes_nothing() {
     let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                WHERE application_name = 'apus'";
     server.sql(end);
+    // One that comes and writes nothing leaves the lease free and the record at the same block.
+    drop(open(&server.url("stale")));
+    let late = random_step(9, 100, 200, &mut rng).write(&*stale);
+    assert!(matches!(late, Err(StoreError::InUse { .. })), "{late:?}");
+    server.sql(end);
     let other = open(&server.url("stale"));
+    assert_eq!(other.tip().unwrap(), Some(block(1)));
     random_step(2, 100, 200, &mut rng).write(&*other).unwrap();
     let coins = coins_of(&*other).unwrap();
     drop(other);
