@@ -19,7 +19,7 @@ pub struct Reader(Kind);
 #[derive(Debug)]
 enum Kind {
     Cluster(ClusterReader),
-    Postgres(PostgresReader),
+    Postgres(Box<PostgresReader>),
 }
 
 impl Reader {
@@ -30,7 +30,7 @@ impl Reader {
                 Kind::Cluster(ClusterReader::open(place, network, &access.cluster())?)
             }
             Place::Postgres(place) => {
-                Kind::Postgres(PostgresReader::open(place, network, &access.postgres())?)
+                Kind::Postgres(Box::new(PostgresReader::open(place, network, &access.postgres())?))
             }
         }))
     }

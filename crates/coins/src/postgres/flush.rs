@@ -212,12 +212,11 @@ fn change(
 /// A coin's name, and the coin where it does not go.
 type Changed = ([u8; NAME_BYTES], Option<CoinBytes>);
 
+/// Takes changes one by one.
+type EachRow<'a> = dyn FnMut(&OutPoint, Option<&CoinBytes>) -> Result<(), Failure> + 'a;
+
 /// Hands the changes on, which have to come in their order.
-fn in_order(
-    flush: &Flush<'_>,
-    place: &str,
-    each: &mut dyn FnMut(&OutPoint, Option<&CoinBytes>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+fn in_order(flush: &Flush<'_>, place: &str, each: &mut EachRow<'_>) -> Result<(), Failure> {
     let (mut last, mut lost) = (None, None);
     let sent = flush.changes.for_each(&mut |outpoint, coin| {
         if last.replace(*outpoint).is_some_and(|last| last >= *outpoint) {
