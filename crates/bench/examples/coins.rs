@@ -147,7 +147,8 @@ impl Asked {
     fn run(&self, place: Place, dbcache: u64, scratch: &Path) -> Value {
         let (manifest, servers) = (Manifest::read(&self.chain).unwrap(), Servers::start(place));
         let (work, report) = (scratch.join("work"), scratch.join("report.json"));
-        let _ = fs::remove_dir_all(&work);
+        // What the run before left.
+        let _ = (fs::remove_dir_all(&work), fs::remove_file(&report));
         let mut command = Command::new(&self.program);
         command
             .args(["sync", "--chain", "regtest", "--engine", "utxo", "--progress", "none"])
