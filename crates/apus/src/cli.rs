@@ -62,7 +62,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Compute the UTXO set from blocks
-    Sync(SyncArgs),
+    Sync(Box<SyncArgs>),
     /// Say what a run would take of disk, memory and time, and write nothing
     Plan(PlanArgs),
     /// Rebuild the chainstate of a stopped Bitcoin Core node

@@ -26,3 +26,6 @@ mod processors;
 pub mod run;
 mod stats;
 mod table;
+
+pub use stats::Spread;
+pub use table::Table;

@@ -42,6 +42,7 @@ pub mod postgres;
 pub mod prometheus;
 pub mod redis;
 pub mod relay;
+mod signals;
 pub mod storage;
 pub mod streams;
 pub mod utreexod;
