@@ -10,6 +10,7 @@ mod error;
 mod folder;
 mod job;
 mod mergesync;
+pub mod numbers;
 mod pass;
 mod progress;
 mod proofs;
