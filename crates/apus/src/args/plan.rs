@@ -18,8 +18,8 @@ Examples:
 
 Writes nothing. Reads and checks some of the blocks, from all over the files, which takes a few
 seconds; times come from how fast that was, and are right within a factor of two. Sizes are the most
-that a run can be expected to take. Exit code 0: there is enough of everything; 3: there is too little
-of something, which is named.";
+that is to be expected. Exit code 0: there is enough of everything; 3: there is too little of
+something, which is named.";
 
 #[derive(Args)]
 #[command(after_help = PLAN_EXAMPLES)]
