@@ -2,9 +2,7 @@
 
 use crate::failure::{Failure, INTERRUPTED};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::sync::atomic::AtomicBool;
-#[cfg(feature = "web")]
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What signals set, once they are watched.
@@ -25,7 +23,6 @@ pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// Whether Ctrl-C or a polite kill came, also after the run was over.
-#[cfg(feature = "web")]
 pub(crate) fn came() -> bool {
     WATCHED.get().is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
 }

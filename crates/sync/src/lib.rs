@@ -10,6 +10,7 @@ mod error;
 mod folder;
 mod job;
 mod mergesync;
+pub mod numbers;
 mod pass;
 mod progress;
 mod proofs;
@@ -37,7 +38,7 @@ pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFol
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use job::{JobCopy, JobKey, JobStep};
-pub use mergesync::DISK_PERCENT as MERGESYNC_DISK_PERCENT;
+pub use mergesync::disk_bytes as mergesync_disk_bytes;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use progress::{Segment, SegmentState};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};

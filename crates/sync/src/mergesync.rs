@@ -10,6 +10,7 @@
 //! it.
 
 mod answers;
+mod disk;
 mod elsewhere;
 mod hash;
 mod join;
@@ -43,6 +44,7 @@ use apus_engine::pass::{Counts, PartialResult, Pass};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
+pub use disk::disk_bytes;
 pub(crate) use elsewhere::{JudgedBy, join_part, judge_segment};
 use hash::hash_beside;
 use join::{JOINED_RUNS, JoinOptions, join};
@@ -56,10 +58,6 @@ use std::time::Instant;
 
 /// Stands for hints in a plan without any, which have another hash.
 const NO_HINTS: [u8; 32] = [0; 32];
-
-/// Disk that records take, in percent of the blocks' bytes: measured where most coins are spent far above
-/// their blocks and transactions are small. On the main chain half of it is to be expected.
-pub const DISK_PERCENT: u64 = 60;
 
 /// What became of a chain.
 pub(crate) enum Joining<'a> {
@@ -172,7 +170,8 @@ pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Resul
     let end = request.stop.end_in(dir)?;
     let block_bytes: u64 = (1..=end).map(|height| dir.block_bytes(height)).sum();
     let forest = if request.bridge.is_some() { bridge::DISK_PERCENT } else { 0 };
-    let (what, bytes) = (DiskUse::Progress, block_bytes / 100 * (DISK_PERCENT + forest));
+    let records = disk_bytes(block_bytes, request.memory_bytes, request.threads);
+    let (what, bytes) = (DiskUse::Progress, records + block_bytes / 100 * forest);
     let free = expect_room(folder, bytes)?;
     request.observer.event(Event::DiskNeeded { what, bytes, free });
     match &request.bridge {

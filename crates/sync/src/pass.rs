@@ -178,6 +178,13 @@ fn segment_bytes(request: &Request<'_>, under_way: usize, bytes_total: u64) -> u
     share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
 }
 
+/// No more segments than these are made of so many bytes of blocks, where their size is left to [`segment_bytes`].
+pub(crate) fn segments_at_most(block_bytes: u64, memory_bytes: u64, threads: u64) -> u64 {
+    let share = (memory_bytes / (8 * threads)).clamp(12 << 20, 128 << 20);
+    // The last of them is begun.
+    (block_bytes / share).max(24 * threads).min(block_bytes.div_ceil(4 << 20)) + 1
+}
+
 /// Goes on with an earlier plan, which must be the same, or makes one.
 pub(crate) fn begin_or_go_on<'w, P: Pass>(
     request: &Request<'w>,

@@ -43,7 +43,12 @@ const PART_BYTES_MIN: u64 = 4 << 20;
 /// than its budget: many short runs would have to be merged into longer ones before, and segments themselves, which took
 /// more, are gone by then.
 pub(super) fn memory_bytes(request: &Request<'_>) -> u64 {
-    (request.memory_bytes / 2).max((4 * request.memory_bytes).min(64 << 20))
+    memory_for_joining(request.memory_bytes)
+}
+
+/// The same of a request's memory.
+pub(super) fn memory_for_joining(memory_bytes: u64) -> u64 {
+    (memory_bytes / 2).max(memory_bytes.saturating_mul(4).min(64 << 20))
 }
 
 /// How coins are joined.
