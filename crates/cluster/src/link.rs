@@ -101,6 +101,7 @@ impl Link {
                 "the server keeps no streams: start it with JetStream (nats-server -js)".to_owned(),
             ));
         }
+        runtime.block_on(objects.try_out())?;
         // It begins a task of its own.
         let inside = runtime.enter();
         let mut context = async_nats::jetstream::new(client.clone());

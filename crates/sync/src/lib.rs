@@ -64,7 +64,7 @@ pub use warning::{Unanchored, Warning};
 pub use workdir::names::{
     COINS, ENDED, FOREST, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
 };
-pub use worker::{WorkDone, WorkRequest, work};
+pub use worker::{WorkBlocks, WorkDone, WorkRequest, work};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

@@ -13,6 +13,7 @@
 //! - [`btcd`]: a node of another make.
 //! - [`utreexod`]: one that proves coins.
 //! - [`nats`]: a queue.
+//! - [`versitygw`]: a store of objects.
 //! - [`redis`]: three Redis servers as one cluster.
 //! - [`postgres`]: a PostgreSQL server.
 //! - [`chromium`]: a browser.
@@ -45,5 +46,6 @@ pub mod relay;
 pub mod storage;
 pub mod streams;
 pub mod utreexod;
+pub mod versitygw;
 
 pub use apus_rig::rng;

@@ -1,11 +1,17 @@
-//! [`NatsServer`]: a real NATS server with JetStream, for the tests of runs that machines share.
+//! [`NatsServer`]: a real NATS server with JetStream, for the tests of runs that machines share; [`NatsCluster`]: three
+//! of them.
 //!
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, its
 //! streams lie in a folder of its own, and it is killed when dropped.
 
+mod cluster;
+
+pub use cluster::NatsCluster;
+
 use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program, free_ports};
 use std::fs::{self, File};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Instant;
@@ -94,8 +100,14 @@ fn launch(folder: &TempDir, port: u16) -> Result<Child, String> {
         .stderr(File::create(&said).map_err(|error| error.to_string())?)
         .spawn()
         .map_err(|error| format!("nats-server cannot be run: {error}"))?;
+    await_ready(&mut process, &said, port)?;
+    Ok(process)
+}
+
+/// Waits until a server that was just started listens.
+fn await_ready(process: &mut Child, said: &Path, port: u16) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
-    let tail = || fs::read_to_string(&said).unwrap_or_default();
+    let tail = || fs::read_to_string(said).unwrap_or_default();
     while TcpStream::connect(("127.0.0.1", port)).is_err() || !tail().contains("Server is ready") {
         if let Ok(Some(status)) = process.try_wait() {
             return Err(format!("it ended with {status}: {}", tail()));
@@ -107,7 +119,7 @@ fn launch(folder: &TempDir, port: u16) -> Result<Child, String> {
         }
         sleep(POLL_EVERY);
     }
-    Ok(process)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -181,6 +181,21 @@ impl Desk {
         self.spawn(command, line)
     }
 
+    /// Starts `apus` with the words of a line and no others, by another program where one is named, with more in its
+    /// environment.
+    pub(crate) fn start_by(
+        &self,
+        by: &[String],
+        environment: &[(String, String)],
+        line: &str,
+    ) -> Running {
+        let mut words = by.iter().map(String::as_str).chain([env!("CARGO_BIN_EXE_apus")]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).args(line.split_whitespace());
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        self.spawn(command, line)
+    }
+
     /// Runs a shell's script in which `"$0" "$@"` is `apus` with the words of a line, [`assuming`].
     pub(crate) fn start_in_shell(&self, script: &str, line: &str) -> Running {
         self.spawn_shell(script, line, |_| {})
