@@ -20,9 +20,7 @@ use apus_p2p::transport::TransportChoice;
 use apus_sync::{
     ClusterError, Event, Observer, QueueError, SyncError, WorkBlocks, WorkRequest, work,
 };
-use args::{
-    ClusterCommand, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs,
-};
+use args::{ClusterCommand, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -133,11 +131,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     let interrupt = watch_signals()?;
     let worker = Worker::connect(&options, args.name.as_deref())?;
     print::aside(format_args!("{}: waiting for a run", worker.name()));
-    let means = Means {
-        blocks,
-        scratch: args.scratch.as_deref(),
-        threads: threads(args.par),
-    };
+    let means = Means { blocks, scratch: args.scratch.as_deref(), threads: threads(args.par) };
     loop {
         let seen = next_run(&worker, &interrupt)?;
         let took_part = take_part(&worker, &seen, &means, &interrupt)?;

@@ -87,9 +87,12 @@ impl Objects {
             Ok(_) => Ok(()),
             Err(error) => {
                 let what = match self.failed(None, error) {
-                    QueueError::Away(what) | QueueError::Object(what) | QueueError::Refused(what) => what,
+                    QueueError::Away(what)
+                    | QueueError::Object(what)
+                    | QueueError::Refused(what) => what,
                 };
-                let what = what.strip_prefix(&format!("{}: ", self.place)).unwrap_or(&what).to_owned();
+                let what =
+                    what.strip_prefix(&format!("{}: ", self.place)).unwrap_or(&what).to_owned();
                 Err(LinkError::Objects { place: self.place.clone(), what })
             }
         }

@@ -47,7 +47,10 @@ impl Chaos {
         let shares = report["cluster"]["workers"].as_array().unwrap();
         let counted: u64 = shares.iter().map(|share| share["blocks"].as_u64().unwrap()).sum();
         // What an earlier start counted is no share of this one's machines.
-        assert!(counted == self.course.blocks || self.anew && counted < self.course.blocks, "{counted}");
+        assert!(
+            counted == self.course.blocks || self.anew && counted < self.course.blocks,
+            "{counted}"
+        );
         for name in ["utxo.dat", "utxo.hints", "report.json"] {
             self.world.desk.remove(name);
         }
@@ -80,7 +83,10 @@ impl Chaos {
                 if desk.has("utxo.dat") && !desk.has("progress.work") {
                     // It was through, but for its last word.
                     let files = ["utxo.dat", "utxo.hints", "report.json"];
-                    files.into_iter().filter(|name| desk.has(name)).for_each(|name| desk.remove(name));
+                    files
+                        .into_iter()
+                        .filter(|name| desk.has(name))
+                        .for_each(|name| desk.remove(name));
                     self.anew = false;
                 }
                 self.serve_again();

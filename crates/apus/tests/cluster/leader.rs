@@ -25,7 +25,13 @@ fn leader_of(cluster: &NatsCluster, stream: &str, serve: &mut Process) -> Option
 }
 
 /// Kills the leader of a stream again and again; says how often that was during the run.
-fn loses_leaders(cluster: &mut NatsCluster, run: &str, world: &World, kills: u64, rng: &mut Rng) -> u64 {
+fn loses_leaders(
+    cluster: &mut NatsCluster,
+    run: &str,
+    world: &World,
+    kills: u64,
+    rng: &mut Rng,
+) -> u64 {
     let workers = [world.work("--par 1 --stay"), world.work("--par 1 --stay --scratch scratch")];
     let mut serve = world.serve_run(run);
     let mut killed = 0;

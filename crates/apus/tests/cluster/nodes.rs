@@ -59,7 +59,8 @@ fn a_worker_without_blocks_asks_a_node_for_those_of_its_jobs_alone() {
     world.expect_done();
     assert!(sent(&node, "block").0 - before <= 2 * blocks);
     let (answers, bytes) = sent(&node, "headers");
-    assert!(bytes <= 100 * answers as u64, "headers were asked for: {bytes} bytes");
+    // Some below the tip, by which a peer shows that it is on the chain; all would be eighty bytes for each block.
+    assert!(bytes < 20 * (answers * blocks) as u64, "{answers} times, {bytes} bytes");
 }
 
 /// A node that has not all blocks is no reason to end the run: others have them.
@@ -73,7 +74,7 @@ fn what_a_node_lacks_is_done_by_others() {
         node.submit_block(block).unwrap();
     }
     let world = World::on(Desk::of(&chain), "regtest");
-    let serve = world.serve("--segment-bytes 3000 --progress plain");
+    let serve = world.serve("--segment-bytes 9000 --progress plain");
     let poor = connected(&world, &node, "--par 1 --patience 1 --name poor");
     poor.wait().fails(3, &["nothing useful came from any peer"]);
     let rich = world.work("--par 1");

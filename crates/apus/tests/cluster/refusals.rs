@@ -330,8 +330,7 @@ fn a_lie_about_sums_never_leads_to_a_set() {
     let blocks = WorkBlocks::Folder(world.desk.path("blocks"));
     let now = 1_900_000_000;
     let (scratch, observer) = (world.desk.path("scratch"), &Silent);
-    let request =
-        WorkRequest { blocks, scratch, threads: 1, now, observer, interrupt: &interrupt };
+    let request = WorkRequest { blocks, scratch, threads: 1, now, observer, interrupt: &interrupt };
     assert!(work(&request, &lying).unwrap().segments > 1);
     serve.wait().fails(2, &["does not balance"]);
     assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
@@ -348,8 +347,7 @@ fn a_lie_is_found_by_a_second_machine() {
     let blocks = WorkBlocks::Folder(world.desk.path("blocks"));
     let scratch = world.desk.path("scratch");
     let (now, observer) = (1_900_000_000, &Silent);
-    let request =
-        WorkRequest { blocks, scratch, threads: 1, now, observer, interrupt: &interrupt };
+    let request = WorkRequest { blocks, scratch, threads: 1, now, observer, interrupt: &interrupt };
     let honest = std::thread::scope(|scope| {
         scope.spawn(|| {
             // The run ends for it, or it is interrupted.

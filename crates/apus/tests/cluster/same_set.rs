@@ -55,7 +55,7 @@ fn a_coordinator_does_jobs_itself() {
     assert!(serve.until(|| world.desk.names("objects").len() == 1));
     sleep(Duration::from_millis(300));
     serve.signal("INT");
-    serve.wait().fails(130, &["progress is kept"]);
+    serve.wait().fails(130, &["interrupted"]);
     let worker = world.work("--par 1 --scratch scratch");
     world.serve_run(&run).wait().succeeds();
     worker.wait().succeeds();

@@ -74,15 +74,23 @@ pub(super) fn open(place: &str) -> Result<(Arc<dyn ObjectStore>, Path), LinkErro
 
 /// What an error of a bucket means: whether the object is lost, the store is away, or refuses us.
 pub(super) fn failed(error: Error, named: impl Fn(String) -> String) -> QueueError {
+    let text = chain(&error);
+    let code = code(&text);
+    if code.as_deref() == Some("NoSuchBucket") {
+        return QueueError::Refused(named(
+            "there is no such bucket: make it, or correct its name or AWS_ENDPOINT".to_owned(),
+        ));
+    }
+    // Not every request has an error of its own for them.
+    let refuses = matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. })
+        || ["403 Forbidden", "401 Unauthorized"].iter().any(|status| text.contains(status));
     match error {
-        Error::NotFound { source, .. } => match code(&source.to_string()).as_deref() {
-            Some("NoSuchBucket") => QueueError::Refused(named(
-                "there is no such bucket: make it, or correct its name or AWS_ENDPOINT".to_owned(),
-            )),
-            _ => QueueError::Object(named(super::NOT_THERE.to_owned())),
-        },
-        error @ (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) => {
-            let code = code(&chain(&error)).map_or_else(String::new, |code| format!(" ({code})"));
+        // A key that is not known may be said to be "not found" as well.
+        Error::NotFound { .. } if code.as_deref().is_none_or(|code| code == "NoSuchKey") => {
+            QueueError::Object(named(super::NOT_THERE.to_owned()))
+        }
+        _ if refuses => {
+            let code = code.map_or_else(String::new, |code| format!(" ({code})"));
             QueueError::Refused(named(format!(
                 "the store refuses the credentials{code}: see to {KEYS} in the environment"
             )))
@@ -138,7 +146,10 @@ mod tests {
         assert!(!told.to_string().contains("AKIA"), "{told}");
         let source = format!("403 Forbidden: {body}").into();
         let told = failed(Error::PermissionDenied { path: "a".to_owned(), source }, named);
-        assert!(matches!(&told, QueueError::Refused(what) if what.contains("(SlowDown)")), "{told}");
+        assert!(
+            matches!(&told, QueueError::Refused(what) if what.contains("(SlowDown)")),
+            "{told}"
+        );
         assert!(!told.to_string().contains("AKIA"), "{told}");
     }
 }

@@ -66,7 +66,8 @@ pub(super) fn run(
     Workdir::clear_scratch(workdir.storage())?;
     let remote = Remote { queue, pass: PassKind::MergeSync, plan };
     let desk = open(&remote, work.request, work.dir)?;
-    let mut shared = Shared { work, queue, plan, desk, gathered: Gathered::new(work.request.workdir) };
+    let mut shared =
+        Shared { work, queue, plan, desk, gathered: Gathered::new(work.request.workdir) };
     let whole = shared.whole();
     let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();
     if whole.as_ref().err().is_none_or(ends) {
@@ -185,7 +186,8 @@ impl Shared<'_> {
                 crate::error::ClusterError::Message(format!("results do not fit together: {error}"))
             })?;
         }
-        let apus_engine::mergesync::Gathered { counts, .. } = gather.conclude(&whole, self.plan.last())?;
+        let apus_engine::mergesync::Gathered { counts, .. } =
+            gather.conclude(&whole, self.plan.last())?;
         Ok(counts)
     }
 

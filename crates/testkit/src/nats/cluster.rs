@@ -132,7 +132,12 @@ impl NatsCluster {
         let server = &mut self.servers[index];
         let mut process = Command::new(find_program("nats-server"))
             .args(["--jetstream", "--addr", "127.0.0.1", "--server_name", &name])
-            .args(["--port", &server.client.to_string(), "--http_port", &server.monitor.to_string()])
+            .args([
+                "--port",
+                &server.client.to_string(),
+                "--http_port",
+                &server.monitor.to_string(),
+            ])
             .args(["--cluster_name", "three", "--routes", &routes])
             .args(["--cluster", &format!("nats://127.0.0.1:{}", server.route)])
             .arg("--store_dir")

@@ -79,7 +79,8 @@ impl<'g> Gathered<'g> {
         // It is read while it grows.
         file.write_all(&bytes).and_then(|()| file.flush()).at(storage, name)?;
         let (checksum, count) = (checksum(&bytes), |pieces: &[Piece]| pieces.len() as u32);
-        let kept = Kept { records, own, partial, made: count(&made), spent: count(&spent), checksum };
+        let kept =
+            Kept { records, own, partial, made: count(&made), spent: count(&spent), checksum };
         self.order.push(range);
         self.segments.insert(range, kept);
         Ok(())
@@ -102,7 +103,8 @@ impl<'g> Gathered<'g> {
             bytes.resize((kept.made + kept.spent) as usize * PIECE_BYTES, 0);
             file.read_exact(&mut bytes).at(storage, name)?;
             if checksum(&bytes) != kept.checksum {
-                let error = io::Error::new(ErrorKind::InvalidData, "it has other bytes than were written");
+                let error =
+                    io::Error::new(ErrorKind::InvalidData, "it has other bytes than were written");
                 let file = storage.describe(name);
                 return Err(SyncError::Io(IoError::Storage { file, error }));
             }

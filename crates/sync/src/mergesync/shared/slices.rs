@@ -103,7 +103,8 @@ impl<'s> Slices<'s> {
             let entries = bytes.chunks_exact(ENTRY_BYTES).zip(from..);
             let slices = entries.map(|(entry, segment)| read(entry, seed(row.place, segment)));
             slices.collect::<Option<Vec<AnswerSlice>>>().ok_or_else(|| {
-                let error = io::Error::new(ErrorKind::InvalidData, "it has other bytes than were written");
+                let error =
+                    io::Error::new(ErrorKind::InvalidData, "it has other bytes than were written");
                 SyncError::Io(IoError::Storage { file: storage.describe(name), error })
             })
         };
