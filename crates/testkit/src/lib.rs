@@ -20,6 +20,7 @@
 //! - [`prometheus`]: what gathers metrics.
 //! - [`http`]: one request.
 //! - [`peer`]: a peer on a real socket that behaves as told.
+//! - [`netns`]: network namespaces, joined by lines that are slow and can be cut.
 //! - [`far`]: a line to a server that is far away.
 //! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
 //! - [`streams`]: recorded tests of Core's, block by block.
@@ -37,6 +38,7 @@ pub mod effort;
 pub mod far;
 pub mod http;
 pub mod nats;
+pub mod netns;
 pub mod oracle;
 pub mod peer;
 pub mod postgres;

@@ -19,6 +19,9 @@ const PORT_TRIES: usize = 5;
 #[derive(Debug)]
 pub struct S3Server {
     process: Child,
+    /// What runs it, and where it is reached.
+    by: Vec<String>,
+    address: String,
     port: u16,
     folder: TempDir,
 }
@@ -37,22 +40,30 @@ impl S3Server {
     pub fn start() -> Self {
         let mut said = String::new();
         for _ in 0..PORT_TRIES {
-            let folder = tempfile::Builder::new().prefix("s3").tempdir().unwrap();
-            fs::create_dir_all(folder.path().join("buckets").join(Self::BUCKET)).unwrap();
-            fs::create_dir(folder.path().join("about")).unwrap();
             let [port, _] = free_ports();
-            match launch(&folder, port) {
-                Ok(process) => return Self { process, port, folder },
+            let (folder, address) = (empty(), "127.0.0.1".to_owned());
+            match launch(&[], &folder, &address, port) {
+                Ok(process) => return Self { process, by: Vec::new(), address, port, folder },
                 Err(message) => said = message,
             }
         }
         panic!("versitygw does not start: {said}")
     }
 
+    /// Starts one by another program, as in a network namespace of its own, on an address there.
+    ///
+    /// # Panics
+    /// When there is no versitygw, or it does not start.
+    pub fn start_by(by: &[String], address: &str) -> Self {
+        let (folder, by, address, port) = (empty(), by.to_vec(), address.to_owned(), 7070);
+        let process = launch(&by, &folder, &address, port).unwrap();
+        Self { process, by, address, port, folder }
+    }
+
     /// What a client has in its environment.
     pub fn environment(&self) -> Vec<(String, String)> {
         let [access, secret] = Self::KEYS;
-        let endpoint = format!("http://127.0.0.1:{}", self.port);
+        let endpoint = format!("http://{}:{}", self.address, self.port);
         let named = [
             ("AWS_ENDPOINT", endpoint.as_str()),
             ("AWS_REGION", "us-east-1"),
@@ -84,7 +95,7 @@ impl S3Server {
     /// # Panics
     /// When it does not start.
     pub fn start_again(&mut self) {
-        self.process = launch(&self.folder, self.port).unwrap();
+        self.process = launch(&self.by, &self.folder, &self.address, self.port).unwrap();
     }
 }
 
@@ -94,17 +105,28 @@ impl Drop for S3Server {
     }
 }
 
+/// A folder with an empty bucket.
+fn empty() -> TempDir {
+    let folder = tempfile::Builder::new().prefix("s3").tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("buckets").join(S3Server::BUCKET)).unwrap();
+    fs::create_dir(folder.path().join("about")).unwrap();
+    folder
+}
+
 /// Starts a server, and waits until it listens.
-fn launch(folder: &TempDir, port: u16) -> Result<Child, String> {
+fn launch(by: &[String], folder: &TempDir, address: &str, port: u16) -> Result<Child, String> {
     let [access, secret] = S3Server::KEYS;
     let said = folder.path().join("said");
     let out = File::create(&said).map_err(|error| error.to_string())?;
     let both = out.try_clone().map_err(|error| error.to_string())?;
-    let mut process = Command::new(find_program("versitygw"))
+    let program = find_program("versitygw").into_os_string();
+    let mut words = by.iter().map(Into::into).chain([program]);
+    let mut process = Command::new(words.next().expect("there is a program"))
+        .args(words)
         // Not on its command line: other users of the machine see that.
         .env("ROOT_ACCESS_KEY_ID", access)
         .env("ROOT_SECRET_ACCESS_KEY", secret)
-        .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "posix"])
+        .args(["--port", &format!("{address}:{port}"), "--keep-alive", "posix"])
         // Not every folder has attributes.
         .arg("--sidecar")
         .arg(folder.path().join("about"))
@@ -115,8 +137,13 @@ fn launch(folder: &TempDir, port: u16) -> Result<Child, String> {
         .spawn()
         .map_err(|error| format!("versitygw cannot be run: {error}"))?;
     let deadline = Instant::now() + PATIENCE;
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        let tail = || fs::read_to_string(&said).unwrap_or_default();
+    let tail = || fs::read_to_string(&said).unwrap_or_default();
+    // In another namespace it is reached by what runs there alone, and its word has to do.
+    let listens = || match by.is_empty() {
+        true => TcpStream::connect((address, port)).is_ok(),
+        false => tail().contains(&port.to_string()),
+    };
+    while !listens() {
         if let Ok(Some(status)) = process.try_wait() {
             return Err(format!("it ended with {status}: {}", tail()));
         }

@@ -13,6 +13,7 @@ mod desk;
 mod faults;
 mod joined;
 mod leader;
+mod lines;
 mod nodes;
 mod refusals;
 #[cfg(feature = "s3")]

@@ -64,6 +64,8 @@ pub(crate) struct World {
     /// Where objects are, and what programs have in their environment to get there.
     pub(crate) objects: String,
     pub(crate) environment: Vec<(String, String)>,
+    /// What runs programs, unless another one is named.
+    pub(crate) by: Vec<String>,
     chain: &'static str,
 }
 
@@ -75,7 +77,7 @@ impl World {
 
     pub(crate) fn on(desk: Desk, chain: &'static str) -> Self {
         let (server, objects) = (NatsServer::start(), "objects".to_owned());
-        Self { server, queue: None, desk, objects, environment: Vec::new(), chain }
+        Self { server, queue: None, desk, objects, environment: Vec::new(), by: Vec::new(), chain }
     }
 
     /// Where the queue is.
@@ -95,7 +97,7 @@ impl World {
 
     /// The program with a line.
     pub(crate) fn start(&self, line: &str) -> Process {
-        self.start_by(&[], line)
+        self.start_by(&self.by, line)
     }
 
     /// The same, by another program.
@@ -141,7 +143,7 @@ impl World {
 
     pub(crate) fn status(&self, more: &str) -> Ended {
         let url = self.url();
-        self.desk.start_as_typed(&format!("cluster status --nats {url} {more}")).wait()
+        self.start(&format!("cluster status --nats {url} {more}")).wait()
     }
 
     /// The set of the node is there, and nothing else that a run leaves.

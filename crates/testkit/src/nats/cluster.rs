@@ -147,7 +147,7 @@ impl NatsCluster {
             .stderr(File::create(&said).map_err(|error| error.to_string())?)
             .spawn()
             .map_err(|error| format!("nats-server cannot be run: {error}"))?;
-        await_ready(&mut process, &said, server.client)?;
+        await_ready(&mut process, &said, Some(server.client))?;
         server.process = Some(process);
         Ok(())
     }
