@@ -18,9 +18,11 @@ use apus_p2p::addresses::{NodeAddress, parse_address};
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::{
-    ClusterError, Event, Observer, QueueError, SyncError, WorkBlocks, WorkRequest, work,
+    ClusterError, Event, GivenBlocks, Observer, QueueError, SyncError, UseIndex, WorkBlocks,
+    WorkRequest, work,
 };
 use args::{ClusterCommand, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -84,7 +86,40 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(replicas) = args.replicas {
         coordinator = coordinator.with_replicas(replicas);
     }
+    let given = args.give_blocks.map(|address| give_blocks(args, address)).transpose()?;
+    if let Some(address) = given.as_ref().and_then(GivenBlocks::listening) {
+        print::aside(format_args!("blocks for workers: --connect {address}"));
+    }
     own::beside(args, &options, &coordinator, || command_on(&args.sync, Some(&coordinator)))
+}
+
+/// Hands blocks to workers that connect.
+fn give_blocks(args: &ServeArgs, address: SocketAddr) -> Result<GivenBlocks, Failure> {
+    let folder = args.sync.blocksdir.as_deref().unwrap_or(Path::new(""));
+    let options = NetworkOptions {
+        listen: Some(address),
+        ..network_options(Params::of(args.sync.chain), AWAY_MAX)
+    };
+    let (index, interrupt) = (UseIndex::IfPresent, watch_signals()?);
+    Ok(GivenBlocks::start(folder, index, options, now(), &Aside, &interrupt)?)
+}
+
+/// A network that connects to none.
+fn network_options(params: &Params, patience: Duration) -> NetworkOptions {
+    NetworkOptions {
+        params: params.clone(),
+        outbound: 0,
+        connect: Vec::new(),
+        addresses: Vec::new(),
+        proxy: None,
+        listen: None,
+        transport: TransportChoice::Auto,
+        user_agent: USER_AGENT.to_owned(),
+        bytes_max: INCOMING_BYTES,
+        patience,
+        headers: Vec::new(),
+        blocks: None,
+    }
 }
 
 /// With what a machine does jobs.
@@ -234,18 +269,11 @@ fn node_options(args: &WorkPeersArgs, params: &Params) -> NetworkOptions {
     // They could be read before there was a run.
     let connect = node_addresses(args, params.network).unwrap_or_default();
     NetworkOptions {
-        params: params.clone(),
         outbound: connect.len(),
         connect,
-        addresses: Vec::new(),
         proxy: args.proxy,
-        listen: None,
         transport: if args.v2transport == 0 { TransportChoice::V1 } else { TransportChoice::Auto },
-        user_agent: USER_AGENT.to_owned(),
-        bytes_max: INCOMING_BYTES,
-        patience: Duration::from_secs(args.patience.into()),
-        headers: Vec::new(),
-        blocks: None,
+        ..network_options(params, Duration::from_secs(args.patience.into()))
     }
 }
 

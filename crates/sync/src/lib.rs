@@ -55,7 +55,7 @@ pub use run::{discard_progress, expect_work_folder, give_up_progress, has_progre
 pub use sink::ReadBack;
 pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
 pub use source::peers;
-pub use source::{BlockFetcher, BlockSource, ChainSource, Taken};
+pub use source::{BlockFetcher, BlockSource, ChainSource, GivenBlocks, Taken};
 pub use supply::outputs::{OutputsOfBlock, walk_outputs};
 pub use verify::{
     Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, is_verify_file, verify,

@@ -1,6 +1,6 @@
 //! `apus cluster`: its options and its help.
 
-use crate::args::SyncArgs;
+use crate::args::{SyncArgs, parse_listen};
 use clap::{Args, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -49,8 +49,8 @@ pub(crate) struct LinkArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Queue and objects")]
 pub(crate) struct ObjectsArgs {
-    /// What is too large for a message: a folder that all machines see, or s3://BUCKET/FOLDER in a build with
-    /// the feature s3, which takes the rest from AWS_* in the environment
+    /// What is too large for a message: a folder that all machines see, or s3://BUCKET/FOLDER, with
+    /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT in the environment
     #[arg(long, value_name = "DIR|URL")]
     pub(crate) objects: String,
 }
@@ -71,6 +71,11 @@ Examples:
   The same on two threads of this machine as well, so that it needs no second process:
     apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus --work 2 \\
          --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat
+
+  With blocks for workers that have none:
+    apus cluster serve --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
+         --give-blocks 10.0.0.1:8399 --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat
+    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus --connect 10.0.0.1:8399
 
   By hints with every rule and script checked, where each worker has undo data beside its blocks:
     apus cluster serve --nats tls://queue.lan:4222 --nats-creds apus.creds --objects /mnt/shared/apus \\
@@ -103,6 +108,11 @@ pub(crate) struct ServeArgs {
     /// one server alone
     #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) replicas: Option<u8>,
+
+    /// Hand blocks and headers to workers that connect here, by Bitcoin's own protocol, while the run lasts: they name this
+    /// address by --connect. Others that reach it get them as well. Takes some 300 MB more for the main chain
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_listen)]
+    pub(crate) give_blocks: Option<SocketAddr>,
 
     /// Do jobs here, too, on so many threads, as a worker would that has the same folder of blocks
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]

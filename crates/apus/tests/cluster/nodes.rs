@@ -63,6 +63,32 @@ fn a_worker_without_blocks_asks_a_node_for_those_of_its_jobs_alone() {
     assert!(bytes < 20 * (answers * blocks) as u64, "{answers} times, {bytes} bytes");
 }
 
+/// A coordinator that hands out its own blocks is all that a worker needs.
+#[test]
+fn a_coordinator_hands_its_blocks_to_workers() {
+    let mut chain = ChainBuilder::new(64);
+    chain.empty_blocks(100);
+    chain.random_blocks(40, Shape::default());
+    let world = World::on(Desk::of(&chain), "regtest");
+    let (url, objects) = (world.url(), &world.objects);
+    // Free now; another program that takes it meanwhile would be told of.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let line = format!(
+        "cluster work --nats {url} --objects {objects} --connect 127.0.0.1:{port} --par 2 --stay --scratch scratch"
+    );
+    let worker = world.start(&line);
+    for run in [world.run("--segment-bytes 4000"), world.join("--segment-bytes 9000")] {
+        let ended =
+            world.serve_run(&format!("--give-blocks 127.0.0.1:{port} {run}")).wait().succeeds();
+        assert!(ended.stderr.contains(&format!("--connect 127.0.0.1:{port}")), "{ended}");
+        world.expect_done();
+        for name in ["utxo.dat", "utxo.hints", "report.json"] {
+            world.desk.remove(name);
+        }
+    }
+    worker.kill();
+}
+
 /// A node that has not all blocks is no reason to end the run: others have them.
 #[test]
 fn what_a_node_lacks_is_done_by_others() {

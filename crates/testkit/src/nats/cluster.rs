@@ -69,12 +69,15 @@ impl NatsCluster {
 
     /// The server that leads a stream whose name begins so; none where there is none now.
     pub fn leader_of(&self, stream: &str) -> Option<usize> {
-        let up = self.servers.iter().position(|server| server.process.is_some())?;
-        let about = self.asked(up, "/jsz?accounts=true&streams=true")?;
-        let accounts = about["account_details"].as_array()?;
-        let mut streams = accounts.iter().flat_map(|it| it["stream_detail"].as_array()).flatten();
-        let of = streams.find(|of| of["name"].as_str().is_some_and(|it| it.starts_with(stream)))?;
-        name_index(of["cluster"]["leader"].as_str()?)
+        let is_up = |index: &usize| self.servers[*index].process.is_some();
+        (0..SERVERS).find_map(|index| {
+            // Each knows of the streams that it has itself.
+            let about = self.asked(index, "/jsz?accounts=true&streams=true")?;
+            let accounts = about["account_details"].as_array()?;
+            let mut all = accounts.iter().flat_map(|it| it["stream_detail"].as_array()).flatten();
+            let of = all.find(|of| of["name"].as_str().is_some_and(|it| it.starts_with(stream)))?;
+            name_index(of["cluster"]["leader"].as_str()?).filter(is_up)
+        })
     }
 
     /// On how many servers that stream is.

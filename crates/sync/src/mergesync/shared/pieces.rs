@@ -145,3 +145,98 @@ fn piece(bytes: &[u8]) -> Piece {
     let sha256 = *bytes[12..].first_chunk().expect("it is a whole piece");
     Piece { prefix: u64::from_le_bytes(prefix), bytes: u32::from_le_bytes(number(8)), sha256 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::divide_sizes;
+    use apus_storage::DirStorage;
+    use apus_testkit::rng::Rng;
+
+    fn some(rng: &mut Rng, count: usize) -> Vec<Piece> {
+        let mut digest = || std::array::from_fn(|_| rng.next_u64() as u8);
+        let digests: Vec<[u8; 32]> = (0..count).map(|_| digest()).collect();
+        let mut prefixes: Vec<u64> = (0..count).map(|_| rng.next_u64()).collect();
+        prefixes.sort_unstable();
+        let all = prefixes.into_iter().zip(digests);
+        all.map(|(prefix, sha256)| Piece { prefix, bytes: 40_000 + sha256[0] as u32, sha256 })
+            .collect()
+    }
+
+    fn done(rng: &mut Rng, count: usize) -> GatherDone {
+        let (made, spent) = (some(rng, count), some(rng, count / 2));
+        let bytes = made.iter().chain(&spent).map(|piece| u64::from(piece.bytes)).sum();
+        let records = ObjectRef { sha256: made.first().map_or([0; 32], |it| it.sha256), bytes };
+        GatherDone { records, own: records, made, spent, partial: Partial::default() }
+    }
+
+    fn range(index: u32) -> HeightRange {
+        HeightRange::new(1 + 10 * index, 11 + 10 * index)
+    }
+
+    #[test]
+    fn pieces_come_back_in_the_order_that_they_came_in() {
+        let (desk, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(61));
+        let storage = DirStorage::new(desk.path());
+        let mut gathered = Gathered::new(&storage);
+        gathered.each(&mut |_, _, _, _| panic!("there is nothing")).unwrap();
+        let mut all = Vec::new();
+        for index in [3, 0, 2, 1] {
+            let done = done(&mut rng, 7 * index as usize);
+            gathered.add(range(index), done.clone()).unwrap();
+            all.push((range(index), done));
+            // It grows while it is read.
+            let mut seen = Vec::new();
+            gathered
+                .each(&mut |range, kept, made, spent| {
+                    let (made, spent, partial) =
+                        (made.to_vec(), spent.to_vec(), kept.partial.clone());
+                    let (records, own) = (kept.records, kept.own);
+                    seen.push((range, GatherDone { records, own, made, spent, partial }));
+                })
+                .unwrap();
+            assert_eq!(seen, all);
+        }
+        assert!(gathered.has(&range(2)) && !gathered.has(&range(4)));
+        // Few records are divided by all pieces of the segments that are asked for.
+        let two = [range(1), range(3)];
+        let of_two = all.iter().filter(|(range, _)| two.contains(range));
+        let pieces = of_two.flat_map(|(_, done)| done.made.iter().chain(&done.spent));
+        let pieces: Vec<(u64, u32)> = pieces.map(|piece| (piece.prefix, piece.bytes)).collect();
+        assert_eq!(gathered.samples(&two).unwrap(), pieces);
+        let name = gathered.name.clone();
+        let mut bytes = std::fs::read(desk.path().join(&name)).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(desk.path().join(&name), bytes).unwrap();
+        let told = gathered.each(&mut |_, _, _, _| ()).unwrap_err().to_string();
+        assert!(told.contains("other bytes than were written"), "{told}");
+    }
+
+    /// The main chain has some ten thousand segments with some hundreds of pieces each.
+    #[test]
+    fn memory_is_by_segments_and_parts_are_equal_by_samples_of_many_pieces() {
+        assert!(size_of::<Kept>() + 2 * size_of::<HeightRange>() <= 300);
+        let (desk, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(62));
+        let storage = DirStorage::new(desk.path());
+        let mut gathered = Gathered::new(&storage);
+        let segments: Vec<HeightRange> = (0..500).map(range).collect();
+        for segment in &segments {
+            gathered.add(*segment, done(&mut rng, 200)).unwrap();
+        }
+        let samples = gathered.samples(&segments).unwrap();
+        assert!(samples.len() as u64 <= SAMPLES && samples.len() > 30_000, "{}", samples.len());
+        let keys = divide_sizes(samples.into_iter(), 40);
+        let mut bytes = vec![0_u64; keys.len()];
+        gathered
+            .each(&mut |_, _, made, spent| {
+                for piece in made.iter().chain(spent) {
+                    bytes[keys.partition_point(|keys| keys.from <= piece.prefix) - 1] +=
+                        u64::from(piece.bytes);
+                }
+            })
+            .unwrap();
+        let even = bytes.iter().sum::<u64>() / bytes.len() as u64;
+        assert!(bytes.iter().all(|part| (even / 2..2 * even).contains(part)), "{bytes:?}");
+    }
+}

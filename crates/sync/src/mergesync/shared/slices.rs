@@ -136,3 +136,50 @@ fn read(entry: &[u8], seed: u64) -> Option<AnswerSlice> {
     let fits = xxh3_64_with_seed(slice, seed) == u64::from_le_bytes(*checksum);
     fits.then_some(AnswerSlice { object, offset, bytes, sha256 })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_storage::DirStorage;
+    use apus_testkit::rng::Rng;
+
+    #[test]
+    fn each_segment_gets_its_column_by_ascending_parts() {
+        let (desk, mut rng, segments) = (tempfile::tempdir().unwrap(), Rng::new(63), 150);
+        let storage = DirStorage::new(desk.path());
+        let mut slices = Slices::new(&storage, segments).unwrap();
+        assert_eq!(slices.of(0).unwrap(), []);
+        let mut all = BTreeMap::new();
+        for part in [2_u32, 0, 1] {
+            let object = ObjectRef { sha256: [part as u8; 32], bytes: 1 << 20 };
+            let slice = |at: u32| AnswerSlice {
+                object: 0,
+                offset: at,
+                // Not every segment takes something of every part.
+                bytes: if rng.below(3) == 0 { 0 } else { 1 + at },
+                sha256: [at as u8; 32],
+            };
+            let row: Vec<AnswerSlice> = (0..segments as u32).map(slice).collect();
+            slices.add(part, vec![object], &row).unwrap();
+            all.insert(part, (object, row));
+            for segment in [0, segments - 1, 63, 64, 1, 70] {
+                let of = all.values().filter(|(_, row)| row[segment].bytes > 0);
+                let expected: Vec<AnswerPart> = of
+                    .map(|(object, row)| {
+                        let AnswerSlice { offset, bytes, sha256, .. } = row[segment];
+                        let (object, offset, bytes) = (*object, offset.into(), bytes.into());
+                        (ObjectPart { object, offset, bytes }, sha256)
+                    })
+                    .collect();
+                assert_eq!(slices.of(segment).unwrap(), expected, "{segment}");
+            }
+        }
+        // An entry at another's place is as good as a damaged one.
+        let path = desk.path().join(&slices.name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.copy_within(ENTRY_BYTES..2 * ENTRY_BYTES, 0);
+        std::fs::write(&path, bytes).unwrap();
+        let told = slices.of(0).unwrap_err().to_string();
+        assert!(told.contains("other bytes than were written"), "{told}");
+    }
+}
