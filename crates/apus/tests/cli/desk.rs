@@ -176,9 +176,7 @@ impl Desk {
 
     /// Starts `apus` with the words of a line and no others.
     pub(crate) fn start_as_typed(&self, line: &str) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
-        command.args(line.split_whitespace());
-        self.spawn(command, line)
+        self.start_by(&[], &[], line)
     }
 
     /// Starts `apus` with the words of a line and no others, by another program where one is named, with more in its

@@ -33,6 +33,9 @@ pub(super) struct Kept {
     checksum: [u8; 16],
 }
 
+/// Takes what a segment left: its pieces of coins, and those of spends.
+pub(super) type EachSegment<'e> = dyn FnMut(HeightRange, &Kept, &[Piece], &[Piece]) + 'e;
+
 /// See the module.
 pub(super) struct Gathered<'g> {
     storage: &'g dyn Storage,
@@ -89,7 +92,7 @@ impl<'g> Gathered<'g> {
     /// Gives the pieces of the segments that were added, in the order of that: those of coins, and those of spends.
     pub(super) fn each(
         &self,
-        of: &mut dyn FnMut(HeightRange, &Kept, &[Piece], &[Piece]),
+        of: &mut EachSegment<'_>,
     ) -> Result<(), SyncError> {
         if self.order.is_empty() {
             return Ok(());
