@@ -1,9 +1,9 @@
 //! [`Coordinator`]: a run's side of the queue.
 
 use crate::beat::{Beat, Beats};
-use crate::link::{Link, away, chain, from, last};
+use crate::link::{Link, away, from, last};
 use crate::names;
-use crate::options::{LinkError, LinkOptions};
+use crate::options::{LinkError, LinkOptions, chain};
 use apus_sync::{AnswerBytes, JobCopy, JobKey, JobQueue, ObjectRef, QueueError, RunId, WorkerSeen};
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::message::PublishMessage;

@@ -3,8 +3,7 @@
 //! Keys, region and endpoint stand in the environment, as the tools of its maker have it, and nowhere else: no address
 //! with a secret in it is taken, and of what a server says only its code is told.
 
-use crate::link::chain;
-use crate::options::LinkError;
+use crate::options::{LinkError, chain};
 use apus_sync::QueueError;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;

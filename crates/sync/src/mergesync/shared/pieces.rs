@@ -90,10 +90,7 @@ impl<'g> Gathered<'g> {
     }
 
     /// Gives the pieces of the segments that were added, in the order of that: those of coins, and those of spends.
-    pub(super) fn each(
-        &self,
-        of: &mut EachSegment<'_>,
-    ) -> Result<(), SyncError> {
+    pub(super) fn each(&self, of: &mut EachSegment<'_>) -> Result<(), SyncError> {
         if self.order.is_empty() {
             return Ok(());
         }
