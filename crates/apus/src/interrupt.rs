@@ -10,6 +10,10 @@ static WATCHED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Set by Ctrl-C and by a polite kill; a second one ends the program at once.
 pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
+    // Watched twice, the first one would count as the second.
+    if let Some(interrupt) = WATCHED.get() {
+        return Ok(Arc::clone(interrupt));
+    }
     let interrupt = Arc::clone(WATCHED.get_or_init(Arc::default));
     for signal in [SIGINT, SIGTERM] {
         let exit = i32::from(INTERRUPTED);

@@ -56,7 +56,7 @@ pub use run::{discard_progress, expect_work_folder, give_up_progress, has_progre
 pub use sink::ReadBack;
 pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
 pub use source::peers;
-pub use source::{BlockFetcher, BlockSource, ChainSource, Taken};
+pub use source::{BlockFetcher, BlockSource, ChainSource, GivenBlocks, Taken};
 pub use supply::outputs::{OutputsOfBlock, walk_outputs};
 pub use verify::{
     Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, is_verify_file, verify,
@@ -65,7 +65,7 @@ pub use warning::{Unanchored, Warning};
 pub use workdir::names::{
     COINS, ENDED, FOREST, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
 };
-pub use worker::{WorkDone, WorkRequest, work};
+pub use worker::{WorkBlocks, WorkDone, WorkRequest, work};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

@@ -8,12 +8,15 @@
 
 mod joiner;
 mod one;
+mod scratch;
 mod segments;
 
 use crate::error::{ClusterError, IoError, SyncError};
 use crate::progress::Observer;
 use crate::queue::{JobMessage, Jobs, Lease, Offer, PassKind, Patience, RunId, RunSpec};
 use crate::source::blocksdir::BlocksDir;
+use crate::source::peers::Peers;
+use crate::source::peers::network::NetworkOptions;
 use crate::source::{ChainSource, Search};
 use crate::supply::{Supply, Walker};
 use apus_chain::{HeaderChain, Params};
@@ -23,10 +26,11 @@ use apus_engine::swiftsync::aggregate::Aggregator;
 use apus_engine::swiftsync::{Fully, JudgeByUndo, SwiftSync};
 use joiner::Joiner;
 use one::Failures;
+use scratch::Scratch;
 use segments::Segments;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a thread waits for a job before it looks at what else there is.
@@ -35,10 +39,18 @@ const TAKE_WAIT: Duration = Duration::from_millis(500);
 /// A queue may be away for so long at a stretch.
 const QUEUE_AWAY_MAX: Duration = Duration::from_secs(300);
 
+/// Where a machine that does segments has its blocks from.
+pub enum WorkBlocks<'a> {
+    /// A folder, which is only read.
+    Folder(PathBuf),
+    /// Peers, by options that name them; its headers are set here. Only the blocks of its jobs are asked of them.
+    Peers(&'a (dyn Fn(&Params) -> NetworkOptions + Sync)),
+}
+
 /// What a machine that does segments is asked for.
 pub struct WorkRequest<'a> {
-    /// The folder with its blocks.
-    pub blocksdir: PathBuf,
+    /// Its blocks.
+    pub blocks: WorkBlocks<'a>,
     /// A folder for what is too large for memory while a job is done, made where it is wanted.
     pub scratch: PathBuf,
     /// Threads, at least one; each does a segment at a time.
@@ -99,18 +111,43 @@ trait Does: Sync {
 pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, SyncError> {
     let spec = RunSpec::from_bytes(jobs.spec());
     let spec = spec.map_err(|error| ClusterError::Message(error.to_string()))?;
+    let params = Params::of(spec.plan.identity.network);
+    let headers = patience(request).with(|| jobs.object(&spec.headers))?;
+    let (headers, _) = headers.as_chunks::<80>();
+    let chain = chain_of(request, headers, &spec, params)?;
+    match &request.blocks {
+        WorkBlocks::Folder(folder) => {
+            let dir = BlocksDir::open_on(folder, params, chain, request.now, request.interrupt)?;
+            work_with(request, jobs, &spec, &dir)
+        }
+        WorkBlocks::Peers(options) => {
+            let scratch = Scratch::make(&request.scratch)?;
+            let folder = scratch.folder()?;
+            let storage = folder.storage();
+            let peers = Peers::start_with(options(params), headers.to_vec(), &storage)?;
+            let source = peers.settled_on(Arc::new(chain), request.interrupt)?;
+            work_with(request, jobs, &spec, &source)
+        }
+    }
+}
+
+/// Does segments of the blocks of a source.
+fn work_with(
+    request: &WorkRequest<'_>,
+    jobs: &dyn Jobs,
+    spec: &RunSpec,
+    dir: &dyn ChainSource,
+) -> Result<WorkDone, SyncError> {
     let identity = &spec.plan.identity;
     let params = Params::of(identity.network);
     // Scripts are run for signet's block solutions.
     let verifier = params.signet_challenge.is_some().then(script_verifier).transpose();
     let verifier = verifier.map_err(apus_engine::script::ScriptPoolError::from)?;
-    let chain = chain_of(request, jobs, &spec, params)?;
-    let dir =
-        BlocksDir::open_on(&request.blocksdir, params, chain, request.now, request.interrupt)?;
+    dir.leave_witnesses(identity.unseen);
     let aggregator =
         Aggregator::new(identity.aggregate, &spec.plan.secret, identity.stop_hash, identity.hints);
     let swiftsync = SwiftSync::new(params, dir.chain(), aggregator).with_leaves(identity.leaves);
-    let (source, rules) = ((&dir as _, identity.unseen), (params, verifier.as_deref()));
+    let (source, rules) = ((dir as _, identity.unseen), (params, verifier.as_deref()));
     let supply = Supply::new(rules, source, request.threads, request.interrupt);
     let all = |does: &dyn Does| {
         let (run, halt) = (RunId::of(jobs.spec()), AtomicBool::new(false));
@@ -129,28 +166,29 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
                 interrupt: request.interrupt,
             };
             let undo = dir.undo(last, &search)?.ok_or_else(|| {
-                let folder = request.blocksdir.display();
+                let who = match &request.blocks {
+                    WorkBlocks::Folder(folder) => folder.display().to_string(),
+                    WorkBlocks::Peers(_) => "a peer".to_owned(),
+                };
                 ClusterError::Message(format!(
-                    "the run goes by undo data, and {folder} has not those of all blocks up to {last}: give \
-                     the folder of a node that has them"
+                    "the run goes by undo data, and {who} has not those of all blocks up to {last}: give \
+                     the folder of a node that has them, by --blocksdir"
                 ))
             })?;
             let judge = JudgeByUndo { params, chain: dir.chain(), assumed, scripts: scripts()? };
             all(&Segments { pass: &Fully { swiftsync, judge, undo: &*undo } })
         }
-        PassKind::MergeSync => all(&Joiner::new(request, &spec.plan, &dir, scripts()?)?),
+        PassKind::MergeSync => all(&Joiner::new(request, &spec.plan, dir, scripts()?)?),
     }
 }
 
 /// The chain that the run is about, by the headers that it gives.
 fn chain_of(
     request: &WorkRequest<'_>,
-    jobs: &dyn Jobs,
+    headers: &[[u8; 80]],
     spec: &RunSpec,
     params: &Params,
 ) -> Result<HeaderChain, SyncError> {
-    let headers = patience(request).with(|| jobs.object(&spec.headers))?;
-    let (headers, _) = headers.as_chunks::<80>();
     let wrong = |why: String| SyncError::from(ClusterError::Headers(why));
     let chain = HeaderChain::from_headers(params, request.now, headers)
         .map_err(|error| wrong(error.to_string()))?;

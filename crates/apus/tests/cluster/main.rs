@@ -6,11 +6,17 @@
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
+mod chaos;
 #[allow(dead_code, reason = "other tests of the program use the rest")]
 #[path = "../cli/desk.rs"]
 mod desk;
 mod faults;
 mod joined;
+mod leader;
+mod lines;
+mod nodes;
 mod refusals;
+#[cfg(feature = "s3")]
+mod s3;
 mod same_set;
 mod world;

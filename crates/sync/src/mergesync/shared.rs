@@ -1,13 +1,16 @@
 //! mergesync with its jobs done by other machines: this one hands them out, and puts together what they leave.
 //!
 //! Three steps, one after the other: segments are gathered, parts are joined, segments are judged. Records and answers
-//! go from machine to machine through the store of objects; here are their digests alone, and at the end the coins that
-//! no spend took. Nothing of it is kept for a later start, which finds in the queue what was answered.
+//! go from machine to machine through the store of objects; here are their digests alone, in files, and at the end the
+//! coins that no spend took. Nothing of it is kept for a later start, which finds in the queue what was answered. In memory
+//! are some hundred bytes for each job.
 //!
 //! What is told of an invalid block is what one machine tells: where the first step refuses one, those below it go
 //! through all three before.
 
 mod parts;
+mod pieces;
+mod slices;
 
 use super::hash::hash_beside;
 use super::joined::Joined;
@@ -25,10 +28,10 @@ use crate::supply::total;
 use crate::workdir::Workdir;
 use crate::workdir::plan::Plan;
 use apus_chain::{Height, HeightRange};
-use apus_engine::mergesync::{Gather, Gathered};
+use apus_engine::mergesync::Gather;
 use apus_engine::pass::{Counts, PartialResult, Pass};
 use parts::Parts;
-use std::collections::BTreeMap;
+use pieces::Gathered;
 
 /// Fails where a run is asked for more than machines can share.
 pub(super) fn expect_shareable(request: &Request<'_>) -> Result<(), SyncError> {
@@ -63,7 +66,8 @@ pub(super) fn run(
     Workdir::clear_scratch(workdir.storage())?;
     let remote = Remote { queue, pass: PassKind::MergeSync, plan };
     let desk = open(&remote, work.request, work.dir)?;
-    let mut shared = Shared { work, queue, plan, desk, gathered: BTreeMap::new() };
+    let mut shared =
+        Shared { work, queue, plan, desk, gathered: Gathered::new(work.request.workdir) };
     let whole = shared.whole();
     let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();
     if whole.as_ref().err().is_none_or(ends) {
@@ -79,8 +83,8 @@ struct Shared<'s> {
     queue: &'s dyn JobQueue,
     plan: &'s Plan,
     desk: Desk<'s>,
-    /// What segments left, by their heights.
-    gathered: BTreeMap<HeightRange, GatherDone>,
+    /// What segments left.
+    gathered: Gathered<'s>,
 }
 
 impl Shared<'_> {
@@ -135,7 +139,7 @@ impl Shared<'_> {
     fn gather(&mut self, segments: &[HeightRange]) -> Result<Option<JobFailure>, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         let todo: Vec<HeightRange> =
-            segments.iter().copied().filter(|it| !self.gathered.contains_key(it)).collect();
+            segments.iter().copied().filter(|it| !self.gathered.has(it)).collect();
         request.observer.event(Event::Started(Phase::Blocks));
         let heights = segments.iter().flat_map(|segment| segment.heights());
         let mut progress = Telling::new(request, Phase::Blocks, total(source, heights));
@@ -148,21 +152,21 @@ impl Shared<'_> {
                 false => Err(Useless::Result("it is of other blocks".to_owned())),
             }
         };
-        let mut new = Vec::new();
+        let (gathered, mut new) = (&mut self.gathered, Vec::new());
         let mut take = |done: Option<(JobKey, GatherDone)>| {
             if let Some((key, done)) = done {
                 let work = done.partial.done();
                 progress.add(work.blocks, work.bytes);
-                new.push((key, done));
+                new.push((key, [done.records, done.own]));
+                gathered.add(key.range, done)?;
             }
             progress.tell();
             Ok(())
         };
         let todo = todo.into_iter().map(JobKey::blocks);
         let failure = self.desk.step(todo, &told, &mut read, &mut take);
-        for (key, done) in new {
-            self.desk.leaves(key, [done.records, done.own].iter());
-            self.gathered.insert(key.range, done);
+        for (key, objects) in new {
+            self.desk.leaves(key, objects.iter());
         }
         let bytes = progress.end();
         request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
@@ -177,12 +181,13 @@ impl Shared<'_> {
             fingerprint_key(self.plan),
         );
         let mut whole = gather.nothing();
-        for done in self.gathered.values() {
+        for done in self.gathered.all() {
             whole.merge(&done.partial).map_err(|error| {
                 crate::error::ClusterError::Message(format!("results do not fit together: {error}"))
             })?;
         }
-        let Gathered { counts, .. } = gather.conclude(&whole, self.plan.last())?;
+        let apus_engine::mergesync::Gathered { counts, .. } =
+            gather.conclude(&whole, self.plan.last())?;
         Ok(counts)
     }
 
@@ -190,7 +195,7 @@ impl Shared<'_> {
     fn connect(
         &mut self,
         segments: &[HeightRange],
-        parts: &Parts,
+        parts: &Parts<'_>,
     ) -> Result<Option<JobFailure>, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         request.observer.event(Event::Started(Phase::Connect));
@@ -201,8 +206,8 @@ impl Shared<'_> {
             let at = segments.partition_point(|segment| segment.start < key.range.start);
             let existed = parts.joined.existed.range(key.range.start..key.range.end);
             let told = ConnectTold {
-                own: gathered[&key.range].own,
-                answers: parts.answers(at),
+                own: gathered.of(&key.range).own,
+                answers: parts.slices.of(at)?,
                 existed: existed.map(|(height, all)| (*height, all.clone())).collect(),
             };
             Ok(told.to_bytes(run, key))
