@@ -18,7 +18,7 @@ use crate::random::random_bytes;
 use crate::request::Request;
 use crate::source::ChainSource;
 use crate::supply::{total, weight_of};
-use crate::workdir::plan::{Plan, RunIdentity, divide};
+use crate::workdir::plan::{Plan, RunIdentity, divide, divide_tapered};
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, ScriptChecks};
 use apus_engine::pass::{PartialResult, Pass, Work};
@@ -139,8 +139,7 @@ pub(crate) fn segments(
     divided(request, source, HeightRange::new(1, last + 1), under_way)
 }
 
-/// The segments of a range, of which so many may be in memory at a time. The last ones are a quarter as long, so that
-/// no thread waits long for the others at the end.
+/// The segments of a range, of which so many may be in memory at a time.
 pub(crate) fn divided(
     request: &Request<'_>,
     source: &dyn ChainSource,
@@ -152,15 +151,7 @@ pub(crate) fn divided(
         return divide(range, bytes, size);
     }
     let bytes = segment_bytes(request, under_way, range.heights().map(size).sum());
-    let (mut end, mut left) = (range.end, bytes * under_way as u64);
-    while end > range.start && size(end - 1) <= left {
-        end -= 1;
-        left -= size(end);
-    }
-    let mut segments = divide(HeightRange::new(range.start, end), bytes, size);
-    let last_bytes = (bytes / 4).max(SEGMENT_BYTES_MIN);
-    segments.extend(divide(HeightRange::new(end, range.end), last_bytes, size));
-    segments
+    divide_tapered(range, (bytes, SEGMENT_BYTES_MIN), under_way, size)
 }
 
 /// A smaller segment is not worth its runs, unless memory is that little.

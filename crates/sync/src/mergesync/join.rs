@@ -401,3 +401,32 @@ impl JoinSink for Sink<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_all_keys_and_get_smaller() {
+        let cuts = || (1..64u64).map(|cut| cut << 50);
+        let until = cuts().map(Some).chain([None]);
+        let parts: Vec<KeyRange> = [0]
+            .into_iter()
+            .chain(cuts())
+            .zip(until)
+            .map(|(from, until)| KeyRange { from, until })
+            .collect();
+        for threads in [1, 2, 5, 64] {
+            let (mut next, mut sizes) = (Some(0), Vec::new());
+            for KeyRange { from, until } in grouped(&parts, threads) {
+                assert_eq!(Some(from), next);
+                sizes.push(until.unwrap_or(64 << 50).abs_diff(from) >> 50);
+                next = until;
+            }
+            assert_eq!(next, None);
+            assert_eq!(sizes[0], (32 / threads as u64).max(1));
+            assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes.ends_with(&[1]), "{sizes:?}");
+        }
+        assert_eq!(grouped(&[], 2), []);
+    }
+}
