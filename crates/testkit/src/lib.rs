@@ -43,6 +43,7 @@ pub mod oracle;
 pub mod peer;
 pub mod postgres;
 pub mod prometheus;
+mod ready;
 pub mod redis;
 pub mod relay;
 mod signals;

@@ -8,13 +8,12 @@ mod cluster;
 
 pub use cluster::NatsCluster;
 
-use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program, free_ports};
+use crate::bitcoind::{find_program, free_ports};
+use crate::ready::await_ready;
 use std::fs::{self, File};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Instant;
 use tempfile::TempDir;
 
 /// Another program may take a port between our choosing it and the server's binding it.
@@ -125,27 +124,16 @@ fn launch(folder: &TempDir, port: u16, place: &Place) -> Result<Child, String> {
         .spawn()
         .map_err(|error| format!("nats-server cannot be run: {error}"))?;
     let port = place.by.is_empty().then_some(port);
-    await_ready(&mut process, &said, port)?;
+    await_listening(&mut process, &said, port)?;
     Ok(process)
 }
 
-/// Waits until a server that was just started listens, by its own word alone where its port is not reached from here.
-fn await_ready(process: &mut Child, said: &Path, port: Option<u16>) -> Result<(), String> {
-    let deadline = Instant::now() + PATIENCE;
-    let tail = || fs::read_to_string(said).unwrap_or_default();
-    let listens = || port.is_none_or(|port| TcpStream::connect(("127.0.0.1", port)).is_ok());
-    while !listens() || !tail().contains("Server is ready") {
-        if let Ok(Some(status)) = process.try_wait() {
-            return Err(format!("it ended with {status}: {}", tail()));
-        }
-        if Instant::now() > deadline {
-            let _ = process.kill();
-            let _ = process.wait();
-            return Err(format!("it does not listen within {PATIENCE:?}: {}", tail()));
-        }
-        sleep(POLL_EVERY);
-    }
-    Ok(())
+/// Waits until a server listens, by its own word alone where its port is not reached from here.
+fn await_listening(process: &mut Child, said: &Path, port: Option<u16>) -> Result<(), String> {
+    let is_reached = |port| TcpStream::connect(("127.0.0.1", port)).is_ok();
+    await_ready(process, said, |said| {
+        port.is_none_or(is_reached) && said.contains("Server is ready")
+    })
 }
 
 #[cfg(test)]

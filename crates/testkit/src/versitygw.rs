@@ -3,13 +3,12 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, has
 //! one bucket, and is killed when dropped.
 
-use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program, free_ports};
+use crate::bitcoind::{find_program, free_ports};
+use crate::ready::await_ready;
 use std::fs::{self, File};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Instant;
 use tempfile::TempDir;
 
 /// Another program may take a port between our choosing it and the server's binding it.
@@ -136,24 +135,11 @@ fn launch(by: &[String], folder: &TempDir, address: &str, port: u16) -> Result<C
         .stderr(both)
         .spawn()
         .map_err(|error| format!("versitygw cannot be run: {error}"))?;
-    let deadline = Instant::now() + PATIENCE;
-    let tail = || fs::read_to_string(&said).unwrap_or_default();
     // In another namespace it is reached by what runs there alone, and its word has to do.
-    let listens = || match by.is_empty() {
+    await_ready(&mut process, &said, |said| match by.is_empty() {
         true => TcpStream::connect((address, port)).is_ok(),
-        false => tail().contains(&port.to_string()),
-    };
-    while !listens() {
-        if let Ok(Some(status)) = process.try_wait() {
-            return Err(format!("it ended with {status}: {}", tail()));
-        }
-        if Instant::now() > deadline {
-            let _ = process.kill();
-            let _ = process.wait();
-            return Err(format!("it does not listen within {PATIENCE:?}: {}", tail()));
-        }
-        sleep(POLL_EVERY);
-    }
+        false => said.contains(&port.to_string()),
+    })?;
     Ok(process)
 }
 

@@ -1,6 +1,6 @@
 //! [`NatsCluster`]: three real servers as one cluster, each of which can be killed and started again.
 
-use super::await_ready;
+use super::await_listening;
 use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program};
 use crate::http::get;
 use serde_json::Value;
@@ -150,7 +150,7 @@ impl NatsCluster {
             .stderr(File::create(&said).map_err(|error| error.to_string())?)
             .spawn()
             .map_err(|error| format!("nats-server cannot be run: {error}"))?;
-        await_ready(&mut process, &said, Some(server.client))?;
+        await_listening(&mut process, &said, Some(server.client))?;
         server.process = Some(process);
         Ok(())
     }
