@@ -150,7 +150,9 @@ pub(crate) fn divided(
     if let Some(bytes) = request.segment_bytes {
         return divide(range, bytes, size);
     }
-    let bytes = segment_bytes(request, under_way, range.heights().map(size).sum());
+    let total = range.heights().map(size).sum();
+    let bytes =
+        segment_bytes(total, request.memory_bytes, request.threads as u64, under_way as u64);
     divide_tapered(range, (bytes, SEGMENT_BYTES_MIN), under_way, size)
 }
 
@@ -159,21 +161,21 @@ const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 
 /// Small enough that a few of them are under way at once in the memory allowed; large enough that the whole main chain
 /// is some ten thousand of them. The longer one is the fewer records leave it: more spends find their coins within.
-fn segment_bytes(request: &Request<'_>, under_way: usize, bytes_total: u64) -> u64 {
+fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u64) -> u64 {
     /// Segments for each thread, where the chain is long enough.
     const EACH: u64 = 12;
-    let (threads, under_way) = (request.threads as u64, under_way as u64);
     // So many as threads are no smaller than this; more of them share what these would take.
-    let least = ((12 << 20) * threads / under_way).max(2 << 20);
-    let share = (request.memory_bytes / (6 * under_way)).clamp(least, 128 << 20);
+    let least = ((12_u64 << 20).saturating_mul(threads) / under_way).max(2 << 20);
+    let share = (memory_bytes / (6 * under_way)).clamp(least, 128 << 20);
     share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
 }
 
-/// No more segments than these are made of so many bytes of blocks, where their size is left to [`segment_bytes`].
+/// No more segments than these are made of so many bytes of blocks, where their size is left to [`segment_bytes`] and as
+/// many are under way as there are threads.
 pub(crate) fn segments_at_most(block_bytes: u64, memory_bytes: u64, threads: u64) -> u64 {
-    let share = (memory_bytes / (8 * threads)).clamp(12 << 20, 128 << 20);
-    // The last of them is begun.
-    (block_bytes / share).max(24 * threads).min(block_bytes.div_ceil(4 << 20)) + 1
+    let bytes = segment_bytes(block_bytes, memory_bytes, threads, threads);
+    // The last one of each thread is in quarters, and the last of all, and of those before these, is begun.
+    block_bytes / bytes + 3 * threads + 2
 }
 
 /// Goes on with an earlier plan, which must be the same, or makes one.
@@ -389,6 +391,28 @@ impl Counters {
             coins: self.coins.load(Ordering::Relaxed),
             weight: self.weight.load(Ordering::Relaxed),
             ..total
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_segments_than_said() {
+        for (blocks, threads, memory_bytes) in
+            [(10, 1, 16 << 20), (1_000, 2, 16 << 20), (1_000, 2, 450 << 20), (20_000, 16, 2 << 30)]
+        {
+            // Sizes that no segment comes out even with.
+            let size = |height: Height| 1_500_000 + u64::from(height % 7) * 100_001;
+            let range = HeightRange::new(1, blocks + 1);
+            let total = range.heights().map(size).sum();
+            let bytes = segment_bytes(total, memory_bytes, threads, threads);
+            let limits = (bytes, SEGMENT_BYTES_MIN);
+            let made = divide_tapered(range, limits, threads as usize, size).len() as u64;
+            let most = segments_at_most(total, memory_bytes, threads);
+            assert!(made <= most && most <= made + made / 4 + 3 * threads + 2, "{made} {most}");
         }
     }
 }
