@@ -163,10 +163,10 @@ const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 /// is some ten thousand of them. The longer one is the fewer records leave it: more spends find their coins within.
 fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u64) -> u64 {
     /// Segments for each thread, where the chain is long enough.
-    const EACH: u64 = 12;
+    const EACH: u64 = 8;
     // So many as threads are no smaller than this; more of them share what these would take.
     let least = ((12_u64 << 20).saturating_mul(threads) / under_way).max(2 << 20);
-    let share = (memory_bytes / (6 * under_way)).clamp(least, 128 << 20);
+    let share = (memory_bytes / (4 * under_way)).clamp(least, 128 << 20);
     share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
 }
 

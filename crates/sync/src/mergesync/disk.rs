@@ -1,8 +1,7 @@
 //! How much disk the records of a run take at most, known before it begins.
 
-use super::join::memory_for_joining;
+use super::join::merge_budget;
 use crate::pass::segments_at_most;
-use crate::runs::MergeBudget;
 
 /// Records and what they are joined into, in percent of the blocks' bytes: measured where most coins are spent far
 /// above their blocks and transactions are small. On the main chain half of it is to be expected.
@@ -14,9 +13,9 @@ const PERCENT_MERGED: u64 = 30;
 
 /// Bytes on disk that a run over so many bytes of blocks takes at most, with the memory and the threads of its request.
 pub fn disk_bytes(block_bytes: u64, memory_bytes: u64, threads: usize) -> u64 {
-    let threads = threads.max(1) as u64;
-    let fan_in = MergeBudget::new(memory_for_joining(memory_bytes) / (8 * threads)).fan_in as u64;
-    let merged = segments_at_most(block_bytes, memory_bytes, threads) > fan_in;
+    let threads = threads.max(1);
+    let fan_in = merge_budget(memory_bytes, threads).fan_in as u64;
+    let merged = segments_at_most(block_bytes, memory_bytes, threads as u64) > fan_in;
     block_bytes / 100 * (PERCENT + if merged { PERCENT_MERGED } else { 0 })
 }
 

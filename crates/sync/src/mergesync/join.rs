@@ -47,8 +47,15 @@ pub(super) fn memory_bytes(request: &Request<'_>) -> u64 {
 }
 
 /// The same of a request's memory.
-pub(super) fn memory_for_joining(memory_bytes: u64) -> u64 {
+fn memory_for_joining(memory_bytes: u64) -> u64 {
     (memory_bytes / 2).max(memory_bytes.saturating_mul(4).min(64 << 20))
+}
+
+/// How many runs are joined at a time, by a request's memory and threads: half of what there is memory for is sections
+/// of them, those of coins and those of spends.
+pub(super) fn merge_budget(memory_bytes: u64, threads: usize) -> MergeBudget {
+    let budget = MergeBudget::new(memory_for_joining(memory_bytes) / (4 * threads as u64));
+    MergeBudget { threads, ..budget }
 }
 
 /// How coins are joined.
@@ -75,8 +82,7 @@ pub(super) fn join(
     let runs = JOINED_RUNS.map(|kind| runs_of(done, kind));
     let bytes_total: u64 = runs.iter().flatten().map(|run| run.bytes).sum();
     let [made, spent] = runs;
-    let budget = MergeBudget::new(memory_bytes(request) / (8 * request.threads as u64));
-    let budget = MergeBudget { threads: request.threads, ..budget };
+    let budget = merge_budget(request.memory_bytes, request.threads);
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
     let parts = (bytes_total / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
