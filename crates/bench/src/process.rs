@@ -6,6 +6,7 @@
 
 use crate::processors::lend;
 use apus_sync::ErrorKind;
+use core::ops::Range;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -104,9 +105,9 @@ pub(crate) fn run(
     run_on(None, command, limit, interrupt)
 }
 
-/// The same on so many processors.
+/// The same on some [processors](lend).
 pub(crate) fn run_on(
-    processors: Option<usize>,
+    processors: Option<Range<usize>>,
     command: &mut Command,
     limit: Duration,
     interrupt: &AtomicBool,

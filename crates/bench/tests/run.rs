@@ -115,7 +115,8 @@ fn program(folder: &Path, report: &str) -> PathBuf {
     fs::write(&template, report).unwrap();
     let script = format!(
         "#!/bin/sh\nwhile [ $# -gt 0 ]; do\n case $1 in --report) report=$2;; --aggregate) \
-         kind=$2;; esac\n shift\ndone\nsed \"s/KIND/$kind/g\" '{}' >\"$report\"\n",
+         kind=$2;; esac\n shift\ndone\nplace=${{report%/*}}\nplace=${{place##*/side-}}\nsed \
+         \"s/KIND/$kind/g; s/PLACE/${{place##*/}}/g\" '{}' >\"$report\"\n",
         template.display()
     );
     fs::write(&program, script).unwrap();
@@ -137,15 +138,25 @@ fn report(chain: &Chain, hash: &str) -> String {
     .to_string()
 }
 
-/// Two rounds of two kinds of proof, on one chain.
+/// Two rounds of two kinds of proof, on one chain, with one thread.
 fn bench(chain: &Chain, report: &str, told: &mut Vec<String>) -> Result<Record, RunError> {
+    bench_on(chain, report, &[1], told)
+}
+
+/// The same with so many threads.
+fn bench_on(
+    chain: &Chain,
+    report: &str,
+    par: &[usize],
+    told: &mut Vec<String>,
+) -> Result<Record, RunError> {
     let scratch = tempfile::tempdir().unwrap();
     let program = program(scratch.path(), report);
     let grid = Grid {
         engine: "swiftsync".to_owned(),
         validations: vec![Validation::Assumevalid],
         aggregates: vec!["sha256".to_owned(), "muhash".to_owned()],
-        par: vec![Threads::Count(1)],
+        par: par.iter().map(|threads| Threads::Count(*threads)).collect(),
         dbcache_mib: vec![450],
         outputs: vec!["null".to_owned()],
     };
@@ -169,7 +180,7 @@ fn bench(chain: &Chain, report: &str, told: &mut Vec<String>) -> Result<Record, 
     };
     let mut tell = |event: Event<'_>| told.push(event.to_string());
     let (record, papers) = session(&plan, &GO_ON, &mut tell)?;
-    assert_eq!(papers.len(), 2);
+    assert_eq!(papers.len(), 2 * par.len());
     assert!(papers.keys().all(|name| name.ends_with(".report.json")), "{papers:?}");
     Ok(record)
 }
@@ -192,6 +203,29 @@ fn all_kinds_take_turns_and_a_record_names_no_place() {
     let text = serde_json::to_string(&record).unwrap();
     assert!(!text.contains(chain.folder.to_str().unwrap()), "{text}");
     assert!(!text.contains(std::env::temp_dir().to_str().unwrap()), "{text}");
+}
+
+/// Two threads are held against two runs at once that have one thread, one processor and one folder each.
+#[test]
+fn threads_are_compared_with_runs_side_by_side() {
+    let (_folder, chain) = unsigned_chain();
+    let (report, mut told) = (report(&chain, "same"), Vec::new());
+    let side_by_side = |record: Record| {
+        let scaling = record.chains.into_iter().flat_map(|chain| chain.scaling);
+        scaling.map(|it| it.side_by_side.is_some_and(|times| times > 0.0)).collect::<Vec<_>>()
+    };
+    let record = bench_on(&chain, &report, &[1, 2], &mut told).unwrap();
+    let runs = record.chains[0].measured.iter().flat_map(|it| &it.runs);
+    assert_eq!(runs.filter(|run| run.side_by_side_seconds.is_some()).count(), 4, "two kinds twice");
+    assert_eq!(side_by_side(record), [true, true]);
+    // Where one thread is not measured there is nothing to be compared with.
+    let record = bench_on(&chain, &report, &[2], &mut told).unwrap();
+    assert!(side_by_side(record).is_empty());
+
+    // Each of them is held against what the others came to.
+    let other = report.replace("\"same\"", "\"PLACE\"");
+    let error = bench_on(&chain, &other, &[1, 2], &mut told).unwrap_err();
+    assert!(error.to_string().contains("side by side"), "{error}");
 }
 
 #[test]
@@ -275,7 +309,9 @@ fn proofs_are_there_before_a_run_that_goes_by_them() {
     let (record, _) = session(&plan, &GO_ON, &mut |_| ()).unwrap();
     let calls = fs::read_to_string(scratch.path().join("calls")).unwrap();
     let proves: Vec<bool> = calls.lines().map(|call| call.starts_with("utreexo prove")).collect();
-    assert_eq!(proves, [true, false, false, true, true, true, true, false, false]);
+    // With one thread, with two, and two side by side; then the same backwards.
+    let expected = [vec![true], vec![false; 4], vec![true; 4], vec![true; 4], vec![false; 4]];
+    assert_eq!(proves, expected.concat());
     let chain = &record.chains[0];
     assert_eq!(chain.set.muhash, None);
     assert_eq!(chain.set.utreexo.as_ref().unwrap().leaves, 7);

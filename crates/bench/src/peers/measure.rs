@@ -248,8 +248,15 @@ fn turn(
 
 fn one_run(round: u32, usage: process::Usage) -> OneRun {
     let process::Usage { wall_seconds, cpu_seconds, rss_peak_bytes } = usage;
-    let (phases, connect_seconds) = (Vec::new(), None);
-    OneRun { round, wall_seconds, cpu_seconds, rss_peak_bytes, phases, connect_seconds }
+    OneRun {
+        round,
+        wall_seconds,
+        cpu_seconds,
+        rss_peak_bytes,
+        phases: Vec::new(),
+        connect_seconds: None,
+        side_by_side_seconds: None,
+    }
 }
 
 fn read(
@@ -284,7 +291,7 @@ fn apus(
     round: u32,
     interrupt: &AtomicBool,
 ) -> Result<OneRun, RunError> {
-    let apus = Apus { program: plan.program, scratch: plan.scratch };
+    let apus = Apus::new(plan.program, plan.scratch);
     let arguments = apus.download_arguments(&plan.chain, peers, plan.v2transport, plan.dbcache_mib);
     let (run, report) = apus.run(&arguments, None, round, interrupt)?;
     different("apus", &set.differences(&report.set))?;

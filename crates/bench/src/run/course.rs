@@ -1,5 +1,6 @@
 //! [`Course`]: one chain with all that is run on it, and what came out so far.
 
+use super::beside::side_by_side;
 use super::cache::{self, PageCache};
 use super::chain::{Chain, read_json};
 use super::derive;
@@ -73,7 +74,7 @@ impl<'a> Course<'a> {
         } else {
             None
         };
-        let apus = Apus { program: plan.program, scratch: plan.scratch };
+        let apus = Apus::new(plan.program, plan.scratch);
         let mut lanes = Vec::new();
         let (chosen, left_out) =
             fitness::choose(&plan.subjects, chain, plan.no_interpreter.as_deref(), node.is_some());
@@ -107,11 +108,7 @@ impl<'a> Course<'a> {
         interrupt: &AtomicBool,
         each: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), RunError> {
-        // What the one before wrote must not be on its way to the disk while this one is timed.
-        rustix::fs::sync();
-        if plan.page_cache == PageCache::Dropped {
-            cache::drop_files(&self.files)?;
-        }
+        self.quiet(plan)?;
         let lane = &mut self.lanes[lane];
         let run = match (&lane.subject, &self.node) {
             (Subject::Bitcoind { validation, dbcache_mib }, Some(node)) => {
@@ -124,6 +121,7 @@ impl<'a> Course<'a> {
                     rss_peak_bytes: timed.usage.rss_peak_bytes,
                     phases: Vec::new(),
                     connect_seconds: timed.log.connect_seconds(),
+                    side_by_side_seconds: None,
                 }
             }
             (subject, _) => {
@@ -144,6 +142,48 @@ impl<'a> Course<'a> {
         let (chain, subject) = (self.chain.name.as_str(), &lane.subject);
         each(Event::Ran { round, of: plan.rounds, chain, subject, wall_seconds });
         lane.runs.push(run);
+        Ok(())
+    }
+
+    /// What the run before wrote must not be on its way to the disk while the next one is timed.
+    fn quiet(&self, plan: &Plan<'_>) -> Result<(), RunError> {
+        rustix::fs::sync();
+        match plan.page_cache {
+            PageCache::Dropped => Ok(cache::drop_files(&self.files)?),
+            PageCache::Warm => Ok(()),
+        }
+    }
+
+    /// After a run with several threads, as many runs with one, if a run with one is measured at all.
+    pub(super) fn beside(
+        &mut self,
+        plan: &Plan<'_>,
+        apus: &Apus<'_>,
+        lane: usize,
+        memory_bytes: Option<u64>,
+        interrupt: &AtomicBool,
+    ) -> Result<(), RunError> {
+        let subject = &self.lanes[lane].subject;
+        let single = derive::with_one_thread(subject);
+        if !self.lanes.iter().any(|lane| Some(&lane.subject) == single.as_ref()) {
+            return Ok(());
+        }
+        self.quiet(plan)?;
+        let at = (self.chain, self.node.as_ref().map(Folder::path));
+        let Some((seconds, reports)) = side_by_side(apus, at, subject, memory_bytes, interrupt)?
+        else {
+            return Ok(());
+        };
+        let who = format!("{subject}, one of as many side by side");
+        for report in reports {
+            expect_work(self.chain, &who, subject, &report)?;
+            if let Some(agreed) = &mut self.agreed {
+                agreed.expect(self.chain, &who, &report.set)?;
+            }
+        }
+        if let Some(run) = self.lanes[lane].runs.last_mut() {
+            run.side_by_side_seconds = Some(seconds);
+        }
         Ok(())
     }
 

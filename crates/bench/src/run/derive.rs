@@ -105,14 +105,22 @@ pub(super) fn scaling(measured: &[Measured]) -> Vec<Scaling> {
         let Subject::Apus { par: threads @ 2.., .. } = many.subject else { continue };
         let single = with_one_thread(&many.subject);
         if let Some(one) = measured.iter().find(|it| Some(&it.subject) == single.as_ref()) {
-            let times_faster = one.wall_seconds.median / many.wall_seconds.median;
-            found.push(Scaling { subject: many.subject.clone(), threads, times_faster });
+            let one_seconds = one.wall_seconds.median;
+            let beside: Vec<f64> =
+                many.runs.iter().filter_map(|run| run.side_by_side_seconds).collect();
+            found.push(Scaling {
+                subject: many.subject.clone(),
+                threads,
+                times_faster: one_seconds / many.wall_seconds.median,
+                side_by_side: Spread::of(&beside)
+                    .map(|beside| threads as f64 * one_seconds / beside.median),
+            });
         }
     }
     found
 }
 
-fn with_one_thread(subject: &Subject) -> Option<Subject> {
+pub(super) fn with_one_thread(subject: &Subject) -> Option<Subject> {
     let mut single = subject.clone();
     match &mut single {
         Subject::Apus { par, .. } => *par = 1,
@@ -151,6 +159,7 @@ mod tests {
             rss_peak_bytes: (round != 1).then_some(u64::from(round)),
             phases: Vec::new(),
             connect_seconds: None,
+            side_by_side_seconds: (wall_seconds < &1.0).then_some(1.25),
         };
         measured(&subject, Vec::new(), (1..).zip(walls).map(run).collect(), &COUNTS).unwrap()
     }
@@ -223,9 +232,9 @@ mod tests {
             of(apus("b", 2), &[0.1]),
             of(apus("a", 4), &[0.25]),
         ];
-        let found: Vec<(usize, f64)> =
-            scaling(&all).iter().map(|it| (it.threads, it.times_faster)).collect();
-        assert_eq!(found, [(2, 2.0), (4, 4.0)]);
+        let found: Vec<_> =
+            scaling(&all).iter().map(|it| (it.threads, it.times_faster, it.side_by_side)).collect();
+        assert_eq!(found, [(2, 2.0, Some(1.6)), (4, 4.0, Some(3.2))]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! other, with what the chain's maker said, and with the node's own set. A difference ends the
 //! benchmark with an error and without numbers.
 
+mod beside;
 mod cache;
 pub(crate) mod chain;
 mod chart;

@@ -27,9 +27,24 @@ pub(crate) struct Apus<'a> {
     pub(crate) program: &'a Path,
     /// A folder for everything that a run leaves.
     pub(crate) scratch: &'a Path,
+    /// Which of several that run at once, each in a folder of its own there and on a processor of its own.
+    pub(crate) place: Option<usize>,
 }
 
-impl Apus<'_> {
+impl<'a> Apus<'a> {
+    /// One run at a time.
+    pub(crate) fn new(program: &'a Path, scratch: &'a Path) -> Self {
+        Self { program, scratch, place: None }
+    }
+
+    /// Where a run has its files.
+    fn folder(&self) -> PathBuf {
+        self.place.map_or_else(
+            || self.scratch.to_owned(),
+            |place| self.scratch.join(format!("side-{place}")),
+        )
+    }
+
     /// The arguments of one subject, the same for each of its runs. None for a subject of another
     /// program, or where the chain tells too little.
     /// A `node` has index and undo data of the chain, which some need.
@@ -45,9 +60,9 @@ impl Apus<'_> {
         };
         let shown = |path: &Path| path.display().to_string();
         let output = match output.as_str() {
-            "snapshot" => format!("snapshot:{}", shown(&self.scratch.join(SNAPSHOT))),
-            ROOTS => format!("utreexo:{}", shown(&self.scratch.join(FOREST))),
-            _ if engine == PROVE => shown(&self.scratch.join(PROVED)),
+            "snapshot" => format!("snapshot:{}", shown(&self.folder().join(SNAPSHOT))),
+            ROOTS => format!("utreexo:{}", shown(&self.folder().join(FOREST))),
+            _ if engine == PROVE => shown(&self.folder().join(PROVED)),
             other => other.to_owned(),
         };
         let mut pairs = vec![("--chain", chain.network.name().to_owned())];
@@ -77,7 +92,7 @@ impl Apus<'_> {
         pairs.extend([("--par", par.to_string()), ("--dbcache", dbcache_mib.to_string())]);
         pairs.extend((!verifies).then_some(("--out", output)));
         pairs.extend([
-            ("--workdir", shown(&self.scratch.join(WORK))),
+            ("--workdir", shown(&self.folder().join(WORK))),
             ("--report", shown(&self.report())),
             ("--progress", "none".to_owned()),
         ]);
@@ -114,7 +129,7 @@ impl Apus<'_> {
         };
         self.run(&arguments, None, 0, interrupt)?;
         // Those of a run that was stopped have no such name.
-        fs::rename(self.scratch.join(PROVED), &proofs).at(&proofs)
+        fs::rename(self.folder().join(PROVED), &proofs).at(&proofs)
     }
 
     /// The arguments of a run that gets its blocks from peers, the same for each of its runs but for
@@ -133,7 +148,7 @@ impl Apus<'_> {
             ("--hints", chain.hints.display().to_string()),
             ("--dbcache", dbcache_mib.to_string()),
             ("--out", "null".to_owned()),
-            ("--workdir", self.scratch.join(WORK).display().to_string()),
+            ("--workdir", self.folder().join(WORK).display().to_string()),
             ("--report", self.report().display().to_string()),
             ("--progress", "none".to_owned()),
         ]);
@@ -142,25 +157,28 @@ impl Apus<'_> {
 
     /// Where a run leaves its report.
     pub(crate) fn report(&self) -> PathBuf {
-        self.scratch.join("report.json")
+        self.folder().join("report.json")
     }
 
-    /// Runs it once, on so many processors, or all.
+    /// Runs it once, on as many processors as `threads`, or all.
     pub(crate) fn run(
         &self,
         arguments: &[String],
-        processors: Option<usize>,
+        threads: Option<usize>,
         round: u32,
         interrupt: &AtomicBool,
     ) -> Result<(OneRun, Report), RunError> {
+        fs::create_dir_all(self.folder()).at(&self.folder())?;
         remove_file(&self.report())?;
-        remove_file(&self.scratch.join(SNAPSHOT))?;
-        remove_file(&self.scratch.join(FOREST))?;
-        remove_folder(&self.scratch.join(PROVED))?;
+        remove_file(&self.folder().join(SNAPSHOT))?;
+        remove_file(&self.folder().join(FOREST))?;
+        remove_folder(&self.folder().join(PROVED))?;
         // Of a run that was stopped: the next would go on from there.
-        remove_folder(&self.scratch.join(WORK))?;
+        remove_folder(&self.folder().join(WORK))?;
         let mut command = Command::new(self.program);
         command.args(arguments);
+        let first = self.place.unwrap_or(0);
+        let processors = threads.map(|threads| first..first.saturating_add(threads));
         let usage = process::run_on(processors, &mut command, LIMIT, interrupt)?;
         let report = Report::read(&self.report())?;
         let run = OneRun {
@@ -170,6 +188,7 @@ impl Apus<'_> {
             rss_peak_bytes: report.rss_peak_bytes.max(usage.rss_peak_bytes),
             phases: report.phases.clone(),
             connect_seconds: None,
+            side_by_side_seconds: None,
         };
         Ok((run, report))
     }
@@ -228,7 +247,7 @@ mod tests {
             hints: "chain.hints".into(),
             manifest: Some(manifest()),
         };
-        let apus = Apus { program: Path::new("apus"), scratch: Path::new("s") };
+        let apus = Apus::new(Path::new("apus"), Path::new("s"));
         Some(apus.arguments(&chain, Some(Path::new("node")), subject)?.join(" "))
     }
 

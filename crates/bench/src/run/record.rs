@@ -136,6 +136,10 @@ pub struct OneRun {
     pub phases: Vec<PhaseTime>,
     /// From the first block that bitcoind connected to the last, by its log.
     pub connect_seconds: Option<f64>,
+    /// Mean wall time of as many runs as it has threads, with one thread and a processor each, side by side. Older
+    /// records lack it.
+    #[serde(default)]
+    pub side_by_side_seconds: Option<f64>,
 }
 
 /// How many times faster Apus was than bitcoind.
@@ -169,6 +173,10 @@ pub struct Scaling {
     pub threads: usize,
     /// Median wall time of one thread over that of all.
     pub times_faster: f64,
+    /// The same of as many runs with one thread each, side by side, if they had been one: what threads bring that have
+    /// nothing in common but the machine. Older records lack it.
+    #[serde(default)]
+    pub side_by_side: Option<f64>,
 }
 
 #[cfg(test)]

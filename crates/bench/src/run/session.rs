@@ -121,7 +121,7 @@ pub fn session(
         cache::warm(&files)?;
     }
     let cached_share = cache::cached_share(&files)?;
-    let apus = Apus { program: plan.program, scratch: plan.scratch };
+    let apus = Apus::new(plan.program, plan.scratch);
     for round in 1..=plan.rounds {
         let mut turns: Vec<(usize, usize)> = courses
             .iter()
@@ -137,6 +137,7 @@ pub fn session(
                 return Err(RunError::Interrupted);
             }
             courses[course].turn(plan, &apus, lane, round, interrupt, each)?;
+            courses[course].beside(plan, &apus, lane, machine.memory_bytes, interrupt)?;
         }
     }
     let bitcoind = courses.iter().find_map(|course| course.bitcoind().map(str::to_owned));

@@ -157,12 +157,13 @@ fn outputs(chain: &ChainRecord, names: &Names) -> Table {
 
 fn scaling(chain: &ChainRecord, names: &Names) -> Table {
     let title = format!("{}: times faster than with one thread", chain.chain);
-    let mut table = Table::new(title, &["run", "threads", "times faster"]);
+    let mut table = Table::new(title, &["run", "threads", "times faster", "side by side"]);
     for scaling in &chain.scaling {
         table.row([
             names.name(&scaling.subject),
             scaling.threads.to_string(),
             format!("{:.2}", scaling.times_faster),
+            scaling.side_by_side.map_or_else(String::new, |times| format!("{times:.2}")),
         ]);
     }
     table
@@ -239,6 +240,11 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
     }
     if record.timed && record.chains.iter().any(|chain| !chain.scaling.is_empty()) {
         notes.push("Each run of Apus has as many processors as it has threads.".to_owned());
+        notes.push(
+            "Side by side: as many runs with one thread each at once, as if they had been one. It is what this machine \
+             gives to threads that have nothing in common but its memory and its disk."
+                .to_owned(),
+        );
     }
     if record.timed {
         notes.push(

@@ -173,5 +173,6 @@ fn run(round: u32, wall_seconds: f64) -> OneRun {
             .map(|(phase, wall_seconds)| PhaseTime { phase: phase.to_owned(), wall_seconds })
             .into(),
         connect_seconds: Some(wall_seconds),
+        side_by_side_seconds: Some(2.0 * wall_seconds),
     }
 }
