@@ -11,7 +11,7 @@ use super::record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
 use crate::connect::coins_of;
 use crate::tx_table::TxTable;
 use apus_chain::{BlockBytes, Height, InputView, OutPoint, TxView, Txid, write_coin};
-use apus_hash::prefetch;
+use apus_hash::{prefetch, release};
 use core::ops::Range;
 
 /// How many of those that follow are asked for ahead: as long as memory takes, in records.
@@ -45,6 +45,7 @@ struct Block {
 }
 
 /// A transaction of one of them.
+#[derive(Clone, Copy)]
 struct Tx {
     block: u32,
     /// The first of its outputs among all.
@@ -134,6 +135,16 @@ impl Default for Ledger {
             spent: Vec::new(),
             order: Vec::new(),
         }
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        release(std::mem::take(&mut self.txs));
+        release(std::mem::take(&mut self.outputs));
+        release(std::mem::take(&mut self.coins));
+        release(std::mem::take(&mut self.spends));
+        release(std::mem::take(&mut self.unknown));
     }
 }
 

@@ -6,6 +6,7 @@ use super::names::{partial_name, run_name};
 use super::sealed;
 use apus_chain::{HeightRange, Reader};
 use apus_engine::pass::{FinishedSegment, PartialResult, Pass, RunKind};
+use apus_hash::release;
 use std::sync::Arc;
 
 /// First bytes of a segment's partial result.
@@ -52,6 +53,12 @@ pub(crate) struct Held {
     pub bytes: Vec<u8>,
     /// Its sections.
     pub index: Arc<Index>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        release(std::mem::take(&mut self.bytes));
+    }
 }
 
 impl RunInfo {
