@@ -83,7 +83,7 @@ pub use spend::{
 };
 pub use subsidy::{block_subsidy, max_supply};
 pub use undo::{BlockUndo, BlockUndoWriter, UndoCoin, UndoError, undo_checksum};
-pub use utxo_hash::{HashSerialized3, UtxoStats, bogosize, write_utxo_element};
+pub use utxo_hash::{HashSerialized3, UtxoElements, UtxoStats, bogosize, write_utxo_element};
 pub use verify::{
     ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,
     VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS,

@@ -61,20 +61,72 @@ impl UtxoStats {
 /// Bytes that are gathered before they are hashed.
 const BATCH_BYTES: usize = 1 << 16;
 
-/// `hash_serialized_3` of a set that streams by: SHA256d over all coins
-/// (Core `kernel/coinstats.cpp`, `ComputeUTXOStats`).
+/// What `hash_serialized_3` covers of some coins that follow one another in a set: their elements
+/// ([`write_utxo_element`]), put in order.
 ///
 /// Coins come with ascending txids; those of one transaction come together, in any order, and are
 /// held until the next transaction begins.
 #[derive(Clone, Debug, Default)]
-pub struct HashSerialized3 {
-    hasher: Sha256,
-    /// Elements not hashed yet; from `group` on they belong to `txid`.
-    elements: Vec<u8>,
+pub struct UtxoElements {
+    /// From `group` on they belong to `txid`.
+    bytes: Vec<u8>,
     group: usize,
     txid: Option<Txid>,
-    /// Where in `elements` each output of `txid` begins.
+    /// Where in `bytes` each output of `txid` begins.
     starts: Vec<(u32, usize)>,
+}
+
+impl UtxoElements {
+    /// Adds a coin.
+    #[inline]
+    pub fn push(&mut self, outpoint: &OutPoint, coin: CoinRef<'_>) {
+        if self.txid != Some(outpoint.txid) {
+            self.end_group();
+            self.txid = Some(outpoint.txid);
+        }
+        self.starts.push((outpoint.vout, self.bytes.len()));
+        write_utxo_element(&mut self.bytes, outpoint, coin);
+    }
+
+    /// Puts the elements of the last transaction in order.
+    fn end_group(&mut self) {
+        if !self.starts.is_sorted() {
+            let mut ends: Vec<_> = self.starts.iter().skip(1).map(|&(_, start)| start).collect();
+            ends.push(self.bytes.len());
+            let mut order: Vec<_> = self.starts.iter().zip(ends).collect();
+            order.sort_unstable_by_key(|&(&(vout, _), _)| vout);
+            let mut sorted = Vec::with_capacity(self.bytes.len() - self.group);
+            for (&(_, start), end) in order {
+                sorted.extend_from_slice(&self.bytes[start..end]);
+            }
+            self.bytes.truncate(self.group);
+            self.bytes.extend_from_slice(&sorted);
+        }
+        self.starts.clear();
+        self.group = self.bytes.len();
+    }
+
+    /// The elements of all coins, in order.
+    fn whole(&mut self) -> &[u8] {
+        self.end_group();
+        &self.bytes
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        (self.group, self.txid) = (0, None);
+    }
+}
+
+/// `hash_serialized_3` of a set that streams by: SHA256d over all coins
+/// (Core `kernel/coinstats.cpp`, `ComputeUTXOStats`).
+///
+/// Coins come one by one, in the order of [`UtxoElements`], or many at a time as such.
+#[derive(Clone, Debug, Default)]
+pub struct HashSerialized3 {
+    hasher: Sha256,
+    /// Those that are not hashed yet.
+    elements: UtxoElements,
 }
 
 impl HashSerialized3 {
@@ -84,41 +136,29 @@ impl HashSerialized3 {
     }
 
     /// Adds a coin.
+    #[inline]
     pub fn push(&mut self, outpoint: &OutPoint, coin: CoinRef<'_>) {
-        if self.txid != Some(outpoint.txid) {
-            self.end_group();
-            self.txid = Some(outpoint.txid);
+        if self.elements.bytes.len() >= BATCH_BYTES && self.elements.txid != Some(outpoint.txid) {
+            self.hash_elements();
         }
-        self.starts.push((outpoint.vout, self.elements.len()));
-        write_utxo_element(&mut self.elements, outpoint, coin);
+        self.elements.push(outpoint, coin);
     }
 
-    /// Puts the elements of the last transaction in order.
-    fn end_group(&mut self) {
-        if !self.starts.is_sorted() {
-            let mut ends: Vec<_> = self.starts.iter().skip(1).map(|&(_, start)| start).collect();
-            ends.push(self.elements.len());
-            let mut order: Vec<_> = self.starts.iter().zip(ends).collect();
-            order.sort_unstable_by_key(|&(&(vout, _), _)| vout);
-            let mut sorted = Vec::with_capacity(self.elements.len() - self.group);
-            for (&(_, start), end) in order {
-                sorted.extend_from_slice(&self.elements[start..end]);
-            }
-            self.elements.truncate(self.group);
-            self.elements.extend_from_slice(&sorted);
-        }
-        self.starts.clear();
-        if self.elements.len() >= BATCH_BYTES {
-            self.hasher.update(&self.elements);
-            self.elements.clear();
-        }
-        self.group = self.elements.len();
+    /// Adds the coins of the transactions that follow, all of each. No elements are left then, only their memory.
+    pub fn append(&mut self, elements: &mut UtxoElements) {
+        self.hash_elements();
+        self.hasher.update(elements.whole());
+        elements.clear();
+    }
+
+    fn hash_elements(&mut self) {
+        self.hasher.update(self.elements.whole());
+        self.elements.clear();
     }
 
     /// The hash of all coins added.
     pub fn finish(mut self) -> UtxoSetHash {
-        self.end_group();
-        self.hasher.update(&self.elements);
+        self.hash_elements();
         UtxoSetHash(sha256(&self.hasher.finalize()))
     }
 }
@@ -174,6 +214,27 @@ mod tests {
         hash.finish()
     }
 
+    /// The same, where coins of some transactions come together: a new piece begins with each of these numbers.
+    fn in_pieces(coins: &[(OutPoint, u64)], begins: &[u8]) -> UtxoSetHash {
+        let (mut hash, mut piece) = (HashSerialized3::new(), UtxoElements::default());
+        let mut last = None;
+        for (outpoint, amount) in coins {
+            let first = outpoint.txid.0[0];
+            let coin = CoinRef { amount: *amount, ..COIN };
+            if last != Some(first) && begins.contains(&first) {
+                hash.append(&mut piece);
+            }
+            // Some alone, those of the others in the piece that is appended next.
+            match begins.contains(&(first ^ 1)) && piece.bytes.is_empty() {
+                true => hash.push(outpoint, coin),
+                false => piece.push(outpoint, coin),
+            }
+            last = Some(first);
+        }
+        hash.append(&mut piece);
+        hash.finish()
+    }
+
     #[test]
     fn the_hash_of_no_coins_is_that_of_nothing() {
         assert_eq!(streamed(&[]), UtxoSetHash(sha256d(&[])));
@@ -192,6 +253,7 @@ mod tests {
         #[test]
         fn streaming_agrees_with_sorting_everything(
             mut coins in proptest::collection::vec((0u8..4, 0u32..50, any::<u64>()), 0..40),
+            begins in proptest::collection::vec(0u8..4, 0..4),
         ) {
             coins.sort_by_key(|&(txid, vout, _)| (txid, vout));
             coins.dedup_by_key(|&mut (txid, vout, _)| (txid, vout));
@@ -200,6 +262,7 @@ mod tests {
             let coins: Vec<_> =
                 coins.into_iter().map(|(txid, vout, amount)| (at(txid, vout), amount)).collect();
             prop_assert_eq!(streamed(&coins), oracle(&coins));
+            prop_assert_eq!(in_pieces(&coins, &begins), oracle(&coins));
         }
     }
 }

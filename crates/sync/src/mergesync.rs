@@ -37,7 +37,7 @@ use crate::sink::put::{Hashed, forget_damaged};
 use crate::source::ChainSource;
 use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record as Connected;
-use crate::workdir::{Done, RunInfo, SegmentsOf, Workdir};
+use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, Gathered};
 use apus_engine::pass::{Counts, PartialResult, Pass};
@@ -46,7 +46,6 @@ use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
 pub use disk::disk_bytes;
 pub(crate) use elsewhere::{JudgedBy, join_part, judge_segment};
-use hash::hash_beside;
 use join::{JOINED_RUNS, JoinOptions, join};
 pub(crate) use joined::Joined;
 use joined::Record;
@@ -375,6 +374,7 @@ impl<'a> Work<'a> {
         let whole = pass::whole(&pass, workdir, &done)?;
         let stop = segments.last().map_or(0, |last| last.end - 1);
         let Gathered { counts, .. } = pass.conclude(&whole, stop)?;
+        drop_beside(request, pass);
         request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: counts.bytes - before });
         Ok((done, counts))
     }
@@ -408,7 +408,8 @@ impl<'a> Work<'a> {
                 record
             }
         };
-        forget_joined(request, &mut done);
+        let joined: Vec<_> = done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
+        drop_beside(request, joined);
         let judged = HeightRange::new(1, record.judged + 1);
         if record.assume_valid != assume_valid || !self.dir.without_undo(judged).is_empty() {
             (record.judged, record.assume_valid) = (0, assume_valid);
@@ -420,11 +421,9 @@ impl<'a> Work<'a> {
         let mut keeper = self.keeper(&mut record, plan.last(), sum_key)?;
         let mut progress = Judging { record, durable, saved_at: Instant::now() };
         let takers = Takers { keeper: keeper.as_mut(), bridge };
-        let coins = progress.record.joined.coins.clone();
-        let walk = || self.walk(workdir, plan, &done, &mut progress, takers);
-        let (scripts, hashed) = hash_beside(request, coins, walk)?;
+        let scripts = self.walk(workdir, plan, &done, &mut progress, takers)?;
         let with_blocks = keeper.map(Keeper::end).transpose()?;
-        Ok((progress.record.joined, Judged { scripts, hashed, with_blocks }))
+        Ok((progress.record.joined, Judged { scripts, hashed: None, with_blocks }))
     }
 
     /// What keeps blocks, if they are to be. Where it lacks some that were judged, they are judged anew.
@@ -524,14 +523,12 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Lets go of what was joined. To take back hundreds of megabytes is some work for the kernel, which is done beside
-/// the second walk.
-fn forget_joined(request: &Request<'_>, done: &mut SegmentsOf<Gather>) {
-    let joined: Vec<Vec<RunInfo>> =
-        done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
+/// Lets go of what is of no more use. To take back hundreds of megabytes is some work for the kernel, which is done
+/// beside what comes next.
+fn drop_beside<T: Send + 'static>(request: &Request<'_>, value: T) {
     if request.threads > 1 {
         // Where there is no thread to be had, it is done here.
-        let _ = std::thread::Builder::new().spawn(move || drop(joined));
+        let _ = std::thread::Builder::new().spawn(move || drop(value));
     }
 }
 

@@ -5,6 +5,8 @@
 mod memory;
 mod outcome;
 mod stop;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use memory::Memory;
 pub use outcome::{Outcome, Scripts};

@@ -233,6 +233,11 @@ impl<'s, F: Form> Runs<'s, F> {
         Ok(Self { storage, runs: runs.collect::<Result<_, _>>()?, form: PhantomData })
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.runs.len()
+    }
+
     /// The sections of all.
     pub(crate) fn sections(&self) -> impl Iterator<Item = &Section> {
         self.runs.iter().flat_map(|run| &run.index.sections)

@@ -10,6 +10,7 @@ pub(crate) mod folders;
 pub(crate) mod forest;
 pub(crate) mod put;
 pub(crate) mod read_back;
+mod set_hash;
 
 pub use chainstate::ReadBack;
 

@@ -4,7 +4,7 @@ use super::Set;
 use crate::error::{IoError, SyncError};
 use crate::request::{OutputKind, Request};
 use crate::runs::{EachRecord, Group};
-use crate::sink::put::{Put, SetMuHash, put_set};
+use crate::sink::put::{Put, Records, SetMuHash, put_set};
 use crate::sink::{SnapshotSink, folders};
 use apus_chain::{CoinAdder, OutPoint};
 use apus_engine::swiftsync::CoinTotals;
@@ -23,18 +23,25 @@ impl Set<'_> {
         for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
             sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, *set)?));
         }
-        let put = put_set(request, *set, sinks, SetMuHash::Compute, 0, |each| {
-            let mut adder = CoinAdder::new(*key);
-            let mut add =
-                |outpoint: &OutPoint, coin: &CoinBytes| adder.add(outpoint, coin.as_bytes());
-            records_of(&**store, &mut add, each)?;
-            match *sum == Some(adder.sum()) {
-                true => Ok(()),
-                false => Err(SyncError::Io(IoError::CoinsChanged {
-                    workdir: request.workdir.describe(""),
-                })),
-            }
-        })?;
+        let put = put_set(
+            request,
+            *set,
+            sinks,
+            SetMuHash::Compute,
+            0,
+            Records::given(|each| {
+                let mut adder = CoinAdder::new(*key);
+                let mut add =
+                    |outpoint: &OutPoint, coin: &CoinBytes| adder.add(outpoint, coin.as_bytes());
+                records_of(&**store, &mut add, each)?;
+                match *sum == Some(adder.sum()) {
+                    true => Ok(()),
+                    false => Err(SyncError::Io(IoError::CoinsChanged {
+                        workdir: request.workdir.describe(""),
+                    })),
+                }
+            }),
+        )?;
         let coins = put.totals;
         Ok((put, coins))
     }

@@ -1,4 +1,4 @@
-//! [`hash_beside`]: the set's `hash_serialized_3`, computed while blocks are judged.
+//! [`hash_beside`]: the set's `hash_serialized_3`, computed while other machines judge blocks.
 //!
 //! It is one long chain of compressions, for which other threads would wait at the end. It has nothing to do with
 //! whether blocks are valid: where one is not, it is given up. Where coins are written out it is computed on their

@@ -34,10 +34,10 @@ const RECORDS_BETWEEN_LOOKS: u64 = 4096;
 pub(super) const JOINED_RUNS: [RunKind; 2] = [RunKind::Made, RunKind::Spent];
 
 /// The smallest parts for each thread, so that none waits long for the others at the end.
-const PARTS_EACH: u64 = 32;
+const PARTS_EACH: u64 = 128;
 
 /// A smaller part is not worth its files.
-const PART_BYTES_MIN: u64 = 4 << 20;
+const PART_BYTES_MIN: u64 = 1 << 20;
 
 /// Memory that there is for what segments left, beside those of them that are held. Where the run has little it is more
 /// than its budget: many short runs would have to be merged into longer ones before, and segments themselves, which took

@@ -5,9 +5,9 @@ use super::joined::Joined;
 use crate::error::{StorageResult, SyncError};
 use crate::proofs::ProofsMade;
 use crate::request::{Output, OutputKind, Request};
-use crate::runs::{EachRecord, MergeBudget, Merging, Places};
+use crate::runs::{MergeBudget, Merging, Places};
 use crate::sink::forest::{SortedLeaves, draft_roots, roots};
-use crate::sink::put::{KnownOfSet, Put, SetMuHash, merge_all, put_set};
+use crate::sink::put::{KnownOfSet, Put, Records, SetMuHash, put_set};
 use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
 use crate::source::ChainSource;
 use apus_chain::Height;
@@ -58,8 +58,8 @@ impl Merged<'_> {
         let bytes = self.joined.coin_bytes();
         let muhash = SetMuHash::Known(self.joined.muhash.finalize());
         let known = KnownOfSet { muhash, hashed: self.judged.hashed };
-        let mut put =
-            put_set(request, set, sinks, known, bytes, |each| self.records(request, each))?;
+        let records = Records::Runs(self.joined.coins.clone());
+        let mut put = put_set(request, set, sinks, known, bytes, records)?;
         put.utreexo = forest;
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
         Ok((put, self.joined.totals))
@@ -71,11 +71,6 @@ impl Merged<'_> {
         let leaves = SortedLeaves::open(request, runs, count)?;
         let roots = roots(request, &leaves)?;
         leaves.close().map(|()| roots)
-    }
-
-    /// Gives all coins to `each`: a record for each transaction, by ascending txid.
-    fn records(&self, request: &Request<'_>, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
-        merge_all(request, self.joined.coins.clone(), each)
     }
 
     /// Writes a hintsfile that has no name yet.

@@ -11,7 +11,7 @@ use crate::folder::at;
 use crate::progress::{Event, Observer};
 use crate::request::{HintedValidity, HintsInput, Output, OutputKind, Request, Stop};
 use crate::runs::EachRecord;
-use crate::sink::put::{Put, SetMuHash, Sinks, put_set};
+use crate::sink::put::{Put, Records, SetMuHash, Sinks, put_set};
 use crate::sink::{SetInfo, SnapshotSink};
 use crate::workdir::invalid::InvalidBlocks;
 use apus_chain::UtxoSetHash;
@@ -45,7 +45,7 @@ pub(super) fn write(
     folder.remove(SET).map_err(at(&options.hints_folder))?;
     let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, set)?)];
     let muhash = SetMuHash::Known(known.muhash);
-    put_set(request, set, sinks, muhash, 0, records)?;
+    put_set(request, set, sinks, muhash, 0, Records::given(records))?;
     let pass = Request {
         hints: Some(HintsInput::Snapshot(options.hints_folder.join(SET))),
         proofs: None,

@@ -265,16 +265,12 @@ pub(super) fn publish(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Silent;
-    use crate::request::{Source, Stop};
-    use crate::source::blocksdir::UseIndex;
-    use apus_chain::{BlockHash, Network, Params};
-    use apus_engine::swiftsync::aggregate::AggregateKind;
+    use crate::request::testing::request;
+    use apus_chain::{BlockHash, Network};
     use apus_testkit::storage::CrashStorage;
     use std::fs;
     use std::path::PathBuf;
     use std::sync::atomic::AtomicBool;
-    use std::time::Duration;
     use tempfile::TempDir;
 
     /// Byte of the txid; number of the output, below 253; height; compressed amount, below 128. The
@@ -329,32 +325,7 @@ mod tests {
         muhash.put_records(&records).unwrap();
         let muhash = muhash.finish().0.finalize();
         let (storage, interrupt) = (CrashStorage::new(), AtomicBool::new(false));
-        let request = Request {
-            params: Params::of(Network::Regtest),
-            source: Source::Files { blocksdir: PathBuf::new(), use_index: UseIndex::IfPresent },
-            hints: None,
-            proofs: None,
-            engine: None,
-            aggregate: AggregateKind::Sha256,
-            hinted_validity: crate::HintedValidity::Anchored,
-            leave_witnesses: None,
-            connect: None,
-            stop: Stop::AtTip,
-            follow: false,
-            threads: 1,
-            memory_bytes: 4 << 20,
-            segment_bytes: None,
-            checkpoint_interval: Duration::ZERO,
-            now: 0,
-            verifier: None,
-            workdir: &storage,
-            outputs: &[],
-            folders: &[],
-            bridge: None,
-            queue: None,
-            observer: &Silent,
-            interrupt: &interrupt,
-        };
+        let request = request(&storage, &interrupt);
         let checked = tables.check(&Whole { request: &request, set: set(BASE, &COINS), muhash });
         let expected = if checked.is_ok() { 4 } else { 0 };
         assert_eq!((tables.coins_read_back(), tables.coins_looked_up()), (expected, expected));

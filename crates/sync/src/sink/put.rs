@@ -11,6 +11,7 @@ use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{Output, OutputKind, Request};
 use crate::runs::{Coins, EachRecord, MergeBudget, merge_runs};
 use crate::sink::forest::{SegmentLeaves, draft_roots, roots};
+use crate::sink::set_hash::hash_set;
 use crate::sink::{CoinSink, Draft, HashSink, MuHashSink, SetInfo, SnapshotSink, Whole, folders};
 use crate::source::ChainSource;
 use crate::workdir::plan::RunIdentity;
@@ -71,7 +72,7 @@ pub(crate) fn write_out(
         }
     }
     let muhash = SetMuHash::Known(verdict.muhash);
-    let put = put_set(request, set, sinks, muhash, bytes, |each| merge_all(request, coins, each));
+    let put = put_set(request, set, sinks, muhash, bytes, Records::Runs(coins));
     let mut put = put.inspect_err(|error| forget_damaged(workdir.storage(), error))?;
     put.utreexo = forest;
     drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
@@ -115,6 +116,32 @@ pub(crate) fn merge_all(
     merge_runs::<Coins>(request.workdir, runs, budget, &go_on, each)
 }
 
+/// Where the records of a set come from, in the order of a snapshot.
+pub(crate) enum Records<'r> {
+    /// Out of some runs, which are merged.
+    Runs(Vec<RunInfo>),
+    /// The caller gives them.
+    Given(Box<Give<'r>>),
+}
+
+/// Gives all records.
+type Give<'r> = dyn FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError> + 'r;
+
+impl<'r> Records<'r> {
+    pub(crate) fn given(
+        give: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError> + 'r,
+    ) -> Self {
+        Self::Given(Box::new(give))
+    }
+
+    fn give(self, request: &Request<'_>, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
+        match self {
+            Self::Runs(runs) => merge_all(request, runs, each),
+            Self::Given(give) => give(each),
+        }
+    }
+}
+
 pub(crate) type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
 
 /// The MuHash of a set that is handed out.
@@ -127,7 +154,7 @@ pub(crate) enum SetMuHash {
 }
 
 /// What the set's hash is, and of how many coins.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hashed {
     pub(crate) hash_serialized_3: [u8; 32],
     pub(crate) coins: u64,
@@ -159,14 +186,14 @@ pub(crate) struct Put {
 }
 
 /// Hands a whole set to its hash and all sinks, and publishes these once it is the one that was
-/// announced. `produce` gives the set's records in the order of a snapshot.
+/// announced.
 pub(crate) fn put_set(
     request: &Request<'_>,
     set: SetInfo,
     mut sinks: Sinks<'_>,
     known: impl Into<KnownOfSet>,
     bytes: u64,
-    produce: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
+    records: Records<'_>,
 ) -> Result<Put, SyncError> {
     request.observer.event(Event::Started(Phase::Coins));
     let KnownOfSet { muhash, hashed } = known.into();
@@ -176,11 +203,17 @@ pub(crate) fn put_set(
     };
     let Hashed { hash_serialized_3, coins } = match hashed {
         Some(hashed) if sinks.is_empty() && computed.is_none() => hashed,
-        _ => {
-            let mut hash = HashSink::default();
-            hand_out(request, bytes, &mut hash, &mut sinks, computed.as_mut(), produce)?;
-            Hashed { coins: hash.coins(), hash_serialized_3: hash.finish() }
-        }
+        _ => match records {
+            Records::Runs(runs) if sinks.is_empty() && computed.is_none() => {
+                hash_set(request, runs, bytes)?
+            }
+            records => {
+                let mut hash = HashSink::default();
+                let give = |each: &mut EachRecord<'_>| records.give(request, each);
+                hand_out(request, bytes, &mut hash, &mut sinks, computed.as_mut(), give)?;
+                Hashed { coins: hash.coins(), hash_serialized_3: hash.finish() }
+            }
+        },
     };
     if coins != set.coins {
         return Err(SyncError::Io(IoError::CoinCount { written: coins, kept: set.coins }));
@@ -240,13 +273,13 @@ fn publish(
 }
 
 /// Hands records to the hashes and all sinks, in batches.
-fn hand_out(
+pub(super) fn hand_out(
     request: &Request<'_>,
     bytes_total: u64,
     hash: &mut HashSink,
     sinks: &mut Sinks<'_>,
     muhash: Option<&mut MuHashSink>,
-    produce: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
+    give: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
     let coins = hash.counter();
     std::thread::scope(|scope| {
@@ -269,7 +302,7 @@ fn hand_out(
             request.observer.event(Event::Progress(Phase::Coins, progress));
             stop_if_interrupted(request.interrupt)
         };
-        produce(&mut |record| {
+        give(&mut |record| {
             batch.extend_from_slice(record);
             if batch.len() >= BATCH_BYTES { hand_on(&mut batch) } else { Ok(()) }
         })?;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of blocks that a worker claims at once, where blocks are small.
-const CLAIM_BYTES: u64 = 1 << 20;
+pub(crate) const CLAIM_BYTES: u64 = 1 << 20;
 
 /// Blocks that a worker claims at most.
 const CLAIM_BLOCKS: u32 = 256;
@@ -84,20 +84,20 @@ pub(crate) fn take_in_order<T: Prepared>(
     prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
     take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
-    walk_in_order(request, source, (range, unseen), &by_checking(prepare), take)
+    walk_in_order(request, source, (range, unseen, CLAIM_BYTES), &by_checking(prepare), take)
 }
 
-/// The same, where the caller says how workers come to what is put in order. They claim ranges by
+/// The same, where the caller says how workers come to what is put in order. They claim ranges of so many bytes by
 /// ascending height.
 pub(crate) fn walk_in_order<T: Prepared>(
     request: &Request<'_>,
     source: &dyn ChainSource,
-    (range, unseen): (HeightRange, Height),
+    (range, unseen, claim_bytes): (HeightRange, Height, u64),
     walk: &Walk<'_, T>,
     take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
     let supply = Supply::of(request, source, unseen);
-    let ahead = InOrder::new(range, Memory::of(request).blocks_bytes);
+    let ahead = InOrder::new(range, Memory::of(request).blocks_bytes).claiming(claim_bytes);
     let blocks = range.end.saturating_sub(range.start) as usize;
     let workers = source.fetchers(request.threads).min(blocks);
     ahead.run(&supply, workers, walk, take)
@@ -107,6 +107,8 @@ pub(crate) fn walk_in_order<T: Prepared>(
 pub(crate) struct InOrder<T> {
     /// Memory for blocks from when they are claimed until nothing holds them any more.
     bytes_max: u64,
+    /// What a worker claims at once.
+    claim_bytes: u64,
     state: Mutex<State<T>>,
     /// A block became ready, or a worker failed.
     ready: Condvar,
@@ -158,11 +160,17 @@ impl<T: Prepared> InOrder<T> {
         };
         Self {
             bytes_max,
+            claim_bytes: CLAIM_BYTES,
             state: Mutex::new(state),
             ready: Condvar::new(),
             taken: Condvar::new(),
             halt: AtomicBool::new(false),
         }
+    }
+
+    /// The same with claims of so many bytes.
+    fn claiming(self, claim_bytes: u64) -> Self {
+        Self { claim_bytes, ..self }
     }
 
     /// Has `workers` threads fill the queue while `take` empties it on this one.
@@ -277,7 +285,9 @@ impl<T: Prepared> InOrder<T> {
             if state.bytes_ahead == 0 || state.bytes_ahead + state.bytes_given() < self.bytes_max {
                 let mut end = start;
                 let mut bytes = 0;
-                while end < state.unclaimed.end && end - start < CLAIM_BLOCKS && bytes < CLAIM_BYTES
+                while end < state.unclaimed.end
+                    && end - start < CLAIM_BLOCKS
+                    && bytes < self.claim_bytes
                 {
                     bytes += supply.source.block_bytes(end);
                     end += 1;

@@ -1,0 +1,412 @@
+//! [`hash_set`]: `hash_serialized_3` of a set that nothing else takes, on all threads.
+//!
+//! It is one chain of compressions, of which each needs the one before. But most of the work is to read runs, to merge
+//! them, and to make of each coin what is hashed. Threads do that for one part of the keys after the other, and
+//! one that finds the next part of the chain ready adds it. How far they run ahead of the chain is bounded. Where memory
+//! is too little for readers of all runs on each thread, one thread merges, and another hashes.
+
+use super::put::{Hashed, merge_all};
+use super::{HashSink, each_coin};
+use crate::error::{IoError, SyncError};
+use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
+use crate::request::Request;
+use crate::runs::{Coins, KeyRange, MergeBudget, Runs, divide, records};
+use crate::workdir::RunInfo;
+use apus_chain::{HashSerialized3, UtxoElements};
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Parts for each thread.
+const PARTS_EACH: usize = 16;
+
+/// Parts under way for each thread: claimed, or waiting for the chain.
+const AHEAD: usize = 2;
+
+/// The smallest part that is worth its readers.
+const PART_BYTES_MIN: u64 = 1 << 20;
+
+/// Records between two looks at whether the run is interrupted.
+const RECORDS_BETWEEN_LOOKS: u64 = 4096;
+
+/// The hash of the coins in some runs that hold so many bytes.
+pub(super) fn hash_set(
+    request: &Request<'_>,
+    runs: Vec<RunInfo>,
+    bytes_total: u64,
+) -> Result<Hashed, SyncError> {
+    let Some(budget) = budget(request, runs.len()) else {
+        return hash_by_one(request, runs, bytes_total);
+    };
+    let go_on = || stop_if_interrupted(request.interrupt);
+    let runs = Runs::<Coins>::open(request.workdir, runs, budget, &go_on)?;
+    let parts = parts(&runs, request, bytes_total);
+    let hashing = Hashing::of(request, runs, parts);
+    let hashed = hashing.run(bytes_total)?;
+    hashing.runs.close()?;
+    Ok(hashed)
+}
+
+/// How runs are read on several threads, if that is worth it.
+fn budget(request: &Request<'_>, runs: usize) -> Option<MergeBudget> {
+    let threads = request.threads;
+    let alone = MergeBudget::new(request.memory_bytes / 2);
+    let budget = MergeBudget::new(request.memory_bytes / (2 * threads.max(1) as u64));
+    let has_memory = request.memory_bytes >= 16 * PART_BYTES_MIN * threads as u64;
+    // One thread alone may be able to read all at once where several are not.
+    let worth = runs <= budget.fan_in || runs > alone.fan_in;
+    (threads > 1 && has_memory && worth).then_some(MergeBudget { threads, ..budget })
+}
+
+/// Parts of all keys: of at least a section of each run, and small enough for as many as are under way at once.
+fn parts(runs: &Runs<'_, Coins>, request: &Request<'_>, bytes: u64) -> Vec<KeyRange> {
+    let of_runs = runs.sections().count() / runs.count().max(1);
+    let wanted = (PARTS_EACH * request.threads).min(of_runs).max(1) as u64;
+    let for_memory = bytes / (request.memory_bytes / (16 * request.threads as u64)).max(1);
+    divide(runs.sections(), wanted.min(bytes / PART_BYTES_MIN + 1).max(for_memory))
+}
+
+/// One thread merges, and hashes as well where it is the only one.
+fn hash_by_one(
+    request: &Request<'_>,
+    runs: Vec<RunInfo>,
+    bytes_total: u64,
+) -> Result<Hashed, SyncError> {
+    let mut hash = HashSink::default();
+    super::put::hand_out(request, bytes_total, &mut hash, &mut Vec::new(), None, |each| {
+        merge_all(request, runs, each)
+    })?;
+    Ok(Hashed { coins: hash.coins(), hash_serialized_3: hash.finish() })
+}
+
+/// What threads share.
+struct Hashing<'a> {
+    request: &'a Request<'a>,
+    runs: Runs<'a, Coins>,
+    parts: Vec<KeyRange>,
+    state: Mutex<State>,
+    /// The chain grew, or a thread failed.
+    moved: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The chain; none while a thread adds to it.
+    hash: Option<HashSerialized3>,
+    /// The first part that is not in it.
+    next: usize,
+    /// The first part that no thread has claimed.
+    unclaimed: usize,
+    /// What is hashed of parts beyond.
+    ready: BTreeMap<usize, Part>,
+    /// Memory of parts that are in the chain, for others.
+    spare: Vec<UtxoElements>,
+    bytes: u64,
+    coins: u64,
+    failure: Option<SyncError>,
+    /// A thread panicked, which the end of all tells.
+    panicked: bool,
+}
+
+/// What one part holds.
+#[derive(Default)]
+struct Part {
+    elements: UtxoElements,
+    bytes: u64,
+    coins: u64,
+}
+
+impl<'a> Hashing<'a> {
+    fn of(request: &'a Request<'a>, runs: Runs<'a, Coins>, parts: Vec<KeyRange>) -> Self {
+        let state = State { hash: Some(HashSerialized3::new()), ..State::default() };
+        Self { request, runs, parts, state: Mutex::new(state), moved: Condvar::new() }
+    }
+
+    fn run(&self, bytes_total: u64) -> Result<Hashed, SyncError> {
+        let workers = self.request.threads.min(self.parts.len());
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for _ in 0..workers {
+                let builder = std::thread::Builder::new().name("coins".to_owned());
+                match builder.spawn_scoped(scope, || self.work()) {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => {
+                        self.fail(SyncError::Io(IoError::Threads { wanted: workers, error }));
+                        break;
+                    }
+                }
+            }
+            self.watch(bytes_total);
+            threads.into_iter().try_for_each(std::thread::ScopedJoinHandle::join)
+        })
+        .unwrap_or_else(|panic| resume_unwind(panic));
+        let mut state = self.lock();
+        match (state.failure.take(), state.hash.take()) {
+            (None, Some(hash)) => {
+                Ok(Hashed { coins: state.coins, hash_serialized_3: hash.finish().0 })
+            }
+            (failure, _) => Err(failure.unwrap_or(SyncError::Interrupted)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: SyncError) {
+        self.lock().failure.get_or_insert(error);
+        self.moved.notify_all();
+    }
+
+    /// Tells how far the chain is, until it is whole or will not be.
+    fn watch(&self, bytes_total: u64) {
+        let mut state = self.lock();
+        loop {
+            let over = state.next == self.parts.len() || state.failure.is_some() || state.panicked;
+            let (bytes, coins) = (state.bytes, state.coins);
+            let progress = Progress { bytes, bytes_total, coins, ..Progress::default() };
+            self.request.observer.event(Event::Progress(Phase::Coins, progress));
+            if over {
+                return;
+            }
+            let waited = self.moved.wait_timeout(state, PROGRESS_INTERVAL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// One thread's life.
+    fn work(&self) {
+        let _guard = EndOnPanic(self);
+        while let Some((at, elements)) = self.claim() {
+            match self.part(self.parts[at], elements) {
+                Ok(part) => self.add(at, part),
+                Err(error) => self.fail(error),
+            }
+        }
+    }
+
+    /// The next part, once the chain is not too far behind, and memory for it.
+    fn claim(&self) -> Option<(usize, UtxoElements)> {
+        let mut state = self.lock();
+        loop {
+            let at = state.unclaimed;
+            if at == self.parts.len() || state.failure.is_some() || state.panicked {
+                return None;
+            }
+            if at < state.next + AHEAD * self.request.threads {
+                state.unclaimed += 1;
+                return Some((at, state.spare.pop().unwrap_or_default()));
+            }
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Reads the coins of some keys.
+    fn part(&self, keys: KeyRange, elements: UtxoElements) -> Result<Part, SyncError> {
+        let mut part = Part { elements, ..Part::default() };
+        let mut merging = self.runs.part(keys)?;
+        for number in 1u64.. {
+            if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
+                stop_if_interrupted(self.request.interrupt)?;
+            }
+            let Some(record) = merging.next()? else { break };
+            part.bytes += record.len() as u64;
+            for (txid, group) in records(record) {
+                let coins = each_coin(txid, group, |outpoint, coin| {
+                    part.elements.push(&outpoint, coin);
+                });
+                part.coins +=
+                    coins.map_err(|error| SyncError::Io(IoError::Group { txid, error }))?;
+            }
+        }
+        Ok(part)
+    }
+
+    /// Has a part ready, and adds to the chain what is its turn, unless another thread does.
+    fn add(&self, at: usize, part: Part) {
+        let mut state = self.lock();
+        state.ready.insert(at, part);
+        loop {
+            let next = state.next;
+            if state.hash.is_none() || !state.ready.contains_key(&next) {
+                return;
+            }
+            let (Some(mut hash), Some(part)) = (state.hash.take(), state.ready.remove(&next))
+            else {
+                return;
+            };
+            drop(state);
+            let Part { mut elements, bytes, coins } = part;
+            hash.append(&mut elements);
+            state = self.lock();
+            state.hash = Some(hash);
+            state.next += 1;
+            (state.bytes, state.coins) = (state.bytes + bytes, state.coins + coins);
+            state.spare.push(elements);
+            self.moved.notify_all();
+        }
+    }
+}
+
+/// Should a thread panic, those that wait for it must not wait for good.
+struct EndOnPanic<'h, 'a>(&'h Hashing<'a>);
+
+impl Drop for EndOnPanic<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lock().panicked = true;
+            self.0.moved.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::testing::request;
+    use crate::runs::cut_into;
+    use apus_storage::Storage;
+    use apus_testkit::rng::Rng;
+    use apus_testkit::storage::CrashStorage;
+    use proptest::prelude::*;
+    use std::sync::atomic::AtomicBool;
+
+    const SECTION_BYTES: usize = 64;
+
+    /// The coins of one transaction, as a run has them.
+    fn record(txid: [u8; 32], vouts: &[u8], rng: &mut Rng) -> Vec<u8> {
+        let mut group = vec![vouts.len() as u8];
+        for vout in vouts {
+            // Height and amount, and a script of one opcode.
+            group.extend([
+                *vout,
+                (rng.next_u64() % 100) as u8,
+                (rng.next_u64() % 100) as u8,
+                7,
+                0x51,
+            ]);
+        }
+        [&txid[..], &(group.len() as u32).to_le_bytes(), &group].concat()
+    }
+
+    fn held(name: usize, bytes: &[u8]) -> RunInfo {
+        let index = cut_into::<Coins>(bytes, SECTION_BYTES);
+        RunInfo::held(format!("{name}.run"), bytes.to_vec(), index)
+    }
+
+    /// Writes a run, and says of it what is true.
+    fn written(storage: &dyn Storage, run: RunInfo) -> RunInfo {
+        let held = run.held.as_ref().unwrap();
+        let bytes = [&held.bytes[..], &held.index.to_bytes()].concat();
+        storage.create(&run.name).unwrap().write_all(&bytes).unwrap();
+        RunInfo { held: None, ..run }
+    }
+
+    /// Hashed in about so many parts.
+    fn in_parts(request: &Request<'_>, runs: &[RunInfo], parts: u64) -> Result<Hashed, SyncError> {
+        let budget = MergeBudget::new(1 << 30);
+        let runs = Runs::<Coins>::open(request.workdir, runs.to_vec(), budget, &|| Ok(()))?;
+        let parts = divide(runs.sections(), parts);
+        Hashing::of(request, runs, parts).run(0)
+    }
+
+    fn by_one(request: &Request<'_>, runs: &[RunInfo]) -> Hashed {
+        hash_by_one(request, runs.to_vec(), 0).unwrap()
+    }
+
+    /// So many transactions, which are dealt to some runs; some lie in files.
+    fn some_runs(storage: &dyn Storage, txs: u64, count: usize, rng: &mut Rng) -> Vec<RunInfo> {
+        let mut runs = vec![Vec::new(); count];
+        for tx in 0..txs {
+            // Ids that begin alike for some bytes, too.
+            let spread = if tx % 3 == 0 { tx } else { tx << 56 | tx };
+            let mut txid = [0; 32];
+            txid[..8].copy_from_slice(&spread.to_be_bytes());
+            let vouts: Vec<u8> = (0..=(rng.next_u64() % 5) as u8).rev().collect();
+            let run = (rng.next_u64() % count as u64) as usize;
+            runs[run].push((txid, record(txid, &vouts, rng)));
+        }
+        let sorted = runs.into_iter().map(|mut run| {
+            run.sort_unstable();
+            run.dedup_by_key(|(txid, _)| *txid);
+            run.into_iter().flat_map(|(_, record)| record).collect::<Vec<u8>>()
+        });
+        let held = sorted.enumerate().map(|(name, bytes)| held(name, &bytes));
+        let place = |run: RunInfo| match run.name.as_bytes()[0] % 2 {
+            0 => written(storage, run),
+            _ => run,
+        };
+        held.map(place).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn parts_on_any_threads_have_the_hash_of_the_whole(
+            txs in 0u64..200,
+            runs in 1usize..6,
+            parts in 1u64..40,
+            threads in 1usize..5,
+            seed: u64,
+        ) {
+            let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
+            let runs = some_runs(&storage, txs, runs, &mut Rng::new(seed));
+            let request = Request { threads, ..request(&storage, &stop) };
+            let hashed = in_parts(&request, &runs, parts).unwrap();
+            prop_assert_eq!(hashed, by_one(&request, &runs));
+        }
+    }
+
+    #[test]
+    fn many_threads_take_parts_where_there_is_memory_for_it() {
+        let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
+        let with = |threads, mebibytes: u64| Request {
+            threads,
+            memory_bytes: mebibytes << 20,
+            ..request(&storage, &stop)
+        };
+        let threads = |request: &Request<'_>, runs| budget(request, runs).map(|it| it.threads);
+        assert_eq!(threads(&with(2, 450), 20), Some(2));
+        assert_eq!(threads(&with(1, 450), 20), None, "one thread");
+        assert_eq!(threads(&with(16, 16), 20), None, "little memory");
+        // 64 runs at once on one thread, 32 on each of two.
+        assert_eq!(threads(&with(2, 64), 128), Some(2));
+        assert_eq!(threads(&with(2, 64), 200), None, "one thread needs no longer runs");
+        assert_eq!(threads(&with(2, 64), 300), Some(2), "longer ones are made in any case");
+
+        let runs = some_runs(&storage, 100, 3, &mut Rng::new(5));
+        let request = with(2, 450);
+        let hashed = hash_set(&request, runs.clone(), 10_000).unwrap();
+        assert_eq!(hashed, by_one(&request, &runs));
+        assert!(hashed.coins > 100);
+    }
+
+    #[test]
+    fn damage_and_interruption_are_told() {
+        let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
+        let request = Request { threads: 3, ..request(&storage, &stop) };
+        let mut runs = some_runs(&storage, 400, 2, &mut Rng::new(9));
+        // No coin ends in the middle of its script.
+        let mut bad = record([255; 32], &[0], &mut Rng::new(1));
+        let last = bad.len() - 2;
+        bad[last] = 90;
+        runs.push(held(7, &bad));
+        let error = in_parts(&request, &runs, 20).unwrap_err();
+        assert!(matches!(error, SyncError::Io(IoError::Group { txid, .. }) if txid.0 == [255; 32]));
+
+        runs.pop();
+        let file = runs.iter().find(|run| run.held.is_none()).unwrap();
+        let mut bytes = Vec::new();
+        storage.open(&file.name, 0).unwrap().read_to_end(&mut bytes).unwrap();
+        bytes[file.bytes as usize / 2] ^= 1;
+        storage.create(&file.name).unwrap().write_all(&bytes).unwrap();
+        let error = in_parts(&request, &runs, 20).unwrap_err();
+        assert!(
+            matches!(&error, SyncError::Io(IoError::RunDamaged { run, .. }) if *run == file.name)
+        );
+
+        let many = some_runs(&storage, 20_000, 1, &mut Rng::new(3));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let error = in_parts(&request, &many, 2).unwrap_err();
+        assert!(matches!(error, SyncError::Interrupted), "{error}");
+    }
+}
