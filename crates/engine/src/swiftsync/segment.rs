@@ -20,6 +20,9 @@ use apus_chain::{
 };
 use core::ops::Range;
 
+/// How many transactions ahead a snapshot's coins are asked for: as long as memory takes.
+const AHEAD: usize = 8;
+
 /// A segment under way.
 pub struct Segment {
     partial: Partial,
@@ -85,7 +88,9 @@ impl Segment {
         let mut surviving = Surviving { hinted: Hinted::of(hints, height), spent_later };
         let mut index = 0;
         let mut spent = spent.iter();
+        let [mut far, mut near] = [2, 1].map(|times| block.txs().skip(times * AHEAD));
         for (place, (txid, tx)) in (0..).zip(block.txs()) {
+            surviving.hinted.look_ahead(far.next(), near.next());
             let coinbase = place == 0;
             if coinbase && unspendable {
                 kept.leave_overwritten(height, txid, &tx);
@@ -317,6 +322,14 @@ impl<'a> Hinted<'a> {
         match hints {
             SegmentHints::Indices(hints) => Self::Indices(hints.block(height).unwrap_or_default()),
             SegmentHints::Coins(hints) => Self::Coins { hints, start: 0, passed: 0, coins: &[] },
+        }
+    }
+
+    /// Has the processor fetch what is known of two of the transactions that follow, the nearer one's coins.
+    fn look_ahead(&self, far: Option<(Txid, TxView<'_>)>, near: Option<(Txid, TxView<'_>)>) {
+        if let Self::Coins { hints, .. } = self {
+            far.inspect(|(txid, _)| hints.prefetch_start(txid));
+            near.inspect(|(txid, _)| hints.prefetch_coins(txid));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The hints of one segment, ready to be asked block by block in any order.
 
 use apus_chain::{BlockHash, Height, HeightRange, OutPoint, Txid};
+use apus_hash::prefetch;
 
 /// Which outputs of a segment's blocks survive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,10 +69,18 @@ fn first_bits(txid: &Txid, bits: u32) -> usize {
     (u64::from(u32::from_be_bytes([b0, b1, b2, b3])) >> (32 - bits)) as usize
 }
 
+/// The first bytes of a txid, which nearly always decide what a comparison would.
+fn first_bytes(txid: &Txid) -> u64 {
+    txid.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
 impl CoinHints {
     /// Takes the coins in any order.
     pub fn new(range: HeightRange, mut outpoints: Vec<OutPoint>) -> Self {
-        outpoints.sort_unstable();
+        // Those of a snapshot are in order but for outputs of one transaction, of which few are left.
+        if !outpoints.is_sorted_by(|a, b| (first_bytes(&a.txid), a) <= (first_bytes(&b.txid), b)) {
+            outpoints.sort_unstable();
+        }
         let bits = (outpoints.len() / COINS_AT_A_START).max(1).ilog2().min(24);
         let mut starts = vec![0_u32; (1 << bits) + 1];
         for outpoint in &outpoints {
@@ -105,9 +114,23 @@ impl CoinHints {
     pub fn transaction(&self, txid: Txid) -> (usize, &[OutPoint]) {
         let place = first_bits(&txid, self.bits);
         let (from, to) = (self.starts[place] as usize, self.starts[place + 1] as usize);
-        let start = from + self.outpoints[from..to].partition_point(|o| o.txid < txid);
-        let count = self.outpoints[start..].iter().take_while(|o| o.txid == txid).count();
+        let first = first_bytes(&txid);
+        let is_below = |it: &OutPoint| (first_bytes(&it.txid), &it.txid) < (first, &txid);
+        let start = from + self.outpoints[from..to].partition_point(is_below);
+        let is_its = |it: &&OutPoint| first_bytes(&it.txid) == first && it.txid == txid;
+        let count = self.outpoints[start..].iter().take_while(is_its).count();
         (start, &self.outpoints[start..start + count])
+    }
+
+    /// Has the processor fetch where the coins of a transaction begin, which will be asked soon.
+    pub(super) fn prefetch_start(&self, txid: &Txid) {
+        prefetch(&self.starts[first_bits(txid, self.bits)]);
+    }
+
+    /// Has it fetch those coins, sooner.
+    pub(super) fn prefetch_coins(&self, txid: &Txid) {
+        let start = self.starts[first_bits(txid, self.bits)] as usize;
+        self.outpoints.get(start).inspect(|coin| prefetch(*coin));
     }
 }
 

@@ -14,7 +14,7 @@ use apus_engine::swiftsync::{CoinHints, IndexHints, SegmentHints};
 use apus_hash::Sha256;
 use apus_storage::Storage;
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -106,6 +106,9 @@ pub(crate) struct SnapshotHints<'a> {
     spills: Vec<Spill>,
 }
 
+/// Coins that are read or written together.
+const BATCH_COINS: usize = 4096;
+
 /// Coins of all segments, those of one after those of the other.
 struct Spill {
     name: String,
@@ -142,8 +145,9 @@ impl<'a> SnapshotHints<'a> {
         let mut reader = SnapshotReader::new(&mut file, None).map_err(named)?;
         let of_another_block = reader.header().base_hash != base.hash;
         let mut hints = Self { storage, segments: segments.to_vec(), spills: Vec::new() };
-        let entry_bytes = size_of::<(u32, OutPoint)>() as u64;
-        let room = (memory_bytes / entry_bytes).max(1024) as usize;
+        // And its place in the order of segments.
+        let entry_bytes = (size_of::<(u32, OutPoint)>() + size_of::<u32>()) as u64;
+        let room = (memory_bytes / entry_bytes).clamp(1024, u32::MAX.into()) as usize;
         let mut coins: Vec<(u32, OutPoint)> = Vec::new();
         let mut count = 0;
         while let Some(SnapshotCoin { outpoint, coin, .. }) = reader.next_coin().map_err(named)? {
@@ -175,37 +179,61 @@ impl<'a> SnapshotHints<'a> {
         Ok(SnapshotPass { hints, sha256: file.hash.finalize(), bytes })
     }
 
+    /// Writes coins by segment. Within one they stay in the order of the snapshot, which is theirs.
     fn spill(&mut self, coins: &mut Vec<(u32, OutPoint)>) -> Result<(), SyncError> {
-        coins.sort_unstable();
+        let (order, starts) = by_segment(coins, self.segments.len());
         let name = format!("{SPILL}{}.run", self.spills.len());
-        let file = self.storage.create(&name).at(self.storage, &name)?;
-        let mut out = std::io::BufWriter::with_capacity(1 << 20, file);
-        for (_, outpoint) in coins.iter() {
-            out.write_all(&outpoint.to_bytes()).at(self.storage, &name)?;
+        let mut file = self.storage.create(&name).at(self.storage, &name)?;
+        let mut batch = Vec::with_capacity(BATCH_COINS * OutPoint::SIZE);
+        for places in order.chunks(BATCH_COINS) {
+            let outpoints = places.iter().map(|at| coins[*at as usize].1);
+            batch.clear();
+            outpoints.for_each(|outpoint| batch.extend_from_slice(&outpoint.to_bytes()));
+            file.write_all(&batch).at(self.storage, &name)?;
         }
-        out.flush().at(self.storage, &name)?;
-        let starts = (0..=self.segments.len() as u32)
-            .map(|segment| coins.partition_point(|(of, _)| *of < segment) as u64)
-            .collect();
+        file.flush().at(self.storage, &name)?;
         self.spills.push(Spill { name, starts });
         coins.clear();
         Ok(())
     }
 }
 
+/// The places of coins by ascending segment, each segment's in their order, and where those of each segment begin, and
+/// the end of the last.
+fn by_segment(coins: &[(u32, OutPoint)], segments: usize) -> (Vec<u32>, Vec<u64>) {
+    let mut starts = vec![0_u64; segments + 1];
+    for (segment, _) in coins {
+        starts[*segment as usize + 1] += 1;
+    }
+    let mut end = 0;
+    for start in &mut starts {
+        end += *start;
+        *start = end;
+    }
+    let (mut order, mut next) = (vec![0_u32; coins.len()], starts.clone());
+    for (at, (segment, _)) in (0..).zip(coins) {
+        let next = &mut next[*segment as usize];
+        order[*next as usize] = at;
+        *next += 1;
+    }
+    (order, starts)
+}
+
 impl HintsProvider for SnapshotHints<'_> {
     fn segment(&self, range: HeightRange) -> Result<SegmentHints, SyncError> {
         let index = self.segments.partition_point(|segment| segment.end <= range.start);
-        let mut outpoints = Vec::new();
-        for spill in &self.spills {
-            let (start, end) = (spill.starts[index], spill.starts[index + 1]);
-            let offset = start * OutPoint::SIZE as u64;
-            let file = self.storage.open(&spill.name, offset).at(self.storage, &spill.name)?;
-            let mut file = BufReader::with_capacity(1 << 16, file);
-            for _ in start..end {
-                let mut bytes = [0; OutPoint::SIZE];
-                file.read_exact(&mut bytes).at(self.storage, &spill.name)?;
-                outpoints.push(OutPoint::from_bytes(&bytes));
+        let (mut outpoints, mut batch) = (Vec::new(), Vec::new());
+        for Spill { name, starts } in &self.spills {
+            let (mut next, end) = (starts[index], starts[index + 1]);
+            let offset = next * OutPoint::SIZE as u64;
+            let mut file = self.storage.open(name, offset).at(self.storage, name)?;
+            outpoints.reserve((end - next) as usize);
+            while next < end {
+                let count = (end - next).min(BATCH_COINS as u64);
+                batch.resize(count as usize * OutPoint::SIZE, 0);
+                file.read_exact(&mut batch).at(self.storage, name)?;
+                outpoints.extend(batch.as_chunks().0.iter().map(OutPoint::from_bytes));
+                next += count;
             }
         }
         Ok(SegmentHints::Coins(CoinHints::new(range, outpoints)))
@@ -218,6 +246,24 @@ mod tests {
     use apus_chain::BlockHash;
     use apus_testkit::storage::CrashStorage;
     use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn coins_are_put_by_segment_and_keep_their_order() {
+        let mut rng = apus_testkit::rng::Rng::new(4);
+        for count in [0, 1, 300] {
+            let coin = |vout| {
+                ((rng.next_u64() % 5) as u32, OutPoint { txid: apus_chain::Txid::ZERO, vout })
+            };
+            let coins: Vec<(u32, OutPoint)> = (0..count).map(coin).collect();
+            let (order, starts) = by_segment(&coins, 7);
+            let put: Vec<(u32, OutPoint)> = order.iter().map(|at| coins[*at as usize]).collect();
+            let mut sorted = coins.clone();
+            sorted.sort_by_key(|(segment, _)| *segment);
+            assert_eq!(put, sorted);
+            let expected = (0..=7).map(|of| coins.iter().filter(|it| it.0 < of).count() as u64);
+            assert_eq!(starts, expected.collect::<Vec<_>>());
+        }
+    }
 
     /// A snapshot that is written to while it is read, though by the same bytes, or that is not the one
     /// whose header was read.
