@@ -128,12 +128,12 @@ struct State {
 }
 
 impl State {
-    /// Notes that so many threads are to be woken, of those that sleep. How many are; [`Shared::notify`] wakes
-    /// them.
+    /// Has so many threads on their way to look for work, of those that sleep: how many more are to be woken for
+    /// that, which [`Shared::notify`] does. One that is woken already takes all that is there once it comes.
     fn wake(&mut self, threads: usize) -> usize {
-        let threads = threads.min(self.asleep.saturating_sub(self.woken));
-        self.woken += threads;
-        threads
+        let more = threads.min(self.asleep).saturating_sub(self.woken);
+        self.woken += more;
+        more
     }
 }
 
@@ -250,11 +250,11 @@ impl Producer {
                 state.waiting_for_room -= 1;
                 continue;
             }
-            let (first, before) = (state.queue.len() == 0, state.queue.full_batches());
+            let first = state.queue.len() == 0;
             let some = rest.cut(room);
             state.stats.taken_in += some.len() as u64;
             state.queue.push(some, now);
-            let (full, len) = (state.queue.full_batches() - before, state.queue.len());
+            let (full, len) = (state.queue.full_batches(), state.queue.len());
             state.stats.waiting_max = state.stats.waiting_max.max(len as u64);
             // One that sleeps has to learn of the deadline of the first; to wake one for each that joins it would
             // cost more than the coins.
