@@ -40,7 +40,7 @@ use super::store::{CoinsStore, StoreError};
 use crate::coin::CoinBytes;
 use apus_chain::{MAX_SCRIPT_SIZE, OutPoint};
 use batch::{Portion, Request};
-use queue::{Cut, Due, Limits, Queue};
+use queue::{Cut, Limits, Queue};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -108,8 +108,10 @@ struct Shared {
     /// Batches that one thread hands to the store together.
     at_once: usize,
     state: Mutex<State>,
-    /// Something may be due, or the end.
+    /// Something is due, or the end.
     work: Condvar,
+    /// The same, for the thread that sleeps until the next time at which something is due.
+    watch: Condvar,
     /// There is room, or the end.
     room: Condvar,
 }
@@ -124,17 +126,28 @@ struct State {
     /// Threads that sleep, and how many of them are being woken.
     asleep: usize,
     woken: usize,
+    /// Whether one more sleeps until something is due.
+    watched: bool,
     closed: bool,
 }
 
 impl State {
-    /// Has so many threads on their way to look for work, of those that sleep: how many more are to be woken for
-    /// that, which [`Shared::notify`] does. One that is woken already takes all that is there once it comes.
-    fn wake(&mut self, threads: usize) -> usize {
-        let more = threads.min(self.asleep).saturating_sub(self.woken);
-        self.woken += more;
-        more
+    /// Has so many threads on their way to look for work, of those that sleep; [`Shared::notify`] wakes those that
+    /// are still to be woken for that. One that is woken already takes all that is there once it comes.
+    fn wake(&mut self, threads: usize) -> Woken {
+        let sleepers = threads.min(self.asleep).saturating_sub(self.woken);
+        self.woken += sleepers;
+        // The one that watches the time goes last: another would have to be woken in its place.
+        let watcher = threads > 0 && self.asleep == 0 && std::mem::take(&mut self.watched);
+        Woken { sleepers, watcher }
     }
+}
+
+/// Threads that are to be woken once the lock is theirs to have.
+#[must_use]
+struct Woken {
+    sleepers: usize,
+    watcher: bool,
 }
 
 impl Shared {
@@ -143,9 +156,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has so many threads look whether a batch is due. They want the lock at once, so the caller has let go of it.
-    fn notify(&self, threads: usize) {
-        (0..threads).for_each(|_| self.work.notify_one());
+    /// Wakes threads. They want the lock at once, so the caller has let go of it.
+    fn notify(&self, woken: Woken) {
+        (0..woken.sleepers).for_each(|_| self.work.notify_one());
+        if woken.watcher {
+            self.watch.notify_one();
+        }
     }
 }
 
@@ -168,6 +184,7 @@ impl Batcher {
             waiting_for_room: 0,
             asleep: 0,
             woken: 0,
+            watched: false,
             closed: false,
         };
         let shared = Arc::new(Shared {
@@ -176,6 +193,7 @@ impl Batcher {
             at_once,
             state: Mutex::new(state),
             work: Condvar::new(),
+            watch: Condvar::new(),
             room: Condvar::new(),
         });
         let mut batcher = Self { shared, threads: Vec::with_capacity(threads) };
@@ -212,6 +230,7 @@ impl Drop for Batcher {
         let (left, later) = (state.queue.drain(), std::mem::take(&mut state.later));
         drop(state);
         self.shared.work.notify_all();
+        self.shared.watch.notify_all();
         self.shared.room.notify_all();
         // Each is answered as it goes, under no lock.
         drop(left);
@@ -256,18 +275,16 @@ impl Producer {
             state.queue.push(some, now);
             let (full, len) = (state.queue.full_batches(), state.queue.len());
             state.stats.waiting_max = state.stats.waiting_max.max(len as u64);
-            // One that sleeps has to learn of the deadline of the first; to wake one for each that joins it would
-            // cost more than the coins.
-            let due = full.div_ceil(self.shared.at_once).max(usize::from(first));
-            let woken = state.wake(due);
-            if woken > 0 {
-                drop(state);
-                self.shared.notify(woken);
-                if rest.len() == 0 {
-                    break;
-                }
-                state = self.shared.lock();
+            // The deadline of the first has to be known to a thread; to wake one for each that joins it would cost
+            // more than the coins.
+            let watch = usize::from(first && !state.watched);
+            let woken = state.wake(full.div_ceil(self.shared.at_once).max(watch));
+            drop(state);
+            self.shared.notify(woken);
+            if rest.len() == 0 {
+                break;
             }
+            state = self.shared.lock();
         }
         Ok(ticket)
     }
@@ -316,17 +333,17 @@ impl Ticket {
             if let Some(taken) = self.request.taken() {
                 return taken;
             }
-            let (mut state, mut woken) = (self.shared.lock(), 0);
+            let mut state = self.shared.lock();
             // A thread of the batcher counts it out again, under this lock.
             if !self.request.is_done() {
                 self.request.set_awaited(true);
                 state.queue.wait_begins();
                 // A thread that is woken for nothing takes the core of one that has something to do.
-                let due = matches!(self.shared.due(&state, Instant::now()), Due::Now(_));
-                woken = state.wake(due.into());
+                let threads = self.shared.threads_wanted(&state, Instant::now());
+                let woken = state.wake(threads);
+                drop(state);
+                self.shared.notify(woken);
             }
-            drop(state);
-            self.shared.notify(woken);
             self.request.wait();
         }
     }

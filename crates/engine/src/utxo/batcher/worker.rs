@@ -45,9 +45,8 @@ impl Shared {
             let mut batches = self.take_again(&mut state, now);
             let new = self.take_new(&mut state, now, self.at_once.saturating_sub(batches.len()));
             if !new.is_empty() || !batches.is_empty() {
-                // Others may be due as well, or have a deadline that a thread must wait for.
-                let more = !matches!(self.due(&state, now), Due::Never);
-                let (woken, room) = (state.wake(more.into()), state.waiting_for_room > 0);
+                let threads = self.threads_wanted(&state, now);
+                let (woken, room) = (state.wake(threads), state.waiting_for_room > 0);
                 drop(state);
                 self.notify(woken);
                 if room && !new.is_empty() {
@@ -56,23 +55,38 @@ impl Shared {
                 batches.extend(new.into_iter().map(|portions| Batch::new(portions, now)));
                 return Some(batches);
             }
-            state.asleep += 1;
             state = match self.due(&state, now) {
-                Due::At(then) => {
+                Due::At(then) if !state.watched => {
+                    state.watched = true;
                     let wait = then.saturating_duration_since(now);
-                    self.work.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
+                    let woken = self.watch.wait_timeout(state, wait);
+                    state = woken.unwrap_or_else(PoisonError::into_inner).0;
+                    state.watched = false;
+                    state
                 }
-                Due::Now(_) | Due::Never => {
-                    self.work.wait(state).unwrap_or_else(PoisonError::into_inner)
+                _ => {
+                    state.asleep += 1;
+                    state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state.asleep -= 1;
+                    state.woken = state.woken.saturating_sub(1);
+                    state
                 }
             };
-            state.asleep -= 1;
-            state.woken = state.woken.saturating_sub(1);
+        }
+    }
+
+    /// How many threads have to look for what is due, or wait until something is: none where there is nothing that
+    /// one is not waiting for.
+    pub(super) fn threads_wanted(&self, state: &State, now: Instant) -> usize {
+        match self.due(state, now) {
+            Due::Now(_) => 1,
+            Due::At(_) => usize::from(!state.watched),
+            Due::Never => 0,
         }
     }
 
     /// When there is something to do.
-    pub(super) fn due(&self, state: &State, now: Instant) -> Due {
+    fn due(&self, state: &State, now: Instant) -> Due {
         let again = state.later.iter().filter_map(|later| later.at).min();
         let new = match self.has_room(state) {
             true => state.queue.due(now),
@@ -186,8 +200,10 @@ impl Shared {
             .min(BACK_OFF_MAX.max(self.options.back_off));
         let at = Instant::now().checked_add(pause);
         state.later.push(Later { batch, at, error });
-        // One that sleeps has to learn of the time.
-        let woken = state.wake(1);
+        // One has to learn of the time, which may come before all that it knows of.
+        let watched = std::mem::take(&mut state.watched);
+        let mut woken = state.wake(usize::from(!watched));
+        woken.watcher |= watched;
         drop(state);
         self.notify(woken);
     }
@@ -212,8 +228,8 @@ impl Shared {
         let waited: Vec<_> = waited.collect();
         state.queue.wait_ends(waited.len());
         // There is room for one more, and this thread may have other answers to wait for.
-        let due = matches!(self.due(&state, Instant::now()), Due::Now(_));
-        let woken = state.wake(due.into());
+        let threads = self.threads_wanted(&state, Instant::now());
+        let woken = state.wake(threads);
         drop(state);
         self.notify(woken);
         waited.iter().for_each(|request| request.wake());
