@@ -118,6 +118,9 @@ pub(super) fn look_up_one(
     found.expect("each batch is answered")
 }
 
+/// The answer to a batch.
+type Found = Result<Vec<Option<CoinBytes>>, StoreError>;
+
 /// A batch on its way: one command for each bucket.
 struct Asked<'a> {
     buckets: Buckets,
@@ -152,13 +155,9 @@ impl<'a> Asked<'a> {
     }
 
     /// The answer, and how many bytes of coins one command brought at most.
-    fn receive(
-        &self,
-        from: &mut Servers,
-        place: &str,
-    ) -> RedisResult<(Result<Vec<Option<CoinBytes>>, StoreError>, usize)> {
+    fn receive(&self, from: &mut Servers, place: &str) -> RedisResult<(Found, usize)> {
         let (mut groups, mut longest) = (self.groups(), 0);
-        let mut coins = Ok(vec![None; self.wanted.len()]);
+        let mut coins: Found = Ok(vec![None; self.wanted.len()]);
         from.receive(&self.pipe, |answer| {
             let group = groups.next().unwrap_or_default();
             if let Ok(found) = &mut coins {
