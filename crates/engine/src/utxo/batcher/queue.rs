@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(queue.due(start), Due::At(start + 10 * MS));
         assert!(queue.shut());
         assert_eq!(queue.due(start), Due::Now(Cause::Complete), "one that goes adds nothing");
-        assert_eq!(queue.drain(), [0..1]);
+        assert!(queue.drain().into_iter().flatten().eq([0]));
         assert_eq!(queue.due(start), Due::Never);
     }
 
