@@ -30,6 +30,7 @@ mod buckets;
 mod connections;
 mod keys;
 mod lease;
+mod line;
 mod reader;
 mod record;
 mod scan;
@@ -38,6 +39,7 @@ mod undo;
 mod wal;
 
 pub(crate) use buckets::Buckets;
+pub(crate) use line::Answers;
 pub(crate) use reader::ClusterReader;
 pub(crate) use record::Record;
 pub(crate) use wal::changes_as_written;
@@ -45,7 +47,7 @@ pub(crate) use wal::changes_as_written;
 use crate::known::Known;
 use crate::place::{ClusterPlace, Password};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};
-use apus_engine::utxo::store::{EachCoin, Flush};
+use apus_engine::utxo::store::{EachBatch, EachCoin, Flush};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 use connections::Connections;
 use keys::Keys;
@@ -57,6 +59,9 @@ use wal::{Change, ChunkWriter, Token};
 
 /// How many coins are worth one way to the servers and back.
 const AT_ONCE: usize = 100;
+
+/// How many batches are worth one thread and its connections: half of what a block has, so that two read its answers.
+const BATCHES_AT_ONCE: usize = 8;
 
 /// What may be chosen of a store.
 #[derive(Debug, Clone)]
@@ -172,7 +177,15 @@ impl CoinsStore for ClusterStore {
     }
 
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
-        buckets::look_up(&self.connections, &self.keys, self.buckets, wanted)
+        buckets::look_up_one(&self.connections, &self.keys, self.buckets, wanted)
+    }
+
+    fn get_batches(&self, batches: &[&[OutPoint]], each: &mut EachBatch<'_>) {
+        buckets::look_up(&self.connections, &self.keys, self.buckets, batches, each);
+    }
+
+    fn batches_at_once(&self) -> usize {
+        BATCHES_AT_ONCE
     }
 
     fn at_once(&self) -> usize {

@@ -1,7 +1,7 @@
 //! What is read of a cluster's servers and written there, as functions of bytes: for those who try what
 //! readers make of any bytes.
 
-use crate::cluster::{Buckets, Record, changes_as_written};
+use crate::cluster::{Answers, Buckets, Record, changes_as_written};
 use apus_hash::sha256;
 
 /// Puts the digest behind bytes that both records and chunks end with.
@@ -26,4 +26,10 @@ pub fn field(bits: u8, bucket: u16, field: &[u8]) -> Option<Vec<u8>> {
     let bucket = bucket >> (16 - bits.clamp(4, 16));
     let outpoint = buckets.outpoint(bucket, field)?;
     (buckets.of(&outpoint.txid) == bucket).then(|| buckets.field(&outpoint))
+}
+
+/// How many answers of a server bytes are, one after the other.
+pub fn answers(bytes: &[u8]) -> usize {
+    let mut answers = Answers::new(bytes);
+    std::iter::from_fn(|| answers.next().ok()).count()
 }

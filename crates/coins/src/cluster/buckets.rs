@@ -2,10 +2,11 @@
 
 use super::connections::Connections;
 use super::keys::Keys;
-use super::servers::Pipe;
+use super::servers::{Pipe, Servers};
 use apus_chain::{OutPoint, Txid};
+use apus_engine::utxo::store::EachBatch;
 use apus_engine::utxo::{CoinBytes, StoreError};
-use redis::cmd;
+use redis::{RedisResult, Value};
 use std::ops::Range;
 
 /// A bucket's own entry, beside its coins: the epoch of the last change. No coin's name is so short.
@@ -70,49 +71,135 @@ pub(super) fn coin(place: &str, outpoint: OutPoint, bytes: &[u8]) -> Result<Coin
     })
 }
 
-/// Looks coins up: one command for each bucket, all of them at once.
+/// Looks batches of coins up, and gives each its answer. All of them are sent before the first answer is listened
+/// to, so that the servers have something to do while the next batch is packed, or the last answer read.
 pub(super) fn look_up(
+    connections: &Connections,
+    keys: &Keys,
+    buckets: Buckets,
+    batches: &[&[OutPoint]],
+    each: &mut EachBatch<'_>,
+) {
+    let mut given = 0;
+    let asking = connections.run_measured(
+        |to| {
+            let mut sent = Vec::with_capacity(batches.len() - given);
+            for wanted in &batches[given..] {
+                let asked = Asked::new(keys, buckets, wanted);
+                to.send(&asked.pipe)?;
+                sent.push(asked);
+            }
+            let mut longest = 0;
+            for asked in sent {
+                let (coins, bytes) = asked.receive(to, connections.place())?;
+                longest = longest.max(bytes);
+                // Where others have to be asked for again, it is not among them.
+                each(given, coins);
+                given += 1;
+            }
+            Ok(longest)
+        },
+        |longest| *longest,
+    );
+    if let Err(error) = asking {
+        (given..batches.len()).for_each(|number| each(number, Err(error.clone())));
+    }
+}
+
+/// The same of one batch.
+pub(super) fn look_up_one(
     connections: &Connections,
     keys: &Keys,
     buckets: Buckets,
     wanted: &[OutPoint],
 ) -> Result<Vec<Option<CoinBytes>>, StoreError> {
-    let mut places: Vec<usize> = (0..wanted.len()).collect();
-    places.sort_unstable_by_key(|place| wanted[*place]);
-    let bucket = |place: &usize| buckets.of(&wanted[*place].txid);
-    let groups: Vec<&[usize]> = places.chunk_by(|a, b| bucket(a) == bucket(b)).collect();
-    let mut coins = vec![None; wanted.len()];
-    if groups.is_empty() {
-        return Ok(coins);
-    }
-    let mut pipe = Pipe::default();
-    for group in &groups {
-        let (key, mut get) = (keys.coins(bucket(&group[0])), cmd("HMGET"));
-        get.arg(&key);
-        for place in *group {
-            get.arg(buckets.field(&wanted[*place]));
-        }
-        pipe.add(key.as_bytes(), &get);
-    }
-    let found: Vec<Vec<Option<Vec<u8>>>> =
-        connections.run_measured(|to| to.answers(&pipe), |found: &Vec<_>| bytes_of(found))?;
-    let asked: Vec<usize> = groups.iter().map(|group| group.len()).collect();
-    if found.iter().map(Vec::len).ne(asked) {
-        return Err(StoreError::Io {
-            place: connections.place().to_owned(),
-            error: "its answers are not those to what was asked".to_owned(),
-        });
-    }
-    for (place, bytes) in places.iter().zip(found.into_iter().flatten()) {
-        let read = |bytes: Vec<u8>| coin(connections.place(), wanted[*place], &bytes);
-        coins[*place] = bytes.map(read).transpose()?;
-    }
-    Ok(coins)
+    let mut found = None;
+    look_up(connections, keys, buckets, &[wanted], &mut |_, coins| found = Some(coins));
+    found.expect("each batch is answered")
 }
 
-/// How long an answer is, about.
-fn bytes_of(found: &[Vec<Option<Vec<u8>>>]) -> usize {
-    found.iter().flatten().flatten().map(Vec::len).sum()
+/// The answer to a batch.
+type Found = Result<Vec<Option<CoinBytes>>, StoreError>;
+
+/// A batch on its way: one command for each bucket.
+struct Asked<'a> {
+    buckets: Buckets,
+    wanted: &'a [OutPoint],
+    /// Places of what is wanted, by ascending outpoint.
+    places: Vec<usize>,
+    pipe: Pipe,
+}
+
+impl<'a> Asked<'a> {
+    fn new(keys: &Keys, buckets: Buckets, wanted: &'a [OutPoint]) -> Self {
+        let mut places: Vec<usize> = (0..wanted.len()).collect();
+        places.sort_unstable_by_key(|place| wanted[*place]);
+        let mut asked = Self { buckets, wanted, places, pipe: Pipe::default() };
+        let mut pipe = Pipe::default();
+        for group in asked.groups() {
+            let key = keys.coins(buckets.of(&wanted[group[0]].txid));
+            pipe.begin(group.len() + 2);
+            pipe.word(b"HMGET");
+            pipe.word(key.as_bytes());
+            group.iter().for_each(|place| pipe.word(&buckets.field(&wanted[*place])));
+            pipe.end(key.as_bytes());
+        }
+        asked.pipe = pipe;
+        asked
+    }
+
+    /// The places of each bucket: one command's.
+    fn groups(&self) -> impl Iterator<Item = &[usize]> {
+        let bucket = |place: &usize| self.buckets.of(&self.wanted[*place].txid);
+        self.places.chunk_by(move |a, b| bucket(a) == bucket(b))
+    }
+
+    /// The answer, and how many bytes of coins one command brought at most.
+    fn receive(&self, from: &mut Servers, place: &str) -> RedisResult<(Found, usize)> {
+        let (mut groups, mut longest) = (self.groups(), 0);
+        let mut coins: Found = Ok(vec![None; self.wanted.len()]);
+        from.receive(&self.pipe, |answer| {
+            let group = groups.next().unwrap_or_default();
+            if let Ok(found) = &mut coins {
+                match self.take(place, group, answer, found) {
+                    Ok(bytes) => longest = longest.max(bytes),
+                    Err(error) => coins = Err(error),
+                }
+            }
+            Ok(())
+        })?;
+        Ok((coins, longest))
+    }
+
+    /// Takes the coins of one bucket. How many bytes they are.
+    fn take(
+        &self,
+        place: &str,
+        group: &[usize],
+        answer: Value,
+        coins: &mut [Option<CoinBytes>],
+    ) -> Result<usize, StoreError> {
+        let strange = || StoreError::Io {
+            place: place.to_owned(),
+            error: "its answers are not those to what was asked".to_owned(),
+        };
+        let found = match answer {
+            Value::Array(found) if found.len() == group.len() => found,
+            _ => return Err(strange()),
+        };
+        let mut bytes = 0;
+        for (at, found) in group.iter().zip(found) {
+            match found {
+                Value::Nil => {}
+                Value::BulkString(found) => {
+                    bytes += found.len();
+                    coins[*at] = Some(coin(place, self.wanted[*at], &found)?);
+                }
+                _ => return Err(strange()),
+            }
+        }
+        Ok(bytes)
+    }
 }
 
 #[cfg(test)]

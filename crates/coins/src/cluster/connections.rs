@@ -84,13 +84,13 @@ impl Connections {
     /// The same of something whose answer may be long: so many bytes, about.
     pub(super) fn run_measured<T>(
         &self,
-        act: impl Fn(&mut Servers) -> RedisResult<T>,
+        mut act: impl FnMut(&mut Servers) -> RedisResult<T>,
         bytes: impl Fn(&T) -> usize,
     ) -> Result<T, StoreError> {
         let mut patience = self.absence.patience();
         loop {
             let listening = silence::within(patience.left().min(ANSWER));
-            let done = self.once_measured(&act, &bytes);
+            let done = self.once_measured(&mut act, &bytes);
             let heard = listening.heard();
             drop(listening);
             match done {
@@ -117,7 +117,7 @@ impl Connections {
 
     fn once_measured<T>(
         &self,
-        act: impl Fn(&mut Servers) -> RedisResult<T>,
+        act: impl FnOnce(&mut Servers) -> RedisResult<T>,
         bytes: impl Fn(&T) -> usize,
     ) -> RedisResult<T> {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -45,7 +45,8 @@ impl ClusterReader {
                 let mut coins = Vec::with_capacity(wanted.len());
                 let buckets = Buckets::new(before.bucket_bits);
                 for some in wanted.chunks(AT_ONCE) {
-                    coins.extend(buckets::look_up(&self.connections, &self.keys, buckets, some)?);
+                    let (to, keys) = (&self.connections, &self.keys);
+                    coins.extend(buckets::look_up_one(to, keys, buckets, some)?);
                 }
                 if self.record()? == Some(before) {
                     return Ok(Seen { tip, coins });

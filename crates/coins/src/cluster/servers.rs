@@ -3,24 +3,17 @@
 //! The client library's own cluster connection takes the answers to a pipeline one by one, and listens for as
 //! long to each where a server is silent; so one with five hundred commands listens for hours. Here the first
 //! trouble ends a call, with an error that says whether to ask again, and the connections are made anew then,
-//! with what the servers say of the keys by that time. What is one server's is the library's: the protocol,
-//! TLS, passwords.
+//! with what the servers say of the keys by that time. What is one server's is its [`Line`]'s.
 //!
-//! For how long is listened is the caller's to say ([`silence`]).
+//! For how long is listened is the caller's to say ([`silence`](crate::silence)).
 
+use super::line::Line;
 use crate::place::{ClusterPlace, Password};
-use crate::silence;
-use redis::io::tcp::TcpSettings;
 use redis::{
-    Client, Cmd, Connection, ConnectionAddr, ConnectionLike, ErrorKind, FromRedisValue,
-    IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, Value, cmd,
-    from_redis_value,
+    Cmd, ConnectionLike, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind,
+    Value, cmd, from_redis_value,
 };
 use std::collections::HashMap;
-use std::time::Duration;
-
-/// How long a server may take to accept a connection.
-const CONNECT: Duration = Duration::from_secs(3);
 
 /// Slots that keys are divided into.
 const SLOTS: usize = 16_384;
@@ -42,24 +35,8 @@ impl Reach {
         Self { tls: place.tls, password, seeds: place.nodes.clone() }
     }
 
-    fn connect(&self, (host, port): &Address) -> RedisResult<Connection> {
-        let (host, port) = (host.clone(), *port);
-        let address = match self.tls {
-            true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
-            false => ConnectionAddr::Tcp(host, port),
-        };
-        let mut login = RedisConnectionInfo::default();
-        if let Some(password) = &self.password {
-            login = login.set_password(password.reveal());
-        }
-        // The end of what is sent has nothing to wait for.
-        let settings = TcpSettings::default().set_nodelay(true);
-        let info = address.into_connection_info()?;
-        let info = info.set_redis_settings(login).set_tcp_settings(settings);
-        let connection = Client::open(info)?;
-        let connection = connection.get_connection_with_timeout(CONNECT.min(silence::left()?))?;
-        silence::heard();
-        Ok(connection)
+    fn connect(&self, server: &Address) -> RedisResult<Line> {
+        Line::connect(server, self.tls, self.password.as_ref())
     }
 
     /// Connects to the first seed that knows the cluster. The others are connected to once they are needed.
@@ -134,7 +111,7 @@ impl Map {
 pub(super) struct Servers {
     reach: Reach,
     addresses: Vec<Address>,
-    connections: Vec<Option<Connection>>,
+    connections: Vec<Option<Line>>,
     slots: Vec<Option<u16>>,
 }
 
@@ -156,34 +133,43 @@ impl Servers {
 
     /// Gives the commands of a pipe to their servers, all at once, and the answers in their order.
     pub(super) fn answers<T: FromRedisValue>(&mut self, pipe: &Pipe) -> RedisResult<Vec<T>> {
-        let mut parts: Vec<(Vec<u8>, Vec<usize>)> = Vec::new();
-        parts.resize_with(self.addresses.len(), Default::default);
-        for (place, (slot, bytes)) in pipe.commands().enumerate() {
-            let (said, places) = &mut parts[self.server_of(slot)?];
-            said.extend_from_slice(bytes);
-            places.push(place);
+        self.send(pipe)?;
+        let mut answers = Vec::with_capacity(pipe.len());
+        self.receive(pipe, |answer| {
+            answers.push(from_redis_value(answer)?);
+            Ok(())
+        })?;
+        Ok(answers)
+    }
+
+    /// Gives the commands of a pipe to their servers, and waits for no answer. Several pipes can be under way, whose
+    /// answers come in the order of the pipes.
+    pub(super) fn send(&mut self, pipe: &Pipe) -> RedisResult<()> {
+        let mut parts: Vec<Vec<u8>> = vec![Vec::new(); self.addresses.len()];
+        for (slot, bytes) in pipe.commands() {
+            parts[self.server_of(slot)?].extend_from_slice(bytes);
         }
-        for (number, (said, _)) in
-            parts.iter().enumerate().filter(|(_, (said, _))| !said.is_empty())
-        {
-            send(self.connection(number)?, said)?;
+        for (number, said) in parts.iter().enumerate().filter(|(_, said)| !said.is_empty()) {
+            self.connection(number)?.send(said)?;
         }
-        let mut answers: Vec<Option<T>> = pipe.ends.iter().map(|_| None).collect();
-        let mut moving = Vec::new();
-        for (number, (_, places)) in parts.iter().enumerate() {
-            for place in places {
-                match receive(self.connection(number)?) {
-                    Ok(answer) => answers[*place] = Some(from_redis_value(answer)?),
-                    Err(error) if is_ask(&error) => moving.push((*place, error)),
-                    Err(error) => return Err(error),
-                }
-            }
+        Ok(())
+    }
+
+    /// Hands the answers to the oldest pipe that was sent to `each`, in the order of its commands.
+    pub(super) fn receive(
+        &mut self,
+        pipe: &Pipe,
+        mut each: impl FnMut(Value) -> RedisResult<()>,
+    ) -> RedisResult<()> {
+        for (slot, bytes) in pipe.commands() {
+            let server = self.server_of(slot)?;
+            let answer = match self.connection(server)?.receive() {
+                Err(error) if is_ask(&error) => self.ask_elsewhere(&error, bytes)?,
+                said => said?,
+            };
+            each(answer)?;
         }
-        for (place, error) in moving {
-            let (_, bytes) = pipe.command(place);
-            answers[place] = Some(from_redis_value(self.ask_elsewhere(&error, bytes)?)?);
-        }
-        Ok(answers.into_iter().flatten().collect())
+        Ok(())
     }
 
     fn server_of(&self, slot: u16) -> RedisResult<usize> {
@@ -192,7 +178,7 @@ impl Servers {
         server.map(usize::from).ok_or_else(|| (ErrorKind::Client, "no server has the key").into())
     }
 
-    fn connection(&mut self, number: usize) -> RedisResult<&mut Connection> {
+    fn connection(&mut self, number: usize) -> RedisResult<&mut Line> {
         let connection = match self.connections[number].take() {
             Some(connection) => connection,
             None => self.reach.connect(&self.addresses[number])?,
@@ -208,8 +194,8 @@ impl Servers {
         let port = port.parse().map_err(|_| strange())?;
         let mut connection = self.reach.connect(&(host.to_owned(), port))?;
         ask(&mut connection, &cmd("ASKING"))?;
-        send(&mut connection, command)?;
-        receive(&mut connection)
+        connection.send(command)?;
+        connection.receive()
     }
 }
 
@@ -217,29 +203,9 @@ fn is_ask(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::Ask)
 }
 
-fn send(to: &mut Connection, packed: &[u8]) -> RedisResult<()> {
-    let left = Some(silence::left()?);
-    to.set_write_timeout(left)?;
-    to.set_read_timeout(left)?;
-    to.send_packed_command(packed)?;
-    silence::heard();
-    Ok(())
-}
-
-fn receive(from: &mut Connection) -> RedisResult<Value> {
-    match from.recv_response().and_then(Value::extract_error) {
-        // The system says that it would have had to wait, which says little.
-        Err(error) if error.is_timeout() => Err(silence::timed_out().into()),
-        said => {
-            silence::heard();
-            said
-        }
-    }
-}
-
-fn ask(connection: &mut Connection, command: &Cmd) -> RedisResult<Value> {
-    send(connection, &command.get_packed_command())?;
-    receive(connection)
+fn ask(line: &mut Line, command: &Cmd) -> RedisResult<Value> {
+    line.send(&command.get_packed_command())?;
+    line.receive()
 }
 
 /// Single commands, each of which is about one key.
@@ -268,7 +234,8 @@ impl ConnectionLike for Servers {
     }
 
     fn is_open(&self) -> bool {
-        self.connections.iter().flatten().all(ConnectionLike::is_open)
+        // One that failed is not kept.
+        true
     }
 }
 
@@ -295,7 +262,41 @@ impl Pipe {
     /// One more, about `key`.
     pub(super) fn add(&mut self, key: &[u8], command: &Cmd) {
         command.write_packed_command(&mut self.packed);
+        self.end(key);
+    }
+
+    /// One more of so many words, which come next; then its [end](Self::end). What [`add`](Self::add) does is this
+    /// with memory of its own for each word.
+    pub(super) fn begin(&mut self, words: usize) {
+        self.length(b'*', words);
+    }
+
+    /// The next word of a command.
+    pub(super) fn word(&mut self, word: &[u8]) {
+        self.length(b'$', word.len());
+        self.packed.extend_from_slice(word);
+        self.packed.extend_from_slice(b"\r\n");
+    }
+
+    /// The command that was begun is about `key`, and has no more words.
+    pub(super) fn end(&mut self, key: &[u8]) {
         self.ends.push((slot_of(key), self.packed.len()));
+    }
+
+    fn length(&mut self, kind: u8, length: usize) {
+        let mut digits = [0; 20];
+        let (mut left, mut first) = (length, digits.len());
+        loop {
+            first -= 1;
+            digits[first] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        self.packed.push(kind);
+        self.packed.extend_from_slice(&digits[first..]);
+        self.packed.extend_from_slice(b"\r\n");
     }
 
     /// How many there are.

@@ -2,49 +2,16 @@
 //! nothing that was written is lost.
 
 use super::servers::{Servers, one_of, open};
-use super::support::{Step, assert_same, random_step};
-use apus_engine::utxo::CoinsStore;
-use apus_engine::utxo::store::MemoryStore;
+use super::writing::{Model, step, while_written};
 use apus_testkit::effort::rounds;
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::redis::RedisCluster;
 use apus_testkit::rng::Rng;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use std::{env, thread};
 
 const URL: &str = "APUS_TEST_COINS_TO_WRITE";
-
-/// The flush to a height, the same in every process.
-pub(crate) fn step(height: u32) -> Step {
-    let mut rng = Rng::new(u64::from(height));
-    let changes = rng.between(1, 3000);
-    random_step(height, changes, 8000, &mut rng)
-}
-
-/// What was written up to a height.
-pub(crate) struct Model {
-    store: MemoryStore,
-    pub(crate) next: u32,
-}
-
-impl Model {
-    pub(crate) fn new() -> Self {
-        Self { store: MemoryStore::new(), next: 0 }
-    }
-
-    /// Brings it to where another store is, and holds that one against it.
-    pub(crate) fn expect(&mut self, store: &dyn CoinsStore) {
-        let Some(tip) = store.tip().unwrap() else { return assert_eq!(self.next, 0) };
-        assert!(tip.height + 1 >= self.next, "a block that was there is not any more");
-        while self.next <= tip.height {
-            step(self.next).write(&self.store).unwrap();
-            self.next += 1;
-        }
-        assert_same(store, &self.store, self.next);
-    }
-}
 
 /// The process that is killed: the test below starts it with the servers. Writes for ever there.
 #[test]
@@ -91,15 +58,6 @@ fn a_killed_client_leaves_the_store_at_a_block<S: Servers>() {
     }
 }
 
-/// Ends the writing, also where a test fails in between.
-pub(crate) struct Ended<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
-}
-
 #[test]
 fn killed_servers_of_a_cluster_lose_nothing() {
     killed_servers_lose_nothing::<RedisCluster>(rounds(2, 50));
@@ -114,29 +72,14 @@ fn a_killed_server_of_postgresql_loses_nothing() {
 fn killed_servers_lose_nothing<S: Servers>(rounds: u64) {
     let (mut servers, mut model, mut rng) = (S::start(), Model::new(), Rng::new(42));
     let url = servers.url("server");
-    for round in 0..rounds {
-        let store = open(&url);
-        model.expect(&*store);
-        let (ended, written) = (AtomicBool::new(false), AtomicU32::new(model.next));
-        thread::scope(|scope| {
-            let writing = scope.spawn(|| {
-                while !ended.load(SeqCst) {
-                    step(written.load(SeqCst)).write(&*store).unwrap();
-                    written.fetch_add(1, SeqCst);
-                }
-            });
-            let _ended = Ended(&ended);
+    for _ in 0..rounds {
+        while_written(&url, &mut model, |written| {
             thread::sleep(Duration::from_millis(rng.between(10, 400)));
             servers.kill(one_of::<S>(&mut rng));
             servers.restart();
             // It goes on by itself.
-            let before = written.load(SeqCst);
-            while written.load(SeqCst) == before && !writing.is_finished() {
-                thread::yield_now();
-            }
+            written.comes_further();
         });
-        model.expect(&*store);
-        assert_eq!(model.next, written.load(SeqCst), "in round {round}");
     }
     (0..S::COUNT).for_each(|number| servers.kill(number));
     servers.restart();

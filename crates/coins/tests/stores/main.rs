@@ -14,3 +14,4 @@ mod stopped;
 #[path = "../../../engine/tests/store/support.rs"]
 mod support;
 mod tls;
+mod writing;

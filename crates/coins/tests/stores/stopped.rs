@@ -1,26 +1,20 @@
 //! Servers that are stopped as they are, with their connections: what is said to them is taken, and no answer
 //! comes. For a while that is waited for; then it is an error, and no longer than that.
 
-use super::kill::{Ended, Model, step};
 use super::servers::{How, Servers, open};
 use super::support::outpoint;
-use apus_chain::OutPoint;
+use super::writing::{Model, step, wanted, while_written};
 use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
 use apus_testkit::effort::rounds;
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::redis::RedisCluster;
 use apus_testkit::rng::Rng;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Much longer than what is waited for, and much shorter than what a client without a limit would wait.
 const LONG: Duration = Duration::from_secs(60);
-
-fn wanted() -> Vec<OutPoint> {
-    (0..2000).map(outpoint).collect()
-}
 
 /// Has the servers go on, also where a test fails in between: else those that end them would wait.
 struct Stopped<'a, S: Servers>(&'a S);
@@ -53,29 +47,12 @@ fn servers_that_stop_for_a_moment_are_waited_for<S: Servers>() {
     let (servers, mut model, mut rng) = (S::start(), Model::new(), Rng::new(81));
     let url = servers.url("moment");
     for _ in 0..rounds(2, 20) {
-        let store = open(&url);
-        model.expect(&*store);
-        let (ended, written) = (AtomicBool::new(false), AtomicU32::new(model.next));
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !ended.load(SeqCst) {
-                    step(written.load(SeqCst)).write(&*store).unwrap();
-                    written.fetch_add(1, SeqCst);
-                }
-            });
-            scope.spawn(|| {
-                while !ended.load(SeqCst) {
-                    store.get_many(&wanted()).unwrap();
-                }
-            });
-            let _ended = Ended(&ended);
+        while_written(&url, &mut model, |_| {
             thread::sleep(Duration::from_millis(rng.between(10, 300)));
             let stopped = Stopped::now(&servers);
             thread::sleep(Duration::from_millis(1500));
             drop(stopped);
         });
-        model.expect(&*store);
-        assert_eq!(model.next, written.load(SeqCst));
     }
 }
 

@@ -20,8 +20,12 @@
 //! batch are bounded too, and beyond that bound a producer waits to hand more in. Answers belong to
 //! the tickets: a caller that hands in much before it takes anything holds it all.
 //!
+//! A batch under way is no thread. A thread hands the store what is due by then, as many batches as the store
+//! [wants together](CoinsStore::batches_at_once), and takes their answers as they come; to wake a thread, or a
+//! caller, costs more than a batch. So a caller is woken once, by its last answer.
+//!
 //! It decides nothing about coins, keeps none, and needs nothing of a store but
-//! [`get_many`](CoinsStore::get_many).
+//! [`get_batches`](CoinsStore::get_batches).
 
 mod batch;
 mod metrics;
@@ -35,12 +39,17 @@ pub use store::BatchedStore;
 use super::store::{CoinsStore, StoreError};
 use crate::coin::CoinBytes;
 use apus_chain::{MAX_SCRIPT_SIZE, OutPoint};
-use batch::{Item, Request};
-use queue::{Due, Limits, Queue};
+use batch::{Portion, Request};
+use queue::{Cut, Limits, Queue};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use worker::Later;
+
+/// Threads at least, where as many batches may be under way: while some wait for the store, coins that come are to
+/// find one that does not.
+const THREADS_MIN: usize = 8;
 
 /// How a batcher works.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +58,7 @@ pub struct BatcherOptions {
     pub size: usize,
     /// How long a coin may wait for others to join its batch.
     pub deadline: Duration,
-    /// Batches under way at most, at least 1: a thread each.
+    /// Batches under way at most, at least 1.
     pub in_flight: usize,
     /// Memory that answers under way may take, in bytes, if every coin had the longest script. Where
     /// it does not reach for as many batches as may be under way there are fewer, and at least one.
@@ -96,21 +105,49 @@ pub struct Batcher {
 struct Shared {
     store: Arc<dyn CoinsStore>,
     options: BatcherOptions,
+    /// Batches that one thread hands to the store together.
+    at_once: usize,
     state: Mutex<State>,
-    /// Something may be due.
+    /// Something is due, or the end.
     work: Condvar,
+    /// The same, for the thread that sleeps until the next time at which something is due.
+    watch: Condvar,
     /// There is room, or the end.
     room: Condvar,
-    /// The end, for threads that wait to try again.
-    end: Condvar,
 }
 
 struct State {
-    queue: Queue<Item>,
+    queue: Queue<Portion>,
+    /// Batches under way that failed and are to be tried again.
+    later: Vec<Later>,
     stats: BatcherStats,
     /// Producers that have more than there is room for.
     waiting_for_room: usize,
+    /// Threads that sleep, and how many of them are being woken.
+    asleep: usize,
+    woken: usize,
+    /// Whether one more sleeps until something is due.
+    watched: bool,
     closed: bool,
+}
+
+impl State {
+    /// Has so many threads on their way to look for work, of those that sleep; [`Shared::notify`] wakes those that
+    /// are still to be woken for that. One that is woken already takes all that is there once it comes.
+    fn wake(&mut self, threads: usize) -> Woken {
+        let sleepers = threads.min(self.asleep).saturating_sub(self.woken);
+        self.woken += sleepers;
+        // The one that watches the time goes last: another would have to be woken in its place.
+        let watcher = threads > 0 && self.asleep == 0 && std::mem::take(&mut self.watched);
+        Woken { sleepers, watcher }
+    }
+}
+
+/// Threads that are to be woken once the lock is theirs to have.
+#[must_use]
+struct Woken {
+    sleepers: usize,
+    watcher: bool,
 }
 
 impl Shared {
@@ -119,32 +156,45 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has so many threads look whether a batch is due. Those that are woken want the lock at once.
-    fn wake(&self, threads: usize) {
-        (0..threads).for_each(|_| self.work.notify_one());
+    /// Wakes threads. They want the lock at once, so the caller has let go of it.
+    fn notify(&self, woken: Woken) {
+        (0..woken.sleepers).for_each(|_| self.work.notify_one());
+        if woken.watcher {
+            self.watch.notify_one();
+        }
     }
 }
 
 impl Batcher {
     /// Starts the threads.
     pub fn new(store: Arc<dyn CoinsStore>, options: BatcherOptions) -> io::Result<Self> {
-        let (size, threads) = (options.size.max(1), options.batches_max());
+        let (size, in_flight) = (options.size.max(1), options.batches_max());
+        let at_once = store.batches_at_once().clamp(1, in_flight);
+        let threads = in_flight.div_ceil(at_once).max(THREADS_MIN).min(in_flight);
         let limits = Limits {
             size,
             deadline: options.deadline,
             // As many again wait as are under way: no thread runs out of work.
-            waiting_max: size.saturating_mul(threads),
+            waiting_max: size.saturating_mul(in_flight),
         };
-        let queue = Queue::new(limits);
-        let stats = BatcherStats::default();
-        let state = State { queue, stats, waiting_for_room: 0, closed: false };
+        let state = State {
+            queue: Queue::new(limits),
+            later: Vec::new(),
+            stats: BatcherStats::default(),
+            waiting_for_room: 0,
+            asleep: 0,
+            woken: 0,
+            watched: false,
+            closed: false,
+        };
         let shared = Arc::new(Shared {
             store,
-            options: BatcherOptions { size, in_flight: threads, ..options },
+            options: BatcherOptions { size, in_flight, ..options },
+            at_once,
             state: Mutex::new(state),
             work: Condvar::new(),
+            watch: Condvar::new(),
             room: Condvar::new(),
-            end: Condvar::new(),
         });
         let mut batcher = Self { shared, threads: Vec::with_capacity(threads) };
         for number in 0..threads {
@@ -177,13 +227,14 @@ impl Drop for Batcher {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
-        let left = state.queue.drain();
+        let (left, later) = (state.queue.drain(), std::mem::take(&mut state.later));
         drop(state);
-        for condition in [&self.shared.work, &self.shared.room, &self.shared.end] {
-            condition.notify_all();
-        }
+        self.shared.work.notify_all();
+        self.shared.watch.notify_all();
+        self.shared.room.notify_all();
         // Each is answered as it goes, under no lock.
         drop(left);
+        self.shared.end_later(later);
         for thread in self.threads.drain(..) {
             // A thread catches what a look-up throws; nothing else in it can fail.
             let _ = thread.join();
@@ -199,49 +250,52 @@ pub struct Producer {
 impl Producer {
     /// Hands in what is wanted. Waits only where too much waits already.
     pub fn submit(&mut self, wanted: &[OutPoint]) -> Result<Ticket, StoreError> {
-        let request = Request::new(wanted.len());
+        let request = Request::new(wanted);
         let ticket = Ticket { shared: Arc::clone(&self.shared), request: Arc::clone(&request) };
-        let mut places = wanted.iter().zip(0..).peekable();
-        // Threads to be woken, once the lock is theirs to have.
-        let mut due = 0;
+        // What is not handed in is answered as it goes, so that the ticket's number comes out.
+        let mut rest = Portion::all(&request);
+        let now = Instant::now();
         let mut state = self.shared.lock();
-        while places.peek().is_some() {
+        while rest.len() > 0 {
             if state.closed {
                 drop(state);
-                // So that the ticket's number comes out, whatever becomes of it.
-                places.for_each(|(outpoint, place)| drop(Item::new(*outpoint, &request, place)));
                 return Err(StoreError::Stopped);
             }
             let room = state.queue.room();
             if room == 0 {
-                self.shared.wake(std::mem::take(&mut due));
                 state.stats.held_up += 1;
                 state.waiting_for_room += 1;
                 state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.waiting_for_room -= 1;
                 continue;
             }
-            let (now, before) = (Instant::now(), state.queue.full_batches());
             let first = state.queue.len() == 0;
-            for (outpoint, place) in places.by_ref().take(room) {
-                state.queue.push(Item::new(*outpoint, &request, place), now);
-                state.stats.taken_in += 1;
-            }
-            let (full, len) = (state.queue.full_batches() - before, state.queue.len());
+            let some = rest.cut(room);
+            state.stats.taken_in += some.len() as u64;
+            state.queue.push(some, now);
+            let (full, len) = (state.queue.full_batches(), state.queue.len());
             state.stats.waiting_max = state.stats.waiting_max.max(len as u64);
-            // One that sleeps has to learn of the deadline of the first; to wake one for each that joins it would
-            // cost more than the coins.
-            due += full.max(usize::from(first));
+            // The deadline of the first has to be known to a thread; to wake one for each that joins it would cost
+            // more than the coins.
+            let watch = usize::from(first && !state.watched);
+            let woken = state.wake(full.div_ceil(self.shared.at_once).max(watch));
+            drop(state);
+            self.shared.notify(woken);
+            if rest.len() == 0 {
+                break;
+            }
+            state = self.shared.lock();
         }
-        drop(state);
-        self.shared.wake(due);
         Ok(ticket)
     }
 
     /// Says that what was handed in so far is all for now: it goes to the store without delay.
     pub fn complete(&mut self) {
-        let due = self.shared.lock().queue.complete();
-        self.shared.wake(due.into());
+        let mut state = self.shared.lock();
+        let due = state.queue.complete();
+        let woken = state.wake(due.into());
+        drop(state);
+        self.shared.notify(woken);
     }
 
     /// Gets coins, all of them known now: as [`submit`](Self::submit), [`complete`](Self::complete) and
@@ -256,8 +310,11 @@ impl Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         // The others may all be waiting now.
-        let due = self.shared.lock().queue.shut();
-        self.shared.wake(due.into());
+        let mut state = self.shared.lock();
+        let due = state.queue.shut();
+        let woken = state.wake(due.into());
+        drop(state);
+        self.shared.notify(woken);
     }
 }
 
@@ -272,20 +329,23 @@ impl Ticket {
     /// Waits for the coins, in the order in which they were asked for. Where a batch failed that some
     /// of them were in, its error.
     pub fn wait(self) -> Result<Vec<Option<CoinBytes>>, StoreError> {
-        if !self.request.is_done() {
-            let (mut state, mut due) = (self.shared.lock(), false);
+        loop {
+            if let Some(taken) = self.request.taken() {
+                return taken;
+            }
+            let mut state = self.shared.lock();
             // A thread of the batcher counts it out again, under this lock.
             if !self.request.is_done() {
                 self.request.set_awaited(true);
                 state.queue.wait_begins();
                 // A thread that is woken for nothing takes the core of one that has something to do.
-                due = matches!(state.queue.due(Instant::now()), Due::Now(_));
+                let threads = self.shared.threads_wanted(&state, Instant::now());
+                let woken = state.wake(threads);
+                drop(state);
+                self.shared.notify(woken);
             }
-            drop(state);
-            self.shared.wake(due.into());
             self.request.wait();
         }
-        self.request.take()
     }
 }
 

@@ -146,6 +146,10 @@ pub struct UndoRecord {
     pub bytes: Vec<u8>,
 }
 
+/// Takes the answers to batches one by one: which of them, counted from 0, and its coins in the order in which
+/// they were asked for.
+pub type EachBatch<'a> = dyn FnMut(usize, Result<Vec<Option<CoinBytes>>, StoreError>) + 'a;
+
 /// One step of a store from the block it is at to another.
 #[derive(Clone, Copy)]
 pub struct Flush<'a> {
@@ -171,6 +175,21 @@ pub trait CoinsStore: Send + Sync {
     /// Looks several coins up, and gives them in the order of `wanted`. Otherwise as [`get`](Self::get).
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         wanted.iter().map(|outpoint| self.get(outpoint)).collect()
+    }
+
+    /// Looks several batches of coins up, and gives each batch's answer once, as soon as it is there, in any order.
+    /// An error is that of its batch alone. Where a store is asked for many things at once, and answers
+    /// later, all of them are under way before the first answer is waited for. Otherwise as
+    /// [`get_many`](Self::get_many).
+    fn get_batches(&self, batches: &[&[OutPoint]], each: &mut EachBatch<'_>) {
+        let batches = batches.iter().enumerate();
+        batches.for_each(|(number, wanted)| each(number, self.get_many(wanted)));
+    }
+
+    /// How many batches [`get_batches`](Self::get_batches) should be given: 1 where each takes as long with
+    /// others as alone after them.
+    fn batches_at_once(&self) -> usize {
+        1
     }
 
     /// How many coins a caller that wants many should look up with one call: 1 where each costs the

@@ -49,27 +49,40 @@ pub(super) fn known_or_below(
 pub(super) fn each_once<P: Copy>(
     wanted: &mut [(OutPoint, P)],
     ask: impl FnOnce(&[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError>,
-    mut give: impl FnMut(P, Option<CoinBytes>),
+    give: impl FnMut(P, Option<CoinBytes>),
 ) -> Result<(), StoreError> {
+    let found = ask(&each_name(wanted))?;
+    give_each(wanted, found, give)
+}
+
+/// What is to be asked for where all of `wanted` is: each coin once, by ascending outpoint, which is the order
+/// of `wanted` afterwards.
+pub(super) fn each_name<P: Copy>(wanted: &mut [(OutPoint, P)]) -> Vec<OutPoint> {
     wanted.sort_unstable_by_key(|(outpoint, _)| *outpoint);
     let mut asked: Vec<OutPoint> = wanted.iter().map(|(outpoint, _)| *outpoint).collect();
     asked.dedup();
-    let found = ask(&asked)?;
-    if found.len() != asked.len() {
+    asked
+}
+
+/// Hands the answers to [`each_name`] of `wanted` to all that want them. Nothing is handed out where there are
+/// more or fewer of them.
+pub(super) fn give_each<P: Copy>(
+    wanted: &[(OutPoint, P)],
+    found: Vec<Option<CoinBytes>>,
+    mut give: impl FnMut(P, Option<CoinBytes>),
+) -> Result<(), StoreError> {
+    let names = || wanted.chunk_by(|(a, _), (b, _)| a == b);
+    let asked = names().count();
+    if found.len() != asked {
         return Err(StoreError::Io {
             place: "the set of coins".to_owned(),
-            error: format!("{} answers came to {} look-ups", found.len(), asked.len()),
+            error: format!("{} answers came to {asked} look-ups", found.len()),
         });
     }
-    let mut rest = wanted.iter().peekable();
-    for (outpoint, coin) in asked.into_iter().zip(found) {
-        while let Some((_, place)) = rest.next_if(|(wanted, _)| *wanted == outpoint) {
-            let last = rest.peek().is_none_or(|(next, _)| *next != outpoint);
-            if last {
-                give(*place, coin);
-                break;
-            }
-            give(*place, coin.clone());
+    for (same, coin) in names().zip(found) {
+        if let Some(((_, last), others)) = same.split_last() {
+            others.iter().for_each(|(_, place)| give(*place, coin.clone()));
+            give(*last, coin);
         }
     }
     Ok(())

@@ -3,7 +3,8 @@
 //! In one place, so that the parts can be seen to add up: what holds blocks, coins or undo data has a
 //! part here and counts what it holds. What is in no part comes on top, and does not grow with the
 //! chain but for some bytes for each block: the program and its stacks, tables of the store that are
-//! being written, headers, and what the allocator cannot use or give back.
+//! being written, headers, and what the allocator cannot use or give back. The coins of one block come on top
+//! too, where its scripts are run or its undo data is kept: 244 MB, twice, for the worst there could be.
 
 use crate::request::{Request, Source};
 

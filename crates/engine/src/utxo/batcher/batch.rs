@@ -1,15 +1,22 @@
-//! [`Item`] and [`Request`]: a coin that was taken in, and whom its answer is for.
+//! [`Request`], [`Portion`] and [`Batch`]: coins that were taken in, whom their answers are for, and which of them
+//! go to the store together.
 //!
-//! An item is answered by [`Item::answer`] or, if it goes without that, by an error as it is dropped:
-//! whatever becomes of the thread that has it, its request learns of it, once.
+//! What one caller hands in is a request. It waits as one portion, which is cut where a batch is full. A portion
+//! is answered as a whole or, if it goes without that, by an error as it is dropped: whatever becomes of the
+//! thread that has it, its request learns of it, once.
 
+use super::queue::Cut;
 use crate::coin::CoinBytes;
 use crate::utxo::store::StoreError;
+use crate::utxo::view::{each_name, give_each};
 use apus_chain::OutPoint;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// What one call of [`Producer::submit`](super::Producer::submit) wants.
 pub(super) struct Request {
+    wanted: Box<[OutPoint]>,
     answers: Mutex<Answers>,
     done: Condvar,
 }
@@ -24,10 +31,11 @@ struct Answers {
 }
 
 impl Request {
-    pub(super) fn new(coins: usize) -> Arc<Self> {
-        let answers =
-            Answers { coins: vec![None; coins], left: coins, awaited: false, error: None };
-        Arc::new(Self { answers: Mutex::new(answers), done: Condvar::new() })
+    pub(super) fn new(wanted: &[OutPoint]) -> Arc<Self> {
+        let (coins, left) = (vec![None; wanted.len()], wanted.len());
+        let answers = Answers { coins, left, awaited: false, error: None };
+        let wanted = wanted.into();
+        Arc::new(Self { wanted, answers: Mutex::new(answers), done: Condvar::new() })
     }
 
     /// Nothing that panics runs under the lock.
@@ -35,17 +43,21 @@ impl Request {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an answer down. Whether it was the last one.
-    fn answer(&self, place: usize, answer: Result<Option<CoinBytes>, StoreError>) -> bool {
+    /// Puts the answers to some of its places down. Whether they were the last ones.
+    fn answer(
+        &self,
+        places: Range<usize>,
+        coins: Result<&mut [Option<CoinBytes>], StoreError>,
+    ) -> bool {
         let mut answers = self.lock();
-        match answer {
-            Ok(coin) => answers.coins[place] = coin,
+        // Each place is answered once.
+        answers.left -= places.len();
+        match coins {
+            Ok(coins) => answers.coins[places].swap_with_slice(coins),
             Err(error) => {
                 answers.error.get_or_insert(error);
             }
         }
-        // Each item answers once, and there is one for each place.
-        answers.left -= 1;
         answers.left == 0
     }
 
@@ -69,44 +81,121 @@ impl Request {
         drop(answers.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The answers, which are there.
-    pub(super) fn take(&self) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+    /// The answers, if all are there.
+    pub(super) fn taken(&self) -> Option<Result<Vec<Option<CoinBytes>>, StoreError>> {
         let mut answers = self.lock();
-        match answers.error.take() {
+        (answers.left == 0).then(|| match answers.error.take() {
             Some(error) => Err(error),
             None => Ok(std::mem::take(&mut answers.coins)),
+        })
+    }
+}
+
+/// Some of the coins that a request wants, side by side there.
+pub(super) struct Portion {
+    request: Arc<Request>,
+    /// Those that have no answer yet.
+    places: Range<usize>,
+}
+
+impl Portion {
+    /// All that a request wants.
+    pub(super) fn all(request: &Arc<Request>) -> Self {
+        Self { request: Arc::clone(request), places: 0..request.wanted.len() }
+    }
+
+    fn wanted(&self) -> &[OutPoint] {
+        &self.request.wanted[self.places.clone()]
+    }
+
+    /// Answers. The request, if it has all its answers by that: it is to be woken.
+    fn answer(
+        mut self,
+        coins: Result<&mut [Option<CoinBytes>], StoreError>,
+    ) -> Option<Arc<Request>> {
+        let places = std::mem::take(&mut self.places);
+        let last = !places.is_empty() && self.request.answer(places, coins);
+        last.then(|| Arc::clone(&self.request))
+    }
+}
+
+impl Cut for Portion {
+    fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    fn cut(&mut self, count: usize) -> Self {
+        let end = (self.places.start + count).min(self.places.end);
+        let first = std::mem::replace(&mut self.places.start, end)..end;
+        Self { request: Arc::clone(&self.request), places: first }
+    }
+}
+
+impl Drop for Portion {
+    fn drop(&mut self) {
+        let places = std::mem::take(&mut self.places);
+        if !places.is_empty() && self.request.answer(places, Err(StoreError::Stopped)) {
+            self.request.wake();
         }
     }
 }
 
-/// One coin that is wanted.
-pub(super) struct Item {
-    pub(super) outpoint: OutPoint,
-    request: Option<Arc<Request>>,
-    place: usize,
+/// Coins that are asked for together.
+pub(super) struct Batch {
+    portions: Vec<Portion>,
+    /// All that its portions want, by ascending outpoint, each with its place among them.
+    wanted: Vec<(OutPoint, usize)>,
+    /// When it was asked for first.
+    pub(super) begun: Instant,
+    /// How often it was asked for.
+    pub(super) tries: u32,
 }
 
-impl Item {
-    pub(super) fn new(outpoint: OutPoint, request: &Arc<Request>, place: usize) -> Self {
-        Self { outpoint, request: Some(Arc::clone(request)), place }
+impl Batch {
+    pub(super) fn new(portions: Vec<Portion>, now: Instant) -> Self {
+        let wanted = portions.iter().flat_map(Portion::wanted).copied().zip(0..).collect();
+        Self { portions, wanted, begun: now, tries: 0 }
     }
 
-    /// Answers. The request, if it has all its answers by that: it is to be woken.
+    /// How many coins it is for.
+    pub(super) fn len(&self) -> usize {
+        self.wanted.len()
+    }
+
+    /// What the store is to be asked for: each coin once, by ascending outpoint.
+    pub(super) fn asked(&mut self) -> Vec<OutPoint> {
+        each_name(&mut self.wanted)
+    }
+
+    /// The answers by place, where what came are the answers to what was asked.
+    pub(super) fn placed(
+        &self,
+        found: Vec<Option<CoinBytes>>,
+    ) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        let mut coins = vec![None; self.wanted.len()];
+        give_each(&self.wanted, found, |place, coin| coins[place] = coin)?;
+        Ok(coins)
+    }
+
+    /// Answers all of it. The requests that have all their answers by that.
     pub(super) fn answer(
-        mut self,
-        answer: Result<Option<CoinBytes>, StoreError>,
-    ) -> Option<Arc<Request>> {
-        let request = self.request.take()?;
-        request.answer(self.place, answer).then_some(request)
-    }
-}
-
-impl Drop for Item {
-    fn drop(&mut self) {
-        if let Some(request) = self.request.take()
-            && request.answer(self.place, Err(StoreError::Stopped))
-        {
-            request.wake();
+        self,
+        coins: Result<Vec<Option<CoinBytes>>, StoreError>,
+    ) -> Vec<Arc<Request>> {
+        let portions = self.portions.into_iter();
+        match coins {
+            Ok(mut coins) => {
+                let mut rest = &mut coins[..];
+                let answered = portions.filter_map(|portion| {
+                    let (some, others) = std::mem::take(&mut rest).split_at_mut(portion.len());
+                    rest = others;
+                    portion.answer(Ok(some))
+                });
+                answered.collect()
+            }
+            Err(error) => {
+                portions.filter_map(|portion| portion.answer(Err(error.clone()))).collect()
+            }
         }
     }
 }

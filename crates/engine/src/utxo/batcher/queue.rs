@@ -38,42 +38,58 @@ pub(super) enum Due {
     Never,
 }
 
+/// Some items that came together, of which the first can be taken alone.
+pub(super) trait Cut {
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// Takes the first `count` of them, or all where there are fewer.
+    #[must_use]
+    fn cut(&mut self, count: usize) -> Self;
+}
+
 /// Items in the order in which they came.
 pub(super) struct Queue<T> {
     limits: Limits,
-    items: VecDeque<(T, Instant)>,
+    /// None of them is empty.
+    portions: VecDeque<(T, Instant)>,
+    /// How many items they are.
+    items: usize,
     /// Of the items, how many are of blocks that are complete, with those before them.
     complete: usize,
     producers: usize,
     waiting: usize,
 }
 
-impl<T> Queue<T> {
+impl<T: Cut> Queue<T> {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, items: VecDeque::new(), complete: 0, producers: 0, waiting: 0 }
+        Self { limits, portions: VecDeque::new(), items: 0, complete: 0, producers: 0, waiting: 0 }
     }
 
     /// How many more items may wait.
     pub(super) fn room(&self) -> usize {
-        self.limits.waiting_max.saturating_sub(self.items.len())
+        self.limits.waiting_max.saturating_sub(self.items)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.items.len()
+        self.items
     }
 
     /// How many full batches wait.
     pub(super) fn full_batches(&self) -> usize {
-        self.items.len() / self.limits.size
+        self.items / self.limits.size
     }
 
-    pub(super) fn push(&mut self, item: T, now: Instant) {
-        self.items.push_back((item, now));
+    pub(super) fn push(&mut self, portion: T, now: Instant) {
+        if portion.len() > 0 {
+            self.items += portion.len();
+            self.portions.push_back((portion, now));
+        }
     }
 
     /// All that waits is to go. Whether anything does.
     pub(super) fn complete(&mut self) -> bool {
-        self.complete = self.items.len();
+        self.complete = self.items;
         self.complete > 0
     }
 
@@ -100,9 +116,9 @@ impl<T> Queue<T> {
 
     /// Whether a batch is due.
     pub(super) fn due(&self, now: Instant) -> Due {
-        let Some((_, first)) = self.items.front() else { return Due::Never };
+        let Some((_, first)) = self.portions.front() else { return Due::Never };
         let deadline = first.checked_add(self.limits.deadline);
-        if self.items.len() >= self.limits.size {
+        if self.items >= self.limits.size {
             Due::Now(Cause::Size)
         } else if self.complete > 0 {
             Due::Now(Cause::Complete)
@@ -119,17 +135,29 @@ impl<T> Queue<T> {
 
     /// Takes the items of the next batch, which is due, and how long the first of them waited.
     pub(super) fn take(&mut self, now: Instant) -> (Vec<T>, Duration) {
-        let count = self.items.len().min(self.limits.size);
-        let waited = self.items.front().map(|(_, came)| now.saturating_duration_since(*came));
-        self.complete = self.complete.saturating_sub(count);
-        let items = self.items.drain(..count).map(|(item, _)| item).collect();
-        (items, waited.unwrap_or_default())
+        let first = self.portions.front();
+        let waited = first.map(|(_, came)| now.saturating_duration_since(*came));
+        let mut left = self.items.min(self.limits.size);
+        self.items -= left;
+        self.complete = self.complete.saturating_sub(left);
+        let mut taken = Vec::new();
+        while left > 0
+            && let Some((portion, _)) = self.portions.front_mut()
+        {
+            let some = portion.cut(left);
+            left -= some.len();
+            taken.push(some);
+            if portion.len() == 0 {
+                self.portions.pop_front();
+            }
+        }
+        (taken, waited.unwrap_or_default())
     }
 
     /// Takes all that waits.
     pub(super) fn drain(&mut self) -> Vec<T> {
-        self.complete = 0;
-        self.items.drain(..).map(|(item, _)| item).collect()
+        (self.complete, self.items) = (0, 0);
+        self.portions.drain(..).map(|(portion, _)| portion).collect()
     }
 }
 
@@ -139,14 +167,32 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn queue(size: usize) -> (Queue<u32>, Instant) {
+    impl Cut for std::ops::Range<u32> {
+        fn len(&self) -> usize {
+            ExactSizeIterator::len(self)
+        }
+
+        fn cut(&mut self, count: usize) -> Self {
+            let end = self.end.min(self.start + count as u32);
+            std::mem::replace(&mut self.start, end)..end
+        }
+    }
+
+    fn queue(size: usize) -> (Queue<std::ops::Range<u32>>, Instant) {
         let mut queue = Queue::new(Limits { size, deadline: 10 * MS, waiting_max: 2 * size });
         queue.open();
         (queue, Instant::now())
     }
 
-    fn push(queue: &mut Queue<u32>, items: std::ops::Range<u32>, now: Instant) {
-        items.for_each(|item| queue.push(item, now));
+    fn push(queue: &mut Queue<std::ops::Range<u32>>, items: std::ops::Range<u32>, now: Instant) {
+        queue.push(items, now);
+    }
+
+    /// The items of a batch.
+    fn take(queue: &mut Queue<std::ops::Range<u32>>, now: Instant) -> (Vec<u32>, Duration) {
+        let (portions, waited) = queue.take(now);
+        assert!(portions.iter().all(|portion| !portion.is_empty()));
+        (portions.into_iter().flatten().collect(), waited)
     }
 
     #[test]
@@ -159,7 +205,7 @@ mod tests {
         assert_eq!(queue.due(start), Due::Now(Cause::Size));
         push(&mut queue, 100..130, start);
         assert_eq!((queue.room(), queue.full_batches(), queue.len()), (70, 1, 130));
-        assert_eq!(queue.take(start).0, (0..100).collect::<Vec<_>>());
+        assert_eq!(take(&mut queue, start).0, (0..100).collect::<Vec<_>>());
         assert_eq!(queue.due(start), Due::At(start + 10 * MS));
     }
 
@@ -168,12 +214,12 @@ mod tests {
         let (mut queue, start) = queue(3);
         push(&mut queue, 0..1, start);
         push(&mut queue, 1..5, start + 4 * MS);
-        let (first, waited) = queue.take(start + 5 * MS);
+        let (first, waited) = take(&mut queue, start + 5 * MS);
         assert_eq!((first, waited), (vec![0, 1, 2], 5 * MS));
         // The next one's first came later.
         assert_eq!(queue.due(start + 13 * MS), Due::At(start + 14 * MS));
         assert_eq!(queue.due(start + 14 * MS), Due::Now(Cause::Deadline));
-        assert_eq!(queue.take(start + 15 * MS), (vec![3, 4], 11 * MS));
+        assert_eq!(take(&mut queue, start + 15 * MS), (vec![3, 4], 11 * MS));
         assert_eq!(queue.due(start + 99 * MS), Due::Never);
     }
 
@@ -185,10 +231,10 @@ mod tests {
         assert!(queue.complete());
         push(&mut queue, 6..7, start);
         assert_eq!(queue.due(start), Due::Now(Cause::Size));
-        assert_eq!(queue.take(start).0.len(), 4);
+        assert_eq!(take(&mut queue, start).0.len(), 4);
         // What joined later goes along, and what comes then is no part of it.
         assert_eq!(queue.due(start), Due::Now(Cause::Complete));
-        assert_eq!(queue.take(start).0, [4, 5, 6]);
+        assert_eq!(take(&mut queue, start).0, [4, 5, 6]);
         push(&mut queue, 7..8, start);
         assert_eq!(queue.due(start), Due::At(start + 10 * MS));
     }
@@ -206,7 +252,7 @@ mod tests {
         assert_eq!(queue.due(start), Due::At(start + 10 * MS));
         assert!(queue.shut());
         assert_eq!(queue.due(start), Due::Now(Cause::Complete), "one that goes adds nothing");
-        assert_eq!(queue.drain(), [0]);
+        assert!(queue.drain().into_iter().flatten().eq([0]));
         assert_eq!(queue.due(start), Due::Never);
     }
 

@@ -1,7 +1,7 @@
 //! Every coin is answered once, by the right coin, whatever the store and the callers do.
 
 use super::*;
-use crate::utxo::store::{EachCoin, Flush};
+use crate::utxo::store::{EachBatch, EachCoin, Flush};
 use apus_chain::{BlockHash, CoinRef, KnownBlock, Txid};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -39,6 +39,8 @@ enum Outcome {
     Panics,
     /// Leaves the last answer out.
     IsShort,
+    /// Gives nothing, where other batches are asked for as well.
+    IsSilent,
 }
 
 /// A store that does as told, call by call, and answers when there is nothing told.
@@ -46,6 +48,10 @@ enum Outcome {
 struct Told {
     outcomes: Mutex<Vec<Outcome>>,
     calls: Mutex<Vec<Vec<OutPoint>>>,
+    /// How many batches it wants together.
+    together: usize,
+    /// How many it was given.
+    given: Mutex<Vec<usize>>,
     under_way: AtomicUsize,
     most: AtomicUsize,
     /// Whether calls are kept from ending.
@@ -57,6 +63,12 @@ impl Told {
     fn new(mut outcomes: Vec<Outcome>) -> Arc<Self> {
         outcomes.reverse();
         Arc::new(Self { outcomes: Mutex::new(outcomes), ..Self::default() })
+    }
+
+    fn together(outcomes: Vec<Outcome>, together: usize) -> Arc<Self> {
+        let mut told = Self::new(outcomes);
+        Arc::get_mut(&mut told).unwrap().together = together;
+        told
     }
 
     fn calls(&self) -> Vec<Vec<OutPoint>> {
@@ -87,8 +99,29 @@ impl CoinsStore for Told {
             }
             Outcome::Panics => panic!("so it is told"),
             Outcome::IsShort => drop(found.pop()),
+            Outcome::IsSilent => return Err(StoreError::Halted { place }),
         }
         Ok(found)
+    }
+
+    /// Answers the last one first, and one that there is not.
+    fn get_batches(&self, batches: &[&[OutPoint]], each: &mut EachBatch<'_>) {
+        self.given.lock().unwrap().push(batches.len());
+        for (number, wanted) in batches.iter().enumerate().rev() {
+            match self.get_many(wanted) {
+                Err(StoreError::Halted { .. }) => {}
+                answer => each(number, answer),
+            }
+        }
+        each(batches.len(), Ok(Vec::new()));
+        // Where it was answered before this is not looked at.
+        if batches.len() > 1 {
+            each(batches.len() - 1, Ok(Vec::new()));
+        }
+    }
+
+    fn batches_at_once(&self) -> usize {
+        self.together
     }
 
     fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
@@ -242,6 +275,67 @@ fn a_batch_that_goes_on_failing_fails_those_in_it_alone() {
 }
 
 #[test]
+fn batches_that_are_due_go_together_and_each_is_answered_alone() {
+    // The last one first: it answers, the one before is silent, then one fails.
+    let outcomes = vec![Outcome::Answers, Outcome::IsSilent, Outcome::Fails];
+    let store = Told::together(outcomes, 9);
+    let batcher = start(&store, options(10, 4));
+    assert_eq!((batcher.threads.len(), batcher.shared.at_once), (4, 4));
+    let wanted = outpoints(0..40);
+    assert_eq!(batcher.producer().coins(&wanted).unwrap(), coins(&wanted));
+    let given = store.given.lock().unwrap().clone();
+    assert_eq!((given[0], given[1..].iter().sum::<usize>()), (4, 2), "two of four again");
+    let stats = batcher.stats();
+    assert_eq!((stats.batches, stats.full, stats.in_flight_max), (4, 4, 4));
+    assert_eq!((stats.retries, stats.failures, stats.in_flight), (2, 0, 0));
+    let mut calls = store.calls();
+    calls.truncate(4);
+    calls.reverse();
+    assert_eq!(calls.concat(), wanted);
+}
+
+#[test]
+fn a_panic_is_of_those_that_have_no_answer_yet() {
+    let store = Told::together(vec![Outcome::Answers, Outcome::Panics], 9);
+    let batcher = start(&store, options(2, 3));
+    let mut producer = batcher.producer();
+    let (first, last) = (outpoints(0..4), outpoints(4..6));
+    let ticket = producer.submit(&[&first[..], &last].concat()).unwrap();
+    assert!(ticket.wait().unwrap_err().to_string().contains("panicked: so it is told"));
+    let stats = batcher.stats();
+    assert_eq!((stats.batches, stats.failures, stats.retries, stats.answered), (3, 2, 0, 6));
+    assert_eq!(producer.coins(&first).unwrap(), coins(&first), "the thread goes on");
+}
+
+#[test]
+fn a_batch_that_waits_for_its_next_try_holds_no_thread() {
+    let store = Told::new(vec![Outcome::Fails]);
+    let back_off = Duration::MAX;
+    let batcher = start(&store, BatcherOptions { back_off, ..options(1, 2) });
+    let mut producer = batcher.producer();
+    let waits = producer.submit(&[outpoint(1)]).unwrap();
+    until(|| batcher.shared.lock().later.len() == 1);
+    for number in 0..10 {
+        let wanted = [outpoint(number)];
+        assert_eq!(producer.coins(&wanted).unwrap(), coins(&wanted));
+    }
+    assert_eq!((batcher.stats().in_flight, batcher.stats().in_flight_max), (1, 2));
+    drop(batcher);
+    assert!(matches!(waits.wait(), Err(StoreError::Io { .. })));
+}
+
+#[test]
+fn a_batch_is_tried_again_later_each_time() {
+    let store = Told::new(vec![Outcome::Fails; 2]);
+    let back_off = Duration::from_millis(2);
+    let batcher = start(&store, BatcherOptions { back_off, ..options(1, 1) });
+    let begun = Instant::now();
+    assert_eq!(batcher.producer().coins(&[outpoint(1)]).unwrap(), [coin(&outpoint(1))]);
+    assert!(begun.elapsed() >= 3 * back_off);
+    assert!(batcher.stats().latency.longest >= 3 * back_off);
+}
+
+#[test]
 fn a_producer_that_is_ahead_waits() {
     let store = Told::new(Vec::new());
     store.set_shut(true);
@@ -346,6 +440,7 @@ proptest! {
         callers in vec(caller(), 1..5),
         size in 1usize..20,
         in_flight in 1usize..4,
+        together in 0usize..4,
         outcomes in vec(0u8..12, 0..40),
         end_early: bool,
     ) {
@@ -353,10 +448,11 @@ proptest! {
             0 => Outcome::Panics,
             1 => Outcome::IsDamaged,
             2 => Outcome::IsShort,
-            3..5 => Outcome::Fails,
+            3 => Outcome::IsSilent,
+            4 => Outcome::Fails,
             _ => Outcome::Answers,
         };
-        let store = Told::new(outcomes.into_iter().map(outcome).collect());
+        let store = Told::together(outcomes.into_iter().map(outcome).collect(), together);
         // A caller that is between two requests keeps others from being sent: only for so long.
         let deadline = Duration::from_micros(50);
         let batcher = start(&store, BatcherOptions { deadline, ..options(size, in_flight) });
@@ -389,6 +485,10 @@ proptest! {
         prop_assert!(failed == 0 || stats.failures > 0);
         let asked = store.calls();
         prop_assert!(asked.iter().all(|call| call.windows(2).all(|pair| pair[0] < pair[1])));
-        prop_assert_eq!(asked.len() as u64, stats.batches + stats.retries);
+        // What a panic kept from being asked for failed without.
+        let tries = stats.batches + stats.retries;
+        prop_assert!(asked.len() as u64 == tries || together > 1 && (asked.len() as u64) < tries);
+        prop_assert!(store.given.lock().unwrap().iter().all(|given| *given <= together.max(1)));
+        prop_assert!(state.later.is_empty());
     }
 }

@@ -1,133 +1,237 @@
-//! The threads of a batcher: each takes a batch that is due, asks the store, and answers.
+//! The threads of a batcher: each takes batches that are due, hands them to the store with one call, and answers
+//! each as its answer comes.
+//!
+//! A thread sleeps while nothing is due, or as many batches are under way as may be. A batch that is to be tried
+//! again waits for its time without a thread, so it holds up none that has something to do.
 
-use super::batch::{Item, Request};
+use super::batch::{Batch, Portion};
 use super::queue::{Cause, Due};
 use super::{Shared, State};
 use crate::coin::CoinBytes;
 use crate::utxo::store::{StoreError, panicked};
-use crate::utxo::view::each_once;
+use apus_chain::OutPoint;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// The longest pause between two tries.
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
+/// A batch that failed, until it is tried again.
+pub(super) struct Later {
+    batch: Batch,
+    /// When; never where that is beyond all time.
+    at: Option<Instant>,
+    /// Why it failed.
+    error: StoreError,
+}
+
 impl Shared {
     /// The life of one thread.
     pub(super) fn serve(&self) {
-        while let Some(items) = self.next() {
-            let started = Instant::now();
-            let (answers, tries) = self.ask(&items);
-            let took = started.elapsed();
-            let (count, failed) = (items.len() as u64, answers.is_err());
-            let done = answer(items, answers);
-            let mut state = self.lock();
-            state.stats.in_flight -= 1;
-            state.stats.latency.add(took);
-            state.stats.retries += u64::from(tries - 1);
-            state.stats.failures += u64::from(failed);
-            state.stats.answered += count;
-            // Counted out before it is woken: it may hand in more at once, and others do not wait yet. One that
-            // does not wait by now finds that all is there.
-            let waited = done.iter().filter(|request| request.set_awaited(false));
-            let waited: Vec<_> = waited.collect();
-            state.queue.wait_ends(waited.len());
-            drop(state);
-            waited.iter().for_each(|request| request.wake());
+        while let Some(batches) = self.next() {
+            self.ask(batches);
         }
     }
 
-    /// Waits for a batch that is due; none at the end.
-    fn next(&self) -> Option<Vec<Item>> {
+    /// Waits for batches that are due; none at the end.
+    fn next(&self) -> Option<Vec<Batch>> {
         let mut state = self.lock();
         loop {
             if state.closed {
                 return None;
             }
             let now = Instant::now();
-            match state.queue.due(now) {
-                Due::Now(cause) => return Some(self.take(state, cause, now)),
-                Due::At(then) => {
+            let mut batches = self.take_again(&mut state, now);
+            let new = self.take_new(&mut state, now, self.at_once.saturating_sub(batches.len()));
+            if !new.is_empty() || !batches.is_empty() {
+                let threads = self.threads_wanted(&state, now);
+                let (woken, room) = (state.wake(threads), state.waiting_for_room > 0);
+                drop(state);
+                self.notify(woken);
+                if room && !new.is_empty() {
+                    self.room.notify_all();
+                }
+                batches.extend(new.into_iter().map(|portions| Batch::new(portions, now)));
+                return Some(batches);
+            }
+            state = match self.due(&state, now) {
+                Due::At(then) if !state.watched => {
+                    state.watched = true;
                     let wait = then.saturating_duration_since(now);
-                    let woken = self.work.wait_timeout(state, wait);
+                    let woken = self.watch.wait_timeout(state, wait);
                     state = woken.unwrap_or_else(PoisonError::into_inner).0;
+                    state.watched = false;
+                    state
                 }
-                Due::Never => {
+                _ => {
+                    state.asleep += 1;
                     state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state.asleep -= 1;
+                    state.woken = state.woken.saturating_sub(1);
+                    state
                 }
-            }
-        }
-    }
-
-    fn take(&self, mut state: MutexGuard<'_, State>, cause: Cause, now: Instant) -> Vec<Item> {
-        let (items, waited) = state.queue.take(now);
-        let stats = &mut state.stats;
-        stats.batches += 1;
-        match cause {
-            Cause::Size => stats.full += 1,
-            Cause::Complete => stats.complete += 1,
-            Cause::Idle => stats.idle += 1,
-            Cause::Deadline => stats.deadline += 1,
-        }
-        stats.size_max = stats.size_max.max(items.len() as u64);
-        stats.waited.add(waited);
-        stats.in_flight += 1;
-        stats.in_flight_max = stats.in_flight_max.max(stats.in_flight);
-        // Another may be due as well, or has a deadline that a thread must wait for.
-        let more = !matches!(state.queue.due(now), Due::Never);
-        let wanted = state.waiting_for_room > 0;
-        drop(state);
-        self.wake(more.into());
-        if wanted {
-            self.room.notify_all();
-        }
-        items
-    }
-
-    /// Asks the store, again where it may help, and says how often.
-    fn ask(&self, items: &[Item]) -> (Result<Vec<Option<CoinBytes>>, StoreError>, u32) {
-        let mut wanted: Vec<_> = items.iter().map(|item| item.outpoint).zip(0..).collect();
-        let mut coins = vec![None; items.len()];
-        let mut pause = self.options.back_off;
-        let mut tries = 1;
-        loop {
-            let give = |place: usize, coin| coins[place] = coin;
-            let asking = || each_once(&mut wanted, |asked| self.store.get_many(asked), give);
-            // What a store leaves broken behind a panic is its own, and here nothing was given yet.
-            let error = match catch_unwind(AssertUnwindSafe(asking)) {
-                Ok(Ok(())) => return (Ok(coins), tries),
-                Ok(Err(error)) => error,
-                Err(panic) => return (Err(panicked(&*panic)), tries),
             };
-            let may_help = matches!(error, StoreError::Io { .. }) && tries <= self.options.retries;
-            if !may_help || !self.pause(pause) {
-                return (Err(error), tries);
+        }
+    }
+
+    /// How many threads have to look for what is due, or wait until something is: none where there is nothing that
+    /// one is not waiting for.
+    pub(super) fn threads_wanted(&self, state: &State, now: Instant) -> usize {
+        match self.due(state, now) {
+            Due::Now(_) => 1,
+            Due::At(_) => usize::from(!state.watched),
+            Due::Never => 0,
+        }
+    }
+
+    /// When there is something to do.
+    fn due(&self, state: &State, now: Instant) -> Due {
+        let again = state.later.iter().filter_map(|later| later.at).min();
+        let new = match self.has_room(state) {
+            true => state.queue.due(now),
+            false => Due::Never,
+        };
+        match (again, new) {
+            (_, Due::Now(cause)) => Due::Now(cause),
+            (Some(again), Due::At(new)) => Due::At(again.min(new)),
+            (Some(again), Due::Never) => Due::At(again),
+            (None, new) => new,
+        }
+    }
+
+    /// Whether one more batch may be under way.
+    fn has_room(&self, state: &State) -> bool {
+        state.stats.in_flight < self.options.in_flight as u64
+    }
+
+    /// The batches whose time to be tried again has come.
+    fn take_again(&self, state: &mut State, now: Instant) -> Vec<Batch> {
+        let mut again = Vec::new();
+        while again.len() < self.at_once
+            && let Some(place) =
+                state.later.iter().position(|later| later.at.is_some_and(|at| at <= now))
+        {
+            state.stats.retries += 1;
+            again.push(state.later.swap_remove(place).batch);
+        }
+        again
+    }
+
+    /// What of the queue is due, as up to `count` batches.
+    fn take_new(&self, state: &mut State, now: Instant, count: usize) -> Vec<Vec<Portion>> {
+        let mut taken = Vec::new();
+        while taken.len() < count
+            && self.has_room(state)
+            && let Due::Now(cause) = state.queue.due(now)
+        {
+            let before = state.queue.len();
+            let (portions, waited) = state.queue.take(now);
+            let stats = &mut state.stats;
+            stats.batches += 1;
+            match cause {
+                Cause::Size => stats.full += 1,
+                Cause::Complete => stats.complete += 1,
+                Cause::Idle => stats.idle += 1,
+                Cause::Deadline => stats.deadline += 1,
             }
-            tries += 1;
-            pause = pause.saturating_mul(2).min(BACK_OFF_MAX);
+            stats.size_max = stats.size_max.max((before - state.queue.len()) as u64);
+            stats.waited.add(waited);
+            stats.in_flight += 1;
+            stats.in_flight_max = stats.in_flight_max.max(stats.in_flight);
+            taken.push(portions);
+        }
+        taken
+    }
+
+    /// Hands batches to the store, and each answer on as it comes.
+    fn ask(&self, mut batches: Vec<Batch>) {
+        batches.iter_mut().for_each(|batch| batch.tries += 1);
+        let asked: Vec<Vec<OutPoint>> = batches.iter_mut().map(Batch::asked).collect();
+        let asked: Vec<&[OutPoint]> = asked.iter().map(Vec::as_slice).collect();
+        let mut unanswered: Vec<Option<Batch>> = batches.into_iter().map(Some).collect();
+        let mut each = |number: usize, answer| {
+            // What comes twice is not looked at.
+            if let Some(batch) = unanswered.get_mut(number).and_then(Option::take) {
+                self.answer(batch, answer, true);
+            }
+        };
+        // What a store leaves broken behind a panic is its own.
+        let asking = AssertUnwindSafe(|| self.store.get_batches(&asked, &mut each));
+        let panic = catch_unwind(asking).err();
+        for batch in unanswered.into_iter().flatten() {
+            let error = match &panic {
+                Some(panic) => panicked(&**panic),
+                None => StoreError::Io {
+                    place: "the set of coins".to_owned(),
+                    error: "no answer came to a batch".to_owned(),
+                },
+            };
+            self.answer(batch, Err(error), panic.is_none());
         }
     }
 
-    /// Lets time pass; false where the end came instead.
-    fn pause(&self, time: Duration) -> bool {
-        let going_on = |state: &mut State| !state.closed;
-        let waited = self.end.wait_timeout_while(self.lock(), time, going_on);
-        !waited.unwrap_or_else(PoisonError::into_inner).0.closed
+    /// Hands the answer to a batch on, or has it tried again where that may help.
+    fn answer(
+        &self,
+        batch: Batch,
+        answer: Result<Vec<Option<CoinBytes>>, StoreError>,
+        may_help: bool,
+    ) {
+        let answer = answer.and_then(|found| batch.placed(found));
+        match answer {
+            Err(error @ StoreError::Io { .. }) if may_help => self.try_later(batch, error),
+            answer => self.end(batch, answer),
+        }
     }
-}
 
-/// Answers all items. The requests that have all their answers by that.
-fn answer(
-    items: Vec<Item>,
-    answers: Result<Vec<Option<CoinBytes>>, StoreError>,
-) -> Vec<Arc<Request>> {
-    match answers {
-        Ok(coins) => {
-            items.into_iter().zip(coins).filter_map(|(item, coin)| item.answer(Ok(coin))).collect()
+    /// Has a batch tried again, after a pause; ends it where that was done often enough.
+    fn try_later(&self, batch: Batch, error: StoreError) {
+        let mut state = self.lock();
+        if state.closed || batch.tries > self.options.retries {
+            drop(state);
+            return self.end(batch, Err(error));
         }
-        Err(error) => {
-            items.into_iter().filter_map(|item| item.answer(Err(error.clone()))).collect()
-        }
+        let times = 1_u32.checked_shl(batch.tries - 1).unwrap_or(u32::MAX);
+        let pause = self
+            .options
+            .back_off
+            .saturating_mul(times)
+            .min(BACK_OFF_MAX.max(self.options.back_off));
+        let at = Instant::now().checked_add(pause);
+        state.later.push(Later { batch, at, error });
+        // One has to learn of the time, which may come before all that it knows of.
+        let watched = std::mem::take(&mut state.watched);
+        let mut woken = state.wake(usize::from(!watched));
+        woken.watcher |= watched;
+        drop(state);
+        self.notify(woken);
+    }
+
+    /// Ends those that are to be tried again with what they failed with.
+    pub(super) fn end_later(&self, later: Vec<Later>) {
+        later.into_iter().for_each(|Later { batch, error, .. }| self.end(batch, Err(error)));
+    }
+
+    /// Answers all of a batch.
+    fn end(&self, batch: Batch, answer: Result<Vec<Option<CoinBytes>>, StoreError>) {
+        let (took, count, failed) = (batch.begun.elapsed(), batch.len() as u64, answer.is_err());
+        let done = batch.answer(answer);
+        let mut state = self.lock();
+        state.stats.in_flight -= 1;
+        state.stats.latency.add(took);
+        state.stats.failures += u64::from(failed);
+        state.stats.answered += count;
+        // Counted out before it is woken: it may hand in more at once, and others do not wait yet. One that
+        // does not wait by now finds that all is there.
+        let waited = done.iter().filter(|request| request.set_awaited(false));
+        let waited: Vec<_> = waited.collect();
+        state.queue.wait_ends(waited.len());
+        // There is room for one more, and this thread may have other answers to wait for.
+        let threads = self.threads_wanted(&state, Instant::now());
+        let woken = state.wake(threads);
+        drop(state);
+        self.notify(woken);
+        waited.iter().for_each(|request| request.wake());
     }
 }

@@ -1,6 +1,6 @@
 //! [`LatencyStore`]: a store that answers late, to see what waiting costs.
 
-use super::{CoinsStore, EachCoin, Flush, StoreError};
+use super::{CoinsStore, EachBatch, EachCoin, Flush, StoreError};
 use crate::coin::CoinBytes;
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
 use std::thread;
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Another store, each of whose look-ups takes a given time, of however many coins: what it does itself,
 /// and then a pause. Look-ups of several threads wait side by side, as they do for a disk with a deep queue
-/// or a server. The pause is a sleep, so how exact it is depends on the system's timers.
+/// or a server; so do batches that are asked for together, as requests do that a server has before it answers the
+/// first. The pause is a sleep, so how exact it is depends on the system's timers.
 #[derive(Debug)]
 pub struct LatencyStore<S> {
     store: S,
@@ -55,6 +56,19 @@ impl<S: CoinsStore> CoinsStore for LatencyStore<S> {
 
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         self.answer(|| self.store.get_many(wanted))
+    }
+
+    fn get_batches(&self, batches: &[&[OutPoint]], each: &mut EachBatch<'_>) {
+        let mut answers = Vec::with_capacity(batches.len());
+        self.answer(|| {
+            let mut keep = |number, answer| answers.push((number, answer));
+            self.store.get_batches(batches, &mut keep);
+        });
+        answers.into_iter().for_each(|(number, answer)| each(number, answer));
+    }
+
+    fn batches_at_once(&self) -> usize {
+        usize::MAX
     }
 
     fn at_once(&self) -> usize {

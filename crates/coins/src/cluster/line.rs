@@ -1,0 +1,377 @@
+//! [`Line`]: a connection to one server.
+//!
+//! Answers are read here where they come in the clear (RESP, version 2, which a server speaks that was asked for no
+//! other). A block's coins are as many answers as there are coins, and to read one with the client library costs
+//! more than the server's work for it. Lines with TLS are the library's, with its reader; so are commands, what an
+//! error means, and what an answer is as a value of Rust.
+//!
+//! An answer is of bounded length, whatever a server says, and memory is taken for it as it comes.
+
+use crate::place::Password;
+use crate::silence;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    Client, Connection, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
+    RedisError, RedisResult, Value, cmd, parse_redis_value,
+};
+use std::io::{self, BufRead, BufReader, ErrorKind as IoKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long a server may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// What is read at once, in bytes.
+const READ_BYTES: usize = 32 << 10;
+
+/// Bytes of an answer, with what its parts take here. The longest are those of some thousand coins with the longest
+/// scripts.
+const ANSWER_BYTES_MAX: u64 = 512 << 20;
+
+/// Bytes of a line: errors, and the heads of what is longer.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Arrays within arrays, at most.
+const DEPTH_MAX: usize = 8;
+
+/// Bytes that memory is taken for at once.
+const AT_ONCE: usize = 64 << 10;
+
+/// See the module.
+pub(super) enum Line {
+    Clear(Box<Clear>),
+    Tls(Box<Connection>),
+}
+
+impl Line {
+    /// Connects to a server.
+    pub(super) fn connect(
+        (host, port): &(String, u16),
+        tls: bool,
+        password: Option<&Password>,
+    ) -> RedisResult<Self> {
+        let line = match tls {
+            true => Self::Tls(Box::new(library((host, *port), password)?)),
+            false => Self::Clear(Box::new(Clear::connect((host, *port), password)?)),
+        };
+        silence::heard();
+        Ok(line)
+    }
+
+    /// Sends commands.
+    pub(super) fn send(&mut self, packed: &[u8]) -> RedisResult<()> {
+        match self {
+            Self::Clear(line) => line.send(packed)?,
+            Self::Tls(connection) => {
+                let left = Some(silence::left()?);
+                connection.set_write_timeout(left)?;
+                connection.set_read_timeout(left)?;
+                connection.send_packed_command(packed)?;
+            }
+        }
+        silence::heard();
+        Ok(())
+    }
+
+    /// The next answer; an error where that is one.
+    pub(super) fn receive(&mut self) -> RedisResult<Value> {
+        let said = match self {
+            Self::Clear(line) => line.answers.next(),
+            Self::Tls(connection) => connection.recv_response(),
+        };
+        match said.and_then(Value::extract_error) {
+            // The system says that it would have had to wait, which says little.
+            Err(error) if error.is_timeout() => Err(silence::timed_out().into()),
+            said => {
+                silence::heard();
+                said
+            }
+        }
+    }
+}
+
+/// A connection of the client library.
+fn library((host, port): (&str, u16), password: Option<&Password>) -> RedisResult<Connection> {
+    let host = host.to_owned();
+    let address = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
+    let mut login = RedisConnectionInfo::default();
+    if let Some(password) = password {
+        login = login.set_password(password.reveal());
+    }
+    // The end of what is sent has nothing to wait for.
+    let settings = TcpSettings::default().set_nodelay(true);
+    let info = address.into_connection_info()?;
+    let info = info.set_redis_settings(login).set_tcp_settings(settings);
+    Client::open(info)?.get_connection_with_timeout(CONNECT.min(silence::left()?))
+}
+
+/// A connection without TLS.
+pub(super) struct Clear {
+    answers: Answers<BufReader<TcpStream>>,
+}
+
+impl Clear {
+    fn connect(address: (&str, u16), password: Option<&Password>) -> RedisResult<Self> {
+        let mut last = io::Error::new(IoKind::NotFound, "the server's name has no address");
+        for address in address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, CONNECT.min(silence::left()?)) {
+                Ok(stream) => return Self::greet(stream, password),
+                Err(error) => last = error,
+            }
+        }
+        Err(last.into())
+    }
+
+    fn greet(stream: TcpStream, password: Option<&Password>) -> RedisResult<Self> {
+        // The end of what is sent has nothing to wait for.
+        stream.set_nodelay(true)?;
+        let mut line = Self { answers: Answers::new(BufReader::with_capacity(READ_BYTES, stream)) };
+        if let Some(password) = password {
+            line.send(&cmd("AUTH").arg(password.reveal()).get_packed_command())?;
+            line.answers.next().and_then(Value::extract_error).map_err(|error| {
+                match error.is_io_error() {
+                    true => error,
+                    false => (ErrorKind::AuthenticationFailed, "refused", error.to_string()).into(),
+                }
+            })?;
+        }
+        Ok(line)
+    }
+
+    fn send(&mut self, packed: &[u8]) -> io::Result<()> {
+        let stream = self.answers.from.get_mut();
+        let left = Some(silence::left()?);
+        stream.set_write_timeout(left)?;
+        stream.set_read_timeout(left)?;
+        stream.write_all(packed)
+    }
+}
+
+/// The answers that bytes are.
+pub(crate) struct Answers<R> {
+    from: R,
+    /// The last line that was read, without its end.
+    line: Vec<u8>,
+    /// Bytes that the answer may still have.
+    left: u64,
+}
+
+impl<R: BufRead> Answers<R> {
+    pub(crate) fn new(from: R) -> Self {
+        Self { from, line: Vec::new(), left: 0 }
+    }
+
+    /// The next one. After an error there is none.
+    pub(crate) fn next(&mut self) -> RedisResult<Value> {
+        self.left = ANSWER_BYTES_MAX;
+        self.value(0)
+    }
+
+    fn value(&mut self, depth: usize) -> RedisResult<Value> {
+        self.read_line()?;
+        let (kind, said) = self.line.split_first().ok_or_else(strange)?;
+        match kind {
+            b'$' => match length(said)? {
+                Some(length) => self.string(length).map(Value::BulkString),
+                None => Ok(Value::Nil),
+            },
+            b'*' => match length(said)? {
+                Some(length) => self.array(length, depth),
+                None => Ok(Value::Nil),
+            },
+            b':' => number(said).map(Value::Int),
+            b'+' if said == b"OK" => Ok(Value::Okay),
+            b'+' => match std::str::from_utf8(said) {
+                Ok(said) => Ok(Value::SimpleString(said.to_owned())),
+                Err(_) => Err(strange()),
+            },
+            // The library knows what they mean.
+            b'-' => parse_redis_value(&[&self.line[..], b"\r\n"].concat()),
+            _ => Err(strange()),
+        }
+    }
+
+    /// Has so many bytes less left.
+    fn take(&mut self, bytes: u64) -> RedisResult<()> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(strange)?;
+        Ok(())
+    }
+
+    fn read_line(&mut self) -> RedisResult<()> {
+        self.line.clear();
+        let mut from = (&mut self.from).take(LINE_BYTES_MAX);
+        from.read_until(b'\n', &mut self.line)?;
+        self.take(self.line.len() as u64)?;
+        if self.line.ends_with(b"\r\n") {
+            self.line.truncate(self.line.len() - 2);
+            return Ok(());
+        }
+        match self.line.last() {
+            Some(b'\n') => Err(strange()),
+            _ if self.line.len() as u64 == LINE_BYTES_MAX => Err(strange()),
+            // It ends in the middle of an answer, or before one.
+            _ => Err(io::Error::from(IoKind::UnexpectedEof).into()),
+        }
+    }
+
+    fn string(&mut self, length: u64) -> RedisResult<Vec<u8>> {
+        self.take(length)?;
+        let mut string = Vec::with_capacity(length.min(AT_ONCE as u64) as usize);
+        (&mut self.from).take(length).read_to_end(&mut string)?;
+        let mut end = [0; 2];
+        self.from.read_exact(&mut end)?;
+        if end == *b"\r\n" { Ok(string) } else { Err(strange()) }
+    }
+
+    fn array(&mut self, length: u64, depth: usize) -> RedisResult<Value> {
+        if depth == DEPTH_MAX {
+            return Err(strange());
+        }
+        self.take(length.saturating_mul(size_of::<Value>() as u64))?;
+        let most = AT_ONCE / size_of::<Value>();
+        let mut values = Vec::with_capacity(length.min(most as u64) as usize);
+        for _ in 0..length {
+            values.push(self.value(depth + 1)?);
+        }
+        Ok(Value::Array(values))
+    }
+}
+
+/// The error where bytes are no answer.
+fn strange() -> RedisError {
+    (ErrorKind::Parse, "what it said is no answer of a server").into()
+}
+
+fn number(said: &[u8]) -> RedisResult<i64> {
+    let text = std::str::from_utf8(said).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(strange)
+}
+
+/// The length of what follows; none where there is nothing.
+fn length(said: &[u8]) -> RedisResult<Option<u64>> {
+    match number(said)? {
+        -1 => Ok(None),
+        length => u64::try_from(length).map(Some).map_err(|_| strange()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Nil),
+            Just(Value::Okay),
+            any::<i64>().prop_map(Value::Int),
+            vec(any::<u8>(), 0..200).prop_map(Value::BulkString),
+            "[ -~]{0,20}".prop_map(|text| match &*text {
+                "OK" => Value::Okay,
+                _ => Value::SimpleString(text),
+            }),
+        ];
+        leaf.prop_recursive(3, 30, 6, |inner| vec(inner, 0..6).prop_map(Value::Array))
+    }
+
+    fn write(value: &Value, to: &mut Vec<u8>) {
+        match value {
+            Value::Nil => to.extend_from_slice(b"$-1\r\n"),
+            Value::Okay => to.extend_from_slice(b"+OK\r\n"),
+            Value::Int(number) => to.extend_from_slice(format!(":{number}\r\n").as_bytes()),
+            Value::SimpleString(text) => to.extend_from_slice(format!("+{text}\r\n").as_bytes()),
+            Value::BulkString(bytes) => {
+                to.extend_from_slice(format!("${}\r\n", bytes.len()).as_bytes());
+                to.extend_from_slice(bytes);
+                to.extend_from_slice(b"\r\n");
+            }
+            Value::Array(values) => {
+                to.extend_from_slice(format!("*{}\r\n", values.len()).as_bytes());
+                values.iter().for_each(|value| write(value, to));
+            }
+            other => unreachable!("{other:?} is not made"),
+        }
+    }
+
+    /// The answers that bytes are, read some bytes at a time.
+    fn read(bytes: &[u8], some: usize) -> Answers<BufReader<&[u8]>> {
+        Answers::new(BufReader::with_capacity(some, bytes))
+    }
+
+    proptest! {
+        #[test]
+        fn answers_are_read_as_the_library_reads_them(
+            said in vec(value(), 1..5),
+            some in 1usize..100,
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = Vec::new();
+            said.iter().for_each(|value| write(value, &mut bytes));
+            let mut answers = read(&bytes, some);
+            for value in &said {
+                prop_assert_eq!(&answers.next().unwrap(), value);
+            }
+            prop_assert!(answers.next().unwrap_err().is_io_error(), "nothing comes any more");
+            prop_assert_eq!(&parse_redis_value(&bytes).unwrap(), &said[0]);
+            // What ends too early is no answer.
+            let mut answers = read(&bytes[..cut.index(bytes.len())], some);
+            prop_assert!(said.iter().any(|_| answers.next().is_err()));
+        }
+
+        #[test]
+        fn what_the_library_refuses_is_no_answer(
+            said in value(),
+            at in any::<prop::sample::Index>(),
+            byte: u8,
+        ) {
+            let mut bytes = Vec::new();
+            write(&said, &mut bytes);
+            *at.get_mut(&mut bytes) = byte;
+            if let Ok(read) = read(&bytes, 50).next() {
+                prop_assert_eq!(parse_redis_value(&bytes).ok(), Some(read));
+            }
+        }
+    }
+
+    #[test]
+    fn errors_are_the_librarys() {
+        let mut answers = read(b"-MOVED 3999 127.0.0.1:6381\r\n-ERR no\r\n+OK\r\n", 9);
+        let error = answers.next().and_then(Value::extract_error).unwrap_err();
+        assert_eq!(error.redirect_node(), Some(("127.0.0.1:6381", 3999)));
+        assert!(answers.next().and_then(Value::extract_error).is_err());
+        assert_eq!(answers.next().unwrap(), Value::Okay);
+    }
+
+    #[test]
+    fn what_is_too_long_or_too_deep_takes_no_memory() {
+        let deep = b"*1\r\n".repeat(DEPTH_MAX + 1);
+        let long_line = [b"+", &[b'a'; LINE_BYTES_MAX as usize][..], b"\r\n"].concat();
+        for bytes in [
+            &b"$999999999999\r\n"[..],
+            b"*999999999999\r\n",
+            b"*9223372036854775807\r\n",
+            b"$-2\r\n",
+            b"$1\r\nab\r\n",
+            b":\r\n",
+            b"%1\r\n",
+            b"+a\n",
+            b"\r\n",
+            &[&deep[..], b":1\r\n"].concat(),
+            &long_line,
+        ] {
+            let error = read(bytes, 100).next().unwrap_err();
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Parse,
+                "{:?}: {error}",
+                &bytes[..bytes.len().min(20)]
+            );
+        }
+        let shallow = [&b"*1\r\n".repeat(DEPTH_MAX)[..], b":1\r\n"].concat();
+        assert!(read(&shallow, 100).next().is_ok());
+        // Many that are not there after all end as what they are.
+        let error = read(b"*1000000\r\n:1\r\n", 100).next().unwrap_err();
+        assert!(error.is_io_error(), "{error}");
+    }
+}
