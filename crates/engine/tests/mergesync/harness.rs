@@ -245,7 +245,7 @@ fn join(runs: &Runs, rng: &mut Rng, numbered: bool, bare: Height) -> Joined {
 }
 
 /// What is said by blocks in any order, with the numbers of leaves or without. What blocks up to the height `bare`
-/// spend comes bare; the claims of those up to some height are noted.
+/// spend comes bare; the claims of all, or of those up to some height, are noted.
 fn merged(
     (chain, near_limit): (&Chain, Option<Height>),
     division: &Division,
@@ -253,7 +253,7 @@ fn merged(
     numbered: bool,
     bare: Height,
 ) -> Said {
-    let claimed = rng.below(u64::from(chain.stop()) + 1) as Height;
+    let claimed = some_or_all(chain, rng);
     let pass = Gather::new(&chain.params, &chain.headers, KEY)
         .with_leaves(numbered)
         .with_claims(claimed)
@@ -409,6 +409,12 @@ pub(crate) fn agree_cut(
     })
 }
 
+/// A height up to which blocks are to be treated in some way. What is at stake mostly stands in a chain's last blocks.
+fn some_or_all(chain: &Chain, rng: &mut Rng) -> Height {
+    let some = rng.below(u64::from(chain.stop()) + 1) as Height;
+    if rng.one_in(3) { some } else { chain.stop() }
+}
+
 #[track_caller]
 fn agree_divided(
     (chain, near_limit): (&Chain, Option<Height>),
@@ -417,7 +423,7 @@ fn agree_divided(
 ) -> Said {
     let (wanted, mut rng) = (in_order(chain), Rng::new(seed));
     for (numbered, with_bare) in [(false, false), (true, false), (true, true), (false, true)] {
-        let bare = if with_bare { rng.below(u64::from(chain.stop()) + 1) as Height } else { 0 };
+        let bare = if with_bare { some_or_all(chain, &mut rng) } else { 0 };
         let said = merged((chain, near_limit), &divide(&mut rng), &mut rng, numbered, bare);
         assert_eq!(said.refused, wanted.refused);
         assert!(said.coins == wanted.coins);
