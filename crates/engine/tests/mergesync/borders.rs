@@ -65,6 +65,22 @@ fn a_coinbase_is_mature_after_a_hundred_blocks() {
     }
 }
 
+/// Core asks for all coins of a transaction before it looks at one (`consensus/tx_verify.cpp`, `CheckTxInputs`).
+#[test]
+fn a_coin_that_is_missing_comes_before_one_that_is_too_young() {
+    let mut builder = ChainBuilder::new(80);
+    builder.empty_blocks(101);
+    let young = coinbase_of(&builder, 101);
+    let mut missing = coinbase_of(&builder, 1);
+    missing.0.vout += 1;
+    let output = builder.output(1_000, ScriptKind::OpTrue);
+    let tx = builder.spend_coins(&[young, missing], vec![output]);
+    builder.block_with(vec![tx]);
+    builder.empty_blocks(1);
+    let expected = reason(102, "bad-txns-inputs-missingorspent");
+    assert_eq!(told(&Chain::of(&builder), [101, 102]), expected);
+}
+
 /// A coin that block 102 makes and another one, or that block, spends, with this in the input.
 fn locked(rests: u32, sequence: u32, version: i32) -> ChainBuilder {
     let mut builder = ChainBuilder::new(81);
