@@ -78,6 +78,7 @@ fn what_was_gathered_is_of_one_chain() {
         pass.finish(segment).unwrap().partial
     };
     let [low, high] = [(1, 5), (5, 8)].map(gathered);
+    assert_eq!(low.ranges(), [HeightRange::new(1, 5)]);
     let mut both = high.clone();
     both.merge(&low).unwrap();
     let mut written = Vec::new();
