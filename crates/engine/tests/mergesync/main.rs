@@ -7,6 +7,7 @@
 mod chain;
 
 mod blame;
+mod borders;
 mod counted;
 mod harness;
 mod leaves;

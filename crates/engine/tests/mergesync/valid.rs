@@ -2,7 +2,7 @@
 
 use crate::chain::{Chain, equal_segments};
 use crate::harness::{KEY, agree};
-use apus_chain::{BlockChecker, BlockLayout, CoinRef, CoinSumKey, HeightRange};
+use apus_chain::{BlockChecker, BlockLayout, CoinRef, CoinSumKey, HeightRange, Reader};
 use apus_engine::coin::CoinBytes;
 use apus_engine::connect::ConnectContext;
 use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, Judge, JudgeError, SeenBlock};
@@ -54,6 +54,47 @@ fn blocks_come_once_each() {
     let done = whole.partial.done();
     let bytes: usize = chain.blocks[5..8].iter().map(bitcoin::Block::total_size).sum();
     assert_eq!((done.blocks, done.bytes), (3, bytes as u64));
+}
+
+/// A later start takes over segments of its own chain, and of no other: their last blocks tell.
+#[test]
+fn what_was_gathered_is_of_one_chain() {
+    let mut builder = ChainBuilder::new(44);
+    builder.empty_blocks(9);
+    let chain = Chain::of(&builder);
+    let forked_at = |height: usize| {
+        let mut fork = ChainBuilder::new(45);
+        chain.blocks[1..height].iter().for_each(|block| fork.add(block.clone()));
+        fork.random_blocks(10 - height, Shape::default());
+        Chain::of(&fork)
+    };
+    let pass = Gather::new(&chain.params, &chain.headers, KEY);
+    let gathered = |(start, end)| {
+        let mut segment = pass.begin(HeightRange::new(start, end)).unwrap();
+        let mut checker = BlockChecker::new();
+        for height in (start..end).rev() {
+            chain.block(&mut checker, height, |block| pass.block(&mut segment, block)).unwrap();
+        }
+        pass.finish(segment).unwrap().partial
+    };
+    let [low, high] = [(1, 5), (5, 8)].map(gathered);
+    assert_eq!(low.ranges(), [HeightRange::new(1, 5)]);
+    let mut both = high.clone();
+    both.merge(&low).unwrap();
+    let mut written = Vec::new();
+    both.write(&mut written);
+    assert_eq!(PartialResult::read(&mut Reader::new(&written)), Some(both.clone()));
+    for (fork, low_is, high_is) in
+        [(4, false, false), (5, true, false), (7, true, false), (8, true, true)]
+    {
+        let other = forked_at(fork).headers;
+        assert_eq!(low.is_of(&other), low_is, "{fork}");
+        assert_eq!(high.is_of(&other), high_is, "{fork}");
+        assert_eq!(both.is_of(&other), high_is, "{fork}");
+    }
+    assert!(both.is_of(&chain.headers));
+    let short = Chain::with(&chain.params, chain.blocks[..7].to_vec()).headers;
+    assert!(low.is_of(&short) && !high.is_of(&short), "a shorter chain does not have all of it");
 }
 
 /// What is spent within a segment needs no join.

@@ -224,7 +224,7 @@ fn damaged_records_are_made_anew() {
     merge(&world).expect(&world.truth, &place);
     let mut whole = place.work.live_files();
     assert!(whole.remove("joined").is_some());
-    for ending in [".made", ".spent", ".answers", ".prints", ".added"] {
+    for ending in [".made", ".spent", ".answers", ".prints", ".added", ".claims"] {
         let largest = |(name, bytes): &(&String, &Vec<u8>)| (name.ends_with(ending), bytes.len());
         let (name, bytes) = whole.iter().max_by_key(largest).unwrap();
         assert!(name.ends_with(ending));
@@ -261,6 +261,28 @@ fn a_damaged_join_is_made_anew() {
             assert!(error.to_string().contains(name), "{name} {at}: {error}");
             merge(&world).expect(&world.truth, &place);
         }
+    }
+}
+
+/// Coins that the join found for inputs: they are read by a start that judges blocks anew, to keep them.
+#[test]
+fn damaged_answers_of_a_join_are_made_anew() {
+    let world = World::small(852);
+    let place = Place::new();
+    merge(&world).expect(&world.truth, &place);
+    let whole = place.work.live_files();
+    let is_answers = |(name, _): &(&String, &Vec<u8>)| name.starts_with("spill-answers-");
+    let (name, bytes) = whole.iter().filter(is_answers).max_by_key(|(_, it)| it.len()).unwrap();
+    for at in [0, 3, 7, bytes.len() / 3, bytes.len() / 2, bytes.len() - 2] {
+        let mut files = whole.clone();
+        files.get_mut(name).unwrap()[at] ^= 1;
+        let place = Place { work: CrashStorage::holding(files), ..Place::new() };
+        let desk = tempfile::tempdir().unwrap();
+        let job = merge(&world).keeping(desk.path());
+        let error = job.refused(&place);
+        assert_eq!(error.kind(), ErrorKind::Io, "{name} {at}: {error}");
+        assert!(error.to_string().contains(name), "{name} {at}: {error}");
+        job.expect(&world.truth, &place);
     }
 }
 
