@@ -7,11 +7,18 @@ pub(crate) use args::ClusterArgs;
 use crate::failure::{Failure, IO};
 use crate::interrupt::watch_signals;
 use crate::machine::{now, threads};
+use crate::peers::BridgeOptions;
 use crate::print;
 use crate::report::{bytes, grouped};
 use crate::sync::command_on;
+use crate::sync::proofs::named;
+use apus_chain::Network;
 use apus_cluster::{Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
-use apus_sync::{ClusterError, Event, Observer, QueueError, SyncError, WorkRequest, work};
+use apus_p2p::transport::TransportChoice;
+use apus_sync::{
+    ClusterError, Event, Jobs, Observer, ProofsInput, QueueError, SyncError, WorkRequest,
+    describe_run, work,
+};
 use args::{ClusterCommand, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,8 +156,10 @@ fn take_part(
         Err(error) => return Err(SyncError::from(error).into()),
     };
     print::aside(format_args!("{}: takes part in run {}", worker.name(), seen.run));
+    let proofs = proofs(args, joined.spec())?;
     let request = WorkRequest {
         blocksdir: args.blocksdir.clone(),
+        proofs: proofs.as_ref(),
         scratch: args.scratch.clone().unwrap_or_else(std::env::temp_dir),
         threads: threads(args.par),
         now: now(),
@@ -175,6 +184,21 @@ fn take_part(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// A bridge node has no answer for so long: another machine may do better.
+const BRIDGE_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where proofs come from, for the chain that a run is about.
+fn proofs(args: &WorkArgs, spec: &[u8]) -> Result<Option<ProofsInput>, Failure> {
+    if args.proofs.is_empty() {
+        return Ok(None);
+    }
+    let chain = describe_run(spec).and_then(|run| run.chain.parse::<Network>().ok());
+    // A run that is not understood is refused by name later.
+    let Some(chain) = chain else { return Ok(None) };
+    let (proxy, transport, patience) = (args.proxy, TransportChoice::Auto, BRIDGE_PATIENCE);
+    named(&args.proofs, chain, BridgeOptions { proxy, transport, patience }).map(Some)
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {

@@ -526,7 +526,7 @@ impl<'a> Work<'a> {
 
 /// The last block that is answered with bare coins: those whose witnesses are left alone, since their scripts are run
 /// by no start of this plan, and none of them is kept.
-fn bare_up_to(plan: &Plan) -> Height {
+pub(crate) fn bare_up_to(plan: &Plan) -> Height {
     plan.identity.unseen
 }
 

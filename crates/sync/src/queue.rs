@@ -2,7 +2,7 @@
 //! segments are done, and what is sent between them.
 //!
 //! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`],
-//! [`Answer`], [`hints`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
+//! [`Answer`], [`hints`], [`proven`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
 //! object, which goes by another way and is named by its SHA-256. Each call of a queue is one try: what waits for
 //! a server that is away, and for how long, is the caller's business ([`Patience`]).
 //!
@@ -12,6 +12,7 @@ mod any;
 pub(crate) mod hints;
 mod message;
 mod patience;
+pub(crate) mod proven;
 pub(crate) mod result;
 mod shuffle;
 mod spec;

@@ -8,19 +8,22 @@
 
 mod joiner;
 mod one;
+mod ranges;
 mod segments;
 
 use crate::error::{ClusterError, IoError, SyncError};
 use crate::progress::Observer;
-use crate::queue::{JobMessage, Jobs, Lease, Offer, PassKind, Patience, RunId, RunSpec};
+use crate::queue::{JobMessage, Jobs, Lease, Offer, PassKind, Patience, RunId, RunSpec, hints};
+use crate::request::ProofsInput;
 use crate::source::blocksdir::BlocksDir;
 use crate::source::{ChainSource, Search};
 use crate::supply::{Supply, Walker};
-use apus_chain::{HeaderChain, Params};
+use apus_chain::{HeaderChain, HeightRange, Params};
 use apus_engine::pass::Work;
 use apus_engine::script::{ScriptPool, script_verifier};
 use apus_engine::swiftsync::aggregate::Aggregator;
-use apus_engine::swiftsync::{Fully, JudgeByUndo, SwiftSync};
+use apus_engine::swiftsync::{Fully, JudgeByUndo, SegmentHints, SwiftSync};
+use apus_engine::utreexo::Utreexo;
 use joiner::Joiner;
 use one::Failures;
 use segments::Segments;
@@ -39,6 +42,8 @@ const QUEUE_AWAY_MAX: Duration = Duration::from_secs(300);
 pub struct WorkRequest<'a> {
     /// The folder with its blocks.
     pub blocksdir: PathBuf,
+    /// Where proofs come from, for runs that go by them.
+    pub proofs: Option<&'a ProofsInput>,
     /// A folder for what is too large for memory while a job is done, made where it is wanted.
     pub scratch: PathBuf,
     /// Threads, at least one; each does a segment at a time.
@@ -121,7 +126,7 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
     // Each thread runs the scripts of the block that it takes.
     let scripts = || (assumed < last).then(|| ScriptPool::new(0)).transpose();
     match spec.pass {
-        PassKind::SwiftSync => all(&Segments { pass: &swiftsync }),
+        PassKind::SwiftSync => all(&Segments { pass: &swiftsync, input: &read_hints }),
         PassKind::Fully => {
             let search = Search {
                 threads: request.threads,
@@ -136,10 +141,23 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
                 ))
             })?;
             let judge = JudgeByUndo { params, chain: dir.chain(), assumed, scripts: scripts()? };
-            all(&Segments { pass: &Fully { swiftsync, judge, undo: &*undo } })
+            let pass = Fully { swiftsync, judge, undo: &*undo };
+            all(&Segments { pass: &pass, input: &read_hints })
+        }
+        PassKind::Utreexo => {
+            let proofs = ranges::open(request, identity.network, dir.chain())?;
+            let pass = Utreexo::new(params, dir.chain(), assumed, scripts()?);
+            let input = |told: &[u8], range| ranges::read(&*proofs, request, told, range);
+            all(&Segments { pass: &pass, input: &input })
         }
         PassKind::MergeSync => all(&Joiner::new(request, &spec.plan, &dir, scripts()?)?),
     }
+}
+
+/// What is told of a segment under hints.
+fn read_hints(told: &[u8], range: HeightRange) -> Result<SegmentHints, SyncError> {
+    let told = hints::read(told, range);
+    told.map_err(|error| ClusterError::Message(error.to_string()).into())
 }
 
 /// The chain that the run is about, by the headers that it gives.

@@ -1,7 +1,8 @@
 //! `apus cluster`: its options and its help.
 
-use crate::args::SyncArgs;
+use crate::args::{ProofsArg, SyncArgs};
 use clap::{Args, Subcommand};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 const CLUSTER_HELP: &str = "\
@@ -72,8 +73,8 @@ Examples:
          --blocksdir ~/.bitcoin/blocks --hints main.hints --validation full --out snapshot:utxo.dat
 
 All options of `apus sync` are here, and the run ends as there, with its table, report and exit
-code. Of the engines, swiftsync is shared, by hints and with undo data, and mergesync. Interrupted
-or killed, it goes on where it was when the same command is given again; what machines answered
+code. Of the engines, swiftsync is shared, by hints and with undo data, mergesync, and utreexo, for
+which each worker has proofs of its own. Interrupted or killed, it goes on where it was when the same command is given again; what machines answered
 meanwhile counts.";
 
 #[derive(Args)]
@@ -104,6 +105,10 @@ Examples:
     apus cluster work --nats tls://queue.lan:4222 --nats-creds apus.creds \\
          --objects /mnt/shared/apus --blocksdir /mnt/shared/blocks
 
+  Where the run goes by proofs, each worker has them as well, or a bridge node to ask:
+    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
+         --blocksdir /mnt/shared/blocks --proofs /mnt/shared/proofs
+
   With two of its cores, and for any run to come:
     apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
          --blocksdir ~/.bitcoin/blocks --par 2 --stay
@@ -125,6 +130,15 @@ pub(crate) struct WorkArgs {
     /// other machines
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: PathBuf,
+
+    /// Where proofs of what blocks spend come from, for runs of the engine utreexo: a folder with files of them, of which
+    /// some may be missing, or `peer:` and the address of a bridge node, which may be given more than once
+    #[arg(long, value_name = "DIR|peer:HOST[:PORT]")]
+    pub(crate) proofs: Vec<ProofsArg>,
+
+    /// Go through this SOCKS5 proxy to bridge nodes
+    #[arg(long, value_name = "IP:PORT", requires = "proofs", hide_short_help = true)]
+    pub(crate) proxy: Option<SocketAddr>,
 
     /// Folder for records that are joined, of which each thread may need two gigabytes; that of the system for
     /// temporary files if not given

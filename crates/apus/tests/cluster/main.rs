@@ -6,11 +6,16 @@
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
+#[path = "../../../engine/tests/utreexo/bridge.rs"]
+#[allow(dead_code, reason = "the tests of the engine use all of it")]
+mod bridge;
 #[allow(dead_code, reason = "other tests of the program use the rest")]
 #[path = "../cli/desk.rs"]
 mod desk;
 mod faults;
 mod joined;
+mod proven;
+mod read_once;
 mod refusals;
 mod same_set;
 mod world;

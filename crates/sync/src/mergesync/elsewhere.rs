@@ -3,7 +3,7 @@
 //! Where records and answers come from and go to is the caller's business; what is done with them is what one
 //! machine does.
 
-use super::join::join_keys;
+use super::join::{JoinOptions, join_keys};
 use super::joined::Joined;
 use super::judge::refusal;
 use crate::error::SyncError;
@@ -14,18 +14,23 @@ use crate::supply::Walker;
 use crate::workdir::RunInfo;
 use apus_chain::{Height, HeightRange, OutPoint};
 use apus_engine::connect::ConnectContext;
-use apus_engine::mergesync::{Answers, Fingerprint, FingerprintKey, Judge, Judged, SeenBlock};
+use apus_engine::mergesync::{
+    Answers, Claims, Fingerprint, FingerprintKey, Judge, Judged, SeenBlock,
+};
 use apus_engine::script::ScriptPool;
 use std::collections::BTreeMap;
 
-/// Joins the coins and spends of some keys. The runs have these keys at least.
+/// Joins the coins and spends of some keys. The runs have these keys at least. Blocks up to `bare` are answered with
+/// bare coins.
 pub(crate) fn join_part(
     request: &Request<'_>,
     runs: [Vec<RunInfo>; 2],
     keys: KeyRange,
+    bare: Height,
     alive: &(dyn Fn() + Sync),
 ) -> Result<Joined, SyncError> {
-    join_keys(request, runs, keys, alive)
+    let options = JoinOptions { numbered: false, leaves: None, bare, durable: false };
+    join_keys(request, runs, keys, options, alive)
 }
 
 /// By what the blocks of a segment are judged.
@@ -35,16 +40,39 @@ pub(crate) struct JudgedBy<'j> {
     pub(crate) answers: Answers<'j>,
     /// Those of the first walk.
     pub(crate) fingerprints: &'j [[u8; Fingerprint::SIZE]],
+    /// What each block claims of its coins, as far as it was noted.
+    pub(crate) claims: &'j [Option<Claims<'j>>],
     pub(crate) key: FingerprintKey,
     /// Outputs of blocks that were there before them.
     pub(crate) existed: &'j BTreeMap<Height, Vec<OutPoint>>,
     /// The last block whose scripts are taken for valid.
     pub(crate) assumed: Height,
+    /// The last block whose coins come bare.
+    pub(crate) bare: Height,
     /// Runs the others.
     pub(crate) scripts: Option<&'j ScriptPool>,
 }
 
-/// Judges the blocks of a segment, the lowest first. How many bytes they have; none where the walk was halted.
+impl JudgedBy<'_> {
+    /// What a block claims, if its coins allow it, so that the block need not be read again.
+    fn allowed(
+        &self,
+        request: &Request<'_>,
+        dir: &dyn ChainSource,
+        height: Height,
+    ) -> Option<&Claims<'_>> {
+        let place = height.checked_sub(self.range.start)? as usize;
+        let claims = self.claims.get(place)?.as_ref()?;
+        let answers = self.answers.of_block(height);
+        let allowed = height <= self.assumed
+            && !self.existed.contains_key(&height)
+            && claims.allowed(request.params, height, dir.chain(), answers);
+        allowed.then_some(claims)
+    }
+}
+
+/// Judges the blocks of a segment, the lowest first: by their claims, or where these are not enough by themselves. How
+/// many bytes they have; none where the walk was halted.
 pub(crate) fn judge_segment(
     request: &Request<'_>,
     dir: &dyn ChainSource,
@@ -52,12 +80,12 @@ pub(crate) fn judge_segment(
     walker: &mut Walker<'_>,
     alive: &(dyn Fn() + Sync),
 ) -> Result<Option<u64>, SyncError> {
-    let judge = Judge { params: request.params, scripts: by.scripts, sum_key: None, bare: 0 };
+    let judge = Judge { params: request.params, scripts: by.scripts, sum_key: None, bare: by.bare };
     let noted = |height: Height| {
         let print = by.fingerprints.get(height.checked_sub(by.range.start)? as usize);
         print.map(|print| Fingerprint(*print))
     };
-    let mut bytes = 0;
+    let (mut bytes, mut by_claims) = (0, 0);
     let mut one = |block: &SeenBlock<'_>| {
         let id = block.id();
         let coins: Vec<&[u8]> = by.answers.of_block(id.height).collect();
@@ -71,10 +99,15 @@ pub(crate) fn judge_segment(
         Ok(())
     };
     for height in by.range.heights() {
+        if let Some(claims) = by.allowed(request, dir, height) {
+            by_claims += claims.block_bytes();
+            alive();
+            continue;
+        }
         let only = HeightRange::new(height, height + 1);
         if !walker.take_again(only, &by.key, &noted, &mut one)? {
             return Ok(None);
         }
     }
-    Ok(Some(bytes))
+    Ok(Some(bytes + by_claims))
 }

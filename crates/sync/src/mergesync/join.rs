@@ -88,6 +88,7 @@ pub(super) fn join_keys(
     request: &Request<'_>,
     [made, spent]: [Vec<RunInfo>; 2],
     keys: KeyRange,
+    options: JoinOptions<'_>,
     alive: &(dyn Fn() + Sync),
 ) -> Result<Joined, SyncError> {
     let go_on = || {
@@ -97,7 +98,6 @@ pub(super) fn join_keys(
     let budget = MergeBudget::new(memory_bytes(request) / 8);
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
-    let options = JoinOptions { numbered: false, leaves: None, bare: 0, durable: false };
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
     let parts = vec![keys];
     let joining = Joining { request, options, made, spent, parts, next, halt, bytes, alive };

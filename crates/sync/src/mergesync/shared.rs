@@ -15,7 +15,7 @@ use super::{Judged, Work, fingerprint_key};
 use crate::error::{InvalidBlock, SyncError, UsageError};
 use crate::folder::FolderKind;
 use crate::job::JobKey;
-use crate::pass::{Answered, Desk, JobFailure, Remote, Useless, open};
+use crate::pass::{Answered, Desk, JobFailure, SharedRun, Useless, open};
 use crate::progress::{Event, Phase, Progress};
 use crate::queue::{
     ConnectDone, ConnectTold, GatherDone, JobQueue, ObjectPart, PassKind, RunId, Sent, nothing_told,
@@ -61,8 +61,8 @@ pub(super) fn run(
 ) -> Result<Whole, SyncError> {
     // What an earlier start got is got again: how much of it is there is not known.
     Workdir::clear_scratch(workdir.storage())?;
-    let remote = Remote { queue, pass: PassKind::MergeSync, plan };
-    let desk = open(&remote, work.request, work.dir)?;
+    let shared = SharedRun { queue, pass: PassKind::MergeSync, plan };
+    let desk = open(&shared, work.request, work.dir)?;
     let mut shared = Shared { work, queue, plan, desk, gathered: BTreeMap::new() };
     let whole = shared.whole();
     let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();

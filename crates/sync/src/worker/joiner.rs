@@ -7,7 +7,7 @@ mod scratch;
 use super::{Does, Hand, WorkRequest};
 use crate::error::SyncError;
 use crate::job::JobStep;
-use crate::mergesync::fingerprint_key;
+use crate::mergesync::{bare_up_to, fingerprint_key};
 use crate::pass::do_segment;
 use crate::queue::{GatherDone, Piece, Sent};
 use crate::request::{HintedValidity, Request, Source, Stop};
@@ -47,6 +47,8 @@ pub(super) struct Joiner<'a> {
     key: FingerprintKey,
     /// The last block whose scripts are taken for valid.
     assumed: Height,
+    /// The last block whose coins are bare.
+    bare: Height,
     scripts: Option<ScriptPool>,
     scratch: Scratch,
 }
@@ -60,9 +62,13 @@ impl<'a> Joiner<'a> {
     ) -> Result<Self, SyncError> {
         let identity = &plan.identity;
         let (params, key) = (Params::of(identity.network), fingerprint_key(plan));
-        let gather = Gather::new(params, dir.chain(), key).with_leaves(identity.leaves);
+        let (assumed, bare) = (identity.assumed, bare_up_to(plan));
+        let gather = Gather::new(params, dir.chain(), key)
+            .with_leaves(identity.leaves)
+            .with_claims(assumed)
+            .with_bare_coins(bare);
         let scratch = Scratch::make(&request.scratch)?;
-        Ok(Self { request, dir, params, gather, key, assumed: identity.assumed, scripts, scratch })
+        Ok(Self { request, dir, params, gather, key, assumed, bare, scripts, scratch })
     }
 
     /// What one machine would be asked for that does a job by itself, in a folder of this job's.

@@ -8,7 +8,7 @@ use crate::queue::{ConnectDone, ConnectTold, ObjectPart, Sent};
 use crate::supply::Walker;
 use crate::worker::Hand;
 use apus_chain::Reader;
-use apus_engine::mergesync::Answers;
+use apus_engine::mergesync::{Answers, Claims, Fingerprint};
 use apus_engine::pass::Work;
 use apus_hash::sha256;
 
@@ -25,16 +25,38 @@ pub(super) fn write_own(runs: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
     out
 }
 
-/// Its own answers, and the fingerprints of its blocks.
-fn read_own(bytes: &[u8]) -> Option<(&[u8], &[[u8; 16]])> {
-    let mut reader = Reader::new(bytes);
-    let mut run = || {
-        let length = usize::try_from(reader.u64().ok()?).ok()?;
-        reader.take(length).ok()
-    };
-    let (answers, prints) = (run()?, run()?);
-    let (prints, rest) = prints.as_chunks();
-    rest.is_empty().then_some((answers, prints))
+/// The same, read.
+struct Own<'o> {
+    /// Coins for its inputs.
+    answers: &'o [u8],
+    fingerprints: &'o [[u8; Fingerprint::SIZE]],
+    /// What each block claims, as far as it was noted.
+    claims: Vec<Option<Claims<'o>>>,
+}
+
+impl<'o> Own<'o> {
+    /// That of a segment of so many blocks; none where these bytes are not such.
+    fn read(bytes: &'o [u8], blocks: u32) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let mut run = || {
+            let length = usize::try_from(reader.u64().ok()?).ok()?;
+            reader.take(length).ok()
+        };
+        let (answers, prints, _added, mut noted) = (run()?, run()?, run()?, run()?);
+        let (fingerprints, rest) = prints.as_chunks();
+        let mut claims = Vec::new();
+        while !noted.is_empty() {
+            let (of_block, after) = Claims::read(noted)?;
+            claims.push(of_block);
+            noted = after;
+        }
+        let is_of_all = |count: usize| count == blocks as usize;
+        let fits = rest.is_empty()
+            && reader.remaining() == 0
+            && is_of_all(fingerprints.len())
+            && (claims.is_empty() || is_of_all(claims.len()));
+        fits.then_some(Self { answers, fingerprints, claims })
+    }
 }
 
 impl Joiner<'_> {
@@ -50,15 +72,17 @@ impl Joiner<'_> {
         let own = hand.object(&told.own)?;
         let joined = answers(hand, &told.answers)?;
         let damaged = || message(format!("what was found for {key} makes no sense"));
-        let (of_segment, fingerprints) = read_own(&own).ok_or_else(damaged)?;
-        let runs: Vec<&[u8]> = joined.iter().map(Vec::as_slice).chain([of_segment]).collect();
+        let own = Own::read(&own, key.range.count()).ok_or_else(damaged)?;
+        let runs: Vec<&[u8]> = joined.iter().map(Vec::as_slice).chain([own.answers]).collect();
         let by = JudgedBy {
             range: key.range,
             answers: Answers::read(key.range, &runs).ok_or_else(damaged)?,
-            fingerprints,
+            fingerprints: own.fingerprints,
+            claims: &own.claims,
             key: self.key,
             existed: &told.existed,
             assumed: self.assumed,
+            bare: self.bare,
             scripts: self.scripts.as_ref(),
         };
         let folder = self.scratch.folder()?;

@@ -39,7 +39,7 @@ impl Joiner<'_> {
         let runs = Slices { hand, storage: &storage, held: 0 }.all(&told.sources)?;
         let bytes = runs.iter().flatten().map(|run| run.bytes).sum();
         let keys = KeyRange { from: told.from, until: told.until };
-        let joined = join_part(&request, runs, keys, &|| hand.lease.alive())?;
+        let joined = join_part(&request, runs, keys, self.bare, &|| hand.lease.alive())?;
         let coins = joined.totals.coins;
         let done = Leaving { hand, request: &request }.all(joined, &told.sources)?;
         let work = Work { blocks: 0, bytes, coins };
