@@ -23,8 +23,8 @@ pub(crate) use message::{Answer, AnswerKind, JobMessage};
 pub(crate) use patience::Patience;
 pub(crate) use result::SegmentResult;
 pub(crate) use shuffle::{
-    AnswerSlice, ConnectDone, ConnectTold, GatherDone, JoinDone, JoinSource, JoinTold, Piece,
-    RunObjects, Sent, Slice, nothing_told,
+    ConnectDone, ConnectTold, ForestTold, Found, FoundPart, FoundSlice, GatherDone, JoinDone,
+    JoinSource, JoinTold, Piece, RunObjects, Sent, Slice, nothing_told,
 };
 pub(crate) use spec::{PassKind, RunSpec};
 pub use spec::{RunDescription, RunId, describe_run};

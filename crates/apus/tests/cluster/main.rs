@@ -17,5 +17,6 @@ mod joined;
 mod proven;
 mod read_once;
 mod refusals;
+mod roots;
 mod same_set;
 mod world;

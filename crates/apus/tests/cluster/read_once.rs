@@ -10,7 +10,7 @@ use apus_testkit::chain::{ChainBuilder, Shape};
 const TWO_WEEKS: usize = 2016 + 5;
 
 /// A chain with coins that go from block to block, and which of its blocks is taken for valid.
-fn buried(seed: u64, grow: impl FnOnce(&mut ChainBuilder)) -> (ChainBuilder, String) {
+pub(crate) fn buried(seed: u64, grow: impl FnOnce(&mut ChainBuilder)) -> (ChainBuilder, String) {
     let mut chain = ChainBuilder::new(seed);
     chain.empty_blocks(98);
     chain.random_blocks(60, Shape::default());

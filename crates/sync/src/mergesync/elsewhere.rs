@@ -6,30 +6,41 @@
 use super::join::{JoinOptions, join_keys};
 use super::joined::Joined;
 use super::judge::refusal;
-use crate::error::SyncError;
+use super::leaves::LeafKeys;
+use crate::error::{ClusterError, SyncError};
 use crate::request::Request;
 use crate::runs::KeyRange;
 use crate::source::ChainSource;
 use crate::supply::Walker;
 use crate::workdir::RunInfo;
-use apus_chain::{Height, HeightRange, OutPoint};
+use apus_chain::{HeaderChain, Height, HeightRange, OutPoint};
 use apus_engine::connect::ConnectContext;
 use apus_engine::mergesync::{
-    Answers, Claims, Fingerprint, FingerprintKey, Judge, Judged, SeenBlock,
+    Answers, Claims, Fingerprint, FingerprintKey, Judge, Judged, NumberedCoin, SeenBlock,
 };
 use apus_engine::script::ScriptPool;
 use std::collections::BTreeMap;
 
-/// Joins the coins and spends of some keys. The runs have these keys at least. Blocks up to `bare` are answered with
-/// bare coins.
+/// How a part is joined.
+#[derive(Clone, Copy)]
+pub(crate) struct PartOptions<'a> {
+    /// The chain, where leaves of the Utreexo forest are wanted: those that survive, by height and number in the block.
+    pub(crate) leaves: Option<&'a HeaderChain>,
+    /// The last block that is answered with bare coins.
+    pub(crate) bare: Height,
+}
+
+/// Joins the coins and spends of some keys. The runs have these keys at least.
 pub(crate) fn join_part(
     request: &Request<'_>,
     runs: [Vec<RunInfo>; 2],
     keys: KeyRange,
-    bare: Height,
+    options: PartOptions<'_>,
     alive: &(dyn Fn() + Sync),
 ) -> Result<Joined, SyncError> {
-    let options = JoinOptions { numbered: false, leaves: None, bare, durable: false };
+    let PartOptions { leaves, bare } = options;
+    let (numbered, leaves) = (leaves.is_some(), leaves.map(LeafKeys::Numbers));
+    let options = JoinOptions { numbered, leaves, bare, durable: false };
     join_keys(request, runs, keys, options, alive)
 }
 
@@ -49,11 +60,22 @@ pub(crate) struct JudgedBy<'j> {
     pub(crate) assumed: Height,
     /// The last block whose coins come bare.
     pub(crate) bare: Height,
+    /// Whether coins that are not bare have the numbers of their leaves behind them.
+    pub(crate) numbered: bool,
     /// Runs the others.
     pub(crate) scripts: Option<&'j ScriptPool>,
 }
 
-impl JudgedBy<'_> {
+impl<'j> JudgedBy<'j> {
+    /// The coins of a block's inputs; none where these are no coins with numbers, though they should be.
+    fn coins(&self, height: Height) -> Option<Vec<&'j [u8]>> {
+        let coins = self.answers.of_block(height);
+        if !self.numbered || height <= self.bare {
+            return Some(coins.collect());
+        }
+        coins.map(|coin| Some(NumberedCoin::read(coin)?.coin)).collect()
+    }
+
     /// What a block claims, if its coins allow it, so that the block need not be read again.
     fn allowed(
         &self,
@@ -69,6 +91,11 @@ impl JudgedBy<'_> {
             && claims.allowed(request.params, height, dir.chain(), answers);
         allowed.then_some(claims)
     }
+}
+
+/// What was found for a block cannot be right.
+fn no_coins(height: Height) -> SyncError {
+    ClusterError::Message(format!("what was found for block {height} makes no sense")).into()
 }
 
 /// Judges the blocks of a segment, the lowest first: by their claims, or where these are not enough by themselves. How
@@ -88,7 +115,7 @@ pub(crate) fn judge_segment(
     let (mut bytes, mut by_claims) = (0, 0);
     let mut one = |block: &SeenBlock<'_>| {
         let id = block.id();
-        let coins: Vec<&[u8]> = by.answers.of_block(id.height).collect();
+        let coins = by.coins(id.height).ok_or_else(|| no_coins(id.height))?;
         let existed = by.existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
         let context =
             ConnectContext { ancestry: dir.chain(), check_scripts: id.height > by.assumed };

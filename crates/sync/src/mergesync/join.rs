@@ -4,7 +4,7 @@
 //! keys are like. Threads join one part after the other; no two of them meet.
 
 use super::joined::Joined;
-use super::leaves::{LeafCount, LeafSink};
+use super::leaves::{LeafKeys, LeafSink};
 use super::spill::Spill;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
@@ -47,8 +47,8 @@ pub(super) fn memory_bytes(request: &Request<'_>) -> u64 {
 pub(super) struct JoinOptions<'a> {
     /// Whether they have the numbers of their leaves behind them.
     pub(super) numbered: bool,
-    /// By what the leaves that survive get their places, if they are wanted; then coins are numbered.
-    pub(super) leaves: Option<&'a LeafCount<'a>>,
+    /// By what the leaves that survive are sorted, if they are wanted; then coins are numbered.
+    pub(super) leaves: Option<LeafKeys<'a>>,
     /// The last block that is answered with bare coins.
     pub(super) bare: Height,
     /// Whether what comes of it is made durable; else it may lie in memory.
@@ -265,9 +265,9 @@ impl<'s> Sink<'s> {
         let JoinOptions { numbered, leaves, bare, durable } = *options;
         let (storage, share) = (request.workdir, memory_bytes(request) / request.threads as u64);
         let run = RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?;
-        let leaves = leaves.map(|count| {
+        let leaves = leaves.map(|by| {
             let name = format!("leaves-{part}");
-            LeafSink::new(count, Spill::new(storage, name, share / 8, durable))
+            LeafSink::new(by, Spill::new(storage, name, share / 8, durable))
         });
         Ok(Self {
             storage,

@@ -12,21 +12,22 @@ mod parts;
 use super::hash::hash_beside;
 use super::joined::Joined;
 use super::{Judged, Work, fingerprint_key};
-use crate::error::{InvalidBlock, SyncError, UsageError};
+use crate::error::{InvalidBlock, IoError, SyncError, UsageError};
 use crate::folder::FolderKind;
 use crate::job::JobKey;
 use crate::pass::{Answered, Desk, JobFailure, SharedRun, Useless, open};
 use crate::progress::{Event, Phase, Progress};
 use crate::queue::{
-    ConnectDone, ConnectTold, GatherDone, JobQueue, ObjectPart, PassKind, RunId, Sent, nothing_told,
+    ConnectDone, ConnectTold, ForestTold, GatherDone, JobQueue, PassKind, RunId, Sent, nothing_told,
 };
-use crate::request::{OutputKind, Request, Scripts};
+use crate::request::{Request, Scripts};
 use crate::supply::total;
 use crate::workdir::Workdir;
 use crate::workdir::plan::Plan;
 use apus_chain::{Height, HeightRange};
 use apus_engine::mergesync::{Gather, Gathered};
 use apus_engine::pass::{Counts, PartialResult, Pass};
+use apus_utreexo::{Fragment, Roots};
 use parts::Parts;
 use std::collections::BTreeMap;
 
@@ -35,8 +36,6 @@ pub(super) fn expect_shareable(request: &Request<'_>) -> Result<(), SyncError> {
     let has_blocks = |kind: &FolderKind| matches!(kind, FolderKind::Datadir(_));
     let what = if request.folders.iter().any(|folder| has_blocks(&folder.kind)) {
         "a folder with blocks and their undo data"
-    } else if request.outputs.iter().any(|output| output.kind == OutputKind::Utreexo) {
-        "the roots of the Utreexo forest without hints"
     } else if request.bridge.is_some() {
         "making proofs"
     } else {
@@ -50,6 +49,8 @@ pub(super) struct Whole {
     pub(super) joined: Joined,
     pub(super) counts: Counts,
     pub(super) judged: Judged,
+    /// The roots of the Utreexo forest, where they are wanted.
+    pub(super) roots: Option<Roots>,
 }
 
 /// Does a run up to the last block of its plan.
@@ -92,14 +93,16 @@ impl Shared<'_> {
         let counts = self.counts()?;
         let parts = self.join(segments)?;
         let (request, coins) = (self.work.request, parts.joined.coins.clone());
-        let (failure, hashed) = hash_beside(request, coins, || self.connect(segments, &parts))?;
-        if let Some((_, error)) = failure {
-            return Err(error);
-        }
+        let (connected, hashed) = hash_beside(request, coins, || self.connect(segments, &parts))?;
+        let fragments = match connected {
+            Connected::Failed((_, error)) => return Err(error),
+            Connected::Passed(fragments) => fragments,
+        };
+        let roots = self.plan.identity.leaves.then(|| roots_of(&fragments)).transpose()?;
         let (end, assumed) = (self.plan.last(), self.plan.identity.assumed);
         let scripts = Scripts { run: u64::from(end - assumed), assumed: u64::from(assumed) };
         let judged = Judged { scripts, hashed, with_blocks: None };
-        Ok(Whole { joined: parts.joined, counts, judged })
+        Ok(Whole { joined: parts.joined, counts, judged, roots })
     }
 
     /// Of blocks that are refused the lowest is told. `error` is about one that the first step refused.
@@ -122,8 +125,8 @@ impl Shared<'_> {
                     let judged =
                         self.join(&segments).and_then(|parts| self.connect(&segments, &parts));
                     return match judged {
-                        Ok(None) => error,
-                        Ok(Some((_, lower))) => lower,
+                        Ok(Connected::Passed(_)) => error,
+                        Ok(Connected::Failed((_, lower))) => lower,
                         Err(other) => other,
                     };
                 }
@@ -187,35 +190,50 @@ impl Shared<'_> {
     }
 
     /// Has the segments judged, with what the parts of the join left.
-    fn connect(
-        &mut self,
-        segments: &[HeightRange],
-        parts: &Parts,
-    ) -> Result<Option<JobFailure>, SyncError> {
+    fn connect(&mut self, segments: &[HeightRange], parts: &Parts) -> Result<Connected, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         request.observer.event(Event::Started(Phase::Connect));
         let heights = segments.iter().flat_map(|segment| segment.heights());
         let mut progress = Telling::new(request, Phase::Connect, total(source, heights));
         let (run, gathered) = (self.desk.run(), &self.gathered);
+        // How many leaves lie below each segment.
+        let below = |sum: &mut u64, range: &HeightRange| {
+            let first = *sum;
+            *sum += gathered[range].leaves;
+            Some(first)
+        };
+        let firsts: Vec<u64> = segments.iter().scan(0, below).collect();
+        let with_leaves = self.plan.identity.leaves;
+        let at = |key: JobKey| segments.partition_point(|segment| segment.start < key.range.start);
         let told = |key: JobKey| {
-            let at = segments.partition_point(|segment| segment.start < key.range.start);
+            let at = at(key);
             let existed = parts.joined.existed.range(key.range.start..key.range.end);
             let told = ConnectTold {
                 own: gathered[&key.range].own,
                 answers: parts.answers(at),
                 existed: existed.map(|(height, all)| (*height, all.clone())).collect(),
+                forest: with_leaves
+                    .then(|| ForestTold { first: firsts[at], leaves: parts.leaves(at) }),
             };
             Ok(told.to_bytes(run, key))
         };
         let mut read = |answered: &Answered<'_>| {
             let done: ConnectDone = sent(answered, run)?;
-            match done.blocks == u64::from(answered.key.range.count()) {
-                true => Ok(done),
+            let key = answered.key;
+            let leaves =
+                done.fragment.as_ref().map(|fragment| (fragment.first(), fragment.leaves()));
+            let wanted = with_leaves.then(|| (firsts[at(key)], gathered[&key.range].leaves));
+            match done.blocks == u64::from(key.range.count()) && leaves == wanted {
+                true => Ok((key.range, done)),
                 false => Err(Useless::Result("it is of other blocks".to_owned())),
             }
         };
-        let mut take = |done: Option<ConnectDone>| {
-            done.iter().for_each(|done| progress.add(done.blocks, done.bytes));
+        let mut fragments = BTreeMap::new();
+        let mut take = |done: Option<(HeightRange, ConnectDone)>| {
+            if let Some((range, ConnectDone { blocks, bytes, fragment })) = done {
+                progress.add(blocks, bytes);
+                fragment.into_iter().for_each(|fragment| drop(fragments.insert(range, fragment)));
+            }
             progress.tell();
             Ok(())
         };
@@ -223,8 +241,25 @@ impl Shared<'_> {
         let failure = self.desk.step(todo, &told, &mut read, &mut take);
         let bytes = progress.end();
         request.observer.event(Event::Ended { phase: Phase::Connect, bytes });
-        failure
+        Ok(failure?.map_or(Connected::Passed(fragments), Connected::Failed))
     }
+}
+
+/// What came of the last step.
+enum Connected {
+    /// All passed. What the leaves of each segment make of the Utreexo forest, where that is wanted.
+    Passed(BTreeMap<HeightRange, Fragment>),
+    Failed(JobFailure),
+}
+
+/// The roots of the forest whose leaves these are, one fragment behind the other.
+fn roots_of(fragments: &BTreeMap<HeightRange, Fragment>) -> Result<Roots, SyncError> {
+    let whole = Fragment::new(0).and_then(|mut whole| {
+        fragments.values().try_for_each(|next| whole.append(next))?;
+        Ok(whole)
+    });
+    let whole = whole.map_err(|error| SyncError::Io(IoError::Forest { error }))?;
+    Ok(whole.roots().unwrap_or_default())
 }
 
 /// Reads what a job left.
@@ -266,6 +301,3 @@ pub(super) fn assumed(work: &Work<'_>, end: Height) -> Height {
         None => 0,
     }
 }
-
-/// Where a slice of answers lies, and its digest.
-type AnswerPart = (ObjectPart, [u8; 32]);

@@ -49,6 +49,8 @@ pub(super) struct Joiner<'a> {
     assumed: Height,
     /// The last block whose coins are bare.
     bare: Height,
+    /// Whether leaves of the Utreexo forest are wanted.
+    leaves: bool,
     scripts: Option<ScriptPool>,
     scratch: Scratch,
 }
@@ -62,13 +64,13 @@ impl<'a> Joiner<'a> {
     ) -> Result<Self, SyncError> {
         let identity = &plan.identity;
         let (params, key) = (Params::of(identity.network), fingerprint_key(plan));
-        let (assumed, bare) = (identity.assumed, bare_up_to(plan));
+        let (assumed, bare, leaves) = (identity.assumed, bare_up_to(plan), identity.leaves);
         let gather = Gather::new(params, dir.chain(), key)
-            .with_leaves(identity.leaves)
+            .with_leaves(leaves)
             .with_claims(assumed)
             .with_bare_coins(bare);
         let scratch = Scratch::make(&request.scratch)?;
-        Ok(Self { request, dir, params, gather, key, assumed, bare, scripts, scratch })
+        Ok(Self { request, dir, params, gather, key, assumed, bare, leaves, scripts, scratch })
     }
 
     /// What one machine would be asked for that does a job by itself, in a folder of this job's.
@@ -118,9 +120,11 @@ impl<'a> Joiner<'a> {
         let (made, spent) = (pieces::<Made>(&records), pieces::<Spent>(&spends));
         records.extend_from_slice(&spends);
         let records = hand.put(&records)?;
-        let own = hand.put(&connect::write_own(runs))?;
+        let own: Vec<Vec<u8>> = runs.collect();
+        let leaves = connect::leaf_count(&own);
+        let own = hand.put(&connect::write_own(&own))?;
         let work = partial.done();
-        let done = GatherDone { records, own, made, spent, partial };
+        let done = GatherDone { records, own, made, spent, leaves, partial };
         Ok(Some((done.to_bytes(hand.run, key), work)))
     }
 }

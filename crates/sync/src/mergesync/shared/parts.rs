@@ -1,14 +1,14 @@
 //! [`Parts`]: the parts of the join, as machines left them: coins here, answers where they are.
 
-use super::{AnswerPart, Shared, Telling, sent};
+use super::{Shared, Telling, sent};
 use crate::error::{StorageResult, SyncError};
 use crate::job::JobKey;
 use crate::mergesync::joined::Joined;
 use crate::pass::{Answered, Desk, Useless};
 use crate::progress::{Event, Phase, Progress};
 use crate::queue::{
-    AnswerSlice, GatherDone, JobQueue, JoinDone, JoinSource, JoinTold, ObjectPart, ObjectRef,
-    Piece, RunObjects, Sent, Slice,
+    Found, FoundPart, GatherDone, JobQueue, JoinDone, JoinSource, JoinTold, Piece, RunObjects,
+    Sent, Slice,
 };
 use crate::request::{OutputKind, Request};
 use crate::runs::{KeyRange, divide_sizes};
@@ -31,20 +31,19 @@ const PART_BYTES_MAX: u64 = 1 << 30;
 pub(super) struct Parts {
     /// What came of all; the answers are in objects.
     pub(super) joined: Joined,
-    /// Of each part the objects with answers, and which of these are each segment's.
-    answers: Vec<(Vec<ObjectRef>, Vec<AnswerSlice>)>,
+    /// Of each part the answers, and the leaves that survive.
+    found: Vec<[Found; 2]>,
 }
 
 impl Parts {
     /// Where the answers for a segment are, by its place among all.
-    pub(super) fn answers(&self, segment: usize) -> Vec<AnswerPart> {
-        let of_part = |(objects, slices): &(Vec<ObjectRef>, Vec<AnswerSlice>)| {
-            let slice = slices.get(segment).filter(|slice| slice.bytes > 0)?;
-            let object = *objects.get(slice.object as usize)?;
-            let (offset, bytes) = (u64::from(slice.offset), u64::from(slice.bytes));
-            Some((ObjectPart { object, offset, bytes }, slice.sha256))
-        };
-        self.answers.iter().filter_map(of_part).collect()
+    pub(super) fn answers(&self, segment: usize) -> Vec<FoundPart> {
+        self.found.iter().filter_map(|[answers, _]| answers.of(segment)).collect()
+    }
+
+    /// Where its leaves are that survive.
+    pub(super) fn leaves(&self, segment: usize) -> Vec<FoundPart> {
+        self.found.iter().filter_map(|[_, leaves]| leaves.of(segment)).collect()
     }
 }
 
@@ -71,10 +70,13 @@ impl Shared<'_> {
             let told = JoinTold { from, until, sources: sources.collect() };
             Ok(told.to_bytes(run, key))
         };
+        let with_leaves = self.plan.identity.leaves;
         let getting = Getting { queue: self.queue, request };
         let mut read = |answered: &Answered<'_>| {
             let done: JoinDone = sent(answered, run)?;
-            if done.slices.len() != sources.len() {
+            let wanted = if with_leaves { sources.len() } else { 0 };
+            let found = (done.answers.slices.len(), done.leaves.slices.len());
+            if found != (sources.len(), wanted) {
                 return Err(Useless::Result("it is of other segments".to_owned()));
             }
             let part = answered.key.range.start;
@@ -90,7 +92,7 @@ impl Shared<'_> {
         let each = bytes_total / keys.len() as u64;
         let mut take = |done: Option<(JobKey, JoinDone, RunInfo, Option<RunInfo>)>| {
             if let Some((key, done, coins, places)) = done {
-                left.push((key, done.answers.clone()));
+                left.push((key, [&done.answers, &done.leaves].map(|found| found.objects.clone())));
                 all.insert(key, (done, coins, places));
                 progress.add(0, each);
             }
@@ -100,7 +102,7 @@ impl Shared<'_> {
         let todo = (0..keys.len() as u32).map(JobKey::join);
         let failure = self.desk.step(todo, &told, &mut read, &mut take)?;
         for (key, objects) in left {
-            self.desk.leaves(key, objects.iter());
+            self.desk.leaves(key, objects.iter().flatten());
         }
         request.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
         match failure {
@@ -118,7 +120,7 @@ fn part_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
 }
 
 fn together(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -> Parts {
-    let (mut whole, mut answers) = (Joined::default(), Vec::new());
+    let (mut whole, mut found) = (Joined::default(), Vec::new());
     for (done, coins, places) in parts {
         whole.add(Joined {
             places: places.into_iter().collect(),
@@ -128,9 +130,9 @@ fn together(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -
             existed: done.existed,
             ..Joined::default()
         });
-        answers.push((done.answers, done.slices));
+        found.push([done.answers, done.leaves]);
     }
-    Parts { joined: whole, answers }
+    Parts { joined: whole, found }
 }
 
 /// What a part takes of a segment.
