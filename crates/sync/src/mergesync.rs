@@ -539,7 +539,7 @@ pub(crate) fn fingerprint_key(plan: &Plan) -> FingerprintKey {
 }
 
 /// The key of its sums of coins, another part.
-fn sum_key(plan: &Plan) -> CoinSumKey {
+pub(crate) fn sum_key(plan: &Plan) -> CoinSumKey {
     CoinSumKey::new(*plan.secret.0.last_chunk().expect("there are more bytes"))
 }
 

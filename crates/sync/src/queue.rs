@@ -16,6 +16,7 @@ pub(crate) mod proven;
 pub(crate) mod result;
 mod shuffle;
 mod spec;
+mod undo;
 mod wire;
 
 pub use any::reads_as_sent;
@@ -28,6 +29,7 @@ pub(crate) use shuffle::{
 };
 pub(crate) use spec::{PassKind, RunSpec};
 pub use spec::{RunDescription, RunId, describe_run};
+pub(crate) use undo::UndoRecord;
 pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 
 use crate::error::QueueError;

@@ -150,7 +150,10 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
             let input = |told: &[u8], range| ranges::read(&*proofs, request, told, range);
             all(&Segments { pass: &pass, input: &input })
         }
-        PassKind::MergeSync => all(&Joiner::new(request, &spec.plan, &dir, scripts()?)?),
+        PassKind::MergeSync | PassKind::MergeSyncKept => {
+            let keeps = spec.pass == PassKind::MergeSyncKept;
+            all(&Joiner::new(request, &spec.plan, &dir, scripts()?, keeps)?)
+        }
     }
 }
 

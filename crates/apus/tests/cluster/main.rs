@@ -14,6 +14,7 @@ mod bridge;
 mod desk;
 mod faults;
 mod joined;
+mod kept;
 mod proven;
 mod read_once;
 mod refusals;

@@ -417,10 +417,6 @@ fn what_cannot_be_shared_is_said_by_name() {
             "a run by the engine utxo, one block after the other, is not done by several",
         ),
         (
-            format!("{run} --out datadir:node"),
-            "a folder with blocks and their undo data is not done by several",
-        ),
-        (
             format!("{run} --hints msb.hints --assume-hinted-valid --prune --out datadir:node"),
             "a folder with the last blocks, of which hints tell nothing, is not done by several yet",
         ),

@@ -13,10 +13,10 @@ use crate::runs::KeyRange;
 use crate::source::ChainSource;
 use crate::supply::Walker;
 use crate::workdir::RunInfo;
-use apus_chain::{HeaderChain, Height, HeightRange, OutPoint};
+use apus_chain::{CoinSumKey, HeaderChain, Height, HeightRange, OutPoint};
 use apus_engine::connect::ConnectContext;
 use apus_engine::mergesync::{
-    Answers, Claims, Fingerprint, FingerprintKey, Judge, Judged, NumberedCoin, SeenBlock,
+    Answers, Claims, Fingerprint, FingerprintKey, Judge, Judged, Kept, NumberedCoin, SeenBlock,
 };
 use apus_engine::script::ScriptPool;
 use std::collections::BTreeMap;
@@ -60,6 +60,8 @@ pub(crate) struct JudgedBy<'j> {
     pub(crate) assumed: Height,
     /// The last block whose coins come bare.
     pub(crate) bare: Height,
+    /// Under which the coins are added up that a block spends, where blocks are kept.
+    pub(crate) sum_key: Option<CoinSumKey>,
     /// Whether coins that are not bare have the numbers of their leaves behind them.
     pub(crate) numbered: bool,
     /// Runs the others.
@@ -86,7 +88,8 @@ impl<'j> JudgedBy<'j> {
         let place = height.checked_sub(self.range.start)? as usize;
         let claims = self.claims.get(place)?.as_ref()?;
         let answers = self.answers.of_block(height);
-        let allowed = height <= self.assumed
+        let allowed = self.sum_key.is_none()
+            && height <= self.assumed
             && !self.existed.contains_key(&height)
             && claims.allowed(request.params, height, dir.chain(), answers);
         allowed.then_some(claims)
@@ -99,15 +102,17 @@ fn no_coins(height: Height) -> SyncError {
 }
 
 /// Judges the blocks of a segment, the lowest first: by their claims, or where these are not enough by themselves. How
-/// many bytes they have; none where the walk was halted.
+/// many bytes they have; none where the walk was halted. What is to be kept of each goes to `keep`.
 pub(crate) fn judge_segment(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     by: &JudgedBy<'_>,
     walker: &mut Walker<'_>,
     alive: &(dyn Fn() + Sync),
+    keep: &mut dyn FnMut(Height, &Kept) -> Result<(), SyncError>,
 ) -> Result<Option<u64>, SyncError> {
-    let judge = Judge { params: request.params, scripts: by.scripts, sum_key: None, bare: by.bare };
+    let judge =
+        Judge { params: request.params, scripts: by.scripts, sum_key: by.sum_key, bare: by.bare };
     let noted = |height: Height| {
         let print = by.fingerprints.get(height.checked_sub(by.range.start)? as usize);
         print.map(|print| Fingerprint(*print))
@@ -120,7 +125,8 @@ pub(crate) fn judge_segment(
         let context =
             ConnectContext { ancestry: dir.chain(), check_scripts: id.height > by.assumed };
         let judged = judge.block(block, &coins, existed, &context).and_then(Judged::wait);
-        judged.map_err(|error| refusal(request, dir, (id, error), alive))?;
+        let kept = judged.map_err(|error| refusal(request, dir, (id, error), alive))?;
+        kept.iter().try_for_each(|kept| keep(id.height, kept))?;
         bytes += block.view().raw().len() as u64;
         alive();
         Ok(())

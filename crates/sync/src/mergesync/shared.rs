@@ -7,13 +7,13 @@
 //! What is told of an invalid block is what one machine tells: where the first step refuses one, those below it go
 //! through all three before.
 
+mod keeping;
 mod parts;
 
 use super::hash::hash_beside;
 use super::joined::Joined;
 use super::{Judged, Work, fingerprint_key};
 use crate::error::{InvalidBlock, IoError, SyncError, UsageError};
-use crate::folder::FolderKind;
 use crate::job::JobKey;
 use crate::pass::{Answered, Desk, JobFailure, SharedRun, Useless, open};
 use crate::progress::{Event, Phase, Progress};
@@ -28,21 +28,20 @@ use apus_chain::{Height, HeightRange};
 use apus_engine::mergesync::{Gather, Gathered};
 use apus_engine::pass::{Counts, PartialResult, Pass};
 use apus_utreexo::{Fragment, Roots};
+use keeping::{Keeping, UndoFile};
 use parts::Parts;
 use std::collections::BTreeMap;
 
 /// Fails where a run is asked for more than machines can share.
 pub(super) fn expect_shareable(request: &Request<'_>) -> Result<(), SyncError> {
-    let has_blocks = |kind: &FolderKind| matches!(kind, FolderKind::Datadir(_));
-    let what = if request.folders.iter().any(|folder| has_blocks(&folder.kind)) {
-        "a folder with blocks and their undo data"
-    } else if request.bridge.is_some() {
-        "making proofs"
-    } else {
-        return Ok(());
-    };
-    Err(SyncError::Usage(UsageError::NotOnCluster { what }))
+    match request.bridge {
+        Some(_) => Err(SyncError::Usage(UsageError::NotOnCluster { what: "making proofs" })),
+        None => Ok(()),
+    }
 }
+
+/// So many segments are judged at a time where undo data are kept, so that no more of them lie here before their turn.
+const SEGMENTS_AT_ONCE: usize = 512;
 
 /// What came of a run.
 pub(super) struct Whole {
@@ -62,7 +61,11 @@ pub(super) fn run(
 ) -> Result<Whole, SyncError> {
     // What an earlier start got is got again: how much of it is there is not known.
     Workdir::clear_scratch(workdir.storage())?;
-    let shared = SharedRun { queue, pass: PassKind::MergeSync, plan };
+    let pass = match keeping::is_wanted(work.request) {
+        true => PassKind::MergeSyncKept,
+        false => PassKind::MergeSync,
+    };
+    let shared = SharedRun { queue, pass, plan };
     let desk = open(&shared, work.request, work.dir)?;
     let mut shared = Shared { work, queue, plan, desk, gathered: BTreeMap::new() };
     let whole = shared.whole();
@@ -93,15 +96,18 @@ impl Shared<'_> {
         let counts = self.counts()?;
         let parts = self.join(segments)?;
         let (request, coins) = (self.work.request, parts.joined.coins.clone());
-        let (connected, hashed) = hash_beside(request, coins, || self.connect(segments, &parts))?;
+        let mut keeping = Keeping::start(self.work, self.queue, self.plan)?;
+        let connect = || self.connect(segments, &parts, keeping.as_mut());
+        let (connected, hashed) = hash_beside(request, coins, connect)?;
         let fragments = match connected {
             Connected::Failed((_, error)) => return Err(error),
             Connected::Passed(fragments) => fragments,
         };
+        let with_blocks = keeping.map(Keeping::end).transpose()?;
         let roots = self.plan.identity.leaves.then(|| roots_of(&fragments)).transpose()?;
         let (end, assumed) = (self.plan.last(), self.plan.identity.assumed);
         let scripts = Scripts { run: u64::from(end - assumed), assumed: u64::from(assumed) };
-        let judged = Judged { scripts, hashed, with_blocks: None };
+        let judged = Judged { scripts, hashed, with_blocks };
         Ok(Whole { joined: parts.joined, counts, judged, roots })
     }
 
@@ -122,8 +128,9 @@ impl Shared<'_> {
                 Ok(Some((_, lower))) if InvalidBlock::of(&lower).is_some() => error = lower,
                 Ok(Some((_, other))) => return other,
                 Ok(None) => {
-                    let judged =
-                        self.join(&segments).and_then(|parts| self.connect(&segments, &parts));
+                    let judged = self
+                        .join(&segments)
+                        .and_then(|parts| self.connect(&segments, &parts, None));
                     return match judged {
                         Ok(Connected::Passed(_)) => error,
                         Ok(Connected::Failed((_, lower))) => lower,
@@ -189,8 +196,13 @@ impl Shared<'_> {
         Ok(counts)
     }
 
-    /// Has the segments judged, with what the parts of the join left.
-    fn connect(&mut self, segments: &[HeightRange], parts: &Parts) -> Result<Connected, SyncError> {
+    /// Has the segments judged, with what the parts of the join left, and their blocks kept where that is wanted.
+    fn connect(
+        &mut self,
+        segments: &[HeightRange],
+        parts: &Parts,
+        mut keeping: Option<&mut Keeping<'_>>,
+    ) -> Result<Connected, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         request.observer.event(Event::Started(Phase::Connect));
         let heights = segments.iter().flat_map(|segment| segment.heights());
@@ -205,6 +217,7 @@ impl Shared<'_> {
         let firsts: Vec<u64> = segments.iter().scan(0, below).collect();
         let with_leaves = self.plan.identity.leaves;
         let at = |key: JobKey| segments.partition_point(|segment| segment.start < key.range.start);
+        let fetching = keeping.as_ref().map(|keeping| keeping.fetching());
         let told = |key: JobKey| {
             let at = at(key);
             let existed = parts.joined.existed.range(key.range.start..key.range.end);
@@ -214,6 +227,7 @@ impl Shared<'_> {
                 existed: existed.map(|(height, all)| (*height, all.clone())).collect(),
                 forest: with_leaves
                     .then(|| ForestTold { first: firsts[at], leaves: parts.leaves(at) }),
+                undo_from: fetching.map_or(0, |fetching| fetching.from),
             };
             Ok(told.to_bytes(run, key))
         };
@@ -223,25 +237,36 @@ impl Shared<'_> {
             let leaves =
                 done.fragment.as_ref().map(|fragment| (fragment.first(), fragment.leaves()));
             let wanted = with_leaves.then(|| (firsts[at(key)], gathered[&key.range].leaves));
-            match done.blocks == u64::from(key.range.count()) && leaves == wanted {
-                true => Ok((key.range, done)),
-                false => Err(Useless::Result("it is of other blocks".to_owned())),
+            if done.blocks != u64::from(key.range.count()) || leaves != wanted {
+                return Err(Useless::Result("it is of other blocks".to_owned()));
             }
+            let undo = fetching.map(|fetching| fetching.undo(key.range, &done.undo)).transpose()?;
+            Ok((key.range, done, undo))
         };
         let mut fragments = BTreeMap::new();
-        let mut take = |done: Option<(HeightRange, ConnectDone)>| {
-            if let Some((range, ConnectDone { blocks, bytes, fragment })) = done {
+        let mut take = |done: Option<(HeightRange, ConnectDone, Option<UndoFile>)>| {
+            if let Some((range, ConnectDone { blocks, bytes, fragment, .. }, undo)) = done {
+                if let (Some(keeping), Some(undo)) = (&mut keeping, undo) {
+                    keeping.take(undo)?;
+                }
                 progress.add(blocks, bytes);
                 fragment.into_iter().for_each(|fragment| drop(fragments.insert(range, fragment)));
             }
             progress.tell();
             Ok(())
         };
-        let todo = segments.iter().copied().map(JobKey::connect);
-        let failure = self.desk.step(todo, &told, &mut read, &mut take);
+        let at_once = if fetching.is_some() { SEGMENTS_AT_ONCE } else { segments.len() };
+        let mut failure = None;
+        for some in segments.chunks(at_once.max(1)) {
+            let todo = some.iter().copied().map(JobKey::connect);
+            failure = self.desk.step(todo, &told, &mut read, &mut take)?;
+            if failure.is_some() {
+                break;
+            }
+        }
         let bytes = progress.end();
         request.observer.event(Event::Ended { phase: Phase::Connect, bytes });
-        Ok(failure?.map_or(Connected::Passed(fragments), Connected::Failed))
+        Ok(failure.map_or(Connected::Passed(fragments), Connected::Failed))
     }
 }
 

@@ -355,6 +355,8 @@ pub(crate) struct ConnectTold {
     pub(crate) existed: BTreeMap<Height, Vec<OutPoint>>,
     /// Where the roots of the Utreexo forest are wanted.
     pub(crate) forest: Option<ForestTold>,
+    /// The block from which on undo data are wanted.
+    pub(crate) undo_from: Height,
 }
 
 /// What a segment is told of the forest.
@@ -379,6 +381,7 @@ impl Sent for ConnectTold {
             out.extend_from_slice(&first.to_le_bytes());
             write_parts(leaves, out);
         }
+        out.extend_from_slice(&self.undo_from.to_le_bytes());
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -389,7 +392,8 @@ impl Sent for ConnectTold {
             1 => Some(ForestTold { first: reader.u64().ok()?, leaves: read_parts(reader)? }),
             _ => return None,
         };
-        Some(Self { own, answers, existed, forest })
+        let undo_from = reader.u32().ok()?;
+        Some(Self { own, answers, existed, forest, undo_from })
     }
 }
 
@@ -401,6 +405,8 @@ pub(crate) struct ConnectDone {
     pub(crate) bytes: u64,
     /// What their leaves make of the Utreexo forest, where that is wanted.
     pub(crate) fragment: Option<Fragment>,
+    /// The undo data of those of which they are wanted.
+    pub(crate) undo: Vec<ObjectRef>,
 }
 
 impl Sent for ConnectDone {
@@ -414,6 +420,7 @@ impl Sent for ConnectDone {
         self.fragment.iter().for_each(|of| of.write(&mut fragment));
         write_compact_size(out, fragment.len() as u64);
         out.extend_from_slice(&fragment);
+        write_objects(&self.undo, out);
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -423,7 +430,7 @@ impl Sent for ConnectDone {
             [] => None,
             fragment => Some(Fragment::read(fragment).ok()?),
         };
-        Some(Self { blocks, bytes, fragment })
+        Some(Self { blocks, bytes, fragment, undo: many(reader, ObjectRef::read)? })
     }
 }
 

@@ -51,6 +51,8 @@ pub(crate) enum PassKind {
     Fully,
     /// mergesync: both walks over the blocks, and the join between them.
     MergeSync,
+    /// The same, with the undo data of all blocks.
+    MergeSyncKept,
     /// utreexo: ranges from the roots before them, by proofs that each machine has or asks for.
     Utreexo,
 }
@@ -62,12 +64,13 @@ impl PassKind {
             Self::Fully => 1,
             Self::MergeSync => 2,
             Self::Utreexo => 3,
+            Self::MergeSyncKept => 4,
         }
     }
 
     /// Whether no sums are to balance.
     const fn is_without_hints(self) -> bool {
-        matches!(self, Self::MergeSync | Self::Utreexo)
+        matches!(self, Self::MergeSync | Self::MergeSyncKept | Self::Utreexo)
     }
 
     const fn from_code(code: u8) -> Option<Self> {
@@ -76,6 +79,7 @@ impl PassKind {
             1 => Some(Self::Fully),
             2 => Some(Self::MergeSync),
             3 => Some(Self::Utreexo),
+            4 => Some(Self::MergeSyncKept),
             _ => None,
         }
     }
@@ -149,6 +153,7 @@ pub fn describe_run(spec: &[u8]) -> Option<RunDescription> {
             PassKind::SwiftSync => "by hints",
             PassKind::Fully => "by hints and undo data",
             PassKind::MergeSync => "by joining spends with coins",
+            PassKind::MergeSyncKept => "by joining spends with coins, with undo data",
             PassKind::Utreexo => "by proofs of what is spent",
         },
     })

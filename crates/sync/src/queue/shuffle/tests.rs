@@ -88,7 +88,9 @@ proptest! {
         let parts: Vec<FoundPart> =
             (0..found.slices.len()).filter_map(|segment| found.of(segment)).collect();
         let forest = until.map(|first| ForestTold { first, leaves: parts.clone() });
-        comes_back(&ConnectTold { own, answers: parts, existed: existed.clone(), forest });
+        let undo_from = from as u32;
+        let undo = found.objects.clone();
+        comes_back(&ConnectTold { own, answers: parts, existed: existed.clone(), forest, undo_from });
         let none = Found::default();
         for (answers, leaves) in [(found.clone(), none), (found.clone(), found)] {
             let (coins, places, existed) = (coins.clone(), places.clone(), existed.clone());
@@ -100,7 +102,7 @@ proptest! {
             fragment.push_empty(bogosize % 1000).unwrap();
             fragment
         });
-        comes_back(&ConnectDone { blocks: from, bytes: amount, fragment });
+        comes_back(&ConnectDone { blocks: from, bytes: amount, fragment, undo });
     }
 
     #[test]

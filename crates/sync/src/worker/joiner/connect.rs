@@ -4,11 +4,11 @@ use super::Joiner;
 use super::join::changed;
 use crate::error::{ClusterError, SyncError};
 use crate::mergesync::{JudgedBy, judge_segment};
-use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, Sent};
+use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, UndoRecord};
 use crate::supply::Walker;
 use crate::worker::Hand;
 use apus_chain::{Height, Reader};
-use apus_engine::mergesync::{Answers, Claims, Fingerprint};
+use apus_engine::mergesync::{Answers, Claims, Fingerprint, Kept};
 use apus_engine::pass::Work;
 use apus_hash::sha256;
 use apus_utreexo::{Fragment, LiveLeaf, NodeHash};
@@ -99,14 +99,18 @@ impl Joiner<'_> {
             assumed: self.assumed,
             bare: self.bare,
             numbered: self.leaves,
+            sum_key: self.sum_key,
             scripts: self.scripts.as_ref(),
         };
         let folder = self.scratch.folder()?;
         let storage = folder.storage();
         let (request, alive) = (self.asked(&storage), || hand.lease.alive());
-        let Some(bytes) = judge_segment(&request, self.dir, &by, walker, &alive)? else {
-            return Ok(None);
-        };
+        let mut undo =
+            UndoOut { hand, from: told.undo_from, bytes: Vec::new(), objects: Vec::new() };
+        let mut keep = |height, kept: &Kept| undo.put(height, kept);
+        let judged = judge_segment(&request, self.dir, &by, walker, &alive, &mut keep)?;
+        let Some(bytes) = judged else { return Ok(None) };
+        let undo = undo.finish()?;
         let fragment = match &told.forest {
             Some(forest) => {
                 let leaves = found(hand, &forest.leaves)?;
@@ -116,10 +120,43 @@ impl Joiner<'_> {
             None => None,
         };
         let blocks = u64::from(key.range.count());
-        let done = ConnectDone { blocks, bytes, fragment }.to_bytes(hand.run, key);
+        let done = ConnectDone { blocks, bytes, fragment, undo }.to_bytes(hand.run, key);
         Ok(Some((done, Work { blocks, bytes, coins: 0 })))
     }
 }
+
+/// Undo data on their way to the store.
+struct UndoOut<'u> {
+    hand: &'u Hand<'u>,
+    /// Those of blocks below are not wanted.
+    from: Height,
+    /// Records that are in no object yet.
+    bytes: Vec<u8>,
+    objects: Vec<ObjectRef>,
+}
+
+impl UndoOut<'_> {
+    fn put(&mut self, height: Height, kept: &Kept) -> Result<(), SyncError> {
+        if height < self.from {
+            return Ok(());
+        }
+        UndoRecord { undo: &kept.undo, spent: kept.spent }.write(&mut self.bytes);
+        if self.bytes.len() > UNDO_BYTES {
+            self.objects.push(self.hand.put(&std::mem::take(&mut self.bytes))?);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<ObjectRef>, SyncError> {
+        if !self.bytes.is_empty() {
+            self.objects.push(self.hand.put(&self.bytes)?);
+        }
+        Ok(self.objects)
+    }
+}
+
+/// Objects with undo data are little longer: the coordinator holds one at a time.
+const UNDO_BYTES: usize = 8 << 20;
 
 /// What the leaves of a segment make of the forest: they begin with this one, its blocks add so many each from a height
 /// on, and these survive. None where that cannot be.
