@@ -9,6 +9,7 @@
 //! Formats: `docs/formats/cluster-wire.md`.
 
 mod any;
+mod found;
 pub(crate) mod hints;
 mod message;
 mod patience;
@@ -20,12 +21,13 @@ mod undo;
 mod wire;
 
 pub use any::reads_as_sent;
+pub(crate) use found::{Found, FoundPart, FoundSlice};
 pub(crate) use message::{Answer, AnswerKind, JobMessage};
 pub(crate) use patience::Patience;
 pub(crate) use result::SegmentResult;
 pub(crate) use shuffle::{
-    ConnectDone, ConnectTold, ForestTold, Found, FoundPart, FoundSlice, GatherDone, JoinDone,
-    JoinSource, JoinTold, Piece, RunObjects, Sent, Slice, nothing_told,
+    ConnectDone, ConnectTold, ForestTold, GatherDone, JoinDone, JoinSource, JoinTold, Piece,
+    RunObjects, Sent, Slice, nothing_told,
 };
 pub(crate) use spec::{PassKind, RunSpec};
 pub use spec::{RunDescription, RunId, describe_run};

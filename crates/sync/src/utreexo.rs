@@ -90,7 +90,7 @@ struct Told<'a> {
 /// Who tells of them.
 enum Teller<'a> {
     Files(ProofFiles),
-    Peers(PeerProofs<'a>),
+    Peers(Box<PeerProofs<'a>>),
     /// Peers that other machines ask, each its own.
     Elsewhere,
 }
@@ -132,7 +132,7 @@ impl<'a> Told<'a> {
                 let asking =
                     Asking { network, observer: request.observer, interrupt: request.interrupt };
                 let from = match request.queue {
-                    None => Teller::Peers(PeerProofs::connect(peers, asking, chain)?),
+                    None => Teller::Peers(Box::new(PeerProofs::connect(peers, asking, chain)?)),
                     Some(_) => Teller::Elsewhere,
                 };
                 let blocks = HeightRange::new(1, stop + 1);

@@ -6,7 +6,8 @@
 //! it is what was written.
 
 use super::RunId;
-use super::wire::{ObjectPart, ObjectRef, WireError, begin, open, read_key, write_key};
+use super::found::{Found, FoundPart, read_parts, write_parts};
+use super::wire::{ObjectRef, WireError, begin, open, read_key, write_key};
 use crate::job::JobKey;
 use apus_chain::{Height, HeightRange, MuHash, OutPoint, Reader, write_compact_size};
 use apus_engine::mergesync::Gathered;
@@ -238,64 +239,6 @@ impl RunObjects {
     }
 }
 
-/// What a part of the join found for a segment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct FoundSlice {
-    /// Which of the objects it is in.
-    pub(crate) object: u32,
-    pub(crate) offset: u32,
-    /// There is none where this is 0, and the rest means nothing.
-    pub(crate) bytes: u32,
-    pub(crate) sha256: [u8; 32],
-}
-
-/// What a part of the join found for all segments, in objects in which that for each lies together.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) objects: Vec<ObjectRef>,
-    /// Which of it is each segment's; none at all where nothing was looked for.
-    pub(crate) slices: Vec<FoundSlice>,
-}
-
-impl Found {
-    /// What is a segment's, by its place among all, with its digest.
-    pub(crate) fn of(&self, segment: usize) -> Option<FoundPart> {
-        let slice = self.slices.get(segment).filter(|slice| slice.bytes > 0)?;
-        let object = *self.objects.get(slice.object as usize)?;
-        let (offset, bytes) = (u64::from(slice.offset), u64::from(slice.bytes));
-        Some((ObjectPart { object, offset, bytes }, slice.sha256))
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        write_objects(&self.objects, out);
-        write_compact_size(out, self.slices.len() as u64);
-        for FoundSlice { object, offset, bytes, sha256 } in &self.slices {
-            for number in [object, offset, bytes] {
-                out.extend_from_slice(&number.to_le_bytes());
-            }
-            if *bytes > 0 {
-                out.extend_from_slice(sha256);
-            }
-        }
-    }
-
-    fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let objects: Vec<ObjectRef> = many(reader, ObjectRef::read)?;
-        let slices = many(reader, |reader| {
-            let mut number = || reader.u32().ok();
-            let (object, offset, bytes) = (number()?, number()?, number()?);
-            let sha256 = if bytes > 0 { *reader.array().ok()? } else { [0; 32] };
-            let end = u64::from(offset) + u64::from(bytes);
-            let fits = bytes == 0 || objects.get(object as usize).is_some_and(|it| end <= it.bytes);
-            fits.then_some(FoundSlice { object, offset, bytes, sha256 })
-        })?;
-        Some(Self { objects, slices })
-    }
-}
-
-/// Some of it, and its SHA-256.
-pub(crate) type FoundPart = (ObjectPart, [u8; 32]);
-
 /// What a part of the join leaves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct JoinDone {
@@ -435,7 +378,7 @@ impl Sent for ConnectDone {
 }
 
 /// So many that are said to follow. Memory is taken for those that do.
-fn many<T>(
+pub(super) fn many<T>(
     reader: &mut Reader<'_>,
     mut one: impl FnMut(&mut Reader<'_>) -> Option<T>,
 ) -> Option<Vec<T>> {
@@ -443,29 +386,9 @@ fn many<T>(
     (0..count).map(|_| one(reader)).collect()
 }
 
-fn write_objects(objects: &[ObjectRef], out: &mut Vec<u8>) {
+pub(super) fn write_objects(objects: &[ObjectRef], out: &mut Vec<u8>) {
     write_compact_size(out, objects.len() as u64);
     objects.iter().for_each(|object| object.write(out));
-}
-
-fn write_parts(parts: &[FoundPart], out: &mut Vec<u8>) {
-    write_compact_size(out, parts.len() as u64);
-    for (ObjectPart { object, offset, bytes }, sha256) in parts {
-        object.write(out);
-        out.extend_from_slice(&offset.to_le_bytes());
-        out.extend_from_slice(&bytes.to_le_bytes());
-        out.extend_from_slice(sha256);
-    }
-}
-
-fn read_parts(reader: &mut Reader<'_>) -> Option<Vec<FoundPart>> {
-    many(reader, |reader| {
-        let object = ObjectRef::read(reader)?;
-        let (offset, bytes) = (reader.u64().ok()?, reader.u64().ok()?);
-        let fits = offset.checked_add(bytes).is_some_and(|end| end <= object.bytes);
-        let part = ObjectPart { object, offset, bytes };
-        fits.then_some((part, *reader.array().ok()?))
-    })
 }
 
 fn write_existed(existed: &BTreeMap<Height, Vec<OutPoint>>, out: &mut Vec<u8>) {

@@ -1,3 +1,4 @@
+use super::super::found::FoundSlice;
 use super::*;
 use apus_chain::Txid;
 use proptest::collection::{btree_map, vec};
