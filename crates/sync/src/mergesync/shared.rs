@@ -227,7 +227,7 @@ impl Shared<'_> {
                 existed: existed.map(|(height, all)| (*height, all.clone())).collect(),
                 forest: with_leaves
                     .then(|| ForestTold { first: firsts[at], leaves: parts.leaves(at) }),
-                undo_from: fetching.map_or(0, |fetching| fetching.from),
+                undo_from: fetching.map_or(Height::MAX, |fetching| fetching.from),
             };
             Ok(told.to_bytes(run, key))
         };
