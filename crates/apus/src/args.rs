@@ -25,5 +25,7 @@ pub(crate) use run::{PageArgs, Stay};
 pub(crate) use snapshot::{SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
 pub(crate) use sync::{BlocksArg, Engine, PeerArgs, SyncArgs};
 pub(crate) use utreexo::{CachesArgs, ProveArgs, UtreexoArgs, UtreexoCommand};
+#[cfg(feature = "cluster")]
+pub(crate) use values::parse_listen;
 pub(crate) use values::{AssumeValidArg, HintsArg, ProofsArg, SinkArg};
 pub(crate) use verify::VerifyArgs;

@@ -43,15 +43,15 @@ Examples:
     name = "apus",
     version = version::short(),
     long_version = version::long(),
-    after_help = "Every option can be given by the environment, too, --dbcache as APUS_DBCACHE, and by the \
-                  file of --conf. What the command line says counts most, then the environment.\n\n\
+    after_help = "Options can also come from the environment, --dbcache as APUS_DBCACHE, and from the file \
+                  of --conf. The command line counts most, then the environment.\n\n\
                   Exit codes: 0 done; 1 usage or configuration; 2 invalid blocks or hints, or a set \
                   that does not balance; 3 input or output; 130 interrupted, progress kept.\n\n\
                   `apus sync --help` shows examples."
 )]
 pub(crate) struct Cli {
-    /// Take options from this file that are not given otherwise: lines such as dbcache=2000, and `[sync]`
-    /// before those of one command
+    /// Take the options that are not given otherwise from this file: lines such as dbcache=2000, with
+    /// `[sync]` before those of one command
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) conf: Option<PathBuf>,
 
@@ -62,7 +62,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Compute the UTXO set from blocks
-    Sync(SyncArgs),
+    Sync(Box<SyncArgs>),
     /// Say what a run would take of disk, memory and time, and write nothing
     Plan(PlanArgs),
     /// Rebuild the chainstate of a stopped Bitcoin Core node

@@ -1,31 +1,39 @@
 //! `apus cluster`: serve, work, status.
 
 mod args;
+mod own;
 
 pub(crate) use args::ClusterArgs;
 
+use crate::args::ProofsArg;
 use crate::failure::{Failure, IO};
 use crate::interrupt::watch_signals;
 use crate::machine::{now, threads};
-use crate::peers::BridgeOptions;
+use crate::peers::{BridgeOptions, USER_AGENT};
 use crate::print;
 use crate::report::{bytes, grouped};
 use crate::sync::command_on;
 use crate::sync::proofs::named;
-use apus_chain::Network;
+use apus_chain::{Network, Params};
 use apus_cluster::{Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
+use apus_p2p::addresses::{NodeAddress, parse_address};
+use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::{
-    ClusterError, Event, Jobs, Observer, ProofsInput, QueueError, SyncError, WorkRequest,
-    describe_run, work,
+    ClusterError, Event, GivenBlocks, Jobs, Observer, ProofsInput, QueueError, SyncError, UseIndex,
+    WorkBlocks, WorkRequest, describe_run, work,
 };
-use args::{ClusterCommand, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs};
+use args::{ClusterCommand, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often it is looked for a run.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
+
+/// Bytes of blocks of peers that may be on their way.
+const INCOMING_BYTES: u64 = 64 << 20;
 
 /// A queue may be away for so long while a machine waits for a run.
 const AWAY_MAX: Duration = Duration::from_secs(300);
@@ -76,8 +84,53 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     }
     let options = link(&args.link, Some(&args.objects))?;
     let coordinator = Coordinator::connect(&options, Duration::from_secs(args.ack_wait.into()))?;
-    let coordinator = coordinator.with_audit(args.audit);
-    command_on(&args.sync, Some(&coordinator))
+    let mut coordinator = coordinator.with_audit(args.audit);
+    if let Some(replicas) = args.replicas {
+        coordinator = coordinator.with_replicas(replicas);
+    }
+    let given = args.give_blocks.map(|address| give_blocks(args, address)).transpose()?;
+    if let Some(address) = given.as_ref().and_then(GivenBlocks::listening) {
+        print::aside(format_args!("blocks for workers: --connect {address}"));
+    }
+    own::beside(args, &options, &coordinator, || command_on(&args.sync, Some(&coordinator)))
+}
+
+/// Hands blocks to workers that connect.
+fn give_blocks(args: &ServeArgs, address: SocketAddr) -> Result<GivenBlocks, Failure> {
+    let folder = args.sync.blocksdir.as_deref().unwrap_or(Path::new(""));
+    let options = NetworkOptions {
+        listen: Some(address),
+        ..network_options(Params::of(args.sync.chain), AWAY_MAX)
+    };
+    let (index, interrupt) = (UseIndex::IfPresent, watch_signals()?);
+    Ok(GivenBlocks::start(folder, index, options, now(), &Aside, &interrupt)?)
+}
+
+/// A network that connects to none.
+fn network_options(params: &Params, patience: Duration) -> NetworkOptions {
+    NetworkOptions {
+        params: params.clone(),
+        outbound: 0,
+        connect: Vec::new(),
+        addresses: Vec::new(),
+        proxy: None,
+        listen: None,
+        transport: TransportChoice::Auto,
+        user_agent: USER_AGENT.to_owned(),
+        bytes_max: INCOMING_BYTES,
+        patience,
+        headers: Vec::new(),
+        blocks: None,
+    }
+}
+
+/// With what a machine does jobs.
+struct Means<'a> {
+    blocks: Blocks<'a>,
+    proofs: &'a [ProofsArg],
+    bridges: BridgeOptions,
+    scratch: Option<&'a Path>,
+    threads: usize,
 }
 
 /// Tells what a machine that does segments has to be told of.
@@ -91,21 +144,43 @@ impl Observer for Aside {
     }
 }
 
+/// Where a machine has blocks from.
+enum Blocks<'a> {
+    Folder(&'a Path),
+    Peers(&'a WorkPeersArgs),
+}
+
 /// Takes part in one run, or in one after the other.
 fn work_on(args: &WorkArgs) -> Result<(), Failure> {
-    if !args.blocksdir.is_dir() {
-        return Err(Failure::usage(format!(
-            "--blocksdir {}: there is no such folder",
-            args.blocksdir.display()
-        )));
-    }
+    let blocks = match args.blocksdir.as_deref() {
+        Some(folder) if !folder.is_dir() => {
+            return Err(Failure::usage(format!(
+                "--blocksdir {}: there is no such folder",
+                folder.display()
+            )));
+        }
+        Some(folder) => Blocks::Folder(folder),
+        None => {
+            // Whatever the chain is, they can be read or not.
+            node_addresses(&args.peers, Network::Main)?;
+            Blocks::Peers(&args.peers)
+        }
+    };
     let options = link(&args.link, Some(&args.objects))?;
     let interrupt = watch_signals()?;
     let worker = Worker::connect(&options, args.name.as_deref())?;
     print::aside(format_args!("{}: waiting for a run", worker.name()));
+    let (proxy, transport) = (args.peers.proxy, node_transport(&args.peers));
+    let means = Means {
+        blocks,
+        proofs: &args.proofs,
+        bridges: BridgeOptions { proxy, transport, patience: BRIDGE_PATIENCE },
+        scratch: args.scratch.as_deref(),
+        threads: threads(args.par),
+    };
     loop {
         let seen = next_run(&worker, &interrupt)?;
-        let took_part = take_part(&worker, &seen, args, &interrupt)?;
+        let took_part = take_part(&worker, &seen, &means, &interrupt)?;
         if took_part && !args.stay {
             return Ok(());
         }
@@ -143,7 +218,7 @@ fn stopped() -> Failure {
 fn take_part(
     worker: &Worker,
     seen: &RunSeen,
-    args: &WorkArgs,
+    means: &Means<'_>,
     interrupt: &AtomicBool,
 ) -> Result<bool, Failure> {
     let joined = match worker.join(seen) {
@@ -156,12 +231,19 @@ fn take_part(
         Err(error) => return Err(SyncError::from(error).into()),
     };
     print::aside(format_args!("{}: takes part in run {}", worker.name(), seen.run));
-    let proofs = proofs(args, joined.spec())?;
+    let nodes;
+    let proofs = proofs(means, joined.spec())?;
     let request = WorkRequest {
-        blocksdir: args.blocksdir.clone(),
+        blocks: match means.blocks {
+            Blocks::Folder(folder) => WorkBlocks::Folder(folder.to_owned()),
+            Blocks::Peers(args) => {
+                nodes = move |params: &Params| node_options(args, params);
+                WorkBlocks::Peers(&nodes)
+            }
+        },
         proofs: proofs.as_ref(),
-        scratch: args.scratch.clone().unwrap_or_else(std::env::temp_dir),
-        threads: threads(args.par),
+        scratch: means.scratch.map_or_else(std::env::temp_dir, Path::to_owned),
+        threads: means.threads,
         now: now(),
         observer: &Aside,
         interrupt,
@@ -190,15 +272,40 @@ fn take_part(
 const BRIDGE_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Where proofs come from, for the chain that a run is about.
-fn proofs(args: &WorkArgs, spec: &[u8]) -> Result<Option<ProofsInput>, Failure> {
-    if args.proofs.is_empty() {
+fn proofs(means: &Means<'_>, spec: &[u8]) -> Result<Option<ProofsInput>, Failure> {
+    if means.proofs.is_empty() {
         return Ok(None);
     }
     let chain = describe_run(spec).and_then(|run| run.chain.parse::<Network>().ok());
     // A run that is not understood is refused by name later.
     let Some(chain) = chain else { return Ok(None) };
-    let (proxy, transport, patience) = (args.proxy, TransportChoice::Auto, BRIDGE_PATIENCE);
-    named(&args.proofs, chain, BridgeOptions { proxy, transport, patience }).map(Some)
+    named(means.proofs, chain, means.bridges).map(Some)
+}
+
+/// The nodes that are asked for blocks.
+fn node_addresses(args: &WorkPeersArgs, network: Network) -> Result<Vec<NodeAddress>, Failure> {
+    let parse = |node: &String| {
+        parse_address(node, network)
+            .map_err(|error| Failure::usage(format!("--connect {node}: {error}")))
+    };
+    args.connect.iter().map(parse).collect()
+}
+
+fn node_transport(args: &WorkPeersArgs) -> TransportChoice {
+    if args.v2transport == 0 { TransportChoice::V1 } else { TransportChoice::Auto }
+}
+
+/// How they are asked.
+fn node_options(args: &WorkPeersArgs, params: &Params) -> NetworkOptions {
+    // They could be read before there was a run.
+    let connect = node_addresses(args, params.network).unwrap_or_default();
+    NetworkOptions {
+        outbound: connect.len(),
+        connect,
+        proxy: args.proxy,
+        transport: node_transport(args),
+        ..network_options(params, Duration::from_secs(args.patience.into()))
+    }
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {

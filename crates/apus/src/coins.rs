@@ -11,6 +11,8 @@ use apus_chain::Network;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use std::sync::Arc;
 
+#[cfg(all(feature = "bench", feature = "remote-coins"))]
+pub(crate) use servers::bench_store;
 #[cfg(feature = "remote-coins")]
 pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
@@ -36,13 +38,20 @@ impl Beyond {
     }
 }
 
+/// The store that an option of `apus bench` names: none can be had.
+#[cfg(all(feature = "bench", not(feature = "remote-coins")))]
+pub(crate) fn bench_store(option: &str, _: &str) -> Result<Beyond, crate::failure::Failure> {
+    let said = format!("{option}: this program was built without coins on servers");
+    Err(crate::failure::Failure::usage(said))
+}
+
 #[cfg(feature = "remote-coins")]
 mod servers {
     use super::Beyond;
     use super::copy::{CopyArgs, copy};
     use super::get::{GetArgs, get};
     use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE};
-    use apus_coins::{Password, Place};
+    use apus_coins::{Access, Password, Place};
     use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
     use clap::{Args, Subcommand};
     use std::env;
@@ -51,6 +60,7 @@ mod servers {
     use std::ops::RangeInclusive;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
+    use std::time::Duration;
 
     /// Where a password is looked for.
     const PASSWORD: &str = "APUS_COINS_PASSWORD";
@@ -88,6 +98,26 @@ mod servers {
         /// Read the servers' password from the first line of this file
         #[arg(long, value_name = "FILE", requires = "coins")]
         coins_password_file: Option<PathBuf>,
+
+        /// End with an error when the servers were not heard for so long, whether they are gone or silent; what was
+        /// written stays there, and the next start goes on from it
+        #[arg(long, value_name = "SECONDS", requires = "coins", default_value_t = TIMEOUT, value_parser = timeouts())]
+        coins_timeout: u64,
+    }
+
+    /// The bound on the servers' silence in seconds: a server that starts again is there by then, if it has not
+    /// hundreds of gigabytes to read.
+    pub(super) const TIMEOUT: u64 = 60;
+
+    /// What can be asked for.
+    pub(super) fn timeouts() -> clap::builder::RangedU64ValueParser {
+        clap::value_parser!(u64).range(1..=24 * 3600)
+    }
+
+    /// How the servers are spoken to.
+    pub(super) fn access(password_file: Option<&Path>, timeout: u64) -> Result<Access, Failure> {
+        let patience = Duration::from_secs(timeout);
+        Ok(Access { password: password(password_file)?, patience })
     }
 
     impl CoinsArgs {
@@ -100,19 +130,30 @@ mod servers {
                     "coins on servers are for the engine utxo: give --engine utxo, or leave out --coins",
                 ));
             }
-            let password = password(self.coins_password_file.as_deref())?;
-            let name = place.to_string();
-            let open = move |network, bytes| {
-                let store = apus_coins::open(&place, network, password.clone())?;
-                let batched = BatchedStore::new(store, batches(bytes));
-                let batched = batched.map_err(|error| StoreError::Io {
-                    place: place.to_string(),
-                    error: format!("cannot start threads: {error}"),
-                })?;
-                Ok(Arc::new(batched) as Arc<dyn CoinsStore>)
-            };
-            Ok(Some(Beyond { place: name, open: Box::new(open) }))
+            let access = access(self.coins_password_file.as_deref(), self.coins_timeout)?;
+            Ok(Some(beyond(place, access)))
         }
+    }
+
+    /// The store at a place.
+    fn beyond(place: Place, access: Access) -> Beyond {
+        let name = place.to_string();
+        let open = move |network, bytes| {
+            let store = apus_coins::open(&place, network, &access)?;
+            let batched = BatchedStore::new(store, batches(bytes));
+            let batched = batched.map_err(|error| StoreError::Io {
+                place: place.to_string(),
+                error: format!("cannot start threads: {error}"),
+            })?;
+            Ok(Arc::new(batched) as Arc<dyn CoinsStore>)
+        };
+        Beyond { place: name, open: Box::new(open) }
+    }
+
+    /// The store that an option of `apus bench` names.
+    #[cfg(feature = "bench")]
+    pub(crate) fn bench_store(option: &str, text: &str) -> Result<Beyond, Failure> {
+        Ok(beyond(place(option, text)?, access(None, TIMEOUT)?))
     }
 
     /// The place that an option names.
@@ -122,7 +163,7 @@ mod servers {
     }
 
     /// The password, from a file or from the environment.
-    pub(super) fn password(file: Option<&Path>) -> Result<Option<Password>, Failure> {
+    fn password(file: Option<&Path>) -> Result<Option<Password>, Failure> {
         let password = match file {
             Some(path) => Some(first_line(path)?),
             None => env::var(PASSWORD).ok().filter(|password| !password.is_empty()),

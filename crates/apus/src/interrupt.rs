@@ -2,9 +2,7 @@
 
 use crate::failure::{Failure, INTERRUPTED};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::sync::atomic::AtomicBool;
-#[cfg(feature = "web")]
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What signals set, once they are watched.
@@ -12,6 +10,10 @@ static WATCHED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Set by Ctrl-C and by a polite kill; a second one ends the program at once.
 pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
+    // Watched twice, the first one would count as the second.
+    if let Some(interrupt) = WATCHED.get() {
+        return Ok(Arc::clone(interrupt));
+    }
     let interrupt = Arc::clone(WATCHED.get_or_init(Arc::default));
     for signal in [SIGINT, SIGTERM] {
         let exit = i32::from(INTERRUPTED);
@@ -25,7 +27,6 @@ pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// Whether Ctrl-C or a polite kill came, also after the run was over.
-#[cfg(feature = "web")]
 pub(crate) fn came() -> bool {
     WATCHED.get().is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
 }

@@ -17,6 +17,9 @@ use std::time::Duration;
 /// Peers that a line names.
 const NAMED: usize = 3;
 
+/// The program's name among peers.
+pub(crate) const USER_AGENT: &str = concat!("/apus:", env!("CARGO_PKG_VERSION"), "/");
+
 /// Begins to look for peers.
 pub(crate) fn start<'a>(
     args: &PeerArgs,
@@ -47,7 +50,7 @@ pub(crate) fn start<'a>(
         listen: args.listen,
         outbound: args.maxconnections.into(),
         transport: transport(args),
-        user_agent: concat!("/apus:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
+        user_agent: USER_AGENT.to_owned(),
         bytes_max: Memory::with_peers(run.dbcache << 20).incoming_bytes,
         patience: patience(args),
         headers: Vec::new(),
@@ -75,6 +78,7 @@ pub(crate) fn bridges(
 }
 
 /// How bridge nodes are asked.
+#[derive(Clone, Copy)]
 pub(crate) struct BridgeOptions {
     pub(crate) proxy: Option<SocketAddr>,
     pub(crate) transport: TransportChoice,

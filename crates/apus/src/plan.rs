@@ -22,7 +22,7 @@ use crate::report::{bytes, grouped};
 use apus_chain::{Network, Params};
 use apus_datadir::{BlockFiles, chain_folder};
 use needs::Disk;
-use sample::Sample;
+use sample::{Sample, Takes};
 use std::path::{Path, PathBuf};
 
 /// What all work on a block takes, in times what its check takes: derived from the runs of record with and without
@@ -30,9 +30,16 @@ use std::path::{Path, PathBuf};
 const WITH_HINTS: f64 = 2.5;
 const WITHOUT_HINTS: f64 = 4.0;
 
+/// The same of what is copied into a data directory, with undo data, and read back.
+const DATADIR: f64 = 4.5;
+
+/// What a coin takes of one core, in seconds, that is written into a chainstate and read back. In a snapshot it takes
+/// so little that the times above have room for it.
+const COIN_SECONDS: f64 = 0.75e-6;
+
 /// What the scripts of an input take of one core, in seconds, where they run; nearly all of it is a
-/// signature (the runs of record of the profile `undo-full`).
-const SCRIPTS_SECONDS: f64 = 45e-6;
+/// signature: 36 and 46 microseconds in the runs of record of the profiles `connect` and `undo-full`.
+const SCRIPTS_SECONDS: f64 = 40e-6;
 
 /// Of each thread beside the first so much is gained: memory and disk are shared.
 const GAIN: f64 = 0.8;
@@ -49,7 +56,7 @@ pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
     args.hints.as_ref().map_or(Ok(()), expect_hints)?;
     let interrupt = watch_signals()?;
     let sample = Sample::take(&files, Params::of(args.chain), &interrupt)?;
-    let blocks = files.bytes_total();
+    let (blocks, threads) = (files.bytes_total(), threads(args.par));
     let set = Set::of(args.hints.as_ref(), place.old_chainstate, blocks, args.chain, &sample)?;
     let needs = Needs {
         block_bytes: blocks,
@@ -58,8 +65,9 @@ pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
         outputs: &place.outputs,
         prune: args.prune,
         workdir: &place.workdir,
+        memory_bytes: args.dbcache << 20,
+        threads,
     };
-    let threads = threads(args.par);
     say(
         "chain",
         format!("{}: {} of blocks in {} files", args.chain, bytes(blocks), files.files().len()),
@@ -77,7 +85,7 @@ pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
     if let Some(old) = place.old_chainstate {
         say("", format!("the old chainstate, {}, stays until you remove it", bytes(old)))?;
     }
-    tell_time(args, &sample, blocks, threads)?;
+    tell_time(args, &sample, &needs)?;
     match lacking.is_empty() {
         true => print::result("\nThere is enough of everything."),
         false => Err(Failure::new(IO, format!("too little: {}", lacking.join("; ")))),
@@ -152,7 +160,20 @@ fn tell_disk(disk: &Disk, lacking: &mut Vec<String>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn tell_time(args: &PlanArgs, sample: &Sample, blocks: u64, threads: usize) -> Result<(), Failure> {
+/// Processor time of the outputs, in seconds of one core.
+fn seconds_of_outputs(sample: &Sample, needs: &Needs<'_>) -> f64 {
+    let coins = needs.set.coins as f64 * COIN_SECONDS;
+    let each = needs.outputs.iter().map(|sink| match sink {
+        SinkArg::Chainstate(_) => coins,
+        SinkArg::Datadir(_) if needs.prune => coins,
+        SinkArg::Datadir(_) => coins + DATADIR * sample.check_seconds_of(needs.block_bytes),
+        SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Utreexo(_) | SinkArg::Null => 0.0,
+    });
+    each.sum()
+}
+
+fn tell_time(args: &PlanArgs, sample: &Sample, needs: &Needs<'_>) -> Result<(), Failure> {
+    let written = seconds_of_outputs(sample, needs);
     let ways: &[(&str, f64, bool, f64)] = &[
         ("with hints", WITH_HINTS, false, 1.0),
         ("without hints", WITHOUT_HINTS, false, 2.0),
@@ -164,7 +185,8 @@ fn tell_time(args: &PlanArgs, sample: &Sample, blocks: u64, threads: usize) -> R
         (_, Validation::Full) => 2,
     };
     for (index, (name, work, scripts, passes)) in ways.iter().enumerate() {
-        let seconds = sample.seconds(blocks, *work, *scripts, *passes, threads);
+        let takes = Takes { work: *work, scripts: *scripts, passes: *passes, written };
+        let seconds = sample.seconds(needs.block_bytes, takes, needs.threads);
         let mark = if index == chosen { "  <- this run" } else { "" };
         let title = if index == 0 { "time" } else { "" };
         say(title, format!("about {} {name}{mark}", duration(seconds)))?;

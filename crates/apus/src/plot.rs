@@ -25,8 +25,9 @@ Examples:
   A run of Apus beside one of Bitcoin Core on the same blocks:
     apus plot run.json ~/.bitcoin/debug.log --labels apus,core --out both.svg --out both.png
 
-  The same by bytes of blocks, of which a log says nothing:
+  The same by bytes of blocks, or by transactions:
     apus plot run.json ~/.bitcoin/debug.log --by bytes --blocksdir ~/.bitcoin/blocks
+    apus plot run.json ~/.bitcoin/debug.log --by transactions --blocksdir ~/.bitcoin/blocks
 
   Each of several versions of Bitcoin Core against the first, up to one height:
     apus plot a/debug.log b/debug.log c/debug.log --baseline a --stopatheight 886000
@@ -48,7 +49,7 @@ pub(crate) struct PlotArgs {
     /// A picture to write, by its name SVG or PNG [default: plot.svg]
     #[arg(long, value_name = "FILE.svg|FILE.png")]
     out: Vec<OutFile>,
-    /// Also write the points: label,seconds,height
+    /// Also write the points: label,seconds,height; with --by the last column is bytes or transactions
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Names of the runs, in their order [default: names of files or folders]
@@ -60,11 +61,12 @@ pub(crate) struct PlotArgs {
     /// What stands above the picture
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
-    /// How far a run is: by its height, where each block counts as much as any; or by bytes of blocks, which
-    /// are closer to the work. For a log --blocksdir says how long blocks are
+    /// How far a run is: by its height, where each block counts as much as any; or by bytes of blocks or by
+    /// transactions, which are closer to the work. A report has no transactions and a log no bytes: there
+    /// --blocksdir tells what each block has
     #[arg(long, value_name = "MEASURE", default_value = "height")]
     by: By,
-    /// Folder with the blocks of the runs, for --by bytes with logs
+    /// Folder with the blocks of the runs, for --by bytes with logs and --by transactions with reports
     #[arg(long, value_name = "DIR")]
     blocksdir: Option<PathBuf>,
     /// Which chain: main, test, testnet4, signet or regtest. If not given, that of --blocksdir
@@ -95,6 +97,7 @@ enum Scale {
 enum By {
     Height,
     Bytes,
+    Transactions,
 }
 
 impl By {
@@ -102,6 +105,7 @@ impl By {
         match self {
             Self::Height => Measure::Height,
             Self::Bytes => Measure::Bytes,
+            Self::Transactions => Measure::Transactions,
         }
     }
 }
@@ -153,13 +157,14 @@ pub(crate) fn command(args: &PlotArgs) -> Result<(), Failure> {
     let title = args.title.clone().unwrap_or_else(|| match args.by {
         By::Height => "Block height over time".to_owned(),
         By::Bytes => "Bytes of blocks over time".to_owned(),
+        By::Transactions => "Transactions over time".to_owned(),
     });
     let picture = chart(&title, &runs, &comparison, scale, args.by.measure());
     for OutFile { path, form } in &outputs {
         publish(path, &file(&picture, *form)?)?;
     }
     if let Some(path) = &args.csv {
-        publish(path, csv(&runs).as_bytes())?;
+        publish(path, csv(&runs, args.by.measure()).as_bytes())?;
     }
     table(&runs, &comparison, args.by)?;
     if let Some(unlike) = comparison.warning(&runs) {
@@ -216,33 +221,51 @@ fn runs(args: &PlotArgs) -> Result<Vec<Run>, Failure> {
         run.label = label;
         runs.push(run);
     }
-    if args.by == By::Bytes && runs.iter().any(|run| run.of_node) {
-        let upto = bytes_up_to(args)?;
+    // What a file tells nothing of, blocks tell. A run that counts its blocks in any order begins with the lowest
+    // ones; those that are under way at once make little of a chain.
+    let lacks = |run: &Run| match args.by {
+        By::Height => false,
+        By::Bytes => run.of_node,
+        By::Transactions => !run.of_node,
+    };
+    if runs.iter().any(lacks) {
+        let upto = up_to(args)?;
         // Above the blocks that are there it is at the last of them.
         let of =
             |height: u64| upto[usize::try_from(height).unwrap_or(usize::MAX).min(upto.len() - 1)];
-        runs.iter_mut().filter(|run| run.of_node).for_each(|run| *run = run.measured(of));
+        runs.iter_mut().filter(|run| lacks(run)).for_each(|run| *run = run.measured(of));
     }
     Ok(runs)
 }
 
-/// Bytes of all blocks up to each height.
-fn bytes_up_to(args: &PlotArgs) -> Result<Vec<u64>, Failure> {
+/// Bytes or transactions of all blocks up to each height, without those of the first of all.
+fn up_to(args: &PlotArgs) -> Result<Vec<u64>, Failure> {
     let blocksdir = args.blocksdir.as_ref().ok_or_else(|| {
-        Failure::usage(
-            "a log says nothing of bytes: name the folder of its blocks by --blocksdir DIR",
-        )
+        let says_nothing = match args.by {
+            By::Transactions => "a report says nothing of the transactions of each block",
+            By::Height | By::Bytes => "a log says nothing of bytes",
+        };
+        Failure::usage(format!(
+            "{says_nothing}: name the folder of these blocks by --blocksdir DIR"
+        ))
     })?;
     let (params, interrupt) = (Params::of(args.chain), watch_signals()?);
     // A node's index does not say how long blocks are, so files are gone through.
     let dir = BlocksDir::open(blocksdir, params, now(), UseIndex::Never, &Silent, &interrupt)
         .map_err(SyncError::from)?;
-    let mut sum = 0;
-    let each = (1..=dir.chain().tip_height()).map(|height| {
-        sum += dir.block_bytes(height);
-        sum
+    let tip = dir.chain().tip_height();
+    let each: Vec<u64> = match args.by {
+        By::Transactions => {
+            let heads = dir.heads(tip, &mut |_| Ok(())).map_err(SyncError::from)?;
+            heads.iter().map(|head| head.tx_count.into()).collect()
+        }
+        By::Height | By::Bytes => (1..=tip).map(|height| dir.block_bytes(height)).collect(),
+    };
+    let sums = each.iter().scan(0, |sum, block| {
+        *sum += block;
+        Some(*sum)
     });
-    Ok(std::iter::once(0).chain(each).collect())
+    Ok(std::iter::once(0).chain(sums).collect())
 }
 
 fn file(picture: &Picture, form: Form) -> Result<Vec<u8>, Failure> {
@@ -262,12 +285,11 @@ fn table(runs: &[Run], comparison: &Comparison, by: By) -> Result<(), Failure> {
     let line = |cells: [&str; 6]| {
         let [name, program, verified, height, time, ratio] = cells;
         let line = format!(
-            "{name:<label$}  {program:<detail$}  {verified:<scripts$}  {height:>11}  {time:>13}  {ratio:>9}",
+            "{name:<label$}  {program:<detail$}  {verified:<scripts$}  {height:>12}  {time:>13}  {ratio:>9}",
         );
         print::result(line.trim_end())
     };
-    let far = if by == By::Bytes { "bytes" } else { "height" };
-    line(["run", "program", "scripts", far, "time", "ratio"])?;
+    line(["run", "program", "scripts", by.measure().name(), "time", "ratio"])?;
     for (index, run) in runs.iter().enumerate() {
         let (far, verified) = (grouped(run.height()), run.scripts.words());
         line([&run.label, &run.detail, verified, &far, &total(run), &comparison.words(index)])?;

@@ -10,6 +10,7 @@ pub(crate) use line::{Canvas, duration};
 pub(crate) use watch::Watch;
 
 use crate::allocator;
+use crate::interrupt;
 use crate::log::Log;
 use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
@@ -39,6 +40,10 @@ const PEERS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often the course of a run is noted; doubled whenever there are too many points.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What is said when the user has asked the run to end.
+const STOPPING: &str =
+    "Stopping; what is done is being kept. Another Ctrl-C ends the program at once.";
 
 /// Points kept of a run's course.
 const SAMPLES_MAX: usize = 2000;
@@ -312,6 +317,11 @@ impl<'a> Renderer<'a> {
         let takes = phase != Phase::Coins && phase != Phase::Check;
         let of_peers = watched.peers.as_ref().filter(|_| takes).map(peers::line);
         match self.style {
+            Style::Bar if interrupt::came() => {
+                if let Some(bar) = &mut state.bar {
+                    bar.leave(STOPPING);
+                }
+            }
             Style::Bar => {
                 let canvas = Canvas::here();
                 let mut lines = line::lines(watched, step, canvas);

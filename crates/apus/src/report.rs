@@ -12,7 +12,7 @@ pub(crate) use failed::{FailedReport, Reached, is_failed_report};
 pub(crate) use write::{leave_failed, write_report};
 pub(crate) use written::WrittenFile;
 
-pub(crate) use crate::print::grouped;
+pub(crate) use apus_sync::numbers::grouped;
 
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use crate::version::Program;

@@ -22,6 +22,10 @@ pub mod peers;
 pub mod plot;
 pub mod prevouts;
 mod process;
+mod processors;
 pub mod run;
 mod stats;
 mod table;
+
+pub use stats::Spread;
+pub use table::Table;

@@ -1,9 +1,10 @@
 //! [`run`]: a program from start to end, with what it took as the system tells.
 //!
 //! Wall time is measured around the whole process, so that starting and cleaning up count. While it
-//! runs this thread sleeps and looks; it looks often enough that the end is noticed within a
-//! millisecond. No program outlives the call.
+//! runs this thread sleeps and looks: so often that the end is noticed within a few thousandths of the time that
+//! it took, and no more often, since each look takes a processor from the program. No program outlives the call.
 
+use crate::processors::lend;
 use apus_sync::ErrorKind;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::File;
@@ -16,8 +17,11 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 use wait4::Wait4;
 
-/// How often is looked whether a program has ended.
-const LOOK_EVERY: Duration = Duration::from_micros(500);
+/// The shortest and the longest between two looks whether a program has ended.
+const LOOK_EVERY: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(100)];
+
+/// How much of the time that a program took until then may pass until the next look.
+const LOOK_AFTER: u32 = 500;
 
 /// How long a program that was asked to stop may take.
 const STOP_WAIT: Duration = Duration::from_secs(60);
@@ -97,12 +101,22 @@ pub(crate) fn run(
     limit: Duration,
     interrupt: &AtomicBool,
 ) -> Result<Usage, ProcessError> {
+    run_on(None, command, limit, interrupt)
+}
+
+/// The same on so many processors.
+pub(crate) fn run_on(
+    processors: Option<usize>,
+    command: &mut Command,
+    limit: Duration,
+    interrupt: &AtomicBool,
+) -> Result<Usage, ProcessError> {
     let program = name(command);
     let failed = |source| ProcessError::System { program: program.clone(), source };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let own_peak = rss_peak_bytes().unwrap_or(0);
     let start = Instant::now();
-    let mut child = Running(command.spawn().map_err(failed)?);
+    let mut child = Running(lend(processors, || command.spawn()).map_err(failed)?);
     let said = child.0.stderr.take().map(hear).transpose().map_err(failed)?;
     let mut end = None;
     while !child.has_ended().map_err(failed)? {
@@ -116,7 +130,8 @@ pub(crate) fn run(
             child.stop().map_err(failed)?;
             break;
         }
-        sleep(LOOK_EVERY);
+        let [shortest, longest] = LOOK_EVERY;
+        sleep((start.elapsed() / LOOK_AFTER).clamp(shortest, longest));
     }
     let wall_seconds = start.elapsed().as_secs_f64();
     let used = child.0.wait4().map_err(failed)?;
@@ -184,7 +199,7 @@ impl Running {
             if asked.elapsed() > STOP_WAIT {
                 return self.0.kill();
             }
-            sleep(LOOK_EVERY);
+            sleep(LOOK_EVERY[0]);
         }
         Ok(())
     }

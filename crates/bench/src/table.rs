@@ -1,5 +1,7 @@
 //! [`Table`]: rows for people, as plain text and as Markdown, and the numbers in them.
 
+pub use apus_sync::numbers::grouped;
+
 /// A table with a title. All columns but the first are numbers and stand at the right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
@@ -60,19 +62,6 @@ impl Table {
     }
 }
 
-/// Digits in groups of three.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Three digits, with the letter for thousands, millions or milliards.
 pub fn short(number: f64) -> String {
     let (scaled, letter) = match number.abs() {
@@ -123,7 +112,6 @@ mod tests {
 
     #[test]
     fn numbers() {
-        assert_eq!(grouped(1_234_567), "1,234,567");
         for (number, text) in [
             (0.0, "0.00"),
             (9.996, "10.00"),

@@ -334,6 +334,12 @@ impl<'a> BlockView<'a> {
         layout.txs.iter().map(move |&span| TxView { raw, layout, span })
     }
 
+    /// The inputs of all transactions, in their order.
+    pub fn inputs(&self) -> impl ExactSizeIterator<Item = InputView<'a>> + use<'a> {
+        let raw = self.raw;
+        self.layout.inputs.iter().map(move |&span| InputView { raw, span })
+    }
+
     /// Bytes of the block without witnesses, as rules before segwit count them.
     pub fn stripped_size(&self) -> usize {
         self.raw.len() - self.txs().map(|tx| tx.witness_overhead()).sum::<usize>()

@@ -3,7 +3,7 @@
 use crate::beat::{Beat, Beats};
 use crate::link::{Link, away, from, last};
 use crate::names;
-use crate::options::{LinkError, LinkOptions};
+use crate::options::{LinkError, LinkOptions, chain};
 use apus_sync::{AnswerBytes, JobCopy, JobKey, JobQueue, ObjectRef, QueueError, RunId, WorkerSeen};
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::message::PublishMessage;
@@ -17,6 +17,9 @@ use tokio::task::JoinHandle;
 /// What is left of a run that was never ended goes after so long, the secret among it.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// In a cluster of servers each stream is on so many: one of them may die, and a stream on more is slower.
+const REPLICAS_OF_CLUSTER: usize = 3;
+
 /// How often it is looked for answers while there are none, and none is heard.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -28,6 +31,8 @@ pub struct Coordinator {
     link: Link,
     ack_wait: Duration,
     audit_percent: u8,
+    /// On how many servers each stream is.
+    replicas: usize,
     state: Mutex<State>,
     beats: Arc<Mutex<Beats>>,
     /// Told when an answer comes.
@@ -51,13 +56,26 @@ impl Coordinator {
     pub fn connect(options: &LinkOptions, ack_wait: Duration) -> Result<Self, LinkError> {
         let link = Link::connect(options, "apus coordinator")?;
         let (state, beats, answered) = (Mutex::default(), Arc::default(), Arc::default());
-        Ok(Self { link, ack_wait, audit_percent: 0, state, beats, answered })
+        let is_cluster = link.client.server_info().cluster.is_some();
+        let replicas = if is_cluster { REPLICAS_OF_CLUSTER } else { 1 };
+        Ok(Self { link, ack_wait, audit_percent: 0, replicas, state, beats, answered })
     }
 
     /// The same, with so many of a hundred jobs done twice.
     #[must_use]
     pub fn with_audit(self, percent: u8) -> Self {
         Self { audit_percent: percent, ..self }
+    }
+
+    /// The same, with each stream on so many servers of a cluster.
+    #[must_use]
+    pub fn with_replicas(self, replicas: u8) -> Self {
+        Self { replicas: replicas.into(), ..self }
+    }
+
+    /// The run that is open.
+    pub fn opened(&self) -> Option<RunId> {
+        self.state().run
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -74,7 +92,7 @@ impl Coordinator {
             name,
             subjects,
             storage: StorageType::File,
-            num_replicas: 1,
+            num_replicas: self.replicas,
             max_age: FORGOTTEN_AFTER,
             max_messages: -1,
             max_bytes: -1,
@@ -93,7 +111,7 @@ impl Coordinator {
             let runs = context.get_or_create_stream(runs).await?;
             Ok::<_, async_nats::jetstream::context::CreateStreamError>((jobs, answers, runs))
         };
-        let (jobs, answers, runs) = made.await.map_err(away)?;
+        let (jobs, answers, runs) = made.await.map_err(|error| self.not_made(&error))?;
         let workers = pull::Config {
             durable_name: Some(names::WORKERS.to_owned()),
             ack_policy: AckPolicy::Explicit,
@@ -113,6 +131,18 @@ impl Coordinator {
             self.link.client.publish(names::NEW, "".into()).await.map_err(away)?;
         }
         Ok(answers)
+    }
+
+    /// Why streams cannot be made: servers of a cluster may be away, or there are too few.
+    fn not_made(&self, error: &dyn std::error::Error) -> QueueError {
+        let replicas = self.replicas;
+        match replicas {
+            1 => away(chain(error)),
+            _ => away(format!(
+                "{}: streams are to be on {replicas} servers; see that as many run, or say on how many by --replicas",
+                chain(error)
+            )),
+        }
     }
 
     /// Takes signs of life until it is stopped. The client asks for them again when it was away.

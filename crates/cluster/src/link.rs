@@ -2,7 +2,7 @@
 
 use crate::names;
 use crate::objects::Objects;
-use crate::options::{LinkError, LinkOptions};
+use crate::options::{LinkError, LinkOptions, chain};
 use apus_sync::{ObjectRef, QueueError, RunId};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
@@ -101,6 +101,7 @@ impl Link {
                 "the server keeps no streams: start it with JetStream (nats-server -js)".to_owned(),
             ));
         }
+        runtime.block_on(objects.try_out())?;
         // It begins a task of its own.
         let inside = runtime.enter();
         let mut context = async_nats::jetstream::new(client.clone());
@@ -213,18 +214,4 @@ fn found(
 fn says_wrong_sequence(error: &dyn std::error::Error) -> bool {
     let source = error.source().and_then(|it| it.downcast_ref::<async_nats::jetstream::Error>());
     source.is_some_and(|it| it.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
-}
-
-/// An error with all that led to it.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = error.source();
-    }
-    text
 }

@@ -1,7 +1,11 @@
 //! [`Objects`]: bytes by their SHA-256, in a folder or a bucket.
 //!
 //! An object is written whole or not at all, and again where it is there: what was there may be damaged. What is read
-//! is held against its name before it is handed on. The objects of a run lie together, and go together.
+//! is held against its name before it is handed on. The objects of a run lie together, and go together. A bucket that
+//! does not answer is away, like a queue; a folder is there or broken.
+
+#[cfg(feature = "aws")]
+mod bucket;
 
 use crate::options::LinkError;
 use apus_sync::{ObjectPart, ObjectRef, QueueError, RunId};
@@ -17,6 +21,11 @@ use std::sync::Arc;
 
 /// So many parts of objects are on their way at a time.
 const AT_ONCE: usize = 16;
+
+/// The place of objects that are not wanted.
+const NOWHERE: &str = "nowhere";
+
+const NOT_THERE: &str = "it is not there";
 
 /// See the module.
 #[derive(Clone)]
@@ -34,7 +43,7 @@ impl Objects {
         Self {
             store: Arc::new(InMemory::new()),
             root: Path::default(),
-            place: "nowhere".to_owned(),
+            place: NOWHERE.to_owned(),
             local: None,
         }
     }
@@ -57,11 +66,8 @@ impl Objects {
     /// A bucket. What it is opened with stands in the environment, as the tools of its maker have it.
     #[cfg(feature = "aws")]
     fn remote(place: &str, _: &str) -> Result<Self, LinkError> {
-        let failed = |what: String| LinkError::Objects { place: place.to_owned(), what };
-        let url = url::Url::parse(place).map_err(|error| failed(error.to_string()))?;
-        let (store, root) = object_store::parse_url_opts(&url, std::env::vars())
-            .map_err(|error| failed(error.to_string()))?;
-        Ok(Self { store: store.into(), root, place: place.to_owned(), local: None })
+        let (store, root) = bucket::open(place)?;
+        Ok(Self { store, root, place: place.to_owned(), local: None })
     }
 
     #[cfg(not(feature = "aws"))]
@@ -70,6 +76,43 @@ impl Objects {
             "--objects: this build has no {scheme}: objects; name a folder that all machines see, or build with \
              --features s3"
         )))
+    }
+
+    /// Sees that a bucket is there and takes the credentials, before any work is done for it.
+    pub(crate) async fn try_out(&self) -> Result<(), LinkError> {
+        if self.local.is_some() || self.place == NOWHERE {
+            return Ok(());
+        }
+        match self.store.list(Some(&self.root)).try_next().await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let what = match self.failed(None, error) {
+                    QueueError::Away(what)
+                    | QueueError::Object(what)
+                    | QueueError::Refused(what) => what,
+                };
+                let what =
+                    what.strip_prefix(&format!("{}: ", self.place)).unwrap_or(&what).to_owned();
+                Err(LinkError::Objects { place: self.place.clone(), what })
+            }
+        }
+    }
+
+    /// What became of something that was asked of the store.
+    fn failed(&self, object: Option<&Path>, error: Error) -> QueueError {
+        let place = &self.place;
+        let named = |what: String| match object {
+            Some(path) => format!("object {path} of {place}: {what}"),
+            None => format!("{place}: {what}"),
+        };
+        #[cfg(feature = "aws")]
+        if self.local.is_none() {
+            return bucket::failed(error, named);
+        }
+        match error {
+            Error::NotFound { .. } => QueueError::Object(named(NOT_THERE.to_owned())),
+            error => QueueError::Object(named(error.to_string())),
+        }
     }
 
     fn folder(&self, run: &RunId) -> Path {
@@ -86,7 +129,7 @@ impl Objects {
         let of = ObjectRef::of(bytes);
         let payload = PutPayload::from_bytes(Bytes::copy_from_slice(bytes));
         let put = self.store.put(&self.path(run, &of), payload).await;
-        put.map_err(|error| QueueError::Object(format!("{}: {error}", self.place)))?;
+        put.map_err(|error| self.failed(None, error))?;
         Ok(of)
     }
 
@@ -95,14 +138,11 @@ impl Objects {
         let path = self.path(run, of);
         let named =
             |what: String| QueueError::Object(format!("object {path} of {}: {what}", self.place));
-        let got = match self.store.get(&path).await {
-            Err(Error::NotFound { .. }) => return Err(named("it is not there".to_owned())),
-            other => other.map_err(|error| named(error.to_string()))?,
-        };
+        let got = self.store.get(&path).await.map_err(|error| self.failed(Some(&path), error))?;
         if got.meta.size != of.bytes {
             return Err(named(format!("it has {} bytes and not {}", got.meta.size, of.bytes)));
         }
-        let bytes = got.bytes().await.map_err(|error| named(error.to_string()))?;
+        let bytes = got.bytes().await.map_err(|error| self.failed(Some(&path), error))?;
         match of.is_of(&bytes) {
             true => Ok(bytes.into()),
             false => Err(named("its bytes are others than they were, by their SHA-256".to_owned())),
@@ -131,8 +171,7 @@ impl Objects {
             |what: String| QueueError::Object(format!("object {path} of {}: {what}", self.place));
         let range = part.offset..part.offset.saturating_add(part.bytes);
         match self.store.get_range(&path, range).await {
-            Err(Error::NotFound { .. }) => Err(named("it is not there".to_owned())),
-            Err(error) => Err(named(error.to_string())),
+            Err(error) => Err(self.failed(Some(&path), error)),
             Ok(bytes) if bytes.len() as u64 != part.bytes => {
                 Err(named("it is too short".to_owned()))
             }
@@ -144,7 +183,7 @@ impl Objects {
     pub(crate) async fn remove(&self, run: &RunId, of: &ObjectRef) -> Result<(), QueueError> {
         match self.store.delete(&self.path(run, of)).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(QueueError::Object(format!("{}: {error}", self.place))),
+            Err(error) => Err(self.failed(None, error)),
         }
     }
 
@@ -164,7 +203,7 @@ impl Objects {
         let removed = self.store.delete_stream(found).try_for_each(|_| async { Ok(()) }).await;
         match removed {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(QueueError::Object(format!("{}: {error}", self.place))),
+            Err(error) => Err(self.failed(None, error)),
         }
     }
 }

@@ -68,6 +68,20 @@ impl LinkOptions {
     }
 }
 
+/// An error with all that led to it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = error.source();
+    }
+    text
+}
+
 /// A URL without what may be a secret in it.
 fn shown(url: &str) -> &str {
     url.rsplit('@').next().unwrap_or_default()

@@ -33,6 +33,8 @@ mod lease;
 mod reader;
 mod record;
 mod scan;
+mod servers;
+mod undo;
 mod wal;
 
 pub(crate) use buckets::Buckets;
@@ -40,16 +42,16 @@ pub(crate) use reader::ClusterReader;
 pub(crate) use record::Record;
 pub(crate) use wal::changes_as_written;
 
+use crate::known::Known;
 use crate::place::{ClusterPlace, Password};
-use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
+use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};
 use apus_engine::utxo::store::{EachCoin, Flush};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 use connections::Connections;
 use keys::Keys;
 use lease::Lease;
 use record::Pending;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use wal::{Change, ChunkWriter, Token};
 
@@ -65,7 +67,7 @@ pub struct ClusterOptions {
     pub bucket_bits: u8,
     /// How long a writer that is gone keeps others out.
     pub lease: Duration,
-    /// How long to try again while a server is away.
+    /// For how long servers may be away, or silent, before that is an error.
     pub patience: Duration,
 }
 
@@ -80,17 +82,13 @@ impl Default for ClusterOptions {
     }
 }
 
-/// For blocks by their hashes: the height and the undo data that are to be there, or none.
-type UndoChanges<'a> = BTreeMap<BlockHash, Option<(Height, &'a [u8])>>;
-
 /// Coins on Redis Cluster.
 pub struct ClusterStore {
     // Fields are dropped in this order: others are let in when nothing is written any more.
     connections: Arc<Connections>,
     keys: Keys,
     buckets: Buckets,
-    /// What the servers have; none after a write of which that is not known.
-    record: Mutex<Option<Record>>,
+    record: Known<Record>,
     /// Held for writing while chunks are applied, so that no list of all coins is of two blocks.
     moving: RwLock<()>,
     lease: Lease,
@@ -127,7 +125,7 @@ impl ClusterStore {
             record = done;
         }
         wal::remove_leftovers(&connections, &keys)?;
-        let (record, moving) = (Mutex::new(Some(record)), RwLock::new(()));
+        let (record, moving) = (Known::new(connections.place(), record), RwLock::new(()));
         Ok(Self { connections, keys, buckets, record, moving, lease })
     }
 
@@ -139,10 +137,6 @@ impl ClusterStore {
         StoreError::Damaged { place: self.place().to_owned(), what: what.into() }
     }
 
-    fn halted(&self) -> StoreError {
-        StoreError::Halted { place: self.place().to_owned() }
-    }
-
     /// Step 1: everything of a flush into chunks. How many there are.
     fn write_ahead(
         &self,
@@ -150,7 +144,6 @@ impl ClusterStore {
         token: &Token,
         flush: &Flush<'_>,
     ) -> Result<u32, StoreError> {
-        let undo = self.undo_changes(flush)?;
         let write = |number: u32, chunk: &[u8]| {
             self.lease.expect_held()?;
             wal::write(to, &self.keys, token, number, chunk)
@@ -164,33 +157,14 @@ impl ClusterStore {
             }
             chunks.put(Change::Coin(*outpoint, coin.map(CoinBytes::as_bytes)))
         })?;
-        for (hash, undo) in &undo {
-            chunks.put(Change::Undo(*hash, *undo))?;
-        }
+        undo::changes(&self.connections, &self.keys, flush, &mut |change| chunks.put(change))?;
         chunks.finish()
-    }
-
-    /// Undo data that comes, and that which goes because it is too old.
-    fn undo_changes<'a>(&self, flush: &Flush<'a>) -> Result<UndoChanges<'a>, StoreError> {
-        let mut changes = BTreeMap::new();
-        for KnownBlock { height, hash } in scan::undo_blocks(&self.connections, &self.keys)? {
-            if height < flush.undo_from {
-                changes.insert(hash, None);
-            }
-        }
-        for undo in flush.undo {
-            if undo.block.height >= flush.undo_from {
-                changes.insert(undo.block.hash, Some((undo.block.height, &undo.bytes[..])));
-            }
-        }
-        Ok(changes)
     }
 }
 
 impl CoinsStore for ClusterStore {
     fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
-        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        record.as_ref().map(|record| record.tip).ok_or_else(|| self.halted())
+        self.record.get().map(|record| record.tip)
     }
 
     fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
@@ -206,8 +180,8 @@ impl CoinsStore for ClusterStore {
     }
 
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
-        let mut known = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        let record = known.ok_or_else(|| self.halted())?;
+        let mut writing = self.record.write()?;
+        let record = writing.before;
         self.lease.expect_held()?;
         let token = Token::random(self.place())?;
         let apart = self.connections.apart();
@@ -223,21 +197,20 @@ impl CoinsStore for ClusterStore {
         let pending = Pending { token, chunks };
         let epoch = record.epoch + 1;
         let next = Record { epoch, tip: Some(flush.tip), pending: Some(pending), ..record };
-        // When this or what follows fails, what the servers have is found out by opening it.
-        *known = None;
+        writing.is_open();
         let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
         record.replace_by(&next, &self.connections, &self.keys)?;
         apply::chunks(&apart, &self.keys, self.buckets, epoch, &pending)?;
         let done = Record { pending: None, ..next };
         next.replace_by(&done, &self.connections, &self.keys)?;
-        *known = Some(done);
+        writing.ends(done);
         // The store is at its block, with or without what is left of the way there.
         let _ = wal::remove_all(&self.connections, &self.keys, &token, chunks);
         Ok(())
     }
 
     fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
-        scan::undo(&self.connections.apart(), &self.keys, block)
+        undo::read(&self.connections.apart(), &self.keys, block)
     }
 
     fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {

@@ -12,17 +12,20 @@
 //! client or of a server can choose. Nothing here prints or logs, and no message has a password in it.
 
 pub mod cluster;
+mod known;
 mod open;
+mod patience;
 pub mod place;
 pub mod postgres;
 mod random;
 mod reader;
 mod seen;
+mod silence;
 pub mod stored;
 
 pub use self::postgres::{PostgresOptions, PostgresStore};
 pub use cluster::{ClusterOptions, ClusterStore};
-pub use open::open;
+pub use open::{Access, open};
 pub use place::{ClusterPlace, Password, Place, PlaceError, PostgresPlace};
 pub use reader::Reader;
 pub use seen::Seen;

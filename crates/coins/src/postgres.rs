@@ -25,12 +25,14 @@
 mod connections;
 mod flush;
 mod lease;
+mod line;
 mod reader;
 mod record;
 mod scan;
 
 pub(crate) use reader::PostgresReader;
 
+use crate::known::Known;
 use crate::place::{Password, PostgresPlace};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};
 use apus_engine::utxo::store::{EachCoin, Flush};
@@ -56,7 +58,7 @@ pub struct PostgresOptions {
     pub password: Option<Password>,
     /// How long to wait for a writer that is about to be gone.
     pub lease: Duration,
-    /// How long to try again while the server is away.
+    /// For how long the server may be away, or silent, before that is an error.
     pub patience: Duration,
     /// Parts of the table of coins, 1 to 256; a store that is there has its own.
     pub partitions: u16,
@@ -77,8 +79,7 @@ impl Default for PostgresOptions {
 pub struct PostgresStore {
     connections: Arc<Connections>,
     lease: Mutex<Lease>,
-    /// What the server has; none after a write of which that is not known.
-    record: Mutex<Option<Record>>,
+    record: Known<Record>,
     writer: Writer,
 }
 
@@ -102,23 +103,18 @@ impl PostgresStore {
         let lease = Lease::take(&connections, options.lease)?;
         let writer = Writer::random(connections.place())?;
         let record = Record::take_or_make(&connections, network, writer, options.partitions)?;
-        let (lease, record) = (Mutex::new(lease), Mutex::new(Some(record)));
+        let (lease, record) = (Mutex::new(lease), Known::new(connections.place(), record));
         Ok(Self { connections, lease, record, writer })
     }
 
     fn place(&self) -> &str {
         self.connections.place()
     }
-
-    fn halted(&self) -> StoreError {
-        StoreError::Halted { place: self.place().to_owned() }
-    }
 }
 
 impl CoinsStore for PostgresStore {
     fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
-        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        record.as_ref().map(|record| record.tip).ok_or_else(|| self.halted())
+        self.record.get().map(|record| record.tip)
     }
 
     fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
@@ -134,17 +130,16 @@ impl CoinsStore for PostgresStore {
     }
 
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
-        let mut known = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        let record = known.ok_or_else(|| self.halted())?;
+        let mut writing = self.record.write()?;
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).expect_held()?;
-        match flush::write(&self.connections, &record, self.writer, flush) {
+        match flush::write(&self.connections, &writing.before, self.writer, flush) {
             Flushed::Done(record) => {
-                *known = Some(record);
+                writing.ends(record);
                 Ok(())
             }
             Flushed::Refused(error) => Err(error),
             Flushed::Unknown(error) => {
-                *known = None;
+                writing.is_open();
                 Err(error)
             }
         }

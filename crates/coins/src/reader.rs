@@ -4,9 +4,10 @@
 //! which. On PostgreSQL that is a transaction. On a cluster the record is read before and after, and
 //! the look-up is made again where a flush came in between.
 
-use crate::cluster::{ClusterOptions, ClusterReader};
-use crate::place::{Password, Place};
-use crate::postgres::{PostgresOptions, PostgresReader};
+use crate::cluster::ClusterReader;
+use crate::open::Access;
+use crate::place::Place;
+use crate::postgres::PostgresReader;
 use crate::seen::Seen;
 use apus_chain::{Network, OutPoint};
 use apus_engine::utxo::StoreError;
@@ -18,24 +19,18 @@ pub struct Reader(Kind);
 #[derive(Debug)]
 enum Kind {
     Cluster(ClusterReader),
-    Postgres(PostgresReader),
+    Postgres(Box<PostgresReader>),
 }
 
 impl Reader {
     /// Opens the store at a place, for reading. Fails where there is none, or one of another chain.
-    pub fn open(
-        place: &Place,
-        network: Network,
-        password: Option<Password>,
-    ) -> Result<Self, StoreError> {
+    pub fn open(place: &Place, network: Network, access: &Access) -> Result<Self, StoreError> {
         Ok(Self(match place {
             Place::Cluster(place) => {
-                let options = ClusterOptions { password, ..ClusterOptions::default() };
-                Kind::Cluster(ClusterReader::open(place, network, &options)?)
+                Kind::Cluster(ClusterReader::open(place, network, &access.cluster())?)
             }
             Place::Postgres(place) => {
-                let options = PostgresOptions { password, ..PostgresOptions::default() };
-                Kind::Postgres(PostgresReader::open(place, network, &options)?)
+                Kind::Postgres(Box::new(PostgresReader::open(place, network, &access.postgres())?))
             }
         }))
     }

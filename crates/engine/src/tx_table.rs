@@ -4,6 +4,7 @@
 //! words that never leave the process; and an entry only counts if the whole id is the same.
 
 use apus_chain::Txid;
+use apus_hash::prefetch;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
@@ -38,6 +39,20 @@ impl TxTable {
         self.txids.push(txid);
         self.table[at] = self.txids.len() as u32;
         same
+    }
+
+    /// Has the entry of an id fetched, which will be looked for. Where it is, is not to be foreseen.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, txid: &Txid) {
+        prefetch(&self.table[self.home(txid)]);
+    }
+
+    /// Which one stands there, whose id is fetched. Most often it is the one.
+    #[inline]
+    pub(crate) fn prefetch_id(&self, txid: &Txid) -> Option<u32> {
+        let tx = self.table[self.home(txid)].checked_sub(1)?;
+        prefetch(&self.txids[tx as usize]);
+        Some(tx)
     }
 
     /// Removes all, and keeps the room.

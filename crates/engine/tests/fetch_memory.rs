@@ -5,38 +5,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-use apus_chain::{
-    BlockChecker, BlockContext, BlockHash, CoinRef, CoinSum, CoinSumKey, HeaderChain, KnownBlock,
-    Network, OutPoint, Params,
-};
+#[path = "store/heavy.rs"]
+mod heavy;
+
+use apus_chain::{BlockHash, CoinRef, CoinSum, KnownBlock, Network, OutPoint, Params};
 use apus_engine::utxo::store::EachCoin;
-use apus_engine::utxo::{
-    BatchedStore, BatcherOptions, Chainstate, ChainstateOptions, CoinBytes, CoinsStore,
-    ConnectContext, Flush, PreparedBlock, StoreError,
-};
-use apus_testkit::chain::{ChainBuilder, mine, seal};
+use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinBytes, CoinsStore, Flush, StoreError};
 use bitcoin::consensus::encode::serialize;
 use bitcoin::hashes::Hash;
-use bitcoin::{Amount, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Txid, Witness};
+use heavy::{KEY, MIB, block, coin, connect, most_bytes};
 use std::sync::Arc;
-
-const MIB: u64 = 1 << 20;
-const KEY: CoinSumKey = CoinSumKey::new([0x5e; 16]);
-
-/// As many as fit into a block.
-const INPUTS: u32 = 24_000;
-
-/// The longest script that is no reason for a coin not to be kept (Core `script.h`, `MAX_SCRIPT_SIZE`).
-const SCRIPT_BYTES: usize = 10_000;
 
 /// Has a coin with the longest script under every name, and holds none of them.
 struct Everything {
     at_once: usize,
-}
-
-fn coin() -> CoinBytes {
-    let script = [0x51; SCRIPT_BYTES];
-    CoinBytes::new(CoinRef { height: 1, coinbase: false, amount: 1, script: &script })
 }
 
 impl CoinsStore for Everything {
@@ -63,64 +45,6 @@ impl CoinsStore for Everything {
     fn for_each(&self, _: &mut EachCoin<'_>) -> Result<(), StoreError> {
         Ok(())
     }
-}
-
-/// The most that the system counted so far; none where it is not Linux.
-fn most_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10)
-}
-
-/// The first block of a chain, which spends as many coins as it can, in one transaction.
-fn block() -> bitcoin::Block {
-    let input = |number: u32| TxIn {
-        previous_output: bitcoin::OutPoint {
-            txid: Txid::from_byte_array(apus_hash::sha256(&number.to_le_bytes())),
-            vout: 0,
-        },
-        script_sig: ScriptBuf::new(),
-        sequence: Sequence::MAX,
-        witness: Witness::new(),
-    };
-    let spends = Transaction {
-        version: bitcoin::transaction::Version::ONE,
-        lock_time: bitcoin::absolute::LockTime::ZERO,
-        input: (0..INPUTS).map(input).collect(),
-        output: vec![TxOut { value: Amount::ZERO, script_pubkey: ScriptBuf::from(vec![0x51]) }],
-    };
-    let mut block = ChainBuilder::new(1).empty_blocks(1).remove(0);
-    block.txdata.push(spends);
-    seal(&mut block);
-    mine(&mut block);
-    block
-}
-
-/// Connects it, and what the chain state then has for the sum.
-fn connect(params: &Params, store: Arc<dyn CoinsStore>, raw: &[u8]) -> CoinSum {
-    let chain = HeaderChain::from_headers(params, 4_000_000_000, [raw.first_chunk().unwrap()]);
-    let chain = chain.unwrap();
-    let context = BlockContext {
-        params,
-        height: 1,
-        hash: BlockHash(apus_hash::sha256d(&raw[..80])),
-        median_time_past: chain.median_time_past(0).unwrap(),
-        verifier: None,
-    };
-    let block = BlockChecker::new().check_owned(raw.to_vec(), &context);
-    let block = block.map_err(|(_, error)| error).unwrap();
-    let block = Arc::new(PreparedBlock::with_sums(params, block, &KEY));
-    let options = ChainstateOptions { cache_bytes: 12 * MIB, prevout_threads: 8, scripts: None };
-    let mut state = Chainstate::open(params, store, options).unwrap();
-    state.keep_sum(KEY, CoinSum::default());
-    state.set_undo_from(2);
-    state.prefetch(&block);
-    // As while the blocks below are connected: what may be fetched ahead is.
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    state.begin(block, &ConnectContext { ancestry: &chain, check_scripts: false }).unwrap();
-    state.settle().unwrap();
-    assert_eq!(state.tip().height, 1);
-    state.sum().unwrap()
 }
 
 /// One test, since others would use memory beside it.
@@ -157,7 +81,7 @@ fn the_coins_of_a_block_take_little_memory_however_long_their_scripts_are() {
         Arc::new(Everything { at_once: 1 }) as Arc<dyn CoinsStore>,
         batched(Arc::new(Everything { at_once: 100 })),
     ] {
-        assert_eq!(connect(&params, store, &raw), sum);
+        assert_eq!(connect(&params, store, &raw, 2).1, sum);
     }
     let most = most_bytes().unwrap_or(0) - before;
     // Without a bound it would be the coins, 240 million bytes, and more. How far threads run ahead of one another

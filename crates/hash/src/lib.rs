@@ -9,6 +9,7 @@
 //! - [`sha512_256`]: the same of Utreexo's hash function: messages, and levels of a tree.
 //! - [`Kernel`]: what runs here; the environment variable `APUS_SHA256` forces one of
 //!   `portable`, `shani`, `avx2`, `avx512`, `armv8`.
+//! - [`prefetch`](prefetch()): bytes that will be read soon.
 //! - [`muhash`]: numbers of 3072 bits from keys, and their products.
 
 #[cfg(target_arch = "aarch64")]
@@ -26,6 +27,7 @@ mod many;
 mod message;
 pub mod muhash;
 mod portable;
+mod prefetch;
 mod rounds;
 mod sha512;
 #[cfg(target_arch = "x86_64")]
@@ -41,5 +43,6 @@ pub use kernel::Kernel;
 pub use keyed::KeyedHasher;
 pub use many::{sha256_many, sha256d_each, sha256d_many, sha256d_pairs};
 pub use message::Message;
+pub use prefetch::prefetch;
 pub use sha512::sha512_256;
 pub use stream::{Sha256, sha256, sha256d};

@@ -57,7 +57,7 @@ pub struct NetworkOptions {
     pub proxy: Option<SocketAddr>,
     /// Where to accept connections.
     pub listen: Option<SocketAddr>,
-    /// Connections to make, where peers are found.
+    /// Connections to make, where peers are found; with 0 none is looked for.
     pub outbound: usize,
     /// Which transport to use.
     pub transport: TransportChoice,

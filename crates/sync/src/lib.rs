@@ -10,6 +10,7 @@ mod error;
 mod folder;
 mod job;
 mod mergesync;
+pub mod numbers;
 mod pass;
 mod progress;
 mod proofs;
@@ -37,7 +38,7 @@ pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFol
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use job::{JobCopy, JobKey, JobStep};
-pub use mergesync::DISK_PERCENT as MERGESYNC_DISK_PERCENT;
+pub use mergesync::disk_bytes as mergesync_disk_bytes;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use progress::{Segment, SegmentState};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
@@ -55,7 +56,7 @@ pub use run::{discard_progress, expect_work_folder, give_up_progress, has_progre
 pub use sink::ReadBack;
 pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
 pub use source::peers;
-pub use source::{BlockFetcher, BlockSource, ChainSource, Taken};
+pub use source::{BlockFetcher, BlockSource, ChainSource, GivenBlocks, Taken};
 pub use supply::outputs::{OutputsOfBlock, walk_outputs};
 pub use verify::{
     Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, is_verify_file, verify,
@@ -64,7 +65,7 @@ pub use warning::{Unanchored, Warning};
 pub use workdir::names::{
     COINS, ENDED, FOREST, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
 };
-pub use worker::{WorkDone, WorkRequest, work};
+pub use worker::{WorkBlocks, WorkDone, WorkRequest, work};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

@@ -10,6 +10,7 @@
 //! it.
 
 mod answers;
+mod disk;
 mod elsewhere;
 mod hash;
 mod join;
@@ -36,16 +37,17 @@ use crate::sink::put::{Hashed, forget_damaged};
 use crate::source::ChainSource;
 use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record as Connected;
-use crate::workdir::{Done, SegmentsOf, Workdir};
+use crate::workdir::{Done, RunInfo, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::mergesync::{FingerprintKey, Gather, GatherError, Gathered};
 use apus_engine::pass::{Counts, PartialResult, Pass};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
+pub use disk::disk_bytes;
 pub(crate) use elsewhere::{JudgedBy, PartOptions, join_part, judge_segment};
 use hash::hash_beside;
-use join::{JoinOptions, join};
+use join::{JOINED_RUNS, JoinOptions, join};
 pub(crate) use joined::Joined;
 use joined::Record;
 use judge::{Judging, Takers, Walk};
@@ -57,10 +59,6 @@ use std::time::Instant;
 
 /// Stands for hints in a plan without any, which have another hash.
 const NO_HINTS: [u8; 32] = [0; 32];
-
-/// Disk that records take, in percent of the blocks' bytes: measured where most coins are spent far above
-/// their blocks and transactions are small. On the main chain half of it is to be expected.
-pub const DISK_PERCENT: u64 = 60;
 
 /// What became of a chain.
 pub(crate) enum Joining<'a> {
@@ -173,7 +171,8 @@ pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Resul
     let end = request.stop.end_in(dir)?;
     let block_bytes: u64 = (1..=end).map(|height| dir.block_bytes(height)).sum();
     let forest = if request.bridge.is_some() { bridge::DISK_PERCENT } else { 0 };
-    let (what, bytes) = (DiskUse::Progress, block_bytes / 100 * (DISK_PERCENT + forest));
+    let records = disk_bytes(block_bytes, request.memory_bytes, request.threads);
+    let (what, bytes) = (DiskUse::Progress, records + block_bytes / 100 * forest);
     let free = expect_room(folder, bytes)?;
     request.observer.event(Event::DiskNeeded { what, bytes, free });
     match &request.bridge {
@@ -226,7 +225,7 @@ fn on_chain<'a>(
     let count = makes_roots(request).then(count).transpose();
     let count = count.inspect_err(|error| forget_damaged(request.workdir, error))?;
     let forest = count.as_ref().map(|count| Forest::Leaves(count.total()));
-    let judged = work.join_and_judge(&workdir, &plan, &done, count, durable, bridge.as_mut());
+    let judged = work.join_and_judge(&workdir, &plan, done, count, durable, bridge.as_mut());
     let (joined, judged) = judged.inspect_err(|error| forget_damaged(request.workdir, error))?;
     let set = set_of(request, &*dir, end, &joined, counts);
     drop(work);
@@ -387,7 +386,7 @@ impl<'a> Work<'a> {
         &self,
         workdir: &Workdir<'_>,
         plan: &Plan,
-        done: &[Done<Gathered>],
+        mut done: SegmentsOf<Gather>,
         leaves: Option<LeafCount<'_>>,
         durable: bool,
         bridge: Option<&mut Bridge<'_>>,
@@ -404,7 +403,7 @@ impl<'a> Work<'a> {
                 let (numbered, bare) = (plan.identity.leaves, bare_up_to(plan));
                 let by = leaves.as_ref().map(LeafKeys::Places);
                 let options = JoinOptions { numbered, leaves: by, bare, durable };
-                let joined = join(request, done, options)?;
+                let joined = join(request, &done, options)?;
                 let record = Record { joined, judged: 0, assume_valid };
                 if durable {
                     record.write(workdir)?;
@@ -412,6 +411,7 @@ impl<'a> Work<'a> {
                 record
             }
         };
+        forget_joined(request, &mut done);
         let judged = HeightRange::new(1, record.judged + 1);
         if record.assume_valid != assume_valid || !self.dir.without_undo(judged).is_empty() {
             (record.judged, record.assume_valid) = (0, assume_valid);
@@ -424,7 +424,7 @@ impl<'a> Work<'a> {
         let mut progress = Judging { record, durable, saved_at: Instant::now() };
         let takers = Takers { keeper: keeper.as_mut(), bridge };
         let coins = progress.record.joined.coins.clone();
-        let walk = || self.walk(workdir, plan, done, &mut progress, takers);
+        let walk = || self.walk(workdir, plan, &done, &mut progress, takers);
         let (scripts, hashed) = hash_beside(request, coins, walk)?;
         let with_blocks = keeper.map(Keeper::end).transpose()?;
         Ok((progress.record.joined, Judged { scripts, hashed, with_blocks }))
@@ -524,6 +524,17 @@ impl<'a> Work<'a> {
         let record = Record { joined, judged: 0, assume_valid: None };
         let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
         self.walk(workdir, plan, done, &mut progress, Takers::default()).map(|_| ())
+    }
+}
+
+/// Lets go of what was joined. To take back hundreds of megabytes is some work for the kernel, which is done beside
+/// the second walk.
+fn forget_joined(request: &Request<'_>, done: &mut SegmentsOf<Gather>) {
+    let joined: Vec<Vec<RunInfo>> =
+        done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
+    if request.threads > 1 {
+        // Where there is no thread to be had, it is done here.
+        let _ = std::thread::Builder::new().spawn(move || drop(joined));
     }
 }
 

@@ -18,7 +18,7 @@ use crate::random::random_bytes;
 use crate::request::Request;
 use crate::source::ChainSource;
 use crate::supply::{total, weight_of};
-use crate::workdir::plan::{Plan, RunIdentity, divide};
+use crate::workdir::plan::{Plan, RunIdentity, divide, divide_tapered};
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, ScriptChecks};
 use apus_engine::pass::{PartialResult, Pass, Work};
@@ -30,7 +30,7 @@ use std::time::Instant;
 /// goes with little memory, and then hardly any more ([`segment_bytes`]): of much memory most is free. A file costs
 /// more than the disk: to copy what it holds takes a tenth of a run's time.
 const fn held_bytes_max(memory_bytes: u64) -> u64 {
-    memory_bytes / 2 + memory_bytes.saturating_sub(64 << 20) / 4
+    memory_bytes / 2 + memory_bytes.saturating_sub(64 << 20) / 16 * 3
 }
 
 /// What a segment of a pass is told, by its heights.
@@ -146,23 +146,36 @@ pub(crate) fn divided(
     range: HeightRange,
     under_way: usize,
 ) -> Vec<HeightRange> {
-    let bytes_total = range.heights().map(|height| source.block_bytes(height)).sum();
-    let bytes = segment_bytes(request, under_way, bytes_total);
-    divide(range, bytes, |height| source.block_bytes(height))
+    let size = |height: Height| source.block_bytes(height);
+    if let Some(bytes) = request.segment_bytes {
+        return divide(range, bytes, size);
+    }
+    let total = range.heights().map(size).sum();
+    let bytes =
+        segment_bytes(total, request.memory_bytes, request.threads as u64, under_way as u64);
+    divide_tapered(range, (bytes, SEGMENT_BYTES_MIN), under_way, size)
 }
 
-/// Small enough that a few of them are under way at once in the memory allowed, and that no thread
-/// waits long for the others at the end; large enough that the whole main chain is some ten
-/// thousand of them.
-fn segment_bytes(request: &Request<'_>, under_way: usize, bytes_total: u64) -> u64 {
+/// A smaller segment is not worth its runs, unless memory is that little.
+const SEGMENT_BYTES_MIN: u64 = 4 << 20;
+
+/// Small enough that a few of them are under way at once in the memory allowed; large enough that the whole main chain
+/// is some ten thousand of them. The longer one is the fewer records leave it: more spends find their coins within.
+fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u64) -> u64 {
     /// Segments for each thread, where the chain is long enough.
-    const EACH: u64 = 24;
-    let (threads, under_way) = (request.threads as u64, under_way as u64);
+    const EACH: u64 = 12;
     // So many as threads are no smaller than this; more of them share what these would take.
-    let least = ((12 << 20) * threads / under_way).max(2 << 20);
-    let share = (request.memory_bytes / (8 * under_way)).clamp(least, 128 << 20);
-    let even = (bytes_total / (EACH * threads)).max(4 << 20);
-    request.segment_bytes.unwrap_or(share.min(even))
+    let least = ((12_u64 << 20).saturating_mul(threads) / under_way).max(2 << 20);
+    let share = (memory_bytes / (6 * under_way)).clamp(least, 128 << 20);
+    share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
+}
+
+/// No more segments than these are made of so many bytes of blocks, where their size is left to [`segment_bytes`] and as
+/// many are under way as there are threads.
+pub(crate) fn segments_at_most(block_bytes: u64, memory_bytes: u64, threads: u64) -> u64 {
+    let bytes = segment_bytes(block_bytes, memory_bytes, threads, threads);
+    // The last one of each thread is in quarters, and the last of all, and of those before these, is begun.
+    block_bytes / bytes + 3 * threads + 2
 }
 
 /// Goes on with an earlier plan, which must be the same, or makes one.
@@ -214,7 +227,7 @@ pub(crate) fn run<P: Pass>(
     tell_segments(job, segments, &todo);
     let heights = segments.iter().flat_map(|segment| segment.heights());
     let total = total(job.source, heights);
-    let mut results = Results::new(job, workdir, done);
+    let mut results = Results::new(job, workdir, done, &todo);
     let ran = dispatch.run(job, &todo, &counters, &mut |done| {
         let observer = job.request.observer;
         if let Some(done) = &done {
@@ -246,13 +259,17 @@ pub(crate) fn run<P: Pass>(
 fn tell_segments<P: Pass>(job: &Job<'_, P>, segments: &[HeightRange], todo: &[HeightRange]) {
     let segment = |range: &HeightRange| Segment {
         range: *range,
-        bytes: range.heights().map(|height| job.source.block_bytes(height)).sum(),
+        bytes: bytes_of(job.source, *range),
         state: match todo.binary_search(range) {
             Ok(_) => SegmentState::Waiting,
             Err(_) => SegmentState::Done,
         },
     };
     job.request.observer.event(Event::Segments(segments.iter().map(segment).collect()));
+}
+
+fn bytes_of(source: &dyn ChainSource, range: HeightRange) -> u64 {
+    range.heights().map(|height| source.block_bytes(height)).sum()
 }
 
 /// The finished segments. Those that came last are held in memory while there is room, and the runs of those
@@ -269,24 +286,49 @@ struct Results<'a, P: Pass> {
     written: usize,
     /// Memory of the others.
     held_bytes: u64,
+    /// Bytes of the blocks of those that are still to come.
+    to_come: u64,
+    /// The same of those that are under way at a time.
+    under_way: u64,
 }
 
 impl<'a, P: Pass> Results<'a, P> {
-    fn new(job: &'a Job<'a, P>, workdir: &'a Workdir<'a>, done: SegmentsOf<P>) -> Self {
+    fn new(
+        job: &'a Job<'a, P>,
+        workdir: &'a Workdir<'a>,
+        done: SegmentsOf<P>,
+        todo: &[HeightRange],
+    ) -> Self {
+        let bytes = |range: &HeightRange| bytes_of(job.source, *range);
+        let longest = todo.iter().map(bytes).max().unwrap_or_default();
         let stored = done.len();
-        let (written, stored_at) = (stored, Instant::now());
-        Self { job, workdir, all: done, stored, stored_at, written, held_bytes: 0 }
+        Self {
+            job,
+            workdir,
+            all: done,
+            stored,
+            stored_at: Instant::now(),
+            written: stored,
+            held_bytes: 0,
+            to_come: todo.iter().map(bytes).sum(),
+            under_way: longest * job.request.threads as u64,
+        }
     }
 
     /// Takes a finished segment, and makes it and those that wait durable if it is time.
     fn take(&mut self, done: Option<Done<P::Partial>>) -> Result<(), SyncError> {
         self.held_bytes += done.as_ref().map_or(0, Done::held_bytes);
+        let of_blocks = |done: &Done<P::Partial>| bytes_of(self.job.source, done.range);
+        self.to_come = self.to_come.saturating_sub(done.as_ref().map_or(0, of_blocks));
         self.all.extend(done);
         let request = self.job.request;
         if self.stored_at.elapsed() >= request.checkpoint_interval {
             return self.store();
         }
-        while self.held_bytes > held_bytes_max(request.memory_bytes)
+        // The last ones take the memory of those that were under way, so that no thread waits for a file at the end.
+        // Sizes that are not known are all 0.
+        while self.to_come >= self.under_way
+            && self.held_bytes > held_bytes_max(request.memory_bytes)
             && self.written < self.all.len()
         {
             self.put(self.written, Workdir::write)?;
@@ -349,6 +391,28 @@ impl Counters {
             coins: self.coins.load(Ordering::Relaxed),
             weight: self.weight.load(Ordering::Relaxed),
             ..total
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_segments_than_said() {
+        for (blocks, threads, memory_bytes) in
+            [(10, 1, 16 << 20), (1_000, 2, 16 << 20), (1_000, 2, 450 << 20), (20_000, 16, 2 << 30)]
+        {
+            // Sizes that no segment comes out even with.
+            let size = |height: Height| 1_500_000 + u64::from(height % 7) * 100_001;
+            let range = HeightRange::new(1, blocks + 1);
+            let total = range.heights().map(size).sum();
+            let bytes = segment_bytes(total, memory_bytes, threads, threads);
+            let limits = (bytes, SEGMENT_BYTES_MIN);
+            let made = divide_tapered(range, limits, threads as usize, size).len() as u64;
+            let most = segments_at_most(total, memory_bytes, threads);
+            assert!(made <= most && most <= made + made / 4 + 3 * threads + 2, "{made} {most}");
         }
     }
 }

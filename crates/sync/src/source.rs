@@ -6,7 +6,10 @@
 //! another one.
 
 pub(crate) mod blocksdir;
+mod given;
 pub mod peers;
+
+pub use given::GivenBlocks;
 
 use crate::error::{Gap, SourceError, SyncError};
 use crate::progress::Observer;

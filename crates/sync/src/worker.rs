@@ -9,6 +9,7 @@
 mod joiner;
 mod one;
 mod ranges;
+mod scratch;
 mod segments;
 
 use crate::error::{ClusterError, IoError, SyncError};
@@ -16,6 +17,8 @@ use crate::progress::Observer;
 use crate::queue::{JobMessage, Jobs, Lease, Offer, PassKind, Patience, RunId, RunSpec, hints};
 use crate::request::ProofsInput;
 use crate::source::blocksdir::BlocksDir;
+use crate::source::peers::Peers;
+use crate::source::peers::network::NetworkOptions;
 use crate::source::{ChainSource, Search};
 use crate::supply::{Supply, Walker};
 use apus_chain::{HeaderChain, HeightRange, Params};
@@ -26,10 +29,11 @@ use apus_engine::swiftsync::{Fully, JudgeByUndo, SegmentHints, SwiftSync};
 use apus_engine::utreexo::Utreexo;
 use joiner::Joiner;
 use one::Failures;
+use scratch::Scratch;
 use segments::Segments;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a thread waits for a job before it looks at what else there is.
@@ -38,10 +42,18 @@ const TAKE_WAIT: Duration = Duration::from_millis(500);
 /// A queue may be away for so long at a stretch.
 const QUEUE_AWAY_MAX: Duration = Duration::from_secs(300);
 
+/// Where a machine that does segments has its blocks from.
+pub enum WorkBlocks<'a> {
+    /// A folder, which is only read.
+    Folder(PathBuf),
+    /// Peers, by options that name them; its headers are set here. Only the blocks of its jobs are asked of them.
+    Peers(&'a (dyn Fn(&Params) -> NetworkOptions + Sync)),
+}
+
 /// What a machine that does segments is asked for.
 pub struct WorkRequest<'a> {
-    /// The folder with its blocks.
-    pub blocksdir: PathBuf,
+    /// Its blocks.
+    pub blocks: WorkBlocks<'a>,
     /// Where proofs come from, for runs that go by them.
     pub proofs: Option<&'a ProofsInput>,
     /// A folder for what is too large for memory while a job is done, made where it is wanted.
@@ -104,18 +116,43 @@ trait Does: Sync {
 pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, SyncError> {
     let spec = RunSpec::from_bytes(jobs.spec());
     let spec = spec.map_err(|error| ClusterError::Message(error.to_string()))?;
+    let params = Params::of(spec.plan.identity.network);
+    let headers = patience(request).with(|| jobs.object(&spec.headers))?;
+    let (headers, _) = headers.as_chunks::<80>();
+    let chain = chain_of(request, headers, &spec, params)?;
+    match &request.blocks {
+        WorkBlocks::Folder(folder) => {
+            let dir = BlocksDir::open_on(folder, params, chain, request.now, request.interrupt)?;
+            work_with(request, jobs, &spec, &dir)
+        }
+        WorkBlocks::Peers(options) => {
+            let scratch = Scratch::make(&request.scratch)?;
+            let folder = scratch.folder()?;
+            let storage = folder.storage();
+            let peers = Peers::start_with(options(params), headers.to_vec(), &storage)?;
+            let source = peers.settled_on(Arc::new(chain), request.interrupt)?;
+            work_with(request, jobs, &spec, &source)
+        }
+    }
+}
+
+/// Does segments of the blocks of a source.
+fn work_with(
+    request: &WorkRequest<'_>,
+    jobs: &dyn Jobs,
+    spec: &RunSpec,
+    dir: &dyn ChainSource,
+) -> Result<WorkDone, SyncError> {
     let identity = &spec.plan.identity;
     let params = Params::of(identity.network);
     // Scripts are run for signet's block solutions.
     let verifier = params.signet_challenge.is_some().then(script_verifier).transpose();
     let verifier = verifier.map_err(apus_engine::script::ScriptPoolError::from)?;
-    let chain = chain_of(request, jobs, &spec, params)?;
-    let dir =
-        BlocksDir::open_on(&request.blocksdir, params, chain, request.now, request.interrupt)?;
+    dir.leave_witnesses(identity.unseen);
     let aggregator =
         Aggregator::new(identity.aggregate, &spec.plan.secret, identity.stop_hash, identity.hints);
     let swiftsync = SwiftSync::new(params, dir.chain(), aggregator).with_leaves(identity.leaves);
-    let (source, rules) = ((&dir as _, identity.unseen), (params, verifier.as_deref()));
+    let (source, rules) = ((dir as _, identity.unseen), (params, verifier.as_deref()));
     let supply = Supply::new(rules, source, request.threads, request.interrupt);
     let all = |does: &dyn Does| {
         let (run, halt) = (RunId::of(jobs.spec()), AtomicBool::new(false));
@@ -134,10 +171,13 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
                 interrupt: request.interrupt,
             };
             let undo = dir.undo(last, &search)?.ok_or_else(|| {
-                let folder = request.blocksdir.display();
+                let who = match &request.blocks {
+                    WorkBlocks::Folder(folder) => folder.display().to_string(),
+                    WorkBlocks::Peers(_) => "a peer".to_owned(),
+                };
                 ClusterError::Message(format!(
-                    "the run goes by undo data, and {folder} has not those of all blocks up to {last}: give \
-                     the folder of a node that has them"
+                    "the run goes by undo data, and {who} has not those of all blocks up to {last}: give \
+                     the folder of a node that has them, by --blocksdir"
                 ))
             })?;
             let judge = JudgeByUndo { params, chain: dir.chain(), assumed, scripts: scripts()? };
@@ -152,7 +192,7 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
         }
         PassKind::MergeSync | PassKind::MergeSyncKept => {
             let keeps = spec.pass == PassKind::MergeSyncKept;
-            all(&Joiner::new(request, &spec.plan, &dir, scripts()?, keeps)?)
+            all(&Joiner::new(request, &spec.plan, dir, scripts()?, keeps)?)
         }
     }
 }
@@ -166,12 +206,10 @@ fn read_hints(told: &[u8], range: HeightRange) -> Result<SegmentHints, SyncError
 /// The chain that the run is about, by the headers that it gives.
 fn chain_of(
     request: &WorkRequest<'_>,
-    jobs: &dyn Jobs,
+    headers: &[[u8; 80]],
     spec: &RunSpec,
     params: &Params,
 ) -> Result<HeaderChain, SyncError> {
-    let headers = patience(request).with(|| jobs.object(&spec.headers))?;
-    let (headers, _) = headers.as_chunks::<80>();
     let wrong = |why: String| SyncError::from(ClusterError::Headers(why));
     let chain = HeaderChain::from_headers(params, request.now, headers)
         .map_err(|error| wrong(error.to_string()))?;

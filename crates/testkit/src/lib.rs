@@ -13,12 +13,14 @@
 //! - [`btcd`]: a node of another make.
 //! - [`utreexod`]: one that proves coins.
 //! - [`nats`]: a queue.
+//! - [`versitygw`]: a store of objects.
 //! - [`redis`]: three Redis servers as one cluster.
 //! - [`postgres`]: a PostgreSQL server.
 //! - [`chromium`]: a browser.
 //! - [`prometheus`]: what gathers metrics.
 //! - [`http`]: one request.
 //! - [`peer`]: a peer on a real socket that behaves as told.
+//! - [`netns`]: network namespaces, joined by lines that are slow and can be cut.
 //! - [`far`]: a line to a server that is far away.
 //! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
 //! - [`streams`]: recorded tests of Core's, block by block.
@@ -36,14 +38,18 @@ pub mod effort;
 pub mod far;
 pub mod http;
 pub mod nats;
+pub mod netns;
 pub mod oracle;
 pub mod peer;
 pub mod postgres;
 pub mod prometheus;
+mod ready;
 pub mod redis;
 pub mod relay;
+mod signals;
 pub mod storage;
 pub mod streams;
 pub mod utreexod;
+pub mod versitygw;
 
 pub use apus_rig::rng;

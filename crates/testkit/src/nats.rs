@@ -1,14 +1,19 @@
-//! [`NatsServer`]: a real NATS server with JetStream, for the tests of runs that machines share.
+//! [`NatsServer`]: a real NATS server with JetStream, for the tests of runs that machines share; [`NatsCluster`]: three
+//! of them.
 //!
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, its
 //! streams lie in a folder of its own, and it is killed when dropped.
 
-use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program, free_ports};
+mod cluster;
+
+pub use cluster::NatsCluster;
+
+use crate::bitcoind::{find_program, free_ports};
+use crate::ready::await_ready;
 use std::fs::{self, File};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Instant;
 use tempfile::TempDir;
 
 /// Another program may take a port between our choosing it and the server's binding it.
@@ -20,6 +25,15 @@ pub struct NatsServer {
     process: Child,
     port: u16,
     folder: TempDir,
+    /// What runs it, and where it listens.
+    place: Place,
+}
+
+/// What runs a server, and where it listens.
+#[derive(Debug)]
+struct Place {
+    by: Vec<String>,
+    address: &'static str,
 }
 
 impl NatsServer {
@@ -32,12 +46,24 @@ impl NatsServer {
         for _ in 0..PORT_TRIES {
             let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
             let [port, _] = free_ports();
-            match launch(&folder, port) {
-                Ok(process) => return Self { process, port, folder },
+            let place = Place { by: Vec::new(), address: "127.0.0.1" };
+            match launch(&folder, port, &place) {
+                Ok(process) => return Self { process, port, folder, place },
                 Err(message) => said = message,
             }
         }
         panic!("nats-server does not start: {said}")
+    }
+
+    /// Starts a server by another program, as in a network namespace of its own, where it listens on all addresses.
+    ///
+    /// # Panics
+    /// When there is no nats-server, or it does not start.
+    pub fn start_by(by: &[String]) -> Self {
+        let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
+        let (port, place) = (4222, Place { by: by.to_vec(), address: "0.0.0.0" });
+        let process = launch(&folder, port, &place).unwrap();
+        Self { process, port, folder, place }
     }
 
     /// Where it is reached.
@@ -57,7 +83,7 @@ impl NatsServer {
     /// # Panics
     /// When it does not start.
     pub fn start_again(&mut self) {
-        self.process = launch(&self.folder, self.port).unwrap();
+        self.process = launch(&self.folder, self.port, &self.place).unwrap();
     }
 
     /// All bytes that it has stored, of messages that are gone as well.
@@ -83,10 +109,13 @@ impl Drop for NatsServer {
 }
 
 /// Starts a server, and waits until it listens.
-fn launch(folder: &TempDir, port: u16) -> Result<Child, String> {
+fn launch(folder: &TempDir, port: u16, place: &Place) -> Result<Child, String> {
     let said = folder.path().join("said");
-    let mut process = Command::new(find_program("nats-server"))
-        .args(["--jetstream", "--addr", "127.0.0.1", "--port", &port.to_string()])
+    let program = find_program("nats-server").into_os_string();
+    let mut words = place.by.iter().map(Into::into).chain([program]);
+    let mut process = Command::new(words.next().expect("there is a program"))
+        .args(words)
+        .args(["--jetstream", "--addr", place.address, "--port", &port.to_string()])
         .arg("--store_dir")
         .arg(folder.path().join("streams"))
         .stdin(Stdio::null())
@@ -94,20 +123,17 @@ fn launch(folder: &TempDir, port: u16) -> Result<Child, String> {
         .stderr(File::create(&said).map_err(|error| error.to_string())?)
         .spawn()
         .map_err(|error| format!("nats-server cannot be run: {error}"))?;
-    let deadline = Instant::now() + PATIENCE;
-    let tail = || fs::read_to_string(&said).unwrap_or_default();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() || !tail().contains("Server is ready") {
-        if let Ok(Some(status)) = process.try_wait() {
-            return Err(format!("it ended with {status}: {}", tail()));
-        }
-        if Instant::now() > deadline {
-            let _ = process.kill();
-            let _ = process.wait();
-            return Err(format!("it does not listen within {PATIENCE:?}: {}", tail()));
-        }
-        sleep(POLL_EVERY);
-    }
+    let port = place.by.is_empty().then_some(port);
+    await_listening(&mut process, &said, port)?;
     Ok(process)
+}
+
+/// Waits until a server listens, by its own word alone where its port is not reached from here.
+fn await_listening(process: &mut Child, said: &Path, port: Option<u16>) -> Result<(), String> {
+    let is_reached = |port| TcpStream::connect(("127.0.0.1", port)).is_ok();
+    await_ready(process, said, |said| {
+        port.is_none_or(is_reached) && said.contains("Server is ready")
+    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! `nobody`, who has to be able to get to the folder: those above it must let others pass.
 
 use crate::bitcoind::{POLL_EVERY, find_program, free_ports};
+use crate::signals::{children_of, signal};
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
@@ -97,6 +98,24 @@ impl PostgresServer {
         for child in children {
             signal(child, "KILL");
         }
+    }
+
+    /// Has it and all its processes do nothing, until [`go_on`](Self::go_on). Their connections stay, and the system
+    /// takes what is said to them, and new ones.
+    pub fn stop(&self) {
+        self.signal_all("STOP");
+    }
+
+    /// Has them go on.
+    pub fn go_on(&self) {
+        self.signal_all("CONT");
+    }
+
+    fn signal_all(&self, name: &str) {
+        let Some(process) = &self.process else { return };
+        // The first one first: it starts no more then.
+        signal(process.id(), name);
+        children_of(process.id()).into_iter().for_each(|child| signal(child, name));
     }
 
     /// Starts a server again that was killed, with what it kept.
@@ -282,20 +301,6 @@ fn user_of(users: &str, name: &str) -> Option<(u32, u32)> {
         .find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;
     fields.next();
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
-}
-
-/// The processes that a process started.
-fn children_of(process: u32) -> Vec<u32> {
-    let listed = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
-    let listed = listed.unwrap_or_default();
-    listed.split_whitespace().map(|child| child.parse().unwrap()).collect()
-}
-
-/// Sends a signal to a process that may be gone.
-fn signal(process: u32, name: &str) {
-    let mut command = Command::new("kill");
-    command.args([format!("-{name}"), process.to_string()]);
-    let _ = command.stderr(Stdio::null()).status();
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! dropped. They are spoken to in lines of text, by nothing that the tests are about.
 
 use crate::bitcoind::{POLL_EVERY, find_program, free_ports};
+use crate::far::Far;
+use crate::signals::signal;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -48,6 +50,25 @@ struct Node {
     bus_port: u16,
 }
 
+/// Lines to the servers of a cluster, which is far away for those who go by them.
+#[derive(Debug)]
+pub struct RedisFar {
+    lines: [Far; NODES],
+}
+
+impl RedisFar {
+    /// The servers as a store on them is named.
+    pub fn url(&self, name: &str) -> String {
+        url_of(self.lines.each_ref().map(Far::port), name)
+    }
+}
+
+/// `redis://127.0.0.1:PORT,…/NAME`.
+fn url_of(ports: [u16; NODES], name: &str) -> String {
+    let nodes = ports.map(|port| format!("127.0.0.1:{port}"));
+    format!("redis://{}/{name}", nodes.join(","))
+}
+
 impl RedisCluster {
     /// Starts one without a password.
     ///
@@ -77,8 +98,32 @@ impl RedisCluster {
 
     /// The servers as a store on them is named: `redis://127.0.0.1:PORT,…/NAME`.
     pub fn url(&self, name: &str) -> String {
-        let nodes = self.ports().map(|port| format!("127.0.0.1:{port}"));
-        format!("redis://{}/{name}", nodes.join(","))
+        url_of(self.ports(), name)
+    }
+
+    /// Puts lines before the servers on which all that is said to them arrives so much later. From then on the
+    /// servers name each other by these lines, to whoever asks.
+    ///
+    /// # Panics
+    /// When they do not.
+    pub fn far(&self, delay: Duration) -> RedisFar {
+        let lines = self.ports().map(|port| Far::to(port, delay));
+        for (port, line) in self.ports().into_iter().zip(&lines) {
+            let said =
+                self.tell(port, &format!("CONFIG SET cluster-announce-port {}", line.port()));
+            assert!(said.unwrap().starts_with("+OK"), "a server has another port than its own");
+        }
+        let started = Instant::now();
+        let named = |port| {
+            let said = self.tell(port, "CLUSTER SLOTS").unwrap();
+            lines.iter().all(|line| said.contains(&format!(":{}\r\n", line.port())))
+        };
+        while !self.ports().into_iter().all(named) {
+            assert!(started.elapsed() < PATIENCE, "the servers do not learn of each other's lines");
+            sleep(POLL_EVERY);
+        }
+        self.wait();
+        RedisFar { lines }
     }
 
     /// Kills a server, at once and without a warning.
@@ -99,6 +144,34 @@ impl RedisCluster {
         let mut process = self.launch(number, port, bus_port);
         assert!(self.answers(port, &mut process), "redis-server: {}", self.log(number));
         self.nodes[number].process = Some(process);
+    }
+
+    /// The same of all that were killed.
+    ///
+    /// # Panics
+    /// When one does not start.
+    pub fn restart_killed(&mut self) {
+        for number in 0..self.nodes.len() {
+            if self.nodes[number].process.is_none() {
+                self.restart(number);
+            }
+        }
+    }
+
+    /// Has all servers do nothing, until [`go_on`](Self::go_on). Their connections stay, and the system takes what
+    /// is said to them, and new ones.
+    pub fn stop(&self) {
+        self.signal_all("STOP");
+    }
+
+    /// Has them go on.
+    pub fn go_on(&self) {
+        self.signal_all("CONT");
+    }
+
+    fn signal_all(&self, name: &str) {
+        let processes = self.nodes.iter().filter_map(|node| node.process.as_ref());
+        processes.for_each(|process| signal(process.id(), name));
     }
 
     /// Waits until all servers agree that they are one cluster.

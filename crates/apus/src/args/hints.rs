@@ -112,8 +112,8 @@ pub(crate) struct HintsConvertArgs {
     /// Bit order of the file to read, where the file itself does not settle it
     #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
-    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of the blocks which are
-    /// named
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you
+    /// name
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
     /// Folder with Bitcoin Core's blk*.dat files, where the blocks are needed

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
-  What it would take to compute a node's coins anew from its blocks:
+  What it would take to compute a node's coins again from its blocks:
     apus plan --datadir ~/.bitcoin
 
   The same with hints:
@@ -16,20 +16,20 @@ Examples:
   A data directory from a folder of blocks, every script run, with the progress on another disk:
     apus plan --blocksdir /mnt/disk/blocks --validation full --out datadir:node --workdir /fast/work
 
-Nothing is written. Some of the blocks, from all over the files, are read and checked, which takes a
-few seconds; times come from how fast that was, and are right within a factor of two. Sizes are the
-most that is to be expected. Exit code 0: there is enough of everything; 3: there is too little of
+Writes nothing. Reads and checks some of the blocks, from all over the files, which takes a few
+seconds; times come from how fast that was, and are right within a factor of two. Sizes are the most
+that is to be expected. Exit code 0: there is enough of everything; 3: there is too little of
 something, which is named.";
 
 #[derive(Args)]
 #[command(after_help = PLAN_EXAMPLES)]
 pub(crate) struct PlanArgs {
-    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of the blocks which are
-    /// named
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, the chain of the blocks that
+    /// you name
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
-    /// Of a node's data directory: its coins anew, as by `apus reindex --replace`
+    /// A node's data directory: compute its coins again, as `apus reindex --replace` does
     #[arg(
         long,
         value_name = "DIR",
@@ -38,7 +38,7 @@ pub(crate) struct PlanArgs {
     )]
     pub(crate) datadir: Option<PathBuf>,
 
-    /// Of a folder with Bitcoin Core's blk*.dat files: what --out names, as by `apus sync`
+    /// A folder with Bitcoin Core's blk*.dat files: make what --out names, as `apus sync` does
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: Option<PathBuf>,
 
@@ -54,11 +54,11 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SINK", default_value = "null", conflicts_with = "datadir")]
     pub(crate) out: Vec<SinkArg>,
 
-    /// Keep the last 288 blocks alone in `datadir:DIR`
+    /// Keep only the last 288 blocks in `datadir:DIR`
     #[arg(long)]
     pub(crate) prune: bool,
 
-    /// Folder for progress, as of the run
+    /// Folder in which the run keeps its progress
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
 

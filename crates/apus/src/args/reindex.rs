@@ -29,8 +29,8 @@ A run that was interrupted or killed goes on where it stopped when the same comm
 #[derive(Args)]
 #[command(after_help = REINDEX_EXAMPLES)]
 pub(crate) struct ReindexArgs {
-    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of the blocks which are
-    /// named
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you
+    /// name
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 

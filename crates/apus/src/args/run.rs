@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Where blocks come from.
 #[derive(Args)]
 pub(crate) struct SourceArgs {
-    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of the blocks which are
-    /// named
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you
+    /// name
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 

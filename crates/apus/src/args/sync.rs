@@ -71,8 +71,8 @@ A run that was interrupted or killed goes on where it stopped when the same comm
 #[derive(Args)]
 #[command(after_help = SYNC_EXAMPLES)]
 pub(crate) struct SyncArgs {
-    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of the blocks which are
-    /// named; main where they come from peers
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you
+    /// name; main where they come from peers
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
@@ -119,7 +119,7 @@ pub(crate) struct SyncArgs {
     #[arg(long)]
     pub(crate) replace: bool,
 
-    /// Keep the last 288 blocks alone in `datadir:DIR`, with their undo data: for a node that runs with
+    /// Keep only the last 288 blocks in `datadir:DIR`, with their undo data: for a node that runs with
     /// -prune
     #[arg(long)]
     pub(crate) prune: bool,

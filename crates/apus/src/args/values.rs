@@ -116,7 +116,7 @@ impl FromStr for SinkArg {
 
 /// An address to listen at. A port alone could mean all machines or this one alone, which are
 /// far apart, so it is refused.
-pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| match text.parse::<u16>() {
         Ok(0 | 1) => "name where to listen, as 0.0.0.0:8333 for all machines that can reach this \
                       one; without --listen no peer is let in"

@@ -34,8 +34,8 @@ again, with the coins that it took at first.";
 #[derive(Args)]
 #[command(after_help = VERIFY_EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// Which chain: main, test, testnet4, signet or regtest. If not given, that of the blocks which are
-    /// named
+    /// Which chain: main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you
+    /// name
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 

@@ -1,7 +1,8 @@
 //! `apus bench prevouts`: what fetching a block's coins on several threads gains.
 
 use super::common::{Latency, write_json};
-use crate::failure::{Failure, INTERRUPTED, INVALID, IO};
+use crate::coins::bench_store;
+use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE};
 use crate::interrupt::watch_signals;
 use crate::print;
 use apus_bench::prevouts::{
@@ -10,7 +11,7 @@ use apus_bench::prevouts::{
 use apus_bench::run::Machine;
 use apus_engine::utxo::CoinsView;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const PREVOUTS_EXAMPLES: &str = "\
@@ -25,7 +26,14 @@ Examples:
   the disk and not the system's page cache, empty that before:
     apus bench prevouts --store coins.bench --coins 20000000 --latency 0
 
+  A block of 2,856 transactions, of 2.5 inputs each, on servers, as a run asks them:
+    apus bench prevouts --store redis://10.0.0.1:6379/bench --inputs 7140 --coins 400000 --latency 0 \\
+         --threads 2
+
 The thread that takes the coins does nothing else here, so this is the most that there is to gain.";
+
+/// Memory for answers of servers, in bytes: what a run has for them by default.
+const ANSWERS_BYTES: u64 = 56 << 20;
 
 #[derive(Args)]
 #[command(after_help = PREVOUTS_EXAMPLES)]
@@ -51,9 +59,10 @@ pub(crate) struct PrevoutsArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Keep the coins in a store in this folder, which is filled with them if they are not there
-    #[arg(long, value_name = "DIR")]
-    store: Option<PathBuf>,
+    /// Keep the coins in a store, which is filled with them if they are not there: in a folder, or on servers
+    /// that are named as for `apus sync --coins`, under a name of their own
+    #[arg(long, value_name = "DIR|URL")]
+    store: Option<String>,
 
     /// Memory for the store's cache, in MiB
     #[arg(long, value_name = "MiB", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -68,6 +77,7 @@ impl From<PrevoutsError> for Failure {
     fn from(error: PrevoutsError) -> Self {
         let code = match error {
             PrevoutsError::Threads { .. } | PrevoutsError::Store(_) => IO,
+            PrevoutsError::Occupied { .. } => USAGE,
             PrevoutsError::Wrong { .. } => INVALID,
             PrevoutsError::Interrupted => INTERRUPTED,
         };
@@ -79,8 +89,13 @@ pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), Failure> {
     // Asked before anything here makes a load of its own.
     let machine = Machine::here();
     let interrupt = watch_signals()?;
+    let place = match &args.store {
+        None => CoinsPlace::Memory,
+        Some(store) if store.contains("://") => CoinsPlace::Servers,
+        Some(_) => CoinsPlace::Store,
+    };
     let plan = Plan {
-        place: if args.store.is_some() { CoinsPlace::Store } else { CoinsPlace::Memory },
+        place,
         coins: args.coins,
         inputs: args.inputs,
         latencies: args.latency.iter().map(|latency| latency.0).collect(),
@@ -89,14 +104,7 @@ pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), Failure> {
     };
     let view: Arc<dyn CoinsView> = match &args.store {
         None => Arc::new(MadeUpCoins::new(args.coins)),
-        Some(folder) => {
-            print::aside(format_args!(
-                "the store in {} gets the coins that it lacks",
-                folder.display()
-            ));
-            let stored = StoredCoins::open(folder, args.coins, args.store_cache << 20);
-            Arc::new(stored.map_err(PrevoutsError::from)?)
-        }
+        Some(store) => Arc::new(stored(args, place, store)?),
     };
     let mut tell = |event: Event| print::aside(event);
     let prevouts = prevouts::measure(&plan, machine, &view, &interrupt, &mut tell)?;
@@ -104,4 +112,26 @@ pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), Failure> {
         write_json(path, &prevouts)?;
     }
     print::result(prevouts::table(&prevouts).text())
+}
+
+/// The coins in a store, of which those are put there that it lacks.
+fn stored(args: &PrevoutsArgs, place: CoinsPlace, store: &str) -> Result<StoredCoins, Failure> {
+    let beyond = match place {
+        CoinsPlace::Servers => Some(bench_store("--store", store)?),
+        CoinsPlace::Store | CoinsPlace::Memory => None,
+    };
+    let stored = match beyond {
+        Some(beyond) => {
+            print::aside(format_args!("{} gets the coins that it lacks", beyond.place));
+            let opened = beyond.open(StoredCoins::NETWORK, ANSWERS_BYTES);
+            opened
+                .map_err(PrevoutsError::from)
+                .and_then(|opened| StoredCoins::within(opened, &beyond.place, args.coins))
+        }
+        None => {
+            print::aside(format_args!("the store in {store} gets the coins that it lacks"));
+            StoredCoins::open(Path::new(store), args.coins, args.store_cache << 20)
+        }
+    };
+    Ok(stored?)
 }

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::interrupt::watch_signals;
 use crate::machine::{cores, now};
 use crate::print;
+use crate::version::Program;
 use apus_bench::maker::{self, Options};
 use apus_bench::run::matrix::{
     Grid, Profile, Threads, aggregates, first_of_each, has_aggregates, subjects,
@@ -167,11 +168,14 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     if bitcoind.is_some() {
         subjects.extend(profile.nodes(&args.dbcache));
     }
+    let built = Program::this();
     let plan = Plan {
         profile: profile.name,
         timed: profile.timed,
         program: &program,
-        version: env!("CARGO_PKG_VERSION"),
+        version: built.apus,
+        commit: built.commit,
+        features: built.features,
         command: line(),
         chains: chains(args, profile, &scratch.folder, &interrupt)?,
         subjects,

@@ -1,7 +1,7 @@
 //! `apus cluster`: its options and its help.
 
-use crate::args::{ProofsArg, SyncArgs};
-use clap::{Args, Subcommand};
+use crate::args::{ProofsArg, SyncArgs, parse_listen};
+use clap::{ArgGroup, Args, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -49,8 +49,8 @@ pub(crate) struct LinkArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Queue and objects")]
 pub(crate) struct ObjectsArgs {
-    /// What is too large for a message: a folder that all machines see, or s3://BUCKET/FOLDER in a build with
-    /// the feature s3, which takes the rest from AWS_* in the environment
+    /// What is too large for a message: a folder that all machines see, or s3://BUCKET/FOLDER, with
+    /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT in the environment
     #[arg(long, value_name = "DIR|URL")]
     pub(crate) objects: String,
 }
@@ -67,6 +67,15 @@ Examples:
   The same without hints, under every rule, by joining spends with coins:
     apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus \\
          --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat --out hints:main.hints
+
+  The same on two threads of this machine as well, so that it needs no second process:
+    apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus --work 2 \\
+         --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat
+
+  With blocks for workers that have none:
+    apus cluster serve --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
+         --give-blocks 10.0.0.1:8399 --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat
+    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus --connect 10.0.0.1:8399
 
   By hints with every rule and script checked, where each worker has undo data beside its blocks:
     apus cluster serve --nats tls://queue.lan:4222 --nats-creds apus.creds --objects /mnt/shared/apus \\
@@ -95,8 +104,50 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PERCENT", hide_short_help = true, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) audit: u8,
 
+    /// Of a cluster of NATS servers, how many have each stream: one less may die. 3 if not given, and 1 where there is
+    /// one server alone
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub(crate) replicas: Option<u8>,
+
+    /// Hand blocks and headers to workers that connect here, by Bitcoin's own protocol, while the run lasts: they name this
+    /// address by --connect. Others that reach it get them as well. Takes some 300 MB more for the main chain
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_listen)]
+    pub(crate) give_blocks: Option<SocketAddr>,
+
+    /// Do jobs here, too, on so many threads, as a worker would that has the same folder of blocks
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub(crate) work: u16,
+
+    /// For --work: folder for records that are joined, of which each thread may need two gigabytes; that of the
+    /// system for temporary files if not given
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub(crate) scratch: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) sync: SyncArgs,
+}
+
+/// Where blocks come from without a folder of them.
+#[derive(Args)]
+#[command(next_help_heading = "Blocks from peers")]
+pub(crate) struct WorkPeersArgs {
+    /// Without a folder of blocks: ask this node for the blocks of each job, by name or address, and `:PORT` if it is
+    /// not the usual one; may be given more than once. Headers come with the run, and nothing is kept
+    #[arg(long, value_name = "NODE", conflicts_with = "blocksdir")]
+    pub(crate) connect: Vec<String>,
+
+    /// Go through this SOCKS5 proxy, as of Tor, to nodes that are asked for blocks or proofs: names are not looked up
+    /// here
+    #[arg(long, value_name = "IP:PORT", requires = ASKED)]
+    pub(crate) proxy: Option<SocketAddr>,
+
+    /// Use the encrypted transport (BIP-324) with nodes that have it: 1 or 0
+    #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub(crate) v2transport: u8,
+
+    /// Give a job back after so many seconds in which no node sent anything useful
+    #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) patience: u16,
 }
 
 const WORK_HELP: &str = "\
@@ -113,12 +164,19 @@ Examples:
     apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
          --blocksdir ~/.bitcoin/blocks --par 2 --stay
 
+  Without any blocks: a node of yours is asked for those of each job:
+    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus --connect 10.0.0.2
+
 A machine waits for a run, does segments of the newest one until it has ended, and ends as well. It
 keeps nothing. Interrupted, it gives its jobs back at once; killed, they go to others when its signs
 of life are missed.";
 
+/// Nodes that a worker asks for something.
+const ASKED: &str = "asked";
+
 #[derive(Args)]
 #[command(after_help = WORK_HELP)]
+#[command(group = ArgGroup::new(ASKED).args(["connect", "proofs"]).multiple(true))]
 pub(crate) struct WorkArgs {
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -128,17 +186,16 @@ pub(crate) struct WorkArgs {
 
     /// Folder with Bitcoin Core's blk*.dat files, opened for reading only; jobs whose blocks it lacks go to
     /// other machines
-    #[arg(long, value_name = "DIR")]
-    pub(crate) blocksdir: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "connect")]
+    pub(crate) blocksdir: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) peers: WorkPeersArgs,
 
     /// Where proofs of what blocks spend come from, for runs of the engine utreexo: a folder with files of them, of which
     /// some may be missing, or `peer:` and the address of a bridge node, which may be given more than once
     #[arg(long, value_name = "DIR|peer:HOST[:PORT]")]
     pub(crate) proofs: Vec<ProofsArg>,
-
-    /// Go through this SOCKS5 proxy to bridge nodes
-    #[arg(long, value_name = "IP:PORT", requires = "proofs", hide_short_help = true)]
-    pub(crate) proxy: Option<SocketAddr>,
 
     /// Folder for records that are joined, of which each thread may need two gigabytes; that of the system for
     /// temporary files if not given

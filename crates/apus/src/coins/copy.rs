@@ -5,14 +5,15 @@
 //! nothing, and the same command starts again, or one that has all of it, and the same command goes
 //! on where that is read back and compared. A store with other coins is refused.
 
-use super::servers::{about, password, place};
+use super::servers::{TIMEOUT, about, access, place, timeouts};
 use super::source::{Each, Source, SourceArg, Summary, Summing, interrupted};
 use crate::failure::Failure;
 use crate::interrupt::watch_signals;
-use crate::print::{self, grouped};
+use crate::print;
 use apus_chain::{BlockHash, KnownBlock, Network, Params};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
+use apus_sync::numbers::grouped;
 use clap::Args;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,10 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "FILE")]
     coins_password_file: Option<PathBuf>,
 
+    /// For how long the servers may be away, or silent, before that is an error
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT, value_parser = timeouts())]
+    coins_timeout: u64,
+
     /// Which chain: main, test, testnet4, signet or regtest
     #[arg(long, default_value = "main")]
     chain: Network,
@@ -53,12 +58,12 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     {
         return Err(Failure::usage("--from and --to are the same store"));
     }
-    let password = password(args.coins_password_file.as_deref())?;
-    let source = Source::open(&args.from, args.chain, password.clone())?;
+    let access = access(args.coins_password_file.as_deref(), args.coins_timeout)?;
+    let source = Source::open(&args.from, args.chain, &access)?;
     let (base, expected) = look_at(&source, &interrupt)?;
     let tip = KnownBlock { height: height_of(args.chain, &base, &expected), hash: base };
 
-    let store = apus_coins::open(&place, args.chain, password).map_err(|error| about(&error))?;
+    let store = apus_coins::open(&place, args.chain, &access).map_err(|error| about(&error))?;
     match store.tip().map_err(|error| about(&error))? {
         None => write(&source, &*store, tip, &interrupt)?,
         Some(there) if there == tip => {

@@ -1,6 +1,6 @@
 //! `apus coins get`: a batch of look-ups, as JSON (`docs/formats/remote-coins.md`).
 
-use super::servers::{about, password, place};
+use super::servers::{TIMEOUT, about, access, place, timeouts};
 use crate::failure::Failure;
 use crate::print;
 use apus_chain::{Network, OutPoint, Txid};
@@ -24,6 +24,10 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "FILE")]
     coins_password_file: Option<PathBuf>,
 
+    /// For how long the servers may be away, or silent, before that is an error
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT, value_parser = timeouts())]
+    coins_timeout: u64,
+
     /// Which chain: main, test, testnet4, signet or regtest
     #[arg(long, default_value = "main")]
     chain: Network,
@@ -32,8 +36,8 @@ pub(crate) struct GetArgs {
 /// Runs it.
 pub(super) fn get(args: &GetArgs) -> Result<(), Failure> {
     let place = place("--coins", &args.coins)?;
-    let password = password(args.coins_password_file.as_deref())?;
-    let reader = Reader::open(&place, args.chain, password).map_err(|error| about(&error))?;
+    let access = access(args.coins_password_file.as_deref(), args.coins_timeout)?;
+    let reader = Reader::open(&place, args.chain, &access).map_err(|error| about(&error))?;
     let seen = reader.look_up(&args.outpoints).map_err(|error| about(&error))?;
     let coins: Vec<Value> = args.outpoints.iter().zip(&seen.coins).map(told).collect();
     let (height, hash) = (seen.tip.height, seen.tip.hash.to_string());

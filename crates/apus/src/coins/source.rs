@@ -7,7 +7,7 @@ use crate::failure::{Failure, INTERRUPTED, IO};
 use apus_chain::{
     BlockHash, Coin, Height, MuHashBatch, Network, OutPoint, UtxoSetHash, write_utxo_element,
 };
-use apus_coins::{Password, Place};
+use apus_coins::{Access, Place};
 use apus_datadir::ErrorKind;
 use apus_datadir::chainstate::read_node;
 use apus_datadir::snapshot::SnapshotReader;
@@ -67,13 +67,13 @@ impl Source {
     pub(super) fn open(
         arg: &SourceArg,
         network: Network,
-        password: Option<Password>,
+        access: &Access,
     ) -> Result<Self, Failure> {
         Ok(match arg {
             SourceArg::Snapshot(path) => Self::Snapshot(path.clone(), network),
             SourceArg::Chainstate(path) => Self::Chainstate(path.clone()),
             SourceArg::Store(place) => {
-                let store = apus_coins::open(place, network, password);
+                let store = apus_coins::open(place, network, access);
                 Self::Store(store.map_err(|error| about(&error))?)
             }
         })

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use apus_chain::Network;
 use apus_datadir::free_bytes;
 use apus_datadir::snapshot::SnapshotHeader;
-use apus_sync::{MERGESYNC_DISK_PERCENT, Warning};
+use apus_sync::{Warning, mergesync_disk_bytes};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -17,11 +17,14 @@ use std::path::{Path, PathBuf};
 const CHAINSTATE_COIN: u64 = 75;
 /// In a snapshot, with a txid for each transaction.
 const SNAPSHOT_COIN: u64 = 65;
-/// In the runs of a work folder, with its place.
-const RUN_COIN: u64 = 80;
+/// In the runs of a work folder, with its place: in the runs of segments, and in the longer ones that these are merged
+/// into where memory is little.
+const RUN_COIN: u64 = 120;
 
-/// Bits of a hintsfile for each coin, on the main chain (BIP-456).
-const HINTS_BITS: f64 = 5.8;
+/// Bits of a hintsfile for each coin: on the main chain (BIP-456), and on any that tests make, where most blocks keep
+/// more of theirs.
+const HINTS_BITS_MAIN: f64 = 5.8;
+const HINTS_BITS: f64 = 3.5;
 
 /// Of a hundred outputs so many are coins at most: on the main chain, and on any that tests make.
 const COINS_PERCENT_MAIN: u64 = 6;
@@ -49,7 +52,7 @@ impl Set {
         sample: &Sample,
     ) -> Result<Self, Failure> {
         if let Some(hints) = hints {
-            return Self::of_hints(hints);
+            return Self::of_hints(hints, chain);
         }
         let there = Self::of_chainstate(chainstate_bytes.unwrap_or_default()).coins;
         let percent = if is_main(chain) { COINS_PERCENT_MAIN } else { COINS_PERCENT };
@@ -64,13 +67,16 @@ impl Set {
     }
 
     /// As the hints say, where they say it, or their size.
-    pub(crate) fn of_hints(hints: &HintsArg) -> Result<Self, Failure> {
+    pub(crate) fn of_hints(hints: &HintsArg, chain: Network) -> Result<Self, Failure> {
         let path = hints.path();
         let mut head = [0; SnapshotHeader::SIZE];
         let mut file = File::open(path).map_err(|error| Failure::io(path, error))?;
         let length = file.metadata().map_err(|error| Failure::io(path, error))?.len();
         let coins = match hints {
-            HintsArg::File(_) => (length as f64 * 8.0 / HINTS_BITS) as u64,
+            HintsArg::File(_) => {
+                let bits = if is_main(chain) { HINTS_BITS_MAIN } else { HINTS_BITS };
+                (length as f64 * 8.0 / bits) as u64
+            }
             HintsArg::Snapshot(_) => {
                 file.read_exact(&mut head).map_err(|error| Failure::io(path, error))?;
                 let header = SnapshotHeader::from_bytes(&head)
@@ -97,6 +103,9 @@ pub(crate) struct Needs<'a> {
     pub(crate) outputs: &'a [SinkArg],
     pub(crate) prune: bool,
     pub(crate) workdir: &'a Path,
+    /// `--dbcache`, in bytes.
+    pub(crate) memory_bytes: u64,
+    pub(crate) threads: usize,
 }
 
 /// A disk that a run writes to.
@@ -146,7 +155,7 @@ impl Needs<'_> {
         let Self { set, block_bytes, .. } = self;
         let progress = match self.hints {
             true => set.coins.saturating_mul(RUN_COIN),
-            false => block_bytes / 100 * MERGESYNC_DISK_PERCENT,
+            false => mergesync_disk_bytes(*block_bytes, self.memory_bytes, self.threads),
         };
         let mut parts = vec![(self.workdir, PROGRESS, progress)];
         parts.extend(self.outputs.iter().filter_map(|sink| {
@@ -218,6 +227,8 @@ mod tests {
                 outputs: &outputs,
                 prune,
                 workdir: &path("work"),
+                memory_bytes: 450 << 20,
+                threads: 2,
             };
             let disks = needs.disks().unwrap();
             assert_eq!(disks.len(), 1);
@@ -227,7 +238,7 @@ mod tests {
         };
         let set = 1_000_000 * (SNAPSHOT_COIN + CHAINSTATE_COIN);
         assert_eq!(needs(true, false), set + 1_000_000 * RUN_COIN + 115_000_000_000);
-        assert_eq!(needs(false, false), set + 60_000_000_000 + 115_000_000_000);
+        assert_eq!(needs(false, false), set + 90_000_000_000 + 115_000_000_000);
         assert_eq!(needs(true, true), set + 1_000_000 * RUN_COIN + LAST_BLOCKS_BYTES);
     }
 
@@ -235,12 +246,15 @@ mod tests {
     fn hints_say_how_many_coins_there_are() {
         let fixtures =
             Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/regtest-315"));
+        let of_hints = |hints: &HintsArg| Set::of_hints(hints, Network::Regtest);
         let snapshot = HintsArg::Snapshot(fixtures.join("utxo.dat"));
-        assert_eq!(Set::of_hints(&snapshot).unwrap(), Set { coins: 20_326 });
-        assert!(Set::of_hints(&HintsArg::File(fixtures.join("utxo.bip456.hints"))).is_ok());
-        assert_eq!(Set::of_hints(&HintsArg::File("nowhere".into())).unwrap_err().code, 3);
+        assert_eq!(of_hints(&snapshot).unwrap(), Set { coins: 20_326 });
+        let file = HintsArg::File(fixtures.join("utxo.bip456.hints"));
+        let main = Set::of_hints(&file, Network::Main).unwrap();
+        assert!(of_hints(&file).unwrap().coins > main.coins);
+        assert_eq!(of_hints(&HintsArg::File("nowhere".into())).unwrap_err().code, 3);
         let other = HintsArg::Snapshot(fixtures.join("utxo.bip456.hints"));
-        assert_eq!(Set::of_hints(&other).unwrap_err().code, 2);
+        assert_eq!(of_hints(&other).unwrap_err().code, 2);
     }
 
     #[test]
@@ -252,6 +266,8 @@ mod tests {
             outputs: &[],
             prune: false,
             workdir: Path::new("."),
+            memory_bytes: 450 << 20,
+            threads: 2,
         });
         tell_little_room(&needs(1), &mut |warning| told.push(warning)).unwrap();
         assert_eq!(told, []);

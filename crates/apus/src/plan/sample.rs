@@ -25,6 +25,19 @@ const TIME_MAX: Duration = Duration::from_secs(4);
 /// Before each block: magic and size.
 const RECORD_HEAD: usize = 8;
 
+/// What a run takes of one core and of the disk.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Takes {
+    /// All work on a block, in times what its check takes.
+    pub(super) work: f64,
+    /// Whether every script is run.
+    pub(super) scripts: bool,
+    /// How often it goes over the blocks.
+    pub(super) passes: f64,
+    /// What its outputs take, in seconds.
+    pub(super) written: f64,
+}
+
 /// What was seen of a chain.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sample {
@@ -117,21 +130,18 @@ impl Sample {
         outputs.try_into().unwrap_or(u64::MAX)
     }
 
-    /// How long a run takes that does `work` times as much as the check, and goes over the blocks `passes`
-    /// times.
-    pub(super) fn seconds(
-        &self,
-        block_bytes: u64,
-        work: f64,
-        scripts: bool,
-        passes: f64,
-        threads: usize,
-    ) -> f64 {
-        let share = block_bytes as f64 / self.bytes as f64;
-        let scripts = if scripts { self.inputs as f64 * SCRIPTS_SECONDS } else { 0.0 };
-        let cpu = share * (self.check_seconds * work + scripts);
+    /// Seconds in which one core checks so many bytes of such blocks.
+    pub(super) fn check_seconds_of(&self, block_bytes: u64) -> f64 {
+        block_bytes as f64 / self.bytes as f64 * self.check_seconds
+    }
+
+    /// How long a run takes.
+    pub(super) fn seconds(&self, block_bytes: u64, takes: Takes, threads: usize) -> f64 {
+        let inputs = block_bytes as f64 / self.bytes as f64 * self.inputs as f64;
+        let scripts = if takes.scripts { inputs * SCRIPTS_SECONDS } else { 0.0 };
+        let cpu = self.check_seconds_of(block_bytes) * takes.work + scripts + takes.written;
         let side_by_side = 1.0 + GAIN * (threads as f64 - 1.0);
-        let read = self.read_seconds / self.read_bytes as f64 * block_bytes as f64 * passes;
+        let read = self.read_seconds / self.read_bytes as f64 * block_bytes as f64 * takes.passes;
         (cpu / side_by_side).max(read)
     }
 
@@ -213,10 +223,14 @@ mod tests {
             read_seconds: 0.5,
         };
         let about = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
-        about(sample.seconds(10_000, 2.0, false, 1.0, 1), 20.0);
-        about(sample.seconds(10_000, 2.0, true, 1.0, 1), 20.0 + 100.0 * SCRIPTS_SECONDS);
-        about(sample.seconds(10_000, 2.0, false, 1.0, 2), 20.0 / (1.0 + GAIN));
-        about(sample.seconds(10_000, 2.0, false, 2.0, 1_000), 10.0);
+        let takes = |scripts, passes| Takes { work: 2.0, scripts, passes, written: 0.0 };
+        about(sample.seconds(10_000, takes(false, 1.0), 1), 20.0);
+        about(sample.seconds(10_000, takes(true, 1.0), 1), 20.0 + 100.0 * SCRIPTS_SECONDS);
+        about(sample.seconds(10_000, takes(false, 1.0), 2), 20.0 / (1.0 + GAIN));
+        about(sample.seconds(10_000, takes(false, 2.0), 1_000), 10.0);
+        let written = Takes { written: 5.0, ..takes(false, 1.0) };
+        about(sample.seconds(10_000, written, 1), 25.0);
+        about(sample.check_seconds_of(10_000), 10.0);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) fn warn(job: &Job<'_>, work_path: &Path, observer: &dyn Observer) {
         _ => None,
     });
     let set = match job.hints {
-        Some(hints) => Set::of_hints(hints).unwrap_or_default(),
+        Some(hints) => Set::of_hints(hints, job.chain).unwrap_or_default(),
         None => Set::of_chainstate(old.unwrap_or_default()),
     };
     let needs = Needs {
@@ -35,6 +35,8 @@ pub(super) fn warn(job: &Job<'_>, work_path: &Path, observer: &dyn Observer) {
         outputs: job.outputs,
         prune: matches!(job.kept, DatadirBlocks::Last),
         workdir: work_path,
+        memory_bytes: job.run.dbcache << 20,
+        threads: crate::machine::threads(job.run.par),
     };
     let _ = tell_little_room(&needs, &mut |warning| observer.event(Event::Warning(warning)));
 }

@@ -28,6 +28,44 @@ fn coins_on_postgresql_make_the_same_set() {
     coins_make_the_same_set(&server.url("set"));
 }
 
+/// Servers that do nothing for a moment are waited for; those that do nothing for longer are not, and the same run can
+/// be started again once they do. What was written by then is among the tests of the stores.
+#[cfg(feature = "kernel")]
+#[test]
+fn servers_that_stop_are_waited_for_and_then_given_up() {
+    let (cluster, server) = (RedisCluster::start(), PostgresServer::start());
+    let desk = Desk::with(REGTEST);
+    let local = format!("{RUN} --assumevalid 0 --out snapshot:local.dat");
+    desk.apus(&local).succeeds();
+    let stop = |stop: bool| match stop {
+        true => (cluster.stop(), server.stop()),
+        false => (cluster.go_on(), server.go_on()),
+    };
+    for (number, coins) in [cluster.url("stop"), server.url("stop")].into_iter().enumerate() {
+        let line = format!("{RUN} --assumevalid 0 --workdir work-{number} --coins {coins}");
+        stop(true);
+        let ended = desk.apus(&format!("{line} --coins-timeout 1 --out snapshot:set-{number}.dat"));
+        let asked = desk.apus(&format!(
+            "coins get {UNSPENT} --coins {coins} --coins-timeout 1 --chain regtest"
+        ));
+        stop(false);
+        cluster.wait();
+        for ended in [ended, asked] {
+            let said = [&coins[..], "not heard for", "can be reached", "--coins-timeout"];
+            ended.fails(3, &said);
+        }
+        stop(true);
+        let running = desk.start(&format!("{line} --out snapshot:set-{number}.dat"));
+        sleep(Duration::from_secs(1));
+        stop(false);
+        let ended = running.wait();
+        assert!(ended.code == Some(0), "{ended}");
+        assert!(desk.read(&format!("set-{number}.dat")) == desk.read("local.dat"));
+    }
+    desk.apus(&format!("{RUN} --coins-timeout 5")).fails(1, &["--coins"]);
+    desk.apus(&format!("{RUN} --coins {} --coins-timeout 0", server.url("x"))).fails(1, &["0"]);
+}
+
 #[cfg(feature = "kernel")]
 fn coins_make_the_same_set(coins: &str) {
     let desk = Desk::with(REGTEST);

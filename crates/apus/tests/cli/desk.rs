@@ -176,8 +176,21 @@ impl Desk {
 
     /// Starts `apus` with the words of a line and no others.
     pub(crate) fn start_as_typed(&self, line: &str) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
-        command.args(line.split_whitespace());
+        self.start_by(&[], &[], line)
+    }
+
+    /// Starts `apus` with the words of a line and no others, by another program where one is named, with more in its
+    /// environment.
+    pub(crate) fn start_by(
+        &self,
+        by: &[String],
+        environment: &[(String, String)],
+        line: &str,
+    ) -> Running {
+        let mut words = by.iter().map(String::as_str).chain([env!("CARGO_BIN_EXE_apus")]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).args(line.split_whitespace());
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         self.spawn(command, line)
     }
 

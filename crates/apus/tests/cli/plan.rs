@@ -60,3 +60,62 @@ fn a_plan_of_nothing_says_what_to_give() {
     desk.apus("plan --blocksdir blocks --chain signet").fails(1, &["chain signet", "--chain"]);
     desk.apus("plan --datadir blocks").fails(1, &["no data directory"]);
 }
+
+/// Bytes of all files of a folder now.
+#[cfg(feature = "bench")]
+fn on_disk(folder: &std::path::Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let each = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(about) if about.is_dir() => on_disk(&entry.path()),
+        Ok(about) => about.len(),
+        // It went away meanwhile.
+        Err(_) => 0,
+    });
+    each.sum()
+}
+
+/// A size as a plan tells it, in bytes.
+#[cfg(feature = "bench")]
+fn size(plan: &str, line: &str) -> f64 {
+    let rest = plan.lines().find_map(|it| it.strip_prefix(line)).unwrap().trim();
+    let mut words = rest.split(' ');
+    let number: f64 = words.next().unwrap().parse().unwrap();
+    let units = [("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9)];
+    let unit = words.next().unwrap();
+    number * units.iter().find(|(name, _)| *name == unit).unwrap().1
+}
+
+/// On a chain that is shaped like today's: what coins take beside blocks differs much between chains.
+#[cfg(feature = "bench")]
+#[test]
+fn a_run_takes_no_more_than_was_planned() {
+    let desk = Desk::empty();
+    desk.apus("bench chain make --blocks 20 --out chain").succeeds();
+    for (number, (hints, out)) in [
+        ("", "snapshot:o/s"),
+        ("", "datadir:o/n"),
+        ("--hints chain/chain.hints", "snapshot:o/s"),
+        ("--hints chain/chain.hints", "chainstate:o/c"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let what =
+            format!("--blocksdir chain/blocks {hints} --out {out} --dbcache 4 --workdir o/w");
+        let plan = desk.apus(&format!("plan {what}")).succeeds().stdout;
+        let (disk, memory) = (size(&plan, "disk "), size(&plan, "memory "));
+        let report = format!("report-{number}.json");
+        let mut run = desk.start(&format!("sync {what} --report {report}"));
+        let mut peak = 0;
+        run.until(|| {
+            peak = peak.max(on_disk(&desk.path("o")));
+            false
+        });
+        run.wait().succeeds();
+        let peak = peak.max(on_disk(&desk.path("o"))) as f64;
+        assert!(peak > 0.0 && peak <= disk, "{hints} {out}: {peak} of {disk} bytes of disk");
+        let rss = desk.json(&report)["rss_peak_bytes"].as_f64().unwrap();
+        assert!(rss <= memory, "{hints} {out}: {rss} of {memory} bytes of memory");
+        fs::remove_dir_all(desk.path("o")).unwrap();
+    }
+}

@@ -18,7 +18,8 @@ fn png_size(bytes: &[u8]) -> (u32, u32) {
 fn points(csv: &[u8]) -> Vec<(String, f64, u64)> {
     let text = String::from_utf8(csv.to_vec()).unwrap();
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("label,seconds,height"));
+    let measures = ["height", "bytes", "transactions"].map(|name| format!("label,seconds,{name}"));
+    assert!(lines.next().is_some_and(|line| measures.iter().any(|known| known == line)), "{text}");
     let point = |line: &str| {
         let parts: Vec<&str> = line.split(',').collect();
         (parts[0].to_owned(), parts[1].parse().unwrap(), parts[2].parse().unwrap())
@@ -51,13 +52,27 @@ fn a_node_beside_a_run_on_its_blocks() {
     // A node of regtest validates all signatures, and the run went by hints.
     let ended = ended.says(&["unlike", "not compared with core", "did not do the same work"]);
     desk.apus("plot ours.json debug.log --by bytes --out b.svg").fails(1, &["--blocksdir"]);
-    let bytes =
+    let bytes_line =
         format!("plot ours.json debug.log --by bytes --blocksdir {} --csv b.csv", blocks.display());
-    desk.apus(&bytes).succeeds();
+    desk.apus(&bytes_line).succeeds();
     let bytes = points(&desk.read("b.csv"));
     let last = |label: &str| bytes.iter().rfind(|point| point.0 == label).unwrap().2;
     assert_eq!(last("ours"), last("debug"), "{bytes:?}");
     assert!(last("ours") > 150 * 200);
+    desk.apus("plot ours.json --by transactions --out t.svg").fails(1, &["--blocksdir"]);
+    // Blocks that a node mines for itself have one transaction each; its log says so without them.
+    for (line, of) in [
+        ("plot debug.log --by transactions --csv log.csv".to_owned(), "log.csv"),
+        (bytes_line.replace("--by bytes", "--by transactions").replace("b.csv", "t.csv"), "t.csv"),
+    ] {
+        desk.apus(&line).succeeds().says(&["transactions"]);
+        let csv = desk.read(of);
+        assert!(csv.starts_with(b"label,seconds,transactions\n"));
+        for label in ["ours", "debug"].iter().filter(|label| of == "t.csv" || **label == "debug") {
+            let all = points(&csv);
+            assert_eq!(all.iter().rfind(|point| point.0 == *label).unwrap().2, 150, "{all:?}");
+        }
+    }
     let ended = ended.says(&["a.svg is written.", "a.PNG is written.", "a.csv is written."]);
     let row = |label: &str| ended.stdout.lines().find(|row| row.starts_with(label)).unwrap();
     for (label, program) in [("ours", "Apus swiftsync sha256, "), ("core", "Bitcoin ")] {

@@ -6,7 +6,7 @@ use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, JoinedRun, LinkOptions, RunSeen, Worker};
 use apus_sync::{
     JobKey, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, QueueError, RunId, Silent,
-    WorkRequest, work,
+    WorkBlocks, WorkRequest, work,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
@@ -327,11 +327,11 @@ fn a_lie_about_sums_never_leads_to_a_set() {
     let worker = liar(&world);
     let lying = Lying(worker.join(&newest(&worker)).unwrap().unwrap(), AtomicBool::new(false));
     let interrupt = AtomicBool::new(false);
-    let blocksdir = world.desk.path("blocks");
+    let blocks = WorkBlocks::Folder(world.desk.path("blocks"));
     let now = 1_900_000_000;
     let (scratch, observer) = (world.desk.path("scratch"), &Silent);
     let request = WorkRequest {
-        blocksdir,
+        blocks,
         proofs: None,
         scratch,
         threads: 1,
@@ -352,10 +352,11 @@ fn a_lie_is_found_by_a_second_machine() {
     let worker = liar(&world);
     let lying = Lying(worker.join(&newest(&worker)).unwrap().unwrap(), AtomicBool::new(false));
     let interrupt = AtomicBool::new(false);
-    let (blocksdir, scratch) = (world.desk.path("blocks"), world.desk.path("scratch"));
+    let blocks = WorkBlocks::Folder(world.desk.path("blocks"));
+    let scratch = world.desk.path("scratch");
     let (now, observer) = (1_900_000_000, &Silent);
     let request = WorkRequest {
-        blocksdir,
+        blocks,
         proofs: None,
         scratch,
         threads: 1,

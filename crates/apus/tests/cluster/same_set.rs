@@ -38,6 +38,34 @@ fn any_number_of_workers_comes_to_the_same_set() {
     }
 }
 
+/// A coordinator that does jobs as well needs no other machine, and leaves its own jobs to others when it ends.
+#[test]
+fn a_coordinator_does_jobs_itself() {
+    let world = World::with(MAIN);
+    world.serve("--segment-bytes 60000 --work 2").wait().succeeds();
+    let shares = world.desk.json("report.json")["cluster"]["workers"].clone();
+    assert_eq!((&shares[0]["blocks"], &shares[1]), (&4521.into(), &serde_json::Value::Null));
+    world.expect_done();
+    for name in ["utxo.dat", "utxo.hints", "report.json"] {
+        world.desk.remove(name);
+    }
+    // Beside a worker, interrupted once.
+    let run = world.join("--segment-bytes 12000 --checkpoint-seconds 0 --work 1 --scratch scratch");
+    let mut serve = world.serve_run(&run);
+    assert!(serve.until(|| world.desk.names("objects").len() == 1));
+    sleep(Duration::from_millis(300));
+    serve.signal("INT");
+    serve.wait().fails(130, &["interrupted"]);
+    let worker = world.work("--par 1 --scratch scratch");
+    world.serve_run(&run).wait().succeeds();
+    worker.wait().succeeds();
+    let shares = world.desk.json("report.json")["cluster"]["workers"].clone();
+    let blocks = shares.as_array().unwrap().iter().map(|share| share["blocks"].as_u64().unwrap());
+    assert_eq!(blocks.sum::<u64>(), 4521);
+    assert_eq!(world.desk.names("scratch"), [""; 0]);
+    world.expect_done();
+}
+
 /// Each machine has undo data beside its blocks, and by them every rule is applied.
 #[test]
 fn with_undo_data_every_rule_is_checked() {

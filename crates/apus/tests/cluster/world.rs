@@ -58,7 +58,14 @@ pub(crate) fn told(ended: &Ended) -> &str {
 
 pub(crate) struct World {
     pub(crate) server: NatsServer,
+    /// Where the queue is, if it is not that server.
+    pub(crate) queue: Option<String>,
     pub(crate) desk: Desk,
+    /// Where objects are, and what programs have in their environment to get there.
+    pub(crate) objects: String,
+    pub(crate) environment: Vec<(String, String)>,
+    /// What runs programs, unless another one is named.
+    pub(crate) by: Vec<String>,
     chain: &'static str,
 }
 
@@ -69,7 +76,13 @@ impl World {
     }
 
     pub(crate) fn on(desk: Desk, chain: &'static str) -> Self {
-        Self { server: NatsServer::start(), desk, chain }
+        let (server, objects) = (NatsServer::start(), "objects".to_owned());
+        Self { server, queue: None, desk, objects, environment: Vec::new(), by: Vec::new(), chain }
+    }
+
+    /// Where the queue is.
+    pub(crate) fn url(&self) -> String {
+        self.queue.clone().unwrap_or_else(|| self.server.url())
     }
 
     /// The options of a run; the set is written, and what the hints leave behind.
@@ -84,7 +97,12 @@ impl World {
 
     /// The program with a line.
     pub(crate) fn start(&self, line: &str) -> Process {
-        Process(Some(self.desk.start_as_typed(line)))
+        self.start_by(&self.by, line)
+    }
+
+    /// The same, by another program.
+    pub(crate) fn start_by(&self, by: &[String], line: &str) -> Process {
+        Process(Some(self.desk.start_by(by, &self.environment, line)))
     }
 
     /// The options of a run without hints, of the same files.
@@ -98,9 +116,10 @@ impl World {
 
     /// A coordinator of a run with these options.
     pub(crate) fn serve_run(&self, run: &str) -> Process {
-        let url = self.server.url();
+        let url = self.url();
         // Short, or each job of a machine that was killed would be waited for.
-        let line = format!("cluster serve --nats {url} --objects objects --ack-wait 1 {run}");
+        let objects = &self.objects;
+        let line = format!("cluster serve --nats {url} --objects {objects} --ack-wait 1 {run}");
         self.start(&line)
     }
 
@@ -115,25 +134,32 @@ impl World {
 
     /// A worker with a folder of blocks.
     pub(crate) fn work_on(&self, blocks: &str, more: &str) -> Process {
-        let url = self.server.url();
+        let url = self.url();
+        let objects = &self.objects;
         let line =
-            format!("cluster work --nats {url} --objects objects --blocksdir {blocks} {more}");
+            format!("cluster work --nats {url} --objects {objects} --blocksdir {blocks} {more}");
         self.start(&line)
     }
 
     pub(crate) fn status(&self, more: &str) -> Ended {
-        let url = self.server.url();
-        self.desk.start_as_typed(&format!("cluster status --nats {url} {more}")).wait()
+        let url = self.url();
+        self.start(&format!("cluster status --nats {url} {more}")).wait()
     }
 
     /// The set of the node is there, and nothing else that a run leaves.
     #[track_caller]
     pub(crate) fn expect_done(&self) {
+        self.expect_outputs();
+        assert_eq!(self.desk.names("objects"), [""; 0]);
+        self.status("").succeeds().says(&["no run goes on"]);
+    }
+
+    /// The set of the node is there.
+    #[track_caller]
+    pub(crate) fn expect_outputs(&self) {
         assert!(self.desk.read("utxo.dat") == self.desk.read("node.dat"));
         assert!(self.desk.read("utxo.hints") == self.desk.read("msb.hints"));
         assert!(!self.desk.has("progress.work"));
-        assert_eq!(self.desk.names("objects"), [""; 0]);
-        self.status("").succeeds().says(&["no run goes on"]);
     }
 
     /// The secret of the run whose progress is there.

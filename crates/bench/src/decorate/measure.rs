@@ -16,6 +16,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Pauses that are measured by themselves.
+const SLEEPS: usize = 20;
+
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -88,6 +91,8 @@ pub fn measure(
     interrupt: &AtomicBool,
     each: &mut dyn FnMut(Event),
 ) -> Result<Decorated, PrevoutsError> {
+    let _exact = ExactTimers::set();
+    let slept_us = sleeps(plan.latency);
     let block = Block::of(plan);
     let store = block.store()?;
     let late = LatencyStore::remote(store, plan.latency, plan.batch);
@@ -118,6 +123,7 @@ pub fn measure(
         txs: plan.txs,
         inputs: plan.inputs,
         latency_us: plan.latency.as_micros() as u64,
+        slept_us,
         batch: plan.batch,
         deadline_us: plan.deadline.as_micros().min(u64::MAX.into()) as u64,
         in_flight: plan.in_flight,
@@ -125,6 +131,47 @@ pub fn measure(
         plain_ms: Spread::of(&plain_ms).ok_or(PrevoutsError::Interrupted)?,
         measured: times.iter().filter_map(with).collect(),
     })
+}
+
+/// Timers of this thread, and of threads that it starts, ring when they are to and not up to 50 us later, with
+/// others, as Linux lets them by default. It stands for a server, which answers when it has the answer.
+struct ExactTimers(Option<u64>);
+
+impl ExactTimers {
+    #[cfg(target_os = "linux")]
+    fn set() -> Self {
+        use rustix::thread::{current_timer_slack, set_current_timer_slack};
+        let before = current_timer_slack().ok();
+        let set = set_current_timer_slack(std::num::NonZeroU64::new(1));
+        Self(before.filter(|_| set.is_ok()))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn set() -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for ExactTimers {
+    fn drop(&mut self) {
+        #[cfg(target_os = "linux")]
+        if let Some(before) = self.0 {
+            let before = std::num::NonZeroU64::new(before);
+            // Where that fails its timers stay exact, which costs some wake-ups.
+            let _ = rustix::thread::set_current_timer_slack(before);
+        }
+    }
+}
+
+/// How long pauses of so long really are where nothing else goes on, in microseconds.
+fn sleeps(pause: Duration) -> Spread {
+    let sleep = |_| {
+        let started = Instant::now();
+        thread::sleep(pause);
+        started.elapsed().as_secs_f64() * 1e6
+    };
+    let slept: Vec<f64> = (0..SLEEPS).map(sleep).collect();
+    Spread::of(&slept).expect("there are some")
 }
 
 /// The inputs of a block, transaction by transaction.
@@ -222,7 +269,8 @@ impl Block {
             }
         }
         to.complete();
-        for (tx, ticket) in tickets {
+        // All are wanted, and the last ones come last: who waits for them first sleeps once.
+        for (tx, ticket) in tickets.into_iter().rev() {
             found.push((tx, ticket.wait()?));
         }
         Ok(Part { begun, ended: Instant::now(), found })

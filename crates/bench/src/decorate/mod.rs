@@ -6,8 +6,10 @@
 //! word that the block is complete, and only then taken. The second is what a validator can do, since
 //! it has the block. Beside both stands a loop that asks the store for one transaction at a time.
 //!
-//! The coins are in memory, behind a pause for each call, so what is measured is waiting alone. Every
-//! coin that comes back is compared with the one that was put there.
+//! The coins are in memory, and each call for some of them takes as long as it is to, the look-up itself
+//! included: so what is measured is waiting, and what the batcher and its threads add. The time is kept by
+//! sleeping, with timers that are as exact as the system has them; how long a call's sleep really is, is
+//! measured and told, too. Every coin that comes back is compared with the one that was put there.
 
 mod measure;
 mod tables;
@@ -35,6 +37,9 @@ pub struct Decorated {
     pub inputs: u32,
     /// How long the store takes for a call at least, in microseconds.
     pub latency_us: u64,
+    /// How long a pause of that is here where nothing else goes on, in microseconds: what the system oversleeps is
+    /// the made-up store's, and in every time of a block.
+    pub slept_us: Spread,
     /// Coins of a full batch.
     pub batch: usize,
     /// How long a coin may wait for others, in microseconds.

@@ -17,16 +17,20 @@ pub fn table(found: &Decorated) -> Table {
         "whole block ms",
         "greatest",
         "batches",
+        "at once",
         "each transaction ms",
         "greatest",
         "batches",
+        "at once",
         "Teranode's ms",
     ];
     let title = format!(
-        "Coins of {} transactions of {} inputs, a store that takes {}, batches of {}, {} rounds",
+        "Coins of {} transactions of {} inputs, a store that takes {} ({:.0} us as this system sleeps), batches \
+         of {}, {} rounds",
         grouped(found.txs.into()),
         found.inputs,
         time(found.latency_us),
+        found.slept_us.median,
         found.batch,
         found.rounds,
     );
@@ -40,16 +44,19 @@ pub fn table(found: &Decorated) -> Table {
         "-".to_owned(),
         "-".to_owned(),
         "-".to_owned(),
+        "-".to_owned(),
         milliseconds(plain.median),
         milliseconds(plain.max),
         found.txs.to_string(),
+        "1".to_owned(),
         theirs(Some(PUBLISHED_SEQUENTIAL_MS)),
     ]);
     for WithCallers { callers, each, block } in &found.measured {
         let published = PUBLISHED.iter().find(|(count, _)| count == callers);
         let cells = |course: &Course| {
-            let Course { ms, batches, .. } = course;
-            [milliseconds(ms.median), milliseconds(ms.max), batches.to_string()]
+            let Course { ms, batches, in_flight_max, .. } = course;
+            let [batches, at_once] = [batches, in_flight_max].map(u64::to_string);
+            [milliseconds(ms.median), milliseconds(ms.max), batches, at_once]
         };
         let (block, each) = (cells(block), cells(each));
         let row = [callers.to_string()].into_iter().chain(block).chain(each);

@@ -286,7 +286,7 @@ fn apus(
 ) -> Result<OneRun, RunError> {
     let apus = Apus { program: plan.program, scratch: plan.scratch };
     let arguments = apus.download_arguments(&plan.chain, peers, plan.v2transport, plan.dbcache_mib);
-    let (run, report) = apus.run(&arguments, round, interrupt)?;
+    let (run, report) = apus.run(&arguments, None, round, interrupt)?;
     different("apus", &set.differences(&report.set))?;
     Ok(run)
 }

@@ -63,7 +63,7 @@ pub fn chart(
     let time = TimeAxis::new(runs, scale);
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by(|a, b| runs[*b].total_seconds.total_cmp(&runs[*a].total_seconds));
-    legend(&mut picture, runs, comparison, &order);
+    legend(&mut picture, runs, comparison, &order, measure);
     heights(&mut picture, runs, &order, &time, panels_top, measure);
     if compared {
         let top = panels_top + HEIGHTS + FOOT + HEAD;
@@ -90,7 +90,13 @@ fn pale(colour: Colour) -> Colour {
 
 // ---- legend ----
 
-fn legend(picture: &mut Picture, runs: &[Run], comparison: &Comparison, order: &[usize]) {
+fn legend(
+    picture: &mut Picture,
+    runs: &[Run],
+    comparison: &Comparison,
+    order: &[usize],
+    measure: Measure,
+) {
     let ratio_x = RIGHT;
     let time_x = ratio_x - if runs.len() > 1 { 84.0 } else { 0.0 };
     let label_x = MARGIN + 32.0;
@@ -103,7 +109,7 @@ fn legend(picture: &mut Picture, runs: &[Run], comparison: &Comparison, order: &
         let room = time_x - width(&total, 13.0, Weight::Bold) - 16.0 - label_x;
         let label = fit(&run.label, 13.0, Weight::Regular, room);
         picture.text(Text::new(label_x, y, label).size(13.0));
-        let detail = fit(&detail(run), 12.0, Weight::Regular, RIGHT - label_x);
+        let detail = fit(&detail(run, measure), 12.0, Weight::Regular, RIGHT - label_x);
         picture.text(Text::new(label_x, y + LEGEND_DETAIL, detail).colour(GREY));
         picture.text(Text::new(time_x, y, total).size(13.0).bold().anchor(Anchor::End));
         let ratio = Text::new(ratio_x, y, comparison.words(index)).size(13.0);
@@ -113,17 +119,19 @@ fn legend(picture: &mut Picture, runs: &[Run], comparison: &Comparison, order: &
 }
 
 /// What ran, where it began if that was not at the beginning, and which scripts it ran.
-fn detail(run: &Run) -> String {
+fn detail(run: &Run, measure: Measure) -> String {
     let scripts = match run.scripts {
         Scripts::Unknown => String::new(),
         told => format!("; {}", told.words()),
     };
-    match run.start_height {
-        0 => format!("{}{scripts}", run.detail),
-        height => {
-            format!("{}, from height {}{scripts}", run.detail, words::decimal(height as f64, 0))
-        }
-    }
+    let began = run.start_height as f64;
+    let from = match measure {
+        _ if run.start_height == 0 => String::new(),
+        Measure::Height => format!(", from height {}", words::decimal(began, 0)),
+        Measure::Bytes => format!(", after {} MB of blocks", words::decimal(began / 1e6, 0)),
+        Measure::Transactions => format!(", after {} transactions", words::decimal(began, 0)),
+    };
+    format!("{}{from}{scripts}", run.detail)
 }
 
 // ---- panels ----
@@ -224,6 +232,7 @@ fn heights(
     let y_name = match measure {
         Measure::Height => "Block height",
         Measure::Bytes => "Bytes of blocks (MB)",
+        Measure::Transactions => "Transactions (millions)",
     };
     let bottom = top + HEIGHTS;
     let highest = runs.iter().map(Run::height).max().unwrap_or(0).max(1) as f64;
@@ -231,7 +240,7 @@ fn heights(
     let frame = Frame { top, bottom, title: "", x_name: "Time since the start", y_name };
     let unit = match measure {
         Measure::Height => 1.0,
-        Measure::Bytes => 1e6,
+        Measure::Bytes | Measure::Transactions => 1e6,
     };
     // Ticks at round numbers of the unit lie at the same places.
     let units = Scale::new(Spacing::Linear, (0.0, highest * 1.03 / unit), (bottom, top));
@@ -267,6 +276,7 @@ fn ratios(
     let same = match measure {
         Measure::Height => "to the same height",
         Measure::Bytes => "to as many bytes of blocks",
+        Measure::Transactions => "to as many transactions",
     };
     let base = &runs[comparison.baseline];
     let courses: Vec<(usize, Vec<(f64, f64)>)> = order

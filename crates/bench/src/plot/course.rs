@@ -11,7 +11,8 @@ pub(super) const POINTS_MAX: usize = 8_192;
 pub struct Point {
     /// Since the run's start.
     pub seconds: f64,
-    /// Blocks connected or processed by then, less those that a reorganization took back; or their bytes.
+    /// Blocks connected or processed by then, less those that a reorganization took back; or their bytes or
+    /// transactions.
     pub height: u64,
 }
 
@@ -22,6 +23,19 @@ pub enum Measure {
     Height,
     /// Bytes of blocks, which are closer to the work.
     Bytes,
+    /// Transactions, coinbases included.
+    Transactions,
+}
+
+impl Measure {
+    /// What is counted, as columns are called by it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Height => "height",
+            Self::Bytes => "bytes",
+            Self::Transactions => "transactions",
+        }
+    }
 }
 
 /// Which scripts a run ran: what takes most of its time, where it ran them.
@@ -60,7 +74,7 @@ pub struct Run {
     pub detail: String,
     /// Which scripts it ran.
     pub scripts: Scripts,
-    /// Whether heights are those of a node's log, which says nothing of bytes.
+    /// Whether it is from a node's log, which tells of heights and transactions. A report tells of heights and bytes.
     pub of_node: bool,
     /// Its whole time, which may go on after the last block.
     pub total_seconds: f64,

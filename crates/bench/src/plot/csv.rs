@@ -1,12 +1,12 @@
 //! [`csv`]: the points of runs for other programs.
 
-use super::course::Run;
+use super::course::{Measure, Run};
 use std::fmt::Write;
 
-/// One line a point, `label,seconds,height`, after a line with these names. Quoted as RFC 4180
-/// says. Runs of many blocks are thinned as they are for pictures.
-pub fn csv(runs: &[Run]) -> String {
-    let mut out = String::from("label,seconds,height\n");
+/// One line a point, `label,seconds,height`, after a line with these names; by another measure the last
+/// column is that. Quoted as RFC 4180 says. Runs of many blocks are thinned as they are for pictures.
+pub fn csv(runs: &[Run], measure: Measure) -> String {
+    let mut out = format!("label,seconds,{}\n", measure.name());
     for run in runs {
         let label = quoted(&run.label);
         for point in run.points() {
@@ -35,6 +35,9 @@ mod tests {
         let mut odd = Run::new(vec![point(1e-6, 1)], 0);
         odd.label = "a \"b\", c".to_owned();
         let text = "label,seconds,height\nplain,0,0\nplain,0.25,7\n\"a \"\"b\"\", c\",0.000001,1\n";
-        assert_eq!(csv(&[plain, odd]), text);
+        let runs = [plain, odd];
+        assert_eq!(csv(&runs, Measure::Height), text);
+        let by_bytes = text.replace("seconds,height", "seconds,bytes");
+        assert_eq!(csv(&runs, Measure::Bytes), by_bytes);
     }
 }

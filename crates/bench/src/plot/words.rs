@@ -1,18 +1,7 @@
 //! Numbers and times as people read them on a picture and in a table.
 
 use super::course::Run;
-
-/// Digits in groups of three.
-pub(super) fn grouped(digits: &str) -> String {
-    let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
+use apus_sync::numbers::group_digits;
 
 /// A number with so many decimals, its integer part in groups.
 pub(super) fn decimal(value: f64, decimals: usize) -> String {
@@ -20,7 +9,7 @@ pub(super) fn decimal(value: f64, decimals: usize) -> String {
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let zero = text.bytes().all(|byte| byte == b'0' || byte == b'.');
     let sign = if value < 0.0 && !zero { "−" } else { "" };
-    format!("{sign}{}{rest}", grouped(whole))
+    format!("{sign}{}{rest}", group_digits(whole))
 }
 
 /// A number with as many decimals as three digits need.
@@ -54,7 +43,7 @@ pub(super) fn duration(seconds: f64) -> String {
     } else {
         let rounded = (seconds / 60.0).round();
         let hours = (rounded / 60.0).floor();
-        format!("{} h {:02} min", grouped(&hours.to_string()), rounded % 60.0)
+        format!("{} h {:02} min", group_digits(&hours.to_string()), rounded % 60.0)
     }
 }
 

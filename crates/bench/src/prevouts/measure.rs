@@ -25,6 +25,7 @@ const ROUND: Duration = Duration::from_millis(100);
 
 /// About what a look-up takes that does not wait, and what a sleep takes beyond its time.
 const LOOK_UP: Duration = Duration::from_nanos(200);
+const LOOK_UP_AT_SERVERS: Duration = Duration::from_micros(5);
 const OVERSLEPT: Duration = Duration::from_micros(60);
 
 /// Inputs of the blocks that come before those measured.
@@ -100,6 +101,12 @@ pub enum PrevoutsError {
     /// A look-up failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The store that was to be filled holds something else.
+    #[error("{place} holds the coins of a run: name a folder, or a store, of its own")]
+    Occupied {
+        /// The store.
+        place: String,
+    },
     /// Another coin came back than was put there.
     #[error("coin {outpoint} came back as {found:?}: the store or the fetcher is broken")]
     Wrong {
@@ -163,7 +170,7 @@ fn at_latency(
         let (first, _) = blocks.next(FIRST_INPUTS.min(plan.inputs));
         turn.fetch(view, first)?;
     }
-    let count = blocks_of_round(plan.inputs, latency);
+    let count = blocks_of_round(plan, latency);
     for round in 0..plan.rounds {
         each(Event::Round { latency, round: round + 1, of: plan.rounds });
         turns.iter_mut().for_each(|turn| turn.took = Duration::ZERO);
@@ -211,9 +218,13 @@ fn turns(plan: &Plan, latency: Duration) -> Result<Vec<Turn>, PrevoutsError> {
     Ok(all.map(turn).collect())
 }
 
-fn blocks_of_round(inputs: u32, latency: Duration) -> u32 {
-    let look_up = if latency.is_zero() { LOOK_UP } else { latency + OVERSLEPT };
-    let block = look_up * inputs;
+fn blocks_of_round(plan: &Plan, latency: Duration) -> u32 {
+    let look_up = match (plan.place, latency.is_zero()) {
+        (_, false) => latency + OVERSLEPT,
+        (CoinsPlace::Servers, true) => LOOK_UP_AT_SERVERS,
+        (_, true) => LOOK_UP,
+    };
+    let block = look_up * plan.inputs;
     (ROUND.as_nanos() / block.as_nanos().max(1)).clamp(1, 1000) as u32
 }
 

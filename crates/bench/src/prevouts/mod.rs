@@ -52,6 +52,8 @@ pub enum CoinsPlace {
     Memory,
     /// In a store on a disk.
     Store,
+    /// On servers.
+    Servers,
 }
 
 /// What was measured with one time to wait.

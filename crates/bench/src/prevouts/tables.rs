@@ -10,6 +10,7 @@ pub fn table(prevouts: &Prevouts) -> Table {
     let place = match prevouts.place {
         CoinsPlace::Memory => "memory",
         CoinsPlace::Store => "a store",
+        CoinsPlace::Servers => "a store on servers",
     };
     let title = format!(
         "Coins of a block of {} inputs, of {} coins in {place}, {} rounds",

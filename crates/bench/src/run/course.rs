@@ -127,7 +127,8 @@ impl<'a> Course<'a> {
                 }
             }
             (subject, _) => {
-                let (run, report) = apus.run(&lane.arguments, round, interrupt)?;
+                let (run, report) =
+                    apus.run(&lane.arguments, lane.subject.threads(), round, interrupt)?;
                 let path = apus.report();
                 lane.papers.push(fs::read(&path).at(&path)?);
                 let who = format!("{subject} in round {round}");

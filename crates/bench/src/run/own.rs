@@ -112,7 +112,7 @@ impl Apus<'_> {
         else {
             return Ok(());
         };
-        self.run(&arguments, 0, interrupt)?;
+        self.run(&arguments, None, 0, interrupt)?;
         // Those of a run that was stopped have no such name.
         fs::rename(self.scratch.join(PROVED), &proofs).at(&proofs)
     }
@@ -145,10 +145,11 @@ impl Apus<'_> {
         self.scratch.join("report.json")
     }
 
-    /// Runs it once.
+    /// Runs it once, on so many processors, or all.
     pub(crate) fn run(
         &self,
         arguments: &[String],
+        processors: Option<usize>,
         round: u32,
         interrupt: &AtomicBool,
     ) -> Result<(OneRun, Report), RunError> {
@@ -160,7 +161,7 @@ impl Apus<'_> {
         remove_folder(&self.scratch.join(WORK))?;
         let mut command = Command::new(self.program);
         command.args(arguments);
-        let usage = process::run(&mut command, LIMIT, interrupt)?;
+        let usage = process::run_on(processors, &mut command, LIMIT, interrupt)?;
         let report = Report::read(&self.report())?;
         let run = OneRun {
             round,

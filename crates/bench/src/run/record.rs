@@ -30,6 +30,10 @@ pub struct Record {
     pub command: Vec<String>,
     /// Version of Apus.
     pub apus: String,
+    /// The commit that it was built from, if its builder knew. Older records lack it.
+    pub commit: Option<String>,
+    /// What was built in that can be left out. Older records lack it.
+    pub features: Option<Vec<String>>,
     /// What bitcoind says of itself.
     pub bitcoind: Option<String>,
     /// Where.

@@ -25,6 +25,10 @@ pub struct Plan<'a> {
     pub program: &'a Path,
     /// Its version.
     pub version: &'a str,
+    /// The commit that it was built from, if its builder knew.
+    pub commit: Option<&'a str>,
+    /// What was built in that can be left out.
+    pub features: Vec<&'a str>,
     /// What was asked for, to be kept in the record.
     pub command: Vec<String>,
     /// On what.
@@ -155,6 +159,8 @@ pub fn session(
         timed: plan.timed,
         command: plan.command.clone(),
         apus: plan.version.to_owned(),
+        commit: plan.commit.map(str::to_owned),
+        features: Some(plan.features.iter().map(|feature| (*feature).to_owned()).collect()),
         bitcoind,
         machine,
         page_cache: plan.page_cache,

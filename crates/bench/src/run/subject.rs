@@ -66,6 +66,14 @@ impl Subject {
         }
     }
 
+    /// How many threads it was given; none where it takes one for each core.
+    pub fn threads(&self) -> Option<usize> {
+        match self {
+            Self::Apus { par, .. } => Some(*par),
+            Self::Bitcoind { .. } => None,
+        }
+    }
+
     /// Whether it needs the folder of a node, with its index and undo data.
     pub fn of_node(&self) -> bool {
         matches!(self, Self::Apus { engine, aggregate, .. }

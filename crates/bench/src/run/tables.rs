@@ -237,6 +237,9 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if record.timed && record.chains.iter().any(|chain| !chain.scaling.is_empty()) {
+        notes.push("Each run of Apus has as many processors as it has threads.".to_owned());
+    }
     if record.timed {
         notes.push(
             "The column headers is the wall time in which one thread reads headers, before all others begin, over the \
@@ -280,6 +283,17 @@ const NODE_NOTES: &[&str] = &[
 const NODE_NOTE_FULL: &str = "bitcoind assumevalid=0 ran every script, as its log says, on a thread for \
      each core. A run with scripts is compared with one with scripts.";
 
+/// Version, commit and features, as far as a record has them.
+fn program(record: &Record) -> String {
+    let mut parts = vec![record.apus.clone()];
+    parts.extend(record.commit.iter().map(|commit| format!("commit {commit}")));
+    parts.extend(record.features.iter().map(|features| match &features[..] {
+        [] => "no features".to_owned(),
+        built_in => format!("with {}", built_in.join(", ")),
+    }));
+    parts.join(", ")
+}
+
 /// The whole record as a page.
 pub fn markdown(record: &Record) -> String {
     let mut page = format!("# Benchmark of {}\n\n", record.date);
@@ -288,7 +302,7 @@ pub fn markdown(record: &Record) -> String {
     let rows = [
         ("profile", format!("{}, {} rounds", record.profile, record.rounds)),
         ("command", format!("`{}`", record.command.join(" "))),
-        ("apus", record.apus.clone()),
+        ("apus", program(record)),
         ("bitcoind", record.bitcoind.clone().unwrap_or_else(none)),
         (
             "machine",

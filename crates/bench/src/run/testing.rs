@@ -150,6 +150,8 @@ pub(super) fn record(chains: &[&str]) -> Record {
         timed: true,
         command: vec!["apus".to_owned(), "bench".to_owned()],
         apus: "0.1.0".to_owned(),
+        commit: Some("0123456789ab".to_owned()),
+        features: Some(vec!["kernel".to_owned(), "bench".to_owned()]),
         bitcoind: Some("Bitcoin Core".to_owned()),
         machine: Machine::here(),
         page_cache: PageCache::Warm,

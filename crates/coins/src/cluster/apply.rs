@@ -5,12 +5,13 @@ use super::buckets::{Buckets, EPOCH};
 use super::connections::Connections;
 use super::keys::Keys;
 use super::record::Pending;
+use super::servers::{Pipe, Servers};
+use super::undo;
 use super::wal::{self, Change};
 use apus_engine::utxo::StoreError;
-use redis::cluster::{ClusterConnection, ClusterPipeline, cluster_pipe};
-use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
-use redis::{ErrorKind, RedisResult, Script, ServerErrorKind, cmd};
+use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, cmd};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Changes one bucket, unless a later epoch did. The numbers are as text, since whether one text is
 /// before another depends on the server's language.
@@ -25,9 +26,6 @@ return 1";
 
 /// A pipeline of more than this is sent, in bytes.
 const PIPE_BYTES: usize = 512 << 10;
-
-/// What a command has beside what it changes, about, in bytes.
-const COMMAND_BYTES: usize = 150;
 
 /// What changes in a bucket.
 #[derive(Default)]
@@ -88,27 +86,25 @@ pub(super) fn apply(
                 let part = parts.entry(keys.coins(buckets.of(&outpoint.txid))).or_default();
                 part.change(buckets.field(outpoint), coin.map(Value::Slice));
             }
-            Change::Undo(hash, undo) => {
-                // A height beside, so that old ones are found without their data.
-                let height = undo.map(|(height, _)| Value::Owned(height.to_le_bytes().to_vec()));
-                parts.entry(keys.undo_heights()).or_default().change(hash.0.to_vec(), height);
+            Change::Piece(hash, piece, bytes) => {
                 let part = parts.entry(keys.undo(hash.0[0])).or_default();
-                part.change(hash.0.to_vec(), undo.map(|(_, bytes)| Value::Slice(bytes)));
+                part.change(undo::field(hash, *piece), bytes.map(Value::Slice));
+            }
+            Change::Undo(hash, stored) => {
+                let stored = stored.map(|stored| Value::Owned(stored.to_bytes().to_vec()));
+                parts.entry(keys.undo_blocks()).or_default().change(hash.0.to_vec(), stored);
             }
         }
     }
     let script = Script::new(APPLY);
-    let (mut pipe, mut commands, mut bytes) = (cluster_pipe(), 0, 0);
+    let mut pipe = Pipe::default();
     for (key, part) in &parts {
-        part.command(&mut pipe, &script, key, epoch);
-        commands += 1;
-        bytes += part.bytes();
-        if bytes >= PIPE_BYTES {
-            send(connections, &pipe, commands)?;
-            (pipe, commands, bytes) = (cluster_pipe(), 0, 0);
+        pipe.add(key.as_bytes(), &part.command(&script, key, epoch));
+        if pipe.bytes() >= PIPE_BYTES {
+            send(connections, &std::mem::take(&mut pipe))?;
         }
     }
-    if commands > 0 { send(connections, &pipe, commands) } else { Ok(()) }
+    if pipe.len() > 0 { send(connections, &pipe) } else { Ok(()) }
 }
 
 impl<'a> Part<'a> {
@@ -119,44 +115,36 @@ impl<'a> Part<'a> {
         }
     }
 
-    fn bytes(&self) -> usize {
-        let puts = self.puts.iter().map(|(field, value)| field.len() + value.bytes().len());
-        COMMAND_BYTES + puts.sum::<usize>() + self.removals.iter().map(Vec::len).sum::<usize>()
-    }
-
-    fn command(&self, pipe: &mut ClusterPipeline, script: &Script, key: &str, epoch: u64) {
-        pipe.cmd("EVALSHA").arg(script.get_hash()).arg(1).arg(key);
-        pipe.arg(EPOCH).arg(epoch).arg(self.puts.len());
+    fn command(&self, script: &Script, key: &str, epoch: u64) -> Cmd {
+        let mut command = cmd("EVALSHA");
+        command.arg(script.get_hash()).arg(1).arg(key);
+        command.arg(EPOCH).arg(epoch).arg(self.puts.len());
         for (field, value) in &self.puts {
-            pipe.arg(&field[..]).arg(value.bytes());
+            command.arg(&field[..]).arg(value.bytes());
         }
         for field in &self.removals {
-            pipe.arg(&field[..]);
+            command.arg(&field[..]);
         }
+        command
     }
 }
 
 /// Tells all servers the script, so that it need not be sent with each bucket.
-pub(super) fn load(to: &mut ClusterConnection) -> RedisResult<()> {
-    let everywhere = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-    to.route_command(cmd("SCRIPT").arg("LOAD").arg(APPLY), everywhere).map(drop)
+pub(super) fn load(to: &mut Servers) -> RedisResult<()> {
+    to.everywhere::<String>(cmd("SCRIPT").arg("LOAD").arg(APPLY)).map(drop)
 }
 
-fn send(
-    connections: &Connections,
-    pipe: &ClusterPipeline,
-    commands: usize,
-) -> Result<(), StoreError> {
-    let applied: Vec<u8> = connections.run(|to| match pipe.query(to) {
-        // A server that has started since does not know it. Errors leave the connection as it is where
-        // they are a server's answers, but the rest of the answers is on its way: the next one is asked.
+fn send(connections: &Connections, pipe: &Pipe) -> Result<(), StoreError> {
+    let applied: Vec<u8> = connections.run(|to| match to.answers(pipe) {
+        // A server that has started since does not know it. The rest of the answers is on its way: other
+        // connections are asked next.
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            connections.once(load)?;
+            connections.once(Duration::MAX, load)?;
             Err((ErrorKind::Io, "the script was loaded a moment ago").into())
         }
         done => done,
     })?;
-    if applied.len() == commands && applied.iter().all(|done| *done == 1) {
+    if applied.len() == pipe.len() && applied.iter().all(|done| *done == 1) {
         return Ok(());
     }
     // A later epoch was there: another writer went on where this one was.

@@ -2,9 +2,10 @@
 
 use super::connections::Connections;
 use super::keys::Keys;
+use super::servers::Pipe;
 use apus_chain::{OutPoint, Txid};
 use apus_engine::utxo::{CoinBytes, StoreError};
-use redis::cluster::cluster_pipe;
+use redis::cmd;
 use std::ops::Range;
 
 /// A bucket's own entry, beside its coins: the epoch of the last change. No coin's name is so short.
@@ -84,15 +85,17 @@ pub(super) fn look_up(
     if groups.is_empty() {
         return Ok(coins);
     }
-    let mut pipe = cluster_pipe();
+    let mut pipe = Pipe::default();
     for group in &groups {
-        pipe.cmd("HMGET").arg(keys.coins(bucket(&group[0])));
+        let (key, mut get) = (keys.coins(bucket(&group[0])), cmd("HMGET"));
+        get.arg(&key);
         for place in *group {
-            pipe.arg(buckets.field(&wanted[*place]));
+            get.arg(buckets.field(&wanted[*place]));
         }
+        pipe.add(key.as_bytes(), &get);
     }
     let found: Vec<Vec<Option<Vec<u8>>>> =
-        connections.run_measured(|to| pipe.query(to), |found: &Vec<_>| bytes_of(found))?;
+        connections.run_measured(|to| to.answers(&pipe), |found: &Vec<_>| bytes_of(found))?;
     let asked: Vec<usize> = groups.iter().map(|group| group.len()).collect();
     if found.iter().map(Vec::len).ne(asked) {
         return Err(StoreError::Io {

@@ -8,39 +8,33 @@
 //! with it.
 
 use super::ClusterOptions;
+use super::servers::{Reach, Servers};
+use crate::patience::Absence;
 use crate::place::ClusterPlace;
+use crate::silence;
 use apus_engine::utxo::StoreError;
-use redis::cluster::{ClusterClient, ClusterConnection};
-use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
-use redis::{ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, cmd};
-use std::collections::HashMap;
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, cmd};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Connections that are kept while they are not used.
 const IDLE_MAX: usize = 64;
 
-/// How long a server may take to accept a connection, and to answer.
-const CONNECT: Duration = Duration::from_secs(3);
+/// How long to listen for an answer before the servers are asked anew. None takes them long.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// How long to try again to make the first connection: a wrong name is to be told soon.
 const OPENING: Duration = Duration::from_secs(5);
-
-/// Pauses between tries begin with the first and double up to the second.
-const PAUSE: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// An answer of more bytes than this is long.
 const LONG_ANSWER: usize = 128 << 10;
 
 /// See the module.
 pub(super) struct Connections {
-    client: ClusterClient,
-    idle: Mutex<Vec<ClusterConnection>>,
+    reach: Reach,
+    idle: Mutex<Vec<Servers>>,
     place: String,
-    patience: Duration,
+    absence: Absence,
 }
 
 impl std::fmt::Debug for Connections {
@@ -52,28 +46,15 @@ impl std::fmt::Debug for Connections {
 impl Connections {
     /// Makes the first one.
     pub(super) fn open(place: &ClusterPlace, options: &ClusterOptions) -> Result<Self, StoreError> {
-        let name = place.to_string();
-        let scheme = if place.tls { "rediss" } else { "redis" };
-        let url = |(host, port): &(String, u16)| match host.contains(':') {
-            true => format!("{scheme}://[{host}]:{port}"),
-            false => format!("{scheme}://{host}:{port}"),
+        let absence = Absence::new(options.patience);
+        let mut connections = Self {
+            reach: Reach::new(place, options.password.clone()),
+            idle: Mutex::new(Vec::new()),
+            place: place.to_string(),
+            absence: absence.at_most(OPENING),
         };
-        let mut builder = ClusterClient::builder(place.nodes.iter().map(url))
-            .connection_timeout(CONNECT)
-            .response_timeout(ANSWER)
-            // For keys that move from server to server; what else fails is tried again here.
-            .retries(3)
-            .min_retry_wait(5)
-            .max_retry_wait(50);
-        if let Some(password) = &options.password {
-            builder = builder.password(password.reveal());
-        }
-        let client = builder.build().map_err(|error| failed(&name, &error))?;
-        let idle = Mutex::new(Vec::new());
-        let patience = options.patience.min(OPENING);
-        let mut connections = Self { client, idle, place: name, patience };
         connections.run(|_| Ok(()))?;
-        connections.patience = options.patience;
+        connections.absence = absence;
         Ok(connections)
     }
 
@@ -85,17 +66,17 @@ impl Connections {
     /// Others to the same servers, for what has long answers.
     pub(super) fn apart(&self) -> Self {
         Self {
-            client: self.client.clone(),
+            reach: self.reach.clone(),
             idle: Mutex::new(Vec::new()),
             place: self.place.clone(),
-            patience: self.patience,
+            absence: self.absence.clone(),
         }
     }
 
     /// Does something that may be done twice, and does it again while a server is away.
     pub(super) fn run<T>(
         &self,
-        act: impl Fn(&mut ClusterConnection) -> RedisResult<T>,
+        act: impl Fn(&mut Servers) -> RedisResult<T>,
     ) -> Result<T, StoreError> {
         self.run_measured(act, |_| 0)
     }
@@ -103,55 +84,58 @@ impl Connections {
     /// The same of something whose answer may be long: so many bytes, about.
     pub(super) fn run_measured<T>(
         &self,
-        act: impl Fn(&mut ClusterConnection) -> RedisResult<T>,
+        act: impl Fn(&mut Servers) -> RedisResult<T>,
         bytes: impl Fn(&T) -> usize,
     ) -> Result<T, StoreError> {
-        let (started, mut pause) = (Instant::now(), PAUSE);
+        let mut patience = self.absence.patience();
         loop {
-            match self.once_measured(&act, &bytes) {
-                Ok(done) => return Ok(done),
-                Err(error) if passes(&error) && started.elapsed() + pause < self.patience => {
-                    thread::sleep(pause);
-                    pause = (2 * pause).min(PAUSE_MAX);
+            let listening = silence::within(patience.left().min(ANSWER));
+            let done = self.once_measured(&act, &bytes);
+            let heard = listening.heard();
+            drop(listening);
+            match done {
+                Ok(done) => {
+                    patience.ends_well();
+                    return Ok(done);
                 }
-                Err(error) => return Err(failed(&self.place, &error)),
+                Err(error) if !passes(&error) => return Err(failed(&self.place, &error)),
+                Err(_) if patience.wait(heard) => {}
+                Err(error) => return Err(patience.is_over(&self.place, error)),
             }
         }
     }
 
-    /// Does something without a second try.
+    /// Does something without a second try, where it does not take longer than `most`.
     pub(super) fn once<T>(
         &self,
-        act: impl Fn(&mut ClusterConnection) -> RedisResult<T>,
+        most: Duration,
+        act: impl Fn(&mut Servers) -> RedisResult<T>,
     ) -> RedisResult<T> {
+        let _listening = silence::within(self.absence.once().min(most).min(ANSWER));
         self.once_measured(act, |_| 0)
     }
 
     fn once_measured<T>(
         &self,
-        act: impl Fn(&mut ClusterConnection) -> RedisResult<T>,
+        act: impl Fn(&mut Servers) -> RedisResult<T>,
         bytes: impl Fn(&T) -> usize,
     ) -> RedisResult<T> {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut connection = kept.map_or_else(|| self.client.get_connection(), Ok)?;
-        let done = act(&mut connection)?;
+        let mut servers = kept.map_or_else(|| self.reach.open(), Ok)?;
+        let done = act(&mut servers)?;
         if bytes(&done) > LONG_ANSWER {
             return Ok(done);
         }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
-            idle.push(connection);
+            idle.push(servers);
         }
         Ok(done)
     }
 
     /// Refuses servers that forget all when they stop, or some of it when memory is short.
     pub(super) fn expect_durable(&self) -> Result<(), StoreError> {
-        let everywhere = || RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-        let said = self.run(|to| {
-            let said = to.route_command(&cmd("INFO"), everywhere())?;
-            HashMap::<String, String>::from_redis_value(said).map_err(RedisError::from)
-        })?;
+        let said = self.run(|to| to.everywhere::<String>(&cmd("INFO")))?;
         for (server, said) in &said {
             if let Some(what) = forgets(said) {
                 let error = format!("{server} {what}");
@@ -164,14 +148,10 @@ impl Connections {
     /// Refuses servers that answer before the system has what is to be kept. Who hides their settings is
     /// believed.
     fn expect_written_before_answers(&self) -> Result<(), StoreError> {
-        let everywhere = || RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
         let said = self.run(|to| {
-            match to.route_command(cmd("CONFIG").arg("GET").arg("appendfsync"), everywhere()) {
-                Ok(said) => {
-                    HashMap::<String, Vec<String>>::from_redis_value(said).map_err(RedisError::from)
-                }
-                Err(error) if passes(&error) => Err(error),
-                Err(_) => Ok(HashMap::new()),
+            match to.everywhere::<Vec<String>>(cmd("CONFIG").arg("GET").arg("appendfsync")) {
+                Err(error) if !passes(&error) => Ok(Vec::new()),
+                said => said,
             }
         })?;
         for (server, said) in &said {

@@ -44,8 +44,8 @@ impl Keys {
         format!("{}:u:{bucket:02x}", self.0)
     }
 
-    /// Heights of the blocks whose undo data is there: a hash.
-    pub(super) fn undo_heights(&self) -> String {
+    /// The blocks whose undo data is there: a hash.
+    pub(super) fn undo_blocks(&self) -> String {
         format!("{}:undo", self.0)
     }
 }

@@ -5,9 +5,9 @@
 
 use super::connections::Connections;
 use super::keys::Keys;
+use super::servers::Servers;
 use super::wal::Token;
 use apus_engine::utxo::StoreError;
-use redis::cluster::ClusterConnection;
 use redis::{RedisResult, cmd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -90,7 +90,7 @@ impl Lease {
 
 impl Shared {
     /// Whether it is this writer's for its time from now on.
-    fn renew(&self, to: &mut ClusterConnection) -> RedisResult<bool> {
+    fn renew(&self, to: &mut Servers) -> RedisResult<bool> {
         let mut renew = cmd("EVAL");
         renew.arg(RENEW).arg(1).arg(&self.key).arg(&self.token.0);
         let renewed: u8 = renew.arg(self.lasts.as_millis().max(1) as u64).query(to)?;
@@ -109,7 +109,7 @@ impl Shared {
             drop(ended);
             // What the servers do not answer decides nothing: a write would fail, too. The next time
             // comes soon enough to try again.
-            if matches!(self.connections.once(|to| self.renew(to)), Ok(false)) {
+            if matches!(self.connections.once(every, |to| self.renew(to)), Ok(false)) {
                 self.lost.store(true, Ordering::Relaxed);
                 return;
             }
@@ -127,7 +127,7 @@ impl Drop for Lease {
             let _ = thread.join();
         }
         // Where that fails it goes by itself.
-        let _ = self.shared.connections.once(|to| {
+        let _ = self.shared.connections.once(self.shared.lasts, |to| {
             let mut give_back = cmd("EVAL");
             give_back.arg(GIVE_BACK).arg(1).arg(&self.shared.key).arg(&self.shared.token.0);
             give_back.exec(to)

@@ -1,11 +1,11 @@
-//! All coins in the order of their names, and undo data.
+//! All coins in the order of their names.
 
 use super::buckets::{Buckets, EPOCH};
 use super::connections::Connections;
 use super::keys::Keys;
-use apus_chain::{BlockHash, KnownBlock, OutPoint};
+use super::servers::Pipe;
+use apus_chain::OutPoint;
 use apus_engine::utxo::StoreError;
-use redis::cluster::cluster_pipe;
 use redis::cmd;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,7 +31,7 @@ impl From<StoreError> for ScanError {
 }
 
 /// Entries of a hash.
-type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Takes coins one by one, in their stored form.
 type Each<'a> = dyn FnMut(&OutPoint, &[u8]) -> Result<(), StoreError> + 'a;
@@ -47,11 +47,12 @@ pub(super) fn coins(
     for first in (start..end).step_by(SIZES) {
         let some: Vec<u16> =
             (first..end.min(first + SIZES as u32)).map(|bucket| bucket as u16).collect();
-        let mut pipe = cluster_pipe();
+        let mut pipe = Pipe::default();
         for bucket in &some {
-            pipe.cmd("HLEN").arg(keys.coins(*bucket));
+            let key = keys.coins(*bucket);
+            pipe.add(key.as_bytes(), cmd("HLEN").arg(&key));
         }
-        let sizes: Vec<usize> = connections.run(|to| pipe.query(to))?;
+        let sizes: Vec<usize> = connections.run(|to| to.answers(&pipe))?;
         let mut together = Vec::new();
         let mut entries = 0;
         for (bucket, size) in some.into_iter().zip(sizes) {
@@ -82,11 +83,12 @@ fn small(
     if some.is_empty() {
         return Ok(());
     }
-    let mut pipe = cluster_pipe();
+    let mut pipe = Pipe::default();
     for bucket in some {
-        pipe.cmd("HGETALL").arg(keys.coins(*bucket));
+        let key = keys.coins(*bucket);
+        pipe.add(key.as_bytes(), cmd("HGETALL").arg(&key));
     }
-    let found: Vec<Entries> = connections.run(|to| pipe.query(to))?;
+    let found: Vec<Entries> = connections.run(|to| to.answers(&pipe))?;
     for (bucket, entries) in some.iter().zip(found) {
         let mut coins = BTreeMap::new();
         for (field, value) in entries {
@@ -149,35 +151,4 @@ fn put(
     let outpoint = buckets.outpoint(bucket, &field).ok_or_else(|| ScanError::Strange(strange()))?;
     coins.insert(outpoint, value);
     Ok(())
-}
-
-/// The blocks whose undo data is there.
-pub(super) fn undo_blocks(
-    connections: &Connections,
-    keys: &Keys,
-) -> Result<Vec<KnownBlock>, StoreError> {
-    let heights: Entries =
-        connections.run(|to| cmd("HGETALL").arg(keys.undo_heights()).query(to))?;
-    let known = |(hash, height): &(Vec<u8>, Vec<u8>)| {
-        let height = u32::from_le_bytes(height.as_slice().try_into().ok()?);
-        Some(KnownBlock { height, hash: BlockHash(hash.as_slice().try_into().ok()?) })
-    };
-    let strange = || StoreError::Damaged {
-        place: connections.place().to_owned(),
-        what: format!("{} has an entry that is no block's", keys.undo_heights()),
-    };
-    let blocks = heights.iter().filter(|(hash, _)| hash != EPOCH);
-    blocks.map(|entry| known(entry).ok_or_else(strange)).collect()
-}
-
-/// The undo data of a block.
-pub(super) fn undo(
-    connections: &Connections,
-    keys: &Keys,
-    block: &BlockHash,
-) -> Result<Option<Vec<u8>>, StoreError> {
-    connections.run(|to| {
-        let mut get = cmd("HGET");
-        get.arg(keys.undo(block.0[0])).arg(&block.0).query::<Option<Vec<u8>>>(to)
-    })
 }

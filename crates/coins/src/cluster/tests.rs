@@ -99,7 +99,7 @@ fn write_until(store: &ClusterStore, height: u32, until: Until) {
     if until == Until::WrittenAhead {
         return;
     }
-    let before = store.record.lock().unwrap().unwrap();
+    let before = store.record.get().unwrap();
     let pending = Pending { token, chunks };
     let epoch = before.epoch + 1;
     let next = Record { epoch, tip: Some(block(height)), pending: Some(pending), ..before };
@@ -157,7 +157,7 @@ fn a_flush_that_ends_anywhere_happened_or_did_not() {
 fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
     let stale = open(cluster, "stale");
     with_flush(1, |flush| stale.write(flush)).unwrap();
-    let before = stale.record.lock().unwrap().unwrap();
+    let before = stale.record.get().unwrap();
     // It stops in the middle of applying; its lease goes, and another one goes on.
     write_until(&stale, 2, Until::HalfApplied);
     let (to, keys) = (&stale.connections, &stale.keys);

@@ -6,11 +6,12 @@
 
 use super::connections::Connections;
 use super::keys::Keys;
+use super::servers::Pipe;
+use super::undo::Stored;
 use crate::random::random;
-use apus_chain::{BlockHash, Height, OutPoint, Txid};
+use apus_chain::{BlockHash, OutPoint, Txid};
 use apus_engine::utxo::StoreError;
 use apus_hash::sha256;
-use redis::cluster::cluster_pipe;
 use redis::cmd;
 use std::fmt;
 
@@ -24,8 +25,10 @@ const DIGEST_BYTES: usize = 8;
 
 const COIN: u8 = 1;
 const SPENT: u8 = 2;
-const UNDO: u8 = 3;
-const UNDO_GONE: u8 = 4;
+const PIECE: u8 = 3;
+const PIECE_GONE: u8 = 4;
+const UNDO: u8 = 5;
+const UNDO_GONE: u8 = 6;
 
 /// The name of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +51,10 @@ impl fmt::Display for Token {
 pub(super) enum Change<'a> {
     /// A coin in its stored form, or none.
     Coin(OutPoint, Option<&'a [u8]>),
-    /// A block's height and undo data, or none.
-    Undo(BlockHash, Option<(Height, &'a [u8])>),
+    /// A piece of a block's undo data, or none.
+    Piece(BlockHash, u32, Option<&'a [u8]>),
+    /// What there is of a block's undo data, or nothing.
+    Undo(BlockHash, Option<Stored>),
 }
 
 impl Change<'_> {
@@ -67,12 +72,19 @@ impl Change<'_> {
                     value(bytes, coin);
                 }
             }
-            Self::Undo(hash, undo) => {
-                bytes.push(if undo.is_some() { UNDO } else { UNDO_GONE });
+            Self::Piece(hash, piece, data) => {
+                bytes.push(if data.is_some() { PIECE } else { PIECE_GONE });
                 bytes.extend_from_slice(&hash.0);
-                if let Some((height, undo)) = undo {
-                    bytes.extend_from_slice(&height.to_le_bytes());
-                    value(bytes, undo);
+                bytes.extend_from_slice(&piece.to_le_bytes());
+                if let Some(data) = data {
+                    value(bytes, data);
+                }
+            }
+            Self::Undo(hash, stored) => {
+                bytes.push(if stored.is_some() { UNDO } else { UNDO_GONE });
+                bytes.extend_from_slice(&hash.0);
+                if let Some(stored) = stored {
+                    bytes.extend_from_slice(&stored.to_bytes());
                 }
             }
         }
@@ -91,10 +103,15 @@ pub(super) fn changes(chunk: &[u8]) -> Option<Vec<Change<'_>>> {
         changes.push(match *kind {
             COIN => Change::Coin(outpoint(&mut rest)?, Some(value(&mut rest)?)),
             SPENT => Change::Coin(outpoint(&mut rest)?, None),
+            PIECE | PIECE_GONE => {
+                let hash = BlockHash(take(&mut rest)?);
+                let piece = u32::from_le_bytes(take(&mut rest)?);
+                let data = if *kind == PIECE { Some(value(&mut rest)?) } else { None };
+                Change::Piece(hash, piece, data)
+            }
             UNDO => {
                 let hash = BlockHash(take(&mut rest)?);
-                let height = u32::from_le_bytes(take(&mut rest)?);
-                Change::Undo(hash, Some((height, value(&mut rest)?)))
+                Change::Undo(hash, Some(Stored::from_bytes(&take::<8>(&mut rest)?)?))
             }
             UNDO_GONE => Change::Undo(BlockHash(take(&mut rest)?), None),
             _ => return None,
@@ -211,11 +228,12 @@ pub(super) fn remove_all(
 ) -> Result<(), StoreError> {
     let numbers: Vec<u32> = (0..chunks).collect();
     for some in numbers.chunks(REMOVED_AT_ONCE) {
-        let mut pipe = cluster_pipe();
+        let mut pipe = Pipe::default();
         for number in some {
-            pipe.cmd("DEL").arg(keys.chunk(token, *number));
+            let key = keys.chunk(token, *number);
+            pipe.add(key.as_bytes(), cmd("DEL").arg(&key));
         }
-        connections.run(|to| pipe.query::<Vec<u64>>(to))?;
+        connections.run(|to| to.answers::<u64>(&pipe))?;
     }
     connections.run(|to| cmd("SREM").arg(keys.flushes()).arg(&token.0).exec(to))
 }
@@ -242,15 +260,17 @@ mod tests {
     use proptest::prelude::*;
 
     type Coin = ([u8; 32], u32, Option<Vec<u8>>);
-    type Undo = ([u8; 32], Option<(u32, Vec<u8>)>);
+    type Undo = ([u8; 32], Option<(u32, u32)>, Option<Vec<u8>>);
 
     fn all<'a>(coins: &'a [Coin], undo: &'a [Undo]) -> Vec<Change<'a>> {
         let coins = coins.iter().map(|(txid, vout, coin)| {
             Change::Coin(OutPoint { txid: Txid(*txid), vout: *vout }, coin.as_deref())
         });
-        let undo = undo.iter().map(|(hash, undo)| {
-            let undo = undo.as_ref().map(|(height, bytes)| (*height, &bytes[..]));
-            Change::Undo(BlockHash(*hash), undo)
+        let undo = undo.iter().flat_map(|(hash, stored, data)| {
+            let hash = BlockHash(*hash);
+            let stored = stored.map(|(height, pieces)| Stored { height, pieces });
+            let piece = stored.map_or(7, |stored| stored.pieces);
+            [Change::Piece(hash, piece, data.as_deref()), Change::Undo(hash, stored)]
         });
         coins.chain(undo).collect()
     }
@@ -272,7 +292,14 @@ mod tests {
         #[test]
         fn changes_are_read_as_they_were_written(
             coins in vec((any::<[u8; 32]>(), any::<u32>(), option::of(vec(any::<u8>(), 0..60))), 0..20),
-            undo in vec((any::<[u8; 32]>(), option::of((any::<u32>(), vec(any::<u8>(), 0..60)))), 0..5),
+            undo in vec(
+                (
+                    any::<[u8; 32]>(),
+                    option::of(any::<(u32, u32)>()),
+                    option::of(vec(any::<u8>(), 0..60)),
+                ),
+                0..5,
+            ),
             at: prop::sample::Index,
             flip in 1u8..,
         ) {

@@ -4,14 +4,16 @@
 //! asked later.
 
 use super::PostgresOptions;
+use super::line::{Encrypted, Plain};
+use crate::patience::{Absence, Patience};
 use crate::place::PostgresPlace;
-use ::postgres::config::SslMode;
+use crate::silence;
+use ::postgres::config::{SslMode, SslNegotiation};
 use ::postgres::error::SqlState;
-use ::postgres::{Client, Config, NoTls, Statement};
+use ::postgres::{Client, Config, Statement};
 use apus_engine::utxo::StoreError;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -25,9 +27,11 @@ const UNHEARD: Duration = Duration::from_secs(30);
 /// How long to try again to make the first connection: a wrong name is to be told soon.
 const OPENING: Duration = Duration::from_secs(5);
 
-/// Pauses between tries begin with the first and double up to the second.
-const PAUSE: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// After which time without a word the server's system is asked whether it is there, and how often before it
+/// is not.
+const ALIVE_AFTER: Duration = Duration::from_secs(10);
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
+const ALIVE_TRIES: u32 = 3;
 
 /// What each session is told first.
 ///
@@ -76,11 +80,11 @@ impl Session {
 /// See the module.
 pub(super) struct Connections {
     config: Config,
-    tls: Option<MakeRustlsConnect>,
+    tls: Option<Encrypted>,
     idle: Mutex<Vec<Session>>,
     place: String,
     schema: String,
-    patience: Duration,
+    absence: Absence,
 }
 
 impl Connections {
@@ -98,21 +102,32 @@ impl Connections {
             .application_name("apus")
             .connect_timeout(CONNECT)
             .tcp_user_timeout(UNHEARD)
-            .ssl_mode(if place.tls { SslMode::Require } else { SslMode::Disable });
+            .keepalives_idle(ALIVE_AFTER)
+            .keepalives_interval(ALIVE_EVERY)
+            .keepalives_retries(ALIVE_TRIES)
+            .ssl_mode(SslMode::Require);
+        if !place.tls {
+            config.ssl_negotiation(SslNegotiation::Direct);
+        }
         if let Some(password) = &options.password {
             config.password(password.reveal());
         }
         let name = place.to_string();
+        let absence = Absence::new(options.patience);
+        let encrypted = place.tls.then(|| {
+            let server = (place.host.clone(), place.port);
+            Ok(Encrypted { tls: tls(&name)?, server, connect: CONNECT })
+        });
         let mut connections = Self {
             config,
-            tls: place.tls.then(|| tls(&name)).transpose()?,
+            tls: encrypted.transpose()?,
             idle: Mutex::new(Vec::new()),
             place: name,
             schema: place.name.clone(),
-            patience: options.patience.min(OPENING),
+            absence: absence.at_most(OPENING),
         };
         connections.run(|_| Ok(()))?;
-        connections.patience = options.patience;
+        connections.absence = absence;
         Ok(connections)
     }
 
@@ -126,9 +141,9 @@ impl Connections {
         &self.schema
     }
 
-    /// How long to try again while the server is away.
-    pub(super) fn patience(&self) -> Patience {
-        Patience { started: Instant::now(), pause: PAUSE, most: self.patience }
+    /// For one call that makes its own tries.
+    pub(super) fn patience(&self) -> Patience<'_> {
+        self.absence.patience()
     }
 
     /// Does something that may be done twice, and does it again while the server is away.
@@ -138,16 +153,36 @@ impl Connections {
     ) -> Result<T, StoreError> {
         let mut patience = self.patience();
         loop {
-            match self.once(&mut act) {
-                Ok(done) => return Ok(done),
-                Err(error) if passes(&error) && patience.wait() => {}
-                Err(error) => return Err(failed(&self.place, &error)),
+            let (done, heard) = listen(patience.left(), || self.once(&mut act));
+            match done {
+                Ok(done) => {
+                    patience.ends_well();
+                    return Ok(done);
+                }
+                Err(error) => self.bear(&mut patience, heard, &error)?,
             }
         }
     }
 
+    /// Lets some time pass where an error may go away by itself; else, and where it has been long enough, it is
+    /// the store's.
+    pub(super) fn bear(
+        &self,
+        patience: &mut Patience<'_>,
+        heard: Instant,
+        error: &::postgres::Error,
+    ) -> Result<(), StoreError> {
+        if !passes(error) {
+            return Err(failed(&self.place, error));
+        }
+        if patience.wait(heard) {
+            return Ok(());
+        }
+        Err(patience.is_over(&self.place, said(error)))
+    }
+
     /// Does something without a second try.
-    pub(super) fn once<T>(
+    fn once<T>(
         &self,
         mut act: impl FnMut(&mut Session) -> Result<T, ::postgres::Error>,
     ) -> Result<T, ::postgres::Error> {
@@ -165,7 +200,7 @@ impl Connections {
     pub(super) fn connect(&self) -> Result<Session, ::postgres::Error> {
         let mut client = match &self.tls {
             Some(tls) => self.config.connect(tls.clone())?,
-            None => self.config.connect(NoTls)?,
+            None => self.config.connect(Plain)?,
         };
         client.batch_execute(SESSION)?;
         client.batch_execute(&format!("SET search_path = \"{}\"", self.schema))?;
@@ -194,23 +229,11 @@ WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name";
     }
 }
 
-/// For how long a server that is away is asked again.
-pub(super) struct Patience {
-    started: Instant,
-    pause: Duration,
-    most: Duration,
-}
-
-impl Patience {
-    /// Lets some time pass; false where it has been long enough.
-    pub(super) fn wait(&mut self) -> bool {
-        if self.started.elapsed() + self.pause >= self.most {
-            return false;
-        }
-        thread::sleep(self.pause);
-        self.pause = (2 * self.pause).min(PAUSE_MAX);
-        true
-    }
+/// Does something that listens for so long. When the server was heard last.
+pub(super) fn listen<T>(limit: Duration, act: impl FnOnce() -> T) -> (T, Instant) {
+    let listening = silence::within(limit);
+    let done = act();
+    (done, listening.heard())
 }
 
 /// With the certificates that the system trusts.
@@ -272,12 +295,17 @@ fn causes<'a>(error: &'a ::postgres::Error) -> impl Iterator<Item = &'a (dyn Err
     std::iter::successors(error.source(), |cause: &&'a (dyn Error + 'static)| (*cause).source())
 }
 
-/// The error of a store, with what to do.
-pub(super) fn failed(place: &str, error: &::postgres::Error) -> StoreError {
-    let said = match error.as_db_error() {
+/// What an error says.
+fn said(error: &::postgres::Error) -> String {
+    match error.as_db_error() {
         Some(said) => format!("{} ({})", said.message(), said.code().code()),
         None => causes(error).fold(error.to_string(), |said, cause| format!("{said}: {cause}")),
-    };
+    }
+}
+
+/// The error of a store, with what to do.
+pub(super) fn failed(place: &str, error: &::postgres::Error) -> StoreError {
+    let said = said(error);
     let code = error.code();
     let is = |states: &[SqlState]| code.is_some_and(|code| states.contains(code));
     let wants_password = said.contains("password missing");

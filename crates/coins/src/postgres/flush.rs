@@ -1,11 +1,12 @@
 //! A flush: one transaction, tried again as a whole where the server goes away in between.
 
-use super::connections::{Connections, Session, failed, passes};
-use super::name_of;
+use super::connections::{Connections, Session, listen};
 use super::record::{Record, Writer};
+use super::{NAME_BYTES, name_of};
 use ::postgres::Transaction;
 use ::postgres::binary_copy::BinaryCopyInWriter;
 use ::postgres::types::Type;
+use apus_chain::OutPoint;
 use apus_engine::utxo::store::Flush;
 use apus_engine::utxo::{CoinBytes, StoreError};
 
@@ -17,6 +18,11 @@ ON COMMIT DELETE ROWS";
 const COPY_CHANGES: &str = "COPY pg_temp.changes (outpoint, coin) FROM STDIN (FORMAT binary)";
 const COPY_NEW: &str = "COPY coins (outpoint, coin) FROM STDIN (FORMAT binary)";
 
+const FORGET: &str = "TRUNCATE pg_temp.changes";
+
+/// Changes that are made together take about so much here, in bytes.
+const PART_BYTES: usize = 4 << 20;
+
 const PUT: &str = "\
 INSERT INTO coins SELECT outpoint, coin FROM pg_temp.changes WHERE coin IS NOT NULL
 ON CONFLICT (outpoint) DO UPDATE SET coin = EXCLUDED.coin";
@@ -25,8 +31,21 @@ const REMOVE: &str = "\
 DELETE FROM coins USING pg_temp.changes AS gone
 WHERE coins.outpoint = gone.outpoint AND gone.coin IS NULL";
 
+/// Undo data on its way, in pieces: one value would be held once more here, and once more as it grows.
+const PIECES: &str = "\
+CREATE TEMPORARY TABLE IF NOT EXISTS pieces
+(hash bytea NOT NULL, height bigint NOT NULL, piece bigint NOT NULL, data bytea NOT NULL)
+ON COMMIT DELETE ROWS";
+
+const COPY_PIECES: &str =
+    "COPY pg_temp.pieces (hash, height, piece, data) FROM STDIN (FORMAT binary)";
+
+/// Bytes of a piece, but for the last.
+const PIECE_BYTES: usize = 512 << 10;
+
 const UNDO: &str = "\
-INSERT INTO undo (hash, height, data) VALUES ($1, $2, $3)
+INSERT INTO undo (hash, height, data)
+SELECT hash, min(height), string_agg(data, ''::bytea ORDER BY piece) FROM pg_temp.pieces GROUP BY hash
 ON CONFLICT (hash) DO UPDATE SET height = EXCLUDED.height, data = EXCLUDED.data";
 
 /// What became of a flush.
@@ -65,20 +84,23 @@ pub(super) fn write(
     // Only the end of a transaction can come about and be told as an error.
     let mut may_have_ended = false;
     loop {
-        let tried = connections.connect().map_err(Failure::Server).and_then(|mut session| {
+        let (tried, heard) = listen(patience.left(), || {
+            let mut session = connections.connect()?;
             attempt(connections, &mut session, (before, &after), writer, flush, &mut may_have_ended)
         });
         match tried {
-            Ok(()) => return Flushed::Done(after),
+            Ok(()) => {
+                patience.ends_well();
+                return Flushed::Done(after);
+            }
             Err(Failure::Final(error)) => return Flushed::Refused(error),
-            Err(Failure::Server(error)) if passes(&error) && patience.wait() => {}
             Err(Failure::Server(error)) => {
-                let error = failed(connections.place(), &error);
-                return if may_have_ended {
-                    Flushed::Unknown(error)
-                } else {
-                    Flushed::Refused(error)
-                };
+                if let Err(error) = connections.bear(&mut patience, heard, &error) {
+                    return match may_have_ended {
+                        true => Flushed::Unknown(error),
+                        false => Flushed::Refused(error),
+                    };
+                }
             }
         }
     }
@@ -93,7 +115,9 @@ fn attempt(
     may_have_ended: &mut bool,
 ) -> Result<(), Failure> {
     let place = connections.place();
-    session.client.batch_execute(CHANGES)?;
+    for table in [CHANGES, PIECES] {
+        session.client.batch_execute(table)?;
+    }
     let mut transaction = session.client.transaction()?;
     let there = Record::lock(&mut transaction, writer, place)??;
     if *may_have_ended && there == Some(*after) {
@@ -103,53 +127,109 @@ fn attempt(
         return Err(Failure::Final(StoreError::InUse { place: place.to_owned() }));
     }
     *may_have_ended = false;
-    if before.tip.is_none() {
+    match before.tip {
         // There is nothing that could be replaced or removed, and it may be a whole set.
-        copy(&mut transaction, COPY_NEW, place, flush)?;
-    } else {
-        copy(&mut transaction, COPY_CHANGES, place, flush)?;
-        transaction.execute(PUT, &[])?;
-        transaction.execute(REMOVE, &[])?;
+        None => fill(&mut transaction, place, flush)?,
+        Some(_) => change(&mut transaction, place, flush)?,
     }
     let from = i64::from(flush.undo_from);
     transaction.execute("DELETE FROM undo WHERE height < $1", &[&from])?;
-    let put = transaction.prepare(UNDO)?;
-    for undo in flush.undo.iter().filter(|undo| undo.block.height >= flush.undo_from) {
-        let height = i64::from(undo.block.height);
-        transaction.execute(&put, &[&&undo.block.hash.0[..], &height, &&undo.bytes[..]])?;
-    }
+    put_undo(&mut transaction, flush)?;
     after.put(&mut transaction)?;
     *may_have_ended = true;
     transaction.commit()?;
     Ok(())
 }
 
-/// Sends the changes; coins that go only where there may be some.
-fn copy(
+/// Sends the undo data, and puts it where it belongs.
+fn put_undo(transaction: &mut Transaction<'_>, flush: &Flush<'_>) -> Result<(), Failure> {
+    let mut kept = flush.undo.iter().filter(|undo| undo.block.height >= flush.undo_from).peekable();
+    if kept.peek().is_none() {
+        return Ok(());
+    }
+    let columns = [Type::BYTEA, Type::INT8, Type::INT8, Type::BYTEA];
+    let mut rows = BinaryCopyInWriter::new(transaction.copy_in(COPY_PIECES)?, &columns);
+    for undo in kept {
+        let (hash, height) = (&undo.block.hash.0[..], i64::from(undo.block.height));
+        // Of a block that has none, too, there is a piece.
+        let none = undo.bytes.is_empty().then_some(&undo.bytes[..]);
+        let pieces = undo.bytes.chunks(PIECE_BYTES).chain(none);
+        for (number, piece) in (0_i64..).zip(pieces) {
+            rows.write(&[&hash, &height, &number, &piece])?;
+        }
+    }
+    rows.finish()?;
+    Ok(transaction.execute(UNDO, &[]).map(drop)?)
+}
+
+/// Sends the coins that are to be there.
+fn fill(transaction: &mut Transaction<'_>, place: &str, flush: &Flush<'_>) -> Result<(), Failure> {
+    let columns = [Type::BYTEA, Type::BYTEA];
+    let mut rows = BinaryCopyInWriter::new(transaction.copy_in(COPY_NEW)?, &columns);
+    in_order(flush, place, &mut |outpoint, coin| match coin {
+        Some(coin) => Ok(rows.write(&[&&name_of(outpoint)[..], &coin.as_bytes()])?),
+        None => Ok(()),
+    })?;
+    Ok(rows.finish().map(drop)?)
+}
+
+/// Sends the changes and has them made, some at a time: so no statement takes long, however much changes, and
+/// the server's table of them stays in its memory.
+fn change(
     transaction: &mut Transaction<'_>,
-    into: &str,
     place: &str,
     flush: &Flush<'_>,
 ) -> Result<(), Failure> {
-    let mut rows = BinaryCopyInWriter::new(transaction.copy_in(into)?, &[Type::BYTEA, Type::BYTEA]);
+    let statements = [PUT, REMOVE].map(|statement| transaction.prepare(statement));
+    let [put, remove] = statements;
+    let (put, remove) = (put?, remove?);
+    let (mut part, mut bytes) = (Vec::new(), 0);
+    let mut make = |part: &[Changed]| -> Result<(), Failure> {
+        let columns = [Type::BYTEA, Type::BYTEA];
+        let mut rows = BinaryCopyInWriter::new(transaction.copy_in(COPY_CHANGES)?, &columns);
+        for (name, coin) in part {
+            rows.write(&[&&name[..], &coin.as_ref().map(CoinBytes::as_bytes)])?;
+        }
+        rows.finish()?;
+        for statement in [&put, &remove] {
+            transaction.execute(statement, &[])?;
+        }
+        Ok(transaction.batch_execute(FORGET)?)
+    };
+    in_order(flush, place, &mut |outpoint, coin| {
+        bytes += size_of::<Changed>() + coin.map_or(0, CoinBytes::heap_bytes);
+        part.push((name_of(outpoint), coin.cloned()));
+        if bytes >= PART_BYTES {
+            make(&part)?;
+            part.clear();
+            bytes = 0;
+        }
+        Ok(())
+    })?;
+    if part.is_empty() { Ok(()) } else { make(&part) }
+}
+
+/// A coin's name, and the coin where it does not go.
+type Changed = ([u8; NAME_BYTES], Option<CoinBytes>);
+
+/// Takes changes one by one.
+type EachRow<'a> = dyn FnMut(&OutPoint, Option<&CoinBytes>) -> Result<(), Failure> + 'a;
+
+/// Hands the changes on, which have to come in their order.
+fn in_order(flush: &Flush<'_>, place: &str, each: &mut EachRow<'_>) -> Result<(), Failure> {
     let (mut last, mut lost) = (None, None);
     let sent = flush.changes.for_each(&mut |outpoint, coin| {
         if last.replace(*outpoint).is_some_and(|last| last >= *outpoint) {
             return Err(StoreError::Unordered { place: place.to_owned(), outpoint: *outpoint });
         }
-        if coin.is_none() && into == COPY_NEW {
-            return Ok(());
-        }
-        let coin = coin.map(CoinBytes::as_bytes);
-        rows.write(&[&&name_of(outpoint)[..], &coin]).map_err(|error| {
-            lost = Some(error);
+        each(outpoint, coin).map_err(|failure| {
+            lost = Some(failure);
             StoreError::Stopped
         })
     });
-    match (lost, sent) {
-        (Some(error), _) => Err(Failure::Server(error)),
-        (None, Err(error)) => Err(Failure::Final(error)),
-        (None, Ok(())) => Ok(rows.finish().map(drop)?),
+    match lost {
+        Some(failure) => Err(failure),
+        None => Ok(sent?),
     }
 }
 

@@ -4,7 +4,7 @@
 //! learns that there is one, and does no work in vain. What keeps the coins right where a session was
 //! lost is told in [`postgres`](super).
 
-use super::connections::{Connections, Session, failed, passes};
+use super::connections::{Connections, Session, listen};
 use apus_engine::utxo::StoreError;
 use std::sync::Arc;
 use std::thread;
@@ -36,7 +36,10 @@ impl Lease {
 
     /// Takes it again where its session was lost. Fails where another writer has it.
     pub(super) fn expect_held(&mut self) -> Result<(), StoreError> {
-        let alive = |session: &mut Session| session.client.batch_execute("SELECT 1").is_ok();
+        let limit = self.connections.patience().left();
+        let alive = |session: &mut Session| {
+            listen(limit, || session.client.batch_execute("SELECT 1")).0.is_ok()
+        };
         if self.session.as_mut().is_some_and(alive) {
             return Ok(());
         }
@@ -45,20 +48,19 @@ impl Lease {
     }
 
     fn renew(&mut self) -> Result<(), StoreError> {
-        let place = self.connections.place().to_owned();
         let (started, mut patience) = (Instant::now(), self.connections.patience());
         loop {
-            match self.try_take() {
-                Ok(Some(session)) => {
+            match listen(patience.left(), || self.try_take()) {
+                (Ok(Some(session)), _) => {
+                    patience.ends_well();
                     self.session = Some(session);
                     return Ok(());
                 }
-                Ok(None) if started.elapsed() > self.waits => {
-                    return Err(StoreError::InUse { place });
+                (Ok(None), _) if started.elapsed() > self.waits => {
+                    return Err(StoreError::InUse { place: self.connections.place().to_owned() });
                 }
-                Ok(None) => thread::sleep(LOOK.min(self.waits)),
-                Err(error) if passes(&error) && patience.wait() => {}
-                Err(error) => return Err(failed(&place, &error)),
+                (Ok(None), _) => thread::sleep(LOOK.min(self.waits)),
+                (Err(error), heard) => self.connections.bear(&mut patience, heard, &error)?,
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Look-ups, all coins in the order of their names, and undo data.
 
-use super::connections::{Connections, failed, passes};
+use super::connections::{Connections, failed, listen};
 use super::{NAME_BYTES, name_of, outpoint_of};
+use crate::silence;
 use ::postgres::RowIter;
 use ::postgres::binary_copy::{BinaryCopyOutIter, BinaryCopyOutRow};
 use ::postgres::fallible_iterator::FallibleIterator;
@@ -9,6 +10,10 @@ use ::postgres::types::Type;
 use apus_chain::{BlockHash, OutPoint};
 use apus_engine::utxo::store::EachCoin;
 use apus_engine::utxo::{CoinBytes, StoreError};
+use std::time::Duration;
+
+/// How long a server may say nothing before the first of all coins: it sorts what may be some hundred million.
+const SORTING: Duration = Duration::from_secs(30 * 60);
 
 /// Looks coins up, in one statement. Gives them in the order of `wanted`.
 pub(super) fn look_up(
@@ -77,27 +82,44 @@ pub(super) fn coins(connections: &Connections, each: &mut EachCoin<'_>) -> Resul
     // A server that goes away can be asked again as long as nothing was given on.
     let mut given = false;
     loop {
-        // A connection whose answer is left half-way is good for nothing else.
-        let walked = connections.connect().and_then(|mut session| {
-            // Here a plan over all coins is the right one.
-            session.client.batch_execute("SET enable_seqscan = on; SET bytea_output = hex")?;
-            let from = "COPY (SELECT outpoint, coin FROM coins ORDER BY outpoint) TO STDOUT (FORMAT binary)";
-            let reader = session.client.copy_out(from)?;
-            let mut rows = BinaryCopyOutIter::new(reader, &[Type::BYTEA, Type::BYTEA]);
-            while let Some(row) = rows.next()? {
-                given = true;
-                if let Err(error) = give(connections, &row, each) {
-                    return Ok(Err(error));
-                }
-            }
-            Ok(Ok(()))
-        });
+        // It says nothing while it sorts.
+        let limit = patience.left().max(SORTING);
+        let (walked, heard) = listen(limit, || walk(connections, &mut given, each));
         match walked {
-            Ok(done) => return done,
-            Err(error) if !given && passes(&error) && patience.wait() => {}
-            Err(error) => return Err(failed(connections.place(), &error)),
+            Ok(done) => {
+                patience.ends_well();
+                return done;
+            }
+            Err(error) if given => return Err(failed(connections.place(), &error)),
+            Err(error) => connections.bear(&mut patience, heard, &error)?,
         }
     }
+}
+
+/// Once. Notes that a coin was given on before it is.
+fn walk(
+    connections: &Connections,
+    given: &mut bool,
+    each: &mut EachCoin<'_>,
+) -> Result<Result<(), StoreError>, ::postgres::Error> {
+    // A connection whose answer is left half-way is good for nothing else.
+    let mut session = {
+        let _soon = silence::within(connections.patience().left());
+        connections.connect()?
+    };
+    // Here a plan over all coins is the right one.
+    session.client.batch_execute("SET enable_seqscan = on; SET bytea_output = hex")?;
+    let from =
+        "COPY (SELECT outpoint, coin FROM coins ORDER BY outpoint) TO STDOUT (FORMAT binary)";
+    let reader = session.client.copy_out(from)?;
+    let mut rows = BinaryCopyOutIter::new(reader, &[Type::BYTEA, Type::BYTEA]);
+    while let Some(row) = rows.next()? {
+        *given = true;
+        if let Err(error) = give(connections, &row, each) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
 }
 
 fn give(

@@ -10,8 +10,12 @@ use super::numbered::NumberedCoin;
 use super::record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
 use crate::connect::coins_of;
 use crate::tx_table::TxTable;
-use apus_chain::{BlockBytes, Height, OutPoint, TxView, Txid, write_coin};
+use apus_chain::{BlockBytes, Height, InputView, OutPoint, TxView, Txid, write_coin};
+use apus_hash::prefetch;
 use core::ops::Range;
+
+/// How many of those that follow are asked for ahead: as long as memory takes, in records.
+const AHEAD: usize = 8;
 
 /// What is told of a block beside its bytes.
 pub(super) struct Told {
@@ -146,8 +150,13 @@ impl Ledger {
         let entry = Block { height, may_repeat, bare, fingerprint, claims, leaves, spends };
         self.blocks.push(entry);
         let mut index = 0;
+        // The first input is the coinbase's.
+        let [mut far, mut near] = [2, 1].map(|times| block.view().inputs().skip(1 + times * AHEAD));
+        let mut next = block.txs().skip(AHEAD);
         for (at, (txid, tx)) in block.txs().enumerate() {
+            next.next().inspect(|(txid, _)| self.table.prefetch_entry(txid));
             for input in tx.inputs().filter(|_| at > 0) {
+                self.look_ahead_from_input(far.next(), near.next());
                 let source = self.source(number, OutPoint::from_bytes(input.outpoint()));
                 self.spends.push(source);
             }
@@ -319,6 +328,7 @@ impl Ledger {
         let Block { height, bare, spends: start, .. } = self.blocks[block];
         let end = self.blocks.get(block + 1).map_or(self.spends.len(), |next| next.spends);
         for (place, at) in (0..).zip(start..end) {
+            self.look_ahead_from_spend(at);
             let outpoint = match self.spends[at] {
                 Source::Nowhere => continue,
                 Source::Unknown(unknown) => self.unknown[unknown],
@@ -335,6 +345,52 @@ impl Ledger {
                 }
             };
             self.spent.push(SpentRecord { outpoint, height, place });
+        }
+    }
+
+    /// Has memory fetched for inputs that will be looked up: for the far one the entry, and then, for the near one,
+    /// the transaction.
+    fn look_ahead_from_input(&self, far: Option<InputView<'_>>, near: Option<InputView<'_>>) {
+        let id = |input: InputView<'_>| OutPoint::from_bytes(input.outpoint()).txid;
+        if let Some(input) = far {
+            self.table.prefetch_entry(&id(input));
+        }
+        if let Some(tx) = near.and_then(|input| self.table.prefetch_id(&id(input))) {
+            self.txs.get(tx as usize).inspect(|tx| prefetch(*tx));
+        }
+    }
+
+    /// Has memory fetched that the next inputs after one ask of. Their coins lie anywhere in the segment: the last of
+    /// them is asked for its transaction, those before for the output and for the coin.
+    fn look_ahead_from_spend(&self, spend: usize) {
+        let place = |at: usize| match *self.spends.get(at)? {
+            Source::Own(output) => Some(output),
+            Source::Segment { tx, vout } => Some(self.txs[tx as usize].outputs + vout as usize),
+            Source::Nowhere | Source::Unknown(_) => None,
+        };
+        if let Some(Source::Segment { tx, .. }) = self.spends.get(spend + 3 * AHEAD) {
+            prefetch(&self.txs[*tx as usize]);
+        }
+        if let Some(output) = place(spend + 2 * AHEAD) {
+            prefetch(&self.outputs[output]);
+        }
+        if let Some(output) = place(spend + AHEAD) {
+            self.coins.get(self.outputs[output].start).inspect(|coin| prefetch(*coin));
+        }
+    }
+
+    /// The same for transactions in the order in which they are written.
+    fn look_ahead_in(&self, txs: &[(u64, u32)]) {
+        let tx = |ahead: usize| txs.get(ahead).map(|(_, tx)| *tx as usize);
+        if let Some(tx) = tx(3 * AHEAD) {
+            prefetch(&self.txs[tx]);
+            prefetch(self.table.txid(tx as u32));
+        }
+        if let Some(output) = tx(2 * AHEAD).and_then(|tx| self.outputs.get(self.txs[tx].outputs)) {
+            prefetch(output);
+        }
+        if let Some(output) = tx(AHEAD).and_then(|tx| self.outputs.get(self.txs[tx].outputs)) {
+            self.coins.get(output.start).inspect(|coin| prefetch(*coin));
         }
     }
 
@@ -371,10 +427,13 @@ impl Ledger {
         txs.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(&name(b.1))));
         // A block that has a transaction twice is refused, where the second has nothing to spend.
         txs.dedup_by(|a, b| a.0 == b.0 && name(a.1) == name(b.1));
-        for (_, tx) in txs.drain(..) {
+        for at in 0..txs.len() {
+            self.look_ahead_in(&txs[at..]);
+            let tx = txs[at].1;
             let (txid, height) = name(tx);
             MadeRecord::write(run, txid, height, |out| self.left(tx, out));
         }
+        txs.clear();
         self.order = txs;
     }
 
@@ -386,7 +445,10 @@ impl Ledger {
         let of = |at: u32| &spent[at as usize];
         order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| of(a.1).cmp(of(b.1))));
         let mut run = Vec::with_capacity(spent.len() * SpentRecord::SIZE);
-        order.iter().for_each(|(_, at)| of(*at).write(&mut run));
+        for (at, (_, spend)) in order.iter().enumerate() {
+            order.get(at + AHEAD).inspect(|(_, next)| prefetch(of(*next)));
+            of(*spend).write(&mut run);
+        }
         run
     }
 

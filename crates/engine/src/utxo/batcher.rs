@@ -36,7 +36,7 @@ use super::store::{CoinsStore, StoreError};
 use crate::coin::CoinBytes;
 use apus_chain::{MAX_SCRIPT_SIZE, OutPoint};
 use batch::{Item, Request};
-use queue::{Limits, Queue};
+use queue::{Due, Limits, Queue};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -108,6 +108,8 @@ struct Shared {
 struct State {
     queue: Queue<Item>,
     stats: BatcherStats,
+    /// Producers that have more than there is room for.
+    waiting_for_room: usize,
     closed: bool,
 }
 
@@ -115,6 +117,11 @@ impl Shared {
     /// Nothing that panics runs under the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has so many threads look whether a batch is due. Those that are woken want the lock at once.
+    fn wake(&self, threads: usize) {
+        (0..threads).for_each(|_| self.work.notify_one());
     }
 }
 
@@ -129,7 +136,8 @@ impl Batcher {
             waiting_max: size.saturating_mul(threads),
         };
         let queue = Queue::new(limits);
-        let state = State { queue, stats: BatcherStats::default(), closed: false };
+        let stats = BatcherStats::default();
+        let state = State { queue, stats, waiting_for_room: 0, closed: false };
         let shared = Arc::new(Shared {
             store,
             options: BatcherOptions { size, in_flight: threads, ..options },
@@ -194,6 +202,8 @@ impl Producer {
         let request = Request::new(wanted.len());
         let ticket = Ticket { shared: Arc::clone(&self.shared), request: Arc::clone(&request) };
         let mut places = wanted.iter().zip(0..).peekable();
+        // Threads to be woken, once the lock is theirs to have.
+        let mut due = 0;
         let mut state = self.shared.lock();
         while places.peek().is_some() {
             if state.closed {
@@ -204,8 +214,11 @@ impl Producer {
             }
             let room = state.queue.room();
             if room == 0 {
+                self.shared.wake(std::mem::take(&mut due));
                 state.stats.held_up += 1;
+                state.waiting_for_room += 1;
                 state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.waiting_for_room -= 1;
                 continue;
             }
             let (now, before) = (Instant::now(), state.queue.full_batches());
@@ -218,17 +231,17 @@ impl Producer {
             state.stats.waiting_max = state.stats.waiting_max.max(len as u64);
             // One that sleeps has to learn of the deadline of the first; to wake one for each that joins it would
             // cost more than the coins.
-            (0..full.max(usize::from(first))).for_each(|_| self.shared.work.notify_one());
+            due += full.max(usize::from(first));
         }
+        drop(state);
+        self.shared.wake(due);
         Ok(ticket)
     }
 
     /// Says that what was handed in so far is all for now: it goes to the store without delay.
     pub fn complete(&mut self) {
-        let mut state = self.shared.lock();
-        if state.queue.complete() {
-            self.shared.work.notify_one();
-        }
+        let due = self.shared.lock().queue.complete();
+        self.shared.wake(due.into());
     }
 
     /// Gets coins, all of them known now: as [`submit`](Self::submit), [`complete`](Self::complete) and
@@ -242,10 +255,9 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.queue.shut();
         // The others may all be waiting now.
-        self.shared.work.notify_one();
+        let due = self.shared.lock().queue.shut();
+        self.shared.wake(due.into());
     }
 }
 
@@ -261,14 +273,16 @@ impl Ticket {
     /// of them were in, its error.
     pub fn wait(self) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         if !self.request.is_done() {
-            let mut state = self.shared.lock();
+            let (mut state, mut due) = (self.shared.lock(), false);
             // A thread of the batcher counts it out again, under this lock.
             if !self.request.is_done() {
                 self.request.set_awaited(true);
                 state.queue.wait_begins();
-                self.shared.work.notify_one();
+                // A thread that is woken for nothing takes the core of one that has something to do.
+                due = matches!(state.queue.due(Instant::now()), Due::Now(_));
             }
             drop(state);
+            self.shared.wake(due.into());
             self.request.wait();
         }
         self.request.take()

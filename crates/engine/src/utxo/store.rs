@@ -15,6 +15,7 @@ pub use memory::MemoryStore;
 use crate::coin::CoinBytes;
 use apus_chain::{BlockHash, CoinError, Height, KnownBlock, Network, OutPoint};
 use std::any::Any;
+use std::time::Duration;
 
 /// Why coins could not be read or written.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -92,6 +93,16 @@ pub enum StoreError {
         outpoint: OutPoint,
         /// What is wrong.
         error: CoinError,
+    },
+    /// Servers that are away, for as long as they may be: the store has tried again for all that time.
+    #[error("{place}: not heard for {} s: {error}", .waited.as_secs())]
+    Away {
+        /// The store.
+        place: String,
+        /// For how long.
+        waited: Duration,
+        /// What was seen last, and what to do.
+        error: String,
     },
     /// The system would not read or write.
     #[error("{place}: {error}")]

@@ -50,7 +50,8 @@ pub(super) fn drive(shared: &Arc<Shared>) {
         next_at: 0,
     };
     let mut named: Vec<Named> = options.connect.iter().map(named).collect();
-    let mut seeds = named.is_empty().then(Seeds::new);
+    // One that connects to none looks for none.
+    let mut seeds = (named.is_empty() && options.outbound > 0).then(Seeds::new);
     let mut dial_at = 0;
     while !shared.has_ended() {
         let now = shared.now();

@@ -5,7 +5,7 @@
 
 use super::joined::Joined;
 use super::leaves::{LeafKeys, LeafSink};
-use super::spill::Spill;
+use super::spill::{Held, Spill};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
@@ -30,16 +30,25 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 /// Records between two looks at whether the run is interrupted.
 const RECORDS_BETWEEN_LOOKS: u64 = 4096;
 
-/// Parts for each thread, so that none waits long for the others at the end.
-const PARTS_EACH: u64 = 4;
+/// What segments leave for it.
+pub(super) const JOINED_RUNS: [RunKind; 2] = [RunKind::Made, RunKind::Spent];
+
+/// The smallest parts for each thread, so that none waits long for the others at the end.
+const PARTS_EACH: u64 = 32;
 
 /// A smaller part is not worth its files.
 const PART_BYTES_MIN: u64 = 4 << 20;
 
-/// Memory that there is for what segments left. Where the run has little it is more than its budget: many short runs
-/// would have to be merged into longer ones before, and segments themselves, which took more, are gone by then.
+/// Memory that there is for what segments left, beside those of them that are held. Where the run has little it is more
+/// than its budget: many short runs would have to be merged into longer ones before, and segments themselves, which took
+/// more, are gone by then.
 pub(super) fn memory_bytes(request: &Request<'_>) -> u64 {
-    request.memory_bytes.max((4 * request.memory_bytes).min(64 << 20))
+    memory_for_joining(request.memory_bytes)
+}
+
+/// The same of a request's memory.
+pub(super) fn memory_for_joining(memory_bytes: u64) -> u64 {
+    (memory_bytes / 2).max(memory_bytes.saturating_mul(4).min(64 << 20))
 }
 
 /// How coins are joined.
@@ -63,7 +72,7 @@ pub(super) fn join(
 ) -> Result<Joined, SyncError> {
     request.observer.event(Event::Started(Phase::Join));
     let go_on = || stop_if_interrupted(request.interrupt);
-    let runs = [RunKind::Made, RunKind::Spent].map(|kind| runs_of(done, kind));
+    let runs = JOINED_RUNS.map(|kind| runs_of(done, kind));
     let bytes_total: u64 = runs.iter().flatten().map(|run| run.bytes).sum();
     let [made, spent] = runs;
     let budget = MergeBudget::new(memory_bytes(request) / (8 * request.threads as u64));
@@ -72,15 +81,30 @@ pub(super) fn join(
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
     let parts = (bytes_total / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
     let parts = divide(made.sections().chain(spent.sections()), parts);
+    let parts = grouped(&parts, request.threads);
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
     let alive = &|| ();
-    let joining = Joining { request, options, made, spent, parts, next, halt, bytes, alive };
+    let held = Held::new(request.memory_bytes / 16);
+    let joining = Joining { request, options, made, spent, parts, next, halt, held, bytes, alive };
     let joined = joining.run(bytes_total)?;
     joining.made.close()?;
     joining.spent.close()?;
     let bytes = joining.bytes.into_inner();
     request.observer.event(Event::Ended { phase: Phase::Join, bytes });
     Ok(joined)
+}
+
+/// Fewer parts of the same keys, each half of what is left for a thread: large ones first, since each looks for its
+/// beginning in all runs, and small ones at the end.
+fn grouped(parts: &[KeyRange], threads: usize) -> Vec<KeyRange> {
+    let (mut grouped, mut left) = (Vec::new(), parts);
+    while let [first, ..] = left {
+        let (group, rest) = left.split_at((left.len() / (2 * threads)).max(1));
+        let until = group.last().and_then(|last| last.until);
+        grouped.push(KeyRange { from: first.from, until });
+        left = rest;
+    }
+    grouped
 }
 
 /// Joins those of some keys on this thread, and calls `alive` every now and then.
@@ -99,8 +123,8 @@ pub(super) fn join_keys(
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let parts = vec![keys];
-    let joining = Joining { request, options, made, spent, parts, next, halt, bytes, alive };
+    let (parts, held) = (vec![keys], Held::new(request.memory_bytes / 16));
+    let joining = Joining { request, options, made, spent, parts, next, halt, held, bytes, alive };
     let joined = joining.part(0, keys)?;
     joining.made.close()?;
     joining.spent.close()?;
@@ -117,6 +141,8 @@ struct Joining<'a> {
     /// The first part that no thread has claimed.
     next: AtomicUsize,
     halt: AtomicBool,
+    /// Memory for what comes of it.
+    held: Held,
     /// Bytes of records that were joined.
     bytes: AtomicU64,
     /// Called every now and then.
@@ -218,8 +244,7 @@ impl Joining<'_> {
         }
         join.finish()?;
         self.go_on(bytes)?;
-        let held_bytes = self.request.memory_bytes / (8 * self.parts.len() as u64);
-        sink.finish(held_bytes, self.options.durable)
+        sink.finish(&self.held, self.options.durable)
     }
 }
 
@@ -282,15 +307,15 @@ impl<'s> Sink<'s> {
         })
     }
 
-    /// So many bytes may stay in memory, unless all is to be `durable`.
-    fn finish(mut self, held_bytes: u64, durable: bool) -> Result<Joined, SyncError> {
+    /// What there is memory for stays there, unless all is to be `durable`.
+    fn finish(mut self, held: &Held, durable: bool) -> Result<Joined, SyncError> {
         self.group.hand_on(&mut |record| self.set.take(record))?;
         let (muhash, totals) = self.set.hash.finish();
-        let leaves = self.leaves.map(|leaves| leaves.finish(held_bytes)).transpose()?;
+        let leaves = self.leaves.map(|leaves| leaves.finish(held)).transpose()?;
         Ok(Joined {
             leaves,
-            answers: self.answers.finish(held_bytes)?,
-            places: self.places.finish(held_bytes / 4)?,
+            answers: self.answers.finish(held)?,
+            places: self.places.finish(held)?,
             coins: vec![self.set.run.finish(durable)?],
             totals,
             muhash,
@@ -374,5 +399,34 @@ impl JoinSink for Sink<'_> {
     fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), SyncError> {
         self.joined.exists(height, *outpoint);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_all_keys_and_get_smaller() {
+        let cuts = || (1..64u64).map(|cut| cut << 50);
+        let until = cuts().map(Some).chain([None]);
+        let parts: Vec<KeyRange> = [0]
+            .into_iter()
+            .chain(cuts())
+            .zip(until)
+            .map(|(from, until)| KeyRange { from, until })
+            .collect();
+        for threads in [1, 2, 5, 64] {
+            let (mut next, mut sizes) = (Some(0), Vec::new());
+            for KeyRange { from, until } in grouped(&parts, threads) {
+                assert_eq!(Some(from), next);
+                sizes.push(until.unwrap_or(64 << 50).abs_diff(from) >> 50);
+                next = until;
+            }
+            assert_eq!(next, None);
+            assert_eq!(sizes[0], (32 / threads as u64).max(1));
+            assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes.ends_with(&[1]), "{sizes:?}");
+        }
+        assert_eq!(grouped(&[], 2), []);
     }
 }

@@ -1,7 +1,7 @@
 //! Leaves of the Utreexo forest that survive, out of the join: [`LeafCount`] says where each lies among all, and
 //! [`LeafSink`] hashes them and has them sorted by that.
 
-use super::spill::Spill;
+use super::spill::{Held, Spill};
 use crate::error::{IoError, SyncError};
 use crate::runs::Leaves;
 use crate::workdir::{Done, RunInfo, Workdir};
@@ -125,9 +125,9 @@ impl<'s> LeafSink<'s> {
     }
 
     /// The runs of all, as [`Spill::finish`] leaves them.
-    pub(super) fn finish(mut self, held_bytes: u64) -> Result<Vec<RunInfo>, SyncError> {
+    pub(super) fn finish(mut self, held: &Held) -> Result<Vec<RunInfo>, SyncError> {
         self.batch.flush(&mut self.hashes);
         self.spill()?;
-        self.spill.finish(held_bytes)
+        self.spill.finish(held)
     }
 }

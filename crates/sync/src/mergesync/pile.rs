@@ -27,6 +27,11 @@ impl Pile {
         (self.bytes.len() + self.records.len() * size_of::<Place>()) as u64
     }
 
+    /// Length in bytes of the records as a run.
+    pub(super) fn run_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// Whether there are no records.
     pub(super) fn is_empty(&self) -> bool {
         self.records.is_empty()

@@ -1,14 +1,17 @@
 //! mergesync with its jobs done by other machines: this one hands them out, and puts together what they leave.
 //!
 //! Three steps, one after the other: segments are gathered, parts are joined, segments are judged. Records and answers
-//! go from machine to machine through the store of objects; here are their digests alone, and at the end the coins that
-//! no spend took. Nothing of it is kept for a later start, which finds in the queue what was answered.
+//! go from machine to machine through the store of objects; here are their digests alone, in files, and at the end the
+//! coins that no spend took. Nothing of it is kept for a later start, which finds in the queue what was answered. In memory
+//! are some hundred bytes for each job.
 //!
 //! What is told of an invalid block is what one machine tells: where the first step refuses one, those below it go
 //! through all three before.
 
 mod keeping;
 mod parts;
+mod pieces;
+mod slices;
 
 use super::hash::hash_beside;
 use super::joined::Joined;
@@ -25,11 +28,12 @@ use crate::supply::total;
 use crate::workdir::Workdir;
 use crate::workdir::plan::Plan;
 use apus_chain::{Height, HeightRange};
-use apus_engine::mergesync::{Gather, Gathered};
+use apus_engine::mergesync::Gather;
 use apus_engine::pass::{Counts, PartialResult, Pass};
 use apus_utreexo::{Fragment, Roots};
 use keeping::{Keeping, UndoFile};
 use parts::Parts;
+use pieces::Gathered;
 use std::collections::BTreeMap;
 
 /// Fails where a run is asked for more than machines can share.
@@ -67,7 +71,8 @@ pub(super) fn run(
     };
     let shared = SharedRun { queue, pass, plan };
     let desk = open(&shared, work.request, work.dir)?;
-    let mut shared = Shared { work, queue, plan, desk, gathered: BTreeMap::new() };
+    let mut shared =
+        Shared { work, queue, plan, desk, gathered: Gathered::new(work.request.workdir) };
     let whole = shared.whole();
     let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();
     if whole.as_ref().err().is_none_or(ends) {
@@ -83,8 +88,8 @@ struct Shared<'s> {
     queue: &'s dyn JobQueue,
     plan: &'s Plan,
     desk: Desk<'s>,
-    /// What segments left, by their heights.
-    gathered: BTreeMap<HeightRange, GatherDone>,
+    /// What segments left.
+    gathered: Gathered<'s>,
 }
 
 impl Shared<'_> {
@@ -145,7 +150,7 @@ impl Shared<'_> {
     fn gather(&mut self, segments: &[HeightRange]) -> Result<Option<JobFailure>, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         let todo: Vec<HeightRange> =
-            segments.iter().copied().filter(|it| !self.gathered.contains_key(it)).collect();
+            segments.iter().copied().filter(|it| !self.gathered.has(it)).collect();
         request.observer.event(Event::Started(Phase::Blocks));
         let heights = segments.iter().flat_map(|segment| segment.heights());
         let mut progress = Telling::new(request, Phase::Blocks, total(source, heights));
@@ -158,21 +163,21 @@ impl Shared<'_> {
                 false => Err(Useless::Result("it is of other blocks".to_owned())),
             }
         };
-        let mut new = Vec::new();
+        let (gathered, mut new) = (&mut self.gathered, Vec::new());
         let mut take = |done: Option<(JobKey, GatherDone)>| {
             if let Some((key, done)) = done {
                 let work = done.partial.done();
                 progress.add(work.blocks, work.bytes);
-                new.push((key, done));
+                new.push((key, [done.records, done.own]));
+                gathered.add(key.range, done)?;
             }
             progress.tell();
             Ok(())
         };
         let todo = todo.into_iter().map(JobKey::blocks);
         let failure = self.desk.step(todo, &told, &mut read, &mut take);
-        for (key, done) in new {
-            self.desk.leaves(key, [done.records, done.own].iter());
-            self.gathered.insert(key.range, done);
+        for (key, objects) in new {
+            self.desk.leaves(key, objects.iter());
         }
         let bytes = progress.end();
         request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
@@ -187,12 +192,13 @@ impl Shared<'_> {
             fingerprint_key(self.plan),
         );
         let mut whole = gather.nothing();
-        for done in self.gathered.values() {
+        for done in self.gathered.all() {
             whole.merge(&done.partial).map_err(|error| {
                 crate::error::ClusterError::Message(format!("results do not fit together: {error}"))
             })?;
         }
-        let Gathered { counts, .. } = gather.conclude(&whole, self.plan.last())?;
+        let apus_engine::mergesync::Gathered { counts, .. } =
+            gather.conclude(&whole, self.plan.last())?;
         Ok(counts)
     }
 
@@ -200,7 +206,7 @@ impl Shared<'_> {
     fn connect(
         &mut self,
         segments: &[HeightRange],
-        parts: &Parts,
+        parts: &Parts<'_>,
         mut keeping: Option<&mut Keeping<'_>>,
     ) -> Result<Connected, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
@@ -211,7 +217,7 @@ impl Shared<'_> {
         // How many leaves lie below each segment.
         let below = |sum: &mut u64, range: &HeightRange| {
             let first = *sum;
-            *sum += gathered[range].leaves;
+            *sum += gathered.of(range).leaves;
             Some(first)
         };
         let firsts: Vec<u64> = segments.iter().scan(0, below).collect();
@@ -221,12 +227,14 @@ impl Shared<'_> {
         let told = |key: JobKey| {
             let at = at(key);
             let existed = parts.joined.existed.range(key.range.start..key.range.end);
+            let forest = parts.leaves.as_ref().map(|leaves| -> Result<ForestTold, SyncError> {
+                Ok(ForestTold { first: firsts[at], leaves: leaves.of(at)? })
+            });
             let told = ConnectTold {
-                own: gathered[&key.range].own,
-                answers: parts.answers(at),
+                own: gathered.of(&key.range).own,
+                answers: parts.answers.of(at)?,
                 existed: existed.map(|(height, all)| (*height, all.clone())).collect(),
-                forest: with_leaves
-                    .then(|| ForestTold { first: firsts[at], leaves: parts.leaves(at) }),
+                forest: forest.transpose()?,
                 undo_from: fetching.map_or(Height::MAX, |fetching| fetching.from),
             };
             Ok(told.to_bytes(run, key))
@@ -236,7 +244,7 @@ impl Shared<'_> {
             let key = answered.key;
             let leaves =
                 done.fragment.as_ref().map(|fragment| (fragment.first(), fragment.leaves()));
-            let wanted = with_leaves.then(|| (firsts[at(key)], gathered[&key.range].leaves));
+            let wanted = with_leaves.then(|| (firsts[at(key)], gathered.of(&key.range).leaves));
             if done.blocks != u64::from(key.range.count()) || leaves != wanted {
                 return Err(Useless::Result("it is of other blocks".to_owned()));
             }

@@ -8,9 +8,25 @@ use crate::workdir::index::SECTION_BYTES;
 use crate::workdir::names::SPILL;
 use apus_storage::Storage;
 use core::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A smaller pile is not worth a file.
 const PILE_BYTES_MIN: u64 = 4 << 10;
+
+/// Memory for the last runs of all spills together, in bytes.
+pub(super) struct Held(AtomicU64);
+
+impl Held {
+    pub(super) fn new(bytes: u64) -> Self {
+        Self(AtomicU64::new(bytes))
+    }
+
+    /// Whether there was so much left, which is taken then.
+    fn take(&self, bytes: u64) -> bool {
+        let left = |left: u64| left.checked_sub(bytes);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
+    }
+}
 
 /// See the module.
 pub(super) struct Spill<'s, F> {
@@ -57,12 +73,13 @@ impl<'s, F: Form> Spill<'s, F> {
         Ok(())
     }
 
-    /// All runs. The last one stays in memory if it has at most so many bytes and need not be durable.
-    pub(super) fn finish(mut self, held_bytes: u64) -> Result<Vec<RunInfo>, SyncError> {
+    /// All runs. The last one stays in memory if there is any left for it and it need not be durable.
+    pub(super) fn finish(mut self, held: &Held) -> Result<Vec<RunInfo>, SyncError> {
         if self.pile.is_empty() {
             return Ok(self.runs);
         }
-        if self.durable || self.pile.memory_bytes() > held_bytes.max(PILE_BYTES_MIN) {
+        let bytes = self.pile.run_bytes();
+        if self.durable || !(bytes <= PILE_BYTES_MIN || held.take(bytes)) {
             self.spill()?;
         } else {
             let name = self.next_name();

@@ -47,9 +47,8 @@ impl<P: Pass> Dispatch<P> for Remote<'_> {
         counters: &Counters,
         take: &mut Take<'_, P>,
     ) -> Result<(), SyncError> {
-        if todo.is_empty() {
-            return take(None);
-        }
+        // With nothing to do the run is ended all the same: the start before this one may have been killed when all was
+        // done, and machines still wait for jobs of it.
         match self.hand_out(job, todo, counters, take) {
             // What is under way goes on, and is found by the next start.
             Err(SyncError::Interrupted) => Ok(()),

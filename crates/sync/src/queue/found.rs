@@ -15,6 +15,15 @@ pub(crate) struct FoundSlice {
     pub(crate) sha256: [u8; 32],
 }
 
+impl FoundSlice {
+    /// Where it is, by the objects that it is in one of, with its digest.
+    pub(crate) fn part(&self, objects: &[ObjectRef]) -> Option<FoundPart> {
+        let object = *objects.get(self.object as usize).filter(|_| self.bytes > 0)?;
+        let (offset, bytes) = (u64::from(self.offset), u64::from(self.bytes));
+        Some((ObjectPart { object, offset, bytes }, self.sha256))
+    }
+}
+
 /// What a part of the join found for all segments, in objects in which that for each lies together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -24,14 +33,6 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What is a segment's, by its place among all, with its digest.
-    pub(crate) fn of(&self, segment: usize) -> Option<FoundPart> {
-        let slice = self.slices.get(segment).filter(|slice| slice.bytes > 0)?;
-        let object = *self.objects.get(slice.object as usize)?;
-        let (offset, bytes) = (u64::from(slice.offset), u64::from(slice.bytes));
-        Some((ObjectPart { object, offset, bytes }, slice.sha256))
-    }
-
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         write_objects(&self.objects, out);
         write_compact_size(out, self.slices.len() as u64);

@@ -32,7 +32,7 @@ impl Patience<'_> {
                 Ok(value) => return Ok(value),
                 Err(QueueError::Away(what)) if began.elapsed() >= self.longest => {
                     let what = format!(
-                        "{what}: the queue was away for {} seconds. Start it again, and then the same command",
+                        "{what}: it was away for {} seconds. Start it again, and then the same command",
                         began.elapsed().as_secs()
                     );
                     return Err(QueueError::Away(what).into());
@@ -75,6 +75,6 @@ mod tests {
         assert!(matches!(patience.with(away), Err(SyncError::Interrupted)));
         let short = Patience { longest: Duration::ZERO, ..patience };
         let told = short.with(away).unwrap_err().to_string();
-        assert!(told.contains("gone: the queue was away"), "{told}");
+        assert!(told.contains("gone: it was away"), "{told}");
     }
 }

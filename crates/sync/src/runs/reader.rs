@@ -8,10 +8,14 @@ use super::form::Form;
 use crate::error::{IoError, StorageResult, SyncError};
 use crate::workdir::index::{Index, checksum, prefix};
 use crate::workdir::{Held, RunInfo};
+use apus_hash::prefetch;
 use apus_storage::Storage;
 use core::ops::Range;
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
+
+/// How far ahead of a record memory is asked for: a few records, which is some cache lines.
+const AHEAD_BYTES: usize = 256;
 
 /// A run whose sections are known.
 #[derive(Clone)]
@@ -117,6 +121,8 @@ impl<F: Form> RunReader<F> {
                 return Ok(false);
             }
             let unread = &self.bytes()[self.start..self.end];
+            // A merge reads from more runs than a processor follows.
+            unread.get(AHEAD_BYTES).inspect(|soon| prefetch(*soon));
             let record = first_record::<F>(unread).filter(|bytes| *bytes <= unread.len());
             let Some(record) = record else { return Err(damaged(storage, &self.name)) };
             self.record = record;

@@ -117,6 +117,31 @@ impl<'a> Peers<'a> {
         })
     }
 
+    /// Begins to look for those peers that `options` names, whose blocks of a chain are wanted that the caller knows
+    /// already, by these headers: they are not asked of peers. Nothing is kept, but `workdir` may be written to.
+    pub(crate) fn start_with(
+        options: NetworkOptions,
+        headers: Vec<[u8; HEADER_SIZE]>,
+        workdir: &'a dyn Storage,
+    ) -> Result<Self, SyncError> {
+        let params = options.params.clone();
+        let network = Network::start(NetworkOptions { headers, blocks: None, ..options })?;
+        Ok(Self {
+            network,
+            params,
+            workdir,
+            recent: Arc::default(),
+            kept: None,
+            choice: Mutex::default(),
+            damaged: DamagedCopies::default(),
+            tx_counts: TxCounts::default(),
+            next_file: AtomicU32::new(0),
+            unsaved: Mutex::default(),
+            addresses_at: Mutex::default(),
+            gives_little: AtomicBool::new(false),
+        })
+    }
+
     /// Who is there and how fast.
     pub fn status(&self) -> NetworkStatus {
         self.network.status()
@@ -154,7 +179,7 @@ impl<'a> Peers<'a> {
         self.settled_on(Arc::new(self.best_chain()), interrupt)
     }
 
-    fn settled_on<'p>(
+    pub(crate) fn settled_on<'p>(
         &'p self,
         chain: Arc<HeaderChain>,
         interrupt: &'p AtomicBool,

@@ -171,6 +171,25 @@ pub(crate) fn divide(
     segments
 }
 
+/// The same where so many segments are under way at a time: the last ones are a quarter as long, but no shorter than
+/// `bytes_min`, so that no thread waits long for the others at the end.
+pub(crate) fn divide_tapered(
+    range: HeightRange,
+    (bytes_target, bytes_min): (u64, u64),
+    under_way: usize,
+    block_bytes: impl Fn(Height) -> u64,
+) -> Vec<HeightRange> {
+    let (mut end, mut left) = (range.end, bytes_target * under_way as u64);
+    while end > range.start && block_bytes(end - 1) <= left {
+        end -= 1;
+        left -= block_bytes(end);
+    }
+    let mut segments = divide(HeightRange::new(range.start, end), bytes_target, &block_bytes);
+    let last_bytes = (bytes_target / 4).max(bytes_min);
+    segments.extend(divide(HeightRange::new(end, range.end), last_bytes, &block_bytes));
+    segments
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,6 +244,30 @@ mod tests {
             let heights: Vec<u32> = segments.iter().flat_map(|s| s.heights()).collect();
             prop_assert_eq!(heights, (1..=stop).collect::<Vec<_>>());
             prop_assert!(segments.iter().all(|s| !s.is_empty()));
+        }
+
+        #[test]
+        fn the_last_segments_are_short(
+            sizes in proptest::collection::vec(1u64..100, 1..300),
+            target in 400u64..1000,
+            under_way in 1usize..5,
+        ) {
+            let (stop, size) = (sizes.len() as u32, |height: Height| sizes[height as usize - 1]);
+            let range = HeightRange::new(1, stop + 1);
+            let segments = divide_tapered(range, (target, 1), under_way, size);
+            let heights: Vec<u32> = segments.iter().flat_map(|s| s.heights()).collect();
+            prop_assert_eq!(heights, (1..=stop).collect::<Vec<_>>());
+            let bytes = |range: &HeightRange| range.heights().map(size).sum::<u64>();
+            let mut left = target * under_way as u64;
+            for segment in segments.iter().rev() {
+                let bytes = bytes(segment);
+                prop_assert!(bytes < target + 100);
+                prop_assert!(left < 100 || bytes < target / 4 + 100, "{segments:?}");
+                left = left.saturating_sub(bytes);
+            }
+            // None is shorter than that.
+            let whole = divide_tapered(range, (target, target), under_way, size);
+            prop_assert!(whole.iter().rev().skip(1).filter(|it| bytes(it) < target).count() < 2);
         }
     }
 

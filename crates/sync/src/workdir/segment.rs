@@ -108,6 +108,12 @@ impl<P> Done<P> {
         self.runs.iter().find(|run| run.name == name)
     }
 
+    /// Its runs of some kinds, which it has no more.
+    pub(crate) fn take_runs(&mut self, kinds: &[RunKind]) -> Vec<RunInfo> {
+        let names: Vec<String> = kinds.iter().map(|kind| run_name(self.range, *kind)).collect();
+        self.runs.extract_if(.., |run| names.contains(&run.name)).collect()
+    }
+
     /// The names of its files.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         let runs = self.runs.iter().map(|run| run.name.clone());

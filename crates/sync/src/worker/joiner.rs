@@ -2,8 +2,8 @@
 
 mod connect;
 mod join;
-mod scratch;
 
+use super::scratch::Scratch;
 use super::{Does, Hand, WorkRequest};
 use crate::error::SyncError;
 use crate::job::JobStep;
@@ -13,7 +13,7 @@ use crate::queue::{GatherDone, Piece, Sent};
 use crate::request::{HintedValidity, Request, Source, Stop};
 use crate::runs::{Form, Made, Spent, cut_into};
 use crate::source::ChainSource;
-use crate::source::blocksdir::{BlocksDir, UseIndex};
+use crate::source::blocksdir::UseIndex;
 use crate::supply::Walker;
 use crate::workdir::plan::Plan;
 use apus_chain::{CoinSumKey, Height, Params};
@@ -23,7 +23,7 @@ use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_hash::sha256;
 use apus_storage::Storage;
-use scratch::Scratch;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Memory for each thread's buffers, in bytes: what is more goes into files.
@@ -41,7 +41,7 @@ const PIECE_BYTES_MIN: usize = 512;
 /// See the module.
 pub(super) struct Joiner<'a> {
     request: &'a WorkRequest<'a>,
-    dir: &'a BlocksDir,
+    dir: &'a dyn ChainSource,
     params: &'a Params,
     gather: Gather,
     key: FingerprintKey,
@@ -61,7 +61,7 @@ impl<'a> Joiner<'a> {
     pub(super) fn new(
         request: &'a WorkRequest<'_>,
         plan: &Plan,
-        dir: &'a BlocksDir,
+        dir: &'a dyn ChainSource,
         scripts: Option<ScriptPool>,
         keeps: bool,
     ) -> Result<Self, SyncError> {
@@ -91,8 +91,9 @@ impl<'a> Joiner<'a> {
 
     /// What one machine would be asked for that does a job by itself, in a folder of this job's.
     fn asked<'r>(&'r self, workdir: &'r dyn Storage) -> Request<'r> {
-        let WorkRequest { blocksdir, now, observer, interrupt, .. } = self.request;
-        let source = Source::Files { blocksdir: blocksdir.clone(), use_index: UseIndex::Never };
+        let WorkRequest { now, observer, interrupt, .. } = self.request;
+        // Nothing looks for blocks by it: they come from where the machine has them.
+        let source = Source::Files { blocksdir: PathBuf::new(), use_index: UseIndex::Never };
         Request {
             params: self.params,
             source,

@@ -9,7 +9,7 @@
 mod line;
 
 use super::{Failure, ReadOptions, Since, Wrong};
-use crate::plot::course::{Point, Run, Scripts, Thinner};
+use crate::plot::course::{Measure, Point, Run, Scripts, Thinner};
 use line::{Event, Line};
 use std::io::{BufRead, Read};
 
@@ -60,6 +60,20 @@ struct Tip {
     line: u64,
     micros: i64,
     height: u64,
+    /// By the measure that is asked for.
+    far: u64,
+}
+
+impl Tip {
+    /// How far the run was before this, its first block. What the blocks below one had of transactions is not told:
+    /// then as far as after it.
+    fn before(self, measure: Measure) -> u64 {
+        match measure {
+            Measure::Height | Measure::Bytes => self.height.saturating_sub(1),
+            Measure::Transactions if self.height <= 1 => 0,
+            Measure::Transactions => self.far,
+        }
+    }
 }
 
 impl Start {
@@ -118,11 +132,22 @@ impl Reading {
                 self.scripts(Scripts::Assumed);
                 Ok(())
             }
-            Line { time, event: Event::Tip(height) } => {
+            Line { time, event: Event::Tip(line::Tip { height, transactions }) } => {
                 if self.starts == 0 {
                     self.begin(Start::new(None, None));
                 }
-                self.tip(Tip { line: self.lines, micros: time.micros, height }, time.coarse)
+                let far = match (self.options.measure, transactions) {
+                    (Measure::Height | Measure::Bytes, _) => height,
+                    // The first block of all counts nowhere.
+                    (Measure::Transactions, Some(transactions)) => transactions.saturating_sub(1),
+                    (Measure::Transactions, None) if !whole => return Ok(()),
+                    (Measure::Transactions, None) => {
+                        let what = "a block's line without transactions, tx=NUMBER".to_owned();
+                        return Err((Some(self.lines), what));
+                    }
+                };
+                let tip = Tip { line: self.lines, micros: time.micros, height, far };
+                self.tip(tip, time.coarse)
             }
         }
     }
@@ -180,9 +205,10 @@ impl Reading {
         };
         let seconds = (micros - zero) as f64 / 1e6;
         if first.line == tip.line && seconds > 0.0 {
-            start.course.push(Point { seconds: 0.0, height: first.height.saturating_sub(1) });
+            let height = first.before(self.options.measure);
+            start.course.push(Point { seconds: 0.0, height });
         }
-        start.course.push(Point { seconds, height: tip.height });
+        start.course.push(Point { seconds, height: tip.far });
         start.stopped = self.options.stop_height.is_some_and(|stop| tip.height >= stop);
         Ok(())
     }
@@ -218,7 +244,8 @@ impl Reading {
             let what = format!("{asked} of {starts} ended at height {}, not {stop}", last.height);
             return Err((None, what));
         }
-        let mut run = Run::new(start.course.finish(), first.height.saturating_sub(1));
+        let before = first.before(self.options.measure);
+        let mut run = Run::new(start.course.finish(), before);
         run.detail = start.version.unwrap_or_else(|| "Bitcoin Core".to_owned());
         if self.starts > 1 {
             run.detail.push_str(&format!(", start {} of {}", start.number, self.starts));

@@ -122,7 +122,8 @@ fn course(report: &Report, options: &ReadOptions) -> Result<Run, String> {
         report.series.iter().enumerate().filter(|(_, sample)| judged(sample)).collect();
     began = series.first().map_or(began, |(_, sample)| began.min(sample.seconds));
     let far = |sample: &Sample| match options.measure {
-        Measure::Height => Ok(sample.height),
+        // The caller knows how many transactions so many blocks have.
+        Measure::Height | Measure::Transactions => Ok(sample.height),
         Measure::Bytes => {
             sample.bytes.ok_or("the `series` of this report has no `bytes`".to_owned())
         }

@@ -82,10 +82,10 @@ impl<T> Queue<T> {
         self.producers += 1;
     }
 
-    /// A producer less, which leaves nothing that more could come to.
-    pub(super) fn shut(&mut self) {
+    /// A producer less, which leaves nothing that more could come to. Whether anything waits.
+    pub(super) fn shut(&mut self) -> bool {
         self.producers -= 1;
-        self.complete();
+        self.complete()
     }
 
     /// A producer begins to wait for what it handed in.
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(queue.due(start), Due::Now(Cause::Idle));
         queue.wait_ends(1);
         assert_eq!(queue.due(start), Due::At(start + 10 * MS));
-        queue.shut();
+        assert!(queue.shut());
         assert_eq!(queue.due(start), Due::Now(Cause::Complete), "one that goes adds nothing");
         assert_eq!(queue.drain(), [0]);
         assert_eq!(queue.due(start), Due::Never);

@@ -28,11 +28,13 @@ impl Shared {
             state.stats.retries += u64::from(tries - 1);
             state.stats.failures += u64::from(failed);
             state.stats.answered += count;
-            // Counted out before it is woken: it may hand in more at once, and others do not wait yet.
-            let waited = done.iter().filter(|request| request.set_awaited(false)).count();
-            state.queue.wait_ends(waited);
+            // Counted out before it is woken: it may hand in more at once, and others do not wait yet. One that
+            // does not wait by now finds that all is there.
+            let waited = done.iter().filter(|request| request.set_awaited(false));
+            let waited: Vec<_> = waited.collect();
+            state.queue.wait_ends(waited.len());
             drop(state);
-            done.iter().for_each(|request| request.wake());
+            waited.iter().for_each(|request| request.wake());
         }
     }
 
@@ -73,11 +75,13 @@ impl Shared {
         stats.in_flight += 1;
         stats.in_flight_max = stats.in_flight_max.max(stats.in_flight);
         // Another may be due as well, or has a deadline that a thread must wait for.
-        if !matches!(state.queue.due(now), Due::Never) {
-            self.work.notify_one();
-        }
+        let more = !matches!(state.queue.due(now), Due::Never);
+        let wanted = state.waiting_for_room > 0;
         drop(state);
-        self.room.notify_all();
+        self.wake(more.into());
+        if wanted {
+            self.room.notify_all();
+        }
         items
     }
 

@@ -4,10 +4,11 @@ use super::{CoinsStore, EachCoin, Flush, StoreError};
 use crate::coin::CoinBytes;
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Another store, each of whose look-ups takes at least a given time, of however many coins. Look-ups
-/// of several threads wait side by side, as they do for a disk with a deep queue or a server.
+/// Another store, each of whose look-ups takes a given time, of however many coins: what it does itself,
+/// and then a pause. Look-ups of several threads wait side by side, as they do for a disk with a deep queue
+/// or a server. The pause is a sleep, so how exact it is depends on the system's timers.
 #[derive(Debug)]
 pub struct LatencyStore<S> {
     store: S,
@@ -16,7 +17,7 @@ pub struct LatencyStore<S> {
 }
 
 impl<S> LatencyStore<S> {
-    /// Lets each [`get`](CoinsStore::get) of `store` take `get` longer, as a disk does.
+    /// Lets each [`get`](CoinsStore::get) of `store` take `get`, if it takes less, as a disk does.
     pub fn new(store: S, get: Duration) -> Self {
         Self::remote(store, get, 1)
     }
@@ -26,10 +27,15 @@ impl<S> LatencyStore<S> {
         Self { store, get, at_once }
     }
 
-    fn wait(&self) {
-        if !self.get.is_zero() {
-            thread::sleep(self.get);
+    /// Answers when it is time.
+    fn answer<T>(&self, look_up: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let answer = look_up();
+        let left = self.get.saturating_sub(started.elapsed());
+        if !left.is_zero() {
+            thread::sleep(left);
         }
+        answer
     }
 
     /// The store within.
@@ -44,13 +50,11 @@ impl<S: CoinsStore> CoinsStore for LatencyStore<S> {
     }
 
     fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
-        self.wait();
-        self.store.get(outpoint)
+        self.answer(|| self.store.get(outpoint))
     }
 
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
-        self.wait();
-        self.store.get_many(wanted)
+        self.answer(|| self.store.get_many(wanted))
     }
 
     fn at_once(&self) -> usize {

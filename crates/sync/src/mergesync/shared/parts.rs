@@ -1,5 +1,6 @@
 //! [`Parts`]: the parts of the join, as machines left them: coins here, answers where they are.
 
+use super::slices::Slices;
 use super::{Shared, Telling, sent};
 use crate::error::{StorageResult, SyncError};
 use crate::job::JobKey;
@@ -7,8 +8,7 @@ use crate::mergesync::joined::Joined;
 use crate::pass::{Answered, Desk, Useless};
 use crate::progress::{Event, Phase, Progress};
 use crate::queue::{
-    Found, FoundPart, GatherDone, JobQueue, JoinDone, JoinSource, JoinTold, Piece, RunObjects,
-    Sent, Slice,
+    JobQueue, JoinDone, JoinSource, JoinTold, ObjectRef, Piece, RunObjects, Sent, Slice,
 };
 use crate::request::{OutputKind, Request};
 use crate::runs::{KeyRange, divide_sizes};
@@ -28,55 +28,47 @@ const PART_BYTES_MIN: u64 = 4 << 20;
 const PART_BYTES_MAX: u64 = 1 << 30;
 
 /// See the module.
-pub(super) struct Parts {
+pub(super) struct Parts<'p> {
     /// What came of all; the answers are in objects.
     pub(super) joined: Joined,
-    /// Of each part the answers, and the leaves that survive.
-    found: Vec<[Found; 2]>,
+    /// Which of these are each segment's.
+    pub(super) answers: Slices<'p>,
+    /// The same of leaves that survive, where they are wanted.
+    pub(super) leaves: Option<Slices<'p>>,
 }
 
-impl Parts {
-    /// Where the answers for a segment are, by its place among all.
-    pub(super) fn answers(&self, segment: usize) -> Vec<FoundPart> {
-        self.found.iter().filter_map(|[answers, _]| answers.of(segment)).collect()
-    }
-
-    /// Where its leaves are that survive.
-    pub(super) fn leaves(&self, segment: usize) -> Vec<FoundPart> {
-        self.found.iter().filter_map(|[_, leaves]| leaves.of(segment)).collect()
-    }
-}
-
-impl Shared<'_> {
+impl<'s> Shared<'s> {
     /// Has all that the segments left joined.
-    pub(super) fn join(&mut self, segments: &[HeightRange]) -> Result<Parts, SyncError> {
+    pub(super) fn join(&mut self, segments: &[HeightRange]) -> Result<Parts<'s>, SyncError> {
         let request = self.work.request;
         request.observer.event(Event::Started(Phase::Join));
-        let sources: Vec<(HeightRange, &GatherDone)> =
-            segments.iter().map(|range| (*range, &self.gathered[range])).collect();
-        let pieces = || sources.iter().flat_map(|(_, done)| done.made.iter().chain(&done.spent));
-        let bytes_total: u64 = sources.iter().map(|(_, done)| done.records.bytes).sum();
-        let keys = divide_sizes(
-            pieces().map(|piece| (piece.prefix, piece.bytes)),
-            bytes_total / part_bytes(request, bytes_total),
-        );
+        let gathered = &self.gathered;
+        let bytes_total: u64 = segments.iter().map(|range| gathered.of(range).records.bytes).sum();
+        let samples = gathered.samples(segments)?;
+        let keys =
+            divide_sizes(samples.into_iter(), bytes_total / part_bytes(request, bytes_total));
         let total = Progress { bytes_total, ..Progress::default() };
         let mut progress = Telling::new(request, Phase::Join, total);
         let run = self.desk.run();
         let told = |key: JobKey| {
             let keys = keys[key.range.start as usize];
-            let sources = sources.iter().map(|(range, done)| source(*range, done, keys));
+            let mut sources = Vec::with_capacity(segments.len());
+            gathered.each(&mut |range, kept, made, spent| {
+                if segments.binary_search(&range).is_ok() {
+                    sources.push(source((range, kept.records), made, spent, keys));
+                }
+            })?;
+            sources.sort_unstable_by_key(|source| source.range);
             let KeyRange { from, until } = keys;
-            let told = JoinTold { from, until, sources: sources.collect() };
-            Ok(told.to_bytes(run, key))
+            Ok(JoinTold { from, until, sources }.to_bytes(run, key))
         };
         let with_leaves = self.plan.identity.leaves;
         let getting = Getting { queue: self.queue, request };
         let mut read = |answered: &Answered<'_>| {
             let done: JoinDone = sent(answered, run)?;
-            let wanted = if with_leaves { sources.len() } else { 0 };
+            let wanted = if with_leaves { segments.len() } else { 0 };
             let found = (done.answers.slices.len(), done.leaves.slices.len());
-            if found != (sources.len(), wanted) {
+            if found != (segments.len(), wanted) {
                 return Err(Useless::Result("it is of other segments".to_owned()));
             }
             let part = answered.key.range.start;
@@ -89,10 +81,19 @@ impl Shared<'_> {
             Ok((answered.key, done, coins, places))
         };
         let (mut all, mut left) = (BTreeMap::new(), Vec::new());
+        let slices = |name| Slices::new(request.workdir, name, segments.len());
+        let mut answers = slices("answers")?;
+        let mut leaves = with_leaves.then(|| slices("leaves")).transpose()?;
         let each = bytes_total / keys.len() as u64;
         let mut take = |done: Option<(JobKey, JoinDone, RunInfo, Option<RunInfo>)>| {
-            if let Some((key, done, coins, places)) = done {
-                left.push((key, [&done.answers, &done.leaves].map(|found| found.objects.clone())));
+            if let Some((key, mut done, coins, places)) = done {
+                let found = [&mut done.answers, &mut done.leaves].map(std::mem::take);
+                left.push((key, found.each_ref().map(|found| found.objects.clone())));
+                let ([of_answers, of_leaves], part) = (found, key.range.start);
+                answers.add(part, of_answers)?;
+                if let Some(leaves) = &mut leaves {
+                    leaves.add(part, of_leaves)?;
+                }
                 all.insert(key, (done, coins, places));
                 progress.add(0, each);
             }
@@ -107,7 +108,7 @@ impl Shared<'_> {
         request.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
         match failure {
             Some((_, error)) => Err(error),
-            None => Ok(together(all.into_values())),
+            None => Ok(Parts { joined: together(all.into_values()), answers, leaves }),
         }
     }
 }
@@ -119,8 +120,8 @@ fn part_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
     request.segment_bytes.map_or(even, |bytes| bytes.clamp(1, PART_BYTES_MAX))
 }
 
-fn together(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -> Parts {
-    let (mut whole, mut found) = (Joined::default(), Vec::new());
+fn together(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -> Joined {
+    let mut whole = Joined::default();
     for (done, coins, places) in parts {
         whole.add(Joined {
             places: places.into_iter().collect(),
@@ -130,16 +131,20 @@ fn together(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -
             existed: done.existed,
             ..Joined::default()
         });
-        found.push([done.answers, done.leaves]);
     }
-    Parts { joined: whole, found }
+    whole
 }
 
 /// What a part takes of a segment.
-fn source(range: HeightRange, done: &GatherDone, keys: KeyRange) -> JoinSource {
-    let made = slice(&done.made, 0, keys);
-    let before: u64 = done.made.iter().map(|piece| u64::from(piece.bytes)).sum();
-    JoinSource { range, records: done.records, made, spent: slice(&done.spent, before, keys) }
+fn source(
+    (range, records): (HeightRange, ObjectRef),
+    made: &[Piece],
+    spent: &[Piece],
+    keys: KeyRange,
+) -> JoinSource {
+    let before: u64 = made.iter().map(|piece| u64::from(piece.bytes)).sum();
+    let (made, spent) = (slice(made, 0, keys), slice(spent, before, keys));
+    JoinSource { range, records, made, spent }
 }
 
 /// The pieces that have some of these keys; `start` is where the first of all begins.

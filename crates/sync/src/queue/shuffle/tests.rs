@@ -87,7 +87,7 @@ proptest! {
         let slices: Vec<FoundSlice> = slices.into_iter().map(slice).collect();
         let found = Found { objects: answers, slices };
         let parts: Vec<FoundPart> =
-            (0..found.slices.len()).filter_map(|segment| found.of(segment)).collect();
+            found.slices.iter().filter_map(|slice| slice.part(&found.objects)).collect();
         let forest = until.map(|first| ForestTold { first, leaves: parts.clone() });
         let undo_from = from as u32;
         let undo = found.objects.clone();

@@ -1,7 +1,6 @@
 //! A part of the join: records of all segments come from the store, coins and answers go there.
 
 use super::Joiner;
-use super::scratch::JobFolder;
 use crate::error::{ClusterError, StorageResult, SyncError};
 use crate::mergesync::{Joined, PartOptions, join_part};
 use crate::queue::{
@@ -12,10 +11,10 @@ use crate::request::Request;
 use crate::runs::{
     Answers, Form, KeyRange, Leaves, Made, MergeBudget, Places, RunWriter, Runs, Spent, cut,
 };
-use crate::source::ChainSource;
 use crate::workdir::RunInfo;
 use crate::workdir::index::SECTION_BYTES;
 use crate::worker::Hand;
+use crate::worker::scratch::JobFolder;
 use apus_engine::pass::Work;
 use apus_hash::sha256;
 use apus_storage::Storage;

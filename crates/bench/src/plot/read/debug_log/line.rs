@@ -19,12 +19,20 @@ pub(super) struct Line {
 pub(super) enum Event {
     /// A node started: its name and version.
     Start(String),
-    /// A block of this height became the tip.
-    Tip(u64),
+    /// A block became the tip.
+    Tip(Tip),
     /// The node said that it validates all signatures, or does so from the next block on.
     ScriptsRun,
     /// It said that it takes those of some blocks for valid.
     ScriptsAssumed,
+}
+
+/// What a line says of a new tip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tip {
+    pub(super) height: u64,
+    /// Transactions of the chain up to it, the first block's among them, where the line has them.
+    pub(super) transactions: Option<u64>,
 }
 
 /// A time stamp.
@@ -58,7 +66,8 @@ impl Line {
         };
         let message = message(rest);
         let event = if let Some(tip) = message.strip_prefix(TIP) {
-            Event::Tip(height(tip).map_err(|what| format!("a block's line without {what}"))?)
+            let height = height(tip).map_err(|what| format!("a block's line without {what}"))?;
+            Event::Tip(Tip { height, transactions: transactions(tip) })
         } else if let Some(version) = version(message) {
             Event::Start(version)
         } else if SCRIPTS_RUN.iter().any(|words| message.starts_with(words)) {
@@ -96,6 +105,16 @@ fn height(tip: &[u8]) -> Result<u64, &'static str> {
     let whole = rest.get(digits).is_some_and(|byte| b" \n\r".contains(byte));
     let height = text.parse().ok().filter(|height| whole && *height <= HEIGHT_MAX);
     height.ok_or("a height")
+}
+
+/// The number behind ` tx=`.
+fn transactions(tip: &[u8]) -> Option<u64> {
+    const BEFORE: &[u8] = b" tx=";
+    let at = tip.windows(BEFORE.len()).position(|bytes| bytes == BEFORE)? + BEFORE.len();
+    let digits = tip[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    // A number that goes on where the line ends may have lost digits.
+    let whole = tip.get(at + digits).is_some_and(|byte| b" \n\r".contains(byte));
+    std::str::from_utf8(&tip[at..at + digits]).ok()?.parse().ok().filter(|_| whole)
 }
 
 /// `Bitcoin Core version v30.0.0 (release build)` and the like, in short.
@@ -197,12 +216,28 @@ mod tests {
             "(mocktime: 2026-11-22T00:17:42Z) [init] ",
         ] {
             let line = format!("2026-11-22T00:17:42Z {prefix}{tip}\n");
-            assert_eq!(event(&line), Some(Event::Tip(300)), "{line}");
+            let tip = Tip { height: 300, transactions: None };
+            assert_eq!(event(&line), Some(Event::Tip(tip)), "{line}");
         }
         for prefix in ["[background validation] ", "[msghand] [background validation] ", "- ", "x"]
         {
             let line = format!("2026-11-22T00:17:42Z {prefix}{tip}\n");
             assert_eq!(event(&line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn transactions_are_told_where_their_number_is_whole() {
+        for (rest, transactions) in [
+            (" version=1 log2_work=9.2 tx=301 date='2026'\n", Some(301)),
+            (" tx=301\n", Some(301)),
+            (" tx=301", None),
+            (" tx= date\n", None),
+            (" tx=99999999999999999999 \n", None),
+            (" version=1\n", None),
+        ] {
+            let line = format!("2026-11-22T00:17:42Z UpdateTip: new best={HASH} height=300{rest}");
+            assert_eq!(event(&line), Some(Event::Tip(Tip { height: 300, transactions })), "{line}");
         }
     }
 
@@ -287,7 +322,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..99),
         ) {
             let line = [prefix.as_bytes(), middle.as_bytes(), &bytes].concat();
-            if let Ok(Some(Line { event: Event::Tip(height), .. })) = Line::parse(&line) {
+            if let Ok(Some(Line { event: Event::Tip(Tip { height, .. }), .. })) = Line::parse(&line) {
                 prop_assert!(height <= HEIGHT_MAX);
             }
         }

@@ -1,10 +1,10 @@
 //! One server, and all that a store on it must do while nothing goes wrong.
 
 use super::laws::store_conformance;
+use super::servers::{How, open};
 use super::support::{assert_same, coins_of, outpoint, random_step};
-use super::{open, options};
 use apus_chain::Network;
-use apus_coins::{PostgresOptions, PostgresStore, Reader};
+use apus_coins::{Access, PostgresOptions, PostgresStore, Reader};
 use apus_engine::utxo::store::MemoryStore;
 use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore};
 use apus_testkit::far::Far;
@@ -22,7 +22,7 @@ fn the_store_on_postgresql_conforms() {
     let stores = Cell::new(0);
     store_conformance(&|_| {
         stores.set(stores.get() + 1);
-        Box::new(open(&server.url(&format!("law-{}", stores.get()))))
+        open(&server.url(&format!("law-{}", stores.get())))
     });
     it_is_there_when_opened_again(&server);
     stores_in_one_database_know_nothing_of_each_other(&server);
@@ -37,9 +37,9 @@ fn batches_to_a_server_far_away_go_side_by_side(server: &PostgresServer) {
     let far = Far::to(server.port(), delay);
     let store = open(&server.url_at(far.port(), "far"));
     let step = random_step(1, 3000, 4000, &mut rng);
-    step.write(&store).unwrap();
+    step.write(&*store).unwrap();
     let batches = BatcherOptions { size: 100, in_flight: 16, ..BatcherOptions::default() };
-    let store = BatchedStore::new(Arc::new(store), batches).unwrap();
+    let store = BatchedStore::new(Arc::from(store), batches).unwrap();
     let wanted: Vec<_> = (0..1600).map(outpoint).collect();
     // Connections are made, and statements prepared.
     store.get_many(&wanted).unwrap();
@@ -57,7 +57,7 @@ fn it_is_there_when_opened_again(server: &PostgresServer) {
     let (model, mut rng) = (MemoryStore::new(), Rng::new(11));
     for height in 0..6 {
         // Whatever is asked for now, a store keeps the number of parts that it was made with.
-        let more = PostgresOptions { partitions: 5 + height as u16, ..options() };
+        let more = PostgresOptions { partitions: 5 + height as u16, ..How::default().postgres() };
         let place = url.parse().unwrap();
         let store = PostgresStore::open(&place, Network::Regtest, &more).unwrap();
         assert_same(&store, &model, height);
@@ -73,16 +73,16 @@ fn it_is_there_when_opened_again(server: &PostgresServer) {
 fn stores_in_one_database_know_nothing_of_each_other(server: &PostgresServer) {
     let (one, other) = (open(&server.url("one")), open(&server.url("other")));
     let mut rng = Rng::new(13);
-    random_step(5, 100, 200, &mut rng).write(&one).unwrap();
+    random_step(5, 100, 200, &mut rng).write(&*one).unwrap();
     assert_eq!(other.tip().unwrap(), None);
-    assert_eq!(coins_of(&other).unwrap(), []);
+    assert_eq!(coins_of(&*other).unwrap(), []);
 }
 
 /// No plan goes over all coins, or over parts that cannot have the coin, though the server knows nothing
 /// of what the tables hold.
 fn look_ups_go_by_the_index(server: &PostgresServer) {
     let (url, mut rng) = (server.url("plans"), Rng::new(14));
-    random_step(1, 3000, 4000, &mut rng).write(&open(&url)).unwrap();
+    random_step(1, 3000, 4000, &mut rng).write(&*open(&url)).unwrap();
     // A session hands in what it counted when it ends, at the latest.
     let counted = |column: &str, enough: u64| -> u64 {
         let ask = format!(
@@ -106,7 +106,7 @@ fn look_ups_go_by_the_index(server: &PostgresServer) {
         store.get_many(&wanted).unwrap();
         once += wanted.len() as u64;
         let step = random_step(height, 300, 4000, &mut rng);
-        step.write(&store).unwrap();
+        step.write(&*store).unwrap();
         // To put a coin, it is looked whether there is one; to remove one as well.
         once += step.changes.0.len() as u64;
     }
@@ -126,19 +126,19 @@ fn readers_see_one_block(server: &PostgresServer) {
         let step = super::support::Step::new(height);
         names.iter().fold(step, |step, name| step.with(*name, Some(coin.clone())))
     };
-    step(0).write(&store).unwrap();
+    step(0).write(&*store).unwrap();
     let (place, ended) = (server.url("readers").parse().unwrap(), AtomicBool::new(false));
-    let reader = Reader::open(&place, Network::Regtest, None).unwrap();
+    let reader = Reader::open(&place, Network::Regtest, &Access::default()).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             for height in 1..15 {
-                step(height).write(&store).unwrap();
+                step(height).write(&*store).unwrap();
             }
             ended.store(true, SeqCst);
         });
         while !ended.load(SeqCst) {
             let listed: Vec<_> =
-                coins_of(&store).unwrap().into_iter().map(|(_, coin)| coin).collect();
+                coins_of(&*store).unwrap().into_iter().map(|(_, coin)| coin).collect();
             let found: Vec<_> = store.get_many(&names).unwrap().into_iter().flatten().collect();
             let seen = reader.look_up(&names).unwrap();
             let of = &coins[seen.tip.height as usize % 2];

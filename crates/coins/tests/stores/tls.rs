@@ -4,8 +4,8 @@
 //! authority was thrown away. Whom a process trusts comes from its environment, so each question is
 //! one for a process of its own.
 
+use super::servers::{How, open};
 use super::support::random_step;
-use super::{open, options};
 use apus_chain::Network;
 use apus_coins::PostgresStore;
 use apus_engine::utxo::CoinsStore;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::Command;
 
 const URL: &str = "APUS_TEST_COINS_BEHIND_TLS";
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/postgres/tls");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stores/tls");
 
 /// The process that asks: the test below starts it. Says what came of it.
 #[test]
@@ -24,7 +24,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/postgres/tls");
 fn client() {
     // Those who run what is left out otherwise run this, too.
     let Ok(url) = env::var(URL) else { return };
-    match PostgresStore::open(&url.parse().unwrap(), Network::Regtest, &options()) {
+    match PostgresStore::open(&url.parse().unwrap(), Network::Regtest, &How::default().postgres()) {
         Ok(store) => println!("opened at {:?}", store.tip().unwrap().map(|tip| tip.height)),
         Err(error) => println!("refused: {error}"),
     }
@@ -50,7 +50,7 @@ fn a_server_that_encrypts_has_to_be_trusted_and_the_one_that_was_named() {
         Some((&*Box::leak(certificate.into_boxed_path()), &*Box::leak(key.into_boxed_path())));
     let server = PostgresServer::with(PostgresSetup { tls, ..PostgresSetup::default() });
     let plain = server.url("x");
-    random_step(7, 10, 20, &mut Rng::new(71)).write(&open(&plain)).unwrap();
+    random_step(7, 10, 20, &mut Rng::new(71)).write(&*open(&plain)).unwrap();
     let encrypted = format!("{}?sslmode=verify-full", plain.replace("127.0.0.1", "localhost"));
     let (ours, other) = (format!("{FOLDER}/authority.pem"), format!("{FOLDER}/server.pem"));
 

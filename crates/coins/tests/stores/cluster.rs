@@ -1,11 +1,10 @@
 //! One cluster, and all that a store on it must do while nothing goes wrong.
 
 use super::laws::store_conformance;
+use super::servers::{How, open};
 use super::support::{Step, assert_same, coin, coins_of, outpoint, random_step};
-use super::{open, options};
 use apus_chain::{Network, OutPoint, Txid};
-use apus_coins::{ClusterOptions, ClusterStore, Reader};
-use apus_engine::utxo::CoinsStore;
+use apus_coins::{Access, ClusterOptions, ClusterStore, Reader};
 use apus_engine::utxo::store::MemoryStore;
 use apus_testkit::redis::RedisCluster;
 use apus_testkit::rng::Rng;
@@ -21,7 +20,7 @@ fn the_store_on_a_cluster_conforms() {
     let stores = Cell::new(0);
     store_conformance(&|_| {
         stores.set(stores.get() + 1);
-        Box::new(open(&cluster.url(&format!("law-{}", stores.get()))))
+        open(&cluster.url(&format!("law-{}", stores.get())))
     });
     it_is_there_when_opened_again(&cluster);
     a_bucket_of_any_size_is_listed_in_order(&cluster);
@@ -32,7 +31,7 @@ fn the_store_on_a_cluster_conforms() {
 /// Whatever buckets a flush has reached, all coins of a look-up are of one block, which it names.
 fn a_reader_beside_the_writer_sees_one_block(cluster: &RedisCluster) {
     let (place, mut rng) = (cluster.url("readers").parse().unwrap(), Rng::new(15));
-    let none = Reader::open(&place, Network::Regtest, None).unwrap();
+    let none = Reader::open(&place, Network::Regtest, &Access::default()).unwrap();
     let error = none.look_up(&[outpoint(0)]).unwrap_err().to_string();
     assert!(error.contains("no coins under this name"), "{error}");
     let store = open(&cluster.url("readers"));
@@ -43,12 +42,12 @@ fn a_reader_beside_the_writer_sees_one_block(cluster: &RedisCluster) {
         let coin = &coins[height as usize % 2];
         names.iter().fold(Step::new(height), |step, name| step.with(*name, Some(coin.clone())))
     };
-    step(0).write(&store).unwrap();
+    step(0).write(&*store).unwrap();
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             for height in 1..40 {
-                step(height).write(&store).unwrap();
+                step(height).write(&*store).unwrap();
                 // Time for a look-up that no flush comes in between of.
                 thread::sleep(Duration::from_millis(5));
             }
@@ -70,7 +69,7 @@ fn it_is_there_when_opened_again(cluster: &RedisCluster) {
     let (model, mut rng) = (MemoryStore::new(), Rng::new(11));
     for height in 0..6 {
         // Whatever is asked for now, a store keeps the number of buckets that it was made with.
-        let more = ClusterOptions { bucket_bits: 4 + height as u8, ..options() };
+        let more = ClusterOptions { bucket_bits: 4 + height as u8, ..How::default().cluster() };
         let place = url.parse().unwrap();
         let store = ClusterStore::open(&place, Network::Regtest, &more).unwrap();
         assert_same(&store, &model, height);
@@ -95,10 +94,10 @@ fn a_bucket_of_any_size_is_listed_in_order(cluster: &RedisCluster) {
     for number in 0..50 {
         step = step.with(outpoint(number), Some(coin(&mut rng)));
     }
-    step.write(&store).unwrap();
+    step.write(&*store).unwrap();
     let written: Vec<_> =
         step.changes.0.into_iter().map(|(at, coin)| (at, coin.unwrap())).collect();
-    assert!(coins_of(&store).unwrap() == written);
+    assert!(coins_of(&*store).unwrap() == written);
     let wanted: Vec<OutPoint> = written.iter().rev().map(|(at, _)| *at).collect();
     let found: Vec<_> = written.iter().rev().map(|(_, coin)| Some(coin.clone())).collect();
     assert!(store.get_many(&wanted).unwrap() == found);
@@ -107,7 +106,7 @@ fn a_bucket_of_any_size_is_listed_in_order(cluster: &RedisCluster) {
 fn stores_on_one_cluster_know_nothing_of_each_other(cluster: &RedisCluster) {
     let (one, other) = (open(&cluster.url("one")), open(&cluster.url("other")));
     let mut rng = Rng::new(13);
-    random_step(5, 100, 200, &mut rng).write(&one).unwrap();
+    random_step(5, 100, 200, &mut rng).write(&*one).unwrap();
     assert_eq!(other.tip().unwrap(), None);
-    assert_eq!(coins_of(&other).unwrap(), []);
+    assert_eq!(coins_of(&*other).unwrap(), []);
 }

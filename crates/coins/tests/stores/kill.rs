@@ -1,12 +1,13 @@
 //! Clients and servers that are killed at any moment: the store is at the block that it says, and
 //! nothing that was written is lost.
 
-use super::open;
+use super::servers::{Servers, one_of, open};
 use super::support::{Step, assert_same, random_step};
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_testkit::effort::rounds;
-use apus_testkit::redis::{NODES, RedisCluster};
+use apus_testkit::postgres::PostgresServer;
+use apus_testkit::redis::RedisCluster;
 use apus_testkit::rng::Rng;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -16,25 +17,25 @@ use std::{env, thread};
 const URL: &str = "APUS_TEST_COINS_TO_WRITE";
 
 /// The flush to a height, the same in every process.
-fn step(height: u32) -> Step {
+pub(crate) fn step(height: u32) -> Step {
     let mut rng = Rng::new(u64::from(height));
     let changes = rng.between(1, 3000);
     random_step(height, changes, 8000, &mut rng)
 }
 
 /// What was written up to a height.
-struct Model {
+pub(crate) struct Model {
     store: MemoryStore,
-    next: u32,
+    pub(crate) next: u32,
 }
 
 impl Model {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { store: MemoryStore::new(), next: 0 }
     }
 
     /// Brings it to where another store is, and holds that one against it.
-    fn expect(&mut self, store: &dyn CoinsStore) {
+    pub(crate) fn expect(&mut self, store: &dyn CoinsStore) {
         let Some(tip) = store.tip().unwrap() else { return assert_eq!(self.next, 0) };
         assert!(tip.height + 1 >= self.next, "a block that was there is not any more");
         while self.next <= tip.height {
@@ -54,15 +55,24 @@ fn writer() {
     let store = open(&url);
     let mut height = store.tip().unwrap().map_or(0, |tip| tip.height + 1);
     loop {
-        step(height).write(&store).unwrap();
+        step(height).write(&*store).unwrap();
         height += 1;
     }
 }
 
 #[test]
-fn a_killed_client_leaves_the_store_at_a_block() {
-    let (cluster, mut model, mut rng) = (RedisCluster::start(), Model::new(), Rng::new(41));
-    let url = cluster.url("client");
+fn a_killed_client_leaves_a_cluster_at_a_block() {
+    a_killed_client_leaves_the_store_at_a_block::<RedisCluster>();
+}
+
+#[test]
+fn a_killed_client_leaves_postgresql_at_a_block() {
+    a_killed_client_leaves_the_store_at_a_block::<PostgresServer>();
+}
+
+fn a_killed_client_leaves_the_store_at_a_block<S: Servers>() {
+    let (servers, mut model, mut rng) = (S::start(), Model::new(), Rng::new(41));
+    let url = servers.url("client");
     let (mut kills, wanted) = (0, rounds(4, 100));
     while kills < wanted || model.next < 2 {
         let mut writer = Command::new(env::current_exe().unwrap())
@@ -77,12 +87,12 @@ fn a_killed_client_leaves_the_store_at_a_block() {
         writer.wait().unwrap();
         kills += 1;
         assert!(kills < 1000, "{} flushes in {kills} starts", model.next);
-        model.expect(&open(&url));
+        model.expect(&*open(&url));
     }
 }
 
 /// Ends the writing, also where a test fails in between.
-struct Ended<'a>(&'a AtomicBool);
+pub(crate) struct Ended<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
@@ -90,43 +100,45 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Servers go one by one, while the client writes on, and then all at once, with the client.
 #[test]
-fn killed_servers_lose_nothing() {
-    let (mut cluster, mut model, mut rng) = (RedisCluster::start(), Model::new(), Rng::new(42));
-    let url = cluster.url("server");
-    for round in 0..rounds(2, 50) {
+fn killed_servers_of_a_cluster_lose_nothing() {
+    killed_servers_lose_nothing::<RedisCluster>(rounds(2, 50));
+}
+
+#[test]
+fn a_killed_server_of_postgresql_loses_nothing() {
+    killed_servers_lose_nothing::<PostgresServer>(rounds(3, 100));
+}
+
+/// Servers go one by one, while the client writes on, and then all at once, with the client.
+fn killed_servers_lose_nothing<S: Servers>(rounds: u64) {
+    let (mut servers, mut model, mut rng) = (S::start(), Model::new(), Rng::new(42));
+    let url = servers.url("server");
+    for round in 0..rounds {
         let store = open(&url);
-        model.expect(&store);
+        model.expect(&*store);
         let (ended, written) = (AtomicBool::new(false), AtomicU32::new(model.next));
         thread::scope(|scope| {
             let writing = scope.spawn(|| {
                 while !ended.load(SeqCst) {
-                    step(written.load(SeqCst)).write(&store).unwrap();
+                    step(written.load(SeqCst)).write(&*store).unwrap();
                     written.fetch_add(1, SeqCst);
                 }
             });
             let _ended = Ended(&ended);
-            thread::sleep(Duration::from_millis(rng.between(10, 300)));
-            let number = rng.index(NODES);
-            cluster.kill(number);
-            cluster.restart(number);
-            cluster.wait();
+            thread::sleep(Duration::from_millis(rng.between(10, 400)));
+            servers.kill(one_of::<S>(&mut rng));
+            servers.restart();
             // It goes on by itself.
             let before = written.load(SeqCst);
             while written.load(SeqCst) == before && !writing.is_finished() {
                 thread::yield_now();
             }
         });
-        model.expect(&store);
+        model.expect(&*store);
         assert_eq!(model.next, written.load(SeqCst), "in round {round}");
     }
-    for number in 0..NODES {
-        cluster.kill(number);
-    }
-    for number in 0..NODES {
-        cluster.restart(number);
-    }
-    cluster.wait();
-    model.expect(&open(&url));
+    (0..S::COUNT).for_each(|number| servers.kill(number));
+    servers.restart();
+    model.expect(&*open(&url));
 }

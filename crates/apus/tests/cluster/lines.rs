@@ -1,0 +1,99 @@
+//! Machines with slow lines that lose packets, and lines that are cut and mended: each in a network namespace.
+
+use crate::desk::MAIN;
+use crate::world::{Process, World};
+use apus_testkit::effort::rounds;
+use apus_testkit::nats::NatsServer;
+use apus_testkit::netns::{HUB, Line, Net};
+use apus_testkit::rng::Rng;
+use apus_testkit::versitygw::S3Server;
+use std::thread::sleep;
+use std::time::Duration;
+
+fn line(millis: u64, lost_per_mille: u64) -> Line {
+    Line { delay: Duration::from_millis(millis), lost_per_mille }
+}
+
+/// A queue and a store in the hub, and what runs by default runs there.
+fn world_in(net: &Net) -> (World, S3Server) {
+    let mut world = World::with(MAIN);
+    world.server = NatsServer::start_by(&net.in_hub());
+    let s3 = S3Server::start_by(&net.in_hub(), HUB);
+    world.queue = Some(format!("nats://{HUB}:4222"));
+    world.objects = format!("s3://{}/here", S3Server::BUCKET);
+    world.environment = s3.environment();
+    world.by = net.in_hub();
+    (world, s3)
+}
+
+fn work_in(net: &Net, place: usize, world: &World) -> Process {
+    let (url, objects) = (world.url(), &world.objects);
+    let line = format!(
+        "cluster work --nats {url} --objects {objects} --blocksdir blocks --par 1 --stay --name place-{place}"
+    );
+    world.start_by(&net.in_place(place), &line)
+}
+
+fn serve_in(net: &Net, place: usize, world: &World, run: &str) -> Process {
+    let (url, objects) = (world.url(), &world.objects);
+    let line = format!("cluster serve --nats {url} --objects {objects} --ack-wait 2 {run}");
+    world.start_by(&net.in_place(place), &line)
+}
+
+#[test]
+fn namespaces_with_slow_lines_that_lose_packets_come_to_the_same_set() {
+    let net = Net::new(&[line(5, 10), line(50, 5), line(20, 30)], 31);
+    let (world, _s3) = world_in(&net);
+    let workers = [1, 2].map(|place| work_in(&net, place, &world));
+    for run in [world.run("--segment-bytes 60000"), world.join("--segment-bytes 100000")] {
+        serve_in(&net, 0, &world, &run).wait().succeeds();
+        world.expect_done();
+        for name in ["utxo.dat", "utxo.hints", "report.json"] {
+            world.desk.remove(name);
+        }
+    }
+    for (place, mut worker) in [1, 2].into_iter().zip(workers) {
+        let gave_up = worker.has_ended();
+        let ended = worker.kill();
+        assert!(!gave_up, "a worker gave up: {ended}");
+        let (carried, lost) = net.packets(place);
+        assert!(carried > 100 && lost > 0, "its line was not used: {carried} {lost}");
+    }
+}
+
+/// Workers and the coordinator are cut off, one after the other, and come back.
+#[test]
+fn namespaces_that_are_cut_off_and_come_back_come_to_the_same_set() {
+    for seed in 0..rounds(1, 6) {
+        println!("seed {seed}");
+        let mut rng = Rng::new(9000 + seed);
+        let net = Net::new(&[line(2, 0), line(5, 0), line(8, 2)], seed);
+        let (world, _s3) = world_in(&net);
+        let mut workers = [1, 2].map(|place| work_in(&net, place, &world));
+        let run = match seed % 2 {
+            0 => world.run("--segment-bytes 6000 --checkpoint-seconds 0"),
+            _ => world.join("--segment-bytes 60000 --checkpoint-seconds 0"),
+        };
+        let mut serve = serve_in(&net, 0, &world, &run);
+        let mut cuts = 0;
+        for _ in 0..rounds(4, 12) {
+            sleep(Duration::from_millis(rng.below(900)));
+            if serve.has_ended() {
+                break;
+            }
+            let place = rng.below(3) as usize;
+            net.cut(place);
+            // Longer than a job is waited for, every now and then.
+            sleep(Duration::from_millis(rng.below(3500)));
+            net.mend(place);
+            cuts += 1;
+        }
+        serve.wait().succeeds();
+        assert!(cuts > 0, "the run was over before a line was cut");
+        let gave_up = workers.iter_mut().any(Process::has_ended);
+        let ended = workers.map(|worker| worker.kill().to_string());
+        assert!(!gave_up, "a worker gave up: {ended:?}");
+        world.expect_outputs();
+        assert_eq!(world.desk.json("report.json")["blocks"], 4521);
+    }
+}

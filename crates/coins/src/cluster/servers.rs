@@ -1,0 +1,411 @@
+//! [`Servers`]: connections to all servers of a cluster, and which of them has which keys.
+//!
+//! The client library's own cluster connection takes the answers to a pipeline one by one, and listens for as
+//! long to each where a server is silent; so one with five hundred commands listens for hours. Here the first
+//! trouble ends a call, with an error that says whether to ask again, and the connections are made anew then,
+//! with what the servers say of the keys by that time. What is one server's is the library's: the protocol,
+//! TLS, passwords.
+//!
+//! For how long is listened is the caller's to say ([`silence`]).
+
+use crate::place::{ClusterPlace, Password};
+use crate::silence;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    Client, Cmd, Connection, ConnectionAddr, ConnectionLike, ErrorKind, FromRedisValue,
+    IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, Value, cmd,
+    from_redis_value,
+};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// How long a server may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// Slots that keys are divided into.
+const SLOTS: usize = 16_384;
+
+/// A server, as others name it.
+type Address = (String, u16);
+
+/// How servers are reached.
+#[derive(Debug, Clone)]
+pub(super) struct Reach {
+    tls: bool,
+    password: Option<Password>,
+    /// Some of the servers, by which the others are found.
+    seeds: Vec<Address>,
+}
+
+impl Reach {
+    pub(super) fn new(place: &ClusterPlace, password: Option<Password>) -> Self {
+        Self { tls: place.tls, password, seeds: place.nodes.clone() }
+    }
+
+    fn connect(&self, (host, port): &Address) -> RedisResult<Connection> {
+        let (host, port) = (host.clone(), *port);
+        let address = match self.tls {
+            true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+            false => ConnectionAddr::Tcp(host, port),
+        };
+        let mut login = RedisConnectionInfo::default();
+        if let Some(password) = &self.password {
+            login = login.set_password(password.reveal());
+        }
+        // The end of what is sent has nothing to wait for.
+        let settings = TcpSettings::default().set_nodelay(true);
+        let info = address.into_connection_info()?;
+        let info = info.set_redis_settings(login).set_tcp_settings(settings);
+        let connection = Client::open(info)?;
+        let connection = connection.get_connection_with_timeout(CONNECT.min(silence::left()?))?;
+        silence::heard();
+        Ok(connection)
+    }
+
+    /// Connects to the first seed that knows the cluster. The others are connected to once they are needed.
+    pub(super) fn open(&self) -> RedisResult<Servers> {
+        let mut last = None;
+        for seed in &self.seeds {
+            let map = self.connect(seed).and_then(|mut connection| {
+                let map = Map::read(ask(&mut connection, cmd("CLUSTER").arg("SLOTS"))?, &seed.0)?;
+                Ok((map, connection))
+            });
+            match map {
+                Ok((Map { addresses, slots }, connection)) => {
+                    let mut connections: Vec<_> = addresses.iter().map(|_| None).collect();
+                    if let Some(number) = addresses.iter().position(|address| address == seed) {
+                        connections[number] = Some(connection);
+                    }
+                    return Ok(Servers { reach: self.clone(), addresses, connections, slots });
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| (ErrorKind::Client, "no server is named").into()))
+    }
+}
+
+/// Which server has which slots.
+struct Map {
+    addresses: Vec<Address>,
+    /// By slot the number of its server; none for one that no server has.
+    slots: Vec<Option<u16>>,
+}
+
+impl Map {
+    /// Reads what the server at `host` says of that.
+    fn read(said: Value, host: &str) -> RedisResult<Self> {
+        let strange = || RedisError::from((ErrorKind::Client, "no slots are told of"));
+        // The library cuts numbers off that do not fit.
+        let number = |said: Value| -> RedisResult<u16> {
+            from_redis_value::<i64>(said)?.try_into().map_err(|_| strange())
+        };
+        // After the first and the last slot stand the servers, the first of which is the one that writes.
+        let ranges: Vec<Vec<Value>> = from_redis_value(said)?;
+        let mut map = Self { addresses: Vec::new(), slots: vec![None; SLOTS] };
+        let mut numbers: HashMap<Address, u16> = HashMap::new();
+        for range in ranges {
+            let mut range = range.into_iter();
+            let mut next = || range.next().ok_or_else(strange);
+            let (first, last) = (number(next()?)?, number(next()?)?);
+            let mut server = from_redis_value::<Vec<Value>>(next()?)?.into_iter();
+            let mut next = || server.next().ok_or_else(strange);
+            let named: Option<String> = from_redis_value(next()?)?;
+            let port = number(next()?)?;
+            // A server that does not know how it is called is where it was asked.
+            let named = named.filter(|name| !name.is_empty() && name != "?");
+            let address = (named.unwrap_or_else(|| host.to_owned()), port);
+            if map.addresses.len() == SLOTS {
+                return Err(strange());
+            }
+            let server = *numbers.entry(address.clone()).or_insert_with(|| {
+                map.addresses.push(address);
+                map.addresses.len() as u16 - 1
+            });
+            let slots = map.slots.get_mut(usize::from(first)..=usize::from(last));
+            slots.ok_or_else(strange)?.fill(Some(server));
+        }
+        if map.addresses.is_empty() { Err(strange()) } else { Ok(map) }
+    }
+}
+
+/// See the module. After an error it is of no more use: answers may be on their way that belong to what was
+/// asked before.
+pub(super) struct Servers {
+    reach: Reach,
+    addresses: Vec<Address>,
+    connections: Vec<Option<Connection>>,
+    slots: Vec<Option<u16>>,
+}
+
+impl Servers {
+    /// Asks all of the servers that write the same, and says who answered what.
+    pub(super) fn everywhere<T: FromRedisValue>(
+        &mut self,
+        command: &Cmd,
+    ) -> RedisResult<Vec<(String, T)>> {
+        let numbers = 0..self.addresses.len();
+        numbers
+            .map(|number| {
+                let said = ask(self.connection(number)?, command)?;
+                let (host, port) = &self.addresses[number];
+                Ok((format!("{host}:{port}"), from_redis_value(said)?))
+            })
+            .collect()
+    }
+
+    /// Gives the commands of a pipe to their servers, all at once, and the answers in their order.
+    pub(super) fn answers<T: FromRedisValue>(&mut self, pipe: &Pipe) -> RedisResult<Vec<T>> {
+        let mut parts: Vec<(Vec<u8>, Vec<usize>)> = Vec::new();
+        parts.resize_with(self.addresses.len(), Default::default);
+        for (place, (slot, bytes)) in pipe.commands().enumerate() {
+            let (said, places) = &mut parts[self.server_of(slot)?];
+            said.extend_from_slice(bytes);
+            places.push(place);
+        }
+        for (number, (said, _)) in
+            parts.iter().enumerate().filter(|(_, (said, _))| !said.is_empty())
+        {
+            send(self.connection(number)?, said)?;
+        }
+        let mut answers: Vec<Option<T>> = pipe.ends.iter().map(|_| None).collect();
+        let mut moving = Vec::new();
+        for (number, (_, places)) in parts.iter().enumerate() {
+            for place in places {
+                match receive(self.connection(number)?) {
+                    Ok(answer) => answers[*place] = Some(from_redis_value(answer)?),
+                    Err(error) if is_ask(&error) => moving.push((*place, error)),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        for (place, error) in moving {
+            let (_, bytes) = pipe.command(place);
+            answers[place] = Some(from_redis_value(self.ask_elsewhere(&error, bytes)?)?);
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    fn server_of(&self, slot: u16) -> RedisResult<usize> {
+        let server = self.slots.get(usize::from(slot)).copied().flatten();
+        // The client library's kind for what may go away by itself, as while a server is away.
+        server.map(usize::from).ok_or_else(|| (ErrorKind::Client, "no server has the key").into())
+    }
+
+    fn connection(&mut self, number: usize) -> RedisResult<&mut Connection> {
+        let connection = match self.connections[number].take() {
+            Some(connection) => connection,
+            None => self.reach.connect(&self.addresses[number])?,
+        };
+        Ok(self.connections[number].insert(connection))
+    }
+
+    /// A key that is on its way to another server is asked for there, once, and with a word that says so.
+    fn ask_elsewhere(&mut self, error: &RedisError, command: &[u8]) -> RedisResult<Value> {
+        let strange = || RedisError::from((ErrorKind::Client, "a key is at no server"));
+        let (address, _) = error.redirect_node().ok_or_else(strange)?;
+        let (host, port) = address.rsplit_once(':').ok_or_else(strange)?;
+        let port = port.parse().map_err(|_| strange())?;
+        let mut connection = self.reach.connect(&(host.to_owned(), port))?;
+        ask(&mut connection, &cmd("ASKING"))?;
+        send(&mut connection, command)?;
+        receive(&mut connection)
+    }
+}
+
+fn is_ask(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::Ask)
+}
+
+fn send(to: &mut Connection, packed: &[u8]) -> RedisResult<()> {
+    let left = Some(silence::left()?);
+    to.set_write_timeout(left)?;
+    to.set_read_timeout(left)?;
+    to.send_packed_command(packed)?;
+    silence::heard();
+    Ok(())
+}
+
+fn receive(from: &mut Connection) -> RedisResult<Value> {
+    match from.recv_response().and_then(Value::extract_error) {
+        // The system says that it would have had to wait, which says little.
+        Err(error) if error.is_timeout() => Err(silence::timed_out().into()),
+        said => {
+            silence::heard();
+            said
+        }
+    }
+}
+
+fn ask(connection: &mut Connection, command: &Cmd) -> RedisResult<Value> {
+    send(connection, &command.get_packed_command())?;
+    receive(connection)
+}
+
+/// Single commands, each of which is about one key.
+impl ConnectionLike for Servers {
+    fn req_command(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let mut pipe = Pipe::default();
+        pipe.add(&key_of(command)?, command);
+        let mut answers = self.answers(&pipe)?;
+        answers.pop().ok_or_else(|| (ErrorKind::Client, "nothing was asked").into())
+    }
+
+    fn req_packed_command(&mut self, _: &[u8]) -> RedisResult<Value> {
+        Err((ErrorKind::Client, "the key of a packed command is not known").into())
+    }
+
+    fn req_packed_commands(&mut self, _: &[u8], _: usize, _: usize) -> RedisResult<Vec<Value>> {
+        Err((ErrorKind::Client, "the keys of packed commands are not known").into())
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+
+    fn check_connection(&mut self) -> bool {
+        self.is_open()
+    }
+
+    fn is_open(&self) -> bool {
+        self.connections.iter().flatten().all(ConnectionLike::is_open)
+    }
+}
+
+/// The key of a command: after its name, or after a script and the number of its keys.
+fn key_of(command: &Cmd) -> RedisResult<Vec<u8>> {
+    let mut words = command.args_iter().filter_map(|arg| match arg {
+        redis::Arg::Simple(word) => Some(word),
+        _ => None,
+    });
+    let is_script = words.next().is_some_and(|name| name.starts_with(b"EVAL"));
+    let key = words.nth(if is_script { 2 } else { 0 });
+    key.map(<[u8]>::to_vec).ok_or_else(|| (ErrorKind::Client, "a command without a key").into())
+}
+
+/// Commands that go to all servers together, each about one key.
+#[derive(Default)]
+pub(super) struct Pipe {
+    packed: Vec<u8>,
+    /// The slot of each, and where it ends.
+    ends: Vec<(u16, usize)>,
+}
+
+impl Pipe {
+    /// One more, about `key`.
+    pub(super) fn add(&mut self, key: &[u8], command: &Cmd) {
+        command.write_packed_command(&mut self.packed);
+        self.ends.push((slot_of(key), self.packed.len()));
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// What they come to, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.packed.len()
+    }
+
+    fn command(&self, place: usize) -> (u16, &[u8]) {
+        let (slot, end) = self.ends[place];
+        let start = place.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        (slot, &self.packed[start..end])
+    }
+
+    fn commands(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        (0..self.ends.len()).map(|place| self.command(place))
+    }
+}
+
+/// The slot of a key without braces: its CRC (polynomial 0x1021, from 0) in the number of slots.
+fn slot_of(key: &[u8]) -> u16 {
+    const TABLE: [u16; 256] = {
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let (mut sum, mut bit) = ((byte as u16) << 8, 0);
+            while bit < 8 {
+                sum = if sum & 0x8000 == 0 { sum << 1 } else { (sum << 1) ^ 0x1021 };
+                bit += 1;
+            }
+            table[byte] = sum;
+            byte += 1;
+        }
+        table
+    };
+    let sum = key
+        .iter()
+        .fold(0_u16, |sum, byte| (sum << 8) ^ TABLE[usize::from((sum >> 8) as u8 ^ byte)]);
+    sum % SLOTS as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let server = Value::Array(vec![host, Value::Int(port), text("id")]);
+        Value::Array(vec![Value::Int(first), Value::Int(last), server])
+    }
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        // Its reference value for the CRC itself is 0x31c3.
+        assert_eq!(slot_of(b"123456789"), 0x31c3 % SLOTS as u16);
+        assert_eq!(slot_of(b"b"), 3300);
+    }
+
+    #[test]
+    fn who_has_which_slots_is_read() {
+        let said = vec![
+            range(0, 99, text("a"), 1),
+            range(100, 199, Value::Nil, 2),
+            range(300, 16_383, text("a"), 1),
+        ];
+        let map = Map::read(Value::Array(said), "here").unwrap();
+        assert_eq!(map.addresses, [("a".to_owned(), 1), ("here".to_owned(), 2)]);
+        let at = [0, 99, 100, 199, 200, 299, 300, 16_383].map(|slot| map.slots[slot]);
+        assert_eq!(at, [Some(0), Some(0), Some(1), Some(1), None, None, Some(0), Some(0)]);
+        for wrong in [
+            vec![],
+            vec![range(0, 16_384, text("a"), 1)],
+            vec![range(9, 3, text("a"), 1)],
+            vec![range(0, 1, text("a"), 70_000)],
+            vec![Value::Array(vec![Value::Int(0)])],
+            vec![text("a")],
+        ] {
+            assert!(Map::read(Value::Array(wrong.clone()), "here").is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn keys_stand_after_names_and_scripts() {
+        let mut get = cmd("GET");
+        get.arg("x:c");
+        assert_eq!(key_of(&get).unwrap(), b"x:c");
+        let mut script = cmd("EVALSHA");
+        script.arg("00ff").arg(1).arg("x:k").arg("y");
+        assert_eq!(key_of(&script).unwrap(), b"x:k");
+        assert!(key_of(&cmd("PING")).is_err());
+    }
+
+    #[test]
+    fn commands_are_found_again_in_a_pipe() {
+        let mut pipe = Pipe::default();
+        for key in ["one", "another"] {
+            pipe.add(key.as_bytes(), cmd("GET").arg(key));
+        }
+        assert_eq!(pipe.len(), 2);
+        assert_eq!(
+            pipe.command(1),
+            (slot_of(b"another"), &b"*2\r\n$3\r\nGET\r\n$7\r\nanother\r\n"[..])
+        );
+        assert_eq!(pipe.commands().map(|(_, bytes)| bytes.len()).sum::<usize>(), pipe.bytes());
+    }
+}

@@ -1,0 +1,131 @@
+//! Undo data, in pieces: a block's may be some hundred megabytes, which are never held here a second time.
+
+use super::buckets::EPOCH;
+use super::connections::Connections;
+use super::keys::Keys;
+use super::scan::Entries;
+use super::wal::Change;
+use apus_chain::{BlockHash, Height, KnownBlock};
+use apus_engine::utxo::StoreError;
+use apus_engine::utxo::store::Flush;
+use redis::cmd;
+use std::collections::BTreeMap;
+
+/// Bytes of a piece, but for the last.
+const PIECE_BYTES: usize = 512 << 10;
+
+/// What of a block's undo data there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stored {
+    pub(super) height: Height,
+    pub(super) pieces: u32,
+}
+
+impl Stored {
+    pub(super) fn to_bytes(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.height.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.pieces.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (height, pieces) = bytes.split_first_chunk()?;
+        let pieces = u32::from_le_bytes(pieces.try_into().ok()?);
+        Some(Self { height: u32::from_le_bytes(*height), pieces })
+    }
+}
+
+/// What a piece is called in its hash: the block's hash, and its number without zeros in front of it.
+pub(super) fn field(block: &BlockHash, piece: u32) -> Vec<u8> {
+    let zeros = piece.leading_zeros() as usize / 8;
+    [&block.0[..], &piece.to_be_bytes()[zeros..]].concat()
+}
+
+/// The blocks whose undo data is there, and what of each.
+fn stored(
+    connections: &Connections,
+    keys: &Keys,
+) -> Result<BTreeMap<BlockHash, Stored>, StoreError> {
+    let entries: Entries =
+        connections.run(|to| cmd("HGETALL").arg(keys.undo_blocks()).query(to))?;
+    let read = |(hash, stored): (Vec<u8>, Vec<u8>)| {
+        Some((BlockHash(hash.try_into().ok()?), Stored::from_bytes(&stored)?))
+    };
+    let strange = || StoreError::Damaged {
+        place: connections.place().to_owned(),
+        what: format!("{} has an entry that is no block's", keys.undo_blocks()),
+    };
+    let blocks = entries.into_iter().filter(|(hash, _)| hash != EPOCH);
+    blocks.map(|entry| read(entry).ok_or_else(strange)).collect()
+}
+
+/// Hands on what changes of undo data with a flush: what comes, and what goes because it is too old. By hashes.
+pub(super) fn changes(
+    connections: &Connections,
+    keys: &Keys,
+    flush: &Flush<'_>,
+    each: &mut dyn FnMut(Change<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let before = stored(connections, keys)?;
+    let mut blocks = BTreeMap::new();
+    for (hash, stored) in &before {
+        if stored.height < flush.undo_from {
+            blocks.insert(*hash, None);
+        }
+    }
+    for undo in flush.undo {
+        let KnownBlock { height, hash } = undo.block;
+        if height >= flush.undo_from {
+            blocks.insert(hash, Some((height, &undo.bytes[..])));
+        }
+    }
+    for (hash, after) in blocks {
+        let mut pieces = 0;
+        for piece in after.into_iter().flat_map(|(_, bytes)| bytes.chunks(PIECE_BYTES)) {
+            each(Change::Piece(hash, pieces, Some(piece)))?;
+            pieces += 1;
+        }
+        let known = before.get(&hash).map_or(0, |before| before.pieces);
+        (pieces..known).try_for_each(|piece| each(Change::Piece(hash, piece, None)))?;
+        each(Change::Undo(hash, after.map(|(height, _)| Stored { height, pieces })))?;
+    }
+    Ok(())
+}
+
+/// The undo data of a block.
+pub(super) fn read(
+    connections: &Connections,
+    keys: &Keys,
+    block: &BlockHash,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let damaged = |what: &str| StoreError::Damaged {
+        place: connections.place().to_owned(),
+        what: format!("of the undo data of block {block} {what}"),
+    };
+    let get = |key: String, field: &[u8]| {
+        connections.run(|to| cmd("HGET").arg(&key).arg(field).query::<Option<Vec<u8>>>(to))
+    };
+    let Some(stored) = get(keys.undo_blocks(), &block.0)? else { return Ok(None) };
+    let stored = Stored::from_bytes(&stored).ok_or_else(|| damaged("no size is known"))?;
+    let mut bytes = Vec::new();
+    for piece in 0..stored.pieces {
+        let piece = get(keys.undo(block.0[0]), &field(block, piece))?;
+        bytes.extend_from_slice(&piece.ok_or_else(|| damaged("a piece is missing"))?);
+    }
+    Ok(Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_of_a_block_is_read_as_it_was_written() {
+        let stored = Stored { height: 900_000, pieces: 300 };
+        assert_eq!(Stored::from_bytes(&stored.to_bytes()), Some(stored));
+        assert_eq!(Stored::from_bytes(&stored.to_bytes()[..7]), None);
+        let names = [0, 1, 255, 256].map(|piece| field(&BlockHash([7; 32]), piece)[32..].to_vec());
+        assert_eq!(names, [vec![], vec![1], vec![255], vec![1, 0]]);
+    }
+}

@@ -1,0 +1,125 @@
+//! [`Patience`]: for how long servers that are away are asked again, and what is said then.
+//!
+//! Its time begins where a server was heard last, so it does not matter how trouble shows: servers that refuse
+//! connections, or say that they are not ready yet, are asked again, after pauses; and servers that say nothing
+//! are listened to for as long. Where it has been long enough once, the next calls are short, until one
+//! succeeds: a run that is about to end for it does not wait again for each thing that it still has to do.
+
+use apus_engine::utxo::StoreError;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Pauses between tries begin with the first and double up to the second.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// For how long a server is listened to that was not heard for as long as one may be.
+const AFTERWARDS: Duration = Duration::from_secs(3);
+
+/// What all connections to a store's servers share: how long they may be away, and whether they were.
+#[derive(Debug, Clone)]
+pub(crate) struct Absence {
+    most: Duration,
+    too_long: Arc<AtomicBool>,
+}
+
+impl Absence {
+    pub(crate) fn new(most: Duration) -> Self {
+        Self { most, too_long: Arc::default() }
+    }
+
+    /// For the first call, where a wrong name is to be told soon.
+    pub(crate) fn at_most(&self, most: Duration) -> Self {
+        Self { most: self.most.min(most), ..self.clone() }
+    }
+
+    /// For one call, with all its tries.
+    pub(crate) fn patience(&self) -> Patience<'_> {
+        Patience { absence: self, since: None, pause: PAUSE }
+    }
+
+    /// How long one call may listen that is made once.
+    pub(crate) fn once(&self) -> Duration {
+        match self.too_long.load(Ordering::Relaxed) {
+            true => AFTERWARDS.min(self.most),
+            false => self.most,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Patience<'a> {
+    absence: &'a Absence,
+    since: Option<Instant>,
+    pause: Duration,
+}
+
+impl Patience<'_> {
+    /// How long the servers may still be away.
+    pub(crate) fn left(&self) -> Duration {
+        let passed = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.absence.once().saturating_sub(passed)
+    }
+
+    /// Lets some time pass after a failure, before which a server was heard last at `heard`; false where it has
+    /// been long enough.
+    pub(crate) fn wait(&mut self, heard: Instant) -> bool {
+        self.since.get_or_insert(heard);
+        if self.left() <= self.pause {
+            return false;
+        }
+        thread::sleep(self.pause);
+        self.pause = (2 * self.pause).min(PAUSE_MAX);
+        true
+    }
+
+    /// A server answered.
+    pub(crate) fn ends_well(&self) {
+        self.absence.too_long.store(false, Ordering::Relaxed);
+    }
+
+    /// It has been long enough. The error of the store at `place`, of which `said` was the last to be seen.
+    pub(crate) fn is_over(&self, place: &str, said: impl Display) -> StoreError {
+        self.absence.too_long.store(true, Ordering::Relaxed);
+        let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        StoreError::Away {
+            place: place.to_owned(),
+            waited,
+            error: format!(
+                "{said}: see whether its servers run and can be reached from here. What was written stays there: \
+                 start again then, to go on. --coins-timeout says for how long to wait"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_counted_from_when_a_server_was_heard_last_and_shorter_afterwards() {
+        let absence = Absence::new(Duration::from_secs(100));
+        let before = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        let mut patience = absence.patience();
+        assert_eq!(patience.left(), Duration::from_secs(100));
+        assert!(patience.wait(before(90)));
+        assert!(patience.left() < Duration::from_secs(10));
+        assert!(patience.wait(before(0)), "the first failure is what counts");
+        assert!(patience.left() < Duration::from_secs(10));
+
+        let mut patience = absence.patience();
+        assert!(!patience.wait(before(100)));
+        let error = patience.is_over("there", "gone").to_string();
+        assert!(error.starts_with("there: not heard for 100 s: gone: see whether"), "{error}");
+        assert_eq!(absence.clone().patience().left(), AFTERWARDS);
+        patience.ends_well();
+        assert_eq!(absence.patience().left(), Duration::from_secs(100));
+        let short = absence.at_most(Duration::from_secs(1));
+        assert_eq!(short.patience().left(), Duration::from_secs(1));
+    }
+}

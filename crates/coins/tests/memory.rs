@@ -1,0 +1,101 @@
+//! The memory of a block's coins on real servers: a full block of nothing but inputs, with the longest scripts behind
+//! them, a quarter of a gigabyte.
+//!
+//! Writing them as a flush, and reading them where no script is run and no undo data kept, takes what `--dbcache`
+//! leaves for it. Among the last blocks such a block has undo data, and takes what its coins take, once for
+//! judging it and once for that, and little more for writing it.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+#[path = "../../engine/tests/store/heavy.rs"]
+mod heavy;
+
+use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
+use apus_coins::Access;
+use apus_engine::utxo::store::EachChange;
+use apus_engine::utxo::{BatchedStore, BatcherOptions, Changes, CoinsStore, Flush, StoreError};
+use apus_testkit::postgres::PostgresServer;
+use apus_testkit::redis::RedisCluster;
+use bitcoin::consensus::encode::serialize;
+use heavy::{INPUTS, MIB, SCRIPT_BYTES, block, coin, connect, most_bytes, outpoint};
+use std::sync::Arc;
+
+/// What all coins of the block take.
+const COINS_BYTES: u64 = INPUTS as u64 * SCRIPT_BYTES as u64;
+
+/// All of them, none of which is held.
+struct All(Vec<OutPoint>);
+
+impl All {
+    fn new() -> Self {
+        let mut names: Vec<_> = (0..INPUTS).map(outpoint).collect();
+        names.sort_unstable();
+        Self(names)
+    }
+}
+
+impl Changes for All {
+    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
+        self.0.iter().try_for_each(|name| each(name, Some(&coin())))
+    }
+}
+
+/// How much more memory this process had at most while something was done than before.
+fn more_bytes<T>(act: impl FnOnce() -> T) -> (u64, T) {
+    // The system counts the most anew from here on. Where it does not, the first that is measured counts.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    let before = most_bytes().unwrap_or(0);
+    let done = act();
+    (most_bytes().unwrap_or(0).saturating_sub(before), done)
+}
+
+/// With what a run with `--dbcache 16` asks servers with.
+fn open(url: &str) -> Arc<dyn CoinsStore> {
+    let place = url.parse().unwrap();
+    let store = apus_coins::open(&place, Network::Regtest, &Access::default()).unwrap();
+    let batches = BatcherOptions {
+        size: 204,
+        in_flight: 16,
+        bytes_max: 16 * MIB,
+        ..BatcherOptions::default()
+    };
+    Arc::new(BatchedStore::new(store, batches).unwrap())
+}
+
+/// One test, since others would use memory beside it.
+#[test]
+fn a_block_of_the_longest_scripts_takes_little_memory_below_the_last_ones_and_twice_its_coins_there()
+ {
+    let params = Params::of(Network::Regtest).clone();
+    let raw = serialize(&block());
+    let (cluster, server) = (RedisCluster::start(), PostgresServer::start());
+    for url in [cluster.url("heavy"), server.url("heavy")] {
+        let store = open(&url);
+        let genesis = KnownBlock { height: 0, hash: BlockHash(params.genesis_hash.0) };
+        let all = All::new();
+        let write = |tip| store.write(&Flush { tip, changes: &all, undo: &[], undo_from: 0 });
+        let (filling, ()) = more_bytes(|| write(genesis).unwrap());
+        // Again, now that there are some to be replaced.
+        let (replacing, ()) = more_bytes(|| write(genesis).unwrap());
+        let (reading, state) = more_bytes(|| connect(&params, Arc::clone(&store), &raw, 2).0);
+        drop(state);
+        let (keeping, mut state) = more_bytes(|| connect(&params, Arc::clone(&store), &raw, 1).0);
+        let (flushing, ()) = more_bytes(|| state.flush().unwrap());
+        println!(
+            "{url}: filling {filling}, replacing {replacing}, reading {reading}, keeping {keeping}, flushing {flushing}"
+        );
+        assert!(filling < 48 * MIB, "{url}: {filling} bytes more for a first flush");
+        assert!(replacing < 48 * MIB, "{url}: {replacing} bytes more for a flush");
+        assert!(reading < 128 * MIB, "{url}: {reading} bytes more for a block");
+        assert!(
+            keeping < 2 * COINS_BYTES + 128 * MIB,
+            "{url}: {keeping} bytes more with undo data"
+        );
+        let hash = state.tip().hash;
+        assert_eq!(state.tip().height, 1);
+        drop(state);
+        let undo = store.undo(&hash).unwrap().unwrap();
+        assert!(undo.len() as u64 > COINS_BYTES, "{}", undo.len());
+        assert!(flushing < 64 * MIB, "{url}: {flushing} bytes more to write the undo data");
+    }
+}

@@ -1,0 +1,187 @@
+//! What a store is not opened for, by its name, and changes that it does not take.
+
+use super::servers::{How, Servers, open};
+use super::support::{Step, block, coin, coins_of, outpoint, random_step};
+use apus_chain::Network;
+use apus_engine::utxo::store::EachChange;
+use apus_engine::utxo::{Changes, Flush, StoreError};
+use apus_testkit::postgres::PostgresServer;
+use apus_testkit::redis::RedisCluster;
+use apus_testkit::rng::Rng;
+use std::net::TcpListener;
+use std::time::Duration;
+
+const PASSWORD: &str = "right-word";
+
+/// Passwords, another writer, and another chain.
+fn what_is_not_right_is_told_by_name<S: Servers>(servers: &S) {
+    let url = servers.url("refused");
+    for password in [None, Some("wrong-word")] {
+        let error = How { password, ..How::default() }.refusal(&url).to_string();
+        assert!(error.contains("APUS_COINS_PASSWORD") && error.contains("127.0.0.1"), "{error}");
+        assert!(!error.contains("wrong-word"), "{error}");
+    }
+    let right = How { password: Some(PASSWORD), ..How::default() };
+    let store = right.open(&url).unwrap();
+    let mut rng = Rng::new(51);
+    let step = Step::new(1).with(outpoint(0), Some(coin(&mut rng)));
+    step.write(&*store).unwrap();
+    let short = Duration::from_millis(300);
+    let error = How { lease: short, waits: short, ..right.clone() }.refusal(&url);
+    assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+    drop(store);
+
+    let error = How { network: Network::Main, ..right }.refusal(&url);
+    let said = "is of the regtest chain, not of main";
+    assert!(matches!(error, StoreError::OtherNetwork { .. }), "{error}");
+    assert!(error.to_string().contains(said) && error.to_string().contains("/refused"), "{error}");
+}
+
+#[test]
+fn what_is_not_right_on_a_cluster_is_told_by_name() {
+    let cluster = RedisCluster::with_password(Some(PASSWORD));
+    what_is_not_right_is_told_by_name(&cluster);
+    let right = How { password: Some(PASSWORD), ..How::default() };
+    // The record of another, and one that no store wrote.
+    let other = cluster.url("strange");
+    let set = |value: &str| {
+        let said = cluster
+            .ports()
+            .map(|port| cluster.tell(port, &format!("SET strange:record {value}")).unwrap());
+        assert!(said.iter().any(|said| said.starts_with("+OK")), "{said:?}");
+    };
+    set("hello");
+    let error = right.refusal(&other);
+    assert!(matches!(&error, StoreError::Damaged { what, .. } if what.contains("strange:record")));
+    let newer = [&b"APUSRCOI"[..], &9u32.to_le_bytes(), b"more"].concat();
+    let digest = apus_hash::sha256(&newer);
+    let escaped = newer.iter().chain(&digest[..8]).map(|byte| format!("\\x{byte:02x}"));
+    set(&format!("\"{}\"", escaped.collect::<String>()));
+    let error = right.refusal(&other);
+    assert!(matches!(error, StoreError::Newer { found: 9, known: 1, .. }), "{error}");
+}
+
+#[test]
+fn what_is_not_right_on_postgresql_is_told_by_name() {
+    let server = PostgresServer::with_password(Some(PASSWORD));
+    what_is_not_right_is_told_by_name(&server);
+    let (url, right) = (server.url("refused"), How { password: Some(PASSWORD), ..How::default() });
+    let error = right.refusal(&url.replace("/postgres/", "/gone/")).to_string();
+    assert!(error.contains("createdb"), "{error}");
+
+    server.sql("UPDATE refused.record SET format = 9");
+    let error = right.refusal(&url);
+    assert!(matches!(error, StoreError::Newer { found: 9, known: 1, .. }), "{error}");
+    for damage in ["format = 0", "format = 1, hash = NULL", "format = 1, network = ''"] {
+        server.sql(&format!("UPDATE refused.record SET {damage}"));
+        let error = right.refusal(&url);
+        assert!(matches!(error, StoreError::Damaged { .. }), "{damage}: {error}");
+    }
+    server.sql("DELETE FROM refused.record");
+    let error = right.refusal(&url);
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+
+    // A table of another's.
+    server.sql("CREATE SCHEMA strange; CREATE TABLE strange.record (what text)");
+    let error = right.refusal(&server.url("strange"));
+    assert!(
+        matches!(&error, StoreError::Damaged { what, .. } if what.contains("strange")),
+        "{error}"
+    );
+    server.sql("CREATE SCHEMA half; CREATE TABLE half.coins (what text)");
+    let error = right.refusal(&server.url("half"));
+    assert!(matches!(&error, StoreError::Damaged { what, .. } if what.contains("half")), "{error}");
+    assert_eq!(server.sql("SELECT to_regclass('half.record') IS NULL"), "t");
+}
+
+#[test]
+fn clusters_that_are_not_there_or_forget_are_told_by_name() {
+    servers_that_are_not_there_or_forget_are_told_by_name::<RedisCluster>("redis://");
+}
+
+#[test]
+fn servers_of_postgresql_that_are_not_there_or_forget_are_told_by_name() {
+    servers_that_are_not_there_or_forget_are_told_by_name::<PostgresServer>("postgres://apus@");
+}
+
+fn servers_that_are_not_there_or_forget_are_told_by_name<S: Servers>(scheme: &str) {
+    // A port that was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let database = if scheme.starts_with("postgres") { "/postgres" } else { "" };
+    let url = format!("{scheme}127.0.0.1:{port}{database}/none");
+    let patience = Duration::from_millis(100);
+    let error = How { patience, ..How::default() }.refusal(&url);
+    assert!(matches!(error, StoreError::Away { .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.starts_with(&url) && error.contains("can be reached from here"), "{error}");
+
+    let (servers, setting) = S::forgetful();
+    let error = How::default().refusal(&servers.url("x")).to_string();
+    assert!(error.contains("127.0.0.1") && error.contains(setting), "{error}");
+}
+
+/// By default a server puts the writing of its log off while the disk is busy, and answers.
+#[test]
+fn a_cluster_that_answers_before_it_writes_is_told_by_name() {
+    let cluster = RedisCluster::start();
+    let [_, port, _] = cluster.ports();
+    let set = |to: &str| cluster.tell(port, &format!("CONFIG SET appendfsync {to}")).unwrap();
+    assert_eq!(set("everysec"), "+OK\r\n");
+    let error = How::default().refusal(&cluster.url("x")).to_string();
+    assert!(error.contains(&port.to_string()) && error.contains("set appendfsync"), "{error}");
+    for kept in ["no", "always"] {
+        assert_eq!(set(kept), "+OK\r\n");
+        open(&cluster.url("x"));
+    }
+    changes_out_of_order_are_refused_and_leave_nothing(&cluster);
+    for port in cluster.ports() {
+        assert_eq!(cluster.tell(port, "KEYS order:w:*").unwrap(), "*0\r\n");
+    }
+}
+
+#[test]
+fn rows_that_are_no_coins_are_told() {
+    let server = PostgresServer::start();
+    changes_out_of_order_are_refused_and_leave_nothing(&server);
+    let store = open(&server.url("rows"));
+    let mut rng = Rng::new(53);
+    let step = Step::new(1).with(outpoint(0), Some(coin(&mut rng)));
+    step.write(&*store).unwrap();
+    server.sql("UPDATE rows.coins SET coin = '\\x00'");
+    assert!(matches!(store.get(&outpoint(0)), Err(StoreError::Coin { .. })));
+    assert!(matches!(coins_of(&*store), Err(StoreError::Coin { .. })));
+    server.sql("UPDATE rows.coins SET outpoint = '\\x0102'");
+    assert_eq!(store.get(&outpoint(0)).unwrap(), None);
+    let error = coins_of(&*store).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Damaged { what, .. } if what.contains("coins")),
+        "{error}"
+    );
+}
+
+struct Backwards;
+
+impl Changes for Backwards {
+    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
+        let (low, high) = (outpoint(0).min(outpoint(1)), outpoint(0).max(outpoint(1)));
+        each(&high, None)?;
+        each(&low, None)
+    }
+}
+
+fn changes_out_of_order_are_refused_and_leave_nothing<S: Servers>(servers: &S) {
+    let store = open(&servers.url("order"));
+    let out_of_order = |height| {
+        let flush = Flush { tip: block(height), changes: &Backwards, undo: &[], undo_from: 0 };
+        assert!(matches!(store.write(&flush), Err(StoreError::Unordered { .. })));
+    };
+    out_of_order(1);
+    assert_eq!(store.tip().unwrap(), None);
+    let mut rng = Rng::new(52);
+    random_step(1, 100, 200, &mut rng).write(&*store).unwrap();
+    let coins = coins_of(&*store).unwrap();
+    out_of_order(2);
+    assert_eq!(store.tip().unwrap(), Some(block(1)));
+    assert!(coins_of(&*store).unwrap() == coins);
+    random_step(2, 0, 1, &mut rng).write(&*store).unwrap();
+}

@@ -1,0 +1,178 @@
+//! [`NatsCluster`]: three real servers as one cluster, each of which can be killed and started again.
+
+use super::await_listening;
+use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program};
+use crate::http::get;
+use serde_json::Value;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Instant;
+use tempfile::TempDir;
+
+const SERVERS: usize = 3;
+
+/// Another program may take a port between our choosing it and a server's binding it.
+const PORT_TRIES: usize = 5;
+
+/// Running servers. Dropping it kills them.
+#[derive(Debug)]
+pub struct NatsCluster {
+    servers: Vec<Server>,
+    folder: TempDir,
+}
+
+#[derive(Debug)]
+struct Server {
+    /// None while it is killed.
+    process: Option<Child>,
+    client: u16,
+    route: u16,
+    monitor: u16,
+}
+
+impl NatsCluster {
+    /// Starts servers with no streams, and waits until they have a leader.
+    ///
+    /// # Panics
+    /// When there is no nats-server, or they do not start.
+    pub fn start() -> Self {
+        let mut said = String::new();
+        for _ in 0..PORT_TRIES {
+            let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
+            let ports = free_ports::<{ 3 * SERVERS }>();
+            let servers = ports.chunks_exact(3).map(|ports| Server {
+                process: None,
+                client: ports[0],
+                route: ports[1],
+                monitor: ports[2],
+            });
+            let mut cluster = Self { servers: servers.collect(), folder };
+            let started = (0..SERVERS).map(|index| cluster.launch(index));
+            match started.collect::<Result<Vec<()>, String>>() {
+                Ok(_) => {
+                    cluster.await_leader();
+                    return cluster;
+                }
+                Err(message) => said = message,
+            }
+        }
+        panic!("nats-server does not start as one of {SERVERS}: {said}")
+    }
+
+    /// Where they are reached, with commas between.
+    pub fn urls(&self) -> String {
+        let url = |server: &Server| format!("nats://127.0.0.1:{}", server.client);
+        self.servers.iter().map(url).collect::<Vec<_>>().join(",")
+    }
+
+    /// The server that leads a stream whose name begins so; none where there is none now.
+    pub fn leader_of(&self, stream: &str) -> Option<usize> {
+        let is_up = |index: &usize| self.servers[*index].process.is_some();
+        (0..SERVERS).find_map(|index| {
+            // Each knows of the streams that it has itself.
+            let about = self.asked(index, "/jsz?accounts=true&streams=true")?;
+            let accounts = about["account_details"].as_array()?;
+            let mut all = accounts.iter().flat_map(|it| it["stream_detail"].as_array()).flatten();
+            let of = all.find(|of| of["name"].as_str().is_some_and(|it| it.starts_with(stream)))?;
+            name_index(of["cluster"]["leader"].as_str()?).filter(is_up)
+        })
+    }
+
+    /// On how many servers that stream is.
+    pub fn replicas_of(&self, stream: &str) -> usize {
+        let has = |index: &usize| {
+            let about = self.asked(*index, "/jsz?accounts=true&streams=true");
+            about.is_some_and(|about| about.to_string().contains(&format!("\"name\":\"{stream}")))
+        };
+        (0..SERVERS).filter(has).count()
+    }
+
+    /// Ends one as a power cut would, but for what the system still writes.
+    pub fn kill(&mut self, index: usize) {
+        if let Some(mut process) = self.servers[index].process.take() {
+            // An error means that it has ended already.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// Starts it again, with the streams that it had.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_again(&mut self, index: usize) {
+        self.launch(index).unwrap();
+    }
+
+    fn await_leader(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        let leader = |about: &Value| {
+            let meta = &about["meta_cluster"];
+            meta["leader"].as_str().is_some_and(|it| !it.is_empty())
+                && meta["cluster_size"].as_u64() == Some(SERVERS as u64)
+        };
+        let knows = |index| self.asked(index, "/jsz").is_some_and(|about| leader(&about));
+        while !(0..SERVERS).all(knows) {
+            assert!(Instant::now() < deadline, "the servers have no leader within {PATIENCE:?}");
+            sleep(POLL_EVERY);
+        }
+    }
+
+    fn asked(&self, index: usize, path: &str) -> Option<Value> {
+        let server = &self.servers[index];
+        server.process.as_ref()?;
+        serde_json::from_str(&get(server.monitor, path, &[]).body).ok()
+    }
+
+    /// Starts a server, and waits until it listens.
+    fn launch(&mut self, index: usize) -> Result<(), String> {
+        let name = name_of(index);
+        let said = self.folder.path().join(format!("said-{name}"));
+        let routes = self.servers.iter().map(|other| format!("nats://127.0.0.1:{}", other.route));
+        let routes = routes.collect::<Vec<_>>().join(",");
+        let server = &mut self.servers[index];
+        let mut process = Command::new(find_program("nats-server"))
+            .args(["--jetstream", "--addr", "127.0.0.1", "--server_name", &name])
+            .args([
+                "--port",
+                &server.client.to_string(),
+                "--http_port",
+                &server.monitor.to_string(),
+            ])
+            .args(["--cluster_name", "three", "--routes", &routes])
+            .args(["--cluster", &format!("nats://127.0.0.1:{}", server.route)])
+            .arg("--store_dir")
+            .arg(self.folder.path().join(name))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&said).map_err(|error| error.to_string())?)
+            .spawn()
+            .map_err(|error| format!("nats-server cannot be run: {error}"))?;
+        await_listening(&mut process, &said, Some(server.client))?;
+        server.process = Some(process);
+        Ok(())
+    }
+}
+
+impl Drop for NatsCluster {
+    fn drop(&mut self) {
+        (0..SERVERS).for_each(|index| self.kill(index));
+    }
+}
+
+fn name_of(index: usize) -> String {
+    format!("n{index}")
+}
+
+fn name_index(name: &str) -> Option<usize> {
+    (0..SERVERS).find(|index| name_of(*index) == name)
+}
+
+/// Ports that no program listens on right now.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let bind = |()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let listeners = [(); N].map(bind);
+    listeners.map(|listener| listener.local_addr().expect("it is bound").port())
+}

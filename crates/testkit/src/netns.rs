@@ -1,0 +1,224 @@
+//! [`Net`]: network namespaces of a test's own, joined by lines that are slow, that lose packets and that can be cut.
+//!
+//! A hub, and places around it. Each place has a line to the hub alone: a TUN device at either end, and between them
+//! threads that carry packets, each later by as long as the line is, and lose some of them. Nothing of it
+//! is seen outside of these namespaces. They need root, and a test that cannot make them fails: it never passes by
+//! skipping. They go when dropped.
+
+use crate::rng::Rng;
+use std::process::{Command, id};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tun::Device;
+
+/// No packet is longer.
+const PACKET_BYTES_MAX: usize = 2048;
+
+/// What a device says that is down.
+const EIO: i32 = 5;
+
+/// Where the hub is reached from all places, and from itself.
+pub const HUB: &str = "10.231.255.1";
+
+/// How a line is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Line {
+    /// How long a packet is on its way, in either direction.
+    pub delay: Duration,
+    /// How many of a thousand packets are lost.
+    pub lost_per_mille: u64,
+}
+
+/// A hub with places around it.
+#[derive(Debug)]
+pub struct Net {
+    hub: String,
+    places: Vec<Place>,
+}
+
+/// A place with a line to the hub.
+#[derive(Debug)]
+struct Place {
+    name: String,
+    device: String,
+    /// Packets that arrived at either end, and such that were lost.
+    carried: Arc<AtomicU64>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Net {
+    /// Makes a hub, and a place for each of these lines.
+    ///
+    /// # Panics
+    /// Where this process may not make namespaces or devices.
+    pub fn new(lines: &[Line], seed: u64) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let hub = format!("apus-{}-{number}-hub", id());
+        let mut net = Self { hub, places: Vec::new() };
+        ip(&format!("netns add {}", net.hub));
+        ip(&format!("-n {} link set lo up", net.hub));
+        ip(&format!("-n {} address add {HUB}/32 dev lo", net.hub));
+        for (index, line) in lines.iter().enumerate() {
+            net.add(&format!("apus-{}-{number}-{index}", id()), index, *line, seed);
+        }
+        net
+    }
+
+    fn add(&mut self, name: &str, index: usize, line: Line, seed: u64) {
+        let near = format!("ap{}n{}", id() % 100_000, index);
+        let far = format!("ap{}f{}", id() % 100_000, index);
+        ip(&format!("netns add {name}"));
+        // What is dropped from here on is removed as well.
+        let (carried, lost) = (Arc::default(), Arc::default());
+        let place = Place { name: name.to_owned(), device: far.clone(), carried, lost };
+        let ends = [(&near, &self.hub), (&far, &place.name)].map(|(device, space)| {
+            let mut about = tun::Configuration::default();
+            about.tun_name(device);
+            let end = tun::create(&about).unwrap_or_else(|error| panic!("/dev/net/tun: {error}"));
+            ip(&format!("link set {device} netns {space}"));
+            Arc::new(end)
+        });
+        let hub = self.hub.clone();
+        ip(&format!("-n {hub} address add 10.231.{index}.1/30 dev {near}"));
+        ip(&format!("-n {hub} link set {near} up"));
+        ip(&format!("-n {name} link set lo up"));
+        ip(&format!("-n {name} address add 10.231.{index}.2/30 dev {far}"));
+        for (from, to) in [(0, 1), (1, 0)] {
+            let ends = [Arc::clone(&ends[from]), Arc::clone(&ends[to])];
+            let rng = Rng::new(seed ^ (index as u64) << 8 ^ from as u64);
+            carry(ends, line, rng, [Arc::clone(&place.carried), Arc::clone(&place.lost)]);
+        }
+        self.places.push(place);
+        self.mend(index);
+    }
+
+    /// What runs a program in the hub.
+    pub fn in_hub(&self) -> Vec<String> {
+        runs_in(&self.hub)
+    }
+
+    /// What runs a program in a place.
+    pub fn in_place(&self, place: usize) -> Vec<String> {
+        runs_in(&self.places[place].name)
+    }
+
+    /// Cuts a place off.
+    pub fn cut(&self, place: usize) {
+        let Place { name, device, .. } = &self.places[place];
+        ip(&format!("-n {name} link set {device} down"));
+    }
+
+    /// Joins it again.
+    pub fn mend(&self, place: usize) {
+        let Place { name, device, .. } = &self.places[place];
+        ip(&format!("-n {name} link set {device} up"));
+        ip(&format!("-n {name} route replace {HUB}/32 via 10.231.{place}.1"));
+    }
+
+    /// How many packets arrived that went to or from a place, and how many were lost.
+    pub fn packets(&self, place: usize) -> (u64, u64) {
+        let place = &self.places[place];
+        (place.carried.load(Ordering::Relaxed), place.lost.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for name in self.places.iter().map(|place| &place.name).chain([&self.hub]) {
+            // Its devices go with it, and the threads between them with these.
+            let _ = Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+fn runs_in(space: &str) -> Vec<String> {
+    ["ip", "netns", "exec", space].map(str::to_owned).into()
+}
+
+/// Runs `ip` with the words of a line.
+fn ip(line: &str) {
+    let ended = Command::new("ip").args(line.split(' ')).output();
+    let ended = ended.unwrap_or_else(|error| panic!("ip {line}: {error}; install iproute2"));
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        ended.status.success(),
+        "ip {line}: {said}; tests with network namespaces need root: run them as root, or leave them out by \
+         `-- --skip namespaces`"
+    );
+}
+
+/// Carries packets from one end to the other until an end is gone.
+fn carry(ends: [Arc<Device>; 2], line: Line, mut rng: Rng, counts: [Arc<AtomicU64>; 2]) {
+    let ([from, to], [carried, lost]) = (ends, counts);
+    let (put, taken) = channel();
+    std::thread::spawn(move || {
+        let mut packet = vec![0; PACKET_BYTES_MAX];
+        loop {
+            match from.recv(&mut packet) {
+                Ok(_) if rng.below(1000) < line.lost_per_mille => {
+                    lost.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(length) => {
+                    let arrives = Instant::now() + line.delay;
+                    if put.send((arrives, packet[..length].to_vec())).is_err() {
+                        return;
+                    }
+                }
+                // It went with its namespace.
+                Err(error) if error.raw_os_error() != Some(EIO) => return,
+                // It is down.
+                Err(_) => sleep(Duration::from_millis(5)),
+            }
+        }
+    });
+    std::thread::spawn(move || deliver(&taken, &to, &carried));
+}
+
+/// Hands packets over when it is time.
+fn deliver(taken: &Receiver<(Instant, Vec<u8>)>, to: &Device, carried: &AtomicU64) {
+    while let Ok((arrives, packet)) = taken.recv() {
+        sleep(arrives.saturating_duration_since(Instant::now()));
+        // An end that is down takes none: they are lost, as on a line that is cut.
+        if to.send(&packet).is_ok() {
+            carried.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ping(net: &Net, place: usize) -> bool {
+        let by = net.in_place(place);
+        let script = format!("exec 3<>/dev/tcp/{HUB}/9; echo never");
+        // Nothing listens there, and that it does not is an answer of the hub's.
+        let ended = Command::new(&by[0])
+            .args(&by[1..])
+            .args(["timeout", "2", "bash", "-c", &script])
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&ended.stderr).contains("Connection refused")
+    }
+
+    #[test]
+    fn namespaces_have_lines_that_take_time_and_can_be_cut() {
+        let slow = Line { delay: Duration::from_millis(60), lost_per_mille: 0 };
+        let net = Net::new(&[Line::default(), slow], 1);
+        assert!(ping(&net, 0));
+        let began = Instant::now();
+        assert!(ping(&net, 1) && began.elapsed() >= 2 * slow.delay);
+        net.cut(0);
+        assert!(!ping(&net, 0));
+        assert!(ping(&net, 1));
+        net.mend(0);
+        assert!(ping(&net, 0));
+        let dead = Net::new(&[Line { lost_per_mille: 1000, ..Line::default() }], 2);
+        assert!(!ping(&dead, 0));
+        assert!(dead.packets(0).1 > 0 && net.packets(0).0 > 0);
+    }
+}

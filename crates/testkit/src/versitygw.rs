@@ -1,0 +1,160 @@
+//! [`S3Server`]: a real server that speaks S3 over a folder, for the tests of objects in buckets.
+//!
+//! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, has
+//! one bucket, and is killed when dropped.
+
+use crate::bitcoind::{find_program, free_ports};
+use crate::ready::await_ready;
+use std::fs::{self, File};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// Another program may take a port between our choosing it and the server's binding it.
+const PORT_TRIES: usize = 5;
+
+/// A running server. Dropping it kills it.
+#[derive(Debug)]
+pub struct S3Server {
+    process: Child,
+    /// What runs it, and where it is reached.
+    by: Vec<String>,
+    address: String,
+    port: u16,
+    folder: TempDir,
+}
+
+impl S3Server {
+    /// The bucket that is there.
+    pub const BUCKET: &str = "objects";
+
+    /// The keys that it takes.
+    pub const KEYS: [&str; 2] = ["apus-test-access", "apus-test-secret-0123456789"];
+
+    /// Starts a server with an empty bucket.
+    ///
+    /// # Panics
+    /// When there is no versitygw, or it does not start.
+    pub fn start() -> Self {
+        let mut said = String::new();
+        for _ in 0..PORT_TRIES {
+            let [port, _] = free_ports();
+            let (folder, address) = (empty(), "127.0.0.1".to_owned());
+            match launch(&[], &folder, &address, port) {
+                Ok(process) => return Self { process, by: Vec::new(), address, port, folder },
+                Err(message) => said = message,
+            }
+        }
+        panic!("versitygw does not start: {said}")
+    }
+
+    /// Starts one by another program, as in a network namespace of its own, on an address there.
+    ///
+    /// # Panics
+    /// When there is no versitygw, or it does not start.
+    pub fn start_by(by: &[String], address: &str) -> Self {
+        let (folder, by, address, port) = (empty(), by.to_vec(), address.to_owned(), 7070);
+        let process = launch(&by, &folder, &address, port).unwrap();
+        Self { process, by, address, port, folder }
+    }
+
+    /// What a client has in its environment.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let [access, secret] = Self::KEYS;
+        let endpoint = format!("http://{}:{}", self.address, self.port);
+        let named = [
+            ("AWS_ENDPOINT", endpoint.as_str()),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", access),
+            ("AWS_SECRET_ACCESS_KEY", secret),
+        ];
+        named.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    }
+
+    /// The folder in which its bucket's objects lie.
+    pub fn bucket(&self) -> PathBuf {
+        self.folder.path().join("buckets").join(Self::BUCKET)
+    }
+
+    /// All that it said.
+    pub fn said(&self) -> String {
+        fs::read_to_string(self.folder.path().join("said")).unwrap_or_default()
+    }
+
+    /// Ends it as a power cut would, but for what the system still writes.
+    pub fn kill(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// Starts it again, with the objects that it had.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_again(&mut self) {
+        self.process = launch(&self.by, &self.folder, &self.address, self.port).unwrap();
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A folder with an empty bucket.
+fn empty() -> TempDir {
+    let folder = tempfile::Builder::new().prefix("s3").tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("buckets").join(S3Server::BUCKET)).unwrap();
+    fs::create_dir(folder.path().join("about")).unwrap();
+    folder
+}
+
+/// Starts a server, and waits until it listens.
+fn launch(by: &[String], folder: &TempDir, address: &str, port: u16) -> Result<Child, String> {
+    let [access, secret] = S3Server::KEYS;
+    let said = folder.path().join("said");
+    let out = File::create(&said).map_err(|error| error.to_string())?;
+    let both = out.try_clone().map_err(|error| error.to_string())?;
+    let program = find_program("versitygw").into_os_string();
+    let mut words = by.iter().map(Into::into).chain([program]);
+    let mut process = Command::new(words.next().expect("there is a program"))
+        .args(words)
+        // Not on its command line: other users of the machine see that.
+        .env("ROOT_ACCESS_KEY_ID", access)
+        .env("ROOT_SECRET_ACCESS_KEY", secret)
+        .args(["--port", &format!("{address}:{port}"), "--keep-alive", "posix"])
+        // Not every folder has attributes.
+        .arg("--sidecar")
+        .arg(folder.path().join("about"))
+        .arg(folder.path().join("buckets"))
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(both)
+        .spawn()
+        .map_err(|error| format!("versitygw cannot be run: {error}"))?;
+    // In another namespace it is reached by what runs there alone, and its word has to do.
+    await_ready(&mut process, &said, |said| match by.is_empty() {
+        true => TcpStream::connect((address, port)).is_ok(),
+        false => said.contains(&port.to_string()),
+    })?;
+    Ok(process)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::get;
+
+    #[test]
+    fn it_refuses_requests_without_keys() {
+        let mut server = S3Server::start();
+        assert_eq!(get(server.port, "/objects?list-type=2", &[]).status, 403);
+        server.kill();
+        assert!(TcpStream::connect(("127.0.0.1", server.port)).is_err());
+        server.start_again();
+        assert!(TcpStream::connect(("127.0.0.1", server.port)).is_ok());
+    }
+}
