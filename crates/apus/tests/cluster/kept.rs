@@ -19,7 +19,7 @@ fn run(world: &World, more: &str) -> String {
 
 /// Blocks and undo data are those that one machine writes, file by file.
 #[track_caller]
-fn expect_files_of_one_machine(world: &World, chain: &str, more: &str) {
+pub(crate) fn expect_files_of_one_machine(world: &World, chain: &str, more: &str) {
     let line = format!(
         "sync --chain {chain} --blocksdir blocks --engine mergesync --out datadir:alone {more}"
     );

@@ -14,10 +14,12 @@ mod chaos;
 #[path = "../cli/desk.rs"]
 mod desk;
 mod faults;
+mod full;
 mod joined;
 mod kept;
 mod leader;
 mod lines;
+mod lost;
 mod nodes;
 mod proven;
 mod read_once;
