@@ -120,7 +120,7 @@ impl<'l> Left<'l> {
     }
 
     fn count(&mut self) -> usize {
-        self.0.compact_size().unwrap() as usize
+        self.0.compact_size().unwrap()
     }
 
     fn object(&mut self) -> String {
