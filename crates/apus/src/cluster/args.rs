@@ -83,8 +83,8 @@ Examples:
 
 All options of `apus sync` are here, and the run ends as there, with its table, report and exit
 code. Of the engines, swiftsync is shared, by hints and with undo data, mergesync, and utreexo, for
-which each worker has proofs of its own. Interrupted or killed, it goes on where it was when the same
-command is given again; what machines answered meanwhile counts.";
+which each worker has proofs of its own. Interrupted or killed, it goes on where it was when the
+same command is given again; what machines answered meanwhile counts.";
 
 #[derive(Args)]
 #[command(after_help = SERVE_HELP)]
