@@ -5,21 +5,23 @@ mod own;
 
 pub(crate) use args::ClusterArgs;
 
+use crate::args::ProofsArg;
 use crate::failure::{Failure, IO};
 use crate::interrupt::watch_signals;
 use crate::machine::{now, threads};
-use crate::peers::USER_AGENT;
+use crate::peers::{BridgeOptions, USER_AGENT};
 use crate::print;
 use crate::report::{bytes, grouped};
 use crate::sync::command_on;
+use crate::sync::proofs::named;
 use apus_chain::{Network, Params};
 use apus_cluster::{Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
 use apus_p2p::addresses::{NodeAddress, parse_address};
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::{
-    ClusterError, Event, GivenBlocks, Observer, QueueError, SyncError, UseIndex, WorkBlocks,
-    WorkRequest, work,
+    ClusterError, Event, GivenBlocks, Jobs, Observer, ProofsInput, QueueError, SyncError, UseIndex,
+    WorkBlocks, WorkRequest, describe_run, work,
 };
 use args::{ClusterCommand, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs};
 use std::net::SocketAddr;
@@ -125,6 +127,8 @@ fn network_options(params: &Params, patience: Duration) -> NetworkOptions {
 /// With what a machine does jobs.
 struct Means<'a> {
     blocks: Blocks<'a>,
+    proofs: &'a [ProofsArg],
+    bridges: BridgeOptions,
     scratch: Option<&'a Path>,
     threads: usize,
 }
@@ -166,7 +170,14 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     let interrupt = watch_signals()?;
     let worker = Worker::connect(&options, args.name.as_deref())?;
     print::aside(format_args!("{}: waiting for a run", worker.name()));
-    let means = Means { blocks, scratch: args.scratch.as_deref(), threads: threads(args.par) };
+    let (proxy, transport) = (args.peers.proxy, node_transport(&args.peers));
+    let means = Means {
+        blocks,
+        proofs: &args.proofs,
+        bridges: BridgeOptions { proxy, transport, patience: BRIDGE_PATIENCE },
+        scratch: args.scratch.as_deref(),
+        threads: threads(args.par),
+    };
     loop {
         let seen = next_run(&worker, &interrupt)?;
         let took_part = take_part(&worker, &seen, &means, &interrupt)?;
@@ -221,6 +232,7 @@ fn take_part(
     };
     print::aside(format_args!("{}: takes part in run {}", worker.name(), seen.run));
     let nodes;
+    let proofs = proofs(means, joined.spec())?;
     let request = WorkRequest {
         blocks: match means.blocks {
             Blocks::Folder(folder) => WorkBlocks::Folder(folder.to_owned()),
@@ -229,6 +241,7 @@ fn take_part(
                 WorkBlocks::Peers(&nodes)
             }
         },
+        proofs: proofs.as_ref(),
         scratch: means.scratch.map_or_else(std::env::temp_dir, Path::to_owned),
         threads: means.threads,
         now: now(),
@@ -255,6 +268,20 @@ fn take_part(
     }
 }
 
+/// A bridge node has no answer for so long: another machine may do better.
+const BRIDGE_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where proofs come from, for the chain that a run is about.
+fn proofs(means: &Means<'_>, spec: &[u8]) -> Result<Option<ProofsInput>, Failure> {
+    if means.proofs.is_empty() {
+        return Ok(None);
+    }
+    let chain = describe_run(spec).and_then(|run| run.chain.parse::<Network>().ok());
+    // A run that is not understood is refused by name later.
+    let Some(chain) = chain else { return Ok(None) };
+    named(means.proofs, chain, means.bridges).map(Some)
+}
+
 /// The nodes that are asked for blocks.
 fn node_addresses(args: &WorkPeersArgs, network: Network) -> Result<Vec<NodeAddress>, Failure> {
     let parse = |node: &String| {
@@ -262,6 +289,10 @@ fn node_addresses(args: &WorkPeersArgs, network: Network) -> Result<Vec<NodeAddr
             .map_err(|error| Failure::usage(format!("--connect {node}: {error}")))
     };
     args.connect.iter().map(parse).collect()
+}
+
+fn node_transport(args: &WorkPeersArgs) -> TransportChoice {
+    if args.v2transport == 0 { TransportChoice::V1 } else { TransportChoice::Auto }
 }
 
 /// How they are asked.
@@ -272,7 +303,7 @@ fn node_options(args: &WorkPeersArgs, params: &Params) -> NetworkOptions {
         outbound: connect.len(),
         connect,
         proxy: args.proxy,
-        transport: if args.v2transport == 0 { TransportChoice::V1 } else { TransportChoice::Auto },
+        transport: node_transport(args),
         ..network_options(params, Duration::from_secs(args.patience.into()))
     }
 }

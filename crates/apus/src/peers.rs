@@ -11,6 +11,7 @@ use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{BridgePeers, Memory};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Peers that a line names.
@@ -60,9 +61,9 @@ pub(crate) fn start<'a>(
 
 /// The bridge nodes that are asked for proofs.
 pub(crate) fn bridges(
-    args: &PeerArgs,
     network: Network,
     named: &[&str],
+    how: BridgeOptions,
 ) -> Result<BridgePeers, Failure> {
     let parse = |node: &&str| {
         parse_address(node, network)
@@ -70,10 +71,24 @@ pub(crate) fn bridges(
     };
     Ok(BridgePeers {
         addresses: named.iter().map(parse).collect::<Result<_, _>>()?,
-        proxy: args.proxy,
-        transport: transport(args),
-        patience: patience(args),
+        proxy: how.proxy,
+        transport: how.transport,
+        patience: how.patience,
     })
+}
+
+/// How bridge nodes are asked.
+#[derive(Clone, Copy)]
+pub(crate) struct BridgeOptions {
+    pub(crate) proxy: Option<SocketAddr>,
+    pub(crate) transport: TransportChoice,
+    pub(crate) patience: Duration,
+}
+
+impl From<&PeerArgs> for BridgeOptions {
+    fn from(args: &PeerArgs) -> Self {
+        Self { proxy: args.proxy, transport: transport(args), patience: patience(args) }
+    }
 }
 
 fn transport(args: &PeerArgs) -> TransportChoice {

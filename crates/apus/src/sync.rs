@@ -2,7 +2,7 @@
 
 mod ahead;
 mod outputs;
-mod proofs;
+pub(crate) mod proofs;
 mod room;
 
 use crate::args::{

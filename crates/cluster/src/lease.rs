@@ -194,7 +194,7 @@ impl Lease for Leased<'_> {
             let after = Some(after).filter(|after| !after.is_zero());
             self.acker.ack_with(AckKind::Nak(after)).await.map_err(away)?;
             // The process may end at once.
-            place.link.client.flush().await.map_err(away)
+            place.link.flush().await
         })
     }
 }

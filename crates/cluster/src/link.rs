@@ -125,6 +125,15 @@ impl Link {
         self.wait(self.objects.get(run, of))
     }
 
+    /// Waits until all that was said is on its way: no longer than for an answer, since a client goes on looking for servers
+    /// that are gone.
+    pub(crate) async fn flush(&self) -> Result<(), QueueError> {
+        match tokio::time::timeout(ASK_TIMEOUT, self.client.flush()).await {
+            Ok(flushed) => flushed.map_err(away),
+            Err(_) => Err(away("the server does not answer")),
+        }
+    }
+
     /// A stream that is there or not.
     pub(crate) async fn stream(&self, name: &str) -> Result<Option<Stream>, QueueError> {
         use async_nats::jetstream::context::GetStreamErrorKind;

@@ -45,12 +45,13 @@ use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
 pub use disk::disk_bytes;
-pub(crate) use elsewhere::{JudgedBy, join_part, judge_segment};
+pub(crate) use elsewhere::{JudgedBy, PartOptions, join_part, judge_segment};
 use join::{JOINED_RUNS, JoinOptions, join};
 pub(crate) use joined::Joined;
 use joined::Record;
 use judge::{Judging, Takers, Walk};
-use leaves::LeafCount;
+use leaves::{LeafCount, LeafKeys};
+use merged::Forest;
 pub(crate) use merged::Merged;
 use std::sync::Arc;
 use std::time::Instant;
@@ -200,10 +201,11 @@ fn on_chain<'a>(
     if let Some(queue) = request.queue {
         let whole = shared::run(&work, queue, &workdir, &plan)?;
         drop(work);
-        let shared::Whole { joined, counts, judged } = whole;
+        let shared::Whole { joined, counts, judged, roots } = whole;
+        let forest = roots.map(Forest::Known);
         let set = set_of(request, &*dir, end, &joined, counts);
         let unseen = u64::from(plan.identity.unseen.min(end));
-        return Ok(Merged { dir, set, counts, unseen, joined, judged, leaves: None, proofs: None });
+        return Ok(Merged { dir, set, counts, unseen, joined, judged, forest, proofs: None });
     }
     let resumed = !done.is_empty();
     let gathered = work.gather(&workdir, &plan, &plan.segments, done);
@@ -221,14 +223,14 @@ fn on_chain<'a>(
     let count = || LeafCount::read(&workdir, &done, dir.chain());
     let count = makes_roots(request).then(count).transpose();
     let count = count.inspect_err(|error| forget_damaged(request.workdir, error))?;
-    let leaves = count.as_ref().map(LeafCount::total);
+    let forest = count.as_ref().map(|count| Forest::Leaves(count.total()));
     let judged = work.join_and_judge(&workdir, &plan, done, count, durable, bridge.as_mut());
     let (joined, judged) = judged.inspect_err(|error| forget_damaged(request.workdir, error))?;
     let set = set_of(request, &*dir, end, &joined, counts);
     drop(work);
     let proofs = bridge.map(|bridge| bridge.made());
     let unseen = u64::from(plan.identity.unseen.min(end));
-    Ok(Merged { dir, set, counts, unseen, joined, judged, leaves, proofs })
+    Ok(Merged { dir, set, counts, unseen, joined, judged, forest, proofs })
 }
 
 /// What is known of a set before it is handed out.
@@ -399,7 +401,8 @@ impl<'a> Work<'a> {
             Some(record) => record,
             None => {
                 let (numbered, bare) = (plan.identity.leaves, bare_up_to(plan));
-                let options = JoinOptions { numbered, leaves: leaves.as_ref(), bare, durable };
+                let by = leaves.as_ref().map(LeafKeys::Places);
+                let options = JoinOptions { numbered, leaves: by, bare, durable };
                 let joined = join(request, &done, options)?;
                 let record = Record { joined, judged: 0, assume_valid };
                 if durable {
@@ -534,7 +537,7 @@ fn drop_beside<T: Send + 'static>(request: &Request<'_>, value: T) {
 
 /// The last block that is answered with bare coins: those whose witnesses are left alone, since their scripts are run
 /// by no start of this plan, and none of them is kept.
-fn bare_up_to(plan: &Plan) -> Height {
+pub(crate) fn bare_up_to(plan: &Plan) -> Height {
     plan.identity.unseen
 }
 
@@ -544,7 +547,7 @@ pub(crate) fn fingerprint_key(plan: &Plan) -> FingerprintKey {
 }
 
 /// The key of its sums of coins, another part.
-fn sum_key(plan: &Plan) -> CoinSumKey {
+pub(crate) fn sum_key(plan: &Plan) -> CoinSumKey {
     CoinSumKey::new(*plan.secret.0.last_chunk().expect("there are more bytes"))
 }
 

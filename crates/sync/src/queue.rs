@@ -2,31 +2,36 @@
 //! segments are done, and what is sent between them.
 //!
 //! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`],
-//! [`Answer`], [`hints`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
+//! [`Answer`], [`hints`], [`proven`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
 //! object, which goes by another way and is named by its SHA-256. Each call of a queue is one try: what waits for
 //! a server that is away, and for how long, is the caller's business ([`Patience`]).
 //!
 //! Formats: `docs/formats/cluster-wire.md`.
 
 mod any;
+mod found;
 pub(crate) mod hints;
 mod message;
 mod patience;
+pub(crate) mod proven;
 pub(crate) mod result;
 mod shuffle;
 mod spec;
+mod undo;
 mod wire;
 
 pub use any::reads_as_sent;
+pub(crate) use found::{Found, FoundPart, FoundSlice};
 pub(crate) use message::{Answer, AnswerKind, JobMessage};
 pub(crate) use patience::Patience;
 pub(crate) use result::SegmentResult;
 pub(crate) use shuffle::{
-    AnswerSlice, ConnectDone, ConnectTold, GatherDone, JoinDone, JoinSource, JoinTold, Piece,
+    ConnectDone, ConnectTold, ForestTold, GatherDone, JoinDone, JoinSource, JoinTold, Piece,
     RunObjects, Sent, Slice, nothing_told,
 };
 pub(crate) use spec::{PassKind, RunSpec};
 pub use spec::{RunDescription, RunId, describe_run};
+pub(crate) use undo::UndoRecord;
 pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 
 use crate::error::QueueError;

@@ -54,8 +54,8 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
             None if request.queue.is_some() => Some(Engine::MergeSync),
             engine => engine,
         };
-        if engine != Some(Engine::MergeSync) {
-            expect_one_machine(request, "a run by another engine than mergesync")?;
+        if engine == Some(Engine::Utxo) {
+            expect_one_machine(request, "a run by the engine utxo, one block after the other,")?;
         }
         let dir = headers(request, None)?;
         let engine = engine.map_or_else(|| without_hints(request, &*dir), Ok)?;

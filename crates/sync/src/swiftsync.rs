@@ -7,9 +7,9 @@ mod tail;
 use crate::best_chain::{headers, longer_chain};
 use crate::connect::undo::warn_of_missing;
 use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
-use crate::pass::{self, Job, Remote, Threads, expect_same, last_assumed};
+use crate::pass::{self, Job, Remote, SharedRun, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::queue::PassKind;
+use crate::queue::{PassKind, hints as told_hints};
 use crate::request::{HintedValidity, HintsInput, Request, Scripts, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
@@ -164,7 +164,8 @@ impl Taking<'_, '_> {
         };
         match request.queue {
             Some(queue) => {
-                let remote = Remote { queue, pass, plan };
+                let told = |range| Ok(told_hints::write(&provider.segment(range)?));
+                let remote = Remote { of: SharedRun { queue, pass, plan }, told: &told };
                 pass::run(&job, &remote, workdir, &plan.segments, done)
             }
             None => pass::run(&job, &Threads, workdir, &plan.segments, done),

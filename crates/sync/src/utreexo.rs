@@ -8,8 +8,9 @@ mod files;
 mod peers;
 
 use crate::error::{IoError, NoWayOn, SyncError, UsageError};
-use crate::pass::{self, Job, Threads, expect_same, last_assumed};
+use crate::pass::{self, Job, Remote, SharedRun, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase};
+use crate::queue::{PassKind, proven};
 use crate::request::{OutputKind, ProofsInput, Request, Scripts};
 use crate::sink::forest::draft_roots;
 use crate::source::ChainSource;
@@ -20,9 +21,13 @@ use apus_chain::{Height, HeightRange, KnownBlock};
 use apus_engine::pass::{PartialResult, Pass};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::utreexo::{MergeError, Partial, ProofSource, Utreexo, UtreexoError, Verdict};
+use apus_engine::utreexo::{
+    MergeError, Partial, ProofRange, ProofSource, Utreexo, UtreexoError, Verdict,
+};
+use apus_utreexo::Roots;
 use files::ProofFiles;
-use peers::PeerProofs;
+pub(crate) use files::ProofFolder;
+pub(crate) use peers::{Asking, PeerProofs};
 use std::sync::atomic::Ordering;
 
 /// What a run of the engine comes to.
@@ -45,15 +50,23 @@ pub(crate) fn run(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Valida
     let (workdir, plan, done) = begin(request, dir, &told, height)?;
     request.observer.event(Event::Ended { phase: Phase::Hints, bytes: told.bytes });
     let assumed = plan.identity.assumed;
-    // Each thread runs the scripts of the block that it takes.
-    let scripts = (assumed < height).then(|| ScriptPool::new(0)).transpose()?;
+    // Each thread runs the scripts of the block that it takes; where machines share the run, they do.
+    let runs_scripts = assumed < height && request.queue.is_none();
+    let scripts = runs_scripts.then(|| ScriptPool::new(0)).transpose()?;
     request.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
     let pass = Utreexo::new(request.params, dir.chain(), assumed, scripts);
-    let input = |range| told.source.range(range).map_err(|what| no_roots(range, &what));
+    let input = |range| told.from.range(range).map_err(|what| no_roots(range, &what));
     let job = Job { request, source: dir, pass: &pass, input: &input, unseen: 0 };
-    let done = pass::run(&job, &Threads, &workdir, &plan.segments, done)
-        .map_err(|error| with_reason(request, error, height))?;
+    let done = match request.queue {
+        None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
+        Some(queue) => {
+            let of = SharedRun { queue, pass: PassKind::Utreexo, plan: &plan };
+            let told = |range| Ok(proven::write(range, told.from.roots(range)));
+            pass::run(&job, &Remote { of, told: &told }, &workdir, &plan.segments, done)
+        }
+    };
+    let done = done.map_err(|error| with_reason(request, error, height))?;
     let verdict = conclude(&pass, &workdir, &done, height)?;
     let bytes = verdict.counts.bytes - before;
     request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
@@ -65,13 +78,39 @@ pub(crate) fn run(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Valida
 
 /// Where ranges are told of, and which ones these are.
 struct Told<'a> {
-    source: Box<dyn ProofSource + 'a>,
+    from: Teller<'a>,
     /// Ascending.
     ranges: Vec<HeightRange>,
     /// By what a later start knows that they are the same.
     id: [u8; 32],
     /// Bytes of proofs, where that is known before.
     bytes: u64,
+}
+
+/// Who tells of them.
+enum Teller<'a> {
+    Files(ProofFiles),
+    Peers(Box<PeerProofs<'a>>),
+    /// Peers that other machines ask, each its own.
+    Elsewhere,
+}
+
+impl Teller<'_> {
+    fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
+        match self {
+            Self::Files(files) => files.range(heights),
+            Self::Peers(peers) => peers.range(heights),
+            Self::Elsewhere => Err("other machines ask for them".to_owned()),
+        }
+    }
+
+    /// The roots around a range, as far as they are known here.
+    fn roots(&self, heights: HeightRange) -> Option<(&Roots, &Roots)> {
+        match self {
+            Self::Files(files) => files.roots(heights),
+            Self::Peers(_) | Self::Elsewhere => None,
+        }
+    }
 }
 
 impl<'a> Told<'a> {
@@ -87,20 +126,25 @@ impl<'a> Told<'a> {
             Some(ProofsInput::Folder(folder)) => {
                 let files = ProofFiles::open(folder, network, chain, stop)?;
                 let (ranges, id, bytes) = (files.heights(), files.id(), files.bytes());
-                Ok(Self { source: Box::new(files), ranges, id, bytes })
+                Ok(Self { from: Teller::Files(files), ranges, id, bytes })
             }
             Some(ProofsInput::Peers(peers)) => {
-                let source = PeerProofs::connect(peers, request, chain)?;
+                let asking =
+                    Asking { network, observer: request.observer, interrupt: request.interrupt };
+                let from = match request.queue {
+                    None => Teller::Peers(Box::new(PeerProofs::connect(peers, asking, chain)?)),
+                    Some(_) => Teller::Elsewhere,
+                };
                 let blocks = HeightRange::new(1, stop + 1);
                 let ranges = pass::divided(request, dir, blocks, request.threads);
-                Ok(Self { source: Box::new(source), ranges, id: PeerProofs::id(), bytes: 0 })
+                Ok(Self { from, ranges, id: PeerProofs::id(), bytes: 0 })
             }
         }
     }
 }
 
 /// The roots of a range cannot be had.
-fn no_roots(range: HeightRange, what: &str) -> SyncError {
+pub(crate) fn no_roots(range: HeightRange, what: &str) -> SyncError {
     IoError::Proofs { what: format!("there are no roots around blocks {range}: {what}") }.into()
 }
 

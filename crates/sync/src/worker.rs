@@ -8,22 +8,25 @@
 
 mod joiner;
 mod one;
+mod ranges;
 mod scratch;
 mod segments;
 
 use crate::error::{ClusterError, IoError, SyncError};
 use crate::progress::Observer;
-use crate::queue::{JobMessage, Jobs, Lease, Offer, PassKind, Patience, RunId, RunSpec};
+use crate::queue::{JobMessage, Jobs, Lease, Offer, PassKind, Patience, RunId, RunSpec, hints};
+use crate::request::ProofsInput;
 use crate::source::blocksdir::BlocksDir;
 use crate::source::peers::Peers;
 use crate::source::peers::network::NetworkOptions;
 use crate::source::{ChainSource, Search};
 use crate::supply::{Supply, Walker};
-use apus_chain::{HeaderChain, Params};
+use apus_chain::{HeaderChain, HeightRange, Params};
 use apus_engine::pass::Work;
 use apus_engine::script::{ScriptPool, script_verifier};
 use apus_engine::swiftsync::aggregate::Aggregator;
-use apus_engine::swiftsync::{Fully, JudgeByUndo, SwiftSync};
+use apus_engine::swiftsync::{Fully, JudgeByUndo, SegmentHints, SwiftSync};
+use apus_engine::utreexo::Utreexo;
 use joiner::Joiner;
 use one::Failures;
 use scratch::Scratch;
@@ -51,6 +54,8 @@ pub enum WorkBlocks<'a> {
 pub struct WorkRequest<'a> {
     /// Its blocks.
     pub blocks: WorkBlocks<'a>,
+    /// Where proofs come from, for runs that go by them.
+    pub proofs: Option<&'a ProofsInput>,
     /// A folder for what is too large for memory while a job is done, made where it is wanted.
     pub scratch: PathBuf,
     /// Threads, at least one; each does a segment at a time.
@@ -158,7 +163,7 @@ fn work_with(
     // Each thread runs the scripts of the block that it takes.
     let scripts = || (assumed < last).then(|| ScriptPool::new(0)).transpose();
     match spec.pass {
-        PassKind::SwiftSync => all(&Segments { pass: &swiftsync }),
+        PassKind::SwiftSync => all(&Segments { pass: &swiftsync, input: &read_hints }),
         PassKind::Fully => {
             let search = Search {
                 threads: request.threads,
@@ -176,10 +181,26 @@ fn work_with(
                 ))
             })?;
             let judge = JudgeByUndo { params, chain: dir.chain(), assumed, scripts: scripts()? };
-            all(&Segments { pass: &Fully { swiftsync, judge, undo: &*undo } })
+            let pass = Fully { swiftsync, judge, undo: &*undo };
+            all(&Segments { pass: &pass, input: &read_hints })
         }
-        PassKind::MergeSync => all(&Joiner::new(request, &spec.plan, dir, scripts()?)?),
+        PassKind::Utreexo => {
+            let proofs = ranges::open(request, identity.network, dir.chain())?;
+            let pass = Utreexo::new(params, dir.chain(), assumed, scripts()?);
+            let input = |told: &[u8], range| ranges::read(&*proofs, request, told, range);
+            all(&Segments { pass: &pass, input: &input })
+        }
+        PassKind::MergeSync | PassKind::MergeSyncKept => {
+            let keeps = spec.pass == PassKind::MergeSyncKept;
+            all(&Joiner::new(request, &spec.plan, dir, scripts()?, keeps)?)
+        }
     }
+}
+
+/// What is told of a segment under hints.
+fn read_hints(told: &[u8], range: HeightRange) -> Result<SegmentHints, SyncError> {
+    let told = hints::read(told, range);
+    told.map_err(|error| ClusterError::Message(error.to_string()).into())
 }
 
 /// The chain that the run is about, by the headers that it gives.

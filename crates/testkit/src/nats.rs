@@ -9,7 +9,9 @@ mod cluster;
 pub use cluster::NatsCluster;
 
 use crate::bitcoind::{find_program, free_ports};
+use crate::http::get;
 use crate::ready::await_ready;
+use serde_json::Value;
 use std::fs::{self, File};
 use std::net::TcpStream;
 use std::path::Path;
@@ -34,6 +36,8 @@ pub struct NatsServer {
 struct Place {
     by: Vec<String>,
     address: &'static str,
+    /// Where it tells how much it carried, if it does.
+    counts: Option<u16>,
 }
 
 impl NatsServer {
@@ -42,11 +46,24 @@ impl NatsServer {
     /// # Panics
     /// When there is no nats-server, or it does not start.
     pub fn start() -> Self {
+        Self::start_that(false)
+    }
+
+    /// Starts a server that tells how much it [carried](Self::counted).
+    ///
+    /// # Panics
+    /// When there is no nats-server, or it does not start.
+    pub fn start_counted() -> Self {
+        Self::start_that(true)
+    }
+
+    fn start_that(counts: bool) -> Self {
         let mut said = String::new();
         for _ in 0..PORT_TRIES {
             let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
-            let [port, _] = free_ports();
-            let place = Place { by: Vec::new(), address: "127.0.0.1" };
+            let [port, other] = free_ports();
+            let counts = counts.then_some(other);
+            let place = Place { by: Vec::new(), address: "127.0.0.1", counts };
             match launch(&folder, port, &place) {
                 Ok(process) => return Self { process, port, folder, place },
                 Err(message) => said = message,
@@ -61,7 +78,7 @@ impl NatsServer {
     /// When there is no nats-server, or it does not start.
     pub fn start_by(by: &[String]) -> Self {
         let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
-        let (port, place) = (4222, Place { by: by.to_vec(), address: "0.0.0.0" });
+        let (port, place) = (4222, Place { by: by.to_vec(), address: "0.0.0.0", counts: None });
         let process = launch(&folder, port, &place).unwrap();
         Self { process, port, folder, place }
     }
@@ -69,6 +86,22 @@ impl NatsServer {
     /// Where it is reached.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Bytes that it got, and bytes that it gave, of messages with their subjects.
+    ///
+    /// # Panics
+    /// When it was not started to count, or does not answer.
+    pub fn counted(&self) -> (u64, u64) {
+        let port = self.place.counts.expect("it was started to count");
+        let told: Value = serde_json::from_str(&get(port, "/varz", &[]).body).unwrap();
+        let number = |name: &str| told[name].as_u64().unwrap();
+        (number("in_bytes"), number("out_bytes"))
     }
 
     /// Ends it as a power cut would, but for what the system still writes.
@@ -116,6 +149,7 @@ fn launch(folder: &TempDir, port: u16, place: &Place) -> Result<Child, String> {
     let mut process = Command::new(words.next().expect("there is a program"))
         .args(words)
         .args(["--jetstream", "--addr", place.address, "--port", &port.to_string()])
+        .args(place.counts.iter().flat_map(|port| ["--http_port".to_owned(), port.to_string()]))
         .arg("--store_dir")
         .arg(folder.path().join("streams"))
         .stdin(Stdio::null())
@@ -139,6 +173,27 @@ fn await_listening(process: &mut Child, said: &Path, port: Option<u16>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn it_tells_how_much_it_carried() {
+        let server = NatsServer::start_counted();
+        let before = server.counted();
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        let message = "x".repeat(1000);
+        write!(stream, "CONNECT {{\"verbose\":false}}\r\nSUB it 1\r\nPUB it 1000\r\n{message}\r\n")
+            .unwrap();
+        // It is back once it was carried both ways.
+        let mut read = Vec::new();
+        let mut piece = [0; 4096];
+        while !String::from_utf8_lossy(&read).contains(&message) {
+            let more = stream.read(&mut piece).unwrap();
+            assert!(more > 0);
+            read.extend_from_slice(&piece[..more]);
+        }
+        let after = server.counted();
+        assert!(after.0 >= before.0 + 1000 && after.1 >= before.1 + 1000, "{before:?} {after:?}");
+    }
 
     #[test]
     fn it_is_there_again_after_it_was_killed() {

@@ -1,7 +1,7 @@
 //! `apus cluster`: its options and its help.
 
-use crate::args::{SyncArgs, parse_listen};
-use clap::{Args, Subcommand};
+use crate::args::{ProofsArg, SyncArgs, parse_listen};
+use clap::{ArgGroup, Args, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -82,9 +82,9 @@ Examples:
          --blocksdir ~/.bitcoin/blocks --hints main.hints --validation full --out snapshot:utxo.dat
 
 All options of `apus sync` are here, and the run ends as there, with its table, report and exit
-code. Of the engines, swiftsync is shared, by hints and with undo data, and mergesync. Interrupted
-or killed, it goes on where it was when the same command is given again; what machines answered
-meanwhile counts.";
+code. Of the engines, swiftsync is shared, by hints and with undo data, mergesync, and utreexo, for
+which each worker has proofs of its own. Interrupted or killed, it goes on where it was when the
+same command is given again; what machines answered meanwhile counts.";
 
 #[derive(Args)]
 #[command(after_help = SERVE_HELP)]
@@ -136,8 +136,9 @@ pub(crate) struct WorkPeersArgs {
     #[arg(long, value_name = "NODE", conflicts_with = "blocksdir")]
     pub(crate) connect: Vec<String>,
 
-    /// Go through this SOCKS5 proxy, as of Tor, to these nodes: names are not looked up here
-    #[arg(long, value_name = "IP:PORT", requires = "connect")]
+    /// Go through this SOCKS5 proxy, as of Tor, to nodes that are asked for blocks or proofs: names are not looked up
+    /// here
+    #[arg(long, value_name = "IP:PORT", requires = ASKED)]
     pub(crate) proxy: Option<SocketAddr>,
 
     /// Use the encrypted transport (BIP-324) with nodes that have it: 1 or 0
@@ -155,6 +156,10 @@ Examples:
     apus cluster work --nats tls://queue.lan:4222 --nats-creds apus.creds \\
          --objects /mnt/shared/apus --blocksdir /mnt/shared/blocks
 
+  Where the run goes by proofs, each worker has them as well, or a bridge node to ask:
+    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
+         --blocksdir /mnt/shared/blocks --proofs /mnt/shared/proofs
+
   With two of its cores, and for any run to come:
     apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
          --blocksdir ~/.bitcoin/blocks --par 2 --stay
@@ -166,8 +171,12 @@ A machine waits for a run, does segments of the newest one until it has ended, a
 keeps nothing. Interrupted, it gives its jobs back at once; killed, they go to others when its signs
 of life are missed.";
 
+/// Nodes that a worker asks for something.
+const ASKED: &str = "asked";
+
 #[derive(Args)]
 #[command(after_help = WORK_HELP)]
+#[command(group = ArgGroup::new(ASKED).args(["connect", "proofs"]).multiple(true))]
 pub(crate) struct WorkArgs {
     #[command(flatten)]
     pub(crate) link: LinkArgs,
@@ -182,6 +191,11 @@ pub(crate) struct WorkArgs {
 
     #[command(flatten)]
     pub(crate) peers: WorkPeersArgs,
+
+    /// Where proofs of what blocks spend come from, for runs of the engine utreexo: a folder with files of them, of which
+    /// some may be missing, or `peer:` and the address of a bridge node, which may be given more than once
+    #[arg(long, value_name = "DIR|peer:HOST[:PORT]")]
+    pub(crate) proofs: Vec<ProofsArg>,
 
     /// Folder for records that are joined, of which each thread may need two gigabytes; that of the system for
     /// temporary files if not given

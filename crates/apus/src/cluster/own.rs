@@ -27,7 +27,8 @@ pub(super) fn beside(
     let worker = Worker::connect(options, None)?;
     let scratch = args.scratch.as_deref();
     let blocks = Blocks::Folder(blocksdir);
-    let means = Means { blocks, scratch, threads: args.work.into() };
+    let (proofs, bridges) = (args.sync.proofs.as_slice(), (&args.sync.peers).into());
+    let means = Means { blocks, proofs, bridges, scratch, threads: args.work.into() };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -2,7 +2,8 @@
 
 use crate::args::{Engine, ProofsArg, SinkArg, SyncArgs};
 use crate::failure::Failure;
-use crate::peers;
+use crate::peers::{self, BridgeOptions};
+use apus_chain::Network;
 use apus_sync::{ProofsInput, UsageError};
 use std::path::PathBuf;
 
@@ -38,18 +39,27 @@ pub(super) fn input(args: &SyncArgs) -> Result<Option<ProofsInput>, Failure> {
     if args.out.iter().any(keeps_set) {
         return Err(Failure::usage(UsageError::NoSetKept.to_string()));
     }
-    if let Some(folder) = folder(args)? {
-        return Ok(Some(ProofsInput::Folder(folder)));
+    named(&args.proofs, args.chain, (&args.peers).into()).map(Some)
+}
+
+/// The folder, or the peers, that these name; one at least.
+pub(crate) fn named(
+    proofs: &[ProofsArg],
+    network: Network,
+    how: BridgeOptions,
+) -> Result<ProofsInput, Failure> {
+    if let Some(folder) = folder(proofs)? {
+        return Ok(ProofsInput::Folder(folder));
     }
-    let named: Vec<&str> = args.proofs.iter().filter_map(address).collect();
-    peers::bridges(&args.peers, args.chain, &named).map(|peers| Some(ProofsInput::Peers(peers)))
+    let named: Vec<&str> = proofs.iter().filter_map(address).collect();
+    peers::bridges(network, &named, how).map(ProofsInput::Peers)
 }
 
 /// The folder of proofs, if they come from one: then they come from nowhere else.
-fn folder(args: &SyncArgs) -> Result<Option<PathBuf>, Failure> {
-    let mut folders = args.proofs.iter().filter(|arg| address(arg).is_none());
+fn folder(proofs: &[ProofsArg]) -> Result<Option<PathBuf>, Failure> {
+    let mut folders = proofs.iter().filter(|arg| address(arg).is_none());
     match folders.next() {
-        Some(ProofsArg::Folder(folder)) if args.proofs.len() == 1 => Ok(Some(folder.clone())),
+        Some(ProofsArg::Folder(folder)) if proofs.len() == 1 => Ok(Some(folder.clone())),
         Some(ProofsArg::Folder(folder)) => Err(Failure::usage(format!(
             "proofs come from one folder or from peers: leave out --proofs {}, or all others",
             folder.display()

@@ -71,7 +71,7 @@ fn a_chainstate_and_nothing_at_all_come_of_it() {
     worker.kill();
 }
 
-type Make = fn(&mut ChainBuilder) -> Block;
+pub(crate) type Make = fn(&mut ChainBuilder) -> Block;
 
 fn spend(builder: &mut ChainBuilder, satoshi: u64) -> Transaction {
     let (outpoint, _) = builder.mature_coin();
@@ -84,7 +84,7 @@ fn block(builder: &mut ChainBuilder, transactions: Vec<Transaction>) -> Block {
 }
 
 /// Chains whose last good block is followed by one that breaks a rule, and the reason.
-fn bad() -> [(&'static str, Make); 8] {
+pub(crate) fn bad() -> [(&'static str, Make); 8] {
     [
         ("bad-txns-inputs-missingorspent", |builder| {
             let mut tx = spend(builder, 1_000);
@@ -147,9 +147,13 @@ fn grown(seed: u64) -> ChainBuilder {
 
 /// A run to the tip fails with the same words on one machine and on several, and `bad` is what both blame.
 fn fails_alike(chain: &ChainBuilder, bad: &Block, reason: &str) {
+    fails_alike_under(chain, bad, reason, "--segment-bytes 2500");
+}
+
+/// The same with more options.
+pub(crate) fn fails_alike_under(chain: &ChainBuilder, bad: &Block, reason: &str, more: &str) {
     let world = World::on(Desk::of(chain), "regtest");
-    let run = world
-        .join(&format!("--segment-bytes 2500 --progress none --stopatheight {}", chain.height()));
+    let run = world.join(&format!("--progress none --stopatheight {} {more}", chain.height()));
     let hash = bad.block_hash().to_string();
     let alone = world.desk.start_as_typed(&format!("sync {run}")).wait();
     let alone = alone.fails(2, &[&hash, &format!("[{reason}")]);

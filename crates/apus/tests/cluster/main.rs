@@ -6,16 +6,25 @@
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
+#[path = "../../../engine/tests/utreexo/bridge.rs"]
+#[allow(dead_code, reason = "the tests of the engine use all of it")]
+mod bridge;
 mod chaos;
 #[allow(dead_code, reason = "other tests of the program use the rest")]
 #[path = "../cli/desk.rs"]
 mod desk;
 mod faults;
+mod full;
 mod joined;
+mod kept;
 mod leader;
 mod lines;
+mod lost;
 mod nodes;
+mod proven;
+mod read_once;
 mod refusals;
+mod roots;
 #[cfg(feature = "s3")]
 mod s3;
 mod same_set;

@@ -177,7 +177,7 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
                 answer[8] = 7;
                 answer
             },
-            "the answer is of version 7, and this program speaks version 2",
+            "the answer is of version 7, and this program speaks version 3",
         ),
         (
             |lease| {
@@ -330,7 +330,15 @@ fn a_lie_about_sums_never_leads_to_a_set() {
     let blocks = WorkBlocks::Folder(world.desk.path("blocks"));
     let now = 1_900_000_000;
     let (scratch, observer) = (world.desk.path("scratch"), &Silent);
-    let request = WorkRequest { blocks, scratch, threads: 1, now, observer, interrupt: &interrupt };
+    let request = WorkRequest {
+        blocks,
+        proofs: None,
+        scratch,
+        threads: 1,
+        now,
+        observer,
+        interrupt: &interrupt,
+    };
     assert!(work(&request, &lying).unwrap().segments > 1);
     serve.wait().fails(2, &["does not balance"]);
     assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
@@ -347,7 +355,15 @@ fn a_lie_is_found_by_a_second_machine() {
     let blocks = WorkBlocks::Folder(world.desk.path("blocks"));
     let scratch = world.desk.path("scratch");
     let (now, observer) = (1_900_000_000, &Silent);
-    let request = WorkRequest { blocks, scratch, threads: 1, now, observer, interrupt: &interrupt };
+    let request = WorkRequest {
+        blocks,
+        proofs: None,
+        scratch,
+        threads: 1,
+        now,
+        observer,
+        interrupt: &interrupt,
+    };
     let honest = std::thread::scope(|scope| {
         scope.spawn(|| {
             // The run ends for it, or it is interrupted.
@@ -382,7 +398,7 @@ fn a_worker_refuses_what_it_cannot_go_by() {
     );
     let newer = [b"APUSSPEC", &9_u32.to_le_bytes()[..]].concat();
     for (spec, said) in [
-        (newer, "the description of the run is of version 9, and this program speaks version 2"),
+        (newer, "the description of the run is of version 9, and this program speaks version 3"),
         (b"something else".to_vec(), "is damaged, or comes from another program"),
     ] {
         let coordinator = Coordinator::connect(&options, Duration::from_secs(30)).unwrap();
@@ -399,19 +415,7 @@ fn what_cannot_be_shared_is_said_by_name() {
     for (run, said) in [
         (
             format!("{run} --engine utxo"),
-            "a run by another engine than mergesync is not done by several",
-        ),
-        (
-            format!("{run} --engine utreexo --proofs proofs"),
-            "a run by another engine than mergesync is not done by several",
-        ),
-        (
-            format!("{run} --out utreexo:roots"),
-            "the roots of the Utreexo forest without hints is not done by several",
-        ),
-        (
-            format!("{run} --out datadir:node"),
-            "a folder with blocks and their undo data is not done by several",
+            "a run by the engine utxo, one block after the other, is not done by several",
         ),
         (
             format!("{run} --hints msb.hints --assume-hinted-valid --prune --out datadir:node"),

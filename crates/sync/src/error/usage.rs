@@ -35,8 +35,8 @@ pub enum UsageError {
     NoSetKept,
     /// A run that other machines cannot take part in.
     #[error(
-        "machines share runs by hints up to where these stop, and those of the engine mergesync: {what} is not done by \
-         several yet. Run `apus sync` on one machine for it"
+        "machines share runs by hints up to where these stop, and those of the engines mergesync and utreexo: {what} is not \
+         done by several yet. Run `apus sync` on one machine for it"
     )]
     NotOnCluster {
         /// What was asked for.

@@ -4,7 +4,7 @@
 //! keys are like. Threads join one part after the other; no two of them meet.
 
 use super::joined::Joined;
-use super::leaves::{LeafCount, LeafSink};
+use super::leaves::{LeafKeys, LeafSink};
 use super::spill::{Held, Spill};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
@@ -63,8 +63,8 @@ pub(super) fn merge_budget(memory_bytes: u64, threads: usize) -> MergeBudget {
 pub(super) struct JoinOptions<'a> {
     /// Whether they have the numbers of their leaves behind them.
     pub(super) numbered: bool,
-    /// By what the leaves that survive get their places, if they are wanted; then coins are numbered.
-    pub(super) leaves: Option<&'a LeafCount<'a>>,
+    /// By what the leaves that survive are sorted, if they are wanted; then coins are numbered.
+    pub(super) leaves: Option<LeafKeys<'a>>,
     /// The last block that is answered with bare coins.
     pub(super) bare: Height,
     /// Whether what comes of it is made durable; else it may lie in memory.
@@ -118,6 +118,7 @@ pub(super) fn join_keys(
     request: &Request<'_>,
     [made, spent]: [Vec<RunInfo>; 2],
     keys: KeyRange,
+    options: JoinOptions<'_>,
     alive: &(dyn Fn() + Sync),
 ) -> Result<Joined, SyncError> {
     let go_on = || {
@@ -127,7 +128,6 @@ pub(super) fn join_keys(
     let budget = MergeBudget::new(memory_bytes(request) / 8);
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
-    let options = JoinOptions { numbered: false, leaves: None, bare: 0, durable: false };
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
     let (parts, held) = (vec![keys], Held::new(request.memory_bytes / 16));
     let joining = Joining { request, options, made, spent, parts, next, halt, held, bytes, alive };
@@ -296,9 +296,9 @@ impl<'s> Sink<'s> {
         let JoinOptions { numbered, leaves, bare, durable } = *options;
         let (storage, share) = (request.workdir, memory_bytes(request) / request.threads as u64);
         let run = RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?;
-        let leaves = leaves.map(|count| {
+        let leaves = leaves.map(|by| {
             let name = format!("leaves-{part}");
-            LeafSink::new(count, Spill::new(storage, name, share / 8, durable))
+            LeafSink::new(by, Spill::new(storage, name, share / 8, durable))
         });
         Ok(Self {
             storage,

@@ -5,7 +5,7 @@ use super::spill::{Held, Spill};
 use crate::error::{IoError, SyncError};
 use crate::runs::Leaves;
 use crate::workdir::{Done, RunInfo, Workdir};
-use apus_chain::{CoinRef, HeaderChain, OutPoint};
+use apus_chain::{CoinRef, HeaderChain, Height, OutPoint};
 use apus_engine::mergesync::Gathered;
 use apus_engine::pass::RunKind;
 use apus_engine::utxo::forest::Places;
@@ -50,21 +50,47 @@ impl<'a> LeafCount<'a> {
     }
 }
 
+/// By what leaves are sorted, which is their order in the forest either way.
+#[derive(Clone, Copy)]
+pub(super) enum LeafKeys<'a> {
+    /// By their places among all leaves.
+    Places(&'a LeafCount<'a>),
+    /// By height and number in the block, where how many others there are is not known.
+    Numbers(&'a HeaderChain),
+}
+
+impl<'a> LeafKeys<'a> {
+    fn chain(&self) -> &'a HeaderChain {
+        match self {
+            Self::Places(count) => count.chain,
+            Self::Numbers(chain) => chain,
+        }
+    }
+
+    /// Where this one of a block's leaves comes; none where the block has no such leaf, as far as that is known.
+    fn of(&self, height: Height, number: u32) -> Option<u64> {
+        match self {
+            Self::Places(count) => count.places.leaf(height, number),
+            Self::Numbers(_) => Some(u64::from(height) << 32 | u64::from(number)),
+        }
+    }
+}
+
 /// Takes the leaves that survive, in any order.
 pub(super) struct LeafSink<'s> {
-    count: &'s LeafCount<'s>,
+    by: LeafKeys<'s>,
     batch: LeafBatch,
-    /// Where those that are in no run yet lie among all leaves.
-    places: Vec<u64>,
+    /// The keys of those that are in no run yet.
+    keys: Vec<u64>,
     /// Their hashes, as far as they are known.
     hashes: Vec<NodeHash>,
     spill: Spill<'s, Leaves>,
 }
 
 impl<'s> LeafSink<'s> {
-    pub(super) fn new(count: &'s LeafCount<'s>, spill: Spill<'s, Leaves>) -> Self {
-        let (batch, places, hashes) = (LeafBatch::default(), Vec::new(), Vec::new());
-        Self { count, batch, places, hashes, spill }
+    pub(super) fn new(by: LeafKeys<'s>, spill: Spill<'s, Leaves>) -> Self {
+        let (batch, keys, hashes) = (LeafBatch::default(), Vec::new(), Vec::new());
+        Self { by, batch, keys, hashes, spill }
     }
 
     /// Takes a coin that is this one of its block's leaves. `false` where the block has no such leaf.
@@ -74,13 +100,12 @@ impl<'s> LeafSink<'s> {
         coin: CoinRef<'_>,
         number: u32,
     ) -> Result<bool, SyncError> {
-        let LeafCount { chain, places, .. } = self.count;
-        let (Some(place), Some(block)) =
-            (places.leaf(coin.height, number), chain.hash(coin.height))
+        let (Some(key), Some(block)) =
+            (self.by.of(coin.height, number), self.by.chain().hash(coin.height))
         else {
             return Ok(false);
         };
-        self.places.push(place);
+        self.keys.push(key);
         self.batch.push(Leaf { block, outpoint: *outpoint, coin }, &mut self.hashes);
         if !self.hashes.is_empty() {
             self.spill()?;
@@ -90,9 +115,9 @@ impl<'s> LeafSink<'s> {
 
     /// Hands on all whose hashes are known, which are all or none.
     fn spill(&mut self) -> Result<(), SyncError> {
-        for (place, hash) in self.places.drain(..).zip(self.hashes.drain(..)) {
+        for (key, hash) in self.keys.drain(..).zip(self.hashes.drain(..)) {
             self.spill.push(|out| {
-                out.extend_from_slice(&place.to_be_bytes());
+                out.extend_from_slice(&key.to_be_bytes());
                 out.extend_from_slice(&hash.0);
             })?;
         }

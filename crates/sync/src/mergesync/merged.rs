@@ -28,10 +28,18 @@ pub(crate) struct Merged<'a> {
     /// Blocks whose witnesses were left alone.
     pub(crate) unseen: u64,
     pub(super) joined: Joined,
-    /// Leaves that all blocks add to the Utreexo forest, where its roots are asked for.
-    pub(super) leaves: Option<u64>,
+    /// Of what the roots of the Utreexo forest come, where they are asked for.
+    pub(super) forest: Option<Forest>,
     /// The proofs that were made.
     pub(crate) proofs: Option<ProofsMade>,
+}
+
+/// Of what the roots of the Utreexo forest come.
+pub(super) enum Forest {
+    /// Of the leaves that survive, of so many that all blocks add.
+    Leaves(u64),
+    /// They are known.
+    Known(Roots),
 }
 
 impl Merged<'_> {
@@ -44,7 +52,8 @@ impl Merged<'_> {
         let places = folders::places(request);
         let with_blocks = self.judged.with_blocks.take();
         let mut sinks = folders::sinks(request, &*self.dir, set, &places, with_blocks)?;
-        let forest = self.leaves.map(|count| self.roots(request, count)).transpose()?;
+        let forest = self.forest.as_ref().filter(|_| request.wants_leaves());
+        let forest = forest.map(|of| self.roots(request, of)).transpose()?;
         let mut drafts = Vec::new();
         for output @ Output { storage, name, .. } in request.outputs {
             match output.kind {
@@ -65,8 +74,12 @@ impl Merged<'_> {
         Ok((put, self.joined.totals))
     }
 
-    /// The roots of the Utreexo forest, by the leaves that survive.
-    fn roots(&self, request: &Request<'_>, count: u64) -> Result<Roots, SyncError> {
+    /// The roots of the Utreexo forest.
+    fn roots(&self, request: &Request<'_>, of: &Forest) -> Result<Roots, SyncError> {
+        let count = match of {
+            Forest::Known(roots) => return Ok(roots.clone()),
+            Forest::Leaves(count) => *count,
+        };
         let runs = self.joined.leaves.clone().unwrap_or_default();
         let leaves = SortedLeaves::open(request, runs, count)?;
         let roots = roots(request, &leaves)?;

@@ -8,6 +8,7 @@
 //! What is told of an invalid block is what one machine tells: where the first step refuses one, those below it go
 //! through all three before.
 
+mod keeping;
 mod parts;
 mod pieces;
 mod slices;
@@ -15,44 +16,44 @@ mod slices;
 use super::hash::hash_beside;
 use super::joined::Joined;
 use super::{Judged, Work, fingerprint_key};
-use crate::error::{InvalidBlock, SyncError, UsageError};
-use crate::folder::FolderKind;
+use crate::error::{InvalidBlock, IoError, SyncError, UsageError};
 use crate::job::JobKey;
-use crate::pass::{Answered, Desk, JobFailure, Remote, Useless, open};
+use crate::pass::{Answered, Desk, JobFailure, SharedRun, Useless, open};
 use crate::progress::{Event, Phase, Progress};
 use crate::queue::{
-    ConnectDone, ConnectTold, GatherDone, JobQueue, ObjectPart, PassKind, RunId, Sent, nothing_told,
+    ConnectDone, ConnectTold, ForestTold, GatherDone, JobQueue, PassKind, RunId, Sent, nothing_told,
 };
-use crate::request::{OutputKind, Request, Scripts};
+use crate::request::{Request, Scripts};
 use crate::supply::total;
 use crate::workdir::Workdir;
 use crate::workdir::plan::Plan;
 use apus_chain::{Height, HeightRange};
 use apus_engine::mergesync::Gather;
 use apus_engine::pass::{Counts, PartialResult, Pass};
+use apus_utreexo::{Fragment, Roots};
+use keeping::{Keeping, UndoFile};
 use parts::Parts;
 use pieces::Gathered;
+use std::collections::BTreeMap;
 
 /// Fails where a run is asked for more than machines can share.
 pub(super) fn expect_shareable(request: &Request<'_>) -> Result<(), SyncError> {
-    let has_blocks = |kind: &FolderKind| matches!(kind, FolderKind::Datadir(_));
-    let what = if request.folders.iter().any(|folder| has_blocks(&folder.kind)) {
-        "a folder with blocks and their undo data"
-    } else if request.outputs.iter().any(|output| output.kind == OutputKind::Utreexo) {
-        "the roots of the Utreexo forest without hints"
-    } else if request.bridge.is_some() {
-        "making proofs"
-    } else {
-        return Ok(());
-    };
-    Err(SyncError::Usage(UsageError::NotOnCluster { what }))
+    match request.bridge {
+        Some(_) => Err(SyncError::Usage(UsageError::NotOnCluster { what: "making proofs" })),
+        None => Ok(()),
+    }
 }
+
+/// So many segments are judged at a time where undo data are kept, so that no more of them lie here before their turn.
+const SEGMENTS_AT_ONCE: usize = 512;
 
 /// What came of a run.
 pub(super) struct Whole {
     pub(super) joined: Joined,
     pub(super) counts: Counts,
     pub(super) judged: Judged,
+    /// The roots of the Utreexo forest, where they are wanted.
+    pub(super) roots: Option<Roots>,
 }
 
 /// Does a run up to the last block of its plan.
@@ -64,8 +65,12 @@ pub(super) fn run(
 ) -> Result<Whole, SyncError> {
     // What an earlier start got is got again: how much of it is there is not known.
     Workdir::clear_scratch(workdir.storage())?;
-    let remote = Remote { queue, pass: PassKind::MergeSync, plan };
-    let desk = open(&remote, work.request, work.dir)?;
+    let pass = match keeping::is_wanted(work.request) {
+        true => PassKind::MergeSyncKept,
+        false => PassKind::MergeSync,
+    };
+    let shared = SharedRun { queue, pass, plan };
+    let desk = open(&shared, work.request, work.dir)?;
     let mut shared =
         Shared { work, queue, plan, desk, gathered: Gathered::new(work.request.workdir) };
     let whole = shared.whole();
@@ -96,14 +101,19 @@ impl Shared<'_> {
         let counts = self.counts()?;
         let parts = self.join(segments)?;
         let (request, coins) = (self.work.request, parts.joined.coins.clone());
-        let (failure, hashed) = hash_beside(request, coins, || self.connect(segments, &parts))?;
-        if let Some((_, error)) = failure {
-            return Err(error);
-        }
+        let mut keeping = Keeping::start(self.work, self.queue, self.plan)?;
+        let connect = || self.connect(segments, &parts, keeping.as_mut());
+        let (connected, hashed) = hash_beside(request, coins, connect)?;
+        let fragments = match connected {
+            Connected::Failed((_, error)) => return Err(error),
+            Connected::Passed(fragments) => fragments,
+        };
+        let with_blocks = keeping.map(Keeping::end).transpose()?;
+        let roots = self.plan.identity.leaves.then(|| roots_of(&fragments)).transpose()?;
         let (end, assumed) = (self.plan.last(), self.plan.identity.assumed);
         let scripts = Scripts { run: u64::from(end - assumed), assumed: u64::from(assumed) };
-        let judged = Judged { scripts, hashed, with_blocks: None };
-        Ok(Whole { joined: parts.joined, counts, judged })
+        let judged = Judged { scripts, hashed, with_blocks };
+        Ok(Whole { joined: parts.joined, counts, judged, roots })
     }
 
     /// Of blocks that are refused the lowest is told. `error` is about one that the first step refused.
@@ -123,11 +133,12 @@ impl Shared<'_> {
                 Ok(Some((_, lower))) if InvalidBlock::of(&lower).is_some() => error = lower,
                 Ok(Some((_, other))) => return other,
                 Ok(None) => {
-                    let judged =
-                        self.join(&segments).and_then(|parts| self.connect(&segments, &parts));
+                    let judged = self
+                        .join(&segments)
+                        .and_then(|parts| self.connect(&segments, &parts, None));
                     return match judged {
-                        Ok(None) => error,
-                        Ok(Some((_, lower))) => lower,
+                        Ok(Connected::Passed(_)) => error,
+                        Ok(Connected::Failed((_, lower))) => lower,
                         Err(other) => other,
                     };
                 }
@@ -191,45 +202,97 @@ impl Shared<'_> {
         Ok(counts)
     }
 
-    /// Has the segments judged, with what the parts of the join left.
+    /// Has the segments judged, with what the parts of the join left, and their blocks kept where that is wanted.
     fn connect(
         &mut self,
         segments: &[HeightRange],
         parts: &Parts<'_>,
-    ) -> Result<Option<JobFailure>, SyncError> {
+        mut keeping: Option<&mut Keeping<'_>>,
+    ) -> Result<Connected, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         request.observer.event(Event::Started(Phase::Connect));
         let heights = segments.iter().flat_map(|segment| segment.heights());
         let mut progress = Telling::new(request, Phase::Connect, total(source, heights));
         let (run, gathered) = (self.desk.run(), &self.gathered);
+        // How many leaves lie below each segment.
+        let below = |sum: &mut u64, range: &HeightRange| {
+            let first = *sum;
+            *sum += gathered.of(range).leaves;
+            Some(first)
+        };
+        let firsts: Vec<u64> = segments.iter().scan(0, below).collect();
+        let with_leaves = self.plan.identity.leaves;
+        let at = |key: JobKey| segments.partition_point(|segment| segment.start < key.range.start);
+        let fetching = keeping.as_ref().map(|keeping| keeping.fetching());
         let told = |key: JobKey| {
-            let at = segments.partition_point(|segment| segment.start < key.range.start);
+            let at = at(key);
             let existed = parts.joined.existed.range(key.range.start..key.range.end);
+            let forest = parts.leaves.as_ref().map(|leaves| -> Result<ForestTold, SyncError> {
+                Ok(ForestTold { first: firsts[at], leaves: leaves.of(at)? })
+            });
             let told = ConnectTold {
                 own: gathered.of(&key.range).own,
-                answers: parts.slices.of(at)?,
+                answers: parts.answers.of(at)?,
                 existed: existed.map(|(height, all)| (*height, all.clone())).collect(),
+                forest: forest.transpose()?,
+                undo_from: fetching.map_or(Height::MAX, |fetching| fetching.from),
             };
             Ok(told.to_bytes(run, key))
         };
         let mut read = |answered: &Answered<'_>| {
             let done: ConnectDone = sent(answered, run)?;
-            match done.blocks == u64::from(answered.key.range.count()) {
-                true => Ok(done),
-                false => Err(Useless::Result("it is of other blocks".to_owned())),
+            let key = answered.key;
+            let leaves =
+                done.fragment.as_ref().map(|fragment| (fragment.first(), fragment.leaves()));
+            let wanted = with_leaves.then(|| (firsts[at(key)], gathered.of(&key.range).leaves));
+            if done.blocks != u64::from(key.range.count()) || leaves != wanted {
+                return Err(Useless::Result("it is of other blocks".to_owned()));
             }
+            let undo = fetching.map(|fetching| fetching.undo(key.range, &done.undo)).transpose()?;
+            Ok((key.range, done, undo))
         };
-        let mut take = |done: Option<ConnectDone>| {
-            done.iter().for_each(|done| progress.add(done.blocks, done.bytes));
+        let mut fragments = BTreeMap::new();
+        let mut take = |done: Option<(HeightRange, ConnectDone, Option<UndoFile>)>| {
+            if let Some((range, ConnectDone { blocks, bytes, fragment, .. }, undo)) = done {
+                if let (Some(keeping), Some(undo)) = (&mut keeping, undo) {
+                    keeping.take(undo)?;
+                }
+                progress.add(blocks, bytes);
+                fragment.into_iter().for_each(|fragment| drop(fragments.insert(range, fragment)));
+            }
             progress.tell();
             Ok(())
         };
-        let todo = segments.iter().copied().map(JobKey::connect);
-        let failure = self.desk.step(todo, &told, &mut read, &mut take);
+        let at_once = if fetching.is_some() { SEGMENTS_AT_ONCE } else { segments.len() };
+        let mut failure = None;
+        for some in segments.chunks(at_once.max(1)) {
+            let todo = some.iter().copied().map(JobKey::connect);
+            failure = self.desk.step(todo, &told, &mut read, &mut take)?;
+            if failure.is_some() {
+                break;
+            }
+        }
         let bytes = progress.end();
         request.observer.event(Event::Ended { phase: Phase::Connect, bytes });
-        failure
+        Ok(failure.map_or(Connected::Passed(fragments), Connected::Failed))
     }
+}
+
+/// What came of the last step.
+enum Connected {
+    /// All passed. What the leaves of each segment make of the Utreexo forest, where that is wanted.
+    Passed(BTreeMap<HeightRange, Fragment>),
+    Failed(JobFailure),
+}
+
+/// The roots of the forest whose leaves these are, one fragment behind the other.
+fn roots_of(fragments: &BTreeMap<HeightRange, Fragment>) -> Result<Roots, SyncError> {
+    let whole = Fragment::new(0).and_then(|mut whole| {
+        fragments.values().try_for_each(|next| whole.append(next))?;
+        Ok(whole)
+    });
+    let whole = whole.map_err(|error| SyncError::Io(IoError::Forest { error }))?;
+    Ok(whole.roots().unwrap_or_default())
 }
 
 /// Reads what a job left.
@@ -271,6 +334,3 @@ pub(super) fn assumed(work: &Work<'_>, end: Height) -> Height {
         None => 0,
     }
 }
-
-/// Where a slice of answers lies, and its digest.
-type AnswerPart = (ObjectPart, [u8; 32]);

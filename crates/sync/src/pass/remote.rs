@@ -14,23 +14,32 @@ pub(crate) use opened::open;
 use super::{Counters, Dispatch, Job, Take};
 use crate::error::SyncError;
 use crate::job::JobKey;
-use crate::queue::{JobQueue, PassKind, SegmentResult, hints};
+use crate::queue::{JobQueue, PassKind, SegmentResult};
 use crate::runs::index_of;
 use crate::supply::weight_of;
 use crate::workdir::Done;
 use crate::workdir::plan::Plan;
 use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass};
-use apus_engine::swiftsync::SegmentHints;
 
-/// See the module.
-pub(crate) struct Remote<'a> {
+/// A run that machines share.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedRun<'a> {
     pub(crate) queue: &'a dyn JobQueue,
     pub(crate) pass: PassKind,
     pub(crate) plan: &'a Plan,
 }
 
-impl<P: Pass<Input = SegmentHints>> Dispatch<P> for Remote<'_> {
+/// What machines are told of a segment, as bytes.
+pub(crate) type TellSegment<'a> = dyn Fn(HeightRange) -> Result<Vec<u8>, SyncError> + 'a;
+
+/// See the module.
+pub(crate) struct Remote<'a> {
+    pub(crate) of: SharedRun<'a>,
+    pub(crate) told: &'a TellSegment<'a>,
+}
+
+impl<P: Pass> Dispatch<P> for Remote<'_> {
     fn run(
         &self,
         job: &Job<'_, P>,
@@ -49,16 +58,16 @@ impl<P: Pass<Input = SegmentHints>> Dispatch<P> for Remote<'_> {
 }
 
 impl Remote<'_> {
-    fn hand_out<P: Pass<Input = SegmentHints>>(
+    fn hand_out<P: Pass>(
         &self,
         job: &Job<'_, P>,
         todo: &[HeightRange],
         counters: &Counters,
         take: &mut Take<'_, P>,
     ) -> Result<(), SyncError> {
-        let mut desk = open(self, job.request, job.source)?;
+        let mut desk = open(&self.of, job.request, job.source)?;
         let run = desk.run();
-        let told = |key: JobKey| Ok(hints::write(&(job.input)(key.range)?));
+        let told = |key: JobKey| (self.told)(key.range);
         let mut read = |answered: &Answered<'_>| {
             let (range, bytes) = (answered.key.range, answered.bytes);
             let finished = SegmentResult::read(bytes, run, range, P::RUNS.len());

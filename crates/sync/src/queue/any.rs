@@ -2,7 +2,7 @@
 
 use super::shuffle::any_reads_as_sent;
 use super::wire::read_key;
-use super::{Answer, JobMessage, RunId, RunSpec, hints};
+use super::{Answer, JobMessage, RunId, RunSpec, UndoRecord, hints, proven};
 use apus_chain::{HeightRange, Reader};
 
 /// Whether bytes are read as a job, an answer, what a job is told, the description of a run, or what a job of
@@ -27,6 +27,19 @@ pub fn reads_as_sent(bytes: &[u8]) -> bool {
     if let Ok(told) = &told {
         assert!(hints::read(&hints::write(told), range).as_ref() == Ok(told), "it reads otherwise");
     }
+    let roots = proven::read(bytes, range);
+    if let Ok(told) = &roots {
+        let told = told.as_ref().map(|(before, after)| (before, after));
+        assert!(proven::write(range, told) == bytes, "it is written in another way");
+    }
+    if let Ok(all) = UndoRecord::all(bytes) {
+        let mut written = Vec::new();
+        all.iter().for_each(|record| record.write(&mut written));
+        assert!(written == bytes, "it is written in another way");
+    }
     let key = bytes.get(44..).and_then(|rest| read_key(&mut Reader::new(rest)));
-    written.is_ok() || told.is_ok() || key.is_some_and(|key| any_reads_as_sent(bytes, run, key))
+    written.is_ok()
+        || told.is_ok()
+        || roots.is_ok()
+        || key.is_some_and(|key| any_reads_as_sent(bytes, run, key))
 }

@@ -6,12 +6,14 @@
 //! it is what was written.
 
 use super::RunId;
-use super::wire::{ObjectPart, ObjectRef, WireError, begin, open, read_key, write_key};
+use super::found::{Found, FoundPart, read_parts, write_parts};
+use super::wire::{ObjectRef, WireError, begin, open, read_key, write_key};
 use crate::job::JobKey;
 use apus_chain::{Height, HeightRange, MuHash, OutPoint, Reader, write_compact_size};
 use apus_engine::mergesync::Gathered;
 use apus_engine::pass::PartialResult;
 use apus_engine::swiftsync::CoinTotals;
+use apus_utreexo::Fragment;
 use std::collections::BTreeMap;
 
 /// First bytes of what a job is told.
@@ -84,6 +86,8 @@ pub(crate) struct GatherDone {
     pub(crate) made: Vec<Piece>,
     /// Those of its spends.
     pub(crate) spent: Vec<Piece>,
+    /// Leaves that its blocks add to the Utreexo forest; 0 where they are not counted.
+    pub(crate) leaves: u64,
     pub(crate) partial: Gathered,
 }
 
@@ -102,6 +106,7 @@ impl Sent for GatherDone {
                 out.extend_from_slice(sha256);
             }
         }
+        out.extend_from_slice(&self.leaves.to_le_bytes());
         self.partial.write(out);
     }
 
@@ -119,7 +124,8 @@ impl Sent for GatherDone {
         if !(ascend(&made) && ascend(&spent) && all == records.bytes) {
             return None;
         }
-        Some(Self { records, own, made, spent, partial: Gathered::read(reader)? })
+        let leaves = reader.u64().ok()?;
+        Some(Self { records, own, made, spent, leaves, partial: Gathered::read(reader)? })
     }
 }
 
@@ -233,17 +239,6 @@ impl RunObjects {
     }
 }
 
-/// Answers for a segment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct AnswerSlice {
-    /// Which of the part's objects they are in.
-    pub(crate) object: u32,
-    pub(crate) offset: u32,
-    /// None are needed where this is 0, and the rest means nothing.
-    pub(crate) bytes: u32,
-    pub(crate) sha256: [u8; 32],
-}
-
 /// What a part of the join leaves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct JoinDone {
@@ -256,9 +251,9 @@ pub(crate) struct JoinDone {
     /// Their places.
     pub(crate) places: RunObjects,
     /// Coins for inputs.
-    pub(crate) answers: Vec<ObjectRef>,
-    /// Which of these are each segment's.
-    pub(crate) slices: Vec<AnswerSlice>,
+    pub(crate) answers: Found,
+    /// Leaves of the Utreexo forest that survive, where they are asked for.
+    pub(crate) leaves: Found,
 }
 
 impl Sent for JoinDone {
@@ -275,16 +270,8 @@ impl Sent for JoinDone {
         write_existed(&self.existed, out);
         self.coins.write(out);
         self.places.write(out);
-        write_objects(&self.answers, out);
-        write_compact_size(out, self.slices.len() as u64);
-        for AnswerSlice { object, offset, bytes, sha256 } in &self.slices {
-            for number in [object, offset, bytes] {
-                out.extend_from_slice(&number.to_le_bytes());
-            }
-            if *bytes > 0 {
-                out.extend_from_slice(sha256);
-            }
-        }
+        self.answers.write(out);
+        self.leaves.write(out);
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -295,16 +282,8 @@ impl Sent for JoinDone {
         let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
         let existed = read_existed(reader)?;
         let (coins, places) = (RunObjects::read(reader)?, RunObjects::read(reader)?);
-        let answers: Vec<ObjectRef> = many(reader, ObjectRef::read)?;
-        let slices = many(reader, |reader| {
-            let mut number = || reader.u32().ok();
-            let (object, offset, bytes) = (number()?, number()?, number()?);
-            let sha256 = if bytes > 0 { *reader.array().ok()? } else { [0; 32] };
-            let end = u64::from(offset) + u64::from(bytes);
-            let fits = bytes == 0 || answers.get(object as usize).is_some_and(|it| end <= it.bytes);
-            fits.then_some(AnswerSlice { object, offset, bytes, sha256 })
-        })?;
-        Some(Self { totals, muhash, existed, coins, places, answers, slices })
+        let (answers, leaves) = (Found::read(reader)?, Found::read(reader)?);
+        Some(Self { totals, muhash, existed, coins, places, answers, leaves })
     }
 }
 
@@ -314,9 +293,22 @@ pub(crate) struct ConnectTold {
     /// What it left for itself.
     pub(crate) own: ObjectRef,
     /// Where the coins are that the join found for it, and their digests.
-    pub(crate) answers: Vec<(ObjectPart, [u8; 32])>,
+    pub(crate) answers: Vec<FoundPart>,
     /// Outputs of its blocks that existed when the block began.
     pub(crate) existed: BTreeMap<Height, Vec<OutPoint>>,
+    /// Where the roots of the Utreexo forest are wanted.
+    pub(crate) forest: Option<ForestTold>,
+    /// The block from which on undo data are wanted.
+    pub(crate) undo_from: Height,
+}
+
+/// What a segment is told of the forest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ForestTold {
+    /// How many leaves the blocks below it add.
+    pub(crate) first: u64,
+    /// Where its leaves are that survive.
+    pub(crate) leaves: Vec<FoundPart>,
 }
 
 impl Sent for ConnectTold {
@@ -325,34 +317,39 @@ impl Sent for ConnectTold {
 
     fn write(&self, out: &mut Vec<u8>) {
         self.own.write(out);
-        write_compact_size(out, self.answers.len() as u64);
-        for (ObjectPart { object, offset, bytes }, sha256) in &self.answers {
-            object.write(out);
-            out.extend_from_slice(&offset.to_le_bytes());
-            out.extend_from_slice(&bytes.to_le_bytes());
-            out.extend_from_slice(sha256);
-        }
+        write_parts(&self.answers, out);
         write_existed(&self.existed, out);
+        out.push(u8::from(self.forest.is_some()));
+        if let Some(ForestTold { first, leaves }) = &self.forest {
+            out.extend_from_slice(&first.to_le_bytes());
+            write_parts(leaves, out);
+        }
+        out.extend_from_slice(&self.undo_from.to_le_bytes());
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let own = ObjectRef::read(reader)?;
-        let answers = many(reader, |reader| {
-            let object = ObjectRef::read(reader)?;
-            let (offset, bytes) = (reader.u64().ok()?, reader.u64().ok()?);
-            let fits = offset.checked_add(bytes).is_some_and(|end| end <= object.bytes);
-            let part = ObjectPart { object, offset, bytes };
-            fits.then_some((part, *reader.array().ok()?))
-        })?;
-        Some(Self { own, answers, existed: read_existed(reader)? })
+        let (own, answers) = (ObjectRef::read(reader)?, read_parts(reader)?);
+        let existed = read_existed(reader)?;
+        let forest = match reader.u8().ok()? {
+            0 => None,
+            1 => Some(ForestTold { first: reader.u64().ok()?, leaves: read_parts(reader)? }),
+            _ => return None,
+        };
+        let undo_from = reader.u32().ok()?;
+        Some(Self { own, answers, existed, forest, undo_from })
     }
 }
 
-/// What is left of blocks that were judged: how many they were.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is left of blocks that were judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnectDone {
+    /// How many they were.
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
+    /// What their leaves make of the Utreexo forest, where that is wanted.
+    pub(crate) fragment: Option<Fragment>,
+    /// The undo data of those of which they are wanted.
+    pub(crate) undo: Vec<ObjectRef>,
 }
 
 impl Sent for ConnectDone {
@@ -362,15 +359,26 @@ impl Sent for ConnectDone {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.blocks.to_le_bytes());
         out.extend_from_slice(&self.bytes.to_le_bytes());
+        let mut fragment = Vec::new();
+        self.fragment.iter().for_each(|of| of.write(&mut fragment));
+        write_compact_size(out, fragment.len() as u64);
+        out.extend_from_slice(&fragment);
+        write_objects(&self.undo, out);
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        Some(Self { blocks: reader.u64().ok()?, bytes: reader.u64().ok()? })
+        let (blocks, bytes) = (reader.u64().ok()?, reader.u64().ok()?);
+        let length = reader.compact_size().ok()?;
+        let fragment = match reader.take(length).ok()? {
+            [] => None,
+            fragment => Some(Fragment::read(fragment).ok()?),
+        };
+        Some(Self { blocks, bytes, fragment, undo: many(reader, ObjectRef::read)? })
     }
 }
 
 /// So many that are said to follow. Memory is taken for those that do.
-fn many<T>(
+pub(super) fn many<T>(
     reader: &mut Reader<'_>,
     mut one: impl FnMut(&mut Reader<'_>) -> Option<T>,
 ) -> Option<Vec<T>> {
@@ -378,7 +386,7 @@ fn many<T>(
     (0..count).map(|_| one(reader)).collect()
 }
 
-fn write_objects(objects: &[ObjectRef], out: &mut Vec<u8>) {
+pub(super) fn write_objects(objects: &[ObjectRef], out: &mut Vec<u8>) {
     write_compact_size(out, objects.len() as u64);
     objects.iter().for_each(|object| object.write(out));
 }

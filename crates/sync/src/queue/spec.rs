@@ -51,6 +51,10 @@ pub(crate) enum PassKind {
     Fully,
     /// mergesync: both walks over the blocks, and the join between them.
     MergeSync,
+    /// The same, with the undo data of all blocks.
+    MergeSyncKept,
+    /// utreexo: ranges from the roots before them, by proofs that each machine has or asks for.
+    Utreexo,
 }
 
 impl PassKind {
@@ -59,7 +63,14 @@ impl PassKind {
             Self::SwiftSync => 0,
             Self::Fully => 1,
             Self::MergeSync => 2,
+            Self::Utreexo => 3,
+            Self::MergeSyncKept => 4,
         }
+    }
+
+    /// Whether no sums are to balance.
+    const fn is_without_hints(self) -> bool {
+        matches!(self, Self::MergeSync | Self::MergeSyncKept | Self::Utreexo)
     }
 
     const fn from_code(code: u8) -> Option<Self> {
@@ -67,6 +78,8 @@ impl PassKind {
             0 => Some(Self::SwiftSync),
             1 => Some(Self::Fully),
             2 => Some(Self::MergeSync),
+            3 => Some(Self::Utreexo),
+            4 => Some(Self::MergeSyncKept),
             _ => None,
         }
     }
@@ -107,7 +120,7 @@ impl RunSpec {
         let plan = Plan::from_bytes(rest).ok_or_else(damaged)?;
         let is_full = plan.identity.aggregate == AggregateKind::Coins;
         let fits = is_full == (pass == PassKind::Fully)
-            && (pass != PassKind::MergeSync || plan.identity.aggregate == AggregateKind::None)
+            && (!pass.is_without_hints() || plan.identity.aggregate == AggregateKind::None)
             && headers.bytes == 80 * u64::from(plan.identity.stop);
         if fits { Ok(Self { pass, plan, headers }) } else { Err(damaged()) }
     }
@@ -140,6 +153,8 @@ pub fn describe_run(spec: &[u8]) -> Option<RunDescription> {
             PassKind::SwiftSync => "by hints",
             PassKind::Fully => "by hints and undo data",
             PassKind::MergeSync => "by joining spends with coins",
+            PassKind::MergeSyncKept => "by joining spends with coins, with undo data",
+            PassKind::Utreexo => "by proofs of what is spent",
         },
     })
 }
@@ -179,7 +194,7 @@ pub(super) mod tests {
         let mut newer = bytes.clone();
         newer[8] = 9;
         let told = RunSpec::from_bytes(&newer).unwrap_err().to_string();
-        assert!(told.contains("is of version 9, and this program speaks version 2"), "{told}");
+        assert!(told.contains("is of version 9, and this program speaks version 3"), "{told}");
         for place in 13..bytes.len() {
             let mut other = bytes.clone();
             other[place] ^= 0x10;

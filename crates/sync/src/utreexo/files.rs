@@ -8,7 +8,7 @@ use crate::error::{ProofsError, SyncError};
 use apus_chain::{HeaderChain, Height, HeightRange, KnownBlock, Network};
 use apus_engine::utreexo::{ProofRange, ProofReader, ProofSource, RootsDiffer};
 use apus_hash::sha256;
-use apus_utreexo::{RangeFile, Roots, range_of_name};
+use apus_utreexo::{RangeFile, Roots, range_file_name, range_of_name};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,6 +55,12 @@ impl ProofFiles {
         self.files.iter().map(|file| file.heights).collect()
     }
 
+    /// The roots before and after the blocks of a file.
+    pub(super) fn roots(&self, heights: HeightRange) -> Option<(&Roots, &Roots)> {
+        let file = self.files.iter().find(|file| file.heights == heights)?;
+        Some((&file.before, &file.after))
+    }
+
     /// Their bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
@@ -76,26 +82,49 @@ impl ProofFiles {
 impl ProofSource for ProofFiles {
     fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
         let found = self.files.iter().find(|file| file.heights == heights);
-        let file = found.ok_or_else(|| format!("no file is about blocks {heights}"))?;
-        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", file.path.display());
-        let opened = File::open(&file.path).map_err(|error| named(&error))?;
+        found.ok_or_else(|| format!("no file is about blocks {heights}"))?.range()
+    }
+}
+
+impl ProofFile {
+    /// Opens it for one thread.
+    fn range(&self) -> Result<ProofRange<'static>, String> {
+        let Self { path, heights, before, after, .. } = self;
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let opened = File::open(path).map_err(|error| named(&error))?;
         let opened = RangeFile::open(opened).map_err(|error| named(&error))?;
-        let (before, after) = (file.before.clone(), file.after.clone());
-        if (opened.heights(), &opened.head().roots, opened.after()) != (heights, &before, &after) {
+        if (opened.heights(), &opened.head().roots, opened.after()) != (*heights, before, after) {
             return Err(named(&"the file is another one than when the run began"));
         }
-        let reader = Box::new(Entries { path: &file.path, file: opened });
+        let (heights, before, after) = (*heights, before.clone(), after.clone());
+        let reader = Box::new(Entries { path: path.clone(), file: opened });
         Ok(ProofRange { heights, before, after, reader })
     }
 }
 
+/// The files of a folder, each looked at when its range is wanted: some may not be there, whose ranges are for other
+/// machines.
+pub(crate) struct ProofFolder<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) network: Network,
+    pub(crate) chain: &'a HeaderChain,
+}
+
+impl ProofSource for ProofFolder<'_> {
+    fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
+        let path = self.folder.join(range_file_name(heights));
+        let file = look_at(heights, path, self.network, self.chain);
+        file.map_err(|error| error.to_string())?.range()
+    }
+}
+
 /// The entries of one file.
-struct Entries<'a> {
-    path: &'a Path,
+struct Entries {
+    path: PathBuf,
     file: RangeFile<File>,
 }
 
-impl ProofReader for Entries<'_> {
+impl ProofReader for Entries {
     fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
         match self.file.block(block.height) {
@@ -190,7 +219,6 @@ fn look_at(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apus_utreexo::range_file_name;
 
     fn named(ranges: &[(Height, Height)]) -> Vec<(HeightRange, PathBuf)> {
         let named = |&(start, end): &(Height, Height)| {

@@ -5,32 +5,40 @@
 //! those of files are.
 
 use crate::error::{ProofsError, SyncError};
-use crate::progress::Event;
-use crate::request::{BridgePeers, Request};
+use crate::progress::{Event, Observer};
+use crate::request::BridgePeers;
 use crate::warning::Warning;
-use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Network};
 use apus_engine::utreexo::{ProofRange, ProofReader, ProofSource};
 use apus_hash::sha256;
 use apus_p2p::proofs::{Answers, ProofPeers, Question};
 use apus_p2p::transport::Dial;
 use apus_p2p::utreexo::{Proof as PeerProof, Roots as PeerRoots, write_leaves};
 use apus_utreexo::{NodeHash, Proof, Roots};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// A peer that takes longer to shake hands is none.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Who asks.
+pub(crate) struct Asking<'a> {
+    pub(crate) network: Network,
+    pub(crate) observer: &'a dyn Observer,
+    pub(crate) interrupt: &'a AtomicBool,
+}
+
 /// See the module.
-pub(super) struct PeerProofs<'a> {
+pub(crate) struct PeerProofs<'a> {
     chain: &'a HeaderChain,
     peers: ProofPeers<'a>,
 }
 
 impl<'a> PeerProofs<'a> {
     /// Connects to the peers, which are asked about the blocks of `chain`.
-    pub(super) fn connect(
+    pub(crate) fn connect(
         options: &BridgePeers,
-        request: &Request<'a>,
+        asking: Asking<'a>,
         chain: &'a HeaderChain,
     ) -> Result<Self, SyncError> {
         let nonce = u64::from_le_bytes(crate::random::random_bytes()?);
@@ -38,14 +46,14 @@ impl<'a> PeerProofs<'a> {
             proxy: options.proxy,
             transport: options.transport,
             handshake_timeout: HANDSHAKE_TIMEOUT,
-            ..Dial::new(request.params.network, nonce)
+            ..Dial::new(asking.network, nonce)
         };
         let (addresses, patience) = (options.addresses.clone(), options.patience);
-        let peers = ProofPeers::connect(addresses, dial, patience, request.interrupt);
+        let peers = ProofPeers::connect(addresses, dial, patience, asking.interrupt);
         let peers = peers.map_err(|error| ProofsError::Peers(Box::new(error)))?;
         for absent in peers.absent() {
             let why = absent.to_string();
-            request.observer.event(Event::Warning(Warning::NoPeer { why }));
+            asking.observer.event(Event::Warning(Warning::NoPeer { why }));
         }
         Ok(Self { chain, peers })
     }

@@ -7,7 +7,7 @@ use super::scratch::Scratch;
 use super::{Does, Hand, WorkRequest};
 use crate::error::SyncError;
 use crate::job::JobStep;
-use crate::mergesync::fingerprint_key;
+use crate::mergesync::{bare_up_to, fingerprint_key, sum_key};
 use crate::pass::do_segment;
 use crate::queue::{GatherDone, Piece, Sent};
 use crate::request::{HintedValidity, Request, Source, Stop};
@@ -16,7 +16,7 @@ use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::supply::Walker;
 use crate::workdir::plan::Plan;
-use apus_chain::{Height, Params};
+use apus_chain::{CoinSumKey, Height, Params};
 use apus_engine::mergesync::{FingerprintKey, Gather};
 use apus_engine::pass::{FinishedSegment, PartialResult, Work};
 use apus_engine::script::ScriptPool;
@@ -47,6 +47,12 @@ pub(super) struct Joiner<'a> {
     key: FingerprintKey,
     /// The last block whose scripts are taken for valid.
     assumed: Height,
+    /// The last block whose coins are bare.
+    bare: Height,
+    /// Whether leaves of the Utreexo forest are wanted.
+    leaves: bool,
+    /// Under which the coins are added up that blocks spend, where undo data are wanted.
+    sum_key: Option<CoinSumKey>,
     scripts: Option<ScriptPool>,
     scratch: Scratch,
 }
@@ -57,12 +63,30 @@ impl<'a> Joiner<'a> {
         plan: &Plan,
         dir: &'a dyn ChainSource,
         scripts: Option<ScriptPool>,
+        keeps: bool,
     ) -> Result<Self, SyncError> {
         let identity = &plan.identity;
         let (params, key) = (Params::of(identity.network), fingerprint_key(plan));
-        let gather = Gather::new(params, dir.chain(), key).with_leaves(identity.leaves);
+        let (assumed, bare, leaves) = (identity.assumed, bare_up_to(plan), identity.leaves);
+        let gather = Gather::new(params, dir.chain(), key)
+            .with_leaves(leaves)
+            .with_claims(if keeps { 0 } else { assumed })
+            .with_bare_coins(bare);
         let scratch = Scratch::make(&request.scratch)?;
-        Ok(Self { request, dir, params, gather, key, assumed: identity.assumed, scripts, scratch })
+        let sum_key = keeps.then(|| sum_key(plan));
+        Ok(Self {
+            request,
+            dir,
+            params,
+            gather,
+            key,
+            assumed,
+            bare,
+            leaves,
+            sum_key,
+            scripts,
+            scratch,
+        })
     }
 
     /// What one machine would be asked for that does a job by itself, in a folder of this job's.
@@ -113,9 +137,11 @@ impl<'a> Joiner<'a> {
         let (made, spent) = (pieces::<Made>(&records), pieces::<Spent>(&spends));
         records.extend_from_slice(&spends);
         let records = hand.put(&records)?;
-        let own = hand.put(&connect::write_own(runs))?;
+        let own: Vec<Vec<u8>> = runs.collect();
+        let leaves = connect::leaf_count(&own);
+        let own = hand.put(&connect::write_own(&own))?;
         let work = partial.done();
-        let done = GatherDone { records, own, made, spent, partial };
+        let done = GatherDone { records, own, made, spent, leaves, partial };
         Ok(Some((done.to_bytes(hand.run, key), work)))
     }
 }

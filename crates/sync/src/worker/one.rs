@@ -1,7 +1,9 @@
 //! One job: taken, done, answered or given back.
 
 use super::{Hand, Working, patience};
-use crate::error::{ClusterError, InvalidBlock, InvalidError, RemoteError, RemoteKind, SyncError};
+use crate::error::{
+    ClusterError, InvalidBlock, InvalidError, IoError, RemoteError, RemoteKind, SyncError,
+};
 use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef};
 use crate::supply::Walker;
 use apus_engine::pass::Work;
@@ -153,6 +155,12 @@ impl Working<'_> {
         let (bytes, work) = match self.does.job(&hand, walker) {
             Ok(Some(done)) => done,
             Ok(None) => return Ended::Halted,
+            // A wait for a peer that was interrupted is no failure.
+            Err(SyncError::Io(IoError::Proofs { .. }))
+                if request.interrupt.load(Ordering::Relaxed) =>
+            {
+                return Ended::Halted;
+            }
             Err(error) => return Ended::of(error),
         };
         match hand.put(&bytes) {

@@ -3,17 +3,23 @@
 use super::{Does, Hand, patience};
 use crate::error::{ClusterError, QueueError, SyncError};
 use crate::pass::do_segment;
-use crate::queue::{ObjectPart, ObjectRef, SegmentResult, hints};
+use crate::queue::{ObjectPart, ObjectRef, SegmentResult};
 use crate::supply::Walker;
+use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass, Work};
-use apus_engine::swiftsync::SegmentHints;
 
 /// See the module.
-pub(super) struct Segments<'a, P> {
+pub(super) struct Segments<'a, P: Pass> {
     pub(super) pass: &'a P,
+    /// What a segment goes by, out of what is told of it.
+    pub(super) input: &'a ReadInput<'a, P>,
 }
 
-impl<P: Pass<Input = SegmentHints>> Does for Segments<'_, P>
+/// See [`Segments`].
+pub(super) type ReadInput<'a, P> =
+    dyn Fn(&[u8], HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;
+
+impl<P: Pass> Does for Segments<'_, P>
 where
     SyncError: From<P::Error>,
 {
@@ -23,8 +29,7 @@ where
         walker: &mut Walker<'_>,
     ) -> Result<Option<(Vec<u8>, Work)>, SyncError> {
         let range = hand.job.key.range;
-        let told = hints::read(&hand.object(&hand.job.input)?, range);
-        let told = told.map_err(|error| ClusterError::Message(error.to_string()))?;
+        let told = (self.input)(&hand.object(&hand.job.input)?, range)?;
         let alive = |_, _| hand.lease.alive();
         let done = do_segment(self.pass, told, range, hand.supply, walker, &alive)?;
         Ok(done.map(|finished| {

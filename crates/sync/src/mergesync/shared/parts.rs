@@ -32,7 +32,9 @@ pub(super) struct Parts<'p> {
     /// What came of all; the answers are in objects.
     pub(super) joined: Joined,
     /// Which of these are each segment's.
-    pub(super) slices: Slices<'p>,
+    pub(super) answers: Slices<'p>,
+    /// The same of leaves that survive, where they are wanted.
+    pub(super) leaves: Option<Slices<'p>>,
 }
 
 impl<'s> Shared<'s> {
@@ -60,10 +62,13 @@ impl<'s> Shared<'s> {
             let KeyRange { from, until } = keys;
             Ok(JoinTold { from, until, sources }.to_bytes(run, key))
         };
+        let with_leaves = self.plan.identity.leaves;
         let getting = Getting { queue: self.queue, request };
         let mut read = |answered: &Answered<'_>| {
             let done: JoinDone = sent(answered, run)?;
-            if done.slices.len() != segments.len() {
+            let wanted = if with_leaves { segments.len() } else { 0 };
+            let found = (done.answers.slices.len(), done.leaves.slices.len());
+            if found != (segments.len(), wanted) {
                 return Err(Useless::Result("it is of other segments".to_owned()));
             }
             let part = answered.key.range.start;
@@ -76,13 +81,19 @@ impl<'s> Shared<'s> {
             Ok((answered.key, done, coins, places))
         };
         let (mut all, mut left) = (BTreeMap::new(), Vec::new());
-        let mut slices = Slices::new(request.workdir, segments.len())?;
+        let slices = |name| Slices::new(request.workdir, name, segments.len());
+        let mut answers = slices("answers")?;
+        let mut leaves = with_leaves.then(|| slices("leaves")).transpose()?;
         let each = bytes_total / keys.len() as u64;
         let mut take = |done: Option<(JobKey, JoinDone, RunInfo, Option<RunInfo>)>| {
             if let Some((key, mut done, coins, places)) = done {
-                let answers = std::mem::take(&mut done.answers);
-                left.push((key, answers.clone()));
-                slices.add(key.range.start, answers, &std::mem::take(&mut done.slices))?;
+                let found = [&mut done.answers, &mut done.leaves].map(std::mem::take);
+                left.push((key, found.each_ref().map(|found| found.objects.clone())));
+                let ([of_answers, of_leaves], part) = (found, key.range.start);
+                answers.add(part, of_answers)?;
+                if let Some(leaves) = &mut leaves {
+                    leaves.add(part, of_leaves)?;
+                }
                 all.insert(key, (done, coins, places));
                 progress.add(0, each);
             }
@@ -92,12 +103,12 @@ impl<'s> Shared<'s> {
         let todo = (0..keys.len() as u32).map(JobKey::join);
         let failure = self.desk.step(todo, &told, &mut read, &mut take)?;
         for (key, objects) in left {
-            self.desk.leaves(key, objects.iter());
+            self.desk.leaves(key, objects.iter().flatten());
         }
         request.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
         match failure {
             Some((_, error)) => Err(error),
-            None => Ok(Parts { joined: together(all.into_values()), slices }),
+            None => Ok(Parts { joined: together(all.into_values()), answers, leaves }),
         }
     }
 }

@@ -26,6 +26,8 @@ const READ_BYTES: usize = 1 << 18;
 pub(super) struct Kept {
     pub(super) records: ObjectRef,
     pub(super) own: ObjectRef,
+    /// Leaves that its blocks add to the Utreexo forest.
+    pub(super) leaves: u64,
     pub(super) partial: Partial,
     /// How many pieces of coins it has, and of spends.
     made: u32,
@@ -67,7 +69,7 @@ impl<'g> Gathered<'g> {
 
     /// Adds what a segment left, once.
     pub(super) fn add(&mut self, range: HeightRange, done: GatherDone) -> Result<(), SyncError> {
-        let GatherDone { records, own, made, spent, partial } = done;
+        let GatherDone { records, own, made, spent, leaves, partial } = done;
         let mut bytes = Vec::with_capacity((made.len() + spent.len()) * PIECE_BYTES);
         for Piece { prefix, bytes: length, sha256 } in made.iter().chain(&spent) {
             bytes.extend_from_slice(&prefix.to_le_bytes());
@@ -82,8 +84,8 @@ impl<'g> Gathered<'g> {
         // It is read while it grows.
         file.write_all(&bytes).and_then(|()| file.flush()).at(storage, name)?;
         let (checksum, count) = (checksum(&bytes), |pieces: &[Piece]| pieces.len() as u32);
-        let kept =
-            Kept { records, own, partial, made: count(&made), spent: count(&spent), checksum };
+        let (made, spent) = (count(&made), count(&spent));
+        let kept = Kept { records, own, leaves, partial, made, spent, checksum };
         self.order.push(range);
         self.segments.insert(range, kept);
         Ok(())
@@ -167,7 +169,14 @@ mod tests {
         let (made, spent) = (some(rng, count), some(rng, count / 2));
         let bytes = made.iter().chain(&spent).map(|piece| u64::from(piece.bytes)).sum();
         let records = ObjectRef { sha256: made.first().map_or([0; 32], |it| it.sha256), bytes };
-        GatherDone { records, own: records, made, spent, partial: Partial::default() }
+        GatherDone {
+            records,
+            own: records,
+            made,
+            spent,
+            leaves: count as u64,
+            partial: Partial::default(),
+        }
     }
 
     fn range(index: u32) -> HeightRange {
@@ -191,8 +200,8 @@ mod tests {
                 .each(&mut |range, kept, made, spent| {
                     let (made, spent, partial) =
                         (made.to_vec(), spent.to_vec(), kept.partial.clone());
-                    let (records, own) = (kept.records, kept.own);
-                    seen.push((range, GatherDone { records, own, made, spent, partial }));
+                    let Kept { records, own, leaves, .. } = *kept;
+                    seen.push((range, GatherDone { records, own, made, spent, leaves, partial }));
                 })
                 .unwrap();
             assert_eq!(seen, all);

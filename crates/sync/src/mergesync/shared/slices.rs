@@ -1,11 +1,10 @@
-//! [`Slices`]: which answers of each part of the join are each segment's, in a file of the work folder.
+//! [`Slices`]: which of what each part of the join found is each segment's, in a file of the work folder.
 //!
 //! A part leaves a row with a slice for each segment; a segment wants a column. Columns are read some at a time, each once
 //! where segments come in order. In memory are some hundred bytes for each part, and these columns.
 
-use super::AnswerPart;
 use crate::error::{IoError, StorageResult, SyncError};
-use crate::queue::{AnswerSlice, ObjectPart, ObjectRef};
+use crate::queue::{Found, FoundPart, FoundSlice, ObjectRef};
 use crate::workdir::names::SPILL;
 use apus_storage::{Storage, StorageFile};
 use std::collections::BTreeMap;
@@ -19,7 +18,7 @@ const ENTRY_BYTES: usize = 3 * 4 + 32 + 8;
 /// So many columns are read at once.
 const COLUMNS: usize = 64;
 
-/// A part's answers.
+/// What a part found.
 struct Row {
     /// Which row of the file it is.
     place: u64,
@@ -43,25 +42,25 @@ pub(super) struct Slices<'s> {
 #[derive(Default)]
 struct Columns {
     from: usize,
-    rows: Vec<Vec<AnswerSlice>>,
+    rows: Vec<Vec<FoundSlice>>,
 }
 
 impl<'s> Slices<'s> {
-    /// For parts that each have a slice for so many segments.
-    pub(super) fn new(storage: &'s dyn Storage, segments: usize) -> Result<Self, SyncError> {
-        let name = format!("{SPILL}slices.run");
+    /// Of `what` parts found, which each have a slice for so many segments; others have files of other names.
+    pub(super) fn new(
+        storage: &'s dyn Storage,
+        what: &str,
+        segments: usize,
+    ) -> Result<Self, SyncError> {
+        let name = format!("{SPILL}{what}.run");
         let file = storage.create(&name).at(storage, &name)?;
         let (rows, columns) = (BTreeMap::new(), Mutex::default());
         Ok(Self { storage, name, file, segments, written: 0, rows, columns })
     }
 
-    /// Adds a part's.
-    pub(super) fn add(
-        &mut self,
-        part: u32,
-        objects: Vec<ObjectRef>,
-        slices: &[AnswerSlice],
-    ) -> Result<(), SyncError> {
+    /// Adds what a part found.
+    pub(super) fn add(&mut self, part: u32, found: Found) -> Result<(), SyncError> {
+        let Found { objects, slices } = found;
         let (storage, name, place) = (self.storage, &self.name, self.written);
         let mut bytes = Vec::with_capacity(slices.len() * ENTRY_BYTES);
         for (segment, slice) in slices.iter().enumerate() {
@@ -74,19 +73,16 @@ impl<'s> Slices<'s> {
         Ok(())
     }
 
-    /// Where the answers for a segment are, by its place among all.
-    pub(super) fn of(&self, segment: usize) -> Result<Vec<AnswerPart>, SyncError> {
+    /// Where it lies that was found for a segment, by its place among all.
+    pub(super) fn of(&self, segment: usize) -> Result<Vec<FoundPart>, SyncError> {
         let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there = (columns.from..columns.from + COLUMNS).contains(&segment);
         if columns.rows.is_empty() || !is_there {
             *columns = self.read(segment)?;
         }
         let from = columns.from;
-        let of_part = |(row, slices): (&Row, &Vec<AnswerSlice>)| {
-            let slice = slices.get(segment - from).filter(|slice| slice.bytes > 0)?;
-            let object = *row.objects.get(slice.object as usize)?;
-            let (offset, bytes) = (u64::from(slice.offset), u64::from(slice.bytes));
-            Some((ObjectPart { object, offset, bytes }, slice.sha256))
+        let of_part = |(row, slices): (&Row, &Vec<FoundSlice>)| {
+            slices.get(segment - from)?.part(&row.objects)
         };
         Ok(self.rows.values().zip(&columns.rows).filter_map(of_part).collect())
     }
@@ -102,7 +98,7 @@ impl<'s> Slices<'s> {
             file.read_exact(&mut bytes).at(storage, name)?;
             let entries = bytes.chunks_exact(ENTRY_BYTES).zip(from..);
             let slices = entries.map(|(entry, segment)| read(entry, seed(row.place, segment)));
-            slices.collect::<Option<Vec<AnswerSlice>>>().ok_or_else(|| {
+            slices.collect::<Option<Vec<FoundSlice>>>().ok_or_else(|| {
                 let error =
                     io::Error::new(ErrorKind::InvalidData, "it has other bytes than were written");
                 SyncError::Io(IoError::Storage { file: storage.describe(name), error })
@@ -118,7 +114,7 @@ fn seed(row: u64, segment: usize) -> u64 {
     row << 32 | segment as u64
 }
 
-fn write(slice: &AnswerSlice, seed: u64, out: &mut Vec<u8>) {
+fn write(slice: &FoundSlice, seed: u64, out: &mut Vec<u8>) {
     let start = out.len();
     for number in [slice.object, slice.offset, slice.bytes] {
         out.extend_from_slice(&number.to_le_bytes());
@@ -128,18 +124,19 @@ fn write(slice: &AnswerSlice, seed: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&checksum.to_le_bytes());
 }
 
-fn read(entry: &[u8], seed: u64) -> Option<AnswerSlice> {
+fn read(entry: &[u8], seed: u64) -> Option<FoundSlice> {
     let (slice, checksum) = entry.split_last_chunk::<8>()?;
     let number = |at: usize| Some(u32::from_le_bytes(*slice[at..].first_chunk()?));
     let (object, offset, bytes) = (number(0)?, number(4)?, number(8)?);
     let sha256 = *slice[12..].first_chunk()?;
     let fits = xxh3_64_with_seed(slice, seed) == u64::from_le_bytes(*checksum);
-    fits.then_some(AnswerSlice { object, offset, bytes, sha256 })
+    fits.then_some(FoundSlice { object, offset, bytes, sha256 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::ObjectPart;
     use apus_storage::DirStorage;
     use apus_testkit::rng::Rng;
 
@@ -147,26 +144,26 @@ mod tests {
     fn each_segment_gets_its_column_by_ascending_parts() {
         let (desk, mut rng, segments) = (tempfile::tempdir().unwrap(), Rng::new(63), 150);
         let storage = DirStorage::new(desk.path());
-        let mut slices = Slices::new(&storage, segments).unwrap();
+        let mut slices = Slices::new(&storage, "answers", segments).unwrap();
         assert_eq!(slices.of(0).unwrap(), []);
         let mut all = BTreeMap::new();
         for part in [2_u32, 0, 1] {
             let object = ObjectRef { sha256: [part as u8; 32], bytes: 1 << 20 };
-            let slice = |at: u32| AnswerSlice {
+            let slice = |at: u32| FoundSlice {
                 object: 0,
                 offset: at,
                 // Not every segment takes something of every part.
                 bytes: if rng.below(3) == 0 { 0 } else { 1 + at },
                 sha256: [at as u8; 32],
             };
-            let row: Vec<AnswerSlice> = (0..segments as u32).map(slice).collect();
-            slices.add(part, vec![object], &row).unwrap();
+            let row: Vec<FoundSlice> = (0..segments as u32).map(slice).collect();
+            slices.add(part, Found { objects: vec![object], slices: row.clone() }).unwrap();
             all.insert(part, (object, row));
             for segment in [0, segments - 1, 63, 64, 1, 70] {
                 let of = all.values().filter(|(_, row)| row[segment].bytes > 0);
-                let expected: Vec<AnswerPart> = of
+                let expected: Vec<FoundPart> = of
                     .map(|(object, row)| {
-                        let AnswerSlice { offset, bytes, sha256, .. } = row[segment];
+                        let FoundSlice { offset, bytes, sha256, .. } = row[segment];
                         let (object, offset, bytes) = (*object, offset.into(), bytes.into());
                         (ObjectPart { object, offset, bytes }, sha256)
                     })

@@ -1,6 +1,6 @@
 //! [`open`]: makes a run known to other machines.
 
-use super::Remote;
+use super::SharedRun;
 use super::desk::{Desk, patience};
 use crate::error::{ClusterError, SourceError, SyncError};
 use crate::progress::stop_if_interrupted;
@@ -11,16 +11,16 @@ use std::time::Instant;
 
 /// Makes the run known, or goes on with it.
 pub(crate) fn open<'d>(
-    remote: &Remote<'d>,
+    shared: &SharedRun<'d>,
     request: &'d Request<'d>,
     source: &dyn ChainSource,
 ) -> Result<Desk<'d>, SyncError> {
     let began = Instant::now();
-    let headers = headers(request, source, remote.plan.identity.stop)?;
+    let headers = headers(request, source, shared.plan.identity.stop)?;
     let (of, patience) = (ObjectRef::of(&headers), patience(request));
-    let spec = RunSpec { pass: remote.pass, plan: remote.plan.clone(), headers: of };
+    let spec = RunSpec { pass: shared.pass, plan: shared.plan.clone(), headers: of };
     let spec = spec.to_bytes().ok_or_else(|| {
-        let segments = remote.plan.segments.len();
+        let segments = shared.plan.segments.len();
         ClusterError::Message(format!(
             "{segments} segments are too many to be described to other machines: start anew, with another \
              --workdir and a greater --segment-bytes, or without that"
@@ -28,9 +28,9 @@ pub(crate) fn open<'d>(
     })?;
     let run = RunId::of(&spec);
     // They are there before the run is seen.
-    patience.with(|| remote.queue.put_object(&run, &headers))?;
-    patience.with(|| remote.queue.open(&run, &spec))?;
-    Ok(Desk::new(remote.queue, request, (run, spec), began.elapsed()))
+    patience.with(|| shared.queue.put_object(&run, &headers))?;
+    patience.with(|| shared.queue.open(&run, &spec))?;
+    Ok(Desk::new(shared.queue, request, (run, spec), began.elapsed()))
 }
 
 /// The headers of all blocks up to a height, one after the other.

@@ -1,3 +1,4 @@
+use super::super::found::FoundSlice;
 use super::*;
 use apus_chain::Txid;
 use proptest::collection::{btree_map, vec};
@@ -66,7 +67,8 @@ proptest! {
     ) {
         let bytes = made.iter().chain(&spent).map(|piece| u64::from(piece.bytes)).sum();
         let records = ObjectRef { bytes, ..records };
-        comes_back(&GatherDone { records, own, made, spent, partial: Gathered::default() });
+        let leaves = numbers[3];
+        comes_back(&GatherDone { records, own, made, spent, leaves, partial: Gathered::default() });
         let source = |(at, (records, made, spent)): (usize, _)| {
             let range = HeightRange::new(10 * at as u32, 10 * at as u32 + 9);
             JoinSource { range, records, made, spent }
@@ -80,18 +82,28 @@ proptest! {
         muhash.insert(&from.to_le_bytes());
         let slice = |(object, offset, bytes, sha256): (prop::sample::Index, u32, u32, [u8; 32])| {
             let object = object.index(answers.len()) as u32;
-            AnswerSlice { object, offset, bytes, sha256: if bytes > 0 { sha256 } else { [0; 32] } }
+            FoundSlice { object, offset, bytes, sha256: if bytes > 0 { sha256 } else { [0; 32] } }
         };
-        let slices: Vec<AnswerSlice> = slices.into_iter().map(slice).collect();
-        let part = |slice: &AnswerSlice| {
-            let object = answers[slice.object as usize];
-            let (offset, bytes) = (u64::from(slice.offset), u64::from(slice.bytes));
-            (ObjectPart { object, offset, bytes }, slice.sha256)
-        };
-        let told = slices.iter().map(part).collect();
-        comes_back(&ConnectTold { own, answers: told, existed: existed.clone() });
-        comes_back(&JoinDone { totals, muhash, existed, coins, places, answers, slices });
-        comes_back(&ConnectDone { blocks: from, bytes: amount });
+        let slices: Vec<FoundSlice> = slices.into_iter().map(slice).collect();
+        let found = Found { objects: answers, slices };
+        let parts: Vec<FoundPart> =
+            found.slices.iter().filter_map(|slice| slice.part(&found.objects)).collect();
+        let forest = until.map(|first| ForestTold { first, leaves: parts.clone() });
+        let undo_from = from as u32;
+        let undo = found.objects.clone();
+        comes_back(&ConnectTold { own, answers: parts, existed: existed.clone(), forest, undo_from });
+        let none = Found::default();
+        for (answers, leaves) in [(found.clone(), none), (found.clone(), found)] {
+            let (coins, places, existed) = (coins.clone(), places.clone(), existed.clone());
+            let muhash = muhash.clone();
+            comes_back(&JoinDone { totals, muhash, existed, coins, places, answers, leaves });
+        }
+        let fragment = until.map(|first| {
+            let mut fragment = Fragment::new(first >> 1).unwrap();
+            fragment.push_empty(bogosize % 1000).unwrap();
+            fragment
+        });
+        comes_back(&ConnectDone { blocks: from, bytes: amount, fragment, undo });
     }
 
     #[test]

@@ -4,37 +4,74 @@ use super::Joiner;
 use super::join::changed;
 use crate::error::{ClusterError, SyncError};
 use crate::mergesync::{JudgedBy, judge_segment};
-use crate::queue::{ConnectDone, ConnectTold, ObjectPart, Sent};
+use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, UndoRecord};
 use crate::supply::Walker;
 use crate::worker::Hand;
-use apus_chain::Reader;
-use apus_engine::mergesync::Answers;
+use apus_chain::{Height, Reader};
+use apus_engine::mergesync::{Answers, Claims, Fingerprint, Kept};
 use apus_engine::pass::Work;
 use apus_hash::sha256;
+use apus_utreexo::{Fragment, LiveLeaf, NodeHash};
 
-/// So many parts' answers are asked for at once.
+/// So much of what parts found is asked for at once.
 const PARTS_AT_ONCE: usize = 64;
 
 /// What a segment leaves for itself: runs, each with its length before it.
-pub(super) fn write_own(runs: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
+pub(super) fn write_own(runs: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
     for run in runs {
         out.extend_from_slice(&(run.len() as u64).to_le_bytes());
-        out.extend_from_slice(&run);
+        out.extend_from_slice(run);
     }
     out
 }
 
-/// Its own answers, and the fingerprints of its blocks.
-fn read_own(bytes: &[u8]) -> Option<(&[u8], &[[u8; 16]])> {
-    let mut reader = Reader::new(bytes);
-    let mut run = || {
-        let length = usize::try_from(reader.u64().ok()?).ok()?;
-        reader.take(length).ok()
-    };
-    let (answers, prints) = (run()?, run()?);
-    let (prints, rest) = prints.as_chunks();
-    rest.is_empty().then_some((answers, prints))
+/// How many leaves the blocks of a segment add, by what it leaves for itself; 0 where they are not counted.
+pub(super) fn leaf_count(runs: &[Vec<u8>]) -> u64 {
+    let (counts, _) = runs.get(ADDED).map_or(&[][..], Vec::as_slice).as_chunks();
+    counts.iter().map(|count| u64::from(u32::from_be_bytes(*count))).sum()
+}
+
+/// The place of the run of leaves that are added among those that a segment leaves for itself.
+const ADDED: usize = 2;
+
+/// What a segment leaves for itself, read.
+struct Own<'o> {
+    /// Coins for its inputs.
+    answers: &'o [u8],
+    fingerprints: &'o [[u8; Fingerprint::SIZE]],
+    /// How many leaves each block adds, where that is counted.
+    added: &'o [[u8; 4]],
+    /// What each block claims, as far as it was noted.
+    claims: Vec<Option<Claims<'o>>>,
+}
+
+impl<'o> Own<'o> {
+    /// That of a segment of so many blocks; none where these bytes are not such.
+    fn read(bytes: &'o [u8], blocks: u32) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let mut run = || {
+            let length = usize::try_from(reader.u64().ok()?).ok()?;
+            reader.take(length).ok()
+        };
+        let (answers, prints, added, mut noted) = (run()?, run()?, run()?, run()?);
+        let (fingerprints, rest) = prints.as_chunks();
+        let (added, behind) = added.as_chunks();
+        let mut claims = Vec::new();
+        while !noted.is_empty() {
+            let (of_block, after) = Claims::read(noted)?;
+            claims.push(of_block);
+            noted = after;
+        }
+        let is_of_all = |count: usize| count == blocks as usize;
+        let fits = rest.is_empty()
+            && behind.is_empty()
+            && (added.is_empty() || is_of_all(added.len()))
+            && reader.remaining() == 0
+            && is_of_all(fingerprints.len())
+            && (claims.is_empty() || is_of_all(claims.len()));
+        fits.then_some(Self { answers, fingerprints, added, claims })
+    }
 }
 
 impl Joiner<'_> {
@@ -48,33 +85,119 @@ impl Joiner<'_> {
         let told = ConnectTold::from_bytes(&hand.object(&hand.job.input)?, hand.run, key);
         let told = told.map_err(|error| message(error.to_string()))?;
         let own = hand.object(&told.own)?;
-        let joined = answers(hand, &told.answers)?;
+        let joined = found(hand, &told.answers)?;
         let damaged = || message(format!("what was found for {key} makes no sense"));
-        let (of_segment, fingerprints) = read_own(&own).ok_or_else(damaged)?;
-        let runs: Vec<&[u8]> = joined.iter().map(Vec::as_slice).chain([of_segment]).collect();
+        let own = Own::read(&own, key.range.count()).ok_or_else(damaged)?;
+        let runs: Vec<&[u8]> = joined.iter().map(Vec::as_slice).chain([own.answers]).collect();
         let by = JudgedBy {
             range: key.range,
             answers: Answers::read(key.range, &runs).ok_or_else(damaged)?,
-            fingerprints,
+            fingerprints: own.fingerprints,
+            claims: &own.claims,
             key: self.key,
             existed: &told.existed,
             assumed: self.assumed,
+            bare: self.bare,
+            numbered: self.leaves,
+            sum_key: self.sum_key,
             scripts: self.scripts.as_ref(),
         };
         let folder = self.scratch.folder()?;
         let storage = folder.storage();
         let (request, alive) = (self.asked(&storage), || hand.lease.alive());
-        let Some(bytes) = judge_segment(&request, self.dir, &by, walker, &alive)? else {
-            return Ok(None);
+        let mut undo =
+            UndoOut { hand, from: told.undo_from, bytes: Vec::new(), objects: Vec::new() };
+        let mut keep = |height, kept: &Kept| undo.put(height, kept);
+        let judged = judge_segment(&request, self.dir, &by, walker, &alive, &mut keep)?;
+        let Some(bytes) = judged else { return Ok(None) };
+        let undo = undo.finish()?;
+        let fragment = match &told.forest {
+            Some(forest) => {
+                let leaves = found(hand, &forest.leaves)?;
+                let counts = (key.range.start, own.added);
+                Some(fragment(forest.first, counts, &leaves).ok_or_else(damaged)?)
+            }
+            None => None,
         };
         let blocks = u64::from(key.range.count());
-        let done = ConnectDone { blocks, bytes }.to_bytes(hand.run, key);
+        let done = ConnectDone { blocks, bytes, fragment, undo }.to_bytes(hand.run, key);
         Ok(Some((done, Work { blocks, bytes, coins: 0 })))
     }
 }
 
+/// Undo data on their way to the store.
+struct UndoOut<'u> {
+    hand: &'u Hand<'u>,
+    /// Those of blocks below are not wanted.
+    from: Height,
+    /// Records that are in no object yet.
+    bytes: Vec<u8>,
+    objects: Vec<ObjectRef>,
+}
+
+impl UndoOut<'_> {
+    fn put(&mut self, height: Height, kept: &Kept) -> Result<(), SyncError> {
+        if height < self.from {
+            return Ok(());
+        }
+        UndoRecord { undo: &kept.undo, spent: kept.spent }.write(&mut self.bytes);
+        if self.bytes.len() > UNDO_BYTES {
+            self.objects.push(self.hand.put(&std::mem::take(&mut self.bytes))?);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<ObjectRef>, SyncError> {
+        if !self.bytes.is_empty() {
+            self.objects.push(self.hand.put(&self.bytes)?);
+        }
+        Ok(self.objects)
+    }
+}
+
+/// Objects with undo data are little longer: the coordinator holds one at a time.
+const UNDO_BYTES: usize = 8 << 20;
+
+/// What the leaves of a segment make of the forest: they begin with this one, its blocks add so many each from a height
+/// on, and these survive. None where that cannot be.
+fn fragment(
+    first: u64,
+    (start, added): (Height, &[[u8; 4]]),
+    survive: &[Vec<u8>],
+) -> Option<Fragment> {
+    let mut places = Vec::with_capacity(added.len());
+    let mut count = 0_u64;
+    for added in added {
+        let added = u64::from(u32::from_be_bytes(*added));
+        places.push((count, added));
+        count += added;
+    }
+    let mut leaves = Vec::new();
+    for run in survive {
+        let (records, rest) = run.as_chunks::<LEAF_BYTES>();
+        if !rest.is_empty() {
+            return None;
+        }
+        for record in records {
+            let mut reader = Reader::new(record);
+            let height = Height::from_be_bytes(*reader.array().ok()?);
+            let number = u64::from(u32::from_be_bytes(*reader.array().ok()?));
+            let (before, of_block) = *places.get(height.checked_sub(start)? as usize)?;
+            let hash = NodeHash(*reader.array().ok()?);
+            leaves.push(LiveLeaf { place: (number < of_block).then_some(before + number)?, hash });
+        }
+    }
+    leaves.sort_unstable_by_key(|leaf| leaf.place);
+    let mut fragment = Fragment::new(first).ok()?;
+    fragment.push_live(count, &leaves).ok()?;
+    Some(fragment)
+}
+
+/// A leaf that survives: its block's height, its number there, its hash.
+const LEAF_BYTES: usize = 40;
+
 /// What each part of the join found.
-fn answers(hand: &Hand<'_>, wanted: &[(ObjectPart, [u8; 32])]) -> Result<Vec<Vec<u8>>, SyncError> {
+fn found(hand: &Hand<'_>, wanted: &[FoundPart]) -> Result<Vec<Vec<u8>>, SyncError> {
     let mut all = Vec::with_capacity(wanted.len());
     for some in wanted.chunks(PARTS_AT_ONCE) {
         let parts: Vec<ObjectPart> = some.iter().map(|(part, _)| *part).collect();

@@ -2,13 +2,14 @@
 
 use super::Joiner;
 use crate::error::{ClusterError, StorageResult, SyncError};
-use crate::mergesync::{Joined, join_part};
+use crate::mergesync::{Joined, PartOptions, join_part};
 use crate::queue::{
-    AnswerSlice, JoinDone, JoinSource, JoinTold, ObjectPart, ObjectRef, RunObjects, Sent, Slice,
+    Found, FoundSlice, JoinDone, JoinSource, JoinTold, ObjectPart, ObjectRef, RunObjects, Sent,
+    Slice,
 };
 use crate::request::Request;
 use crate::runs::{
-    Answers, Form, KeyRange, Made, MergeBudget, Places, RunWriter, Runs, Spent, cut,
+    Answers, Form, KeyRange, Leaves, Made, MergeBudget, Places, RunWriter, Runs, Spent, cut,
 };
 use crate::workdir::RunInfo;
 use crate::workdir::index::SECTION_BYTES;
@@ -39,7 +40,9 @@ impl Joiner<'_> {
         let runs = Slices { hand, storage: &storage, held: 0 }.all(&told.sources)?;
         let bytes = runs.iter().flatten().map(|run| run.bytes).sum();
         let keys = KeyRange { from: told.from, until: told.until };
-        let joined = join_part(&request, runs, keys, &|| hand.lease.alive())?;
+        let leaves = self.leaves.then(|| self.dir.chain());
+        let options = PartOptions { leaves, bare: self.bare };
+        let joined = join_part(&request, runs, keys, options, &|| hand.lease.alive())?;
         let coins = joined.totals.coins;
         let done = Leaving { hand, request: &request }.all(joined, &told.sources)?;
         let work = Work { blocks: 0, bytes, coins };
@@ -129,16 +132,17 @@ struct Leaving<'l> {
 
 impl Leaving<'_> {
     fn all(&self, joined: Joined, sources: &[JoinSource]) -> Result<JoinDone, SyncError> {
-        let Joined { answers, places, coins, totals, muhash, existed, .. } = joined;
+        let Joined { answers, places, coins, leaves, totals, muhash, existed } = joined;
         let places = self.one_run::<Places>(places)?;
         let (mut done, mut all) = (RunObjects::default(), coins.into_iter());
         // A part has one run of coins.
         if let Some(run) = all.next() {
             done = self.run(&run)?;
         }
-        let (answers, slices) = self.answers(answers, sources)?;
-        let (coins, places) = (done, self.run(&places)?);
-        Ok(JoinDone { totals, muhash, existed, coins, places, answers, slices })
+        let answers = self.found::<Answers>(answers, sources)?;
+        let leaves = leaves.map(|leaves| self.found::<Leaves>(leaves, sources)).transpose()?;
+        let (coins, places, leaves) = (done, self.run(&places)?, leaves.unwrap_or_default());
+        Ok(JoinDone { totals, muhash, existed, coins, places, answers, leaves })
     }
 
     fn budget(&self) -> MergeBudget {
@@ -181,14 +185,14 @@ impl Leaving<'_> {
         Ok(RunObjects { bytes, sections, checksum, objects })
     }
 
-    /// Puts answers, those of each segment together.
-    fn answers(
+    /// Puts records that begin with heights, those of each segment together.
+    fn found<F: Form>(
         &self,
         runs: Vec<RunInfo>,
         sources: &[JoinSource],
-    ) -> Result<(Vec<ObjectRef>, Vec<AnswerSlice>), SyncError> {
+    ) -> Result<Found, SyncError> {
         let storage = self.request.workdir;
-        let runs = Runs::<Answers>::open(storage, runs, self.budget(), &|| self.go_on())?;
+        let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.go_on())?;
         let mut merged = runs.part(KeyRange::ALL)?;
         let (mut objects, mut slices) = (Vec::new(), Vec::with_capacity(sources.len()));
         let mut bytes = Vec::new();
@@ -208,21 +212,21 @@ impl Leaving<'_> {
             }
         }
         if merged.current().is_some() {
-            let why = "some spends are of blocks that are in no segment".to_owned();
+            let why = "some records are of blocks that are in no segment".to_owned();
             return Err(ClusterError::Message(why).into());
         }
         if !bytes.is_empty() {
             objects.push(self.hand.put(&bytes)?);
         }
         runs.close()?;
-        Ok((objects, slices))
+        Ok(Found { objects, slices })
     }
 }
 
-fn slice(object: usize, offset: usize, bytes: &[u8]) -> AnswerSlice {
+fn slice(object: usize, offset: usize, bytes: &[u8]) -> FoundSlice {
     match bytes.is_empty() {
-        true => AnswerSlice::default(),
-        false => AnswerSlice {
+        true => FoundSlice::default(),
+        false => FoundSlice {
             object: object as u32,
             offset: offset as u32,
             bytes: bytes.len() as u32,

@@ -1,0 +1,88 @@
+//! Roots of the Utreexo forest out of a join that machines share: each makes the fragments of its segments' leaves.
+
+use crate::desk::{Desk, Fixture, MAIN, REGTEST};
+use crate::read_once::buried;
+use crate::world::{Process, World};
+use apus_testkit::effort::rounds;
+use apus_testkit::rng::Rng;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// What one machine makes of the same blocks.
+fn alone(world: &World, chain: &str, more: &str) -> Vec<u8> {
+    let line = format!(
+        "sync --chain {chain} --blocksdir blocks --engine mergesync --out utreexo:alone {more}"
+    );
+    world.desk.start_as_typed(&line).wait().succeeds();
+    world.desk.read("alone")
+}
+
+fn run(world: &World, more: &str) -> String {
+    world.join(&format!("--progress none --out utreexo:roots {more}"))
+}
+
+#[test]
+fn the_roots_are_those_of_one_machine() {
+    let cases: [(Fixture, usize, &str); 3] = [
+        (MAIN, 1, "--segment-bytes 60000"),
+        (MAIN, 2, "--segment-bytes 9000"),
+        (REGTEST, 3, "--segment-bytes 3000 --audit 50"),
+    ];
+    for (fixture, count, more) in cases {
+        let world = World::with(fixture);
+        let workers: Vec<_> = (0..count).map(|_| world.work("--par 1 --stay")).collect();
+        world.serve_run(&run(&world, more)).wait().succeeds();
+        workers.into_iter().for_each(|worker| drop(worker.kill()));
+        assert!(world.desk.read("roots") == alone(&world, fixture.chain, ""));
+        let report = &world.desk.json("report.json")["utreexo"];
+        assert!(report["leaves"].as_u64().unwrap() > 0);
+        world.expect_done();
+    }
+}
+
+/// Coins that are bare have no numbers behind them, and others have.
+#[test]
+fn roots_come_of_blocks_that_are_read_once_as_well() {
+    let (chain, assumed) = buried(980, |_| ());
+    let world = World::on(Desk::of(&chain), "regtest");
+    let workers = [world.work("--par 1"), world.work("--par 1")];
+    let assumed = format!("--assumevalid {assumed} --segment-bytes 12000");
+    world.serve_run(&run(&world, &assumed)).wait().succeeds();
+    workers.into_iter().for_each(Process::leave);
+    assert!(world.desk.read("roots") == alone(&world, "regtest", "--validation full"));
+    world.expect_done();
+}
+
+/// Whichever machine is killed, and whenever.
+#[test]
+fn killed_at_any_moment_the_roots_are_the_same() {
+    for seed in 0..rounds(1, 34) {
+        let mut rng = Rng::new(990 + seed);
+        let world = World::with(MAIN);
+        let work = || world.work("--par 1 --stay");
+        let mut workers = [work(), work()];
+        let run = run(&world, "--segment-bytes 12000 --checkpoint-seconds 0");
+        let mut serve = world.serve_run(&run);
+        for _ in 0..4 {
+            sleep(Duration::from_millis(rng.below(900)));
+            let place = rng.below(3) as usize;
+            if let Some(worker) = workers.get_mut(place) {
+                std::mem::replace(worker, work()).kill();
+                continue;
+            }
+            serve.kill();
+            if world.desk.has("utxo.dat") && !world.desk.has("progress.work") {
+                // It was through.
+                for name in ["utxo.dat", "utxo.hints", "report.json", "roots"] {
+                    world.desk.remove(name);
+                }
+            }
+            serve = world.serve_run(&run);
+        }
+        serve.wait().succeeds();
+        assert!(workers[0].until(|| world.desk.names("objects").is_empty()));
+        workers.into_iter().for_each(|worker| drop(worker.kill()));
+        assert!(world.desk.read("roots") == alone(&world, "main", ""));
+        world.expect_done();
+    }
+}

@@ -1,0 +1,90 @@
+//! What the measured serial part would be on the main chain: an extrapolation, with its arithmetic.
+//!
+//! Two parts are serial. What the coordinator does for jobs while others are at them grows with jobs, and where
+//! it fetches coins, with these; the greater of the two ratios is taken. What it does before and after grows with blocks
+//! (headers, places) or with coins (merging, hashing); again the greater one. What workers do grows with the bytes of
+//! blocks. All parts are taken in proportion, from nothing, so that what a run costs once is multiplied, too.
+
+use crate::asked::Engine;
+use crate::start::{Ran, Share};
+use apus_bench::manifest::Manifest;
+use apus_bench::{Spread, Table};
+use serde::Serialize;
+
+/// The main chain of 2026, about.
+const BLOCKS: f64 = 930_000.0;
+const BLOCK_BYTES: f64 = 720e9;
+const COINS: f64 = 170e6;
+
+/// Some ten thousand segments are made of it, of which each is a job for each walk.
+const SEGMENTS: f64 = 10_000.0;
+
+/// An extrapolation.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Extrapolated {
+    engine: String,
+    /// What was measured, in seconds.
+    handling_seconds: f64,
+    around_seconds: f64,
+    parallel_seconds: f64,
+    /// By what each is multiplied.
+    handling_ratio: f64,
+    around_ratio: f64,
+    parallel_ratio: f64,
+    /// What comes of it.
+    serial_seconds: f64,
+    all_seconds: f64,
+    parallel_percent: f64,
+}
+
+/// Of runs with one worker.
+pub(crate) fn of(engine: Engine, manifest: &Manifest, runs: &[Ran]) -> Extrapolated {
+    let median = |of: fn(&Share) -> f64| {
+        let all: Vec<f64> = runs.iter().filter_map(Ran::share).map(|share| of(&share)).collect();
+        Spread::of(&all).unwrap().median
+    };
+    let walks = if engine == Engine::Mergesync { 2.0 } else { 1.0 };
+    let jobs_ratio = walks * SEGMENTS / median(|share| share.jobs);
+    let coins_ratio = COINS / manifest.coins as f64;
+    let blocks_ratio = BLOCKS / f64::from(manifest.height);
+    let coins = if engine == Engine::Utreexo { 0.0 } else { coins_ratio };
+    let handling_seconds = median(|share| share.handling_seconds);
+    let around_seconds = median(|share| share.serial_seconds - share.handling_seconds);
+    let parallel_seconds = median(|share| share.parallel_seconds);
+    let (handling_ratio, around_ratio) = (jobs_ratio.max(coins), blocks_ratio.max(coins));
+    let parallel_ratio = BLOCK_BYTES / manifest.bytes as f64;
+    let serial_seconds = handling_seconds * handling_ratio + around_seconds * around_ratio;
+    let all_seconds = serial_seconds + parallel_seconds * parallel_ratio;
+    Extrapolated {
+        engine: engine.to_string(),
+        handling_seconds,
+        around_seconds,
+        parallel_seconds,
+        handling_ratio,
+        around_ratio,
+        parallel_ratio,
+        serial_seconds,
+        all_seconds,
+        parallel_percent: 100.0 * (1.0 - serial_seconds / all_seconds),
+    }
+}
+
+pub(crate) fn table(of: &[Extrapolated]) -> Table {
+    let columns =
+        ["engine", "for jobs", "before and after", "shared", "serial s", "all s", "parallel %"];
+    let title = "Extrapolated to the main chain of 2026, not measured: seconds times ratio";
+    let mut table = Table::new(title, &columns);
+    for it in of {
+        let part = |seconds: f64, ratio: f64| format!("{seconds:.3} x {ratio:.0}");
+        table.row([
+            it.engine.clone(),
+            part(it.handling_seconds, it.handling_ratio),
+            part(it.around_seconds, it.around_ratio),
+            part(it.parallel_seconds, it.parallel_ratio),
+            format!("{:.0}", it.serial_seconds),
+            format!("{:.0}", it.all_seconds),
+            format!("{:.3}", it.parallel_percent),
+        ]);
+    }
+    table
+}
