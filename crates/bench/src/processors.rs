@@ -7,6 +7,9 @@
 use std::io;
 
 /// Has what this thread starts in `start` run on so many processors, the first of those that it may use itself.
+///
+/// Where the system does not give this thread its own processors back, what was started is dropped, so it has to be of
+/// a kind that ends with that.
 pub(crate) fn lend<T>(
     processors: Option<usize>,
     start: impl FnOnce() -> io::Result<T>,
