@@ -171,24 +171,7 @@ pub(crate) fn expect_engine(
     hints: Option<&HintsArg>,
     connect: &ConnectArgs,
 ) -> Result<(), Failure> {
-    match (engine, hints) {
-        (Some(Engine::Swiftsync), None) => {
-            return Err(Failure::usage(
-                "the engine swiftsync needs --hints; without any, use --engine utxo",
-            ));
-        }
-        (Some(engine @ (Engine::Utxo | Engine::Mergesync | Engine::Utreexo)), Some(_)) => {
-            let name = match engine {
-                Engine::Utxo => "utxo",
-                Engine::Utreexo => "utreexo",
-                _ => "mergesync",
-            };
-            return Err(Failure::usage(format!(
-                "the engine {name} has no use for hints: leave out --hints, or use --engine swiftsync",
-            )));
-        }
-        _ => {}
-    }
+    expect_engine_takes(engine, hints)?;
     let all_scripts = match (connect.validation, connect.assumevalid) {
         (Validation::Full, _) => "--validation full",
         (Validation::Assumevalid, Some(AssumeValidArg(None))) => "--assumevalid 0",
@@ -201,6 +184,29 @@ pub(crate) fn expect_engine(
         )));
     }
     Ok(())
+}
+
+/// Engine and hints must fit together.
+pub(crate) fn expect_engine_takes(
+    engine: Option<Engine>,
+    hints: Option<&HintsArg>,
+) -> Result<(), Failure> {
+    match (engine, hints) {
+        (Some(Engine::Swiftsync), None) => Err(Failure::usage(
+            "the engine swiftsync needs --hints; without any, use --engine utxo",
+        )),
+        (Some(engine @ (Engine::Utxo | Engine::Mergesync | Engine::Utreexo)), Some(_)) => {
+            let name = match engine {
+                Engine::Utxo => "utxo",
+                Engine::Utreexo => "utreexo",
+                _ => "mergesync",
+            };
+            Err(Failure::usage(format!(
+                "the engine {name} has no use for hints: leave out --hints, or use --engine swiftsync",
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What a data directory can come from, and options that would do nothing.
@@ -235,13 +241,23 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
             }
         }
     }
-    if datadirs == 1 && hints && !args.prune {
-        return Err(Failure::usage(
+    expect_undo_data(&args.out, hints, args.prune)
+}
+
+/// Undo data for all blocks are there only without hints.
+pub(crate) fn expect_undo_data(
+    outputs: &[SinkArg],
+    hints: bool,
+    prune: bool,
+) -> Result<(), Failure> {
+    let datadir = outputs.iter().any(|sink| matches!(sink, SinkArg::Datadir(_)));
+    match datadir && hints && !prune {
+        false => Ok(()),
+        true => Err(Failure::usage(
             "with hints a run does not see spent coins, of which undo data consist: leave out \
              --hints, or give --prune for a data directory with the last blocks alone",
-        ));
+        )),
     }
-    Ok(())
 }
 
 /// Where a run's blocks come from.
