@@ -52,9 +52,9 @@ Examples:
   Whether hints from elsewhere fit the blocks of your node:
     apus hints check main.hints --blocksdir ~/.bitcoin/blocks
 
-Apus does not ask whether the blocks are valid, wherever the hints stop. It reads
-and checks all blocks: this takes as long as `apus sync`, and goes on like it
-where it stopped when you give the same command again.";
+Apus does not ask whether the blocks are valid, wherever the hints stop. It
+reads and checks all blocks: this takes as long as `apus sync`, and goes on like
+it where it stopped when you give the same command again.";
 
 #[derive(Args)]
 #[command(after_help = CHECK_EXAMPLES)]

@@ -25,9 +25,9 @@ Examples:
 
 Apus writes nothing. It reads and checks some of the blocks, from all over the
 files, which takes a few seconds. Times come from how fast that was, and are
-right within a factor of two; where a run looks coins up on a slow disk, it takes
-longer. Sizes are the most that is to be expected. Exit code 0: there is enough
-of everything; 3: there is too little of something, which Apus names.";
+right within a factor of two; where a run looks coins up on a slow disk, it
+takes longer. Sizes are the most that is to be expected. Exit code 0: there is
+enough of everything; 3: there is too little of something, which Apus names.";
 
 #[derive(Args)]
 #[command(after_help = PLAN_EXAMPLES)]

@@ -20,15 +20,15 @@ Examples:
 
 The node must be stopped, and cannot start meanwhile. The new chainstate is at
 the best block that the node's index has as valid and has undo data of; the node
-goes on from there. Apus writes it beside the old one, which it moves aside at the
-end, to chainstate.old, or to chainstate.old-2 and so on where earlier ones are
-still there; they stay until you remove them. With hints, Apus assumes the
+goes on from there. Apus writes it beside the old one, which it moves aside at
+the end, to chainstate.old, or to chainstate.old-2 and so on where earlier ones
+are still there; they stay until you remove them. With hints, Apus assumes the
 scripts valid up to where these stop, as the node itself does, or refuses the
-hints; see `apus sync --help` for what else it assumes. It does not touch blocks,
-undo data and indexes.
+hints; see `apus sync --help` for what else it assumes. It does not touch
+blocks, undo data and indexes.
 
-A run that was interrupted or killed goes on where it stopped when you give
-the same command again.";
+A run that was interrupted or killed goes on where it stopped when you give the
+same command again.";
 
 #[derive(Args)]
 #[command(after_help = REINDEX_EXAMPLES)]

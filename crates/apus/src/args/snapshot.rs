@@ -44,12 +44,12 @@ Examples:
     apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks \\
          --validation full
 
-Without --validation Apus does not ask whether the blocks are valid, wherever the
-snapshot stops. With it the snapshot and the undo data beside the blocks say
+Without --validation Apus does not ask whether the blocks are valid, wherever
+the snapshot stops. With it the snapshot and the undo data beside the blocks say
 which coins are spent, and Apus trusts neither; where there are no undo data, it
-goes over the blocks twice. It reads and checks all blocks: this takes as long as
-`apus sync`, and goes on like it where it stopped when you give the same command
-again.";
+goes over the blocks twice. It reads and checks all blocks: this takes as long
+as `apus sync`, and goes on like it where it stopped when you give the same
+command again.";
 
 #[derive(Args)]
 #[command(after_help = VERIFY_EXAMPLES)]

@@ -75,10 +75,10 @@ scripts, amounts of each block, and that no coin is spent in a block before its
 own. So it refuses hints that reach further than what Core assumes valid: they
 must stop at or below the assumed-valid block, on a chain that has it, with
 enough work, and with two weeks of work above them. If you take their blocks for
-valid for a reason of your own, say so by --assume-hinted-valid. Blocks above the
-hints, and all where there are none, Apus checks by every rule of Core's; under
-Core's conditions it does not run the scripts of ancestors of the assumed-valid
-block.
+valid for a reason of your own, say so by --assume-hinted-valid. Blocks above
+the hints, and all where there are none, Apus checks by every rule of Core's;
+under Core's conditions it does not run the scripts of ancestors of the
+assumed-valid block.
 
 A run that was interrupted or killed goes on where it stopped when you give the
 same command again.";

@@ -39,11 +39,11 @@ Examples:
   Later on, for the blocks that came since:
     apus utreexo prove --blocksdir ~/.bitcoin/blocks --out proofs
 
-Apus judges blocks by every rule, as `apus sync --engine mergesync` does: it goes
-over them twice, in any order. A proof holds with the roots before its block, and
-each file begins with these, so that a verifier of its blocks needs no other
-file. A file ends at heights that are multiples of --every; sooner where memory
-is full.
+Apus judges blocks by every rule, as `apus sync --engine mergesync` does: it
+goes over them twice, in any order. A proof holds with the roots before its
+block, and each file begins with these, so that a verifier of its blocks needs
+no other file. A file ends at heights that are multiples of --every; sooner
+where memory is full.
 
 Apus says how much disk it may take before it starts: records and the forest in
 the work folder, up to 85 percent of the blocks' bytes, and files of proofs,

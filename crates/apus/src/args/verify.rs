@@ -26,13 +26,13 @@ some way behind the tip; the copy takes as much disk as they do. It looks at the
 blocks above, and at those of other chains, one by one: by every rule, if their
 undo data are right. Of a node that has pruned its blocks only that can be done.
 
-Where something is wrong, Apus goes over all blocks once more to say what: a line
-for each kind, with file, offset, height and hash of the first. Exit code 0: all
-is as it should be; 2: it is not; 3: it could not be read. Apus does not look at
-other indexes of the node, its wallets and its mempool.
+Where something is wrong, Apus goes over all blocks once more to say what: a
+line for each kind, with file, offset, height and hash of the first. Exit code
+0: all is as it should be; 2: it is not; 3: it could not be read. Apus does not
+look at other indexes of the node, its wallets and its mempool.
 
-A run that was interrupted or killed goes on where it stopped when you give
-the same command again, with the coins that it took at first.";
+A run that was interrupted or killed goes on where it stopped when you give the
+same command again, with the coins that it took at first.";
 
 #[derive(Args)]
 #[command(after_help = VERIFY_EXAMPLES)]

@@ -28,10 +28,9 @@ rules:
 What it takes to say so is not counted: with look-ahead a bit for each leaf that
 is added.
 
-The folder must have the proofs of all blocks from 1 on. Apus goes over
-it twice. A proof with a place that leads to no leaf, or with other
-hashes than it needs, is refused; whether hashes are the right ones is not
-asked.
+The folder must have the proofs of all blocks from 1 on. Apus goes over it
+twice. A proof with a place that leads to no leaf, or with other hashes than it
+needs, is refused; whether hashes are the right ones is not asked.
 
 Memory: four and a quarter bytes for each leaf that was ever added, so 13 GB for
 the 3,083 million of the main chain at block 943,013, and some 50 bytes for each
