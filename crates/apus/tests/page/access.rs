@@ -56,7 +56,9 @@ fn elsewhere_a_token_is_needed() {
 #[test]
 fn a_token_is_made_where_none_is_given() {
     let desk = Desk::with(REGTEST);
-    let (run, port) = start_with_page_at(&desk, "0.0.0.0", LINE);
+    let (mut run, port) = start_with_page_at(&desk, "0.0.0.0", LINE);
+    // It answers before it has told where, and before it listens to signals.
+    assert!(run.until(|| desk.has("utxo.dat")), "it ended before its page did");
     run.signal(&["INT"]);
     let ended = run.wait();
     let said = format!("the run can be watched at http://THIS-MACHINE:{port}/?token=");
