@@ -19,6 +19,7 @@ use crate::files::{
 use crate::interrupt::watch_signals;
 use crate::machine::{now, threads};
 use crate::node::{expect_first_blocks, start_command};
+use crate::options::{expect_engine_takes, expect_undo_data};
 use crate::peers;
 use crate::print;
 use crate::render::{Record, Renderer, Watch};
@@ -186,29 +187,6 @@ pub(crate) fn expect_engine(
     Ok(())
 }
 
-/// Engine and hints must fit together.
-pub(crate) fn expect_engine_takes(
-    engine: Option<Engine>,
-    hints: Option<&HintsArg>,
-) -> Result<(), Failure> {
-    match (engine, hints) {
-        (Some(Engine::Swiftsync), None) => Err(Failure::usage(
-            "the engine swiftsync needs --hints; without any, use --engine utxo",
-        )),
-        (Some(engine @ (Engine::Utxo | Engine::Mergesync | Engine::Utreexo)), Some(_)) => {
-            let name = match engine {
-                Engine::Utxo => "utxo",
-                Engine::Utreexo => "utreexo",
-                _ => "mergesync",
-            };
-            Err(Failure::usage(format!(
-                "the engine {name} has no use for hints: leave out --hints, or use --engine swiftsync",
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// What a data directory can come from, and options that would do nothing.
 fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
     let has = |kind: fn(&SinkArg) -> bool| args.out.iter().filter(|sink| kind(sink)).count();
@@ -242,22 +220,6 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
         }
     }
     expect_undo_data(&args.out, hints, args.prune)
-}
-
-/// Undo data for all blocks are there only without hints.
-pub(crate) fn expect_undo_data(
-    outputs: &[SinkArg],
-    hints: bool,
-    prune: bool,
-) -> Result<(), Failure> {
-    let datadir = outputs.iter().any(|sink| matches!(sink, SinkArg::Datadir(_)));
-    match datadir && hints && !prune {
-        false => Ok(()),
-        true => Err(Failure::usage(
-            "with hints a run does not see spent coins, of which undo data consist: leave out \
-             --hints, or give --prune for a data directory with the last blocks alone",
-        )),
-    }
 }
 
 /// Where a run's blocks come from.

@@ -32,7 +32,7 @@ Examples:
     apus coins copy --from snapshot:utxo.dat --to postgres://me@db/coins/main
 
   The coins of a stopped node, to three servers of a Redis Cluster:
-    apus coins copy --from chainstate:/home/me/.bitcoin/chainstate \\
+    apus coins copy --from chainstate:/srv/bitcoin/chainstate \\
          --to redis://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379/main
 
 A password comes from the environment variable APUS_COINS_PASSWORD.";
