@@ -27,14 +27,17 @@ Examples:
     mkdir -p ~/.local/share/bash-completion/completions
     apus completions bash > ~/.local/share/bash-completion/completions/apus
 
-  For zsh and fish:
+  For zsh, with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc:
+    mkdir -p ~/.zfunc
     apus completions zsh > ~/.zfunc/_apus
+
+  For fish:
+    mkdir -p ~/.config/fish/completions
     apus completions fish > ~/.config/fish/completions/apus.fish";
 
 const MAN_EXAMPLES: &str = "\
 Examples:
   For one user, read by `man apus` and `man apus-sync`:
-    mkdir -p ~/.local/share/man/man1
     apus man ~/.local/share/man/man1";
 
 /// Turns Bitcoin's block history into a validated UTXO set, as fast as the hardware allows.
@@ -98,7 +101,7 @@ pub(crate) enum Command {
     /// Write manual pages, one for each command
     #[command(after_help = MAN_EXAMPLES)]
     Man {
-        /// Where to: a folder that is there
+        /// Where to: a folder, which is made if it is not there
         folder: PathBuf,
     },
 }

@@ -182,19 +182,8 @@ mod servers {
         Failure::new(code, error.to_string())
     }
 
-    const EXAMPLES: &str = "\
-Examples:
-  Whether coins are there, while a run writes them or after it:
-    apus coins get --coins redis://10.0.0.1:6379/main TXID:0 TXID:1
-
-  A snapshot, for indexers that read it from a database:
-    apus coins copy --from snapshot:utxo.dat --to postgres://me@db/coins/main
-
-A password comes from the environment variable APUS_COINS_PASSWORD.";
-
     /// `apus coins`.
     #[derive(Args)]
-    #[command(after_help = EXAMPLES)]
     pub(crate) struct CoinsCommandArgs {
         #[command(subcommand)]
         command: CoinsCommand,

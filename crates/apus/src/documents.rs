@@ -13,8 +13,9 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     print::result(String::from_utf8_lossy(&text).trim_end())
 }
 
-/// Writes the manual's pages into a folder, in place of those of the same names.
+/// Writes the manual's pages into a folder, which is made if it is not there, in place of those of the same names.
 pub(crate) fn manual(folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| Failure::io(folder, error))?;
     clap_mangen::generate_to(Cli::whole_command(), folder)
         .map_err(|error| Failure::io(folder, error))?;
     print::result(format_args!(

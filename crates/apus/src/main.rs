@@ -27,6 +27,7 @@ mod machine;
 #[cfg(feature = "web")]
 mod metrics;
 mod node;
+mod options;
 #[cfg(feature = "web")]
 mod page;
 mod peers;

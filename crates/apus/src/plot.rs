@@ -23,22 +23,28 @@ const RUNS_MAX: usize = 21;
 const EXAMPLES: &str = "\
 Examples:
   A run of Apus beside one of Bitcoin Core on the same blocks:
-    apus plot run.json ~/.bitcoin/debug.log --labels apus,core --out both.svg --out both.png
+    apus plot run.json ~/.bitcoin/debug.log --labels apus,core --out both.svg \\
+         --out both.png
 
   The same by bytes of blocks, or by transactions:
-    apus plot run.json ~/.bitcoin/debug.log --by bytes --blocksdir ~/.bitcoin/blocks
-    apus plot run.json ~/.bitcoin/debug.log --by transactions --blocksdir ~/.bitcoin/blocks
+    apus plot run.json ~/.bitcoin/debug.log --by bytes \\
+         --blocksdir ~/.bitcoin/blocks
+    apus plot run.json ~/.bitcoin/debug.log --by transactions \\
+         --blocksdir ~/.bitcoin/blocks
 
   Each of several versions of Bitcoin Core against the first, up to one height:
-    apus plot a/debug.log b/debug.log c/debug.log --baseline a --stopatheight 886000
+    apus plot a/debug.log b/debug.log c/debug.log --baseline a \\
+         --stopatheight 886000
 
-The upper panel shows height over time, the lower one how many times as fast as the baseline each
-run was to the same height. Beside each run stands which scripts it ran; a run that ran all of them is
-not compared with one that took some for valid. Of a log with several starts of a node the last one
-counts, and the picture says which it took. A log is that of `bitcoind`, with whole seconds or -logtimemicros=1;
-blocks are its lines `UpdateTip: new best=...`, and its last block ends the time. A run of Apus
-counts blocks in any order, and its time includes what follows the last one; where it goes over them
-twice, it is the second time that counts.";
+The upper panel shows height over time, the lower one how many times as fast as
+the baseline each run was to the same height. Beside each run stands which
+scripts it ran; a run that ran all of them is not compared with one that took
+some for valid. Of a log with several starts of a node the last one counts, and
+the picture says which it took. A log is that of `bitcoind`, with whole seconds
+or -logtimemicros=1; blocks are its lines `UpdateTip: new best=...`, and its
+last block ends the time. A run of Apus counts blocks in any order, and its time
+includes what follows the last one; where it goes over them twice, it is the
+second time that counts.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]

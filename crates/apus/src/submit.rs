@@ -34,13 +34,16 @@ const COINS: &str = "coins";
 
 const EXAMPLES: &str = "\
 Each line of standard input is a block in hexadecimal, or one of
-  {\"setmocktime\": SECONDS}  {\"invalidateblock\": \"HASH\"}  {\"reconsiderblock\": \"HASH\"}
+  {\"setmocktime\": SECONDS}
+  {\"invalidateblock\": \"HASH\"}
+  {\"reconsiderblock\": \"HASH\"}
 and is answered by one line of JSON:
   {\"hash\": …, \"result\": …, \"reason\": …, \"tip\": …}   for a block
   {\"tip\": …}                                          for a command
-  {\"error\": …, \"tip\": …}                              for a line that cannot be understood
-A result is accepted, rejected (with Bitcoin Core's reject reason), duplicate, inconclusive or
-orphan. Every rule is checked and every script run, on every chain.
+  {\"error\": …, \"tip\": …}                              for a line that is neither
+A result is accepted, rejected (with Bitcoin Core's reject reason), duplicate,
+inconclusive or orphan. Apus checks every rule and runs every script, on every
+chain.
 
 Examples:
   The blocks of a node, one by one:
@@ -49,7 +52,8 @@ Examples:
     done | apus submit --chain regtest
 
   Rules from other heights on, and a state that is kept for the next time:
-    apus submit --chain regtest --testactivationheight bip34@2 --workdir state < blocks.hex";
+    apus submit --chain regtest --testactivationheight bip34@2 --workdir state \\
+         < blocks.hex";
 
 /// Arguments of `apus submit`.
 #[derive(Args)]

@@ -19,6 +19,7 @@ use crate::files::{
 use crate::interrupt::watch_signals;
 use crate::machine::{now, threads};
 use crate::node::{expect_first_blocks, start_command};
+use crate::options::{expect_engine_takes, expect_undo_data};
 use crate::peers;
 use crate::print;
 use crate::render::{Record, Renderer, Watch};
@@ -171,24 +172,7 @@ pub(crate) fn expect_engine(
     hints: Option<&HintsArg>,
     connect: &ConnectArgs,
 ) -> Result<(), Failure> {
-    match (engine, hints) {
-        (Some(Engine::Swiftsync), None) => {
-            return Err(Failure::usage(
-                "the engine swiftsync needs --hints; without any, use --engine utxo",
-            ));
-        }
-        (Some(engine @ (Engine::Utxo | Engine::Mergesync | Engine::Utreexo)), Some(_)) => {
-            let name = match engine {
-                Engine::Utxo => "utxo",
-                Engine::Utreexo => "utreexo",
-                _ => "mergesync",
-            };
-            return Err(Failure::usage(format!(
-                "the engine {name} has no use for hints: leave out --hints, or use --engine swiftsync",
-            )));
-        }
-        _ => {}
-    }
+    expect_engine_takes(engine, hints)?;
     let all_scripts = match (connect.validation, connect.assumevalid) {
         (Validation::Full, _) => "--validation full",
         (Validation::Assumevalid, Some(AssumeValidArg(None))) => "--assumevalid 0",
@@ -235,13 +219,7 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
             }
         }
     }
-    if datadirs == 1 && hints && !args.prune {
-        return Err(Failure::usage(
-            "with hints a run does not see spent coins, of which undo data consist: leave out \
-             --hints, or give --prune for a data directory with the last blocks alone",
-        ));
-    }
-    Ok(())
+    expect_undo_data(&args.out, hints, args.prune)
 }
 
 /// Where a run's blocks come from.

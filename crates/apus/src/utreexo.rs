@@ -108,7 +108,7 @@ fn check(folder: &Path) -> Result<(), Failure> {
     }
     print::result(format_args!(
         "{} files are whole and follow one another, from block 1 to {}: {} proofs of {} coins. Whether a \
-         proof holds with the roots before its block was not asked: whoever judges the blocks finds that.",
+         proof holds with the roots before its block was not asked: a verifier of the blocks finds that.",
         grouped(totals.files),
         heights.end - 1,
         grouped(totals.blocks),

@@ -117,7 +117,7 @@ pub(crate) fn run_on(
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let own_peak = rss_peak_bytes().unwrap_or(0);
     let start = Instant::now();
-    let mut child = Running(lend(processors, || command.spawn()).map_err(failed)?);
+    let mut child = lend(processors, || command.spawn().map(Running)).map_err(failed)?;
     let said = child.0.stderr.take().map(hear).transpose().map_err(failed)?;
     let mut end = None;
     while !child.has_ended().map_err(failed)? {

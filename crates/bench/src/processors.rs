@@ -9,6 +9,9 @@ use std::io;
 
 /// Has what this thread starts in `start` run on some processors, counted among those that it may use itself; on the
 /// last ones, where there are not as many.
+///
+/// Where the system does not give this thread its own processors back, what was started is dropped, so it has to be of
+/// a kind that ends with that.
 pub(crate) fn lend<T>(
     processors: Option<Range<usize>>,
     start: impl FnOnce() -> io::Result<T>,

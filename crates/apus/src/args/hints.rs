@@ -52,9 +52,9 @@ Examples:
   Whether hints from elsewhere fit the blocks of your node:
     apus hints check main.hints --blocksdir ~/.bitcoin/blocks
 
-Whether the blocks are valid is not asked, wherever the hints stop.
-All blocks are read and checked: this takes as long as `apus sync`, and goes on like it where it
-stopped when the same command is given again.";
+Apus does not ask whether the blocks are valid, wherever the hints stop. It
+reads and checks all blocks: this takes as long as `apus sync`, and goes on like
+it where it stopped when you give the same command again.";
 
 #[derive(Args)]
 #[command(after_help = CHECK_EXAMPLES)]
@@ -76,23 +76,28 @@ pub(crate) struct HintsCheckArgs {
 
 const CONVERT_HELP: &str = "\
 Encodings:
-  bip456          BIP-456, bits filled from the most significant one (the BIP's vectors)
-  bip456-lsb      the same, bits filled from the least significant one (hintsfile crate 0.2)
+  bip456          BIP-456, bits filled from the most significant one (the BIP's
+                  vectors)
+  bip456-lsb      the same, bits filled from the least significant one
+                  (hintsfile crate 0.2)
   btcd            btcd's, plain or gzip when read, plain when written
-  bitmap          one bit an output; cannot hold blocks of more than 65,535 outputs
+  bitmap          one bit an output; cannot hold blocks of more than 65,535
+                  outputs
   delta           gaps between surviving outputs
   offsets         stop block, then indices
   offsets-height  stop height and block, then distances; read, not written
 
-The last four count unspendable outputs too, the first three do not: to go from one kind to the
-other the blocks are needed, and --blocksdir says where they are.
+The last four count unspendable outputs too, the first three do not: to go from
+one kind to the other the blocks are needed, and --blocksdir says where they
+are.
 
 Examples:
   For programs that use version 0.2 of the hintsfile crate:
     apus hints convert main.hints --to bip456-lsb --out main-0.2.hints
 
   A bitmap, which counts other outputs:
-    apus hints convert main.hints --to bitmap --out main.bitmap --blocksdir ~/.bitcoin/blocks";
+    apus hints convert main.hints --to bitmap --out main.bitmap \\
+         --blocksdir ~/.bitcoin/blocks";
 
 #[derive(Args)]
 #[command(after_help = CONVERT_HELP)]

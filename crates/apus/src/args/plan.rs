@@ -1,6 +1,8 @@
 //! `apus plan`: its options and its help.
 
-use super::{HintsArg, SinkArg, Validation};
+use super::{Engine, HintsArg, SinkArg, Validation};
+#[cfg(feature = "remote-coins")]
+use crate::coins::CoinsArgs;
 use apus_chain::Network;
 use clap::Args;
 use std::path::PathBuf;
@@ -13,13 +15,19 @@ Examples:
   The same with hints:
     apus plan --datadir ~/.bitcoin --hints snapshot:utxo.dat
 
-  A data directory from a folder of blocks, every script run, with the progress on another disk:
-    apus plan --blocksdir /mnt/disk/blocks --validation full --out datadir:node --workdir /fast/work
+  A data directory from a folder of blocks, every script run, with the progress
+  on another disk:
+    apus plan --blocksdir /mnt/disk/blocks --validation full \\
+         --out datadir:node --workdir /fast/work
 
-Writes nothing. Reads and checks some of the blocks, from all over the files, which takes a few
-seconds; times come from how fast that was, and are right within a factor of two. Sizes are the most
-that is to be expected. Exit code 0: there is enough of everything; 3: there is too little of
-something, which is named.";
+  The same in order, by the engine utxo:
+    apus plan --blocksdir /mnt/disk/blocks --engine utxo --out datadir:node
+
+Apus writes nothing. It reads and checks some of the blocks, from all over the
+files, which takes a few seconds. Times come from how fast that was, and are
+right within a factor of two; where a run looks coins up on a slow disk, it
+takes longer. Sizes are the most that is to be expected. Exit code 0: there is
+enough of everything; 3: there is too little of something, which Apus names.";
 
 #[derive(Args)]
 #[command(after_help = PLAN_EXAMPLES)]
@@ -46,6 +54,11 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "FILE|snapshot:FILE")]
     pub(crate) hints: Option<HintsArg>,
 
+    /// What computes the set: swiftsync if there are hints, else mergesync. Nothing is known of what utreexo
+    /// takes
+    #[arg(long, value_enum)]
+    pub(crate) engine: Option<Engine>,
+
     /// What is verified of blocks without hints
     #[arg(long, value_enum, default_value_t = Validation::Assumevalid)]
     pub(crate) validation: Validation,
@@ -61,6 +74,10 @@ pub(crate) struct PlanArgs {
     /// Folder in which the run keeps its progress
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
+
+    #[cfg(feature = "remote-coins")]
+    #[command(flatten)]
+    pub(crate) coins: CoinsArgs,
 
     /// Memory for buffers, in MiB
     #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]

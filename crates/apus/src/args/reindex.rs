@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 const REINDEX_EXAMPLES: &str = "\
 Examples:
-  A node's coins, anew from its blocks; what `bitcoind -reindex-chainstate` does:
+  A node's coins, anew from its blocks; what `bitcoind -reindex-chainstate`
+  does:
     bitcoin-cli stop
     apus reindex --datadir ~/.bitcoin --replace
     bitcoind
@@ -17,14 +18,17 @@ Examples:
   In minutes, with hints for a block that the node has:
     apus reindex --datadir ~/.bitcoin --replace --hints main.hints
 
-The node must be stopped, and cannot start meanwhile. The new chainstate is at the best block that
-the node's index has as valid and has undo data of; the node goes on from there. It is written
-beside the old one and takes its place at the end; the old one is kept as chainstate.old until you
-remove it, or as chainstate.old-2 and so on where earlier ones are still there. With hints, scripts
-up to where these stop are assumed valid, which the node itself assumes, or the hints are refused;
-see `apus sync --help` for what else is. Blocks, undo data and indexes are not touched.
+The node must be stopped, and cannot start meanwhile. The new chainstate is at
+the best block that the node's index has as valid and has undo data of; the node
+goes on from there. Apus writes it beside the old one, which it moves aside at
+the end, to chainstate.old, or to chainstate.old-2 and so on where earlier ones
+are still there; they stay until you remove them. With hints, Apus assumes the
+scripts valid up to where these stop, as the node itself does, or refuses the
+hints; see `apus sync --help` for what else it assumes. It does not touch
+blocks, undo data and indexes.
 
-A run that was interrupted or killed goes on where it stopped when the same command is given again.";
+A run that was interrupted or killed goes on where it stopped when you give the
+same command again.";
 
 #[derive(Args)]
 #[command(after_help = REINDEX_EXAMPLES)]

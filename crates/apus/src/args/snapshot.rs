@@ -39,14 +39,17 @@ Examples:
   Whether a snapshot is the UTXO set that the blocks of your node lead to:
     apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks
 
-  Whether these blocks are valid, too, by every rule and script; as a node does that began with a snapshot:
-    apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks --validation full
+  Whether these blocks are valid, too, by every rule and script; as a node does
+  that began with a snapshot:
+    apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks \\
+         --validation full
 
-Without --validation it is not asked whether the blocks are valid, wherever the snapshot stops.
-With it the snapshot and the undo data beside the blocks, neither of which is trusted, say which
-coins are spent; where there are none, the blocks are gone over twice.
-All blocks are read and checked: this takes as long as `apus sync`, and goes on like it where it
-stopped when the same command is given again.";
+Without --validation Apus does not ask whether the blocks are valid, wherever
+the snapshot stops. With it the snapshot and the undo data beside the blocks say
+which coins are spent, and Apus trusts neither; where there are no undo data, it
+goes over the blocks twice. It reads and checks all blocks: this takes as long
+as `apus sync`, and goes on like it where it stopped when you give the same
+command again.";
 
 #[derive(Args)]
 #[command(after_help = VERIFY_EXAMPLES)]

@@ -13,60 +13,75 @@ use std::path::PathBuf;
 
 const SYNC_EXAMPLES: &str = "\
 Examples:
-  A data directory for Bitcoin Core from another's blocks: blocks, undo data, index and coins:
+  A data directory for Bitcoin Core from another's blocks: blocks, undo data,
+  index and coins:
     apus sync --blocksdir /mnt/disk/blocks --out datadir:node
 
-  The UTXO set of a node's blocks, as a snapshot that Bitcoin Core's dumptxoutset would write:
-    apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints --out snapshot:utxo.dat
-
-  Without hints, every rule checked and every script run:
-    apus sync --blocksdir ~/.bitcoin/blocks --validation full --out snapshot:utxo.dat
-
-  The same in one pass, by hints and the undo data of the node, neither of which is trusted:
-    apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints --validation full \\
+  The UTXO set of a node's blocks, as a snapshot that Bitcoin Core's
+  dumptxoutset would write:
+    apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints \\
          --out snapshot:utxo.dat
 
-  On regtest, where no block is assumed valid, with a report for other programs:
-    apus sync --blocksdir ~/.bitcoin/regtest/blocks --hints regtest.hints --assume-hinted-valid \\
-         --out snapshot:utxo.dat --report run.json
+  Without hints, every rule checked and every script run:
+    apus sync --blocksdir ~/.bitcoin/blocks --validation full \\
+         --out snapshot:utxo.dat
 
-  A data directory for a new node, without any other: blocks from peers, as fast as the line gives them:
+  The same in one pass, by hints and the undo data of the node, neither of which
+  is trusted:
+    apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints \\
+         --validation full --out snapshot:utxo.dat
+
+  On regtest, where no block is assumed valid, with a report for other programs:
+    apus sync --blocksdir ~/.bitcoin/regtest/blocks --hints regtest.hints \\
+         --assume-hinted-valid --out snapshot:utxo.dat --report run.json
+
+  A data directory for a new node, without any other: blocks from peers, as fast
+  as the line gives them:
     apus sync --hints main.hints --out datadir:node
 
   Its coins alone, with no disk for blocks:
     apus sync --hints main.hints --out chainstate:node/chainstate
 
   From one node of yours, and on with it from block to block until Ctrl-C:
-    apus sync --connect 192.168.1.10 --hints main.hints --follow --out snapshot:utxo.dat
+    apus sync --connect 192.168.1.10 --hints main.hints --follow \\
+         --out snapshot:utxo.dat
 
-  In order, with the coins on a Redis Cluster of three servers, for a machine with little memory:
+  In order, with the coins on a Redis Cluster of three servers, for a machine
+  with little memory:
     apus sync --blocksdir ~/.bitcoin/blocks --engine utxo \\
-         --coins redis://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379/main --out snapshot:utxo.dat
+         --coins redis://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379/main \\
+         --out snapshot:utxo.dat
 
-  Whether all blocks are valid, by proofs of the coins that they spend, which are not trusted:
-    apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo --proofs proofs --validation full \\
-         --stopatheight 900000
+  Whether all blocks are valid, by proofs of the coins that they spend, which
+  are not trusted:
+    apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo --proofs proofs \\
+         --validation full --stopatheight 900000
 
-  The same with proofs from a bridge node, a utreexod with --flatutreexoproofindex --prune=0:
-    apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo --proofs peer:192.168.1.10:8333 \\
-         --validation full
+  The same with proofs from a bridge node, a utreexod with
+  --flatutreexoproofindex --prune=0:
+    apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo \\
+         --proofs peer:192.168.1.10:8333 --validation full
 
-  Hints for others, from a snapshot of your own node at a block that Bitcoin Core knows:
+  Hints for others, from a snapshot of your own node at a block that Bitcoin
+  Core knows:
     bitcoin-cli -rpcclienttimeout=0 dumptxoutset utxo.dat rollback
-    apus sync --blocksdir ~/.bitcoin/blocks --stopatheight HEIGHT --hints snapshot:utxo.dat \\
-         --out hints:main.hints
+    apus sync --blocksdir ~/.bitcoin/blocks --stopatheight HEIGHT \\
+         --hints snapshot:utxo.dat --out hints:main.hints
 
-With hints, blocks up to where these stop are taken in any order. What is checked of them: every
-block rule that needs no spent coins, that each coin spent existed and was spent exactly once (by
-the aggregate), BIP-30, and the supply. What is assumed: scripts, amounts of each block, and that no
-coin is spent in a block before its own. So hints are refused that reach further than what Core
-assumes valid: they must stop at or below the assumed-valid block, on a chain that has it, with
-enough work, and with two weeks of work above them. If you take their blocks for valid for a reason
-of your own, say so by --assume-hinted-valid. Blocks above the hints, and all where there are none,
-are connected in order, by every rule of Core's; scripts of ancestors of the assumed-valid block are
-not run, under Core's conditions.
+With hints, Apus takes the blocks up to where these stop in any order. It checks
+every block rule that needs no spent coins, that each spent coin existed and was
+spent exactly once (by the aggregate), BIP-30, and the supply. It assumes
+scripts, amounts of each block, and that no coin is spent in a block before its
+own. So it refuses hints that reach further than what Core assumes valid: they
+must stop at or below the assumed-valid block, on a chain that has it, with
+enough work, and with two weeks of work above them. If you take their blocks for
+valid for a reason of your own, say so by --assume-hinted-valid. Blocks above
+the hints, and all where there are none, Apus checks by every rule of Core's;
+under Core's conditions it does not run the scripts of ancestors of the
+assumed-valid block.
 
-A run that was interrupted or killed goes on where it stopped when the same command is given again.";
+A run that was interrupted or killed goes on where it stopped when you give the
+same command again.";
 
 #[derive(Args)]
 #[command(after_help = SYNC_EXAMPLES)]

@@ -33,23 +33,26 @@ Examples:
     apus utreexo prove --blocksdir ~/.bitcoin/blocks --out proofs
 
   On regtest, every script run, a file for each 1,000 blocks:
-    apus utreexo prove --chain regtest --blocksdir ~/.bitcoin/regtest/blocks --validation full \\
-         --every 1000 --out proofs
+    apus utreexo prove --chain regtest --blocksdir ~/.bitcoin/regtest/blocks \\
+         --validation full --every 1000 --out proofs
 
   Later on, for the blocks that came since:
     apus utreexo prove --blocksdir ~/.bitcoin/blocks --out proofs
 
-Blocks are judged by every rule, as `apus sync --engine mergesync` does: twice gone over, in any
-order. A proof holds with the roots before its block, and each file begins with these, so that
-whoever judges its blocks needs no other file. A file ends at heights that are multiples of --every;
-sooner where memory is full.
+Apus judges blocks by every rule, as `apus sync --engine mergesync` does: it
+goes over them twice, in any order. A proof holds with the roots before its
+block, and each file begins with these, so that a verifier of its blocks needs
+no other file. A file ends at heights that are multiples of --every; sooner
+where memory is full.
 
-How much disk it may take is said before it starts: records and the forest in the work folder, up to
-85 percent of the blocks' bytes, and files of proofs, which on busy blocks have about 80 percent.
+Apus says how much disk it may take before it starts: records and the forest in
+the work folder, up to 85 percent of the blocks' bytes, and files of proofs,
+which on busy blocks have about 80 percent.
 
-The forest is in the work folder, under `forest`, and stays there: a later run with the same --out
-and --workdir goes over all blocks again, and makes the proofs of those that are new. A run that was
-interrupted or killed goes on where it stopped when the same command is given again.";
+The forest is in the work folder, under `forest`, and stays there: a later run
+with the same --out and --workdir goes over all blocks again, and makes the
+proofs of those that are new. A run that was interrupted or killed goes on where
+it stopped when the same command is given again.";
 
 #[derive(Args)]
 #[command(after_help = PROVE_EXAMPLES)]
@@ -99,8 +102,8 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   apus utreexo check proofs
 
-Every entry is read. Whether a proof holds with the roots before its block is not asked: whoever
-judges the blocks finds that, and believes no file.";
+Apus reads every entry. It does not ask whether a proof holds with the roots
+before its block: a verifier of the blocks finds that, and believes no file.";
 
 #[derive(Args)]
 #[command(after_help = CHECK_EXAMPLES)]

@@ -11,25 +11,28 @@ Examples:
   Whether all that your node believes is true, every script run anew:
     apus verify --datadir ~/.bitcoin
 
-  In a fraction of the time, with the scripts left out that the node itself left out:
+  In a fraction of the time, with the scripts left out that the node itself left
+  out:
     apus verify --datadir ~/.bitcoin --validation assumevalid
 
-  Beside the running node, when nothing else wants the machine, with a report for other programs:
+  Beside the running node, when nothing else wants the machine, with a report
+  for other programs:
     nice -n 19 ionice -c 3 apus verify --datadir ~/.bitcoin --report verify.json
 
-Headers, blocks, undo data, block index and coins are held against each other and against every
-rule. Nothing of the node's is written or locked, and it may run meanwhile: its coins are taken
-once, as they are on its disk, which is some way behind its tip. That copy takes as much disk as
-the node's coins. Blocks above it, and those of other chains, are looked at one by one: by every
-rule, if their undo data are right. Of a node that has pruned its blocks only that can be done.
+Apus holds headers, blocks, undo data, block index and coins against each other
+and against every rule. It writes and locks nothing of the node's, which may run
+meanwhile. It copies the node's coins once, as they are on the disk, which is
+some way behind the tip; the copy takes as much disk as they do. It looks at the
+blocks above, and at those of other chains, one by one: by every rule, if their
+undo data are right. Of a node that has pruned its blocks only that can be done.
 
-Where something is wrong, all blocks are gone over once more to say what: a line for each kind,
-with file, offset, height and hash of the first. Exit code 0: all is as it should be; 2: it is
-not; 3: it could not be read. Other indexes of the node, its wallets and its mempool are not
-looked at.
+Where something is wrong, Apus goes over all blocks once more to say what: a
+line for each kind, with file, offset, height and hash of the first. Exit code
+0: all is as it should be; 2: it is not; 3: it could not be read. Apus does not
+look at other indexes of the node, its wallets and its mempool.
 
-A run that was interrupted or killed goes on where it stopped when the same command is given
-again, with the coins that it took at first.";
+A run that was interrupted or killed goes on where it stopped when you give the
+same command again, with the coins that it took at first.";
 
 #[derive(Args)]
 #[command(after_help = VERIFY_EXAMPLES)]

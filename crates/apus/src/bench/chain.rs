@@ -35,18 +35,19 @@ const MAKE_EXAMPLES: &str = "\
 Examples:
   A chain of 1.1 GB, and what Apus makes of it:
     apus bench chain make --blocks 620 --seed 1 --out chain
-    apus sync --chain regtest --blocksdir chain/blocks --hints chain/chain.hints \\
-         --assume-hinted-valid
+    apus sync --chain regtest --blocksdir chain/blocks \\
+         --hints chain/chain.hints --assume-hinted-valid
 
-  The same for Bitcoin Core, with all scripts checked; `apus bench chain info chain` tells which
-  block to give to -assumevalid instead of 0:
+  The same for Bitcoin Core, with all scripts checked; `apus bench chain info
+  chain` tells which block to give to -assumevalid instead of 0:
     mkdir -p core/regtest && cp -r chain/blocks core/regtest/
     bitcoind -regtest -datadir=core -reindex -assumevalid=0 -connect=0 -listen=0
 
-DIR gets blocks/ with Bitcoin Core's blk*.dat files, chain.hints (BIP-456) and, last,
-manifest.json. The same arguments give the same bytes on every machine. A chain starts with some two
-hundred blocks that make its first coins, and ends with 2,100 blocks of coinbases alone, as many as
-a node wants to see above a block whose scripts it assumes valid.";
+DIR gets blocks/ with Bitcoin Core's blk*.dat files, chain.hints (BIP-456) and,
+last, manifest.json. The same arguments give the same bytes on every machine. A
+chain starts with some two hundred blocks that make its first coins, and ends
+with 2,100 blocks of coinbases alone, as many as a node wants to see above a
+block whose scripts it assumes valid.";
 
 #[derive(Args)]
 #[command(after_help = MAKE_EXAMPLES)]

@@ -17,7 +17,8 @@ Examples:
     apus bench chainstate
 
   On another disk, for other programs:
-    apus bench chainstate --coins 50000000 --dir /mnt/disk/scratch --json chainstate.json
+    apus bench chainstate --coins 50000000 --dir /mnt/disk/scratch \\
+         --json chainstate.json
 
   Without a disk, to see the processor's part alone:
     apus bench chainstate --dir /dev/shm/scratch

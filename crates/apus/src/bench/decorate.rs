@@ -11,15 +11,18 @@ use std::path::PathBuf;
 
 const DECORATE_EXAMPLES: &str = "\
 Examples:
-  A block of 1,000 transactions, a store that takes 500 us, from 1 to 64 callers:
+  A block of 1,000 transactions, a store that takes 500 us, from 1 to 64
+  callers:
     apus bench decorate
 
   A store across a country, for other programs:
-    apus bench decorate --latency 20ms --concurrency 1,8 --rounds 5 --json decorate.json
+    apus bench decorate --latency 20ms --concurrency 1,8 --rounds 5 \\
+         --json decorate.json
 
-\"Whole block\": each caller hands in all it has and says that the block is complete, so no timer is
-waited for. \"Each transaction\": it takes a transaction's coins before it hands in the next one's.
-The last column is what Teranode published of its batcher for the default block.";
+\"Whole block\": each caller hands in all it has and says that the block is
+complete, so no timer is waited for. \"Each transaction\": it takes a
+transaction's coins before it hands in the next one's. The last column is what
+Teranode published of its batcher for the default block.";
 
 #[derive(Args)]
 #[command(after_help = DECORATE_EXAMPLES)]

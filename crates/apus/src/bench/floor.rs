@@ -30,10 +30,12 @@ Examples:
     apus bench floor --chain-dir chain
 
   The same for the blocks of your own node:
-    apus bench floor --chain main --blocksdir ~/.bitcoin/blocks --hints main.hints
+    apus bench floor --chain main --blocksdir ~/.bitcoin/blocks \\
+         --hints main.hints
 
-The floor is the sum of what cannot be left out, each at the best rate that this program reaches
-alone. No run gets there: rules, sorting, checkpoints and waiting come on top.";
+The floor is the sum of what cannot be left out, each at the best rate that this
+program reaches alone. No run gets there: rules, sorting, checkpoints and
+waiting come on top.";
 
 #[derive(Args)]
 #[command(after_help = FLOOR_EXAMPLES)]

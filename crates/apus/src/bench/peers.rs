@@ -18,18 +18,22 @@ use std::time::Duration;
 
 const PEERS_EXAMPLES: &str = "\
 Examples:
-  How fast eight nodes are read from, beside a program that throws everything away and bitcoind:
+  How fast eight nodes are read from, beside a program that throws everything
+  away and bitcoind:
     apus bench chain make --blocks 310 --unsigned --out chain
     apus bench peers --chain-dir chain --against bitcoind
 
-  The same, encrypted, and what the nodes need of the chain kept for the next time:
+  The same, encrypted, and what the nodes need of the chain kept for the next
+  time:
     apus bench peers --chain-dir chain --v2transport 1 --dir scratch
 
-  Whether lines of 20 Mbit/s with a round trip of 100 ms are full, and what it costs if one stalls:
+  Whether lines of 20 Mbit/s with a round trip of 100 ms are full, and what it
+  costs if one stalls:
     apus bench peers --chain-dir chain --line 20mbit,50ms --stall-after 8
 
-Nodes, readers and lines share the cores of this machine. All take turns, round after round; sets
-are compared, and a difference ends the command with exit code 2.";
+Nodes, readers and lines share the cores of this machine. All take turns, round
+after round; sets are compared, and a difference ends the command with exit code
+2.";
 
 #[derive(Args)]
 #[command(after_help = PEERS_EXAMPLES)]

@@ -20,17 +20,21 @@ Examples:
     apus bench prevouts
 
   Eight threads and a disk, for other programs:
-    apus bench prevouts --latency 500us --threads 8 --rounds 5 --json prevouts.json
+    apus bench prevouts --latency 500us --threads 8 --rounds 5 \\
+         --json prevouts.json
 
-  The real store with a small cache, on the disk of a folder (filled with the coins first); to see
-  the disk and not the system's page cache, empty that before:
+  The real store with a small cache, on the disk of a folder (filled with the
+  coins first); to see the disk and not the system's page cache, empty that
+  before:
     apus bench prevouts --store coins.bench --coins 20000000 --latency 0
 
-  A block of 2,856 transactions, of 2.5 inputs each, on servers, as a run asks them:
-    apus bench prevouts --store redis://10.0.0.1:6379/bench --inputs 7140 --coins 400000 --latency 0 \\
-         --threads 2
+  A block of 2,856 transactions, of 2.5 inputs each, on servers, as a run asks
+  them:
+    apus bench prevouts --store redis://10.0.0.1:6379/bench --inputs 7140 \\
+         --coins 400000 --latency 0 --threads 2
 
-The thread that takes the coins does nothing else here, so this is the most that there is to gain.";
+The thread that takes the coins does nothing else here, so this is the most that
+there is to gain.";
 
 /// Memory for answers of servers, in bytes: what a run has for them by default.
 const ANSWERS_BYTES: u64 = 56 << 20;

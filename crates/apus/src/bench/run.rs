@@ -20,14 +20,18 @@ use std::sync::atomic::AtomicBool;
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  Whether Apus and bitcoind come to the same set on a small chain that is made on the way:
+  Whether Apus and bitcoind come to the same set on a small chain that is made
+  on the way:
     apus bench run --profile quick --against bitcoind
 
-  How fast both are on a chain of 1 GB, with all that a stranger needs to judge it:
+  How fast both are on a chain of 1 GB, with all that a stranger needs to judge
+  it:
     apus bench chain make --blocks 620 --out chain
-    apus bench run --profile full --against bitcoind --chain-dir chain --record record
+    apus bench run --profile full --against bitcoind --chain-dir chain \\
+         --record record
 
-  The engines without hints, scripts skipped and run, each beside a node that does the same:
+  The engines without hints, scripts skipped and run, each beside a node that
+  does the same:
     apus bench run --profile connect --against bitcoind --record record
 
   The same on 1 GB with scripts skipped, with the usual memory and with little:
@@ -37,10 +41,12 @@ Examples:
     apus bench run --profile utreexo --against bitcoind --record record
 
   Whether speed depends on length:
-    apus bench run --profile full --chain-dir short --chain-dir long --aggregate sha256
+    apus bench run --profile full --chain-dir short --chain-dir long \\
+         --aggregate sha256
 
-Every run is a process of its own; all kinds take turns, round after round. Results are compared
-before times: a difference ends the command with exit code 2.";
+Every run is a process of its own; all kinds take turns, round after round.
+Results are compared before times: a difference ends the command with exit code
+2.";
 
 #[derive(Args)]
 #[command(after_help = RUN_EXAMPLES)]

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 const CLUSTER_HELP: &str = "\
-docs/cluster.md has all of it on one page, from a queue to a finished run. Workers are trusted: let
-none take part that is not yours.";
+docs/cluster.md has all of it on one page, from a queue to a finished run.
+Workers are trusted: let none take part that is not yours.";
 
 #[derive(Args)]
 #[command(after_help = CLUSTER_HELP)]
@@ -60,31 +60,40 @@ Examples:
   A queue, on a machine that all others reach:
     nats-server -js -sd /var/lib/nats
 
-  A run whose segments are for all that ask for them; it writes what `apus sync` would:
+  A run whose segments are for all that ask for them; it writes what `apus sync`
+  would:
     apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus \\
-         --blocksdir ~/.bitcoin/blocks --hints main.hints --out snapshot:utxo.dat
+         --blocksdir ~/.bitcoin/blocks --hints main.hints \\
+         --out snapshot:utxo.dat
 
   The same without hints, under every rule, by joining spends with coins:
     apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus \\
-         --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat --out hints:main.hints
+         --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat \\
+         --out hints:main.hints
 
-  The same on two threads of this machine as well, so that it needs no second process:
-    apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus --work 2 \\
-         --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat
+  The same on two threads of this machine as well, so that it needs no second
+  process:
+    apus cluster serve --nats nats://127.0.0.1:4222 --objects /mnt/shared/apus \\
+         --work 2 --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat
 
   With blocks for workers that have none:
     apus cluster serve --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
-         --give-blocks 10.0.0.1:8399 --blocksdir ~/.bitcoin/blocks --out snapshot:utxo.dat
-    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus --connect 10.0.0.1:8399
+         --give-blocks 10.0.0.1:8399 --blocksdir ~/.bitcoin/blocks \\
+         --out snapshot:utxo.dat
+    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
+         --connect 10.0.0.1:8399
 
-  By hints with every rule and script checked, where each worker has undo data beside its blocks:
-    apus cluster serve --nats tls://queue.lan:4222 --nats-creds apus.creds --objects /mnt/shared/apus \\
-         --blocksdir ~/.bitcoin/blocks --hints main.hints --validation full --out snapshot:utxo.dat
+  By hints with every rule and script checked, where each worker has undo data
+  beside its blocks:
+    apus cluster serve --nats tls://queue.lan:4222 --nats-creds apus.creds \\
+         --objects /mnt/shared/apus --blocksdir ~/.bitcoin/blocks \\
+         --hints main.hints --validation full --out snapshot:utxo.dat
 
-All options of `apus sync` are here, and the run ends as there, with its table, report and exit
-code. Of the engines, swiftsync is shared, by hints and with undo data, mergesync, and utreexo, for
-which each worker has proofs of its own. Interrupted or killed, it goes on where it was when the
-same command is given again; what machines answered meanwhile counts.";
+All options of `apus sync` are here, and the run ends as there, with its table,
+report and exit code. Of the engines, swiftsync is shared, by hints and with
+undo data, mergesync, and utreexo, for which each worker has proofs of its own.
+Interrupted or killed, it goes on where it was when the same command is given
+again; what machines answered meanwhile counts.";
 
 #[derive(Args)]
 #[command(after_help = SERVE_HELP)]
@@ -152,7 +161,8 @@ pub(crate) struct WorkPeersArgs {
 
 const WORK_HELP: &str = "\
 Examples:
-  On a machine that is to help, with blocks of its own or in a folder that all see:
+  On a machine that is to help, with blocks of its own or in a folder that all
+  see:
     apus cluster work --nats tls://queue.lan:4222 --nats-creds apus.creds \\
          --objects /mnt/shared/apus --blocksdir /mnt/shared/blocks
 
@@ -165,11 +175,12 @@ Examples:
          --blocksdir ~/.bitcoin/blocks --par 2 --stay
 
   Without any blocks: a node of yours is asked for those of each job:
-    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus --connect 10.0.0.2
+    apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
+         --connect 10.0.0.2
 
-A machine waits for a run, does segments of the newest one until it has ended, and ends as well. It
-keeps nothing. Interrupted, it gives its jobs back at once; killed, they go to others when its signs
-of life are missed.";
+A machine waits for a run, does segments of the newest one until it has ended,
+and ends as well. It keeps nothing. Interrupted, it gives its jobs back at once;
+killed, they go to others when its signs of life are missed.";
 
 /// Nodes that a worker asks for something.
 const ASKED: &str = "asked";

@@ -26,7 +26,19 @@ const TOLD_EVERY: Duration = Duration::from_secs(5);
 /// Coins between two looks at the clock and at signals.
 const LOOK_EVERY: u64 = 1 << 14;
 
+const EXAMPLES: &str = "\
+Examples:
+  A snapshot, for indexers that read it from a database:
+    apus coins copy --from snapshot:utxo.dat --to postgres://me@db/coins/main
+
+  The coins of a stopped node, to three servers of a Redis Cluster:
+    apus coins copy --from chainstate:/srv/bitcoin/chainstate \\
+         --to redis://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379/main
+
+A password comes from the environment variable APUS_COINS_PASSWORD.";
+
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct CopyArgs {
     /// The coins: `snapshot:FILE`, `chainstate:DIR` of a node, or the place of a store, as for --to
     #[arg(long, value_name = "SOURCE")]

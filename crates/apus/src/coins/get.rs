@@ -10,7 +10,15 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
+const EXAMPLES: &str = "\
+Examples:
+  Whether coins are there, while a run writes them or after it:
+    apus coins get --coins redis://10.0.0.1:6379/main TXID:0 TXID:1
+
+A password comes from the environment variable APUS_COINS_PASSWORD.";
+
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct GetArgs {
     /// The coins, each as TXID:VOUT
     #[arg(required = true, value_name = "OUTPOINT", value_parser = outpoint)]

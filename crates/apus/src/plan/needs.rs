@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use apus_chain::Network;
 use apus_datadir::free_bytes;
 use apus_datadir::snapshot::SnapshotHeader;
-use apus_sync::{Warning, mergesync_disk_bytes};
+use apus_sync::{Memory, Warning, mergesync_disk_bytes};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -20,6 +20,16 @@ const SNAPSHOT_COIN: u64 = 65;
 /// In the runs of a work folder, with its place: in the runs of segments, and in the longer ones that these are merged
 /// into where memory is little.
 const RUN_COIN: u64 = 120;
+
+/// In the store of the engine `utxo`, while its tables are merged into others and both are there.
+const STORE_COIN: u64 = 200;
+/// On servers of either kind: PostgreSQL takes so much of a disk, a Redis Cluster half of it of its memory.
+const SERVERS_COIN: u64 = 200;
+/// In the memory of the engine `utxo`.
+const CACHE_COIN: u64 = 120;
+
+/// The most recent blocks whose undo data the engine `utxo` keeps in its store: 1,008 of 4 MB at most.
+const UNDO_BLOCKS_BYTES: u64 = 1008 * 4_000_000;
 
 /// Bits of a hintsfile for each coin: on the main chain (BIP-456), and on any that tests make, where most blocks keep
 /// more of theirs.
@@ -92,13 +102,30 @@ impl Set {
     pub(crate) fn chainstate(self) -> u64 {
         self.coins.saturating_mul(CHAINSTATE_COIN)
     }
+
+    /// Bytes on servers.
+    pub(crate) fn on_servers(self) -> u64 {
+        self.coins.saturating_mul(SERVERS_COIN)
+    }
+}
+
+/// How a run computes the set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By hints, in any order. The surviving coins are on disk until they are merged.
+    Hints,
+    /// Without hints, in any order. What blocks make and spend is on disk until it is joined.
+    Joins,
+    /// In order, by the engine `utxo`. The set is on disk, and as much of it in memory as fits.
+    InOrder,
+    /// The same with the set on servers.
+    InOrderOnServers,
 }
 
 /// What a run takes disk for.
 pub(crate) struct Needs<'a> {
     pub(crate) block_bytes: u64,
-    /// Whether there are hints.
-    pub(crate) hints: bool,
+    pub(crate) way: Way,
     pub(crate) set: Set,
     pub(crate) outputs: &'a [SinkArg],
     pub(crate) prune: bool,
@@ -132,6 +159,14 @@ impl Disk {
 }
 
 impl Needs<'_> {
+    /// Of the coins that the engine `utxo` spends, the share that it looks up in its store: as much as it has no
+    /// memory for. Coins are spent soon, so it is less where a chain is long.
+    pub(super) fn share_looked_up(&self) -> f64 {
+        let memory = Memory::with_files(self.memory_bytes, self.threads).coins_bytes;
+        let whole = self.set.coins.max(1).saturating_mul(CACHE_COIN);
+        1.0 - (memory as f64 / whole as f64).min(1.0)
+    }
+
     /// Each disk once, with what comes onto it.
     pub(crate) fn disks(&self) -> Result<Vec<Disk>, Failure> {
         let mut disks: Vec<(u64, Disk)> = Vec::new();
@@ -153,9 +188,14 @@ impl Needs<'_> {
 
     fn parts(&self) -> Vec<(&Path, &'static str, u64)> {
         let Self { set, block_bytes, .. } = self;
-        let progress = match self.hints {
-            true => set.coins.saturating_mul(RUN_COIN),
-            false => mergesync_disk_bytes(*block_bytes, self.memory_bytes, self.threads),
+        let progress = match self.way {
+            Way::Hints => set.coins.saturating_mul(RUN_COIN),
+            Way::Joins => mergesync_disk_bytes(*block_bytes, self.memory_bytes, self.threads),
+            Way::InOrder => {
+                let undo = UNDO_BLOCKS_BYTES.min(*block_bytes) / 100 * UNDO_PERCENT;
+                set.coins.saturating_mul(STORE_COIN).saturating_add(undo)
+            }
+            Way::InOrderOnServers => 0,
         };
         let mut parts = vec![(self.workdir, PROGRESS, progress)];
         parts.extend(self.outputs.iter().filter_map(|sink| {
@@ -219,10 +259,10 @@ mod tests {
             SinkArg::Datadir(path("new/er/node")),
             SinkArg::Null,
         ];
-        let needs = |hints, prune| {
+        let needs = |way, prune| {
             let needs = Needs {
                 block_bytes: 100_000_000_000,
-                hints,
+                way,
                 set: Set { coins: 1_000_000 },
                 outputs: &outputs,
                 prune,
@@ -237,9 +277,13 @@ mod tests {
             disks[0].needed()
         };
         let set = 1_000_000 * (SNAPSHOT_COIN + CHAINSTATE_COIN);
-        assert_eq!(needs(true, false), set + 1_000_000 * RUN_COIN + 115_000_000_000);
-        assert_eq!(needs(false, false), set + 90_000_000_000 + 115_000_000_000);
-        assert_eq!(needs(true, true), set + 1_000_000 * RUN_COIN + LAST_BLOCKS_BYTES);
+        let all = set + 115_000_000_000;
+        assert_eq!(needs(Way::Hints, false), all + 1_000_000 * RUN_COIN);
+        assert_eq!(needs(Way::Joins, false), all + 90_000_000_000);
+        assert_eq!(needs(Way::Hints, true), set + 1_000_000 * RUN_COIN + LAST_BLOCKS_BYTES);
+        let undo = UNDO_BLOCKS_BYTES / 100 * UNDO_PERCENT;
+        assert_eq!(needs(Way::InOrder, false), all + 1_000_000 * STORE_COIN + undo);
+        assert_eq!(needs(Way::InOrderOnServers, false), all);
     }
 
     #[test]
@@ -258,10 +302,33 @@ mod tests {
     }
 
     #[test]
+    fn coins_that_memory_has_no_place_for_are_looked_up() {
+        let share = |coins, mib: u64| {
+            let needs = Needs {
+                block_bytes: 1,
+                way: Way::InOrder,
+                set: Set { coins },
+                outputs: &[],
+                prune: false,
+                workdir: Path::new("."),
+                memory_bytes: mib << 20,
+                threads: 2,
+            };
+            needs.share_looked_up()
+        };
+        assert_eq!(share(0, 450), 0.0);
+        assert_eq!(share(1_000_000, 450), 0.0);
+        let most = share(160_000_000, 450);
+        assert!((0.95..1.0).contains(&most), "{most}");
+        assert!(share(160_000_000, 8_000) < most);
+        assert!((0.8..1.0).contains(&share(1_000_000, 16)));
+    }
+
+    #[test]
     fn what_is_too_little_is_told() {
         let (mut told, needs) = (Vec::new(), |coins| Needs {
             block_bytes: 1,
-            hints: true,
+            way: Way::Hints,
             set: Set { coins },
             outputs: &[],
             prune: false,

@@ -1,6 +1,6 @@
 //! [`FailedReport`]: why a run ended without a result, for programs.
 //!
-//! It has no field that says what was found or verified: whoever takes it for the report of a run that succeeded
+//! It has no field that says what was found or verified: a reader that takes it for the report of a run that succeeded
 //! finds nothing to go by.
 
 use super::{PhaseReport, VERSION};

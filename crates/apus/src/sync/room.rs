@@ -5,18 +5,24 @@
 use super::{Job, JobSource};
 use crate::args::SinkArg;
 use crate::aside::bytes_in;
-use crate::plan::{Needs, Set, tell_little_room};
+use crate::plan::{Needs, Set, Way, tell_little_room};
 use crate::workdir::WorkFolder;
 use apus_datadir::BlockFiles;
-use apus_sync::{DatadirBlocks, Event, Observer};
+use apus_sync::{DatadirBlocks, Engine, Event, Observer};
 use std::path::Path;
 
 /// Warns of each disk that has less free than the run may take. What is wrong with blocks or hints the run
 /// tells by itself.
 pub(super) fn warn(job: &Job<'_>, work_path: &Path, observer: &dyn Observer) {
     let JobSource::Files { blocksdir, .. } = job.source else { return };
-    let joins = matches!(job.engine, None | Some(apus_sync::Engine::MergeSync));
-    if !joins || job.bridge.is_some() || WorkFolder::has_plan(work_path) {
+    let way = match (job.engine, job.hints) {
+        (_, Some(_)) => Way::Hints,
+        (None | Some(Engine::MergeSync), None) => Way::Joins,
+        (Some(Engine::Utxo), None) if job.coins.is_some() => Way::InOrderOnServers,
+        (Some(Engine::Utxo), None) => Way::InOrder,
+        (Some(Engine::Utreexo), None) => return,
+    };
+    if job.bridge.is_some() || WorkFolder::has_plan(work_path) {
         return;
     }
     let Ok(files) = BlockFiles::open(blocksdir, job.chain.magic()) else { return };
@@ -30,7 +36,7 @@ pub(super) fn warn(job: &Job<'_>, work_path: &Path, observer: &dyn Observer) {
     };
     let needs = Needs {
         block_bytes: files.bytes_total(),
-        hints: job.hints.is_some(),
+        way,
         set,
         outputs: job.outputs,
         prune: matches!(job.kept, DatadirBlocks::Last),

@@ -19,6 +19,7 @@ mod caches;
 #[cfg(feature = "remote-coins")]
 mod coins;
 mod convert;
+#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "those of `apus bench` use the rest"))]
 mod desk;
 mod fixtures;
 mod folders;

@@ -1,6 +1,6 @@
 //! What a run would take, said before it begins.
 
-use crate::desk::{Desk, REGTEST, fixtures};
+use crate::desk::{Desk, MAIN, REGTEST, fixtures};
 use std::fs;
 
 #[test]
@@ -11,13 +11,13 @@ fn a_plan_says_what_a_run_takes_and_writes_nothing() {
     let ended = desk.apus(line).succeeds();
     let parts = [
         "regtest: ",
-        "of blocks in 1 file",
+        "of blocks in 1 file\n",
         "2 threads; one checks",
         "memory",
         "for progress, which goes again, ",
         "for the data directory, ",
         "for the snapshot",
-        "without hints  <- this run",
+        "every script run  <- this run",
         "There is enough of everything.",
     ];
     let ended = ended.says(&parts);
@@ -25,8 +25,22 @@ fn a_plan_says_what_a_run_takes_and_writes_nothing() {
     assert_eq!(desk.names(""), before);
     let hinted = desk.apus("plan --blocksdir blocks --hints snapshot:node.dat --out snapshot:s");
     hinted.succeeds().says(&["some 20,326: ", "with hints  <- this run"]);
-    let full = desk.apus("plan --blocksdir blocks --validation full");
-    full.succeeds().says(&["every script run  <- this run"]);
+    let ordered = desk.apus("plan --blocksdir blocks --engine utxo").succeeds();
+    ordered.says(&["for progress, which goes again", "every script run, in order  <- this run"]);
+}
+
+/// Only some chains have a block up to which scripts are taken for valid.
+#[test]
+fn a_plan_knows_which_scripts_are_run() {
+    let desk = Desk::with(MAIN);
+    let chosen = |line: &str, way: &str| {
+        let plan = desk.apus(&format!("plan --blocksdir blocks {line}")).succeeds();
+        plan.says(&[&format!(" {way}  <- this run")]);
+    };
+    chosen("", "without hints");
+    chosen("--engine utxo", "without hints, in order");
+    chosen("--validation full", "every script run");
+    chosen("--hints msb.hints", "with hints");
 }
 
 #[test]
@@ -59,6 +73,31 @@ fn a_plan_of_nothing_says_what_to_give() {
     desk.apus("plan --blocksdir nowhere").fails(3, &["nowhere"]);
     desk.apus("plan --blocksdir blocks --chain signet").fails(1, &["chain signet", "--chain"]);
     desk.apus("plan --datadir blocks").fails(1, &["no data directory"]);
+}
+
+#[test]
+fn a_plan_of_what_cannot_be_says_so() {
+    let desk = Desk::with(REGTEST);
+    let plan = |line: &str| desk.apus(&format!("plan --blocksdir blocks {line}"));
+    plan("--engine utxo --hints msb.hints").fails(1, &["utxo has no use for hints"]);
+    plan("--engine swiftsync").fails(1, &["swiftsync needs --hints"]);
+    plan("--engine utreexo").fails(1, &["utreexo", "cannot be foreseen"]);
+    plan("--hints msb.hints --out datadir:node").fails(1, &["undo data", "--prune"]);
+}
+
+/// How long servers take it is for them to say; how much goes there is known.
+#[cfg(feature = "remote-coins")]
+#[test]
+fn coins_on_servers_take_no_disk_here() {
+    let desk = Desk::with(REGTEST);
+    let plan = |line: &str| {
+        let coins = "--coins redis://127.0.0.1:1/planned";
+        desk.apus(&format!("plan --blocksdir blocks {coins} {line}"))
+    };
+    let ended = plan("--engine utxo --out snapshot:s").succeeds();
+    let ended = ended.says(&["servers ", "0 B for progress", "cannot be foreseen"]);
+    assert!(!ended.stdout.contains("about "), "{}", ended.stdout);
+    plan("").fails(1, &["--engine utxo"]);
 }
 
 /// Bytes of all files of a folder now.
@@ -94,6 +133,8 @@ fn a_run_takes_no_more_than_was_planned() {
     for (number, (hints, out)) in [
         ("", "snapshot:o/s"),
         ("", "datadir:o/n"),
+        ("--engine utxo", "snapshot:o/s"),
+        ("--engine utxo", "datadir:o/n"),
         ("--hints chain/chain.hints", "snapshot:o/s"),
         ("--hints chain/chain.hints", "chainstate:o/c"),
     ]

@@ -1,23 +1,16 @@
 //! Who may look, from where.
 
 use crate::desk::{Desk, REGTEST};
-use crate::{free_port, wait_for_the_end, wait_until_it_answers};
-use apus_testkit::chromium::Chromium;
+use crate::{open_page, start_with_page, start_with_page_at, wait_for_the_end};
 use apus_testkit::http::{get, send};
 
-fn line(web: &str) -> String {
-    format!(
-        "sync --chain regtest --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
-         --assume-hinted-valid --web-stay forever --web {web}"
-    )
-}
+const LINE: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
+                    --web-stay forever";
 
 #[test]
 fn on_a_loopback_address_only_names_of_this_machine_are_heard() {
     let desk = Desk::with(REGTEST);
-    let port = free_port();
-    let mut run = desk.start_as_typed(&line(&format!("127.0.0.1:{port}")));
-    wait_until_it_answers(&mut run, port);
+    let (mut run, port) = start_with_page(&desk, LINE);
     for path in ["/", "/page.css", "/page.js", "/charts.js", "/icon.svg", "/state.json", "/metrics"]
     {
         let answer = get(port, path, &[]);
@@ -39,10 +32,9 @@ fn on_a_loopback_address_only_names_of_this_machine_are_heard() {
 #[test]
 fn elsewhere_a_token_is_needed() {
     let desk = Desk::with(REGTEST);
-    let (port, token) = (free_port(), "a-token-of-30-characters-in-all");
-    let mut run =
-        desk.start_as_typed(&format!("{} --web-token {token}", line(&format!("0.0.0.0:{port}"))));
-    wait_until_it_answers(&mut run, port);
+    let token = "a-token-of-30-characters-in-all";
+    let line = format!("{LINE} --web-token {token}");
+    let (run, port) = start_with_page_at(&desk, "0.0.0.0", &line);
     for path in ["/", "/page.js", "/state.json", "/metrics", "/?token=wrong"] {
         let answer = get(port, path, &[]);
         assert_eq!(answer.status, 401, "{path}");
@@ -53,8 +45,7 @@ fn elsewhere_a_token_is_needed() {
     assert_eq!(get(port, "/metrics", &[&bearer]).status, 200);
     // A name of another machine's is no matter where the token is right.
     assert_eq!(get(port, "/metrics", &["Host: the-server.example", &bearer]).status, 200);
-    let mut browser = Chromium::start();
-    browser.open(&format!("http://127.0.0.1:{port}/?token={token}"));
+    let mut browser = open_page(port, &format!("/?token={token}"));
     browser.wait_for("document.getElementById('state').textContent == 'done'");
     assert_eq!(browser.evaluate("location.search"), "");
     assert_eq!(browser.evaluate("document.cookie"), "");
@@ -65,9 +56,9 @@ fn elsewhere_a_token_is_needed() {
 #[test]
 fn a_token_is_made_where_none_is_given() {
     let desk = Desk::with(REGTEST);
-    let port = free_port();
-    let mut run = desk.start_as_typed(&line(&format!("0.0.0.0:{port}")));
-    wait_until_it_answers(&mut run, port);
+    let (mut run, port) = start_with_page_at(&desk, "0.0.0.0", LINE);
+    // It answers before it has told where, and before it listens to signals.
+    assert!(run.until(|| desk.has("utxo.dat")), "it ended before its page did");
     run.signal(&["INT"]);
     let ended = run.wait();
     let said = format!("the run can be watched at http://THIS-MACHINE:{port}/?token=");
@@ -79,12 +70,12 @@ fn a_token_is_made_where_none_is_given() {
 #[test]
 fn what_cannot_be_is_said_before_the_run() {
     let desk = Desk::with(REGTEST);
-    desk.apus_as_typed(&format!("{} --web-token short", line("127.0.0.1:0")))
-        .fails(1, &["--web-token", "16 to 128"]);
+    let at = |web: &str| desk.apus(&format!("{LINE} --web {web}"));
+    at("127.0.0.1:0 --web-token short").fails(1, &["--web-token", "16 to 128"]);
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    desk.apus_as_typed(&line(&address)).fails(1, &["cannot listen", "name another --web"]);
-    desk.apus_as_typed(&line("nowhere")).fails(1, &["--web"]);
+    at(&address).fails(1, &["cannot listen", "name another --web"]);
+    at("nowhere").fails(1, &["--web"]);
     let stay = "sync --chain regtest --blocksdir blocks --web 127.0.0.1:0 --web-stay long";
     desk.apus_as_typed(stay).fails(1, &["forever"]);
     desk.apus_as_typed("sync --chain regtest --blocksdir blocks --log none/run.log")

@@ -1,22 +1,15 @@
 //! The page of a run that ended well, and its log.
 
 use crate::desk::{Desk, MAIN};
-use crate::{expect_fits, expect_sound, free_port, wait_until_it_answers};
-use apus_testkit::chromium::Chromium;
+use crate::{expect_fits, expect_sound, open_page, start_with_page};
 
 #[test]
 fn a_run_that_ended_shows_its_report_until_ctrl_c() {
     let desk = Desk::with(MAIN);
-    let port = free_port();
-    let line = format!(
-        "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
-         --report report.json --log run.log --web 127.0.0.1:{port} --web-stay forever \
-         --assume-hinted-valid"
-    );
-    let mut run = desk.start_as_typed(&line);
-    wait_until_it_answers(&mut run, port);
-    let mut browser = Chromium::start();
-    browser.open(&format!("http://127.0.0.1:{port}/"));
+    let line = "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
+                --report report.json --log run.log --web-stay forever";
+    let (run, port) = start_with_page(&desk, line);
+    let mut browser = open_page(port, "/");
     browser.wait_for("document.getElementById('state').textContent == 'done'");
     let text = browser.text();
     let report = desk.json("report.json");
@@ -70,13 +63,8 @@ fn a_run_that_ended_shows_its_report_until_ctrl_c() {
 #[test]
 fn a_page_that_is_open_gets_the_end() {
     let desk = Desk::with(MAIN);
-    let port = free_port();
-    let line = format!(
-        "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
-         --assume-hinted-valid --web 127.0.0.1:{port} --web-stay 1"
-    );
-    let mut run = desk.start_as_typed(&line);
-    wait_until_it_answers(&mut run, port);
+    let line = "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat --web-stay 1";
+    let (run, port) = start_with_page(&desk, line);
     let state = apus_testkit::http::get(port, "/state.json", &[]);
     assert_eq!(state.status, 200);
     run.wait().succeeds();

@@ -1,10 +1,9 @@
 //! Runs that fail: the page, the report and the log say why.
 
 use crate::desk::{Desk, REGTEST};
-use crate::{expect_fits, expect_sound, free_port, wait_until_it_answers};
+use crate::{expect_fits, expect_sound, open_page, start_with_page};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
-use apus_testkit::chromium::Chromium;
 
 #[test]
 fn wrong_hints_are_told_everywhere() {
@@ -13,15 +12,10 @@ fn wrong_hints_are_told_everywhere() {
     let desk = Desk::of(&chain);
     // The first block with its one coin is the element 01 00 80 at byte 9: now it has none.
     desk.edit("msb.hints", |hints| drop(hints.splice(9..12, [0])));
-    let port = free_port();
-    let line = format!(
-        "sync --chain regtest --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
-         --report report.json --log run.log --web 127.0.0.1:{port} --web-stay forever"
-    );
-    let mut run = desk.start(&line);
-    wait_until_it_answers(&mut run, port);
-    let mut browser = Chromium::start();
-    browser.open(&format!("http://127.0.0.1:{port}/"));
+    let line = "sync --chain regtest --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
+                --report report.json --log run.log";
+    let (run, port) = start_with_page(&desk, &format!("{line} --web-stay forever"));
+    let mut browser = open_page(port, "/");
     browser.wait_for("document.getElementById('state').textContent == 'failed'");
     let report = desk.json("report.json");
     let failure = &report["failure"];
@@ -44,8 +38,6 @@ fn wrong_hints_are_told_everywhere() {
 
     // It is in no later run's way.
     desk.write_results(&chain);
-    let line = "sync --chain regtest --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
-                --report report.json --log run.log";
     desk.start(line).wait().succeeds();
     assert_eq!(desk.json("report.json")["version"], 1);
     assert!(desk.json("report.json")["failure"].is_null());

@@ -17,7 +17,10 @@ mod live;
 mod lived;
 mod metrics;
 
+use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chromium::{Chromium, Screen};
+use desk::{Desk, Running};
+use lived::Lived;
 use std::net::TcpListener;
 use std::path::PathBuf;
 
@@ -33,14 +36,49 @@ fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Waits until a run answers at a port.
-fn wait_until_it_answers(run: &mut desk::Running, port: u16) {
+/// Starts a run with a page at an address of this machine, and waits until it answers at the port that is told.
+fn start_with_page_at(desk: &Desk, ip: &str, line: &str) -> (Running, u16) {
+    let port = free_port();
+    let mut run = desk.start(&format!("{line} --web {ip}:{port}"));
     let answers = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     assert!(run.until(answers), "it ended before it answered");
+    (run, port)
+}
+
+/// The same where only this machine sees the page.
+fn start_with_page(desk: &Desk, line: &str) -> (Running, u16) {
+    start_with_page_at(desk, "127.0.0.1", line)
+}
+
+/// A run with a page that follows a node until it is interrupted.
+struct Follower {
+    lived: Lived,
+    node: Bitcoind,
+    run: Running,
+    port: u16,
+}
+
+impl Follower {
+    fn start() -> Self {
+        let (lived, node) = Lived::running(1, &["-maxtipage=2000000000"]);
+        let line = format!(
+            "sync --chain regtest --workdir w.work --connect 127.0.0.1:{} --follow --out snapshot:set.dat",
+            node.p2p_port()
+        );
+        let (run, port) = start_with_page(&lived.desk, &line);
+        Self { lived, node, run, port }
+    }
+}
+
+/// A browser that shows the page at a port, or what else is there.
+fn open_page(port: u16, path: &str) -> Chromium {
+    let mut browser = Chromium::start();
+    browser.open(&format!("http://127.0.0.1:{port}{path}"));
+    browser
 }
 
 /// Waits until a run has ended and only its page stays. Ended by a signal before, it would be interrupted.
-fn wait_for_the_end(run: &mut desk::Running, port: u16, headers: &[&str]) {
+fn wait_for_the_end(run: &mut Running, port: u16, headers: &[&str]) {
     let has_ended = || {
         let answer = apus_testkit::http::get(port, "/state.json", headers);
         let state: serde_json::Value = serde_json::from_str(&answer.body).unwrap();

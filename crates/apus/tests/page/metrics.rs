@@ -1,8 +1,7 @@
 //! The numbers, by Prometheus' own judgement, and the dashboard that shows them.
 
 use crate::desk::{Desk, MAIN, fixtures};
-use crate::lived::Lived;
-use crate::{free_port, wait_until_it_answers};
+use crate::{Follower, start_with_page};
 use apus_testkit::http::get;
 use apus_testkit::prometheus::{Prometheus, complaints};
 use serde_json::Value;
@@ -17,13 +16,12 @@ fn names(metrics: &str) -> BTreeSet<String> {
 #[test]
 fn prometheus_takes_them_as_they_are() {
     let desk = Desk::with(MAIN);
-    let (port, token) = (free_port(), "prometheus-shows-this-token");
+    let token = "prometheus-shows-this-token";
     let line = format!(
         "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
-         --assume-hinted-valid --web 127.0.0.1:{port} --web-token {token} --web-stay forever"
+         --web-token {token} --web-stay forever"
     );
-    let mut run = desk.start_as_typed(&line);
-    wait_until_it_answers(&mut run, port);
+    let (run, port) = start_with_page(&desk, &line);
     let prometheus = Prometheus::scraping(port, Some(token));
     let done = prometheus.samples("apus_run_state{state=\"done\"} == 1");
     assert_eq!(done[0].0["chain"], "main");
@@ -47,15 +45,7 @@ fn prometheus_takes_them_as_they_are() {
 /// What a dashboard or a page of documents names is there, and what is there is documented.
 #[test]
 fn the_dashboard_and_the_document_name_what_is_there() {
-    let (lived, node) = Lived::running(1, &["-maxtipage=2000000000"]);
-    let port = free_port();
-    let line = format!(
-        "sync --chain regtest --workdir w.work --connect 127.0.0.1:{} --follow --web 127.0.0.1:{port} \
-         --out snapshot:set.dat",
-        node.p2p_port()
-    );
-    let mut run = lived.desk.start(&line);
-    wait_until_it_answers(&mut run, port);
+    let Follower { run, port, node: _node, lived: _lived } = Follower::start();
     let prometheus = Prometheus::scraping(port, None);
     prometheus.samples("apus_run_state{state=\"waiting\"} == 1");
     prometheus.samples("apus_peers{direction=\"outbound\"} == 1");

@@ -6,28 +6,35 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  What 1,000, 10,000 and 100,000 remembered leaves save of the proofs in the folder `proofs`:
+  What 1,000, 10,000 and 100,000 remembered leaves save of the proofs in the
+  folder `proofs`:
     apus utreexo caches proofs
 
   Half a million leaves, looking ahead an hour and a day, and the table as JSON:
-    apus utreexo caches proofs --leaves 500000 --look-ahead 6,144 --report caches.json
+    apus utreexo caches proofs --leaves 500000 --look-ahead 6,144 \\
+         --report caches.json
 
-A verifier that remembers a leaf has its hash and data, knows where it is, and keeps the nodes that
-prove it, from the block that adds the leaf to the one that spends it. For such a leaf it is sent
-neither place nor data, and no hash that it knows. Which leaves those are the one who makes proofs
-says, by one of two rules:
+A verifier that remembers a leaf has its hash and data, knows where it is, and
+keeps the nodes that prove it, from the block that adds the leaf to the one that
+spends it. For such a leaf it is sent neither place nor data, and no hash that
+it knows. The maker of the proofs says which leaves those are, by one of two
+rules:
 
-  clairvoyant  of all leaves that could be remembered those that are spent next (Belady's rule)
-  look-ahead   leaves that are spent within so many blocks, while there is room; none is put out
+  clairvoyant  of all leaves that could be remembered those that are spent next
+               (Belady's rule)
+  look-ahead   leaves that are spent within so many blocks, while there is room;
+               none is put out
 
-What it takes to say so is not counted: with look-ahead a bit for each leaf that is added.
+What it takes to say so is not counted: with look-ahead a bit for each leaf that
+is added.
 
-The folder must have the proofs of all blocks from 1 on, whoever made them. It is gone over twice. A
-proof with a place that leads to no leaf, or with other hashes than it needs, is refused; whether
-hashes are the right ones is not asked.
+The folder must have the proofs of all blocks from 1 on. Apus goes over it
+twice. A proof with a place that leads to no leaf, or with other hashes than it
+needs, is refused; whether hashes are the right ones is not asked.
 
-Memory: four and a quarter bytes for each leaf that was ever added, so 13 GB for the 3,083
-million of the main chain at block 943,013, and some 50 bytes for each leaf that a row has room for.";
+Memory: four and a quarter bytes for each leaf that was ever added, so 13 GB for
+the 3,083 million of the main chain at block 943,013, and some 50 bytes for each
+leaf that a row has room for.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
