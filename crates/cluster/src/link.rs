@@ -42,7 +42,10 @@ fn is_absent(error: &async_nats::ConnectError) -> bool {
 
 /// Something that may be worth another try.
 pub(crate) fn away(error: impl Display) -> QueueError {
-    QueueError::Away(format!("NATS: {error}"))
+    let said = error.to_string();
+    // So the client shows that a server said no more than a number.
+    let said = said.strip_suffix(", None").unwrap_or(&said);
+    QueueError::Away(format!("NATS: {said}"))
 }
 
 impl Link {

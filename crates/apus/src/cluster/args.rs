@@ -166,7 +166,8 @@ Examples:
     apus cluster work --nats tls://queue.lan:4222 --nats-creds apus.creds \\
          --objects /mnt/shared/apus --blocksdir /mnt/shared/blocks
 
-  Where the run goes by proofs, each worker has them as well, or a bridge node to ask:
+  Where the run goes by proofs, each worker has them as well, or a bridge node
+  to ask:
     apus cluster work --nats nats://10.0.0.1:4222 --objects /mnt/shared/apus \\
          --blocksdir /mnt/shared/blocks --proofs /mnt/shared/proofs
 
