@@ -30,7 +30,7 @@ use std::time::Instant;
 /// goes with little memory, and then hardly any more ([`segment_bytes`]): of much memory most is free. A file costs
 /// more than the disk: to copy what it holds takes a tenth of a run's time.
 const fn held_bytes_max(memory_bytes: u64) -> u64 {
-    memory_bytes / 2 + memory_bytes.saturating_sub(64 << 20) / 16 * 3
+    memory_bytes / 2 + memory_bytes.saturating_sub(64 << 20) / 8
 }
 
 /// What a segment of a pass is told, by its heights.
