@@ -71,9 +71,10 @@ impl Ahead {
         if coins == 1 {
             return Some(Call(None));
         }
-        let one_more = |calls: usize| (calls < CALLS_MAX).then_some(calls + 1);
+        let one_more = |calls: usize| (calls < CALLS_MAX).then(|| calls + 1);
         let counted = self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        counted.is_ok().then_some(Call(Some(&self.calls)))
+        // Made only where it is counted: dropped, it counts itself out.
+        counted.is_ok().then(|| Call(Some(&self.calls)))
     }
 }
 
@@ -229,5 +230,24 @@ fn caught<T>(look_up: impl FnOnce() -> Result<T, StoreError>) -> Result<T, Box<S
 impl Drop for Job {
     fn drop(&mut self) {
         self.ahead.bytes.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_refused_is_not_counted_out() {
+        let ahead = Ahead::new(1);
+        let mut calls: Vec<_> = (0..CALLS_MAX).map(|_| ahead.call(10).unwrap()).collect();
+        for _ in 0..3 {
+            assert!(ahead.call(10).is_none() && !ahead.has_call());
+            assert!(ahead.call(1).is_some(), "one coin is no call");
+        }
+        calls.pop();
+        assert!(ahead.has_call());
+        calls.push(ahead.call(10).unwrap());
+        assert!(ahead.call(10).is_none());
     }
 }
