@@ -31,6 +31,7 @@ mod pipes;
 mod plan;
 #[cfg(feature = "bench")]
 mod plot;
+mod proof_files;
 mod proofs;
 mod resume;
 mod snapshot;

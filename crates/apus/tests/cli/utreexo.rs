@@ -3,11 +3,10 @@
 
 use crate::bridge::tell;
 use crate::desk::{Desk, fixtures};
-use apus_chain::{BlockHash, HeightRange};
+use crate::proof_files::write_files;
+use apus_chain::HeightRange;
 use apus_testkit::blkfile::BlockFiles;
-use apus_utreexo::{RangeHead, RangeWriter, range_file_name};
 use bitcoin::consensus::encode::deserialize_hex;
-use bitcoin::hashes::Hash;
 use bitcoin::{Block, Network};
 use serde_json::{Value, json};
 
@@ -72,27 +71,9 @@ fn the_roots_of_signets_first_blocks() {
 
 /// Writes files of proofs into the folder `proofs`, for the ranges between these heights.
 fn write_proofs(desk: &Desk, cuts: &[u32]) {
-    let blocks = blocks();
-    let told = tell(&blocks);
-    let hash = |height: u32| BlockHash(blocks[height as usize].block_hash().to_byte_array());
-    std::fs::create_dir(desk.path("proofs")).unwrap();
-    for cut in cuts.windows(2) {
-        let heights = HeightRange::new(cut[0], cut[1]);
-        let roots = |height: u32| &told.roots[height as usize];
-        let head = RangeHead {
-            network: Network::Signet.magic().to_bytes(),
-            first: heights.start,
-            before: hash(heights.start - 1),
-            roots: roots(heights.start - 1).clone(),
-        };
-        let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
-        for height in heights.heights() {
-            let entry = told.entries[height as usize].bytes();
-            writer.put(&hash(height), roots(height).leaves(), &entry).unwrap();
-        }
-        let bytes = writer.finish(roots(heights.end - 1)).unwrap();
-        desk.write(&format!("proofs/{}", range_file_name(heights)), &bytes);
-    }
+    let (blocks, range) = (blocks(), |cut: &[u32]| HeightRange::new(cut[0], cut[1]));
+    let ranges: Vec<HeightRange> = cuts.windows(2).map(range).collect();
+    write_files(desk, Network::Signet, "proofs", &blocks, &tell(&blocks), &ranges);
 }
 
 #[test]

@@ -21,6 +21,8 @@ mod leader;
 mod lines;
 mod lost;
 mod nodes;
+#[path = "../cli/proof_files.rs"]
+mod proof_files;
 mod proven;
 mod read_once;
 mod refusals;

@@ -3,16 +3,16 @@
 use crate::bridge::{Told, tell, tell_with};
 use crate::desk::Desk;
 use crate::joined::bad;
+use crate::proof_files::write_files;
 use crate::world::{Process, World, told};
-use apus_chain::{BlockHash, HeightRange};
+use apus_chain::HeightRange;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use apus_testkit::utreexod::Utreexod;
-use apus_utreexo::{NodeHash, RangeHead, RangeWriter, range_file_name};
-use bitcoin::hashes::Hash;
+use apus_utreexo::NodeHash;
 use bitcoin::{Block, Network};
 use std::thread::sleep;
 use std::time::Duration;
@@ -31,33 +31,18 @@ fn ranges(blocks: &[Block], each: usize) -> Vec<HeightRange> {
     starts.map(|start| HeightRange::new(start, end.min(start + each as u32))).collect()
 }
 
-/// Writes files of what is told of a chain, one for each range, into a folder.
-fn write_files(desk: &Desk, folder: &str, blocks: &[Block], told: &Told, ranges: &[HeightRange]) {
-    let hash = |height: u32| BlockHash(blocks[height as usize].block_hash().to_byte_array());
-    std::fs::create_dir_all(desk.path(folder)).unwrap();
-    for &heights in ranges {
-        let roots = |height: u32| &told.roots[height as usize];
-        let head = RangeHead {
-            network: Network::Regtest.magic().to_bytes(),
-            first: heights.start,
-            before: hash(heights.start - 1),
-            roots: roots(heights.start - 1).clone(),
-        };
-        let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
-        for height in heights.heights() {
-            let entry = told.entries[height as usize].bytes();
-            writer.put(&hash(height), roots(height).leaves(), &entry).unwrap();
-        }
-        let bytes = writer.finish(roots(heights.end - 1)).unwrap();
-        desk.write(&format!("{folder}/{}", range_file_name(heights)), &bytes);
-    }
-}
-
 /// A chain with files of its proofs.
 fn world_of(chain: &ChainBuilder, each: usize) -> World {
     let world = World::on(Desk::of(chain), "regtest");
     let blocks = chain.blocks();
-    write_files(&world.desk, "proofs", &blocks, &tell(&blocks), &ranges(&blocks, each));
+    write_files(
+        &world.desk,
+        Network::Regtest,
+        "proofs",
+        &blocks,
+        &tell(&blocks),
+        &ranges(&blocks, each),
+    );
     world
 }
 
@@ -125,7 +110,7 @@ fn a_machine_without_all_files_leaves_ranges_to_others() {
     let world = world_of(&chain, 10);
     let blocks = chain.blocks();
     let some = &ranges(&blocks, 10)[..6];
-    write_files(&world.desk, "some", &blocks, &tell(&blocks), some);
+    write_files(&world.desk, Network::Regtest, "some", &blocks, &tell(&blocks), some);
     let serve = world.serve_run(&format!("{RUN} {OUT} --progress plain"));
     world.work("--par 1").wait().fails(1, &["goes by proofs", "--proofs DIR"]);
     let poor = world.work("--proofs some --par 1 --name poor");
@@ -147,7 +132,7 @@ fn a_machine_with_other_roots_is_found_out() {
     let mut fragment = apus_utreexo::Fragment::new(0).unwrap();
     (0..other.roots[20].leaves()).for_each(|_| fragment.push(NodeHash([7; 32])).unwrap());
     other.roots[20] = fragment.roots().unwrap();
-    write_files(&world.desk, "other", &blocks, &other, &ranges(&blocks, 10));
+    write_files(&world.desk, Network::Regtest, "other", &blocks, &other, &ranges(&blocks, 10));
     let serve = world.serve_run(&format!("{RUN} {OUT} --progress plain"));
     // It does all but the two ranges that meet there.
     let poor = world.work("--proofs other --par 1 --name poor");
@@ -232,7 +217,7 @@ fn lies_are_told_as_on_one_machine() {
         let mut told = tell(&blocks);
         let at = spends(&told, 110);
         lie(&mut told, at);
-        write_files(&world.desk, "proofs", &blocks, &told, &ranges(&blocks, 15));
+        write_files(&world.desk, Network::Regtest, "proofs", &blocks, &told, &ranges(&blocks, 15));
         fails_alike(&world, 2, &[said]);
     }
 }
@@ -247,7 +232,7 @@ fn a_coin_that_never_was_is_found() {
     let (_, coin) = honest.entries.iter().find_map(|entry| entry.coins.first()).unwrap().clone();
     let outpoint = bitcoin::OutPoint { txid: blocks[1].txdata[0].compute_txid(), vout: 7 };
     let told = tell_with(&blocks, Some((100, outpoint, coin)));
-    write_files(&world.desk, "proofs", &blocks, &told, &ranges(&blocks, 9));
+    write_files(&world.desk, Network::Regtest, "proofs", &blocks, &told, &ranges(&blocks, 9));
     fails_alike(&world, 2, &["of no use"]);
 }
 
