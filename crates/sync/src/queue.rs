@@ -53,6 +53,10 @@ pub trait JobQueue: Sync {
     /// Puts a job, unless it is there as such a copy.
     fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
 
+    /// The same of a job whose answer was of no use: that may be there still as one that a machine is at, since a machine
+    /// answers before it is done with it.
+    fn put_job_anew(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
+
     /// The next answer to any job of the run, each once and from the first one on, those to an earlier start too.
     /// Waits for one no longer than so long.
     fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError>;

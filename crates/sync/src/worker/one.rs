@@ -18,6 +18,9 @@ const DELIVERIES_MAX: u64 = 100;
 /// After so many jobs in a row that this machine could not do, it takes no more.
 const FAILURES_MAX: u32 = 3;
 
+/// How long a job rests that is to be done by another machine.
+const PASSED_ON: Duration = Duration::from_millis(300);
+
 /// How long a job rests that a machine could not do: that machine would be offered it again at once.
 const REST: Duration = Duration::from_secs(1);
 
@@ -90,6 +93,9 @@ impl Working<'_> {
             }
         };
         let key = job.key;
+        if job.not_by.as_deref() == Some(self.jobs.name()) {
+            return patience(self.request).with(|| lease.give_back(PASSED_ON, None));
+        }
         if lease.deliveries() > 1 && patience(self.request).with(|| lease.is_answered(key))? {
             return patience(self.request).with(|| lease.done());
         }
@@ -151,7 +157,7 @@ impl Working<'_> {
     /// Does the job, and puts what it leaves.
     fn done(&self, job: &JobMessage, lease: &dyn Lease, walker: &mut Walker<'_>) -> Ended {
         let (request, run, supply) = (self.request, self.run, &self.supply);
-        let hand = Hand { request, run, job: *job, lease, supply };
+        let hand = Hand { request, run, job, lease, supply };
         let (bytes, work) = match self.does.job(&hand, walker) {
             Ok(Some(done)) => done,
             Ok(None) => return Ended::Halted,
