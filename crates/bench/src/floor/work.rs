@@ -124,10 +124,10 @@ impl WorkError {
             Self::Source(error) => error.kind(),
             Self::Hints { error, .. } => match error.kind() {
                 HintsErrorKind::Io => ErrorKind::Io,
-                HintsErrorKind::Invalid => ErrorKind::Invalid,
+                HintsErrorKind::Invalid => ErrorKind::Wrong,
             },
             Self::Short { .. } => ErrorKind::Usage,
-            Self::Indices { .. } | Self::Decode { .. } => ErrorKind::Invalid,
+            Self::Indices { .. } | Self::Decode { .. } => ErrorKind::Wrong,
         }
     }
 }

@@ -180,7 +180,7 @@ fn hints_of_another_chain_and_bytes_that_are_no_block_are_errors() {
     assert_eq!(short.kind(), ErrorKind::Usage);
     fs::write(&hints, "UTXO").unwrap();
     let damaged = count(&params, &blocks, &hints, None, NOW, &go_on).unwrap_err();
-    assert_eq!(damaged.kind(), ErrorKind::Invalid);
+    assert_eq!(damaged.kind(), ErrorKind::Wrong);
     let gone = count(&params, &folder.path().join("gone"), &hints, None, NOW, &go_on).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::Io);
 }
