@@ -4,7 +4,7 @@ use super::{Hand, Working, patience};
 use crate::error::{
     ClusterError, InvalidBlock, InvalidError, IoError, RemoteError, RemoteKind, SyncError,
 };
-use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef};
+use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef, rest_of_passed_on};
 use crate::supply::Walker;
 use apus_engine::pass::Work;
 use apus_engine::swiftsync::FullyError;
@@ -17,9 +17,6 @@ const DELIVERIES_MAX: u64 = 100;
 
 /// After so many jobs in a row that this machine could not do, it takes no more.
 const FAILURES_MAX: u32 = 3;
-
-/// How long a job rests that is to be done by another machine.
-const PASSED_ON: Duration = Duration::from_millis(300);
 
 /// How long a job rests that a machine could not do: that machine would be offered it again at once.
 const REST: Duration = Duration::from_secs(1);
@@ -94,7 +91,8 @@ impl Working<'_> {
         };
         let key = job.key;
         if job.not_by.as_deref() == Some(self.jobs.name()) {
-            return patience(self.request).with(|| lease.give_back(PASSED_ON, None));
+            let rest = rest_of_passed_on();
+            return patience(self.request).with(|| lease.give_back(rest, None));
         }
         if lease.deliveries() > 1 && patience(self.request).with(|| lease.is_answered(key))? {
             return patience(self.request).with(|| lease.done());
