@@ -4,6 +4,7 @@
 //! It is written last, so that a folder with a manifest is a whole chain. It does not vouch for the
 //! blocks: who reads it checks the chain as any other.
 
+use apus_chain::BlockHash;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -82,7 +83,21 @@ impl Manifest {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
+        manifest.assume_valid()?;
         Ok(manifest)
+    }
+
+    /// The last block with more than a coinbase, whose scripts runs take for valid, and those below.
+    ///
+    /// # Errors
+    /// Where its hash is none, so that a run cannot be told of it.
+    pub fn assume_valid(&self) -> io::Result<BlockHash> {
+        self.assumevalid_hash.parse().map_err(|_| {
+            let hash = &self.assumevalid_hash;
+            let text =
+                format!("assumevalid_hash is {hash:?}, which is no hash: make the chain anew");
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        })
     }
 
     /// Writes it into the folder of a chain so that it is never seen in part, after all that is
@@ -151,6 +166,8 @@ mod tests {
         let text = serde_json::to_string(&manifest()).unwrap();
         let other = text.replacen("\"version\":1", "\"version\":2", 1);
         assert!(read(other.as_bytes()).contains("version 2"));
+        let other = text.replacen(&"bb".repeat(32), "bb", 1);
+        assert!(read(other.as_bytes()).contains("\"bb\", which is no hash"));
     }
 
     #[test]

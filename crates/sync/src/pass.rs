@@ -26,11 +26,10 @@ use apus_engine::swiftsync::aggregate::Secret;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Memory that finished segments may take which are in no file yet. What is left is for those under way, whose size
-/// goes with little memory, and then hardly any more ([`segment_bytes`]): of much memory most is free. A file costs
-/// more than the disk: to copy what it holds takes a tenth of a run's time.
+/// Memory that finished segments may take which are in no file yet. More of it spares some files, but segments under
+/// way make better use of it: the longer these are ([`segment_bytes`]), the fewer records there are to hold.
 const fn held_bytes_max(memory_bytes: u64) -> u64 {
-    memory_bytes / 2 + memory_bytes.saturating_sub(64 << 20) / 8
+    memory_bytes / 8 * 3
 }
 
 /// What a segment of a pass is told, by its heights.
@@ -159,14 +158,15 @@ pub(crate) fn divided(
 /// A smaller segment is not worth its runs, unless memory is that little.
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 
-/// Small enough that a few of them are under way at once in the memory allowed; large enough that the whole main chain
-/// is some ten thousand of them. The longer one is the fewer records leave it: more spends find their coins within.
+/// Small enough that a few of them are under way at once in the memory allowed, of which their blocks, read one by one,
+/// come to half: what is kept of them takes half of that. Large enough that the whole main chain is some ten thousand of
+/// them. The longer one is the fewer records leave it: more spends find their coins within.
 fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u64) -> u64 {
     /// Segments for each thread, where the chain is long enough.
-    const EACH: u64 = 8;
+    const EACH: u64 = 4;
     // So many as threads are no smaller than this; more of them share what these would take.
     let least = ((12_u64 << 20).saturating_mul(threads) / under_way).max(2 << 20);
-    let share = (memory_bytes / (4 * under_way)).clamp(least, 128 << 20);
+    let share = (memory_bytes / (2 * under_way)).clamp(least, 128 << 20);
     share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
 }
 

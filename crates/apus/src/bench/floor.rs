@@ -94,7 +94,7 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
         Some(chain) => {
             let params = Params::of(chain.network);
             print::aside("counting what the blocks have");
-            let assumed = assumed(chain, params);
+            let assumed = assumed(chain, params)?;
             let (blocks, hints) = (&chain.blocksdir, &chain.hints);
             let counted = floor::count(params, blocks, hints, assumed.as_ref(), now(), &interrupt)
                 .map_err(RunError::from)?;
@@ -158,11 +158,9 @@ fn chain(args: &FloorArgs) -> Result<Option<Chain>, Failure> {
 }
 
 /// The block up to which runs take scripts for valid.
-fn assumed(chain: &Chain, params: &Params) -> Option<BlockHash> {
-    match &chain.manifest {
-        Some(manifest) => manifest.assumevalid_hash.parse().ok(),
-        None => params.default_assume_valid,
-    }
+fn assumed(chain: &Chain, params: &Params) -> Result<Option<BlockHash>, Failure> {
+    let Some(manifest) = &chain.manifest else { return Ok(params.default_assume_valid) };
+    manifest.assume_valid().map(Some).map_err(|error| Failure::io(&chain.blocksdir, error))
 }
 
 /// Every kernel of the machine, each in a process of its own: one process has one kernel.

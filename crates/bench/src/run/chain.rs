@@ -98,7 +98,8 @@ mod tests {
             ["blk00000.dat", "blk00001.dat"].map(|name| path("blocks").join(name)).into();
         assert_eq!(chain.files().unwrap(), files);
 
-        let manifest = crate::run::testing::manifest();
+        let assumevalid_hash = "cd".repeat(32);
+        let manifest = Manifest { assumevalid_hash, ..crate::run::testing::manifest() };
         fs::write(path(FILE_NAME), serde_json::to_vec(&manifest).unwrap()).unwrap();
         assert_eq!(Chain::in_folder(folder.path()).unwrap().manifest, Some(manifest.clone()));
         let newer = Manifest { version: 2, ..manifest };
