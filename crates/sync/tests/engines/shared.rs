@@ -22,7 +22,7 @@ const CONNECT: u8 = 2;
 const STEP: usize = 44;
 const BODY: usize = 53;
 
-/// No block is as short: each is a segment by itself.
+/// A block or two are a segment.
 const SHORTEST: u64 = 200;
 
 fn alone(world: &World) -> Job {
@@ -88,7 +88,7 @@ fn fails_alike(job: &Job, reason: &str) {
     assert!(place.output_files().is_empty());
 }
 
-/// In each of the chunks in which segments are judged where blocks are kept: one that passes takes nothing back.
+/// The first with many segments above it, and where blocks are kept.
 #[test]
 fn a_block_that_breaks_a_rule_about_coins() {
     for (at, (reason, make)) in bad_blocks().into_iter().enumerate() {
@@ -145,7 +145,7 @@ fn the_first_block_is_told() {
     fails_alike(&alone(&World::of(&builder.blocks())), "bad-cb-height");
 }
 
-/// More segments than are judged at a time among them.
+/// Of all blocks and of the last ones, cut in several ways.
 #[test]
 fn a_data_directory_is_the_one_of_one_machine() {
     let mut builder = random_chain(874);
