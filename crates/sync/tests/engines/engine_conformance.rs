@@ -199,6 +199,8 @@ fn check_fixture(blocks: PathBuf, network: Network) {
         folders: Vec::new(),
         with_roots: true,
         bridge: None,
+        segment_bytes: 5_000,
+        queue: None,
     };
     let first = Place::new();
     let connected = job.run(&first).unwrap();
@@ -253,6 +255,8 @@ fn which_scripts_were_run_is_not_forgotten() {
         folders: Vec::new(),
         with_roots: true,
         bridge: None,
+        segment_bytes: 5_000,
+        queue: None,
         stop: Stop::At(stop),
         threads: 2,
         prevout_threads: 0,
@@ -305,6 +309,8 @@ fn with_scripts_to_the_tip() {
             folders: Vec::new(),
             with_roots: true,
             bridge: None,
+            segment_bytes: 5_000,
+            queue: None,
             stop: Stop::AtTip,
             threads: 2,
             prevout_threads: 2,

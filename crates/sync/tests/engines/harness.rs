@@ -1,5 +1,6 @@
 //! Runs that connect blocks: where they work, what they start from, and what comes of them.
 
+use crate::memory_queue::MemoryQueue;
 use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
 use apus_chain::{BlockHash, HeightRange, KnownBlock, Network, OutPoint, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -9,8 +10,8 @@ use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
 use apus_sync::{
     BridgeOptions, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedValidity,
-    HintsInput, Observer, Outcome, Output, OutputKind, ProofsInput, Request, Silent, Source, Stop,
-    SyncError, UseIndex,
+    HintsInput, JobQueue, Observer, Outcome, Output, OutputKind, ProofsInput, Request, Silent,
+    Source, Stop, SyncError, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -101,6 +102,8 @@ impl World {
             folders: Vec::new(),
             with_roots: true,
             bridge: None,
+            segment_bytes: 5_000,
+            queue: None,
         }
     }
 
@@ -174,6 +177,9 @@ pub(crate) struct Job {
     /// Whether the roots of the Utreexo forest are among the outputs.
     pub(crate) with_roots: bool,
     pub(crate) bridge: Option<BridgeJob>,
+    pub(crate) segment_bytes: u64,
+    /// Where machines get jobs, if they share the run.
+    pub(crate) queue: Option<Arc<MemoryQueue>>,
 }
 
 /// The proofs that a run is asked for, and the forest that they come of.
@@ -312,7 +318,7 @@ impl Job {
             follow: false,
             threads: self.threads,
             memory_bytes: self.memory_bytes,
-            segment_bytes: Some(5_000),
+            segment_bytes: Some(self.segment_bytes),
             checkpoint_interval: self.checkpoint_interval,
             now: NOW,
             verifier: None,
@@ -325,7 +331,7 @@ impl Job {
             },
             folders: &self.folders,
             bridge,
-            queue: None,
+            queue: self.queue.as_deref().map(|queue| queue as &dyn JobQueue),
             observer,
             interrupt,
         })

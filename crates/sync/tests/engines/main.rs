@@ -20,6 +20,8 @@ mod crash_and_fault;
 mod engine_conformance;
 mod harness;
 mod invalid;
+mod joins;
+mod memory_queue;
 mod mergesync;
 mod proofs;
 #[cfg(feature = "kernel")]
@@ -28,6 +30,7 @@ mod read_back;
 mod refusals;
 mod reorg;
 mod resume;
+mod shared;
 mod tail;
 mod utreexo;
 mod witnesses;

@@ -27,7 +27,7 @@ fn merge(world: &World) -> Job {
 }
 
 /// A block whose coinbase states another height, which can be seen without any coin.
-fn wrong_height(builder: &mut ChainBuilder) -> Block {
+pub(crate) fn wrong_height(builder: &mut ChainBuilder) -> Block {
     let height = builder.height() + 1;
     let output = builder.output(ChainBuilder::subsidy(height), ScriptKind::OpTrue);
     let coinbase = Some(builder.coinbase(height + 5, vec![output]));
@@ -156,7 +156,7 @@ fn a_signature_that_is_wrong() {
 }
 
 /// Files of a folder with their contents, but those of databases.
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let files = entries.filter(|entry| entry.path().is_file());
     files

@@ -1,0 +1,326 @@
+//! [`MemoryQueue`]: the queue of a run that machines share, in memory, with threads of this process for machines.
+//!
+//! It keeps what a queue promises and no more: each answer once and in the order in which they came, one answer that counts
+//! for each job, all of it gone with the run.
+
+use apus_sync::{
+    AnswerBytes, JobCopy, JobKey, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, QueueError,
+    RunId, Silent, WorkBlocks, WorkRequest, WorkerSeen, work,
+};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// A job that goes back rests no longer, however long it is to.
+const REST_MAX: Duration = Duration::from_millis(30);
+
+/// Sees what machines are about to put as an object, and may change it. Where it says no, the object is lost.
+pub(crate) type Alter = dyn FnMut(&mut Vec<u8>) -> bool + Send;
+
+#[derive(Default)]
+struct State {
+    spec: Option<Vec<u8>>,
+    objects: HashMap<[u8; 32], Vec<u8>>,
+    waiting: VecDeque<(JobKey, JobCopy, Vec<u8>)>,
+    /// Those that wait, and those that machines have.
+    there: HashSet<(JobKey, JobCopy)>,
+    answers: BTreeMap<u64, AnswerBytes>,
+    /// Jobs with an answer that counts, and its place.
+    answered: HashMap<JobKey, u64>,
+    /// The place of the next answer, and of the next that is read.
+    places: [u64; 2],
+    /// No more runs come.
+    is_shut: bool,
+}
+
+/// See the module.
+pub(crate) struct MemoryQueue {
+    state: Mutex<State>,
+    changed: Condvar,
+    alter: Mutex<Box<Alter>>,
+}
+
+impl MemoryQueue {
+    pub(crate) fn new(alter: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Self { state, changed, alter: Mutex::new(Box::new(alter)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// How many objects there are.
+    pub(crate) fn objects(&self) -> usize {
+        self.lock().objects.len()
+    }
+
+    /// Does something while machines with the blocks of a folder take part in all runs of the queue.
+    pub(crate) fn with_machines<T>(&self, blocksdir: &Path, what: impl FnOnce() -> T) -> T {
+        std::thread::scope(|scope| {
+            for name in ["one", "other"] {
+                scope.spawn(move || self.machine(name, blocksdir));
+            }
+            let _shuts = Shuts(self);
+            what()
+        })
+    }
+
+    fn machine(&self, name: &'static str, blocksdir: &Path) {
+        let scratch = tempfile::tempdir().unwrap();
+        let never = AtomicBool::new(false);
+        while let Some(spec) = self.next_run() {
+            let machine = Machine { queue: self, name, run: RunId::of(&spec), spec };
+            let done = work(
+                &WorkRequest {
+                    blocks: WorkBlocks::Folder(PathBuf::from(blocksdir)),
+                    proofs: None,
+                    scratch: scratch.path().join("scratch"),
+                    threads: 1,
+                    now: crate::world::NOW,
+                    observer: &Silent,
+                    interrupt: &never,
+                },
+                &machine,
+            );
+            // What it came upon when the run ended is no fault of its own.
+            if let Err(error) = done
+                && !machine.is_over()
+            {
+                let _shuts = Shuts(self);
+                panic!("{error}");
+            }
+        }
+    }
+
+    /// The run that goes on, or the next.
+    fn next_run(&self) -> Option<Vec<u8>> {
+        let waits = |state: &mut State| state.spec.is_none() && !state.is_shut;
+        let state = self.changed.wait_while(self.lock(), waits).unwrap();
+        if state.is_shut { None } else { state.spec.clone() }
+    }
+
+    fn get(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        let lost = || QueueError::Object("it is not there".to_owned());
+        self.lock().objects.get(&of.sha256).cloned().ok_or_else(lost)
+    }
+
+    fn put(&self, bytes: &[u8]) -> ObjectRef {
+        let of = ObjectRef::of(bytes);
+        self.lock().objects.insert(of.sha256, bytes.to_vec());
+        of
+    }
+}
+
+/// Ends what waits for runs, also where a test fails.
+struct Shuts<'q>(&'q MemoryQueue);
+
+impl Drop for Shuts<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_shut = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl JobQueue for MemoryQueue {
+    fn open(&self, _: &RunId, spec: &[u8]) -> Result<(), QueueError> {
+        let mut state = self.lock();
+        state.spec = Some(spec.to_vec());
+        state.places[1] = 0;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn put_object(&self, _: &RunId, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
+        Ok(self.put(bytes))
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.get(of)
+    }
+
+    fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
+        let mut state = self.lock();
+        if state.there.insert((key, copy)) {
+            state.waiting.push_back((key, copy, message.to_vec()));
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    fn put_job_anew(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
+        self.lock().there.remove(&(key, copy));
+        self.put_job(key, copy, message)
+    }
+
+    fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError> {
+        let next = |state: &State| {
+            let next = state.answers.range(state.places[1]..).next();
+            next.map(|(_, answer)| answer.clone())
+        };
+        let waits = |state: &mut State| next(state).is_none() && !state.is_shut;
+        let (mut state, _) = self.changed.wait_timeout_while(self.lock(), wait, waits).unwrap();
+        let answer = next(&state);
+        if answer.is_none() && state.is_shut {
+            return Err(QueueError::Refused("no machine is left".to_owned()));
+        }
+        state.places[1] = answer.as_ref().map_or(state.places[1], |answer| answer.place + 1);
+        Ok(answer)
+    }
+
+    fn forget(&self, answer: &AnswerBytes) -> Result<(), QueueError> {
+        let mut state = self.lock();
+        state.answers.remove(&answer.place);
+        state.answered.retain(|_, place| *place != answer.place);
+        Ok(())
+    }
+
+    fn workers(&self) -> Vec<WorkerSeen> {
+        Vec::new()
+    }
+
+    fn close(&self) -> Result<(), QueueError> {
+        *self.lock() = State::default();
+        self.changed.notify_all();
+        Ok(())
+    }
+}
+
+/// A machine that takes part in a run.
+struct Machine<'q> {
+    queue: &'q MemoryQueue,
+    name: &'static str,
+    run: RunId,
+    spec: Vec<u8>,
+}
+
+impl Machine<'_> {
+    fn is_over(&self) -> bool {
+        let state = self.queue.lock();
+        state.is_shut || state.spec.as_deref().is_none_or(|spec| RunId::of(spec) != self.run)
+    }
+}
+
+impl Jobs for Machine<'_> {
+    fn spec(&self) -> &[u8] {
+        &self.spec
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.queue.get(of)
+    }
+
+    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
+        if self.is_over() {
+            return Ok(Offer::Over);
+        }
+        let waits =
+            |state: &mut State| state.waiting.is_empty() && state.spec.is_some() && !state.is_shut;
+        let waited = self.queue.changed.wait_timeout_while(self.queue.lock(), wait, waits);
+        let Some(job) = waited.unwrap().0.waiting.pop_front() else { return Ok(Offer::Nothing) };
+        Ok(Offer::Job(Box::new(Leased { machine: self, job })))
+    }
+}
+
+struct Leased<'m> {
+    machine: &'m Machine<'m>,
+    job: (JobKey, JobCopy, Vec<u8>),
+}
+
+impl Leased<'_> {
+    /// Takes an answer, unless there is one that counts.
+    fn tell(&self, message: &[u8], counts: bool) {
+        let (key, copy, _) = self.job;
+        let mut state = self.machine.queue.lock();
+        if !self.machine_is_in(&state) || counts && state.answered.contains_key(&key) {
+            return;
+        }
+        let place = state.places[0];
+        state.places[0] += 1;
+        if counts {
+            state.answered.insert(key, place);
+        }
+        let audit = copy == JobCopy::Audit;
+        state.answers.insert(place, AnswerBytes { place, key, audit, message: message.to_vec() });
+        self.machine.queue.changed.notify_all();
+    }
+
+    fn machine_is_in(&self, state: &State) -> bool {
+        state.spec.as_deref() == Some(&self.machine.spec)
+    }
+}
+
+impl Lease for Leased<'_> {
+    fn message(&self) -> &[u8] {
+        &self.job.2
+    }
+
+    fn deliveries(&self) -> u64 {
+        1
+    }
+
+    fn alive(&self) {}
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.machine.queue.get(of)
+    }
+
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
+        let part = |(at, part): (usize, &ObjectPart)| {
+            let object = self.machine.queue.get(&part.object).map_err(|error| (at, error))?;
+            let bytes = object.get(part.offset as usize..(part.offset + part.bytes) as usize);
+            let short = || (at, QueueError::Object("it is too short".to_owned()));
+            bytes.map(<[u8]>::to_vec).ok_or_else(short)
+        };
+        parts.iter().enumerate().map(part).collect()
+    }
+
+    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
+        let mut bytes = bytes.to_vec();
+        let is_kept = (self.machine.queue.alter.lock().unwrap())(&mut bytes);
+        Ok(if is_kept { self.machine.queue.put(&bytes) } else { ObjectRef::of(&bytes) })
+    }
+
+    fn is_over(&self) -> bool {
+        self.machine.is_over()
+    }
+
+    fn is_answered(&self, key: JobKey) -> Result<bool, QueueError> {
+        Ok(self.machine.queue.lock().answered.contains_key(&key))
+    }
+
+    fn answer(&self, _: JobKey, message: &[u8]) -> Result<(), QueueError> {
+        self.machine.queue.lock().there.remove(&(self.job.0, self.job.1));
+        self.tell(message, true);
+        Ok(())
+    }
+
+    fn done(&self) -> Result<(), QueueError> {
+        self.machine.queue.lock().there.remove(&(self.job.0, self.job.1));
+        Ok(())
+    }
+
+    fn give_back(
+        &self,
+        after: Duration,
+        trouble: Option<(JobKey, &[u8])>,
+    ) -> Result<(), QueueError> {
+        if let Some((_, message)) = trouble {
+            self.tell(message, false);
+        }
+        sleep(after.min(REST_MAX));
+        let mut state = self.machine.queue.lock();
+        if self.machine_is_in(&state) {
+            state.waiting.push_back(self.job.clone());
+        }
+        self.machine.queue.changed.notify_all();
+        Ok(())
+    }
+}

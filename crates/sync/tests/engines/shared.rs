@@ -1,0 +1,281 @@
+//! Runs of mergesync that machines share, through a queue in memory: what comes of them is what one machine comes to,
+//! and what machines say of other jobs, or lose, does not count.
+
+use crate::harness::{Job, Place, World, hash_of, random_chain};
+use crate::invalid::bad_blocks;
+use crate::memory_queue::MemoryQueue;
+use crate::mergesync::{files, wrong_height};
+use crate::world::Events;
+use apus_sync::{DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Outcome};
+use apus_sync::{SyncError, Warning};
+use apus_testkit::chain::Shape;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Steps of a run, as a job names them (`docs/formats/cluster-wire.md`).
+const BLOCKS: u8 = 0;
+const JOIN: u8 = 1;
+const CONNECT: u8 = 2;
+
+/// The place of the step in what a job leaves, and of what is behind the job.
+const STEP: usize = 44;
+const BODY: usize = 53;
+
+/// A block or two are a segment.
+const SHORTEST: u64 = 200;
+
+fn alone(world: &World) -> Job {
+    Job { engine: Engine::MergeSync, ..world.job() }
+}
+
+/// Runs it on two machines, which put what `alter` makes of it; what was said of them, and what came of it.
+fn shared(
+    job: &Job,
+    place: &Place,
+    alter: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static,
+) -> (Vec<Warning>, Result<Outcome, SyncError>) {
+    let queue = Arc::new(MemoryQueue::new(alter));
+    let (events, never) = (Events::default(), AtomicBool::new(false));
+    let job = Job { queue: Some(Arc::clone(&queue)), ..job.clone() };
+    let run = || job.run_watched(place, &events, &never);
+    let outcome = queue.with_machines(&job.blocksdir, run);
+    let said = |event| match event {
+        Event::Warning(warning) => Some(warning),
+        _ => None,
+    };
+    assert_eq!(queue.objects(), 0, "they go with the run");
+    (events.all().into_iter().filter_map(said).collect(), outcome)
+}
+
+fn keeping(job: &Job, kind: DatadirBlocks, desk: &Path) -> Job {
+    let kind = FolderKind::Datadir(kind);
+    let folders = vec![FolderOutput { kind, path: desk.join("node"), replace: false }];
+    Job { folders, ..job.clone() }
+}
+
+#[test]
+fn machines_come_to_the_set_of_one() {
+    let world = World::small(870);
+    for leave_witnesses in [false, true] {
+        for segment_bytes in [SHORTEST, 2_000, 1 << 20] {
+            let (place, job) =
+                (Place::new(), Job { segment_bytes, leave_witnesses, ..alone(&world) });
+            let (said, outcome) = shared(&job, &place, |_| true);
+            assert!(said.is_empty(), "{said:?}");
+            let outcome = outcome.unwrap();
+            world.truth.check(&outcome, &place.out);
+            assert_eq!(
+                (outcome.scripts.run, outcome.scripts.assumed),
+                (0, u64::from(world.truth.stop))
+            );
+            // Nothing of it is left behind.
+            apus_sync::discard_progress(&place.work).unwrap();
+            assert_eq!(apus_storage::Storage::names(&place.work).unwrap(), [""; 0]);
+        }
+    }
+}
+
+/// Refused with the same words by one machine and by several.
+fn fails_alike(job: &Job, reason: &str) {
+    let told = job.refused(&Place::new()).to_string();
+    assert!(told.contains(&format!("[{reason}]")), "{told}");
+    let place = Place::new();
+    let (_, outcome) = shared(job, &place, |_| true);
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(error.to_string(), told);
+    assert!(place.output_files().is_empty());
+}
+
+/// The first with many segments above it, and where blocks are kept.
+#[test]
+fn a_block_that_breaks_a_rule_about_coins() {
+    for (at, (reason, make)) in bad_blocks().into_iter().enumerate() {
+        let mut builder = random_chain(871);
+        builder.empty_blocks(1);
+        let plan = make(&mut builder);
+        builder.add_plan(plan);
+        builder.empty_blocks(if at == 0 { 420 } else { 3 });
+        let world = World::of(&builder.blocks());
+        let desk = tempfile::tempdir().unwrap();
+        let job = Job { segment_bytes: SHORTEST, ..alone(&world) };
+        match at {
+            0 => fails_alike(&keeping(&job, DatadirBlocks::All, desk.path()), reason),
+            _ => fails_alike(&job, reason),
+        }
+    }
+}
+
+/// Of several the lowest, whichever step finds them: segments below a block that the first step refuses are cut there.
+#[test]
+fn the_lowest_block_is_told() {
+    let (reason, make) = bad_blocks()[0];
+    for (lows, high) in
+        [(vec![true], false), (vec![false], true), (vec![false], false), (vec![], false)]
+    {
+        for segment_bytes in [SHORTEST, 3_000] {
+            let mut builder = random_chain(872);
+            let mut wrong = |by_coins: bool| match by_coins {
+                true => {
+                    let plan = make(&mut builder);
+                    hash_of(&builder.add_plan(plan))
+                }
+                false => hash_of(&wrong_height(&mut builder)),
+            };
+            let mut all: Vec<_> = lows.iter().map(|by_coins| wrong(*by_coins)).collect();
+            all.push(wrong(high));
+            builder.empty_blocks(2);
+            let world = World::of(&builder.blocks());
+            let job = Job { segment_bytes, ..alone(&world) };
+            let error = job.refused(&Place::new()).to_string();
+            assert!(error.contains(&all[0].to_string()), "{error}");
+            let by_coins = lows.first().is_some_and(|by_coins| *by_coins);
+            fails_alike(&job, if by_coins { reason } else { "bad-cb-height" });
+        }
+    }
+}
+
+/// The first block of a chain, below which there is nothing to judge.
+#[test]
+fn the_first_block_is_told() {
+    let mut builder = apus_testkit::chain::ChainBuilder::new(873);
+    wrong_height(&mut builder);
+    builder.empty_blocks(5);
+    fails_alike(&alone(&World::of(&builder.blocks())), "bad-cb-height");
+}
+
+/// Of all blocks and of the last ones, cut in several ways.
+#[test]
+fn a_data_directory_is_the_one_of_one_machine() {
+    let mut builder = random_chain(874);
+    builder.empty_blocks(400);
+    builder.random_blocks(10, Shape::default());
+    let world = World::of(&builder.blocks());
+    let cases = [
+        (DatadirBlocks::All, SHORTEST),
+        (DatadirBlocks::All, 4_000),
+        (DatadirBlocks::Last, SHORTEST),
+        (DatadirBlocks::Last, 1 << 20),
+    ];
+    for (kind, segment_bytes) in cases {
+        let [one, other] = [false, true].map(|by_machines| {
+            let (desk, place) = (tempfile::tempdir().unwrap(), Place::new());
+            let job = keeping(&Job { segment_bytes, ..alone(&world) }, kind, desk.path());
+            match by_machines {
+                true => {
+                    let outcome = shared(&job, &place, |_| true).1;
+                    world.truth.check(&outcome.unwrap(), &place.out);
+                }
+                false => drop(job.expect(&world.truth, &place)),
+            }
+            files(&desk.path().join("node/regtest/blocks"))
+        });
+        assert!(one.keys().any(|name| name.starts_with("rev")));
+        assert!(one == other, "{segment_bytes}: {:?}, {:?}", one.keys(), other.keys());
+    }
+}
+
+/// Makes something else of what a job left, perhaps by what an earlier one of the step did.
+type Lie = fn(&mut Vec<u8>, &[u8]);
+
+/// Lies once about a job of a step.
+fn liar(step: u8, lie: Lie) -> impl FnMut(&mut Vec<u8>) -> bool + Send + 'static {
+    let (mut before, mut has_lied) = (None::<Vec<u8>>, false);
+    move |bytes: &mut Vec<u8>| {
+        if bytes.starts_with(b"APUSDONE") && bytes[STEP] == step && !has_lied {
+            let own = bytes.clone();
+            if let Some(before) = &before
+                && before[BODY..] != bytes[BODY..]
+            {
+                lie(bytes, before);
+                has_lied = true;
+            }
+            before = Some(own);
+        }
+        true
+    }
+}
+
+fn says_of_another(bytes: &mut Vec<u8>, from: usize, before: &[u8]) {
+    bytes.truncate(from);
+    bytes.extend_from_slice(&before[from..]);
+}
+
+/// Where the length of the coins of a part stands: behind sums, MuHash, and no outputs that existed.
+const COINS: usize = BODY + 3 * 8 + 16 + 768 + 1;
+
+#[test]
+fn what_is_said_of_another_job_is_refused_and_done_again() {
+    let of_others = "it is of other blocks";
+    let lies: [(u8, bool, Lie, &str); 6] = [
+        (BLOCKS, true, |bytes, before| says_of_another(bytes, BODY, before), of_others),
+        // How many blocks were judged.
+        (CONNECT, false, |bytes, _| bytes[BODY] ^= 1, of_others),
+        // Just as many, and what their leaves make of the forest.
+        (CONNECT, true, |bytes, before| says_of_another(bytes, BODY + 16, before), of_others),
+        // No undo data, and no fragment before them.
+        (
+            CONNECT,
+            false,
+            |bytes, _| says_of_another(bytes, BODY + 16, &[0_u8; BODY + 18]),
+            "its undo data are of other blocks",
+        ),
+        (JOIN, true, |bytes, _| bytes[COINS] ^= 1, "its coins are not as long as they should be"),
+        // So long that it cannot be added up.
+        (JOIN, true, |bytes, _| bytes[COINS..COINS + 8].fill(0xff), "its coins are not as long"),
+    ];
+    let world = World::small(875);
+    for (at, (step, with_roots, lie, why)) in lies.into_iter().enumerate() {
+        let (desk, place) = (tempfile::tempdir().unwrap(), Place::new());
+        let mut job = Job { segment_bytes: 2_000, with_roots, ..alone(&world) };
+        if why.contains("undo data") {
+            job = keeping(&job, DatadirBlocks::All, desk.path());
+        }
+        let (said, outcome) = shared(&job, &place, liar(step, lie));
+        let outcome = outcome.unwrap_or_else(|error| panic!("{at}: {error}"));
+        world.truth.check_files(&place.output_files());
+        assert_eq!(outcome.coins.coins, world.truth.coins);
+        let [Warning::ResultRefused { why: said, .. }] = &said[..] else {
+            panic!("{at}: {said:?}")
+        };
+        assert!(said.contains(why), "{at}: {said}");
+    }
+}
+
+/// Loses the object with this number among those of a step that others read.
+fn loses(step: u8, number: usize) -> impl FnMut(&mut Vec<u8>) -> bool + Send + 'static {
+    // A job of the first step leaves records and what is its own. One of the second leaves coins and places, which the
+    // coordinator reads at once, and answers and leaves, which are by height as places are.
+    let (mut seen, mut is_step) = (0, step == BLOCKS);
+    move |bytes: &mut Vec<u8>| {
+        if bytes.starts_with(b"APUSDONE") {
+            is_step |= bytes[STEP] == step;
+            return true;
+        }
+        let counts = is_step && (step == BLOCKS || bytes.starts_with(&[0; 3]));
+        seen += usize::from(counts);
+        !(counts && seen == number + 1)
+    }
+}
+
+/// What a job left for others is not there when they want it, and that job is done again.
+#[test]
+fn what_is_lost_is_left_again() {
+    let world = World::small(876);
+    for step in [BLOCKS, JOIN] {
+        let mut lost = 0;
+        for number in 0..5 {
+            let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..alone(&world) });
+            let (said, outcome) = shared(&job, &place, loses(step, number));
+            let outcome = outcome.unwrap_or_else(|error| panic!("{step} {number}: {error}"));
+            world.truth.check(&outcome, &place.out);
+            let is_lost = |said: &Warning| matches!(said, Warning::ObjectLost { .. });
+            let is_refused = matches!(said[..], [Warning::ResultRefused { .. }]) && step == JOIN;
+            let all_lost = !said.is_empty() && said.iter().all(is_lost);
+            assert!(is_refused || all_lost, "{step} {number}: {said:?}");
+            lost += u32::from(all_lost);
+        }
+        assert!(lost > 1, "{step}: {lost}");
+    }
+}
