@@ -58,6 +58,17 @@ pub(super) fn merge_budget(memory_bytes: u64, threads: usize) -> MergeBudget {
     MergeBudget { threads, ..budget }
 }
 
+/// Memory for what comes of a part while it is joined, in bytes: answers, places, leaves.
+fn spill_bytes(memory_bytes: u64, threads: usize) -> [u64; 3] {
+    let share = memory_for_joining(memory_bytes) / threads as u64;
+    [share / 4, share / 16, share / 8]
+}
+
+/// Memory for what came of all parts, in bytes.
+fn held_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes / 16
+}
+
 /// How coins are joined.
 #[derive(Clone, Copy)]
 pub(super) struct JoinOptions<'a> {
@@ -90,7 +101,7 @@ pub(super) fn join(
     let parts = grouped(&parts, request.threads);
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
     let alive = &|| ();
-    let held = Held::new(request.memory_bytes / 16);
+    let held = Held::new(held_bytes(request.memory_bytes));
     let joining = Joining { request, options, made, spent, parts, next, halt, held, bytes, alive };
     let joined = joining.run(bytes_total)?;
     joining.made.close()?;
@@ -129,7 +140,7 @@ pub(super) fn join_keys(
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let (parts, held) = (vec![keys], Held::new(request.memory_bytes / 16));
+    let (parts, held) = (vec![keys], Held::new(held_bytes(request.memory_bytes)));
     let joining = Joining { request, options, made, spent, parts, next, halt, held, bytes, alive };
     let joined = joining.part(0, keys)?;
     joining.made.close()?;
@@ -294,19 +305,20 @@ impl<'s> Sink<'s> {
         options: &JoinOptions<'s>,
     ) -> Result<Self, SyncError> {
         let JoinOptions { numbered, leaves, bare, durable } = *options;
-        let (storage, share) = (request.workdir, memory_bytes(request) / request.threads as u64);
+        let storage = request.workdir;
+        let [of_answers, of_places, of_leaves] = spill_bytes(request.memory_bytes, request.threads);
         let run = RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?;
         let leaves = leaves.map(|by| {
             let name = format!("leaves-{part}");
-            LeafSink::new(by, Spill::new(storage, name, share / 8, durable))
+            LeafSink::new(by, Spill::new(storage, name, of_leaves, durable))
         });
         Ok(Self {
             storage,
             numbered,
             bare,
             leaves,
-            answers: Spill::new(storage, format!("answers-{part}"), share / 4, durable),
-            places: Spill::new(storage, format!("places-{part}"), share / 16, durable),
+            answers: Spill::new(storage, format!("answers-{part}"), of_answers, durable),
+            places: Spill::new(storage, format!("places-{part}"), of_places, durable),
             set: SetPart { run, hash: MuHashSink::default() },
             group: Group::default(),
             joined: Joined::default(),
@@ -434,5 +446,54 @@ mod tests {
             assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes.ends_with(&[1]), "{sizes:?}");
         }
         assert_eq!(grouped(&[], 2), []);
+    }
+
+    /// Ids whose first bytes are alike can be made by the thousands.
+    #[test]
+    fn ids_are_compared_whole() {
+        let id = |first: u8, last: u8| {
+            let mut record = [7; 40];
+            (record[0], record[31]) = (first, last);
+            record
+        };
+        // What lies behind an id is no part of it.
+        let with = |mut record: [u8; 40], behind: u8| {
+            record[32..].fill(behind);
+            record
+        };
+        for first in 1..3 {
+            for last in 1..3 {
+                let (this, other) = (id(first, last), id(2, 2));
+                let (up_to, at_least) = ((first, last) <= (2, 2), (first, last) >= (2, 2));
+                for behind in [0, 9] {
+                    assert_eq!(is_up_to(&with(this, behind), &other), up_to, "{first} {last}");
+                    assert_eq!(is_up_to(&other, &with(this, behind)), at_least, "{first} {last}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_half_or_what_joins_in_one_go() {
+        let of = memory_for_joining;
+        assert_eq!([0, 1, 4 << 10].map(of), [0, 4, 16 << 10]);
+        assert_eq!([16 << 20, 100 << 20, 128 << 20].map(of), [64 << 20; 3]);
+        assert_eq!([130 << 20, 450 << 20, u64::MAX].map(of), [65 << 20, 225 << 20, u64::MAX / 2]);
+        for (memory_bytes, threads) in [(450 << 20, 1), (450 << 20, 2), (8_000 << 20, 16)] {
+            let budget = merge_budget(memory_bytes, threads);
+            assert_eq!(budget.threads, threads);
+            // Coins and spends, on each thread.
+            let sections = 2 * threads as u64 * budget.fan_in as u64;
+            let bytes = sections * SECTION_BYTES as u64;
+            let half = of(memory_bytes) / 2;
+            assert!(bytes <= half && bytes > half / 2, "{memory_bytes} {threads}: {bytes}");
+            // With what comes of them it is all memory that there is, but for a sixteenth.
+            let [answers, places, leaves] = spill_bytes(memory_bytes, threads);
+            assert!(answers > leaves && leaves > places && places > 0);
+            let spilled = threads as u64 * (answers + places + leaves);
+            let most = half * 7 / 8;
+            assert!(spilled <= most && spilled > most - (1 << 10), "{memory_bytes}: {spilled}");
+            assert_eq!(held_bytes(memory_bytes), memory_bytes / 16);
+        }
     }
 }

@@ -211,8 +211,14 @@ fn read_totals(reader: &mut Reader<'_>) -> Option<CoinTotals> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apus_chain::Txid;
+    use crate::workdir::plan::{Plan, RunIdentity};
+    use apus_chain::{HeightRange, Network, Txid};
+    use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
+    use apus_storage::Storage;
+    use apus_testkit::storage::CrashStorage;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::io::Write;
 
     fn run(name: &str, bytes: u64) -> RunInfo {
         let sections = bytes as u32 / 7;
@@ -238,6 +244,74 @@ mod tests {
             joined.exists(vout % 7, OutPoint { txid: Txid([8; 32]), vout: *vout });
         }
         Record { joined, judged, assume_valid: assume_valid.then_some(BlockHash([4; 32])) }
+    }
+
+    /// Of more blocks than are remembered the lowest are, in whichever order they come and from whichever parts.
+    #[test]
+    fn the_lowest_blocks_with_outputs_that_existed_are_remembered() {
+        let outpoint = |vout: u32| OutPoint { txid: Txid([8; 32]), vout };
+        let mut heights: Vec<Height> = (1..=3 * EXISTED_MAX as Height).collect();
+        for turn in 0..heights.len() {
+            heights.rotate_left(7);
+            heights.swap(turn, 0);
+            let (first, second) = heights.split_at(turn);
+            let part = |heights: &[Height]| {
+                let mut part = Joined::default();
+                for height in heights {
+                    part.exists(*height, outpoint(2 * height));
+                    part.exists(*height, outpoint(2 * height + 1));
+                }
+                part
+            };
+            let mut whole = part(first);
+            whole.add(part(second));
+            let both = |height: Height| vec![outpoint(2 * height), outpoint(2 * height + 1)];
+            let lowest = (1..=EXISTED_MAX as Height).map(|height| (height, both(height)));
+            assert_eq!(whole.existed, lowest.collect::<BTreeMap<_, _>>());
+        }
+    }
+
+    fn plan() -> Plan {
+        let identity = RunIdentity {
+            network: Network::Regtest,
+            stop: 8,
+            stop_hash: BlockHash([1; 32]),
+            hints: [0; 32],
+            aggregate: AggregateKind::None,
+            assumed: 0,
+            unseen: 0,
+            leaves: true,
+        };
+        Plan { identity, secret: Secret([5; 32]), segments: vec![HeightRange::new(1, 9)] }
+    }
+
+    /// A join is found again only if each of its files is there as long as it was.
+    #[test]
+    fn a_file_that_is_gone_or_shorter_is_no_join() {
+        let storage = CrashStorage::new();
+        let workdir = Workdir::start(&storage, &plan()).unwrap();
+        let record = record(5, true, true, &[70, 140], &[1]);
+        let put = |run: &RunInfo, bytes: u64| {
+            let mut file = storage.create(&run.name).unwrap();
+            file.write_all(&vec![0; bytes as usize]).unwrap();
+        };
+        record.joined.runs().for_each(|run| put(run, run.file_bytes()));
+        assert_eq!(Record::read(&workdir).unwrap(), None);
+        record.write(&workdir).unwrap();
+        let found = || Record::read(&workdir).unwrap();
+        for run in record.joined.runs() {
+            assert_eq!(found(), Some(record.clone()));
+            for bytes in [run.file_bytes() - 1, run.file_bytes() + 1] {
+                put(run, bytes);
+                assert_eq!(found(), None, "{}", run.name);
+            }
+            storage.remove(&run.name).unwrap();
+            assert_eq!(found(), None, "{}", run.name);
+            put(run, run.file_bytes());
+        }
+        let all: BTreeSet<&str> = record.names().collect();
+        assert_eq!(all.len(), 1 + 2 * 4);
+        assert!(all.contains(JOINED) && record.joined.runs().all(|run| all.contains(&*run.name)));
     }
 
     proptest! {

@@ -64,3 +64,43 @@ impl Pile {
         run
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn piled(records: &[Vec<u8>]) -> Pile {
+        let mut pile = Pile::default();
+        records.iter().for_each(|record| pile.push(|out| out.extend_from_slice(record)));
+        pile
+    }
+
+    proptest! {
+        /// Also where their first bytes are alike, and they are not equally long.
+        #[test]
+        fn records_come_in_the_order_of_their_bytes(
+            records in proptest::collection::vec(
+                (0u8..3, proptest::collection::vec(0u8..3, 0..4))
+                    .prop_map(|(first, rest)| [&[first; 8][..], &rest[..]].concat()),
+                0..40,
+            ),
+        ) {
+            let mut pile = piled(&records);
+            let bytes: usize = records.iter().map(Vec::len).sum();
+            prop_assert_eq!(pile.is_empty(), records.is_empty());
+            prop_assert_eq!(pile.run_bytes(), bytes as u64);
+            let places = records.len() * size_of::<Place>();
+            prop_assert_eq!(pile.memory_bytes(), (bytes + places) as u64);
+            prop_assert!(pile.iter().eq(records.iter().map(Vec::as_slice)));
+            let mut sorted = records.clone();
+            sorted.sort();
+            pile.sort();
+            prop_assert!(pile.iter().eq(sorted.iter().map(Vec::as_slice)));
+            prop_assert_eq!(piled(&records).into_run(), sorted.concat());
+            pile.clear();
+            prop_assert!(pile.is_empty() && pile.iter().next().is_none());
+            prop_assert_eq!(pile.memory_bytes(), 0);
+        }
+    }
+}

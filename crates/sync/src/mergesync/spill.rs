@@ -90,3 +90,80 @@ impl<'s, F: Form> Spill<'s, F> {
         Ok(self.runs)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::{MergeBudget, Places, merge_runs};
+    use apus_testkit::storage::CrashStorage;
+
+    const RECORDS: u64 = 3_000;
+
+    /// Records in no order; the runs of them.
+    fn spilled(
+        storage: &CrashStorage,
+        memory_bytes: u64,
+        durable: bool,
+        held: &Held,
+    ) -> Vec<RunInfo> {
+        let mut spill = Spill::<Places>::new(storage, "places-7".to_owned(), memory_bytes, durable);
+        for number in 0..RECORDS {
+            let record = number * 1_001 % RECORDS;
+            spill.push(|out| out.extend_from_slice(&record.to_be_bytes())).unwrap();
+            let most = (memory_bytes / 2).max(PILE_BYTES_MIN);
+            assert!(spill.pile.memory_bytes() <= most);
+        }
+        spill.finish(held).unwrap()
+    }
+
+    /// All are in the runs, in files or in memory.
+    fn expect_all(storage: &CrashStorage, runs: &[RunInfo]) {
+        let mut next = 0_u64;
+        let budget = MergeBudget::new(u64::MAX);
+        merge_runs::<Places>(storage, runs.to_vec(), budget, &|| Ok(()), &mut |record| {
+            assert_eq!(record, next.to_be_bytes());
+            next += 1;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(next, RECORDS);
+    }
+
+    #[test]
+    fn runs_are_as_long_as_memory_allows() {
+        // A record takes 32 bytes before it is in a run.
+        for (memory_bytes, count) in [(0, 24), (8 << 10, 24), (64 << 10, 3), (1 << 20, 1)] {
+            for durable in [false, true] {
+                let (storage, held) = (CrashStorage::new(), Held::new(0));
+                let runs = spilled(&storage, memory_bytes, durable, &held);
+                assert_eq!(runs.len(), count, "{memory_bytes}");
+                expect_all(&storage, &runs);
+                // The last run may be too short for a file.
+                let in_files = runs.iter().filter(|run| run.held.is_none()).count();
+                let last_is_short = memory_bytes <= 8 << 10 && !durable;
+                assert_eq!(in_files, count - usize::from(last_is_short), "{memory_bytes}");
+                storage.sync_names().unwrap();
+                if durable {
+                    expect_all(&storage.durable_image(), &runs);
+                }
+            }
+        }
+    }
+
+    /// Memory is for all, and what was taken is not there for others.
+    #[test]
+    fn last_runs_stay_in_memory_as_long_as_there_is_any() {
+        let storage = CrashStorage::new();
+        let bytes = 8 * RECORDS;
+        let held = Held::new(2 * bytes + 1);
+        for (durable, is_held) in
+            [(false, true), (true, false), (false, true), (false, false), (false, false)]
+        {
+            let runs = spilled(&storage, 1 << 20, durable, &held);
+            assert_eq!(runs.len(), 1);
+            assert_eq!(runs[0].held.is_some(), is_held);
+            expect_all(&storage, &runs);
+        }
+        assert!(held.take(1) && !held.take(1));
+    }
+}

@@ -23,7 +23,7 @@ const STEP: usize = 44;
 const BODY: usize = 53;
 
 /// A block or two are a segment.
-const SHORTEST: u64 = 200;
+const SHORTEST: u64 = 100;
 
 fn alone(world: &World) -> Job {
     Job { engine: Engine::MergeSync, ..world.job() }
