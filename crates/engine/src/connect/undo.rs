@@ -1,28 +1,58 @@
 //! Undo data of a block, as Core's undo files have it, made and used.
 
 use super::delta::{CoinChange, CoinsDelta};
+use super::undo_bytes::UndoBytes;
 use super::wanted::{Place, wanted_of};
 use crate::coin::CoinBytes;
 use apus_chain::{BlockUndo, BlockUndoWriter, BlockView, CheckedBlock, OutPoint, is_unspendable};
 use std::collections::HashSet;
 
+/// What is written of a shared coin at most: its height and coinbase mark, and a zero.
+const SHARED_HEAD: usize = 6;
+
 /// The undo data of a block that spends `spent`, in the order of its inputs.
 pub(crate) fn block_undo(view: BlockView<'_>, spent: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    write_undo(view, spent, |_| false).0
+}
+
+/// The same, which shares long scripts with the coins.
+pub(crate) fn shared_undo(view: BlockView<'_>, spent: &[CoinBytes]) -> UndoBytes {
+    let (own, shared) = write_undo(view, spent, UndoBytes::shares);
+    UndoBytes::with(own, shared)
+}
+
+/// Writes the undo data of a block, but for the ends of those coins that are shared: of each of these where its end
+/// belongs, the coin, and how long the end is.
+fn write_undo<'c, C: AsRef<[u8]>>(
+    view: BlockView<'_>,
+    spent: &'c [C],
+    shares: impl Fn(&C) -> bool,
+) -> (Vec<u8>, Vec<(usize, &'c C, usize)>) {
     // Much of it waits for a flush at once, so it has little more room than it needs: beside a coin's
     // stored form one byte, and for each transaction how many coins it has, three bytes at most.
-    let coins: usize = spent.iter().map(|coin| coin.as_ref().len() + 1).sum();
+    let own = |coin: &C| if shares(coin) { SHARED_HEAD } else { coin.as_ref().len() + 1 };
+    let coins: usize = spent.iter().map(own).sum();
     let mut out = Vec::with_capacity(16 + view.tx_count() * 3 + coins);
-    let mut writer = BlockUndoWriter::new(&mut out, view.tx_count());
+    let (mut writer, mut shared) = (BlockUndoWriter::new(&mut out, view.tx_count()), Vec::new());
     let mut rest = spent;
     for tx in view.txs().skip(1) {
         let (coins, after) = rest.split_at(tx.inputs().len());
         rest = after;
+        let mut each = coins.iter();
+        let leave = |at: usize, end: &[u8]| {
+            let coin = each.next().expect("it is asked once for each coin");
+            let shares = shares(coin);
+            if shares {
+                shared.push((at, coin, end.len()));
+            }
+            shares
+        };
         writer
-            .push_stored_tx(coins.iter().map(AsRef::as_ref))
+            .push_stored_tx_without(coins.iter().map(AsRef::as_ref), leave)
             .expect("coins are in their stored form");
     }
     writer.finish();
-    out
+    (out, shared)
 }
 
 /// What it does to the coins to disconnect a block (Core `validation.cpp`, `DisconnectBlock`): what

@@ -20,6 +20,7 @@ pub use forest::DiskForest;
 
 use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord};
 use crate::coin::CoinBytes;
+use crate::connect::UndoBytes;
 use crate::utxo::view::each_once;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
 use folder::{Form, damaged};
@@ -100,7 +101,9 @@ impl DiskStore {
         let mut by_height: Vec<_> = undo.values().collect();
         by_height.sort_unstable_by_key(|change| keys::undo(&change.block));
         for change in by_height {
-            batch.put(&keys::undo(&change.block), change.bytes)?;
+            // What is shared is put together here, block by block.
+            let bytes = change.bytes.map(UndoBytes::whole);
+            batch.put(&keys::undo(&change.block), bytes.as_deref())?;
         }
         Ok(batch)
     }
@@ -135,7 +138,7 @@ impl DiskStore {
 /// What is to be under the keys of a block's undo data.
 struct UndoChange<'a> {
     block: KnownBlock,
-    bytes: Option<&'a [u8]>,
+    bytes: Option<&'a UndoBytes>,
 }
 
 fn read_tip(tree: &Tree, place: &str) -> Result<Option<Tip>, StoreError> {

@@ -52,7 +52,7 @@ impl CoinsStore for MemoryStore {
             };
         }
         for record in flush.undo {
-            state.undo.insert(record.block.hash, (record.block, record.bytes.clone()));
+            state.undo.insert(record.block.hash, (record.block, record.bytes.whole().into_owned()));
         }
         state.undo.retain(|_, (block, _)| block.height >= flush.undo_from);
         state.tip = Some(flush.tip);
