@@ -42,6 +42,7 @@ pub struct Coordinator {
 #[derive(Default)]
 struct State {
     run: Option<RunId>,
+    jobs: Option<Stream>,
     answers: Option<Stream>,
     /// Where the next answer may stand.
     next: u64,
@@ -86,7 +87,8 @@ impl Coordinator {
         self.state().run.unwrap_or(RunId([0; 32]))
     }
 
-    async fn make_streams(&self, run: &RunId, spec: &[u8]) -> Result<Stream, QueueError> {
+    /// The streams of jobs and of answers.
+    async fn make_streams(&self, run: &RunId, spec: &[u8]) -> Result<[Stream; 2], QueueError> {
         let context = &self.link.context;
         let stream = |name: String, subjects: Vec<String>| Config {
             name,
@@ -130,7 +132,7 @@ impl Coordinator {
             // Those that do not hear it look for runs every now and then.
             self.link.client.publish(names::NEW, "".into()).await.map_err(away)?;
         }
-        Ok(answers)
+        Ok([jobs, answers])
     }
 
     /// Why streams cannot be made: servers of a cluster may be away, or there are too few.
@@ -194,17 +196,17 @@ impl JobQueue for Coordinator {
     fn open(&self, run: &RunId, spec: &[u8]) -> Result<(), QueueError> {
         let listens = self.state().listener.is_some();
         let connections = self.link.connections();
-        let (answers, listener) = self.link.wait(async {
-            let answers = self.make_streams(run, spec).await?;
+        let ([jobs, answers], listener) = self.link.wait(async {
+            let streams = self.make_streams(run, spec).await?;
             let listener = if listens { None } else { Some(self.listen(*run).await?) };
-            Ok::<_, QueueError>((answers, listener))
+            Ok::<_, QueueError>((streams, listener))
         })?;
         let mut state = self.state();
         // What a killed server had not written is lost, and the place of a lost answer goes to another one: all
         // are gone through again.
         (state.next, state.connections) = (0, connections);
         state.run = Some(*run);
-        state.answers = Some(answers);
+        (state.jobs, state.answers) = (Some(jobs), Some(answers));
         state.listener = listener.or(state.listener.take());
         Ok(())
     }
@@ -220,6 +222,18 @@ impl JobQueue for Coordinator {
     fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
         let subject = names::job(&self.run(), key, copy);
         self.link.wait(self.link.publish_first(subject, message)).map(drop)
+    }
+
+    fn put_job_anew(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
+        let (run, jobs) = {
+            let state = self.state();
+            (state.run, state.jobs.clone())
+        };
+        if let Some((run, jobs)) = run.zip(jobs) {
+            let purge = jobs.purge().filter(names::job(&run, key, copy));
+            self.link.wait(async { purge.await.map(drop).map_err(away) })?;
+        }
+        self.put_job(key, copy, message)
     }
 
     fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError> {

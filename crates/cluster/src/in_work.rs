@@ -1,8 +1,8 @@
-//! [`InWork`]: which jobs a machine is at, and which it answered.
+//! [`InWork`]: which jobs a machine is at.
 
 use crate::beat::{Beat, Doing};
 use apus_sync::{JobCopy, JobKey, RunId};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// See the module.
@@ -12,8 +12,6 @@ pub(crate) struct InWork {
     /// By a number of its own, since a job may be given twice. With what is done of each.
     leased: BTreeMap<u64, (Option<JobKey>, u64)>,
     jobs: u64,
-    /// Those that count.
-    answered: HashSet<JobKey>,
     /// How many threads wait for a job.
     waiting: u32,
 }
@@ -40,25 +38,17 @@ impl InWork {
         }
     }
 
-    pub(crate) fn answered(&mut self, key: JobKey, copy: JobCopy) {
+    pub(crate) fn answered(&mut self) {
         self.jobs += 1;
-        if copy != JobCopy::Audit {
-            self.answered.insert(key);
-        }
     }
 
     pub(crate) fn end(&mut self, lease: u64) {
         self.leased.remove(&lease);
     }
 
-    /// Whether a job is for another machine: this one is at it, or is to be compared with that one.
+    /// Whether a job is for another machine, since this one is at it.
     pub(crate) fn is_for_others(&self, key: JobKey, copy: JobCopy) -> bool {
-        let is_at_it = || self.leased.values().any(|(other, _)| *other == Some(key));
-        match copy {
-            JobCopy::First => false,
-            JobCopy::Again => is_at_it(),
-            JobCopy::Audit => is_at_it() || self.answered.contains(&key),
-        }
+        copy != JobCopy::First && self.leased.values().any(|(other, _)| *other == Some(key))
     }
 
     /// A thread waits for a job, or does so no more.
@@ -80,7 +70,7 @@ mod tests {
     use JobCopy::{Again, Audit, First};
 
     #[test]
-    fn no_machine_is_compared_with_itself() {
+    fn what_a_machine_is_at_is_for_others_too() {
         let (mut work, key) = (InWork::default(), JobKey::join(3));
         let for_others =
             |work: &InWork| [First, Again, Audit].map(|copy| work.is_for_others(key, copy));
@@ -88,9 +78,6 @@ mod tests {
         let lease = work.begin(Some(key));
         assert_eq!(for_others(&work), [false, true, true]);
         work.end(lease);
-        work.answered(key, Audit);
         assert_eq!(for_others(&work), [false; 3]);
-        work.answered(key, Again);
-        assert_eq!(for_others(&work), [false, false, true]);
     }
 }

@@ -1,5 +1,5 @@
-//! Errors of TLS: a server that is not trusted, or is not the one that was named, or nobody who is trusted. They do not
-//! go away by themselves, so nobody asks again.
+//! Errors of TLS: a server that is not trusted, or is not the one that was named, or a system that trusts no authority. They
+//! do not go away by themselves, so the client does not ask again.
 
 use std::error::Error;
 use std::io;

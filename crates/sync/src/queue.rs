@@ -12,6 +12,7 @@ mod any;
 mod found;
 pub(crate) mod hints;
 mod message;
+mod passed_on;
 mod patience;
 pub(crate) mod proven;
 pub(crate) mod result;
@@ -23,6 +24,7 @@ mod wire;
 pub use any::reads_as_sent;
 pub(crate) use found::{Found, FoundPart, FoundSlice};
 pub(crate) use message::{Answer, AnswerKind, JobMessage};
+pub use passed_on::rest_of_passed_on;
 pub(crate) use patience::Patience;
 pub(crate) use result::SegmentResult;
 pub(crate) use shuffle::{
@@ -52,6 +54,10 @@ pub trait JobQueue: Sync {
 
     /// Puts a job, unless it is there as such a copy.
     fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
+
+    /// The same of a job whose answer was of no use: that may be there still as one that a machine is at, since a machine
+    /// answers before it is done with it.
+    fn put_job_anew(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
 
     /// The next answer to any job of the run, each once and from the first one on, those to an earlier start too.
     /// Waits for one no longer than so long.

@@ -93,7 +93,7 @@ struct Working<'a> {
 struct Hand<'h> {
     request: &'h WorkRequest<'h>,
     run: RunId,
-    job: JobMessage,
+    job: &'h JobMessage,
     lease: &'h dyn Lease,
     supply: &'h Supply<'h>,
 }

@@ -134,7 +134,7 @@ impl RedisCluster {
     }
 
     /// Puts lines before the servers on which all that is said to them arrives so much later. From then on the
-    /// servers name each other by these lines, to whoever asks.
+    /// servers name each other by these lines, to all clients.
     ///
     /// # Panics
     /// When they do not.

@@ -1,7 +1,7 @@
 //! Workers, coordinators and servers that are killed at any moment: nothing is lost and nothing counts twice.
 
+use crate::altered::{machine, newest};
 use crate::desk::MAIN;
-use crate::refusals::{liar, newest};
 use crate::world::{Process, World};
 use apus_cluster::JoinedRun;
 use apus_sync::{JobStep, Jobs, Lease, Offer};
@@ -132,7 +132,7 @@ fn killed_in_each_step_the_join_comes_to_the_same_set() {
     let world = World::with(MAIN);
     let work = || world.work("--par 1 --stay --scratch scratch");
     let mut serve = world.serve_run(&By::Join.run(&world));
-    let watcher = liar(&world);
+    let watcher = machine(&world, "watcher");
     let run = newest(&watcher);
     let mut worker = None;
     for step in [JobStep::Blocks, JobStep::Join, JobStep::Connect] {
@@ -212,7 +212,7 @@ fn what_one_is_slow_at_is_done_by_another() {
     // No job is missed for an hour.
     let line = format!("cluster serve --nats {url} --objects objects --ack-wait 3600 {run}");
     let serve = world.start(&line);
-    let slow = liar(&world);
+    let slow = machine(&world, "slow");
     let joined = slow.join(&newest(&slow)).unwrap().unwrap();
     let lease = held(&joined, JobStep::Blocks);
     let quick = world.work("--par 1 --name quick");

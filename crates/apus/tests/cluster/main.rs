@@ -6,6 +6,8 @@
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
+mod altered;
+mod audits;
 #[path = "../../../engine/tests/utreexo/bridge.rs"]
 #[allow(dead_code, reason = "the tests of the engine use all of it")]
 mod bridge;

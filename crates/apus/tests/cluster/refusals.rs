@@ -1,18 +1,16 @@
 //! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
 
+use crate::altered::{beside, machine, newest};
+use crate::audits::Lies;
 use crate::desk::{Desk, MAIN, REGTEST};
 use crate::world::{Process, World, told};
 use apus_chain::HeightRange;
-use apus_cluster::{Coordinator, JoinedRun, LinkOptions, RunSeen, Worker};
-use apus_sync::{
-    JobKey, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, QueueError, RunId, Silent,
-    WorkBlocks, WorkRequest, work,
-};
+use apus_cluster::{Coordinator, LinkOptions, Worker};
+use apus_sync::{JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
 use apus_testkit::nats::NatsServer;
 use bitcoin::{Amount, ScriptBuf, TxOut};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A run that fails says the same, and leaves the same, on one machine and on several.
@@ -46,7 +44,7 @@ fn hints_of_another_chain_do_not_balance() {
     let desk = Desk::of(&grown(21));
     let other = Desk::of(&grown(22));
     desk.write("msb.hints", &other.read("msb.hints"));
-    let (code, said) = (2, "the hints");
+    let (code, said) = (4, "the hints");
     fails_alike(desk, code, said);
 }
 
@@ -62,7 +60,7 @@ fn hints_that_name_too_much_are_told_with_the_lowest_block() {
             hints.splice(at..at + 3, [1, 1, 0x80, 0x80]);
         }
     });
-    fails_alike(desk, 2, "the hints for block 6 ");
+    fails_alike(desk, 4, "the hints for block 6 ");
 }
 
 #[test]
@@ -117,26 +115,6 @@ fn a_block_that_three_machines_lack_ends_the_run_until_one_has_it() {
     world.expect_done();
 }
 
-/// A machine that is not the program, or not this version of it.
-pub(crate) fn liar(world: &World) -> Worker {
-    let options = LinkOptions {
-        nats: world.server.url(),
-        creds: None,
-        ca: None,
-        objects: Some(world.desk.path("objects").display().to_string()),
-    };
-    Worker::connect(&options, Some("liar")).unwrap()
-}
-
-/// The newest run, once there is one.
-pub(crate) fn newest(worker: &Worker) -> RunSeen {
-    loop {
-        if let Some(seen) = worker.runs().unwrap().into_iter().next() {
-            return seen;
-        }
-    }
-}
-
 /// Takes a job of the run and answers it by `answer`, of the job's message.
 fn answer_by(worker: &Worker, answer: impl Fn(&dyn Lease) -> Vec<u8>) -> JobKey {
     let joined = worker.join(&newest(worker)).unwrap().unwrap();
@@ -153,7 +131,7 @@ fn answer_by(worker: &Worker, answer: impl Fn(&dyn Lease) -> Vec<u8>) -> JobKey 
 
 /// An answer that the job is done, with an object as its result (`docs/formats/cluster-wire.md`).
 fn done(job: &[u8], object: &[u8]) -> Vec<u8> {
-    let mut answer = [b"APUSANSW", &job[8..]].concat();
+    let mut answer = [b"APUSANSW", &job[8..93]].concat();
     answer.extend(4_u32.to_le_bytes());
     answer.extend(b"liar");
     answer.push(0);
@@ -177,7 +155,7 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
                 answer[8] = 7;
                 answer
             },
-            "the answer is of version 7, and this program speaks version 3",
+            "the answer is of version 7, and this program speaks version 4",
         ),
         (
             |lease| {
@@ -199,7 +177,7 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
     for (lie, said) in lies {
         let world = World::with(REGTEST);
         let serve = world.serve("--segment-bytes 9000 --progress plain");
-        let key = answer_by(&liar(&world), lie);
+        let key = answer_by(&machine(&world, "liar"), lie);
         let worker = world.work("--par 1");
         let ended = serve.wait().succeeds();
         assert!(ended.stderr.contains(said), "{said}: {ended}");
@@ -237,152 +215,16 @@ fn a_result_that_was_damaged_is_told_and_done_again() {
     world.expect_done();
 }
 
-/// A machine that does all as it should, and changes a sum of one result before it gives it away.
-struct Lying<'w>(JoinedRun<'w>, AtomicBool);
-
-struct LyingLease<'l>(Box<dyn Lease + 'l>, &'l AtomicBool);
-
-impl Jobs for Lying<'_> {
-    fn spec(&self) -> &[u8] {
-        self.0.spec()
-    }
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
-        self.0.object(of)
-    }
-
-    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
-        Ok(match self.0.take(wait)? {
-            Offer::Job(lease) => Offer::Job(Box::new(LyingLease(lease, &self.1))),
-            other => other,
-        })
-    }
-}
-
-impl Lease for LyingLease<'_> {
-    fn message(&self) -> &[u8] {
-        self.0.message()
-    }
-
-    fn deliveries(&self) -> u64 {
-        self.0.deliveries()
-    }
-
-    fn alive(&self) {
-        self.0.alive();
-    }
-
-    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
-        self.0.object(of)
-    }
-
-    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
-        self.0.object_parts(parts)
-    }
-
-    /// The sums stand before a MuHash of 768 bytes and an empty list.
-    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
-        let mut bytes = bytes.to_vec();
-        if !self.1.swap(true, Ordering::Relaxed) {
-            let place = bytes.len() - 1 - 768 - 10;
-            bytes[place] ^= 1;
-        }
-        self.0.put_object(&bytes)
-    }
-
-    fn is_over(&self) -> bool {
-        self.0.is_over()
-    }
-
-    fn is_answered(&self, key: JobKey) -> Result<bool, QueueError> {
-        self.0.is_answered(key)
-    }
-
-    fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError> {
-        self.0.answer(key, message)
-    }
-
-    fn done(&self) -> Result<(), QueueError> {
-        self.0.done()
-    }
-
-    fn give_back(
-        &self,
-        after: Duration,
-        trouble: Option<(JobKey, &[u8])>,
-    ) -> Result<(), QueueError> {
-        self.0.give_back(after, trouble)
-    }
-}
-
 /// In an object that is whole nothing but the proof can tell.
 #[test]
 fn a_lie_about_sums_never_leads_to_a_set() {
     let world = World::with(REGTEST);
     let serve = world.serve("--segment-bytes 9000 --progress none");
-    let worker = liar(&world);
-    let lying = Lying(worker.join(&newest(&worker)).unwrap().unwrap(), AtomicBool::new(false));
-    let interrupt = AtomicBool::new(false);
-    let blocks = WorkBlocks::Folder(world.desk.path("blocks"));
-    let now = 1_900_000_000;
-    let (scratch, observer) = (world.desk.path("scratch"), &Silent);
-    let request = WorkRequest {
-        blocks,
-        proofs: None,
-        scratch,
-        threads: 1,
-        now,
-        observer,
-        interrupt: &interrupt,
-    };
-    assert!(work(&request, &lying).unwrap().segments > 1);
-    serve.wait().fails(2, &["does not balance"]);
-    assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
-}
-
-/// Where jobs are done twice, the lie is found at once, and it is known between whom.
-#[test]
-fn a_lie_is_found_by_a_second_machine() {
-    let world = World::with(REGTEST);
-    let serve = world.serve("--segment-bytes 9000 --progress none --audit 100");
-    let worker = liar(&world);
-    let lying = Lying(worker.join(&newest(&worker)).unwrap().unwrap(), AtomicBool::new(false));
-    let interrupt = AtomicBool::new(false);
-    let blocks = WorkBlocks::Folder(world.desk.path("blocks"));
-    let scratch = world.desk.path("scratch");
-    let (now, observer) = (1_900_000_000, &Silent);
-    let request = WorkRequest {
-        blocks,
-        proofs: None,
-        scratch,
-        threads: 1,
-        now,
-        observer,
-        interrupt: &interrupt,
-    };
-    let honest = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // The run ends for it, or it is interrupted.
-            let _ = work(&request, &lying);
-        });
-        // It has lied before anyone else is there.
-        while !lying.1.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let honest = world.work("--par 1 --stay --name honest");
-        let ended = serve.wait().fails(3, &["their results differ"]);
-        let names = ["liar and honest did blocks ", "honest and liar did blocks "];
-        assert!(names.iter().any(|names| ended.stderr.contains(names)), "{ended}");
-        interrupt.store(true, Ordering::Relaxed);
-        honest
+    let ((), worked) = beside(&world, "liar", &Lies::default(), || {
+        serve.wait().fails(4, &["does not balance"]);
     });
-    honest.kill();
+    assert!(worked.unwrap().segments > 1);
     assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));
-    world.status("").succeeds().says(&["no run goes on"]);
 }
 
 /// A run that another version of the program gives out, or that is about something else than its headers.
@@ -398,7 +240,7 @@ fn a_worker_refuses_what_it_cannot_go_by() {
     );
     let newer = [b"APUSSPEC", &9_u32.to_le_bytes()[..]].concat();
     for (spec, said) in [
-        (newer, "the description of the run is of version 9, and this program speaks version 3"),
+        (newer, "the description of the run is of version 9, and this program speaks version 4"),
         (b"something else".to_vec(), "is damaged, or comes from another program"),
     ] {
         let coordinator = Coordinator::connect(&options, Duration::from_secs(30)).unwrap();

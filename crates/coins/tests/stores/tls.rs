@@ -101,7 +101,7 @@ fn a_cluster_that_encrypts_has_to_be_trusted_and_the_one_that_was_named() {
         &encrypted.replace("localhost", "127.0.0.1"),
         &clear.replace("127.0.0.1", "localhost"),
     );
-    // Nobody asks again in the hope that it will be trusted.
+    // The client does not ask again in the hope that it will be trusted.
     let started = Instant::now();
     assert!(said(&encrypted, &format!("{FOLDER}/server.pem")).contains("refused"));
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());

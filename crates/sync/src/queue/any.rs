@@ -13,7 +13,7 @@ use apus_chain::{HeightRange, Reader};
 pub fn reads_as_sent(bytes: &[u8]) -> bool {
     let number = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk());
     let run = bytes.get(12..44).and_then(|run| run.try_into().ok()).map_or(RunId([0; 32]), RunId);
-    let job = JobMessage::from_bytes(bytes, run).map(JobMessage::to_bytes);
+    let job = JobMessage::from_bytes(bytes, run).map(|job| job.to_bytes());
     let answer = Answer::from_bytes(bytes, run).map(|answer| answer.to_bytes());
     let spec = RunSpec::from_bytes(bytes).map(|spec| spec.to_bytes().unwrap_or_default());
     let written = job.or(answer).or(spec);

@@ -17,20 +17,23 @@ const JOB: &str = "the job";
 const ANSWER: &str = "the answer";
 
 /// A job to be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JobMessage {
     pub(crate) run: RunId,
     pub(crate) key: JobKey,
     /// What it is told.
     pub(crate) input: ObjectRef,
+    /// The machine with whose answer that of another one is to be compared.
+    pub(crate) not_by: Option<String>,
 }
 
 impl JobMessage {
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = begin(JOB_MAGIC);
         out.extend_from_slice(&self.run.0);
         write_key(self.key, &mut out);
         self.input.write(&mut out);
+        write_text(self.not_by.as_deref().unwrap_or_default(), &mut out);
         out
     }
 
@@ -40,7 +43,8 @@ impl JobMessage {
         let read = |reader: &mut Reader<'_>| {
             let found = RunId(*reader.array().ok()?);
             let (key, input) = (read_key(reader)?, ObjectRef::read(reader)?);
-            (reader.remaining() == 0).then_some(Self { run: found, key, input })
+            let not_by = Some(read_text(reader)?).filter(|name| !name.is_empty());
+            (reader.remaining() == 0).then_some(Self { run: found, key, input, not_by })
         };
         let job = read(&mut reader).ok_or(WireError::Damaged { what: JOB })?;
         expect_run(JOB, job.run, run)?;
@@ -218,9 +222,15 @@ mod tests {
             assert!(Answer::from_bytes(&more, RUN).is_err());
         }
         let input = ObjectRef { sha256: [4; 32], bytes: 1 };
-        let job = JobMessage { run: RUN, key: JobKey::join(1), input };
-        assert!(reads_as_sent(&job.to_bytes()));
-        assert_eq!(JobMessage::from_bytes(&job.to_bytes(), RUN), Ok(job));
+        for not_by in [None, Some("rack-7".to_owned())] {
+            let job = JobMessage { run: RUN, key: JobKey::join(1), input, not_by };
+            let bytes = job.to_bytes();
+            assert!(reads_as_sent(&bytes));
+            assert_eq!(JobMessage::from_bytes(&bytes, RUN), Ok(job));
+            for length in 0..bytes.len() {
+                assert!(JobMessage::from_bytes(&bytes[..length], RUN).is_err());
+            }
+        }
     }
 
     #[test]
@@ -232,7 +242,7 @@ mod tests {
         let mut newer = bytes.clone();
         newer[8] = 9;
         let newer = told(&newer, RUN);
-        assert!(newer.contains("version 9, and this program speaks version 3"), "{newer}");
+        assert!(newer.contains("version 9, and this program speaks version 4"), "{newer}");
         let told = told(b"other bytes", RUN);
         assert!(told.contains("another program"), "{told}");
     }

@@ -4,7 +4,7 @@ use super::{Hand, Working, patience};
 use crate::error::{
     ClusterError, InvalidBlock, InvalidError, IoError, RemoteError, RemoteKind, SyncError,
 };
-use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef};
+use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef, rest_of_passed_on};
 use crate::supply::Walker;
 use apus_engine::pass::Work;
 use apus_engine::swiftsync::FullyError;
@@ -90,6 +90,10 @@ impl Working<'_> {
             }
         };
         let key = job.key;
+        if job.not_by.as_deref() == Some(self.jobs.name()) {
+            let rest = rest_of_passed_on();
+            return patience(self.request).with(|| lease.give_back(rest, None));
+        }
         if lease.deliveries() > 1 && patience(self.request).with(|| lease.is_answered(key))? {
             return patience(self.request).with(|| lease.done());
         }
@@ -151,7 +155,7 @@ impl Working<'_> {
     /// Does the job, and puts what it leaves.
     fn done(&self, job: &JobMessage, lease: &dyn Lease, walker: &mut Walker<'_>) -> Ended {
         let (request, run, supply) = (self.request, self.run, &self.supply);
-        let hand = Hand { request, run, job: *job, lease, supply };
+        let hand = Hand { request, run, job, lease, supply };
         let (bytes, work) = match self.does.job(&hand, walker) {
             Ok(Some(done)) => done,
             Ok(None) => return Ended::Halted,

@@ -211,7 +211,7 @@ struct Helper<'a> {
 impl Drop for Helper<'_> {
     fn drop(&mut self) {
         let _queue = self.pool.lock();
-        // Whoever withdraws the job has it to itself then: this goes before that can be seen.
+        // The thread that withdraws the job has it to itself then: this goes before that can be seen.
         let last =
             self.job.take().is_some_and(|job| job.helpers.fetch_sub(1, Ordering::Relaxed) == 1);
         if last {

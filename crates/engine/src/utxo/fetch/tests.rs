@@ -479,7 +479,6 @@ fn a_panic_elsewhere_is_an_error_here() {
     }
 }
 
-/// Connects, abandons and interleaves many blocks on few cores.
 /// What a look-up panics with. To drop it is a panic more, which comes where no look-up is caught.
 struct Payload;
 
@@ -526,7 +525,7 @@ fn take_all(fetching: &mut Fetching, numbers: &[u32]) -> usize {
 }
 
 #[test]
-fn a_thread_that_ends_for_a_panic_outside_of_a_look_up_holds_nobody_up() {
+fn a_thread_that_ends_for_a_panic_outside_of_a_look_up_holds_up_no_other() {
     for at_once in [1, 10] {
         let fetcher = PrevoutFetcher::new(3, AHEAD).unwrap();
         expect_slow(&fetcher);
@@ -577,6 +576,7 @@ fn a_view_that_leaves_an_answer_out_is_told() {
     }
 }
 
+/// Connects, abandons and interleaves many blocks on few cores.
 #[test]
 fn many_fetchings_at_once_under_contention() {
     let fetcher = PrevoutFetcher::new(8, AHEAD).unwrap();

@@ -252,8 +252,14 @@ impl<'d> Desk<'d> {
     }
 
     fn put(&self, key: JobKey, copy: JobCopy, input: ObjectRef) -> Result<(), SyncError> {
-        let message = JobMessage { run: self.run, key, input }.to_bytes();
+        let message = JobMessage { run: self.run, key, input, not_by: None }.to_bytes();
         self.ask(|| self.queue.put_job(key, copy, &message))
+    }
+
+    /// Puts a job once more whose answer was of no use.
+    fn put_anew(&self, key: JobKey, input: ObjectRef) -> Result<(), SyncError> {
+        let message = JobMessage { run: self.run, key, input, not_by: None }.to_bytes();
+        self.ask(|| self.queue.put_job_anew(key, JobCopy::First, &message))
     }
 
     /// Asks the queue, and makes the run known again to one that has lost it.

@@ -3,10 +3,10 @@
 //! Which they are follows from the run's name, which no machine knows before the run begins, and is the same for each
 //! start. Results are the same to the byte, since nothing in them depends on who made them or when.
 
-use super::{Desk, Told};
+use super::{Counted, Desk, Told};
 use crate::error::{ClusterError, SyncError};
 use crate::job::{JobCopy, JobKey};
-use crate::queue::{Answer, AnswerBytes, AnswerKind, RunId};
+use crate::queue::{Answer, AnswerBytes, AnswerKind, JobMessage, RunId};
 use crate::warning::Warning;
 use apus_hash::sha256;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,9 +61,17 @@ impl Desk<'_> {
         }
     }
 
+    /// Puts a job for any machine but the one that answered it. Whether others did it as well is of no matter, or one
+    /// that two machines did, of which one was slow, would be for none.
     fn put_audit(&self, key: JobKey) -> Result<(), SyncError> {
-        let counted = self.counted.get(&key);
-        counted.map_or(Ok(()), |counted| self.put(key, JobCopy::Audit, counted.input))
+        let Some(message) = self.audit_message(key) else { return Ok(()) };
+        self.ask(|| self.queue.put_job(key, JobCopy::Audit, &message))
+    }
+
+    fn audit_message(&self, key: JobKey) -> Option<Vec<u8>> {
+        let Counted { input, worker, .. } = self.counted.get(&key)?;
+        let (input, not_by) = (*input, Some(worker.clone()));
+        Some(JobMessage { run: self.run, key, input, not_by }.to_bytes())
     }
 
     /// Puts all again that are waited for.
@@ -84,7 +92,8 @@ impl Desk<'_> {
         let Some(answer) = answer.filter(|answer| answer.worker != first) else {
             // It is of no use, or of the very machine that is to be compared with others.
             self.ask(|| self.queue.forget(&bytes))?;
-            return self.put_audit(key);
+            let Some(message) = self.audit_message(key) else { return Ok(()) };
+            return self.ask(|| self.queue.put_job_anew(key, JobCopy::Audit, &message));
         };
         let is_same =
             matches!(answer.kind, AnswerKind::Done { result, .. } if result == counted.result);

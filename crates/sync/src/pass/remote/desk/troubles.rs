@@ -2,7 +2,7 @@
 
 use super::{Desk, Out, patience};
 use crate::error::{ClusterError, SyncError};
-use crate::job::{JobCopy, JobKey};
+use crate::job::JobKey;
 use crate::progress::Event;
 use crate::queue::{AnswerBytes, ObjectRef};
 use crate::warning::Warning;
@@ -25,7 +25,7 @@ impl Desk<'_> {
         self.expect_use(key, &worker, &why)?;
         self.warn(Warning::ResultRefused { worker, key, why });
         let input = self.out[&key].input;
-        self.put(key, JobCopy::First, input)
+        self.put_anew(key, input)
     }
 
     /// Counts what was of no use.
@@ -90,7 +90,7 @@ impl Desk<'_> {
         let before = AnswerBytes { place, key, audit: false, message: Vec::new() };
         self.ask(|| self.queue.forget(&before))?;
         self.out.insert(key, Out { input, since: Instant::now(), again: false });
-        self.put(key, JobCopy::First, input)
+        self.put_anew(key, input)
     }
 
     pub(super) fn warn(&self, warning: Warning) {

@@ -1,0 +1,156 @@
+//! [`Altered`]: a machine in this process that takes part in a run as the program does, but for one thing.
+
+use crate::world::World;
+use apus_cluster::{JoinedRun, LinkOptions, RunSeen, Worker};
+use apus_sync::{
+    JobKey, Jobs, Lease, ObjectPart, ObjectRef, Offer, QueueError, Silent, SyncError, WorkBlocks,
+    WorkDone, WorkRequest, work,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What is done otherwise.
+pub(crate) trait Alters: Sync {
+    /// Bytes are about to be put as an object.
+    fn put(&self, _bytes: &mut [u8]) {}
+
+    /// A job is about to be answered.
+    fn answer(&self, _lease: &dyn Lease, _key: JobKey) {}
+}
+
+/// Where queue and objects are.
+pub(crate) fn link(world: &World) -> LinkOptions {
+    let objects = Some(world.desk.path("objects").display().to_string());
+    LinkOptions { nats: world.server.url(), creds: None, ca: None, objects }
+}
+
+/// A machine that is not the program, or not this version of it.
+pub(crate) fn machine(world: &World, name: &str) -> Worker {
+    Worker::connect(&link(world), Some(name)).unwrap()
+}
+
+/// The newest run, once there is one.
+pub(crate) fn newest(worker: &Worker) -> RunSeen {
+    loop {
+        if let Some(seen) = worker.runs().unwrap().into_iter().next() {
+            return seen;
+        }
+    }
+}
+
+/// Has such a machine take part in the newest run while something else is done; what came of both.
+pub(crate) fn beside<T>(
+    world: &World,
+    name: &str,
+    alters: &dyn Alters,
+    then: impl FnOnce() -> T,
+) -> (T, Result<WorkDone, SyncError>) {
+    let worker = machine(world, name);
+    let altered = Altered { joined: worker.join(&newest(&worker)).unwrap().unwrap(), alters };
+    let interrupt = AtomicBool::new(false);
+    let request = WorkRequest {
+        blocks: WorkBlocks::Folder(world.desk.path("blocks")),
+        proofs: None,
+        scratch: world.desk.path("scratch"),
+        threads: 1,
+        now: 1_900_000_000,
+        observer: &Silent,
+        interrupt: &interrupt,
+    };
+    std::thread::scope(|scope| {
+        let works = scope.spawn(|| work(&request, &altered));
+        let _ends = EndsWithTest(&interrupt);
+        (then(), works.join().unwrap())
+    })
+}
+
+/// Where the test fails it is waited for nothing.
+struct EndsWithTest<'i>(&'i AtomicBool);
+
+impl Drop for EndsWithTest<'_> {
+    fn drop(&mut self) {
+        self.0.store(std::thread::panicking(), Ordering::Relaxed);
+    }
+}
+
+/// See the module.
+struct Altered<'a> {
+    joined: JoinedRun<'a>,
+    alters: &'a dyn Alters,
+}
+
+struct AlteredLease<'l>(Box<dyn Lease + 'l>, &'l dyn Alters);
+
+impl Jobs for Altered<'_> {
+    fn spec(&self) -> &[u8] {
+        self.joined.spec()
+    }
+
+    fn name(&self) -> &str {
+        self.joined.name()
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.joined.object(of)
+    }
+
+    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
+        Ok(match self.joined.take(wait)? {
+            Offer::Job(lease) => Offer::Job(Box::new(AlteredLease(lease, self.alters))),
+            other => other,
+        })
+    }
+}
+
+impl Lease for AlteredLease<'_> {
+    fn message(&self) -> &[u8] {
+        self.0.message()
+    }
+
+    fn deliveries(&self) -> u64 {
+        self.0.deliveries()
+    }
+
+    fn alive(&self) {
+        self.0.alive();
+    }
+
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        self.0.object(of)
+    }
+
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
+        self.0.object_parts(parts)
+    }
+
+    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
+        let mut bytes = bytes.to_vec();
+        self.1.put(&mut bytes);
+        self.0.put_object(&bytes)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+
+    fn is_answered(&self, key: JobKey) -> Result<bool, QueueError> {
+        self.0.is_answered(key)
+    }
+
+    fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError> {
+        self.1.answer(&*self.0, key);
+        self.0.answer(key, message)
+    }
+
+    fn done(&self) -> Result<(), QueueError> {
+        self.0.done()
+    }
+
+    fn give_back(
+        &self,
+        after: Duration,
+        trouble: Option<(JobKey, &[u8])>,
+    ) -> Result<(), QueueError> {
+        self.0.give_back(after, trouble)
+    }
+}
