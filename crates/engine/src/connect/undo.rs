@@ -110,6 +110,8 @@ pub(crate) fn coins_added(delta: &CoinsDelta) -> i64 {
 mod tests {
     use super::*;
     use apus_chain::{BlockChecker, BlockContext, BlockHash, CoinRef, Network, Params};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     fn real_block() -> CheckedBlock {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/main-blocks");
@@ -133,6 +135,43 @@ mod tests {
         inputs.iter().for_each(|&count| writer.push_tx(std::iter::repeat_n(coin, count)));
         writer.finish();
         out
+    }
+
+    /// Coins for the inputs of a block, no two of them the same.
+    fn coins_of(lengths: &[usize], inputs: usize) -> Vec<CoinBytes> {
+        let coin = |number: usize| {
+            let length = lengths[number % lengths.len()];
+            let script = [&[0x51][..], &number.to_le_bytes()[..], &vec![0x51; length][..]].concat();
+            let (height, coinbase) = (number as u32 * 1000, number.is_multiple_of(3));
+            CoinBytes::new(CoinRef { height, coinbase, amount: number as u64, script: &script })
+        };
+        (0..inputs).map(coin).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn what_is_shared_is_each_input_s_own(
+            lengths in vec(prop_oneof![0usize..60, 900usize..1_100, Just(9_990)], 1..12),
+        ) {
+            let block = real_block();
+            let view = block.bytes().view();
+            let inputs = view.txs().skip(1).map(|tx| tx.inputs().len()).sum();
+            let spent = coins_of(&lengths, inputs);
+            let (shared, whole) = (shared_undo(view, &spent), block_undo(view, &spent));
+            prop_assert_eq!(&*shared.whole(), &whole[..]);
+            let long = spent.iter().filter(|coin| UndoBytes::shares(coin)).count();
+            prop_assert_eq!(shared.own_bytes() < whole.len(), long > 0);
+            // Going back, each outpoint gets the coin that its input took.
+            let delta = undo_delta(&block, &Vec::from(shared)).unwrap();
+            let inputs = view.txs().skip(1).flat_map(|tx| tx.inputs());
+            for (input, coin) in inputs.zip(&spent) {
+                // What the block created itself goes with it.
+                if let Some(Some(found)) = delta.get(&OutPoint::from_bytes(input.outpoint())) {
+                    prop_assert_eq!(found, coin);
+                }
+            }
+        }
     }
 
     #[test]

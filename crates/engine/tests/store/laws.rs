@@ -87,7 +87,11 @@ fn undo_data_comes_and_goes(store: &dyn CoinsStore) {
     let there = |heights: &[bool; 6]| {
         for (record, there) in records.iter().zip(heights) {
             let bytes = there.then(|| record.bytes.clone());
-            assert!(store.undo(&record.block.hash).unwrap() == bytes.map(Into::into), "{:?}", record.block);
+            assert!(
+                store.undo(&record.block.hash).unwrap() == bytes.map(Into::into),
+                "{:?}",
+                record.block
+            );
         }
     };
     let write = |tip, heights: &[usize], undo_from| {
