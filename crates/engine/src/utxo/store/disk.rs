@@ -156,12 +156,14 @@ impl CoinsStore for DiskStore {
         bytes.map(|bytes| self.coin(*outpoint, &bytes)).transpose()
     }
 
-    /// By ascending outpoint, in which the tables are too: coins of one transaction mostly share a
-    /// block of a table, which is then read once.
+    /// All at one block, also while a flush is under way. By ascending outpoint, in which the tables are too: coins of
+    /// one transaction mostly share a block of a table, which is then read once.
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         let mut coins = vec![None; wanted.len()];
         let mut places: Vec<_> = wanted.iter().copied().zip(0..).collect();
-        let ask = |asked: &[OutPoint]| asked.iter().map(|outpoint| self.get(outpoint)).collect();
+        let ask = |asked: &[OutPoint]| {
+            self.0.at_one_state(|| asked.iter().map(|outpoint| self.get(outpoint)).collect())
+        };
         each_once(&mut places, ask, |place: usize, coin| coins[place] = coin)?;
         Ok(coins)
     }
