@@ -72,11 +72,30 @@ impl<'a> BlockUndoWriter<'a> {
         &mut self,
         coins: impl ExactSizeIterator<Item = &'c [u8]>,
     ) -> Result<(), CoinError> {
+        self.push_stored_tx_without(coins, |_, _| false)
+    }
+
+    /// The same, but what follows the height and the coinbase mark of a coin is left out where `leave` says so. It
+    /// gets the place in what is written where that belongs, and the bytes.
+    ///
+    /// # Errors
+    /// As [`push_stored_tx`](Self::push_stored_tx).
+    ///
+    /// # Panics
+    /// As that does.
+    pub fn push_stored_tx_without<'c>(
+        &mut self,
+        coins: impl ExactSizeIterator<Item = &'c [u8]>,
+        mut leave: impl FnMut(usize, &'c [u8]) -> bool,
+    ) -> Result<(), CoinError> {
         self.begin_tx(coins.len());
         for coin in coins {
             let mut reader = Reader::new(coin);
             write_code(self.out, reader.varint_u32()?);
-            self.out.extend_from_slice(&coin[reader.position()..]);
+            let rest = &coin[reader.position()..];
+            if !leave(self.out.len(), rest) {
+                self.out.extend_from_slice(rest);
+            }
         }
         Ok(())
     }

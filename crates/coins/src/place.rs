@@ -1,7 +1,8 @@
 //! [`Place`]: where a store is, as its user names it.
 //!
 //! A password is no part of it. What stands on a command line is seen by every user of the machine and
-//! kept by shells, so a place with a password in it is refused, and the refusal does not repeat it.
+//! kept by shells, so a place with a password in it is refused. No refusal repeats anything of the text: where a
+//! password is looked for, it may stand somewhere else.
 
 mod cluster;
 mod postgres;
@@ -62,30 +63,45 @@ pub enum PlaceError {
          give it by the environment variable APUS_COINS_PASSWORD or by --coins-password-file"
     )]
     Password,
-    /// A server has no name.
-    #[error("{0:?} is no server: name each as HOST:PORT, with commas between")]
-    Node(String),
+    /// A server has no name: which, counted from 1.
+    #[error(
+        "server {0} in it has no name that could be one: write each as HOST:PORT, with commas between{NOT_REPEATED}"
+    )]
+    Node(usize),
+    /// PostgreSQL has something else than one server.
+    #[error("its server has no name that could be one: write one HOST:PORT{NOT_REPEATED}")]
+    Host,
     /// What follows a question mark is not known.
     #[error(
-        "{0:?} is nothing that can be asked for: only sslmode=disable and sslmode=verify-full are"
+        "what follows its question mark is nothing that can be asked for: only sslmode=disable and \
+         sslmode=verify-full are, and nothing of Redis{NOT_REPEATED}"
     )]
-    Setting(String),
-    /// A user or a database of PostgreSQL has no name that could be one.
-    #[error("{0:?} is no name of a user or a database: use letters, digits, - and _")]
-    Login(String),
+    Setting,
+    /// A user of PostgreSQL has no name that could be one.
+    #[error("its user has no name that could be one: use letters, digits, - and _{NOT_REPEATED}")]
+    User,
+    /// A database of PostgreSQL has none.
+    #[error(
+        "its database has no name that could be one: use letters, digits, - and _{NOT_REPEATED}"
+    )]
+    Database,
     /// The store's name is none.
     #[error(
-        "{0:?} is no name of a store: use up to {NAME_BYTES_MAX} letters, digits, - and _ after the slash"
+        "its last part is no name of a store: use up to {NAME_BYTES_MAX} letters, digits, - and _ after the \
+         slash{NOT_REPEATED}"
     )]
-    Name(String),
+    Name,
 }
+
+/// Why a message does not show what it is about.
+const NOT_REPEATED: &str = " (it is not repeated here, since a password may stand in it)";
 
 /// The name of a store, which may be left out.
 fn store_name(text: &str) -> Result<String, PlaceError> {
     let name = if text.is_empty() { NAME } else { text };
     match name.len() <= NAME_BYTES_MAX && is_plain(name) {
         true => Ok(name.to_owned()),
-        false => Err(PlaceError::Name(name.to_owned())),
+        false => Err(PlaceError::Name),
     }
 }
 
@@ -95,20 +111,19 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// A server: a name or an address, which is in brackets where it has colons, and perhaps a port.
-fn host_and_port(text: &str, default: u16) -> Result<(String, u16), PlaceError> {
-    let none = || PlaceError::Node(text.to_owned());
+fn host_and_port(text: &str, default: u16) -> Option<(String, u16)> {
     let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or_else(none)?,
+        Some(rest) => rest.split_once(']')?,
         None => text.find(':').map_or((text, ""), |colon| text.split_at(colon)),
     };
     let port = match port.strip_prefix(':') {
-        Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(none)?,
+        Some(port) => port.parse().ok().filter(|port| *port > 0)?,
         None if port.is_empty() => default,
-        None => return Err(none()),
+        None => return None,
     };
     let may_stand = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
     let sound = !host.is_empty() && host.chars().all(may_stand);
-    sound.then(|| (host.to_owned(), port)).ok_or_else(none)
+    sound.then(|| (host.to_owned(), port))
 }
 
 /// A server as it stands in a place.
@@ -164,5 +179,35 @@ mod tests {
     #[test]
     fn a_password_is_shown_by_nothing() {
         assert!(!format!("{:?}", Password::new("secret")).contains("secret"));
+    }
+
+    #[test]
+    fn no_refusal_repeats_what_may_be_a_password() {
+        for text in [
+            "secret",
+            "redis:secret@a",
+            "redis://secret@a",
+            "redis://a,secret!:1/x",
+            "redis://me:secret/x",
+            "redis://me:1:secret/x",
+            "redis://a/x?pwd=secret",
+            "redis://a?secret",
+            "redis://a/x/secret",
+            "redis://a/x#secret",
+            "rediss://[secret",
+            "postgres:secret@a",
+            "postgres://secret!@a",
+            "postgres://me;secret@a/db",
+            "postgres://me:secret/db",
+            "postgres://a,secret/db",
+            "postgres://a/secret!",
+            "postgres://a/db/x/secret",
+            "postgres://a/db?pwd=secret",
+            "postgres://a/db?sslmode=verify-full&pass=secret",
+        ] {
+            let error = text.parse::<Place>().expect_err(text);
+            let told = format!("{error} {error:?}");
+            assert!(!told.contains("secret"), "{text}: {told}");
+        }
     }
 }

@@ -10,12 +10,14 @@ mod prepared;
 pub(crate) mod rules;
 pub(crate) mod sums;
 pub(crate) mod undo;
+mod undo_bytes;
 mod wanted;
 
 pub use delta::{CoinChange, CoinsDelta};
 pub use error::ConnectError;
 pub(crate) use prepared::coins_of;
 pub use prepared::{BlockCounts, PreparedBlock};
+pub use undo_bytes::UndoBytes;
 pub use wanted::{Place, wanted_of};
 
 use apus_chain::{Ancestry, CoinSum};
@@ -36,7 +38,7 @@ pub struct Connected {
     /// The block.
     pub block: Arc<PreparedBlock>,
     /// Its undo data (Core `undo.h`, `CBlockUndo`).
-    pub undo: Vec<u8>,
+    pub undo: UndoBytes,
     /// The sum of all coins that it spent, those that it created itself among them, where the caller
     /// wants sums.
     pub spent: CoinSum,

@@ -42,7 +42,7 @@ A password comes from the environment variable APUS_COINS_PASSWORD.";
 pub(crate) struct CopyArgs {
     /// The coins: `snapshot:FILE`, `chainstate:DIR` of a node, or the place of a store, as for --to
     #[arg(long, value_name = "SOURCE")]
-    from: SourceArg,
+    from: String,
 
     /// Where to, a store that has none yet: see --coins of `apus sync --help`
     #[arg(long, value_name = "URL")]
@@ -64,14 +64,17 @@ pub(crate) struct CopyArgs {
 /// Runs it.
 pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let interrupt = watch_signals()?;
+    // What the command line's own reader refuses it repeats, and this may have a password in it.
+    let from = args.from.parse::<SourceArg>();
+    let from = from.map_err(|why| Failure::usage(format!("the value of --from: {why}")))?;
     let place = place("--to", &args.to)?;
-    if let SourceArg::Store(from) = &args.from
+    if let SourceArg::Store(from) = &from
         && *from == place
     {
         return Err(Failure::usage("--from and --to are the same store"));
     }
     let access = access(args.coins_password_file.as_deref(), args.coins_timeout)?;
-    let source = Source::open(&args.from, args.chain, &access)?;
+    let source = Source::open(&from, args.chain, &access)?;
     let (base, expected) = look_at(&source, &interrupt)?;
     let tip = KnownBlock { height: height_of(args.chain, &base, &expected), hash: base };
 

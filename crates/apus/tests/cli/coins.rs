@@ -89,16 +89,29 @@ fn coins_that_cannot_be_had_are_told_by_name() {
     let desk = Desk::with(REGTEST);
     for (rest, code, said) in [
         ("--coins redis://:hidden@a:1", 1, &["APUS_COINS_PASSWORD"][..]),
+        ("--coins redis://a:1/x?pwd=hidden", 1, &["--coins", "question mark"]),
+        ("--coins redis://a:1,hidden!:2/x", 1, &["--coins", "server 2 "]),
         ("--coins http://a:1", 1, &["--coins", "redis://HOST:PORT", "postgres://USER@HOST"]),
         ("--coins redis://a:1/x --coins-password-file gone", 3, &["gone"]),
         ("--coins redis://a:1/x --coins-password-file empty", 1, &["its first line is empty"]),
         ("--coins-password-file empty", 1, &["--coins"]),
         ("--coins redis://127.0.0.1:1/x", 3, &["redis://127.0.0.1:1/x", "can be reached"]),
         ("--coins postgres://me:hidden@a/db", 1, &["APUS_COINS_PASSWORD"]),
+        ("--coins postgres://a/db?pass=hidden", 1, &["--coins", "sslmode=verify-full"]),
+        ("--coins postgres://a/hidden!", 1, &["--coins", "database"]),
         ("--coins postgres://127.0.0.1:1/db/x", 3, &["127.0.0.1:1/db/x", "can be reached"]),
     ] {
         desk.write("empty", b"\n");
         let ended = desk.apus(&format!("{RUN} --workdir work {rest}")).fails(code, said);
+        assert!(!ended.stderr.contains("hidden"), "{ended}");
+    }
+    for line in [
+        "coins copy --from redis://a/x?pwd=hidden --to redis://a:1/x",
+        "coins copy --from snapshot:gone.dat --to redis://a/x?pwd=hidden",
+        &format!("coins get {UNSPENT} --coins postgres://a/db/hidden!"),
+        "bench prevouts --store redis://a/x?pwd=hidden",
+    ] {
+        let ended = desk.apus(line).fails(1, &[]);
         assert!(!ended.stderr.contains("hidden"), "{ended}");
     }
     let line = RUN.replace("--engine utxo", "--coins redis://127.0.0.1:1/x");

@@ -1,5 +1,6 @@
 //! [`measure`]: blocks, looked up in turn by each number of callers, in each way.
 
+use super::alone::alone;
 use super::{Course, Decorated, VERSION, WithCallers};
 use crate::machine::Machine;
 use crate::prevouts::PrevoutsError;
@@ -84,6 +85,26 @@ impl Times {
     }
 }
 
+/// Times with so many callers.
+struct WithTimes {
+    callers: usize,
+    alone_ms: Vec<f64>,
+    each: Times,
+    block: Times,
+}
+
+impl WithTimes {
+    fn of(callers: usize) -> Self {
+        Self { callers, alone_ms: Vec::new(), each: Times::default(), block: Times::default() }
+    }
+
+    fn told(&self) -> Option<WithCallers> {
+        let alone_ms = Spread::of(&self.alone_ms)?;
+        let (each, block) = (self.each.course()?, self.block.course()?);
+        Some(WithCallers { callers: self.callers, alone_ms, each, block })
+    }
+}
+
 /// Measures all that the plan names.
 pub fn measure(
     plan: &Plan,
@@ -98,13 +119,13 @@ pub fn measure(
     let late = LatencyStore::remote(store, plan.latency, plan.batch);
     let store: Arc<dyn CoinsStore> = Arc::new(late);
     let mut plain_ms = Vec::new();
-    let mut times: Vec<_> =
-        plan.callers.iter().map(|callers| (*callers, Times::default(), Times::default())).collect();
+    let mut times: Vec<WithTimes> = plan.callers.iter().map(|it| WithTimes::of(*it)).collect();
     for round in 1..=plan.rounds {
         each(Event::Round { round, of: plan.rounds });
         plain_ms.push(block.plain(&*store, interrupt)?);
-        for (callers, one, all) in &mut times {
-            for (way, times) in [(Way::Each, one), (Way::Block, all)] {
+        for WithTimes { callers, alone_ms, each, block: all } in &mut times {
+            alone_ms.push(alone(*callers, plan.latency));
+            for (way, times) in [(Way::Each, each), (Way::Block, all)] {
                 if interrupt.load(Ordering::Relaxed) {
                     return Err(PrevoutsError::Interrupted);
                 }
@@ -114,9 +135,6 @@ pub fn measure(
             }
         }
     }
-    let with = |(callers, each, block): &(usize, Times, Times)| {
-        Some(WithCallers { callers: *callers, each: each.course()?, block: block.course()? })
-    };
     Ok(Decorated {
         version: VERSION,
         machine,
@@ -129,7 +147,7 @@ pub fn measure(
         in_flight: plan.in_flight,
         rounds: plan.rounds,
         plain_ms: Spread::of(&plain_ms).ok_or(PrevoutsError::Interrupted)?,
-        measured: times.iter().filter_map(with).collect(),
+        measured: times.iter().filter_map(WithTimes::told).collect(),
     })
 }
 

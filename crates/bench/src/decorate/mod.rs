@@ -9,8 +9,10 @@
 //! The coins are in memory, and each call for some of them takes as long as it is to, the look-up itself
 //! included: so what is measured is waiting, and what the batcher and its threads add. The time is kept by
 //! sleeping, with timers that are as exact as the system has them; how long a call's sleep really is, is
-//! measured and told, too. Every coin that comes back is compared with the one that was put there.
+//! measured and told, too. So is what as many threads take that do nothing but begin together, wait for one answer and
+//! are woken by it: on a machine with few cores that is most of the time of many callers, whoever answers. Every coin that comes back is compared with the one that was put there.
 
+mod alone;
 mod measure;
 mod tables;
 
@@ -59,6 +61,9 @@ pub struct Decorated {
 pub struct WithCallers {
     /// Threads that hand coins in.
     pub callers: usize,
+    /// As many that begin together, of which each waits for one answer that takes as long as the store takes, without a
+    /// batcher, in milliseconds: what this machine takes for so many callers, whoever answers.
+    pub alone_ms: Spread,
     /// Each takes a transaction's coins before it hands in the next one's.
     pub each: Course,
     /// Each hands all in, says that the block is complete, and takes them then.
@@ -106,13 +111,13 @@ mod tests {
         assert_eq!(told, ["round 1 of 2", "round 2 of 2"]);
         let callers: Vec<_> = found.measured.iter().map(|with| with.callers).collect();
         assert_eq!(callers, [4, 1]);
-        for WithCallers { callers, each, block } in &found.measured {
+        for WithCallers { callers, alone_ms, each, block } in &found.measured {
             assert_eq!((each.timed_out, block.timed_out), (0, 0), "{callers}");
             // A caller alone sends what it has; all of a block is 15 batches, and a rest for each
             // caller at most.
             assert!(*callers > 1 || each.batches == 50, "{}", each.batches);
             assert!((15..=15 + *callers as u64).contains(&block.batches), "{}", block.batches);
-            assert!(each.ms.min > 0.0 && block.ms.min > 0.0);
+            assert!(each.ms.min > 0.0 && block.ms.min > 0.0 && alone_ms.min >= 0.02);
         }
         // 50 pauses one after the other.
         assert!(found.plain_ms.min >= 1.0);

@@ -14,6 +14,7 @@ const PUBLISHED_SEQUENTIAL_MS: f64 = 10_680.0;
 pub fn table(found: &Decorated) -> Table {
     let columns = [
         "callers",
+        "callers alone ms",
         "whole block ms",
         "greatest",
         "batches",
@@ -45,13 +46,14 @@ pub fn table(found: &Decorated) -> Table {
         "-".to_owned(),
         "-".to_owned(),
         "-".to_owned(),
+        "-".to_owned(),
         milliseconds(plain.median),
         milliseconds(plain.max),
         found.txs.to_string(),
         "1".to_owned(),
         theirs(Some(PUBLISHED_SEQUENTIAL_MS)),
     ]);
-    for WithCallers { callers, each, block } in &found.measured {
+    for WithCallers { callers, alone_ms, each, block } in &found.measured {
         let published = PUBLISHED.iter().find(|(count, _)| count == callers);
         let cells = |course: &Course| {
             let Course { ms, batches, in_flight_max, .. } = course;
@@ -59,7 +61,8 @@ pub fn table(found: &Decorated) -> Table {
             [milliseconds(ms.median), milliseconds(ms.max), batches, at_once]
         };
         let (block, each) = (cells(block), cells(each));
-        let row = [callers.to_string()].into_iter().chain(block).chain(each);
+        let first = [callers.to_string(), milliseconds(alone_ms.median)];
+        let row = first.into_iter().chain(block).chain(each);
         table.row(row.chain([theirs(published.map(|(_, ms)| *ms))]));
     }
     table

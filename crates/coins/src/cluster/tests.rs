@@ -33,7 +33,7 @@ fn block(height: u32) -> KnownBlock {
 }
 
 fn with_flush<T>(height: u32, act: impl FnOnce(&Flush<'_>) -> T) -> T {
-    let undo = [UndoRecord { block: block(height), bytes: vec![height as u8; 100] }];
+    let undo = [UndoRecord { block: block(height), bytes: vec![height as u8; 100].into() }];
     act(&Flush { tip: block(height), changes: &To(height), undo: &undo, undo_from: 1 })
 }
 

@@ -77,13 +77,13 @@ pub(super) fn changes(
     for undo in flush.undo {
         let KnownBlock { height, hash } = undo.block;
         if height >= flush.undo_from {
-            blocks.insert(hash, Some((height, &undo.bytes[..])));
+            blocks.insert(hash, Some((height, &undo.bytes)));
         }
     }
     for (hash, after) in blocks {
         let mut pieces = 0;
         for piece in after.into_iter().flat_map(|(_, bytes)| bytes.chunks(PIECE_BYTES)) {
-            each(Change::Piece(hash, pieces, Some(piece)))?;
+            each(Change::Piece(hash, pieces, Some(&piece)))?;
             pieces += 1;
         }
         let known = before.get(&hash).map_or(0, |before| before.pieces);

@@ -28,9 +28,15 @@ impl FromStr for ClusterPlace {
         if rest.contains('@') || rest.contains("password=") {
             return Err(PlaceError::Password);
         }
+        if rest.contains('?') {
+            return Err(PlaceError::Setting);
+        }
         let (nodes, name) = rest.split_once('/').unwrap_or((rest, ""));
-        let nodes =
-            nodes.split(',').map(|node| host_and_port(node, PORT)).collect::<Result<_, _>>()?;
+        let nodes = nodes
+            .split(',')
+            .zip(1..)
+            .map(|(node, number)| host_and_port(node, PORT).ok_or(PlaceError::Node(number)));
+        let nodes = nodes.collect::<Result<_, _>>()?;
         Ok(Self { tls, nodes, name: store_name(name)? })
     }
 }
@@ -82,6 +88,18 @@ mod tests {
             assert!(!error.to_string().contains("secret"));
             assert!(error.to_string().contains("APUS_COINS_PASSWORD"));
         }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_its_place() {
+        for (text, error) in [
+            ("redis://a:1,b,c d,e/x", PlaceError::Node(3)),
+            ("redis://a/x?pwd=secret", PlaceError::Setting),
+            ("redis://a/x.y", PlaceError::Name),
+        ] {
+            assert_eq!(read(text), Err(error));
+        }
+        assert!(PlaceError::Node(3).to_string().starts_with("server 3 "));
     }
 
     #[test]

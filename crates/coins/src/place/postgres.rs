@@ -47,13 +47,14 @@ impl FromStr for PostgresPlace {
             return Err(PlaceError::Password);
         }
         let (database, name) = path.split_once('/').unwrap_or((path, ""));
-        let (host, port) = host_and_port(server, PORT)?;
+        let (host, port) = host_and_port(server, PORT).ok_or(PlaceError::Host)?;
         Ok(Self {
             tls: tls(settings)?,
             host,
             port,
-            user: login(user)?,
-            database: login(if database.is_empty() { LOGIN } else { database })?,
+            user: login(user).ok_or(PlaceError::User)?,
+            database: login(if database.is_empty() { LOGIN } else { database })
+                .ok_or(PlaceError::Database)?,
             name: store_name(name)?,
         })
     }
@@ -65,13 +66,13 @@ fn tls(settings: &str) -> Result<bool, PlaceError> {
     match settings {
         "" | "sslmode=disable" => Ok(false),
         "sslmode=verify-full" => Ok(true),
-        other => Err(PlaceError::Setting(other.to_owned())),
+        _ => Err(PlaceError::Setting),
     }
 }
 
-fn login(text: &str) -> Result<String, PlaceError> {
+fn login(text: &str) -> Option<String> {
     let sound = !text.is_empty() && text.len() <= LOGIN_BYTES_MAX && is_plain(text);
-    sound.then(|| text.to_owned()).ok_or_else(|| PlaceError::Login(text.to_owned()))
+    sound.then(|| text.to_owned())
 }
 
 impl fmt::Display for PostgresPlace {
@@ -128,6 +129,19 @@ mod tests {
             let error = read(text).unwrap_err();
             assert_eq!(error, PlaceError::Password, "{text}");
             assert!(error.to_string().contains("APUS_COINS_PASSWORD"));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_its_place() {
+        for (text, error) in [
+            ("postgres://u@a,b/db", PlaceError::Host),
+            ("postgres://u;v@a/db", PlaceError::User),
+            ("postgres://u@a/d.b/x", PlaceError::Database),
+            ("postgres://u@a/db/x.y", PlaceError::Name),
+            ("postgres://u@a/db/x?pwd=secret", PlaceError::Setting),
+        ] {
+            assert_eq!(read(text), Err(error));
         }
     }
 

@@ -9,6 +9,7 @@ use ::postgres::types::Type;
 use apus_chain::OutPoint;
 use apus_engine::utxo::store::Flush;
 use apus_engine::utxo::{CoinBytes, StoreError};
+use std::borrow::Cow;
 
 /// Changes on their way, in the session's own table: a coin, or none where one goes.
 const CHANGES: &str = "\
@@ -152,10 +153,10 @@ fn put_undo(transaction: &mut Transaction<'_>, flush: &Flush<'_>) -> Result<(), 
     for undo in kept {
         let (hash, height) = (&undo.block.hash.0[..], i64::from(undo.block.height));
         // Of a block that has none, too, there is a piece.
-        let none = undo.bytes.is_empty().then_some(&undo.bytes[..]);
+        let none = undo.bytes.is_empty().then_some(Cow::Borrowed(&[][..]));
         let pieces = undo.bytes.chunks(PIECE_BYTES).chain(none);
         for (number, piece) in (0_i64..).zip(pieces) {
-            rows.write(&[&hash, &height, &number, &piece])?;
+            rows.write(&[&hash, &height, &number, &&*piece])?;
         }
     }
     rows.finish()?;

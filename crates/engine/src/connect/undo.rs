@@ -1,28 +1,58 @@
 //! Undo data of a block, as Core's undo files have it, made and used.
 
 use super::delta::{CoinChange, CoinsDelta};
+use super::undo_bytes::UndoBytes;
 use super::wanted::{Place, wanted_of};
 use crate::coin::CoinBytes;
 use apus_chain::{BlockUndo, BlockUndoWriter, BlockView, CheckedBlock, OutPoint, is_unspendable};
 use std::collections::HashSet;
 
+/// What is written of a shared coin at most: its height and coinbase mark, and a zero.
+const SHARED_HEAD: usize = 6;
+
 /// The undo data of a block that spends `spent`, in the order of its inputs.
 pub(crate) fn block_undo(view: BlockView<'_>, spent: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    write_undo(view, spent, |_| false).0
+}
+
+/// The same, which shares long scripts with the coins.
+pub(crate) fn shared_undo(view: BlockView<'_>, spent: &[CoinBytes]) -> UndoBytes {
+    let (own, shared) = write_undo(view, spent, UndoBytes::shares);
+    UndoBytes::with(own, shared)
+}
+
+/// Writes the undo data of a block, but for the ends of those coins that are shared: of each of these where its end
+/// belongs, the coin, and how long the end is.
+fn write_undo<'c, C: AsRef<[u8]>>(
+    view: BlockView<'_>,
+    spent: &'c [C],
+    shares: impl Fn(&C) -> bool,
+) -> (Vec<u8>, Vec<(usize, &'c C, usize)>) {
     // Much of it waits for a flush at once, so it has little more room than it needs: beside a coin's
     // stored form one byte, and for each transaction how many coins it has, three bytes at most.
-    let coins: usize = spent.iter().map(|coin| coin.as_ref().len() + 1).sum();
+    let own = |coin: &C| if shares(coin) { SHARED_HEAD } else { coin.as_ref().len() + 1 };
+    let coins: usize = spent.iter().map(own).sum();
     let mut out = Vec::with_capacity(16 + view.tx_count() * 3 + coins);
-    let mut writer = BlockUndoWriter::new(&mut out, view.tx_count());
+    let (mut writer, mut shared) = (BlockUndoWriter::new(&mut out, view.tx_count()), Vec::new());
     let mut rest = spent;
     for tx in view.txs().skip(1) {
         let (coins, after) = rest.split_at(tx.inputs().len());
         rest = after;
+        let mut each = coins.iter();
+        let leave = |at: usize, end: &[u8]| {
+            let coin = each.next().expect("it is asked once for each coin");
+            let shares = shares(coin);
+            if shares {
+                shared.push((at, coin, end.len()));
+            }
+            shares
+        };
         writer
-            .push_stored_tx(coins.iter().map(AsRef::as_ref))
+            .push_stored_tx_without(coins.iter().map(AsRef::as_ref), leave)
             .expect("coins are in their stored form");
     }
     writer.finish();
-    out
+    (out, shared)
 }
 
 /// What it does to the coins to disconnect a block (Core `validation.cpp`, `DisconnectBlock`): what
@@ -80,6 +110,8 @@ pub(crate) fn coins_added(delta: &CoinsDelta) -> i64 {
 mod tests {
     use super::*;
     use apus_chain::{BlockChecker, BlockContext, BlockHash, CoinRef, Network, Params};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     fn real_block() -> CheckedBlock {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/main-blocks");
@@ -103,6 +135,43 @@ mod tests {
         inputs.iter().for_each(|&count| writer.push_tx(std::iter::repeat_n(coin, count)));
         writer.finish();
         out
+    }
+
+    /// Coins for the inputs of a block, no two of them the same.
+    fn coins_of(lengths: &[usize], inputs: usize) -> Vec<CoinBytes> {
+        let coin = |number: usize| {
+            let length = lengths[number % lengths.len()];
+            let script = [&[0x51][..], &number.to_le_bytes()[..], &vec![0x51; length][..]].concat();
+            let (height, coinbase) = (number as u32 * 1000, number.is_multiple_of(3));
+            CoinBytes::new(CoinRef { height, coinbase, amount: number as u64, script: &script })
+        };
+        (0..inputs).map(coin).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn what_is_shared_is_each_input_s_own(
+            lengths in vec(prop_oneof![0usize..60, 900usize..1_100, Just(9_990)], 1..12),
+        ) {
+            let block = real_block();
+            let view = block.bytes().view();
+            let inputs = view.txs().skip(1).map(|tx| tx.inputs().len()).sum();
+            let spent = coins_of(&lengths, inputs);
+            let (shared, whole) = (shared_undo(view, &spent), block_undo(view, &spent));
+            prop_assert_eq!(&*shared.whole(), &whole[..]);
+            let long = spent.iter().filter(|coin| UndoBytes::shares(coin)).count();
+            prop_assert_eq!(shared.own_bytes() < whole.len(), long > 0);
+            // Going back, each outpoint gets the coin that its input took.
+            let delta = undo_delta(&block, &Vec::from(shared)).unwrap();
+            let inputs = view.txs().skip(1).flat_map(|tx| tx.inputs());
+            for (input, coin) in inputs.zip(&spent) {
+                // What the block created itself goes with it.
+                if let Some(Some(found)) = delta.get(&OutPoint::from_bytes(input.outpoint())) {
+                    prop_assert_eq!(found, coin);
+                }
+            }
+        }
     }
 
     #[test]

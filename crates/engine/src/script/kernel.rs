@@ -11,17 +11,14 @@ use bitcoinkernel::{
     KernelError, PrecomputedTransactionData, ScriptPubkey, ScriptVerifyError, Transaction, TxOut,
     TxOutRef, verify,
 };
+use std::ops::Deref;
 
 /// Bitcoin Core's interpreter.
 pub(super) struct Kernel;
 
 impl Interpreter for Kernel {
     fn prepare(&self, raw: &[u8], spent: &[CoinBytes]) -> Result<Box<dyn PreparedTx>, ScriptError> {
-        let outputs = spent.iter().map(|coin| {
-            let coin = coin.coin();
-            Output::new(&coin.script, coin.amount)
-        });
-        let outputs = outputs.collect::<Result<_, _>>()?;
+        let outputs = spent.iter().map(Output::of).collect::<Result<_, _>>()?;
         let tx = Transaction::new(raw).map_err(setup)?;
         Ok(Box::new(KernelTx::new(tx, outputs)?))
     }
@@ -45,24 +42,73 @@ impl ScriptVerifier for Kernel {
             return tx.verify(input, flags).map_err(|refusal| refusal.error);
         }
         let data = shared_data(&tx, &[])?;
-        run(&output, &tx, &data, input, flags).map_err(|refusal| refusal.error)
+        run(&*output.made()?, &tx, &data, input, flags).map_err(|refusal| refusal.error)
     }
 }
 
-/// An output as the kernel library has it.
-struct Output {
-    txout: TxOut,
-    /// Whether it is locked by taproot's rules (BIP-341), where those are turned on.
-    is_taproot: bool,
+/// Memory of a coin's own from which on its output is made for the library only while it is run, in bytes.
+const LONG_FROM: usize = 1 << 10;
+
+/// An output that is spent.
+enum Output {
+    /// As the kernel library has it, and whether it is locked by taproot's rules (BIP-341), where those are
+    /// turned on.
+    Made { txout: TxOut, is_taproot: bool },
+    /// One with a long script, which no taproot has. A transaction may spend a quarter of a gigabyte of them, which
+    /// are held once, by all who have the coins.
+    Long(CoinBytes),
 }
 
 impl Output {
     fn new(script: &[u8], amount: u64) -> Result<Self, ScriptError> {
-        let amount = i64::try_from(amount)
-            .map_err(|_| ScriptError::Setup(format!("{amount} satoshi is no amount")))?;
-        let txout = TxOut::new(&ScriptPubkey::new(script).map_err(setup)?, amount);
         let is_taproot = matches!(script, [0x51, 32, program @ ..] if program.len() == 32);
-        Ok(Self { txout, is_taproot })
+        Ok(Self::Made { txout: made(script, amount)?, is_taproot })
+    }
+
+    fn of(coin: &CoinBytes) -> Result<Self, ScriptError> {
+        if coin.heap_bytes() >= LONG_FROM {
+            return Ok(Self::Long(coin.clone()));
+        }
+        let coin = coin.coin();
+        Self::new(&coin.script, coin.amount)
+    }
+
+    fn is_taproot(&self) -> bool {
+        matches!(self, Self::Made { is_taproot: true, .. })
+    }
+
+    /// As the library has it.
+    fn made(&self) -> Result<Made<'_>, ScriptError> {
+        match self {
+            Self::Made { txout, .. } => Ok(Made::There(txout)),
+            Self::Long(coin) => {
+                let coin = coin.coin();
+                made(&coin.script, coin.amount).map(Made::Now)
+            }
+        }
+    }
+}
+
+fn made(script: &[u8], amount: u64) -> Result<TxOut, ScriptError> {
+    let amount = i64::try_from(amount)
+        .map_err(|_| ScriptError::Setup(format!("{amount} satoshi is no amount")))?;
+    Ok(TxOut::new(&ScriptPubkey::new(script).map_err(setup)?, amount))
+}
+
+/// An output as the kernel library has it, kept or made for a while.
+enum Made<'a> {
+    There(&'a TxOut),
+    Now(TxOut),
+}
+
+impl Deref for Made<'_> {
+    type Target = TxOut;
+
+    fn deref(&self) -> &TxOut {
+        match self {
+            Self::There(txout) => txout,
+            Self::Now(txout) => txout,
+        }
     }
 }
 
@@ -91,11 +137,13 @@ impl KernelTx {
             return Err(ScriptError::Setup(why));
         }
         let (mut of_taproot, mut of_others) = (None, None);
-        if outputs.iter().any(|output| output.is_taproot) {
-            let all: Vec<_> = outputs.iter().map(|output| output.txout.as_ref()).collect();
+        if outputs.iter().any(Output::is_taproot) {
+            // A signature of taproot covers all outputs, so the library keeps a copy of each.
+            let all = outputs.iter().map(Output::made).collect::<Result<Vec<_>, _>>()?;
+            let all: Vec<_> = all.iter().map(|output| TxOut::as_ref(output)).collect();
             of_taproot = Some(shared_data(&tx, &all)?);
         }
-        if outputs.iter().any(|output| !output.is_taproot) {
+        if outputs.iter().any(|output| !output.is_taproot()) {
             of_others = Some(shared_data(&tx, &[])?);
         }
         Ok(Self { tx, outputs, of_taproot, of_others })
@@ -108,13 +156,13 @@ impl PreparedTx for KernelTx {
             let why = format!("no input {input} in a transaction of {}", self.outputs.len());
             return Err(ScriptError::Setup(why).into());
         };
-        let (data, flags) = if output.is_taproot {
+        let (data, flags) = if output.is_taproot() {
             (&self.of_taproot, flags)
         } else {
             (&self.of_others, flags & !VERIFY_TAPROOT)
         };
         let data = data.as_ref().expect("each kind of output has its data");
-        run(output, &self.tx, data, input, flags)
+        run(&*output.made()?, &self.tx, data, input, flags)
     }
 }
 
@@ -126,13 +174,13 @@ fn shared_data(
 }
 
 fn run(
-    output: &Output,
+    output: &TxOut,
     tx: &Transaction,
     data: &PrecomputedTransactionData,
     input: usize,
     flags: u32,
 ) -> Result<(), Refusal> {
-    let (script, amount) = (output.txout.script_pubkey(), output.txout.value());
+    let (script, amount) = (output.script_pubkey(), output.value());
     forget_error();
     match verify(&script, Some(amount), tx, input, Some(flags), data) {
         Ok(()) => Ok(()),

@@ -183,6 +183,16 @@ impl CoinsCache {
         Ok(())
     }
 
+    /// Makes room for so much that others hold for a while, as far as there are coins to give up for it: those that
+    /// the store has, too. Waits for a flush under way where its memory is needed.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply), where that flush has failed.
+    pub fn make_room_beside(&self, bytes: u64) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock().map_err(|_| poisoned())?;
+        self.give_up(&mut writer, bytes)
+    }
+
     /// Says how much undo data waits for the next flush. [`begin_flush`](Self::begin_flush) takes it,
     /// and it is none after that.
     pub fn set_undo_bytes(&self, bytes: u64) {
@@ -220,7 +230,7 @@ impl CoinsCache {
             tables.push(table);
         }
         let largest = self.young_largest.swap(0, Ordering::Relaxed);
-        let undo_bytes: usize = undo.iter().map(|record| record.bytes.capacity()).sum();
+        let undo_bytes: usize = undo.iter().map(|record| record.bytes.heap_bytes()).sum();
         self.undo_bytes.store(0, Ordering::Relaxed);
         *writer = Writer { old_from: 0, flush_bytes: largest * SORT_BYTES + undo_bytes as u64 };
         let bytes = self.young_bytes.swap(0, Ordering::Relaxed);
@@ -288,11 +298,16 @@ impl CoinsCache {
         for (shard, changes) in parts.each() {
             growth += self.shards[shard].read()?.young.growth(changes.len());
         }
-        while self.bytes() + growth + writer.flush_bytes > self.bytes_max {
-            if self.old_bytes.load(Ordering::Relaxed) == 0 {
-                // The caller was told that a flush is due. A block is not refused for that.
-                return Ok(());
-            }
+        // Where there is no more, the caller was told that a flush is due. A block is not refused for that.
+        self.give_up(writer, growth)
+    }
+
+    /// Gives up clean coins until so much more has room, or none are left. Those on their way to the store are waited
+    /// for.
+    fn give_up(&self, writer: &mut Writer, more_bytes: u64) -> Result<(), StoreError> {
+        while self.bytes() + more_bytes + writer.flush_bytes > self.bytes_max
+            && self.old_bytes.load(Ordering::Relaxed) > 0
+        {
             self.flusher.wait()?;
             writer.flush_bytes = 0;
             self.drop_old(writer)?;

@@ -22,9 +22,9 @@ use super::view::CoinsView;
 use crate::coin::CoinBytes;
 use crate::connect::rules::{Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of};
 use crate::connect::sums::{BlockChange, RunningSum};
-use crate::connect::undo::{block_undo, coins_added, undo_delta};
+use crate::connect::undo::{coins_added, shared_undo, undo_delta};
 use crate::connect::{
-    CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock,
+    CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock, UndoBytes,
 };
 use crate::script::{ScriptFailure, ScriptPool, Verdict};
 use apus_chain::{
@@ -46,6 +46,10 @@ const PREFETCHES_MAX: usize = 2;
 const AHEAD_BYTES_MIN: u64 = 4 << 20;
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
 
+/// Of coins with long scripts that a block spends, room is made for so much at a time, in bytes. Few blocks spend as
+/// much.
+const HEAVY_STEP: u64 = 8 << 20;
+
 /// How a chain state works.
 #[derive(Debug)]
 pub struct ChainstateOptions {
@@ -61,7 +65,7 @@ pub struct ChainstateOptions {
 struct Pending {
     layer: Layer,
     block: Arc<PreparedBlock>,
-    undo: Vec<u8>,
+    undo: UndoBytes,
     /// None where no scripts are run.
     verdict: Option<Verdict>,
     /// Memory that it holds for its scripts and its undo data, beside the block.
@@ -70,6 +74,25 @@ struct Pending {
     coins: i64,
     /// What it comes to, where the sum of coins is kept.
     change: BlockChange,
+}
+
+/// Memory of the coins with long scripts that are gathered for a block, beside what pending blocks hold, for which the
+/// cache makes room.
+struct Heavy {
+    held: u64,
+    /// Room is there for less than this of the block's own.
+    next: u64,
+}
+
+impl Heavy {
+    fn add(&mut self, bytes: usize, cache: &CoinsCache) -> Result<(), StoreError> {
+        self.held += bytes as u64;
+        if self.held < self.next {
+            return Ok(());
+        }
+        self.next = self.held + HEAVY_STEP;
+        cache.make_room_beside(self.next)
+    }
 }
 
 /// Coins that a block overwrites (BIP-30).
@@ -248,8 +271,8 @@ impl Chainstate {
         match begun {
             Ok(()) => {
                 self.settle_to(PENDING_MAX)?;
-                // Blocks that hold much wait for their verdicts one by one.
-                while self.pending.len() > 1 && self.held() > self.ahead_bytes {
+                // Who holds much is waited for: what is left of it then is undo data, which makes a flush due.
+                while self.held() > self.ahead_bytes {
                     self.settle_one()?;
                 }
                 Ok(())
@@ -297,8 +320,8 @@ impl Chainstate {
             return Err(invalid(error));
         }
         let undo = match keeps_undo {
-            true => block_undo(block.block().bytes().view(), &spent.coins),
-            false => Vec::new(),
+            true => shared_undo(block.block().bytes().view(), &spent.coins),
+            false => UndoBytes::default(),
         };
         self.number += 1;
         let layer = Layer { number: self.number, delta: Arc::clone(block.delta()) };
@@ -310,7 +333,8 @@ impl Chainstate {
         change.set.sub(overwritten.sum);
         let verdict = batch.map(crate::script::ScriptBatch::finish);
         let heavy: usize = spent.coins.iter().map(CoinBytes::heap_bytes).sum();
-        let held = (undo.capacity() + heavy) as u64;
+        // What undo data shares is shared with these coins.
+        let held = (undo.own_bytes() + heavy) as u64;
         self.pending.push_back(Pending { layer, block, undo, verdict, held, coins, change });
         // What needs no verdict, and waits behind none, is decided.
         while self.pending.front().is_some_and(|pending| pending.verdict.is_none()) {
@@ -380,6 +404,7 @@ impl Chainstate {
             self.recent.iter().rev().filter(|layer| layer.number > from).collect();
         let wanted = block.wanted();
         let mut taken = self.sum.as_ref().map(RunningSum::taken);
+        let mut heavy = Heavy { held: self.held(), next: HEAVY_STEP };
         let spent = Spent::gather(block, |index| {
             let known = newer.iter().find_map(|layer| layer.delta.get(&wanted[index]));
             let coin = match known {
@@ -389,8 +414,9 @@ impl Chainstate {
             if let (Some(taken), Some(coin)) = (&mut taken, &coin) {
                 taken.add(&wanted[index], coin.as_bytes());
             }
-            let lighter = |coin: CoinBytes| if whole { coin } else { coin.without_long_script() };
-            Ok::<_, StoreError>(coin.map(lighter))
+            let coin = coin.map(|coin| if whole { coin } else { coin.without_long_script() });
+            heavy.add(coin.as_ref().map_or(0, CoinBytes::heap_bytes), &self.cache)?;
+            Ok::<_, StoreError>(coin)
         })?;
         let oldest = self.prefetches.iter().map(|prefetch| prefetch.from).min();
         self.recent.retain(|layer| oldest.is_some_and(|oldest| layer.number > oldest));
@@ -445,9 +471,9 @@ impl Chainstate {
         &mut self,
         layer: &Layer,
         id: KnownBlock,
-        undo: &Vec<u8>,
+        undo: &UndoBytes,
     ) -> Result<(), ChainstateError> {
-        let held = if id.height >= self.undo_from { undo.capacity() as isize } else { 0 };
+        let held = if id.height >= self.undo_from { undo.heap_bytes() as isize } else { 0 };
         self.add_undo_bytes(held);
         let applied = self.cache.apply(&layer.delta);
         if applied.is_err() {
@@ -468,7 +494,7 @@ impl Chainstate {
         }
         let held = self.undo.iter().rposition(|record| record.block == id);
         let bytes = match held {
-            Some(at) => self.undo[at].bytes.clone(),
+            Some(at) => self.undo[at].bytes.whole().into_owned(),
             None => {
                 // It may be on its way to the store.
                 self.finish_flush()?;
@@ -487,7 +513,7 @@ impl Chainstate {
         }
         self.cache.apply(&delta)?;
         if let Some(at) = held {
-            let bytes = self.undo.remove(at).bytes.capacity();
+            let bytes = self.undo.remove(at).bytes.heap_bytes();
             self.add_undo_bytes(-(bytes as isize));
         }
         let view = block.bytes().view();

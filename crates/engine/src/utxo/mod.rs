@@ -17,6 +17,7 @@ pub mod view;
 pub use crate::coin::CoinBytes;
 pub use crate::connect::{
     BlockCounts, CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock,
+    UndoBytes,
 };
 pub use batcher::{BatchedStore, Batcher, BatcherOptions, BatcherStats};
 pub use cache::{CacheStats, CoinsCache};

@@ -13,6 +13,7 @@ pub use latency::LatencyStore;
 pub use memory::MemoryStore;
 
 use crate::coin::CoinBytes;
+use crate::connect::UndoBytes;
 use apus_chain::{BlockHash, CoinError, Height, KnownBlock, Network, OutPoint};
 use std::any::Any;
 use std::time::Duration;
@@ -143,7 +144,7 @@ pub struct UndoRecord {
     /// The block.
     pub block: KnownBlock,
     /// Its spent coins, encoded.
-    pub bytes: Vec<u8>,
+    pub bytes: UndoBytes,
 }
 
 /// Takes the answers to batches one by one: which of them, counted from 0, and its coins in the order in which

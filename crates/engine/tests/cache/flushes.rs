@@ -22,7 +22,7 @@ fn coins(tx: u32, count: u32) -> CoinsDelta {
 }
 
 fn undo(height: u32) -> UndoRecord {
-    UndoRecord { block: block(height), bytes: height.to_le_bytes().to_vec() }
+    UndoRecord { block: block(height), bytes: height.to_le_bytes().to_vec().into() }
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn blocks_go_on_while_one_is_written() {
     cache.finish_flush().unwrap();
     assert_eq!(store.tip().unwrap(), Some(block(1)));
     assert_eq!(store.coins().len(), 10);
-    assert_eq!(store.undo(&block(1).hash).unwrap(), Some(undo(1).bytes));
+    assert_eq!(store.undo(&block(1).hash).unwrap(), Some(undo(1).bytes.into()));
     assert_eq!(cache.coin(&outpoint(1, 3)).unwrap(), Some(coin(3)));
     let stats = cache.stats();
     assert_eq!((stats.young_hits, stats.old_hits, stats.misses), (1, 2, 0), "kept to be read");

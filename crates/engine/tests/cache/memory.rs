@@ -106,7 +106,8 @@ fn a_block_waits_only_where_it_has_no_room() {
     store.fail(1);
     cache.apply(&all_of(1, 1000)).unwrap();
     cache.apply(&all_of(2, 10)).unwrap();
-    let undo = [1234, 4321].map(|bytes| UndoRecord { block: block(1), bytes: vec![0; bytes] });
+    let undo =
+        [1234, 4321].map(|bytes| UndoRecord { block: block(1), bytes: vec![0; bytes].into() });
     cache.begin_flush(block(1), undo.to_vec(), 0).unwrap();
     let flush = 1000 * SORT_BYTES + 1234 + 4321;
     let free = BYTES_MAX - cache.stats().bytes - flush;
@@ -155,4 +156,30 @@ fn written_coins_are_given_up_part_by_part() {
         assert_eq!(cache.coin(&outpoint(tx, 0)).unwrap(), Some(coin(tx)), "from the store");
     }
     assert_eq!((cache.stats().old_hits, cache.stats().misses), (0, 20));
+}
+
+#[test]
+fn room_for_others_is_made_of_written_coins_alone() {
+    let (store, cache) = cache(BYTES_MAX);
+    cache.apply(&one_of_each(0..640)).unwrap();
+    cache.flush(block(1), Vec::new(), 0).unwrap();
+    cache.apply(&one_of_each(640..650)).unwrap();
+    let before = cache.stats();
+    let free = BYTES_MAX - before.bytes;
+    cache.make_room_beside(free / 2).unwrap();
+    assert_eq!(cache.stats(), before);
+    cache.make_room_beside(free + 1).unwrap();
+    assert!((1..640).contains(&cache.stats().old_entries), "{:?}", cache.stats());
+    // More than there will ever be: what is not written stays.
+    cache.make_room_beside(2 * BYTES_MAX).unwrap();
+    let after = cache.stats();
+    assert_eq!((after.old_entries, after.young_entries), (0, 10));
+    // Coins on their way have to be there first.
+    store.fail(1);
+    cache.begin_flush(block(2), Vec::new(), 0).unwrap();
+    cache.make_room_beside(2 * BYTES_MAX).unwrap_err();
+    assert_eq!(cache.stats().old_entries, 10);
+    cache.finish_flush().unwrap();
+    cache.make_room_beside(2 * BYTES_MAX).unwrap();
+    assert_eq!(cache.stats().old_entries, 0);
 }

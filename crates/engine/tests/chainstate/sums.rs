@@ -56,7 +56,7 @@ proptest! {
             let coins = expected(&utxo_set(blocks[..at + 2].iter()));
             prop_assert_eq!(state.sum(), Some(sum_of(&coins)));
             for Connected { block, undo, spent } in state.take_connected() {
-                prop_assert_eq!(spent, sum_of_undo(&block, &undo));
+                prop_assert_eq!(spent, sum_of_undo(&block, &undo.whole()));
             }
         }
         for height in (1..blocks.len()).rev() {

@@ -44,7 +44,7 @@ pub(crate) fn in_order(chain: &Chain) -> Said {
         let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
         let connected = state.connect(checked(chain, height), &context);
         for connected in state.take_connected() {
-            said.undo.insert(connected.block.id().height, connected.undo);
+            said.undo.insert(connected.block.id().height, connected.undo.into());
         }
         match connected {
             Ok(()) => {}

@@ -10,6 +10,7 @@ mod blocks;
 
 mod core_scripts;
 mod core_txs;
+mod long;
 mod names;
 mod spend;
 mod text;

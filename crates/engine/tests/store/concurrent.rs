@@ -52,6 +52,23 @@ fn look_ups_during_writes_are_of_before_or_after() {
                 }
             });
         }
+        for seed in 4..6 {
+            let (store, states, begun, done) = (&store, &states, &begun, &done);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                while done.load(SeqCst) < HEIGHTS {
+                    let names: Vec<_> = (0..200).map(|_| rng.below(NAMES)).collect();
+                    let wanted: Vec<_> = names.iter().copied().map(outpoint).collect();
+                    let low = done.load(SeqCst);
+                    let found = store.get_many(&wanted).unwrap();
+                    let high = begun.load(SeqCst);
+                    let is_state = |state: &Vec<Option<CoinBytes>>| {
+                        names.iter().zip(&found).all(|(name, coin)| state[*name as usize] == *coin)
+                    };
+                    assert!(states[low..=high].iter().any(is_state), "a batch of no one block");
+                }
+            });
+        }
         let (store, states, begun, done) = (&store, &states, &begun, &done);
         scope.spawn(move || {
             while done.load(SeqCst) < HEIGHTS {

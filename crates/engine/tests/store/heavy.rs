@@ -4,6 +4,7 @@ use apus_chain::{
     BlockChecker, BlockContext, BlockHash, CoinRef, CoinSum, CoinSumKey, HeaderChain, Height,
     OutPoint, Params,
 };
+use apus_engine::script::ScriptPool;
 use apus_engine::utxo::{
     Chainstate, ChainstateOptions, CoinBytes, CoinsStore, ConnectContext, PreparedBlock,
 };
@@ -63,13 +64,14 @@ pub(crate) fn block() -> bitcoin::Block {
     block
 }
 
-/// Connects it with so much memory for coins, keeping undo data from a height on, and what the chain state then has
-/// for the sum.
+/// Connects it with so much memory for coins, keeping undo data from a height on and running scripts where there is
+/// something that runs them, and what the chain state then has for the sum.
 pub(crate) fn connect(
     params: &Params,
     store: Arc<dyn CoinsStore>,
     raw: &[u8],
     undo_from: Height,
+    scripts: Option<ScriptPool>,
 ) -> (Chainstate, CoinSum) {
     let chain = HeaderChain::from_headers(params, 4_000_000_000, [raw.first_chunk().unwrap()]);
     let chain = chain.unwrap();
@@ -83,14 +85,15 @@ pub(crate) fn connect(
     let block = BlockChecker::new().check_owned(raw.to_vec(), &context);
     let block = block.map_err(|(_, error)| error).unwrap();
     let block = Arc::new(PreparedBlock::with_sums(params, block, &KEY));
-    let options = ChainstateOptions { cache_bytes: 12 * MIB, prevout_threads: 8, scripts: None };
+    let check_scripts = scripts.is_some();
+    let options = ChainstateOptions { cache_bytes: 12 * MIB, prevout_threads: 8, scripts };
     let mut state = Chainstate::open(params, store, options).unwrap();
     state.keep_sum(KEY, CoinSum::default());
     state.set_undo_from(undo_from);
     state.prefetch(&block);
     // As while the blocks below are connected: what may be fetched ahead is.
     std::thread::sleep(std::time::Duration::from_millis(500));
-    state.begin(block, &ConnectContext { ancestry: &chain, check_scripts: false }).unwrap();
+    state.begin(block, &ConnectContext { ancestry: &chain, check_scripts }).unwrap();
     state.settle().unwrap();
     assert_eq!(state.tip().height, 1);
     let sum = state.sum().unwrap();

@@ -67,7 +67,7 @@ pub(crate) fn coin(rng: &mut Rng) -> CoinBytes {
 
 pub(crate) fn undo(height: Height, rng: &mut Rng) -> UndoRecord {
     let length = if rng.one_in(4) { rng.index(100_000) } else { rng.index(300) };
-    UndoRecord { block: block(height), bytes: rng.bytes(length) }
+    UndoRecord { block: block(height), bytes: rng.bytes(length).into() }
 }
 
 /// A step of `changes` random changes of the first `names` names.

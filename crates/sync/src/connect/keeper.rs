@@ -63,7 +63,7 @@ impl KeptBlock {
 
 impl From<Connected> for KeptBlock {
     fn from(Connected { block, undo, spent }: Connected) -> Self {
-        Self { id: block.id(), raw: block, undo, spent }
+        Self { id: block.id(), raw: block, undo: undo.into(), spent }
     }
 }
 

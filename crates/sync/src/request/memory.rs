@@ -4,7 +4,8 @@
 //! part here and counts what it holds. What is in no part comes on top, and does not grow with the
 //! chain but for some bytes for each block: the program and its stacks, tables of the store that are
 //! being written, headers, and what the allocator cannot use or give back. The coins of one block come on top
-//! too, where its scripts are run or its undo data is kept: 244 MB, twice, for the worst there could be.
+//! too, where its scripts are run or its undo data is kept: 244 MB for the worst there could be, less what the
+//! cache can give up for it.
 
 use crate::request::{Request, Source};
 

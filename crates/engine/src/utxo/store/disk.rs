@@ -20,6 +20,7 @@ pub use forest::DiskForest;
 
 use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord};
 use crate::coin::CoinBytes;
+use crate::connect::UndoBytes;
 use crate::utxo::view::each_once;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
 use folder::{Form, damaged};
@@ -100,7 +101,9 @@ impl DiskStore {
         let mut by_height: Vec<_> = undo.values().collect();
         by_height.sort_unstable_by_key(|change| keys::undo(&change.block));
         for change in by_height {
-            batch.put(&keys::undo(&change.block), change.bytes)?;
+            // What is shared is put together here, block by block.
+            let bytes = change.bytes.map(UndoBytes::whole);
+            batch.put(&keys::undo(&change.block), bytes.as_deref())?;
         }
         Ok(batch)
     }
@@ -135,7 +138,7 @@ impl DiskStore {
 /// What is to be under the keys of a block's undo data.
 struct UndoChange<'a> {
     block: KnownBlock,
-    bytes: Option<&'a [u8]>,
+    bytes: Option<&'a UndoBytes>,
 }
 
 fn read_tip(tree: &Tree, place: &str) -> Result<Option<Tip>, StoreError> {
@@ -153,12 +156,14 @@ impl CoinsStore for DiskStore {
         bytes.map(|bytes| self.coin(*outpoint, &bytes)).transpose()
     }
 
-    /// By ascending outpoint, in which the tables are too: coins of one transaction mostly share a
-    /// block of a table, which is then read once.
+    /// All at one block, also while a flush is under way. By ascending outpoint, in which the tables are too: coins of
+    /// one transaction mostly share a block of a table, which is then read once.
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
         let mut coins = vec![None; wanted.len()];
         let mut places: Vec<_> = wanted.iter().copied().zip(0..).collect();
-        let ask = |asked: &[OutPoint]| asked.iter().map(|outpoint| self.get(outpoint)).collect();
+        let ask = |asked: &[OutPoint]| {
+            self.0.at_one_state(|| asked.iter().map(|outpoint| self.get(outpoint)).collect())
+        };
         each_once(&mut places, ask, |place: usize, coin| coins[place] = coin)?;
         Ok(coins)
     }

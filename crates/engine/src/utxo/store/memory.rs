@@ -37,6 +37,11 @@ impl CoinsStore for MemoryStore {
         Ok(self.read(|state| state.coins.get(outpoint).cloned()))
     }
 
+    /// All at one block.
+    fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        Ok(self.read(|state| wanted.iter().map(|it| state.coins.get(it).cloned()).collect()))
+    }
+
     fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
         // All of it or nothing: the changes may end in an error.
         let mut changes = Vec::new();
@@ -52,7 +57,7 @@ impl CoinsStore for MemoryStore {
             };
         }
         for record in flush.undo {
-            state.undo.insert(record.block.hash, (record.block, record.bytes.clone()));
+            state.undo.insert(record.block.hash, (record.block, record.bytes.whole().into_owned()));
         }
         state.undo.retain(|_, (block, _)| block.height >= flush.undo_from);
         state.tip = Some(flush.tip);

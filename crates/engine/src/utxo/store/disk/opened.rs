@@ -12,6 +12,7 @@ use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, Storage, create_private_dir};
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The key of the entry that says at which block the store is.
@@ -25,6 +26,8 @@ pub(super) struct Opened {
     pub(super) place: String,
     /// Held by the one writer; whether an earlier one failed half-way.
     halted: Mutex<bool>,
+    /// Batches that were written. Each is there to be looked up before it is counted, and before the next one is begun.
+    written: AtomicU64,
     _lock: FolderLock,
 }
 
@@ -61,12 +64,37 @@ impl Opened {
         let merger = Merger::start(Arc::clone(&tree)).map_err(failed)?;
         // What an earlier process did not come to.
         merger.wake();
-        Ok(Self { merger, tree, place, halted: Mutex::new(false), _lock: lock })
+        Ok(Self {
+            merger,
+            tree,
+            place,
+            halted: Mutex::new(false),
+            written: AtomicU64::new(0),
+            _lock: lock,
+        })
     }
 
     /// Waits until tables are merged as far as they ever are.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         self.merger.settle()
+    }
+
+    /// What look-ups find, all of one state: they are done again where a batch came in between.
+    pub(super) fn at_one_state<T>(
+        &self,
+        look_up: impl Fn() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        loop {
+            let written = self.written.load(Ordering::SeqCst);
+            let place = self.tree.get(&PLACE)?;
+            let found = look_up()?;
+            // One that came meanwhile, and is not counted yet, says that it is at another block. Of several the first
+            // is counted by now, whatever block they led back to.
+            let same = self.tree.get(&PLACE)? == place;
+            if same && self.written.load(Ordering::SeqCst) == written {
+                return Ok(found);
+            }
+        }
     }
 
     /// Writes a batch, durably and as a whole.
@@ -84,6 +112,7 @@ impl Opened {
         *halted = true;
         batch.finish()?;
         *halted = false;
+        self.written.fetch_add(1, Ordering::SeqCst);
         self.merger.wake();
         Ok(())
     }
