@@ -212,7 +212,8 @@ impl JobQueue for Coordinator {
     }
 
     fn put_object(&self, run: &RunId, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
-        self.link.wait(self.link.objects.put(run, bytes))
+        let of = ObjectRef::of(bytes);
+        self.link.wait(self.link.objects.put(run, &of, bytes)).map(|()| of)
     }
 
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {

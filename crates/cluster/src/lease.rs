@@ -132,11 +132,11 @@ impl Lease for Leased<'_> {
         link.wait(self.living(link.objects.parts(&self.place.run, parts)))
     }
 
-    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
+    fn put_object(&self, of: &ObjectRef, bytes: &[u8]) -> Result<(), QueueError> {
         let link = self.place.link;
-        let of = link.wait(self.living(link.objects.put(&self.place.run, bytes)))?;
-        self.put.lock().unwrap_or_else(PoisonError::into_inner).push(of);
-        Ok(of)
+        link.wait(self.living(link.objects.put(&self.place.run, of, bytes)))?;
+        self.put.lock().unwrap_or_else(PoisonError::into_inner).push(*of);
+        Ok(())
     }
 
     fn is_over(&self) -> bool {

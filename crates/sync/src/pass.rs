@@ -153,8 +153,13 @@ pub(crate) fn divided(
     let total = range.heights().map(size).sum();
     let bytes =
         segment_bytes(total, request.memory_bytes, request.threads as u64, under_way as u64);
-    divide_tapered(range, (bytes, SEGMENT_BYTES_MIN), under_way, size)
+    // How many machines there will be is not known.
+    let at_the_end = if request.queue.is_some() { under_way.max(MACHINES) } else { under_way };
+    divide_tapered(range, (bytes, SEGMENT_BYTES_MIN), at_the_end, size)
 }
+
+/// So many machines that share a run come to its end at about the same time.
+const MACHINES: usize = 8;
 
 /// A smaller segment is not worth its runs, unless memory is that little.
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;

@@ -129,7 +129,7 @@ pub enum Offer<'a> {
 
 /// A job that this machine has, as long as it gives signs of life. Dropped, it goes to another one when
 /// these are missed.
-pub trait Lease: Sync {
+pub trait Lease: Send + Sync {
     /// The message.
     fn message(&self) -> &[u8];
 
@@ -146,8 +146,8 @@ pub trait Lease: Sync {
     /// caller has digests of them. The object that is not there, or too short, is named by its place among `parts`.
     fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)>;
 
-    /// Puts an object while it gives signs of life.
-    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError>;
+    /// Puts an object of this name while it gives signs of life.
+    fn put_object(&self, of: &ObjectRef, bytes: &[u8]) -> Result<(), QueueError>;
 
     /// Whether the run has ended meanwhile, as far as that is known: then nothing waits for the job.
     fn is_over(&self) -> bool;

@@ -1,6 +1,6 @@
 //! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
 
-use crate::altered::{beside, machine, newest};
+use crate::altered::{beside, machine, named, newest};
 use crate::audits::Lies;
 use crate::desk::{Desk, MAIN, REGTEST};
 use crate::world::{Process, World, told};
@@ -140,10 +140,6 @@ fn done(job: &[u8], object: &[u8]) -> Vec<u8> {
     answer
 }
 
-fn object(of: &ObjectRef) -> Vec<u8> {
-    [&of.sha256[..], &of.bytes.to_le_bytes()].concat()
-}
-
 #[test]
 fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
     type Lie = fn(&dyn Lease) -> Vec<u8>;
@@ -168,8 +164,9 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
         (|lease| done(lease.message(), &[0; 40]), "it is not there"),
         (
             |lease| {
-                let of = lease.put_object(b"no result at all").unwrap();
-                done(lease.message(), &object(&of))
+                let result = b"no result at all";
+                lease.put_object(&ObjectRef::of(result), result).unwrap();
+                done(lease.message(), &named(&ObjectRef::of(result)))
             },
             "the result is damaged, or comes from another program",
         ),

@@ -9,7 +9,7 @@ use crate::error::SyncError;
 use crate::job::JobStep;
 use crate::mergesync::{bare_up_to, fingerprint_key, sum_key};
 use crate::pass::do_segment;
-use crate::queue::{GatherDone, Piece, Sent};
+use crate::queue::{GatherDone, ObjectRef, Piece, Sent};
 use crate::request::{HintedValidity, Request, Source, Stop};
 use crate::runs::{Form, Made, Spent, cut_into};
 use crate::source::ChainSource;
@@ -136,10 +136,14 @@ impl<'a> Joiner<'a> {
         let (mut records, spends) = (run(), run());
         let (made, spent) = (pieces::<Made>(&records), pieces::<Spent>(&spends));
         records.extend_from_slice(&spends);
-        let records = hand.put(&records)?;
         let own: Vec<Vec<u8>> = runs.collect();
         let leaves = connect::leaf_count(&own);
-        let own = hand.put(&connect::write_own(&own))?;
+        let own = hand.put(connect::write_own(&own))?;
+        // They are read in pieces alone.
+        let digests = made.iter().chain(&spent).map(|piece| piece.sha256);
+        let of = ObjectRef::of_parts(digests, records.len() as u64);
+        hand.put_as(of, records)?;
+        let records = of;
         let work = partial.done();
         let done = GatherDone { records, own, made, spent, leaves, partial };
         Ok(Some((done.to_bytes(hand.run, key), work)))

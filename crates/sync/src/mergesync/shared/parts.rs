@@ -21,8 +21,9 @@ use std::io::Write;
 /// Into so many parts a join is divided, unless these are shorter or longer than is worth it.
 const PARTS: u64 = 64;
 
-/// Records of a part, in bytes.
-const PART_BYTES_MIN: u64 = 4 << 20;
+/// Records of a part, in bytes. Of each segment one reads a piece or two more than it needs: of a shorter part these would
+/// be nearly as much as the rest.
+const PART_BYTES_MIN: u64 = 16 << 20;
 
 /// A machine needs about twice as much disk while it joins a part.
 const PART_BYTES_MAX: u64 = 1 << 30;
