@@ -48,8 +48,9 @@ Examples:
     long_version = version::long(),
     after_help = "Options can also come from the environment, --dbcache as APUS_DBCACHE, and from the file \
                   of --conf. The command line counts most, then the environment.\n\n\
-                  Exit codes: 0 done; 1 usage or configuration; 2 invalid blocks or hints, or a set \
-                  that does not balance; 3 input or output; 130 interrupted, progress kept.\n\n\
+                  Exit codes: 0 done; 1 usage or configuration; 2 an invalid block; 3 input or output; 4 \
+                  what was given is damaged or does not fit together, such as hints and blocks; 130 \
+                  interrupted, progress kept.\n\n\
                   `apus sync --help` shows examples."
 )]
 pub(crate) struct Cli {

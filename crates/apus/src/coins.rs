@@ -50,7 +50,7 @@ mod servers {
     use super::Beyond;
     use super::copy::{CopyArgs, copy};
     use super::get::{GetArgs, get};
-    use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE};
+    use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
     use apus_coins::{Access, Password, Place};
     use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
     use clap::{Args, Subcommand};
@@ -175,7 +175,7 @@ mod servers {
     pub(super) fn about(error: &StoreError) -> Failure {
         let code = match error {
             StoreError::OtherNetwork { .. } | StoreError::Newer { .. } => USAGE,
-            StoreError::Damaged { .. } | StoreError::Coin { .. } => INVALID,
+            StoreError::Damaged { .. } | StoreError::Coin { .. } => WRONG,
             StoreError::Stopped => INTERRUPTED,
             _ => IO,
         };

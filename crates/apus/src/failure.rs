@@ -13,10 +13,12 @@ use std::path::Path;
 
 /// Usage or configuration.
 pub(crate) const USAGE: u8 = 1;
-/// Invalid blocks or hints, or a set that does not balance.
+/// A block breaks a rule.
 pub(crate) const INVALID: u8 = 2;
 /// Input or output.
 pub(crate) const IO: u8 = 3;
+/// What was given is damaged or does not fit together, and no block has been shown to be invalid.
+pub(crate) const WRONG: u8 = 4;
 /// Interrupted; progress is kept. 128 and the number of SIGINT, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -37,6 +39,7 @@ impl Failure {
         let class = match code {
             USAGE => "usage",
             INVALID => "invalid",
+            WRONG => "wrong_data",
             INTERRUPTED => "interrupted",
             _ => "io",
         };
@@ -51,6 +54,10 @@ impl Failure {
         Self::new(INVALID, message.to_string())
     }
 
+    pub(crate) fn wrong(message: impl Display) -> Self {
+        Self::new(WRONG, message.to_string())
+    }
+
     /// An error of the system about a file.
     pub(crate) fn io(path: &Path, error: impl Display) -> Self {
         Self::new(IO, format!("{}: {error}", path.display()))
@@ -61,7 +68,7 @@ impl Failure {
         let message = format!("{}: {error}", path.display());
         match error.kind() {
             _ if matches!(error, SnapshotError::OtherNetwork { .. }) => Self::usage(message),
-            FileErrorKind::Invalid => Self::invalid(message),
+            FileErrorKind::Invalid => Self::wrong(message),
             _ => Self::new(IO, message),
         }
     }
@@ -105,6 +112,7 @@ impl From<SyncError> for Failure {
         let code = match error.kind() {
             ErrorKind::Usage => USAGE,
             ErrorKind::Invalid => INVALID,
+            ErrorKind::Wrong => WRONG,
             ErrorKind::Io => IO,
             ErrorKind::Interrupted => INTERRUPTED,
         };

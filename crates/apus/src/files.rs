@@ -61,7 +61,7 @@ pub(crate) fn expect_hints(hints: &HintsArg) -> Result<(), Failure> {
             "{name} has the encoding {format}, which a run does not read: rewrite it with `apus \
              hints convert {name} --to bip456 --out FILE`"
         ))),
-        (HintsArg::File(_), Content::Unknown) => Err(Failure::invalid(format!(
+        (HintsArg::File(_), Content::Unknown) => Err(Failure::wrong(format!(
             "{name} is no BIP-456 hintsfile, which would begin with 5554584f00: it is damaged, or \
              has another encoding and must be rewritten with `apus hints convert`"
         ))),

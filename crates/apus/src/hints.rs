@@ -34,7 +34,7 @@ pub(crate) fn command(args: &HintsArgs) -> Result<(), Failure> {
 fn about(path: &Path, error: &HintsError) -> Failure {
     let message = format!("{}: {error}{}", path.display(), option_for(error));
     match error.kind() {
-        HintsErrorKind::Invalid => Failure::invalid(message),
+        HintsErrorKind::Invalid => Failure::wrong(message),
         HintsErrorKind::Io => Failure::new(crate::failure::IO, message),
     }
 }
@@ -61,7 +61,7 @@ fn format_of(path: &Path, said: Option<SourceFormat>) -> Result<Format, Failure>
             "{name} is a UTXO snapshot, not hints: see `apus snapshot info`, or make hints of it \
              with `apus sync --hints snapshot:{name} --out hints:FILE`"
         ))),
-        (Content::Unknown, None) => Err(Failure::invalid(format!(
+        (Content::Unknown, None) => Err(Failure::wrong(format!(
             "{name}: the first bytes show no known encoding of hints: if it is one without a mark \
              (bitmap, delta, offsets, offsets-height), name it with --from"
         ))),

@@ -1,8 +1,8 @@
 //! The `apus` program: reads the command line, runs the pipeline, tells people what happened.
 //!
 //! This is the only place that prints. Progress goes to standard error, results to standard output,
-//! and the exit code says which kind of ending it was: 0 done, 1 usage or configuration, 2 invalid
-//! blocks, hints or set, 3 input or output, 130 interrupted with progress kept.
+//! and the exit code says which kind of ending it was: 0 done, 1 usage or configuration, 2 an invalid
+//! block, 3 input or output, 4 damaged or wrong data, 130 interrupted with progress kept.
 
 mod allocator;
 mod args;

@@ -35,11 +35,11 @@ const WITHOUT_HINTS: f64 = 4.0;
 const IN_ORDER: f64 = 8.0;
 const IN_ORDER_ALONE: f64 = 5.0;
 
-/// What a coin takes beside that which is looked up in the store on disk, in seconds of one core; and of the thread
-/// that connects. From the run of record of the profile `rules` with `--dbcache 16`. It holds where the system has the
-/// store's files in memory.
-const FETCH_SECONDS: f64 = 6.5e-6;
-const FETCH_SECONDS_ALONE: f64 = 2.5e-6;
+/// The same beside, where every coin is looked up in the store on disk; of all threads, and of the one that connects.
+/// From runs with `--dbcache 16` on a fast and on a slow machine: in times what a check takes they agree within a fifth,
+/// in seconds one took twice as long as the other. It holds where the system has the store's files in memory.
+const FETCH: f64 = 27.0;
+const FETCH_ALONE: f64 = 10.0;
 
 /// The same of what is copied into a data directory, with undo data, and read back.
 const DATADIR: f64 = 4.5;
@@ -216,12 +216,14 @@ fn tell_time(args: &PlanArgs, sample: &Sample, needs: &Needs<'_>) -> Result<(), 
         return say("time", "cannot be foreseen: the servers and the lines to them decide");
     }
     let written = seconds_of_outputs(sample, needs);
-    let in_any_order =
-        |work, passes| Takes { work, alone: 0.0, looked_up: 0.0, scripts: false, passes, written };
+    let in_any_order = |work, passes| Takes { work, alone: 0.0, scripts: false, passes, written };
     let (without, words) = match needs.way {
         Way::InOrder => {
             let looked_up = needs.share_looked_up();
-            let takes = Takes { alone: IN_ORDER_ALONE, looked_up, ..in_any_order(IN_ORDER, 1.0) };
+            let takes = Takes {
+                alone: IN_ORDER_ALONE + looked_up * FETCH_ALONE,
+                ..in_any_order(IN_ORDER + looked_up * FETCH, 1.0)
+            };
             (takes, ["without hints, in order", "every script run, in order"])
         }
         _ => (in_any_order(WITHOUT_HINTS, 2.0), ["without hints", "every script run"]),
@@ -239,7 +241,7 @@ fn tell_time(args: &PlanArgs, sample: &Sample, needs: &Needs<'_>) -> Result<(), 
         _ => 2,
     };
     for (index, (name, takes)) in ways.into_iter().enumerate() {
-        let seconds = sample.seconds(needs.block_bytes, takes, needs.threads);
+        let seconds = sample.seconds(needs.block_bytes, takes, needs.threads, threads(0));
         let mark = if index == chosen { "  <- this run" } else { "" };
         let title = if index == 0 { "time" } else { "" };
         let about = match seconds {

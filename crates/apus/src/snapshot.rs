@@ -97,7 +97,7 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
     let hash = display_hash(&claimed.hash_serialized_3.0);
     let of_blocks = report.hash_serialized_3.as_deref().unwrap_or_default();
     if hash != of_blocks {
-        return Err(Failure::invalid(format!(
+        return Err(Failure::wrong(format!(
             "{}: the snapshot's coins have the right names but not the right contents: its \
              hash_serialized_3 is {hash}, that of the blocks {of_blocks}",
             args.file.display()

@@ -100,7 +100,7 @@ fn check(folder: &Path) -> Result<(), Failure> {
     }
     let Surveyed { heights, totals, .. } = survey(folder)?;
     if heights.start != 1 {
-        return Err(Failure::invalid(format!(
+        return Err(Failure::wrong(format!(
             "{}: the first file begins with block {}, and there is none from block 1 on",
             folder.display(),
             heights.start

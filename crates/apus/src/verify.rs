@@ -17,7 +17,9 @@ use crate::watched::{About, lock};
 use crate::workdir::WorkFolder;
 use apus_chain::{BlockHash, Params};
 use apus_datadir::{chain_folder, read_index_flags};
-use apus_sync::{Finding, Found, Proof, Verified, Verify, discard_verify, is_verify_file};
+use apus_sync::{
+    Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, is_verify_file,
+};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs;
@@ -177,7 +179,9 @@ fn tell(args: &VerifyArgs, verified: &Verified) -> Result<(), Failure> {
         kinds => format!("{kinds} kinds of findings"),
     };
     let folder = args.datadir.display();
-    Err(Failure::invalid(format!("the node of {folder} is not as it should be: {kinds}")))
+    let message = format!("the node of {folder} is not as it should be: {kinds}");
+    let invalid = verified.findings.iter().any(|finding| finding.kind == FindingKind::BlockInvalid);
+    Err(if invalid { Failure::invalid(message) } else { Failure::wrong(message) })
 }
 
 fn proven(proof: &Proof) -> String {

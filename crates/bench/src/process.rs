@@ -87,6 +87,7 @@ impl ProcessError {
             Self::Failed { status, .. } => match status.code() {
                 Some(1) => ErrorKind::Usage,
                 Some(2) => ErrorKind::Invalid,
+                Some(4) => ErrorKind::Wrong,
                 _ => ErrorKind::Io,
             },
             Self::System { .. } | Self::TooLong { .. } => ErrorKind::Io,

@@ -232,7 +232,7 @@ fn threads_are_compared_with_runs_side_by_side() {
 fn results_that_differ_end_a_benchmark_and_name_the_run() {
     let (_folder, chain) = unsigned_chain();
     let error = bench(&chain, &report(&chain, "KIND"), &mut Vec::new()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::Wrong);
     let said = error.to_string();
     for words in ["sha256 par=1", "muhash par=1", "round 1", "muhash sha256 and muhash"] {
         assert!(said.contains(words), "{words} is not in {said}");
@@ -243,7 +243,7 @@ fn results_that_differ_end_a_benchmark_and_name_the_run() {
     // The same set by other work is no comparison either.
     let other = report(&chain, "same").replace("\"script_blocks\":0", "\"script_blocks\":7");
     let error = bench(&chain, &other, &mut Vec::new()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::Wrong);
     assert!(error.to_string().contains("script_blocks 7 and not 0"), "{error}");
 }
 

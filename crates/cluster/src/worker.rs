@@ -6,7 +6,7 @@ use crate::lease::{Leased, Place};
 use crate::link::{Link, away, from};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};
-use apus_sync::{Jobs, ObjectRef, Offer, QueueError, RunId};
+use apus_sync::{Jobs, ObjectRef, Offer, QueueError, RunId, rest_of_passed_on};
 use async_nats::Subscriber;
 use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::message::{AckKind, Message};
@@ -17,9 +17,6 @@ use tokio::task::JoinHandle;
 
 /// How often it is asked whether a run that has no jobs goes on.
 const OVER_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long a job rests that is for another machine.
-const PASSED_ON: Duration = Duration::from_millis(300);
 
 /// See the module.
 pub struct Worker {
@@ -183,7 +180,7 @@ impl JoinedRun<'_> {
         let mut batch = batch.await.map_err(away)?;
         match batch.next().await {
             Some(Ok(message)) if self.is_for_others(&message) => {
-                message.ack_with(AckKind::Nak(Some(PASSED_ON))).await.map_err(away)?;
+                message.ack_with(AckKind::Nak(Some(rest_of_passed_on()))).await.map_err(away)?;
                 Ok(Some(Offer::Nothing))
             }
             Some(Ok(message)) => Ok(Some(Offer::Job(Box::new(Leased::new(&self.place, message))))),

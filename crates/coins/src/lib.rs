@@ -22,6 +22,7 @@ mod reader;
 mod seen;
 mod silence;
 pub mod stored;
+mod trust;
 
 pub use self::postgres::{PostgresOptions, PostgresStore};
 pub use cluster::{ClusterOptions, ClusterStore};

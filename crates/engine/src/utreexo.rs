@@ -1,15 +1,15 @@
 //! Utreexo: every rule, range by range in any order, by what is told of the coins that blocks spend.
 //!
-//! A range begins with the roots of the forest after the block before it, which somebody tells. For each of its
-//! blocks somebody tells the coins that it spends, with a proof that they are in the forest. A coin that is not
+//! A range begins with the roots of the forest after the block before it, which files or peers tell. For each of its
+//! blocks they tell the coins that it spends, with a proof that they are in the forest. A coin that is not
 //! proved is none; one that is proved is deleted, and what the block makes is added. So a range leads from
 //! the roots before it to the roots after it, by every rule, scripts among them. Ranges fit together where one ends
 //! with the very roots with which the next begins; and the first has to begin with a forest of no leaf. Then all
-//! blocks are valid, whoever told of roots, proofs and coins: what is wrong can only make the run fail.
+//! blocks are valid, wherever roots, proofs and coins came from: what is wrong can only make the run fail.
 //!
 //! What a forest does not show is whether an output exists already (BIP-30), since a leaf names the block
 //! that made it. Coinbases are unique instead, as with [SwiftSync](crate::swiftsync). The two that history overwrote
-//! stay in the forest, and nobody can spend them.
+//! stay in the forest, and no transaction can spend them.
 //!
 //! No set of coins is kept. How many there are, and how much they hold, follows from what was made and spent.
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The bridge with the recorded blocks and one of today above them: it answers nobody while its last block is old.
+/// The bridge with the recorded blocks and one of today above them: it answers no peer while its last block is old.
 fn bridge(records: &[Value]) -> Utreexod {
     let node = Bitcoind::start(&["-maxtipage=2000000000"]);
     for record in records {

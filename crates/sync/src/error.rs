@@ -1,4 +1,4 @@
-//! [`SyncError`]: everything that can end a run, in the four kinds that exit codes tell apart.
+//! [`SyncError`]: everything that can end a run, in the kinds that exit codes tell apart.
 
 mod anchored;
 mod beyond;
@@ -38,8 +38,11 @@ use std::io;
 pub enum ErrorKind {
     /// The question was wrong: options that do not fit together, a file for another chain.
     Usage,
-    /// The data was wrong: a block breaks a rule, hints are damaged, the sums do not balance.
+    /// A block breaks a rule.
     Invalid,
+    /// What was given is damaged, lacks something or does not fit together, and no block has been shown to break a
+    /// rule: hints, a snapshot, proofs, undo data, files of blocks.
+    Wrong,
     /// Reading or writing failed.
     Io,
     /// The run was stopped; its progress is kept.
@@ -191,7 +194,7 @@ impl SyncError {
     /// Whether it is that hints and blocks do not fit each other.
     pub fn is_about_hints(&self) -> bool {
         match self {
-            Self::Invalid(InvalidError::Engine(_)) => true,
+            Self::Invalid(error @ InvalidError::Engine(_)) => error.kind() == ErrorKind::Wrong,
             Self::Remote(error) => error.kind == RemoteKind::Hints,
             _ => false,
         }
@@ -222,7 +225,8 @@ impl SyncError {
             error if error.block().is_some() => "invalid_block",
             error if error.is_about_hints() => "wrong_hints",
             Self::Usage(_) => "usage",
-            Self::Invalid(_) | Self::Remote(_) => "invalid",
+            Self::Invalid(error) if error.kind() == ErrorKind::Invalid => "invalid",
+            Self::Invalid(_) | Self::Remote(_) => "wrong_data",
             Self::Io(_) => "io",
             Self::Source(_) | Self::Blocks(_) => "blocks",
             Self::Network(_) => "network",
@@ -241,7 +245,7 @@ impl SyncError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Usage(_) => ErrorKind::Usage,
-            Self::Invalid(_) => ErrorKind::Invalid,
+            Self::Invalid(error) => error.kind(),
             Self::Io(_) => ErrorKind::Io,
             Self::Interrupted => ErrorKind::Interrupted,
             Self::NoWayOn { error, .. } => error.kind(),
@@ -252,11 +256,11 @@ impl SyncError {
             Self::Blocks(_) => ErrorKind::Io,
             Self::Proofs(error) => error.kind(),
             Self::Hints { error, .. } if error.kind() == HintsErrorKind::Io => ErrorKind::Io,
-            Self::Hints { .. } => ErrorKind::Invalid,
+            Self::Hints { .. } => ErrorKind::Wrong,
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
             Self::Snapshot { error, .. } => datadir_kind(error.kind()),
             Self::Bridge(error) => error.kind(),
-            Self::Remote(_) => ErrorKind::Invalid,
+            Self::Remote(error) => error.kind(),
             Self::Cluster(error) => error.kind(),
             Self::Chainstate { error } => chainstate_kind(error),
             Self::Coins(error) => store_kind(error),
@@ -309,7 +313,7 @@ from_through! {
 
 fn datadir_kind(kind: apus_datadir::ErrorKind) -> ErrorKind {
     match kind {
-        apus_datadir::ErrorKind::Invalid => ErrorKind::Invalid,
+        apus_datadir::ErrorKind::Invalid => ErrorKind::Wrong,
         _ => ErrorKind::Io,
     }
 }

@@ -45,7 +45,7 @@ pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
 pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use queue::{
     AnswerBytes, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, RunDescription, RunId,
-    WIRE_VERSION, WireError, WorkerSeen, describe_run, reads_as_sent,
+    WIRE_VERSION, WireError, WorkerSeen, describe_run, reads_as_sent, rest_of_passed_on,
 };
 pub use request::{
     BridgeOptions, BridgePeers, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS,

@@ -1,6 +1,6 @@
 //! A folder of proofs: what files it has, and whether they fit together.
 //!
-//! Nothing is proved here. Whether a proof holds with the roots before its block, whoever judges the block finds.
+//! Nothing is proved here. Whether a proof holds with the roots before its block, the engine finds when it judges the block.
 
 pub(crate) mod caches;
 mod stored;

@@ -12,6 +12,7 @@ mod any;
 mod found;
 pub(crate) mod hints;
 mod message;
+mod passed_on;
 mod patience;
 pub(crate) mod proven;
 pub(crate) mod result;
@@ -23,6 +24,7 @@ mod wire;
 pub use any::reads_as_sent;
 pub(crate) use found::{Found, FoundPart, FoundSlice};
 pub(crate) use message::{Answer, AnswerKind, JobMessage};
+pub use passed_on::rest_of_passed_on;
 pub(crate) use patience::Patience;
 pub(crate) use result::SegmentResult;
 pub(crate) use shuffle::{

@@ -83,7 +83,7 @@ pub struct Verify<'a> {
     pub now: i64,
     /// Runs scripts; needed for signet.
     pub verifier: Option<&'a dyn ScriptVerifier>,
-    /// Progress is kept in this folder, which is there, and is nobody else's.
+    /// Progress is kept in this folder, which is there, and which no other program uses.
     pub work: PathBuf,
     /// Told what happens.
     pub observer: &'a dyn Observer,
@@ -495,6 +495,6 @@ fn is_about_node(error: &SyncError) -> bool {
     match error {
         SyncError::Source(SourceError::Interrupted) => false,
         SyncError::Source(_) | SyncError::NoWayOn { .. } => true,
-        other => other.kind() == ErrorKind::Invalid,
+        other => matches!(other.kind(), ErrorKind::Invalid | ErrorKind::Wrong),
     }
 }

@@ -9,6 +9,7 @@ use crate::far::Far;
 use crate::signals::signal;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -33,6 +34,19 @@ pub struct RedisSetup {
     pub password: Option<&'static str>,
     /// Whether they forget all when they stop.
     pub forgets: bool,
+    /// What they speak TLS with, beside doing without it. They name each other `localhost` then.
+    pub tls: Option<RedisTls>,
+}
+
+/// Files: a certificate for servers and clients, its key, and whose certificates are trusted.
+#[derive(Debug, Clone, Copy)]
+pub struct RedisTls {
+    /// The certificate.
+    pub certificate: &'static Path,
+    /// Its key.
+    pub key: &'static Path,
+    /// The authority.
+    pub authority: &'static Path,
 }
 
 /// A cluster of three servers on 127.0.0.1.
@@ -46,8 +60,15 @@ pub struct RedisCluster {
 #[derive(Debug)]
 struct Node {
     process: Option<Child>,
-    port: u16,
-    bus_port: u16,
+    ports: Ports,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    clear: u16,
+    bus: u16,
+    /// Used where they speak TLS.
+    tls: u16,
 }
 
 /// Lines to the servers of a cluster, which is far away for those who go by them.
@@ -93,7 +114,7 @@ impl RedisCluster {
 
     /// The ports of the servers.
     pub fn ports(&self) -> [u16; NODES] {
-        std::array::from_fn(|number| self.nodes[number].port)
+        std::array::from_fn(|number| self.nodes[number].ports.clear)
     }
 
     /// The servers as a store on them is named: `redis://127.0.0.1:PORT,…/NAME`.
@@ -101,8 +122,19 @@ impl RedisCluster {
         url_of(self.ports(), name)
     }
 
+    /// The same by TLS: `rediss://localhost:PORT,…/NAME`.
+    ///
+    /// # Panics
+    /// When they don't speak it.
+    pub fn tls_url(&self, name: &str) -> String {
+        assert!(self.setup.tls.is_some(), "the servers speak no TLS");
+        let nodes: Vec<_> =
+            self.nodes.iter().map(|node| format!("localhost:{}", node.ports.tls)).collect();
+        format!("rediss://{}/{name}", nodes.join(","))
+    }
+
     /// Puts lines before the servers on which all that is said to them arrives so much later. From then on the
-    /// servers name each other by these lines, to whoever asks.
+    /// servers name each other by these lines, to all clients.
     ///
     /// # Panics
     /// When they do not.
@@ -140,9 +172,9 @@ impl RedisCluster {
     /// # Panics
     /// When it does not start.
     pub fn restart(&mut self, number: usize) {
-        let Node { port, bus_port, .. } = self.nodes[number];
-        let mut process = self.launch(number, port, bus_port);
-        assert!(self.answers(port, &mut process), "redis-server: {}", self.log(number));
+        let ports = self.nodes[number].ports;
+        let mut process = self.launch(number, ports);
+        assert!(self.answers(ports.clear, &mut process), "redis-server: {}", self.log(number));
         self.nodes[number].process = Some(process);
     }
 
@@ -181,7 +213,7 @@ impl RedisCluster {
     pub fn wait(&self) {
         let started = Instant::now();
         let whole = |node: &Node| {
-            let said = self.tell(node.port, "CLUSTER INFO").unwrap_or_default();
+            let said = self.tell(node.ports.clear, "CLUSTER INFO").unwrap_or_default();
             let known = format!("cluster_known_nodes:{NODES}\r\n");
             said.contains("cluster_state:ok") && said.contains(&known)
         };
@@ -205,12 +237,12 @@ impl RedisCluster {
     }
 
     fn add_node(&mut self) -> bool {
-        let [port, bus_port] = free_ports();
-        let number = self.nodes.len();
-        let mut process = self.launch(number, port, bus_port);
-        let answers = self.answers(port, &mut process);
+        let [clear, bus, tls] = free_ports();
+        let (number, ports) = (self.nodes.len(), Ports { clear, bus, tls });
+        let mut process = self.launch(number, ports);
+        let answers = self.answers(ports.clear, &mut process);
         if answers {
-            self.nodes.push(Node { process: Some(process), port, bus_port });
+            self.nodes.push(Node { process: Some(process), ports });
         } else {
             let _ = process.kill();
             let _ = process.wait();
@@ -218,14 +250,14 @@ impl RedisCluster {
         answers
     }
 
-    fn launch(&self, number: usize, port: u16, bus_port: u16) -> Child {
+    fn launch(&self, number: usize, ports: Ports) -> Child {
         let folder = self.folder.path().join(number.to_string());
         std::fs::create_dir_all(&folder).unwrap();
         let mut command = Command::new(find_program("redis-server"));
         command
             .args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no", "--logfile", "log"])
             .args(["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
-            .args(["--port", &port.to_string(), "--cluster-port", &bus_port.to_string()])
+            .args(["--port", &ports.clear.to_string(), "--cluster-port", &ports.bus.to_string()])
             // What was written is in the system's hands before it is answered, so it outlasts a kill. By
             // default a server answers and puts that off for as long as it waits for the disk.
             .args(["--appendonly", if self.setup.forgets { "no" } else { "yes" }])
@@ -236,6 +268,18 @@ impl RedisCluster {
             .stderr(Stdio::null());
         if let Some(password) = self.setup.password {
             command.args(["--requirepass", password, "--masterauth", password]);
+        }
+        if let Some(RedisTls { certificate, key, authority }) = self.setup.tls {
+            command
+                .args(["--tls-port", &ports.tls.to_string(), "--tls-cluster", "yes"])
+                .args(["--tls-auth-clients", "no", "--cluster-announce-hostname", "localhost"])
+                .args(["--cluster-preferred-endpoint-type", "hostname"])
+                .arg("--tls-cert-file")
+                .arg(certificate)
+                .arg("--tls-key-file")
+                .arg(key)
+                .arg("--tls-ca-cert-file")
+                .arg(authority);
         }
         command.spawn().unwrap()
     }
@@ -262,9 +306,9 @@ impl RedisCluster {
             for line in [
                 format!("CLUSTER ADDSLOTSRANGE {from} {to}"),
                 format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1),
-                format!("CLUSTER MEET 127.0.0.1 {} {}", first.port, first.bus_port),
+                format!("CLUSTER MEET 127.0.0.1 {} {}", first.ports.clear, first.ports.bus),
             ] {
-                let said = self.tell(node.port, &line).unwrap();
+                let said = self.tell(node.ports.clear, &line).unwrap();
                 assert!(said.starts_with("+OK"), "{line}: {said}");
             }
         }
@@ -314,7 +358,8 @@ mod tests {
 
     #[test]
     fn what_a_killed_server_was_told_it_still_knows() {
-        let mut cluster = RedisCluster::with(RedisSetup { password: Some("word"), forgets: false });
+        let mut cluster =
+            RedisCluster::with(RedisSetup { password: Some("word"), ..RedisSetup::default() });
         let [port, ..] = cluster.ports();
         // A key of the first server's slots.
         assert_eq!(cluster.tell(port, "CLUSTER KEYSLOT b").unwrap(), ":3300\r\n");

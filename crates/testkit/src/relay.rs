@@ -91,7 +91,7 @@ impl Relay {
         Self { line, listening: Some(listening) }
     }
 
-    /// How often something was on its way to the node: as often as whoever speaks waited for answers before it said
+    /// How often something was on its way to the node: as often as the speaker waited for answers before it said
     /// more, if each way takes long.
     pub fn batches(&self) -> usize {
         self.line.batches.load(Ordering::Relaxed)

@@ -1,6 +1,6 @@
 //! [`CompactLeaf`]: what is sent of a coin beside the block that spends it (BIP-183, draft).
 //!
-//! Whoever has the block knows the coin's name, and in four usual forms of script the input that spends it shows
+//! A reader that has the block knows the coin's name, and in four usual forms of script the input that spends it shows
 //! what the script has a hash of. So there go 4 bytes, height and coinbase mark; 8 bytes, the amount in satoshi;
 //! one byte, the form of the script; and the script after its length as a CompactSize where the form is 0. Numbers
 //! are little-endian.
@@ -110,7 +110,7 @@ fn read_script<'a>(
     Ok(LeafScript::whole(reader.take(length as usize)?))
 }
 
-/// Appends the leaf data of a coin for whoever has the input that spends it. The script is left out if rebuilding
+/// Appends the leaf data of a coin for a reader that has the input that spends it. The script is left out if rebuilding
 /// gives just that script.
 pub fn write_compact_leaf(
     out: &mut Vec<u8>,

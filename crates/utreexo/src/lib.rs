@@ -2,7 +2,7 @@
 //!
 //! The accumulator is a forest of perfect binary trees over all leaves ever added; what is kept of it are the
 //! roots. A leaf that is deleted leaves an empty place, and the roots are the same whether a leaf was added and
-//! deleted or was never there. Whoever knows which coins survive can so compute the roots without a proof:
+//! deleted or was never there. A program that knows which coins survive can so compute the roots without a proof:
 //! survivors are leaves, and all others are empty.
 //!
 //! - [`NodeHash`]: a node, and how two make their parent.

@@ -10,7 +10,7 @@
 //!   no leaf can be claimed at its old place, as the empty sibling that this takes is refused.
 //! - On an error the roots are what they were.
 //!
-//! Not looked at is whether a hash is one of a leaf. Whoever calls has computed it, by
+//! Not looked at is whether a hash is one of a leaf. The caller has computed it, by
 //! [`leaf_hash`](crate::leaf_hash), of at least 80 bytes behind a tag. So it is no node's, whose hash is one of
 //! 64 bytes without a tag; a node's hash, given as a leaf, could be proved where the node stands.
 

@@ -75,10 +75,6 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
 
-    #[cfg(feature = "remote-coins")]
-    #[command(flatten)]
-    pub(crate) coins: CoinsArgs,
-
     /// Memory for buffers, in MiB
     #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     pub(crate) dbcache: u64,
@@ -86,4 +82,8 @@ pub(crate) struct PlanArgs {
     /// Worker threads; 0 for one on each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) par: u16,
+
+    #[cfg(feature = "remote-coins")]
+    #[command(flatten)]
+    pub(crate) coins: CoinsArgs,
 }

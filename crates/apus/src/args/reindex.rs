@@ -43,7 +43,7 @@ pub(crate) struct ReindexArgs {
     pub(crate) datadir: PathBuf,
 
     /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot. Without any,
-    /// blocks are connected in order
+    /// Apus checks the blocks by every rule
     #[arg(long, value_name = "FILE|snapshot:FILE")]
     pub(crate) hints: Option<HintsArg>,
 

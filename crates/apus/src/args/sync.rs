@@ -96,9 +96,6 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: Option<PathBuf>,
 
-    #[command(flatten)]
-    pub(crate) peers: PeerArgs,
-
     /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot. Needed by
     /// the engine swiftsync
     #[arg(long, value_name = "FILE|snapshot:FILE")]
@@ -146,12 +143,16 @@ pub(crate) struct SyncArgs {
     #[command(flatten)]
     pub(crate) proof: AggregateArgs,
 
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+
     #[cfg(feature = "remote-coins")]
     #[command(flatten)]
     pub(crate) coins: CoinsArgs,
 
+    // Groups with a heading of their own come last: what follows them would stand under it.
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) peers: PeerArgs,
 }
 
 impl SyncArgs {

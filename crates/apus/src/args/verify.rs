@@ -28,8 +28,9 @@ undo data are right. Of a node that has pruned its blocks only that can be done.
 
 Where something is wrong, Apus goes over all blocks once more to say what: a
 line for each kind, with file, offset, height and hash of the first. Exit code
-0: all is as it should be; 2: it is not; 3: it could not be read. Apus does not
-look at other indexes of the node, its wallets and its mempool.
+0: all is as it should be; 2: the node took an invalid block for valid; 4:
+something else is wrong; 3: it could not be read. Apus does not look at other
+indexes of the node, its wallets and its mempool.
 
 A run that was interrupted or killed goes on where it stopped when you give the
 same command again, with the coins that it took at first.";

@@ -1,6 +1,6 @@
 //! What the commands that measure have in common.
 
-use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE};
+use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE, WRONG};
 use apus_bench::run::RunError;
 use apus_sync::ErrorKind;
 use serde::Serialize;
@@ -21,6 +21,7 @@ pub(super) fn kind_code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Usage => USAGE,
         ErrorKind::Invalid => INVALID,
+        ErrorKind::Wrong => WRONG,
         ErrorKind::Io => IO,
         ErrorKind::Interrupted => INTERRUPTED,
     }

@@ -9,7 +9,7 @@ use apus_bench::floor::{
     self, ChainFloor, Counted, Floor, KernelRates, Measure, MeasureError, VERSION, made_up_block,
 };
 use apus_bench::run::{Chain, Machine, RunError};
-use apus_chain::{Network, Params};
+use apus_chain::{BlockHash, Network, Params};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::env;
@@ -34,7 +34,8 @@ Examples:
          --hints main.hints
 
 The floor is the sum of what cannot be left out, each at the best rate that this
-program reaches alone. No run gets there: rules, sorting, checkpoints and
+program reaches alone. Witnesses of blocks whose scripts are assumed valid are
+left out, as by runs. No run gets there: rules, sorting, checkpoints and
 waiting come on top.";
 
 #[derive(Args)]
@@ -93,7 +94,9 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
         Some(chain) => {
             let params = Params::of(chain.network);
             print::aside("counting what the blocks have");
-            let counted = floor::count(params, &chain.blocksdir, &chain.hints, now(), &interrupt)
+            let assumed = assumed(chain, params);
+            let (blocks, hints) = (&chain.blocksdir, &chain.hints);
+            let counted = floor::count(params, blocks, hints, assumed.as_ref(), now(), &interrupt)
                 .map_err(RunError::from)?;
             let Counted { work, samples } = counted;
             (chain.files()?, samples, Some(work))
@@ -152,6 +155,14 @@ fn chain(args: &FloorArgs) -> Result<Option<Chain>, Failure> {
         hints: hints.clone(),
         manifest: None,
     }))
+}
+
+/// The block up to which runs take scripts for valid.
+fn assumed(chain: &Chain, params: &Params) -> Option<BlockHash> {
+    match &chain.manifest {
+        Some(manifest) => manifest.assumevalid_hash.parse().ok(),
+        None => params.default_assume_valid,
+    }
 }
 
 /// Every kernel of the machine, each in a process of its own: one process has one kernel.

@@ -33,7 +33,7 @@ Examples:
 
 Nodes, readers and lines share the cores of this machine. All take turns, round
 after round; sets are compared, and a difference ends the command with exit code
-2.";
+4.";
 
 #[derive(Args)]
 #[command(after_help = PEERS_EXAMPLES)]

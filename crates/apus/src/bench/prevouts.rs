@@ -2,7 +2,7 @@
 
 use super::common::{Latency, write_json};
 use crate::coins::bench_store;
-use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE};
+use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
 use crate::interrupt::watch_signals;
 use crate::print;
 use apus_bench::prevouts::{
@@ -82,7 +82,7 @@ impl From<PrevoutsError> for Failure {
         let code = match error {
             PrevoutsError::Threads { .. } | PrevoutsError::Store(_) => IO,
             PrevoutsError::Occupied { .. } => USAGE,
-            PrevoutsError::Wrong { .. } => INVALID,
+            PrevoutsError::Wrong { .. } => WRONG,
             PrevoutsError::Interrupted => INTERRUPTED,
         };
         Self::new(code, error.to_string())

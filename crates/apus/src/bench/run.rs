@@ -46,7 +46,7 @@ Examples:
 
 Every run is a process of its own; all kinds take turns, round after round.
 Results are compared before times: a difference ends the command with exit code
-2.";
+4.";
 
 #[derive(Args)]
 #[command(after_help = RUN_EXAMPLES)]

@@ -99,6 +99,9 @@ again; what machines answered meanwhile counts.";
 #[command(after_help = SERVE_HELP)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
+    pub(crate) sync: SyncArgs,
+
+    #[command(flatten)]
     pub(crate) link: LinkArgs,
 
     #[command(flatten)]
@@ -131,9 +134,6 @@ pub(crate) struct ServeArgs {
     /// system for temporary files if not given
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub(crate) scratch: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) sync: SyncArgs,
 }
 
 /// Where blocks come from without a folder of them.
@@ -190,19 +190,10 @@ const ASKED: &str = "asked";
 #[command(after_help = WORK_HELP)]
 #[command(group = ArgGroup::new(ASKED).args(["connect", "proofs"]).multiple(true))]
 pub(crate) struct WorkArgs {
-    #[command(flatten)]
-    pub(crate) link: LinkArgs,
-
-    #[command(flatten)]
-    pub(crate) objects: ObjectsArgs,
-
     /// Folder with Bitcoin Core's blk*.dat files, opened for reading only; jobs whose blocks it lacks go to
     /// other machines
     #[arg(long, value_name = "DIR", required_unless_present = "connect")]
     pub(crate) blocksdir: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) peers: WorkPeersArgs,
 
     /// Where proofs of what blocks spend come from, for runs of the engine utreexo: a folder with files of them, of which
     /// some may be missing, or `peer:` and the address of a bridge node, which may be given more than once
@@ -225,6 +216,15 @@ pub(crate) struct WorkArgs {
     /// Stay when the run has ended, and wait for the next
     #[arg(long)]
     pub(crate) stay: bool,
+
+    #[command(flatten)]
+    pub(crate) peers: WorkPeersArgs,
+
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
+
+    #[command(flatten)]
+    pub(crate) objects: ObjectsArgs,
 }
 
 const STATUS_HELP: &str = "\
@@ -238,10 +238,10 @@ Examples:
 #[derive(Args)]
 #[command(after_help = STATUS_HELP)]
 pub(crate) struct StatusArgs {
-    #[command(flatten)]
-    pub(crate) link: LinkArgs,
-
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) link: LinkArgs,
 }

@@ -94,7 +94,7 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     target.walk(&mut |outpoint, coin| walk.step(|summing| summing.push(outpoint, coin)))?;
     let found = walk.finish();
     if found != expected {
-        return Err(Failure::invalid(format!(
+        return Err(Failure::wrong(format!(
             "{place} has {} coins with muhash {} now, but the source {} with {}: remove the store and copy \
              again",
             grouped(found.coins),

@@ -126,7 +126,7 @@ impl Group {
         self.bytes += size_of::<(OutPoint, CoinBytes)>() + coin.heap_bytes();
         if self.bytes > TRANSACTION_BYTES_MAX {
             let txid = outpoint.txid;
-            return Err(Failure::invalid(format!(
+            return Err(Failure::wrong(format!(
                 "transaction {txid} has more coins than fit into a block: the set is damaged"
             )));
         }
@@ -169,7 +169,7 @@ fn chainstate(path: &Path, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
         return Err(failure);
     }
     let read = read.map_err(|error| match error.kind() {
-        ErrorKind::Invalid => Failure::invalid(&error),
+        ErrorKind::Invalid => Failure::wrong(&error),
         _ => Failure::new(IO, error.to_string()),
     })?;
     group.hand_on(each)?;
@@ -178,7 +178,7 @@ fn chainstate(path: &Path, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
 
 fn coin_of(bytes: &[u8]) -> Result<CoinBytes, Failure> {
     // Both readers give coins in their one form.
-    CoinBytes::read(bytes).map_err(Failure::invalid)
+    CoinBytes::read(bytes).map_err(Failure::wrong)
 }
 
 /// Sums coins up one by one.

@@ -37,14 +37,14 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     let named_stop = first.stop_block();
     let found = census(&args.file, &mut *first)?;
     let stop_height = found.stop_height.ok_or_else(|| {
-        Failure::invalid(format!("{} holds hints of no block", args.file.display()))
+        Failure::wrong(format!("{} holds hints of no block", args.file.display()))
     })?;
     let chain = Chain::open(args, format, stop_height, &interrupt)?;
     let stop_block = chain.as_ref().and_then(|chain| chain.stop_block);
     if let (Some(named), Some(found)) = (named_stop, stop_block)
         && named != found
     {
-        return Err(Failure::invalid(format!(
+        return Err(Failure::wrong(format!(
             "{}: the hints are for block {named}, but the chain has {found} at height {stop_height}",
             args.file.display()
         )));
@@ -128,7 +128,7 @@ impl Chain {
         let tip = dir.chain().tip_height();
         let stop_block = dir.chain().hash(stop_height).copied();
         if stop_block.is_none() {
-            return Err(Failure::invalid(format!(
+            return Err(Failure::wrong(format!(
                 "the hints reach height {stop_height}, but the chain that was found ends at {tip}{}",
                 dir.gap()
             )));
@@ -180,7 +180,7 @@ impl Conversion<'_> {
             let read = self.decoder.next_block(&mut self.indices);
             read.map_err(|error| about(self.source, &error))?;
             if !self.indices.is_empty() {
-                return Err(Failure::invalid(format!(
+                return Err(Failure::wrong(format!(
                     "{}: the hints call the genesis block's coin unspent, which never was one",
                     self.source.display()
                 )));
@@ -225,7 +225,7 @@ impl Conversion<'_> {
                 } else {
                     "the hints were made for another chain or are damaged"
                 };
-                Err(Failure::invalid(format!(
+                Err(Failure::wrong(format!(
                     "{}: block {} has {real} outputs, but the hints say {stated}: {why}",
                     self.source.display(),
                     block.height
@@ -281,7 +281,7 @@ impl Conversion<'_> {
                 // The coin of that name is a later block's, which has the same transaction id.
                 Some(None) if block.coinbase_overwritten && index == 0 => {}
                 Some(None) => {
-                    return Err(Failure::invalid(format!(
+                    return Err(Failure::wrong(format!(
                         "{}: the hints call output {index} of block {} unspent, which is \
                          unspendable",
                         self.source.display(),
@@ -295,7 +295,7 @@ impl Conversion<'_> {
     }
 
     fn out_of_range(&self, block: &OutputsOfBlock, count: u32) -> Failure {
-        Failure::invalid(format!(
+        Failure::wrong(format!(
             "{}: the hints of block {} name an output past its {count}: they were made for another \
              chain or are damaged",
             self.source.display(),

@@ -90,7 +90,7 @@ impl Set {
             HintsArg::Snapshot(_) => {
                 file.read_exact(&mut head).map_err(|error| Failure::io(path, error))?;
                 let header = SnapshotHeader::from_bytes(&head)
-                    .map_err(|error| Failure::invalid(format!("{}: {error}", path.display())))?;
+                    .map_err(|error| Failure::wrong(format!("{}: {error}", path.display())))?;
                 // What it claims may be wrong; no coin has less than three bytes.
                 header.coins.min(length / 3)
             }
@@ -298,7 +298,7 @@ mod tests {
         assert!(of_hints(&file).unwrap().coins > main.coins);
         assert_eq!(of_hints(&HintsArg::File("nowhere".into())).unwrap_err().code, 3);
         let other = HintsArg::Snapshot(fixtures.join("utxo.bip456.hints"));
-        assert_eq!(of_hints(&other).unwrap_err().code, 2);
+        assert_eq!(of_hints(&other).unwrap_err().code, 4);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Blocks are found by the magic before them, wherever a stretch of a file begins. Nothing is believed of
 //! them but how long they take: what is no block is passed over.
 
-use super::{FETCH_SECONDS, FETCH_SECONDS_ALONE, GAIN, SCRIPTS_SECONDS};
+use super::{GAIN, SCRIPTS_SECONDS};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::report::bytes;
 use apus_chain::{BlockChecker, BlockContext, BlockLayout, HEADER_SIZE, Params};
@@ -30,10 +30,8 @@ const RECORD_HEAD: usize = 8;
 pub(super) struct Takes {
     /// All work on a block, in times what its check takes.
     pub(super) work: f64,
-    /// The part of it that one thread does.
+    /// The part of it that one thread does, which is there beside those that `--par` counts; 0 where there is none.
     pub(super) alone: f64,
-    /// Of the coins that are spent, the share that is looked up in a store.
-    pub(super) looked_up: f64,
     /// Whether every script is run.
     pub(super) scripts: bool,
     /// How often it goes over the blocks.
@@ -139,13 +137,20 @@ impl Sample {
         block_bytes as f64 / self.bytes as f64 * self.check_seconds
     }
 
-    /// How long a run takes.
-    pub(super) fn seconds(&self, block_bytes: u64, takes: Takes, threads: usize) -> f64 {
+    /// How long a run takes with so many threads on so many cores.
+    pub(super) fn seconds(
+        &self,
+        block_bytes: u64,
+        takes: Takes,
+        threads: usize,
+        cores: usize,
+    ) -> f64 {
         let inputs = block_bytes as f64 / self.bytes as f64 * self.inputs as f64;
         let scripts = if takes.scripts { inputs * SCRIPTS_SECONDS } else { 0.0 };
-        let (check, looked_up) = (self.check_seconds_of(block_bytes), inputs * takes.looked_up);
-        let cpu = check * takes.work + looked_up * FETCH_SECONDS + scripts + takes.written;
-        let alone = check * takes.alone + looked_up * FETCH_SECONDS_ALONE;
+        let check = self.check_seconds_of(block_bytes);
+        let cpu = check * takes.work + scripts + takes.written;
+        let alone = check * takes.alone;
+        let threads = if takes.alone > 0.0 { threads.max(cores.min(threads + 1)) } else { threads };
         let side_by_side = 1.0 + GAIN * (threads as f64 - 1.0);
         let read = self.read_seconds / self.read_bytes as f64 * block_bytes as f64 * takes.passes;
         (cpu / side_by_side).max(alone).max(read)
@@ -229,25 +234,23 @@ mod tests {
             read_seconds: 0.5,
         };
         let about = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
-        let takes = |scripts, passes| Takes {
-            work: 2.0,
-            alone: 0.0,
-            looked_up: 0.0,
-            scripts,
-            passes,
-            written: 0.0,
-        };
-        about(sample.seconds(10_000, takes(false, 1.0), 1), 20.0);
-        about(sample.seconds(10_000, takes(true, 1.0), 1), 20.0 + 100.0 * SCRIPTS_SECONDS);
-        about(sample.seconds(10_000, takes(false, 1.0), 2), 20.0 / (1.0 + GAIN));
-        about(sample.seconds(10_000, takes(false, 2.0), 1_000), 10.0);
+        let takes =
+            |scripts, passes| Takes { work: 2.0, alone: 0.0, scripts, passes, written: 0.0 };
+        about(sample.seconds(10_000, takes(false, 1.0), 1, 8), 20.0);
+        about(sample.seconds(10_000, takes(true, 1.0), 1, 8), 20.0 + 100.0 * SCRIPTS_SECONDS);
+        about(sample.seconds(10_000, takes(false, 1.0), 2, 8), 20.0 / (1.0 + GAIN));
+        about(sample.seconds(10_000, takes(false, 2.0), 1_000, 8), 10.0);
         let written = Takes { written: 5.0, ..takes(false, 1.0) };
-        about(sample.seconds(10_000, written, 1), 25.0);
+        about(sample.seconds(10_000, written, 1, 8), 25.0);
         about(sample.check_seconds_of(10_000), 10.0);
         // However many threads there are, one of them has its part to do.
-        let in_order = Takes { alone: 1.5, looked_up: 0.5, ..takes(false, 1.0) };
-        about(sample.seconds(10_000, in_order, 1), 20.0 + 50.0 * FETCH_SECONDS);
-        about(sample.seconds(10_000, in_order, 1_000), 15.0 + 50.0 * FETCH_SECONDS_ALONE);
+        let in_order = Takes { alone: 1.5, ..takes(false, 1.0) };
+        about(sample.seconds(10_000, in_order, 1, 1), 20.0);
+        about(sample.seconds(10_000, in_order, 1_000, 1_000), 15.0);
+        // It goes on beside the others where there is a core for it.
+        let little = Takes { alone: 0.1, ..in_order };
+        about(sample.seconds(10_000, little, 1, 8), 20.0 / (1.0 + GAIN));
+        about(sample.seconds(10_000, little, 2, 2), 20.0 / (1.0 + GAIN));
     }
 
     #[test]

@@ -81,8 +81,8 @@ fn a_flipped_bit_in_any_part_of_a_block_is_noticed() {
             let good = laid.desk.read(&laid.file(height));
             laid.flip(height, distance, bit);
             let ended = laid.desk.apus(RUN);
-            assert_eq!(ended.code, Some(2), "{part}: {ended}");
-            ended.fails(2, said);
+            assert_eq!(ended.code, Some(4), "{part}: {ended}");
+            ended.fails(4, said);
             // What was done is kept, and goes on once the file is restored.
             laid.desk.write(&laid.file(height), &good);
         }
@@ -110,7 +110,7 @@ fn a_flipped_bit_of_a_witness_is_noticed() {
     let place = raw.windows(item.len()).position(|bytes| bytes == item).unwrap() + 30;
     laid.flip(height, place as isize, 2);
     let block = format!("block {height} ({})", laid.hash(height));
-    laid.desk.apus(RUN).fails(2, &[&block, &laid.file(height), "bad-witness-merkle-match"]);
+    laid.desk.apus(RUN).fails(4, &[&block, &laid.file(height), "bad-witness-merkle-match"]);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn any_flipped_bit_of_a_real_nodes_file_is_noticed() {
         // All blocks end before the zeros at the end.
         let place = 293 + rng.index(275_000 - 293);
         desk.edit("blocks/blk00000.dat", |bytes| bytes[place] ^= 1 << rng.below(8));
-        desk.apus(RUN).fails(2, &["block"]);
+        desk.apus(RUN).fails(4, &["block"]);
         desk.write("blocks/blk00000.dat", &good);
         if desk.has("progress.work") {
             desk.remove("progress.work");
@@ -157,22 +157,22 @@ fn files_that_are_missing_or_cut_are_told() {
 
     let middle = desk.read("blocks/blk00001.dat");
     desk.remove("blocks/blk00001.dat");
-    desk.apus(RUN).fails(2, &said);
+    desk.apus(RUN).fails(4, &said);
     desk.write("blocks/blk00001.dat", &[]);
-    desk.apus(RUN).fails(2, &said);
+    desk.apus(RUN).fails(4, &said);
     desk.write("blocks/blk00001.dat", &middle);
 
     // The last block torn by a crash of the node: the chain is one block shorter.
     let last = laid.file(130);
     let whole = desk.read(&last);
     desk.edit(&last, |bytes| bytes.truncate(bytes.len() - 5));
-    desk.apus(RUN).fails(2, &["ends at 129", "use hints for a height up to 129"]);
+    desk.apus(RUN).fails(4, &["ends at 129", "use hints for a height up to 129"]);
     desk.write(&last, &whole);
 
     let first = desk.read("blocks/blk00000.dat");
     desk.remove("blocks/blk00000.dat");
     let said = ["no block that follows the genesis block", "blk00000.dat and all files after it"];
-    desk.apus(RUN).fails(2, &said);
+    desk.apus(RUN).fails(4, &said);
     desk.write("blocks/blk00000.dat", &first);
     desk.apus(RUN).succeeds();
     assert!(desk.read("utxo.dat") == desk.read("node.dat"));
@@ -202,12 +202,12 @@ fn without_the_right_key_nothing_is_guessed() {
     let desk = &laid.desk;
     let key = desk.read("blocks/xor.dat");
     desk.remove("blocks/xor.dat");
-    desk.apus(RUN).fails(2, &["no block was found", "copy xor.dat together with the files"]);
+    desk.apus(RUN).fails(4, &["no block was found", "copy xor.dat together with the files"]);
     for bit in (0..64).step_by(5) {
         let mut wrong = key.clone();
         wrong[bit / 8] ^= 1 << (bit % 8);
         desk.write("blocks/xor.dat", &wrong);
-        desk.apus(RUN).fails(2, &["block"]);
+        desk.apus(RUN).fails(4, &["block"]);
     }
     for length in [0, 7, 9] {
         desk.write("blocks/xor.dat", &vec![9; length]);
@@ -234,7 +234,7 @@ fn a_chain_that_breaks_a_rule_has_no_set() {
         chain
     };
     type Break = fn(&mut ChainBuilder);
-    let cases: [(Break, &[&str]); 5] = [
+    let cases: [(Break, i32, &[&str]); 5] = [
         (
             |chain| {
                 let mut block = chain.propose(BlockPlan::default());
@@ -243,6 +243,7 @@ fn a_chain_that_breaks_a_rule_has_no_set() {
                 seal(&mut block);
                 chain.add(block);
             },
+            2,
             &["block 121", "bad-cb-multiple"],
         ),
         (
@@ -250,6 +251,7 @@ fn a_chain_that_breaks_a_rule_has_no_set() {
                 let coinbase = chain.coinbase(77, vec![output(1)]);
                 chain.add_plan(BlockPlan { coinbase: Some(coinbase), ..BlockPlan::default() });
             },
+            2,
             &["block 121", "bad-cb-height"],
         ),
         (
@@ -259,6 +261,7 @@ fn a_chain_that_breaks_a_rule_has_no_set() {
                 let transactions = vec![spend(1), spend(2)];
                 chain.block_with(transactions);
             },
+            4,
             &["does not balance", "spends a coin twice"],
         ),
         (
@@ -267,6 +270,7 @@ fn a_chain_that_breaks_a_rule_has_no_set() {
                 let coin = bitcoin::OutPoint { txid, vout: 5 };
                 chain.block_with(vec![chain.spend(&[coin], vec![output(1)])]);
             },
+            4,
             &["does not balance", "one that never was"],
         ),
         (
@@ -274,15 +278,16 @@ fn a_chain_that_breaks_a_rule_has_no_set() {
                 let coinbase_outputs = Some(vec![output(20_000_000 * 100_000_000)]);
                 chain.add_plan(BlockPlan { coinbase_outputs, ..BlockPlan::default() });
             },
+            2,
             &["creates money", "satoshis"],
         ),
     ];
-    for (break_it, said) in cases {
+    for (break_it, code, said) in cases {
         let mut chain = grow();
         break_it(&mut chain);
         chain.empty_blocks(3);
         let desk = Desk::of(&chain);
-        desk.apus(RUN).fails(2, said);
+        desk.apus(RUN).fails(code, said);
         assert!(!desk.has("utxo.dat"));
     }
 }

@@ -36,7 +36,7 @@ fn cut_off_at_any_byte_they_are_refused() {
     let hints = desk.read("msb.hints");
     assert_eq!(hints.len(), 9 + 20 * 3);
     for length in 0..hints.len() {
-        run_with(&desk, &hints[..length]).fails(2, &["x.hints"]);
+        run_with(&desk, &hints[..length]).fails(4, &["x.hints"]);
     }
     run_with(&desk, &hints).succeeds();
 }
@@ -55,7 +55,7 @@ fn one_flipped_bit_anywhere_never_leads_to_a_set() {
             let mut hints = hints.clone();
             hints[place] ^= 1 << bit;
             // The version of BIP-456 with its last bit flipped is btcd's.
-            let code = if (place, bit) == (4, 0) { 1 } else { 2 };
+            let code = if (place, bit) == (4, 0) { 1 } else { 4 };
             run_with(&desk, &hints).fails(code, &["hints"]);
         }
     }
@@ -98,7 +98,7 @@ fn each_malformed_file_is_told_with_height_and_byte() {
         ("an output too far", element(&[1, 1, 0x80, 0x80]), &["block 1"]),
         ("a coin less", element(&[0]), &["does not balance", "the hints are wrong"]),
     ] {
-        let ended = run_with(&desk, &hints).fails(2, said);
+        let ended = run_with(&desk, &hints).fails(4, said);
         assert!(ended.stderr.len() < 600, "{case}: {ended}");
     }
     let nothing = [&hints[..5], &[0; 4]].concat();
@@ -110,7 +110,7 @@ fn the_bit_order_that_is_stated_is_held_to() {
     let desk = twenty_coins();
     for (hints, order) in [("msb.hints", "lsb"), ("lsb.hints", "msb")] {
         let line = format!("{RUN} --hints {hints} --hints-order {order}");
-        desk.apus(&line).fails(2, &[hints, "height 1 at byte 9", "significant bit first"]);
+        desk.apus(&line).fails(4, &[hints, "height 1 at byte 9", "significant bit first"]);
     }
 }
 
@@ -142,11 +142,11 @@ fn hints_that_read_both_ways_need_a_word() {
     for (name, right, wrong) in [("msb.hints", "msb", "lsb"), ("lsb.hints", "lsb", "msb")] {
         let said =
             ["the bit order cannot be told", "height 1, byte 9", "msb", "lsb", "--hints-order"];
-        desk.apus(&format!("{RUN} --hints {name}")).fails(2, &said);
-        desk.apus(&format!("hints info {name}")).fails(2, &said);
-        desk.apus(&format!("hints convert {name} --to btcd --out btcd")).fails(2, &said);
+        desk.apus(&format!("{RUN} --hints {name}")).fails(4, &said);
+        desk.apus(&format!("hints info {name}")).fails(4, &said);
+        desk.apus(&format!("hints convert {name} --to btcd --out btcd")).fails(4, &said);
         desk.apus(&format!("{RUN} --hints {name} --hints-order {wrong}"))
-            .fails(2, &["does not balance"]);
+            .fails(4, &["does not balance"]);
         desk.apus(&format!("{RUN} --hints {name} --hints-order {right}")).succeeds();
         assert!(desk.read("utxo.dat") == desk.read("node.dat"));
         desk.remove("utxo.dat");
@@ -170,8 +170,8 @@ fn hints_of_another_chain_or_fork_or_height_are_refused() {
     files.write(&desk.path("blocks"));
 
     let msb = |hints: &[Vec<u32>]| hints_file(hints, BitOrder::Msb);
-    run_with(&desk, &msb(&other.hints())).fails(2, &["x.hints", "another chain"]);
-    run_with(&desk, &msb(&chain.hints_at(fork))).fails(2, &["hints", "x.hints"]);
+    run_with(&desk, &msb(&other.hints())).fails(4, &["x.hints", "another chain"]);
+    run_with(&desk, &msb(&chain.hints_at(fork))).fails(4, &["hints", "x.hints"]);
 }
 
 #[test]
@@ -184,31 +184,31 @@ fn a_snapshot_that_is_damaged_is_refused() {
         dat
     };
     for (dat, code, said) in [
-        (Vec::new(), 2, &["no snapshot: 0 bytes"][..]),
-        (dat[..4].to_vec(), 2, &["no snapshot: 4 bytes"]),
-        (dat[..50].to_vec(), 2, &["no snapshot: 50 bytes"]),
-        (dat[..51].to_vec(), 2, &["ends at byte 51 after 0 of 120 coins", "cut off"]),
-        (dat[..5000].to_vec(), 2, &["ends at byte 5000 after", "of 120 coins"]),
-        (dat[..dat.len() - 1].to_vec(), 2, &["after 119 of 120 coins"]),
-        (with(|dat| dat.push(0)), 2, &["goes on at byte 7188", "120 coins"]),
-        (with(|dat| dat[0] = b'U'), 2, &["no snapshot: it begins with"]),
-        (with(|dat| dat[5] = 1), 2, &["format version 1, only 2"]),
-        (with(|dat| dat[7] ^= 1), 2, &["unknown chain with magic"]),
+        (Vec::new(), 4, &["no snapshot: 0 bytes"][..]),
+        (dat[..4].to_vec(), 4, &["no snapshot: 4 bytes"]),
+        (dat[..50].to_vec(), 4, &["no snapshot: 50 bytes"]),
+        (dat[..51].to_vec(), 4, &["ends at byte 51 after 0 of 120 coins", "cut off"]),
+        (dat[..5000].to_vec(), 4, &["ends at byte 5000 after", "of 120 coins"]),
+        (dat[..dat.len() - 1].to_vec(), 4, &["after 119 of 120 coins"]),
+        (with(|dat| dat.push(0)), 4, &["goes on at byte 7188", "120 coins"]),
+        (with(|dat| dat[0] = b'U'), 4, &["no snapshot: it begins with"]),
+        (with(|dat| dat[5] = 1), 4, &["format version 1, only 2"]),
+        (with(|dat| dat[7] ^= 1), 4, &["unknown chain with magic"]),
         (with(|dat| dat[7..11].copy_from_slice(&REGTEST_MAGIC)), 1, &["chain regtest, not of"]),
-        (with(|dat| dat[11] ^= 1), 2, &["not on the most-work chain"]),
-        (with(|dat| dat[43] += 1), 2, &["after 120 of 121 coins"]),
-        (with(|dat| dat[43] -= 1), 2, &["goes on at byte", "119 coins"]),
-        (with(|dat| dat[43..51].fill(0xff)), 2, &["of 18446744073709551615 coins"]),
-        (with(|dat| dat[83] = 0), 2, &["states 0 coins for transaction", "byte 51"]),
-        (with(|dat| dat[83] = 121), 2, &["states 121 coins for transaction", "byte 51"]),
-        (with(|dat| dat[82] ^= 0xff), 2, &["do not create", "another chain or is damaged"]),
+        (with(|dat| dat[11] ^= 1), 4, &["not on the most-work chain"]),
+        (with(|dat| dat[43] += 1), 4, &["after 120 of 121 coins"]),
+        (with(|dat| dat[43] -= 1), 4, &["goes on at byte", "119 coins"]),
+        (with(|dat| dat[43..51].fill(0xff)), 4, &["of 18446744073709551615 coins"]),
+        (with(|dat| dat[83] = 0), 4, &["states 0 coins for transaction", "byte 51"]),
+        (with(|dat| dat[83] = 121), 4, &["states 121 coins for transaction", "byte 51"]),
+        (with(|dat| dat[82] ^= 0xff), 4, &["do not create", "another chain or is damaged"]),
     ] {
         desk.write("x.dat", &dat);
         let line = "sync --chain signet --blocksdir blocks --hints snapshot:x.dat --progress none \
                     --out snapshot:utxo.dat";
         desk.apus(line).fails(code, said);
     }
-    desk.apus("snapshot verify x.dat --chain signet --blocksdir blocks").fails(2, &["x.dat"]);
+    desk.apus("snapshot verify x.dat --chain signet --blocksdir blocks").fails(4, &["x.dat"]);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_snapshot_of_a_block_that_is_not_there_is_told() {
     desk.write("ahead.dat", &ahead);
     let line = format!("{RUN} --hints snapshot:ahead.dat");
     let tip = chain.tip().to_string();
-    desk.apus(&line).fails(2, &[&tip, "not on the most-work chain", "block files are missing"]);
+    desk.apus(&line).fails(4, &[&tip, "not on the most-work chain", "block files are missing"]);
     // One of long ago is fine.
     let past = oracle::snapshot(REGTEST_MAGIC, short, &chain.utxo_at(short));
     desk.write("past.dat", &past);
@@ -232,7 +232,7 @@ fn a_snapshot_of_a_block_that_is_not_there_is_told() {
     lie[11..43].copy_from_slice(&desk.read("node.dat")[11..43]);
     desk.write("lie.dat", &lie);
     desk.apus(&format!("{RUN} --hints snapshot:lie.dat").replace("utxo.dat", "new.dat"))
-        .fails(2, &["does not balance"]);
+        .fails(4, &["does not balance"]);
 }
 
 #[test]
@@ -241,12 +241,12 @@ fn check_says_why_hints_are_wrong() {
     let lines =
         ["hints check x.hints --blocksdir blocks", "hints check msb.hints --blocksdir blocks"];
     desk.write("x.hints", &desk.read("msb.hints")[..13_000]);
-    desk.apus(lines[0]).fails(2, &["x.hints", "the data ends"]);
+    desk.apus(lines[0]).fails(4, &["x.hints", "the data ends"]);
     // Block 170's spend of the coin of block 9 undone.
     let hints = desk.read("msb.hints");
     let spent = 9 + 8 * 3;
     assert_eq!(hints[spent], 0, "block 9's coin is spent");
     desk.write("x.hints", &[&hints[..spent], &[1, 0, 0x80], &hints[spent + 1..]].concat());
-    desk.apus(lines[0]).fails(2, &["does not balance", "leave 259 coins", "spend 260"]);
+    desk.apus(lines[0]).fails(4, &["does not balance", "leave 259 coins", "spend 260"]);
     desk.apus(lines[1]).succeeds();
 }

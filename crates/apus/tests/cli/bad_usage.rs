@@ -70,18 +70,18 @@ fn a_file_of_another_kind_is_told_what_it_is() {
         (sync("node.dat"), 1, &["node.dat is a UTXO snapshot", "give it as snapshot:node.dat"][..]),
         (sync("snapshot:msb.hints"), 1, &["msb.hints is a hintsfile", "without `snapshot:`"]),
         (sync("btcd.hints"), 1, &["encoding btcd", "apus hints convert btcd.hints --to bip456"]),
-        (sync("blocks/blk00000.dat"), 2, &["no BIP-456 hintsfile", "apus hints convert"]),
-        (sync("snapshot:blocks/blk00000.dat"), 2, &["no snapshot", "dumptxoutset"]),
+        (sync("blocks/blk00000.dat"), 4, &["no BIP-456 hintsfile", "apus hints convert"]),
+        (sync("snapshot:blocks/blk00000.dat"), 4, &["no snapshot", "dumptxoutset"]),
         (sync("blocks"), 3, &["blocks: Is a directory"]),
         (sync("snapshot:blocks"), 3, &["blocks: Is a directory"]),
         (sync("nosuch"), 3, &["nosuch: No such file"]),
         (sync("snapshot:nosuch"), 3, &["nosuch: No such file"]),
         ("hints info node.dat".to_owned(), 1, &["is a UTXO snapshot", "apus snapshot info"]),
-        ("hints info blocks/xor.dat".to_owned(), 2, &["no known encoding", "--from"]),
+        ("hints info blocks/xor.dat".to_owned(), 4, &["no known encoding", "--from"]),
         ("hints info nosuch".to_owned(), 3, &["nosuch: No such file"]),
         ("hints info blocks".to_owned(), 3, &["blocks: Is a directory"]),
         ("snapshot info msb.hints".to_owned(), 1, &["is a hintsfile", "apus hints info"]),
-        ("snapshot info blocks/xor.dat".to_owned(), 2, &["no snapshot"]),
+        ("snapshot info blocks/xor.dat".to_owned(), 4, &["no snapshot"]),
         ("snapshot info nosuch".to_owned(), 3, &["nosuch: No such file"]),
         ("snapshot info blocks".to_owned(), 3, &["blocks: Is a directory"]),
     ] {
@@ -123,7 +123,7 @@ fn folders_around_outputs_are_made() {
     // What nothing came into goes again.
     let gone =
         regtest("--out snapshot:h/i/utxo.dat").replace("msb.hints", "snapshot:blocks/blk00000.dat");
-    fails_at_once(&desk, &gone, 2, &["no snapshot"]);
+    fails_at_once(&desk, &gone, 4, &["no snapshot"]);
 }
 
 #[test]

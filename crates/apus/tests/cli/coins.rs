@@ -161,7 +161,7 @@ fn sets_of_coins_are_copied_between_all_kinds_of_places() {
                 (SELECT outpoint FROM three.coins LIMIT 1)",
     );
     let ended = copy("snapshot:node.dat", &three);
-    assert!(ended.code == Some(2), "{ended}");
+    assert!(ended.code == Some(4), "{ended}");
     server.sql("UPDATE three.record SET height = 4520, hash = decode(repeat('11', 32), 'hex')");
     copy("snapshot:node.dat", &three).fails(1, &["has the coins of block 4520", "another store"]);
 }
@@ -172,11 +172,11 @@ fn damage_is_refused(server: &PostgresServer, desk: &Desk) {
     snapshot.truncate(snapshot.len() / 2);
     desk.write("half.dat", &snapshot);
     let line = format!("coins copy --from snapshot:half.dat --to {place}");
-    desk.apus(&line).fails(2, &["half.dat"]);
+    desk.apus(&line).fails(4, &["half.dat"]);
     desk.apus(&format!("coins get {UNSPENT} --coins {place}")).fails(3, &["no coins"]);
     for (from, code, said) in [
         ("snapshot:gone.dat", 3, "gone.dat"),
-        ("chainstate:gone", 2, "no chainstate in gone"),
+        ("chainstate:gone", 4, "no chainstate in gone"),
         ("hints:node.dat", 1, "snapshot:FILE, chainstate:DIR"),
     ] {
         desk.apus(&format!("coins copy --from {from} --to {place}")).fails(code, &[said]);

@@ -71,6 +71,33 @@ fn commands_that_do_something_show_examples() {
     desk.apus("--help").succeeds().says(&["`apus sync --help` shows examples", "Exit codes: 0"]);
 }
 
+/// An option stands under the heading of its group.
+#[test]
+fn headings_have_only_what_belongs_to_them() {
+    let desk = Desk::empty();
+    for command in COMMANDS {
+        let help = desk.apus(&format!("{command} --help")).succeeds().stdout;
+        let mut heading = "";
+        for line in help.lines().take_while(|line| *line != "Examples:") {
+            if !line.starts_with(' ') && line.ends_with(':') {
+                heading = line;
+            }
+            let Some(option) = line.trim_start().strip_prefix("--") else { continue };
+            let option = option.split(' ').next().unwrap();
+            let belongs = match heading {
+                "Page:" => option.starts_with("web"),
+                "Coins on servers:" => option.starts_with("coins"),
+                "Peers:" | "Blocks from peers:" | "Queue and objects:" => {
+                    !["blocksdir", "hints", "engine", "out", "dbcache", "par", "json"]
+                        .contains(&option)
+                }
+                _ => !["web", "connect", "nats"].contains(&option),
+            };
+            assert!(belongs, "{command}: --{option} stands under {heading:?}");
+        }
+    }
+}
+
 #[test]
 fn help_tells_what_is_proven_and_what_is_assumed() {
     let help = Desk::empty().apus("sync --help").succeeds();

@@ -214,7 +214,7 @@ fn progress_of_another_run_is_neither_used_nor_lost() {
     }
     desk.apus(&format!("{SYNC} --stopatheight 300")).fails(1, &["height 300"]);
     desk.write("broken.hints", &desk.read("msb.hints")[..5000]);
-    desk.apus(&SYNC.replace("msb.hints", "broken.hints")).fails(2, &["broken.hints"]);
+    desk.apus(&SYNC.replace("msb.hints", "broken.hints")).fails(4, &["broken.hints"]);
     assert_eq!(segments(&desk), kept, "hints that were never used cost no progress");
     // Budgets, the number of threads and what is shown are no part of what a run is.
     let other = " --dbcache 4 --par 3 --progress json";

@@ -67,7 +67,7 @@ fn one_wrong_coin_is_noticed() {
         ("invented.dat", "coin"),
     ] {
         let line = format!("snapshot verify {name} --chain regtest --blocksdir blocks");
-        desk.apus(&line).fails(2, &[said]);
+        desk.apus(&line).fails(4, &[said]);
         assert_eq!(desk.names("").len(), 8, "a verdict leaves no work folder");
     }
 }

@@ -153,7 +153,7 @@ fn progress_under_wrong_hints_is_not_in_the_way_of_right_ones() {
     desk.edit("msb.hints", |bytes| {
         bytes.splice(none..none + 3, [0]);
     });
-    desk.apus(SYNC).fails(2, &["the aggregate does not balance", "the hints are wrong"]);
+    desk.apus(SYNC).fails(4, &["the aggregate does not balance", "the hints are wrong"]);
     assert!(!desk.has("progress.work"));
     desk.write("msb.hints", &right);
     desk.apus(SYNC).succeeds();

@@ -44,7 +44,7 @@ fn hints_of_another_chain_do_not_balance() {
     let desk = Desk::of(&grown(21));
     let other = Desk::of(&grown(22));
     desk.write("msb.hints", &other.read("msb.hints"));
-    let (code, said) = (2, "the hints");
+    let (code, said) = (4, "the hints");
     fails_alike(desk, code, said);
 }
 
@@ -60,7 +60,7 @@ fn hints_that_name_too_much_are_told_with_the_lowest_block() {
             hints.splice(at..at + 3, [1, 1, 0x80, 0x80]);
         }
     });
-    fails_alike(desk, 2, "the hints for block 6 ");
+    fails_alike(desk, 4, "the hints for block 6 ");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_lie_about_sums_never_leads_to_a_set() {
     let world = World::with(REGTEST);
     let serve = world.serve("--segment-bytes 9000 --progress none");
     let ((), worked) = beside(&world, "liar", &Lies::default(), || {
-        serve.wait().fails(2, &["does not balance"]);
+        serve.wait().fails(4, &["does not balance"]);
     });
     assert!(worked.unwrap().segments > 1);
     assert!(!world.desk.has("utxo.dat") && !world.desk.has("progress.work"));

@@ -173,7 +173,7 @@ fn coins_that_are_there_stay_when_a_run_ends_badly() {
         hints[last] ^= 0xff;
     });
     let ended = lived.desk.start(&format!("{line} --hints msb.hints")).wait();
-    ended.fails(2, &["msb.hints"]);
+    ended.fails(4, &["msb.hints"]);
     assert!(chainstate() == before);
     // One byte of one block's transactions.
     let block = lived.chain.blocks()[60].clone();
@@ -182,7 +182,7 @@ fn coins_that_are_there_stay_when_a_run_ends_badly() {
         let at = file.windows(bytes.len()).position(|window| window == bytes).unwrap();
         file[at + bytes.len() - 1] ^= 1;
     });
-    lived.desk.start(&line).wait().fails(2, &["60"]);
+    lived.desk.start(&line).wait().fails(4, &["60"]);
     assert!(chainstate() == before);
     assert!(!lived.desk.has("node/regtest/chainstate.old"));
     starts(&lived.desk.path("node"), &[], &lived.set).stop();

@@ -83,7 +83,7 @@ fn flipped_bytes_of_undo_data_are_found() {
             lived.desk.remove("flip.dat");
             lived.desk.remove("full.json");
         } else {
-            let said = said.fails(2, &["undo data", "--engine mergesync"]);
+            let said = said.fails(4, &["undo data", "--engine mergesync"]);
             assert!(said.stderr.contains("rev0") || said.stderr.contains("block "), "{said}");
             found += 1;
         }

@@ -19,7 +19,7 @@ fn wrong_hints_are_told_everywhere() {
     browser.wait_for("document.getElementById('state').textContent == 'failed'");
     let report = desk.json("report.json");
     let failure = &report["failure"];
-    assert_eq!((&failure["code"], &failure["class"]), (&2.into(), &"wrong_hints".into()));
+    assert_eq!((&failure["code"], &failure["class"]), (&4.into(), &"wrong_hints".into()));
     let why = failure["text"].as_str().unwrap();
     assert!(why.contains("msb.hints"), "{why}");
     let text = browser.text();
@@ -27,7 +27,7 @@ fn wrong_hints_are_told_everywhere() {
     expect_sound(&browser, port);
     expect_fits(&mut browser, "failed");
     run.signal(&["INT"]);
-    let ended = run.wait().fails(2, &["msb.hints"]);
+    let ended = run.wait().fails(4, &["msb.hints"]);
     assert!(ended.stderr.contains(why.lines().next().unwrap()), "{ended}");
     assert!(!desk.has("utxo.dat"));
     let log = String::from_utf8(desk.read("run.log")).unwrap();

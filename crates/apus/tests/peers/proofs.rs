@@ -220,7 +220,7 @@ fn a_peer_that_lies_is_told_with_the_block() {
         let said = world.run(&[liar.port()], "--v2transport 0 --par 1");
         let block = world.named(about.lock().unwrap().unwrap());
         let from = format!("from 127.0.0.1:{}", liar.port());
-        said.fails(2, &[&format!("proofs of {block}"), &from, "Get other proofs"]);
+        said.fails(4, &[&format!("proofs of {block}"), &from, "Get other proofs"]);
         // Its range is done again, and no other.
         world.expect_valid(&[bridge.p2p_port()], "--par 1");
     }
@@ -233,7 +233,7 @@ fn a_peer_that_lies_is_told_with_the_block() {
         Fate::Passes
     });
     let said = world.run(&[liar.port()], "--v2transport 0");
-    said.fails(2, &[&format!("from 127.0.0.1:{}", liar.port()), "other roots"]);
+    said.fails(4, &[&format!("from 127.0.0.1:{}", liar.port()), "other roots"]);
     let other = Relay::to(bridge.p2p_port(), |name, payload| {
         if name == "uproof" {
             payload[0] ^= 1;
@@ -275,7 +275,7 @@ fn a_forest_that_never_was() {
         Fate::Passes
     });
     let said = world.run(&[liar.port()], &format!("{EACH} --v2transport 0 --par 1"));
-    said.fails(2, &["do not fit together: the one from block 7 on", "Get other proofs"]);
+    said.fails(4, &["do not fit together: the one from block 7 on", "Get other proofs"]);
     assert!(!world.desk.has("w.work/plan"));
     world.expect_valid(&[bridge.p2p_port()], EACH);
 }

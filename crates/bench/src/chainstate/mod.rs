@@ -111,7 +111,7 @@ impl ChainstateError {
             Self::Io { .. } | Self::Write(_) => ErrorKind::Io,
             Self::ReadBack(error) => error.kind(),
             Self::Process(error) => error.kind(),
-            Self::Different { .. } => ErrorKind::Invalid,
+            Self::Different { .. } => ErrorKind::Wrong,
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }

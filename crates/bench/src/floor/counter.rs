@@ -44,6 +44,8 @@ pub(super) struct Counter<'a> {
     params: &'a Params,
     /// Named in errors.
     hints: PathBuf,
+    /// The last height whose witnesses no run hashes.
+    unseen: Height,
     layout: BlockLayout,
     work: Work,
     /// A coin, or the group of a transaction, in its stored form.
@@ -54,11 +56,13 @@ pub(super) struct Counter<'a> {
 }
 
 impl<'a> Counter<'a> {
-    /// A counter for blocks of `bytes` in all, about; `hints` is named in errors.
-    pub(super) fn new(params: &'a Params, hints: &Path, bytes: u64) -> Self {
+    /// A counter for blocks of `bytes` in all, about; `hints` is named in errors. Witnesses are left alone
+    /// up to the height `unseen`.
+    pub(super) fn new(params: &'a Params, hints: &Path, unseen: Height, bytes: u64) -> Self {
         Self {
             params,
             hints: hints.to_owned(),
+            unseen,
             layout: BlockLayout::new(),
             work: Work::default(),
             scratch: Vec::new(),
@@ -102,7 +106,7 @@ impl<'a> Counter<'a> {
         work.transactions += view.tx_count() as u64;
         work.inputs += (view.input_count() as u64).saturating_sub(1);
         work.outputs += view.output_count() as u64;
-        work.compressions.add(&compressions(view));
+        work.compressions.add(&compressions(view, height > self.unseen));
         self.outputs(height, view, survivors)
     }
 
@@ -169,10 +173,10 @@ impl Compressions {
     }
 }
 
-/// What has to be hashed of one block.
-fn compressions(view: &BlockView<'_>) -> Compressions {
+/// What has to be hashed of one block, with its `witnesses` or without.
+fn compressions(view: &BlockView<'_>, witnesses: bool) -> Compressions {
     let leaves = view.tx_count() as u64;
-    let commits = view.tx(0).is_some_and(|coinbase| commits_to_witnesses(&coinbase));
+    let commits = witnesses && view.tx(0).is_some_and(|coinbase| commits_to_witnesses(&coinbase));
     // The coinbase has no id with witness, and without a witness it is the plain id.
     let witnesses = || view.txs().skip(1).filter(TxView::has_witness);
     let double = |bytes: usize| double_compressions(bytes as u64);

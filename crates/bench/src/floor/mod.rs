@@ -3,7 +3,7 @@
 //!
 //! **What the floor means.** Every byte of the chain has to be read, its obfuscation undone and its
 //! parts found; every transaction has an id to hash, every block a tree over the ids, and a second
-//! one where it commits to witnesses; every coin that was spent goes into the aggregate twice. The
+//! one where it commits to witnesses and scripts are not assumed valid; every coin that was spent goes into the aggregate twice. The
 //! chain says exactly how much of each there is ([`count`]), and the machine how fast each goes
 //! alone, at best, in the fastest code that there is here ([`Measure`], [`kernel_rates`]). The floor
 //! is the sum of amounts over rates. It moves when that code gets faster: it says how far a run is

@@ -5,7 +5,7 @@
 //! run then finds to be valid. Survivors come from the hints, which are believed here.
 
 use super::counter::Counter;
-use apus_chain::{DecodeError, Height, HeightRange, Params};
+use apus_chain::{BlockHash, DecodeError, Height, HeightRange, Params};
 use apus_datadir::{BlkError, BlockFiles};
 use apus_engine::swiftsync::hints::{
     HintsError, HintsErrorKind, HintsFile, HintsOptions, RangeHints,
@@ -124,10 +124,10 @@ impl WorkError {
             Self::Source(error) => error.kind(),
             Self::Hints { error, .. } => match error.kind() {
                 HintsErrorKind::Io => ErrorKind::Io,
-                HintsErrorKind::Invalid => ErrorKind::Invalid,
+                HintsErrorKind::Invalid => ErrorKind::Wrong,
             },
             Self::Short { .. } => ErrorKind::Usage,
-            Self::Indices { .. } | Self::Decode { .. } => ErrorKind::Invalid,
+            Self::Indices { .. } | Self::Decode { .. } => ErrorKind::Wrong,
         }
     }
 }
@@ -141,12 +141,14 @@ pub struct Counted {
     pub samples: Vec<Vec<u8>>,
 }
 
-/// Counts the work of the chain in `blocksdir` up to the stop height of `hints`. `now` is the time
-/// in seconds since 1970.
+/// Counts the work of the chain in `blocksdir` up to the stop height of `hints`. Witnesses of blocks up to
+/// `assumed` are left alone, as runs leave them where scripts are assumed valid; where the chain has no such
+/// block, all count. `now` is the time in seconds since 1970.
 pub fn count(
     params: &Params,
     blocksdir: &Path,
     hints: &Path,
+    assumed: Option<&BlockHash>,
     now: i64,
     interrupt: &AtomicBool,
 ) -> Result<Counted, WorkError> {
@@ -158,7 +160,8 @@ pub fn count(
         return Err(WorkError::Short { file: hints.to_owned(), stop, tip });
     }
     let bytes = (1..=stop).map(|height| dir.block_bytes(height)).sum();
-    let mut counter = Counter::new(params, hints, bytes);
+    let unseen = assumed.and_then(|hash| dir.chain().height_of(hash)).unwrap_or(0);
+    let mut counter = Counter::new(params, hints, unseen, bytes);
     let never = AtomicBool::new(false);
     let mut fetcher = dir.fetcher(&never);
     let mut start = 1;

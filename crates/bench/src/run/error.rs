@@ -55,7 +55,7 @@ impl RunError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Usage(_) => ErrorKind::Usage,
-            Self::Different(_) | Self::Json { .. } => ErrorKind::Invalid,
+            Self::Different(_) | Self::Json { .. } => ErrorKind::Wrong,
             Self::Io { .. } | Self::Rpc { .. } => ErrorKind::Io,
             Self::Process(error) => error.kind(),
             Self::Work(error) => error.kind(),

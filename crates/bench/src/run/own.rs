@@ -82,9 +82,13 @@ impl<'a> Apus<'a> {
             pairs.push(("--engine", engine.clone()));
         }
         pairs.push(("--validation", validation.word().to_owned()));
-        if subject.sees_coins() && *validation == Validation::Assumevalid {
-            let manifest = chain.manifest.as_ref()?;
-            pairs.push(("--assumevalid", manifest.assumevalid_hash.clone()));
+        if *validation == Validation::Assumevalid {
+            // By hints alone the witnesses below it are left alone, as bitcoind leaves them.
+            match &chain.manifest {
+                Some(manifest) => pairs.push(("--assumevalid", manifest.assumevalid_hash.clone())),
+                None if subject.sees_coins() => return None,
+                None => {}
+            }
         }
         // Where undo data are, these sums are taken.
         let aggregate = aggregate.as_ref().filter(|_| !subject.of_node());
@@ -262,7 +266,8 @@ mod tests {
         assert_eq!(
             arguments(&apus("sha256", 1)),
             around(
-                "--hints chain.hints --engine swiftsync --validation assumevalid --aggregate sha256",
+                "--hints chain.hints --engine swiftsync --validation assumevalid --assumevalid cd \
+                 --aggregate sha256",
                 1,
                 " --assume-hinted-valid"
             )

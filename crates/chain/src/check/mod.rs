@@ -84,6 +84,12 @@ impl<'a> BlockBytes<'a> {
     pub fn txs(&self) -> impl ExactSizeIterator<Item = (Txid, TxView<'a>)> + use<'a> {
         self.txids.iter().map(|&txid| Txid(txid)).zip(self.view.txs())
     }
+
+    /// The id of the transaction at a place in the block, if it has so many.
+    #[inline]
+    pub fn txid(&self, place: usize) -> Option<Txid> {
+        self.txids.get(place).map(|&txid| Txid(txid))
+    }
 }
 
 /// The ids of a block's transactions, in block order, all computed together.

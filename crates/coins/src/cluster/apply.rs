@@ -1,5 +1,5 @@
 //! Applying chunks to the buckets: the same for a flush that goes well and for one that is brought to
-//! its end by whoever opens the store next.
+//! its end by the program that opens the store next.
 
 use super::buckets::{Buckets, EPOCH};
 use super::connections::Connections;

@@ -11,10 +11,11 @@ use super::ClusterOptions;
 use super::servers::{Reach, Servers};
 use crate::patience::Absence;
 use crate::place::ClusterPlace;
-use crate::silence;
+use crate::{silence, trust};
 use apus_engine::utxo::StoreError;
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, cmd};
-use std::sync::{Mutex, PoisonError};
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Connections that are kept while they are not used.
@@ -186,6 +187,8 @@ fn forgets(said: &str) -> Option<&'static str> {
 /// Whether an error may go away by itself.
 fn passes(error: &RedisError) -> bool {
     match error.kind() {
+        // A certificate that is not trusted will not be later, either.
+        _ if is_tls(error) => false,
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => !is_refusal(error),
         // The client says so where no server knows who has which keys, as while one is away.
         ErrorKind::Client => true,
@@ -203,6 +206,14 @@ fn passes(error: &RedisError) -> bool {
     }
 }
 
+/// Whether a server is not trusted, or does not encrypt.
+fn is_tls(error: &RedisError) -> bool {
+    let Some(cause) = error.source() else { return false };
+    // The client keeps what led to an error where it can be shared.
+    let shared = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>();
+    shared.map_or_else(|| trust::is_tls(cause), |cause| trust::is_tls(&**cause))
+}
+
 /// Whether a server wants another password.
 fn is_refusal(error: &RedisError) -> bool {
     let text = error.to_string();
@@ -217,6 +228,8 @@ fn failed(place: &str, error: &RedisError) -> StoreError {
         "set APUS_COINS_PASSWORD, or --coins-password-file, to the password that the servers want"
     } else if error.to_string().contains("cluster support disabled") {
         "its servers are no cluster: set cluster-enabled to yes, and see `redis-cli --cluster create`"
+    } else if is_tls(error) {
+        trust::WHOM_TO_TRUST
     } else if error.is_io_error() {
         "see whether its servers run and can be reached from here"
     } else {

@@ -10,7 +10,7 @@ use redis::cmd;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Entries that are held at once. Whoever makes txids can let many begin alike, so a bucket may be of
+/// Entries that are held at once. An attacker who makes txids can let many begin alike, so a bucket may be of
 /// any size; one that is larger is gone over several times.
 const ENTRIES_MAX: usize = 4096;
 

@@ -7,7 +7,7 @@ use super::PostgresOptions;
 use super::line::{Encrypted, Plain};
 use crate::patience::{Absence, Patience};
 use crate::place::PostgresPlace;
-use crate::silence;
+use crate::{silence, trust};
 use ::postgres::config::{SslMode, SslNegotiation};
 use ::postgres::error::SqlState;
 use ::postgres::{Client, Config, Statement};
@@ -281,13 +281,7 @@ fn has_io_error(error: &::postgres::Error) -> bool {
 }
 
 fn is_tls(error: &::postgres::Error) -> bool {
-    causes(error).any(|cause| {
-        cause.is::<rustls::Error>()
-            || cause
-                .downcast_ref::<std::io::Error>()
-                .and_then(std::io::Error::get_ref)
-                .is_some_and(|inner| inner.is::<rustls::Error>())
-    })
+    causes(error).any(trust::is_tls)
 }
 
 /// What led to an error.
@@ -321,8 +315,7 @@ pub(super) fn failed(place: &str, error: &::postgres::Error) -> StoreError {
     } else if is(&[SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY]) {
         "make room on the server"
     } else if is_tls(error) {
-        "the server's certificate has to be of its name, and from one whom this system trusts; \
-         SSL_CERT_FILE can name others"
+        trust::WHOM_TO_TRUST
     } else if code.is_none() {
         "see whether its server runs and can be reached from here"
     } else {

@@ -1,7 +1,7 @@
 //! [`BlockLeaves`]: what a block does to the Utreexo forest, and what is sent of the coins that it spends.
 //!
 //! Every output that can be spent is a leaf, unless its own block spends it (BIP-182, draft). A leaf that is spent is
-//! named by its coin's block and its number there: how many leaves there are before that block, whoever goes over
+//! named by its coin's block and its number there: how many leaves there are before that block, whichever thread goes over
 //! the blocks in their order knows.
 
 use super::numbered::NumberedCoin;

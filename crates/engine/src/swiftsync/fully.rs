@@ -124,7 +124,7 @@ pub struct Fully<'a> {
     pub swiftsync: SwiftSync,
     /// Judges blocks.
     pub judge: JudgeByUndo<'a>,
-    /// The coins that blocks spend, as somebody says.
+    /// The coins that blocks spend, as undo data say.
     pub undo: &'a dyn UndoSource,
 }
 

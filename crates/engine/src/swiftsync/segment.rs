@@ -88,9 +88,8 @@ impl Segment {
         let mut surviving = Surviving { hinted: Hinted::of(hints, height), spent_later };
         let mut index = 0;
         let mut spent = spent.iter();
-        let [mut far, mut near] = [2, 1].map(|times| block.txs().skip(times * AHEAD));
         for (place, (txid, tx)) in (0..).zip(block.txs()) {
-            surviving.hinted.look_ahead(far.next(), near.next());
+            surviving.hinted.look_ahead(block, place as usize);
             let coinbase = place == 0;
             if coinbase && unspendable {
                 kept.leave_overwritten(height, txid, &tx);
@@ -326,10 +325,10 @@ impl<'a> Hinted<'a> {
     }
 
     /// Has the processor fetch what is known of two of the transactions that follow, the nearer one's coins.
-    fn look_ahead(&self, far: Option<(Txid, TxView<'_>)>, near: Option<(Txid, TxView<'_>)>) {
+    fn look_ahead(&self, block: &BlockBytes<'_>, place: usize) {
         if let Self::Coins { hints, .. } = self {
-            far.inspect(|(txid, _)| hints.prefetch_start(txid));
-            near.inspect(|(txid, _)| hints.prefetch_coins(txid));
+            block.txid(place + 2 * AHEAD).inspect(|txid| hints.prefetch_start(txid));
+            block.txid(place + AHEAD).inspect(|txid| hints.prefetch_coins(txid));
         }
     }
 
@@ -362,7 +361,9 @@ impl<'a> Hinted<'a> {
     /// Marks the coins that came. A snapshot names each once, although two transactions of one id
     /// may match; those are BIP-30's business.
     fn note_found(&self, found: &mut [bool]) {
-        if let Self::Coins { start, passed, .. } = *self {
+        if let Self::Coins { start, passed, .. } = *self
+            && passed > 0
+        {
             found[start..start + passed].fill(true);
         }
     }

@@ -54,14 +54,20 @@ pub struct CoinHints {
     range: HeightRange,
     /// Sorted.
     outpoints: Vec<OutPoint>,
-    /// Where those begin whose txids begin with each number of `bits` bits, and the end of the last. Each
-    /// transaction of a block is looked up, and most have no coin left: this ends it after a glance.
+    /// Where those begin whose txids begin with each number of `bits` bits, and the end of the last.
     starts: Vec<u32>,
     bits: u32,
+    /// A bit for each number of `mark_bits` bits: whether some coin's txid begins with it. Each transaction of a
+    /// block is looked up, and most have no coin left: this ends it, in memory that the processor has at hand.
+    marks: Vec<u64>,
+    mark_bits: u32,
 }
 
 /// As many coins share a place in [`CoinHints::starts`], on average.
 const COINS_AT_A_START: usize = 4;
+
+/// At least as many marks as this are there for each coin, so that few others hit one.
+const MARKS_OF_A_COIN: usize = 8;
 
 /// The first bits of a txid as a number.
 fn first_bits(txid: &Txid, bits: u32) -> usize {
@@ -83,15 +89,19 @@ impl CoinHints {
         }
         let bits = (outpoints.len() / COINS_AT_A_START).max(1).ilog2().min(24);
         let mut starts = vec![0_u32; (1 << bits) + 1];
-        for outpoint in &outpoints {
-            starts[first_bits(&outpoint.txid, bits) + 1] += 1;
+        let mark_bits = (outpoints.len() * MARKS_OF_A_COIN).max(64).ilog2().min(29) + 1;
+        let mut marks = vec![0_u64; 1 << (mark_bits - 6)];
+        for OutPoint { txid, .. } in &outpoints {
+            starts[first_bits(txid, bits) + 1] += 1;
+            let mark = first_bits(txid, mark_bits);
+            marks[mark / 64] |= 1 << (mark % 64);
         }
         let mut end = 0;
         for start in &mut starts {
             end += *start;
             *start = end;
         }
-        Self { range, outpoints, starts, bits }
+        Self { range, outpoints, starts, bits, marks, mark_bits }
     }
 
     /// The heights covered.
@@ -109,28 +119,45 @@ impl CoinHints {
         &self.outpoints
     }
 
+    /// Whether the transaction may have a coin. For one that has none the answer is seldom yes.
+    fn may_have(&self, txid: &Txid) -> bool {
+        let mark = first_bits(txid, self.mark_bits);
+        self.marks[mark / 64] >> (mark % 64) & 1 == 1
+    }
+
     /// The surviving coins of one transaction, by ascending vout, and how many coins of other
-    /// transactions come before them.
+    /// transactions come before them; 0 where there are none.
+    #[inline]
     pub fn transaction(&self, txid: Txid) -> (usize, &[OutPoint]) {
+        if self.may_have(&txid) { self.find(txid) } else { (0, &[]) }
+    }
+
+    fn find(&self, txid: Txid) -> (usize, &[OutPoint]) {
         let place = first_bits(&txid, self.bits);
         let (from, to) = (self.starts[place] as usize, self.starts[place + 1] as usize);
         let first = first_bytes(&txid);
         let is_below = |it: &OutPoint| (first_bytes(&it.txid), &it.txid) < (first, &txid);
         let start = from + self.outpoints[from..to].partition_point(is_below);
         let is_its = |it: &&OutPoint| first_bytes(&it.txid) == first && it.txid == txid;
-        let count = self.outpoints[start..].iter().take_while(is_its).count();
-        (start, &self.outpoints[start..start + count])
+        match self.outpoints[start..].iter().take_while(is_its).count() {
+            0 => (0, &[]),
+            count => (start, &self.outpoints[start..start + count]),
+        }
     }
 
     /// Has the processor fetch where the coins of a transaction begin, which will be asked soon.
     pub(super) fn prefetch_start(&self, txid: &Txid) {
-        prefetch(&self.starts[first_bits(txid, self.bits)]);
+        if self.may_have(txid) {
+            prefetch(&self.starts[first_bits(txid, self.bits)]);
+        }
     }
 
     /// Has it fetch those coins, sooner.
     pub(super) fn prefetch_coins(&self, txid: &Txid) {
-        let start = self.starts[first_bits(txid, self.bits)] as usize;
-        self.outpoints.get(start).inspect(|coin| prefetch(*coin));
+        if self.may_have(txid) {
+            let start = self.starts[first_bits(txid, self.bits)] as usize;
+            self.outpoints.get(start).inspect(|coin| prefetch(*coin));
+        }
     }
 }
 
@@ -194,7 +221,7 @@ mod tests {
         assert_eq!(hints.transaction(txid(3)), (2, &[coin(3, 0), coin(3, 1)][..]));
         assert_eq!(hints.transaction(txid(5)), (4, &[coin(5, 0)][..]));
         for absent in [0, 2, 4, 6] {
-            assert_eq!(hints.transaction(txid(absent)).1, []);
+            assert_eq!(hints.transaction(txid(absent)), (0, &[][..]));
         }
     }
 
@@ -216,7 +243,8 @@ mod tests {
             for txid in coins.iter().map(|coin| coin.txid).chain([absent]) {
                 let its: Vec<OutPoint> =
                     coins.iter().filter(|coin| coin.txid == txid).copied().collect();
-                let before = coins.iter().filter(|coin| coin.txid < txid).count();
+                let below = coins.iter().filter(|coin| coin.txid < txid).count();
+                let before = if its.is_empty() { 0 } else { below };
                 prop_assert_eq!(hints.transaction(txid), (before, &its[..]));
             }
         }

@@ -69,8 +69,8 @@ pub enum LeafFault {
         /// The block's height.
         height: Height,
     },
-    /// A script that nobody can spend.
-    #[error("nobody can spend the coin's script, so that it is none")]
+    /// A script that no input can satisfy.
+    #[error("no input can spend the coin's script, so there is no such coin")]
     Unspendable,
     /// A coinbase that a later one overwrote (BIP-30).
     #[error(

@@ -1,4 +1,4 @@
-//! [`ForestStore`]: the Utreexo forest on a disk, for whoever makes proofs block by block.
+//! [`ForestStore`]: the Utreexo forest on a disk, for a bridge that makes proofs block by block.
 //!
 //! Like a store of coins it is always *at a block*: it has the pages of the forest after it, its roots, and how many
 //! leaves there are before each block up to it. A write moves it to another block as a whole.

@@ -73,12 +73,7 @@ pub(super) fn give_each<P: Copy>(
 ) -> Result<(), StoreError> {
     let names = || wanted.chunk_by(|(a, _), (b, _)| a == b);
     let asked = names().count();
-    if found.len() != asked {
-        return Err(StoreError::Io {
-            place: "the set of coins".to_owned(),
-            error: format!("{} answers came to {asked} look-ups", found.len()),
-        });
-    }
+    each_answered(&found, asked)?;
     for (same, coin) in names().zip(found) {
         if let Some(((_, last), others)) = same.split_last() {
             others.iter().for_each(|(_, place)| give(*place, coin.clone()));
@@ -86,6 +81,17 @@ pub(super) fn give_each<P: Copy>(
         }
     }
     Ok(())
+}
+
+/// Refuses more or fewer answers than look-ups.
+pub(super) fn each_answered(found: &[Option<CoinBytes>], asked: usize) -> Result<(), StoreError> {
+    match found.len() == asked {
+        true => Ok(()),
+        false => Err(StoreError::Io {
+            place: "the set of coins".to_owned(),
+            error: format!("{} answers came to {asked} look-ups", found.len()),
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ fn written(spent: &Spent) -> Vec<u8> {
     out
 }
 
-/// What somebody says who knows all outputs of a chain, wherever they are, and names them for whatever spends
+/// What a liar says who knows all outputs of a chain, wherever they are, and names them for whatever spends
 /// them. Of what is no output at all he makes something up.
 fn claimed(chain: &Chain) -> Undo {
     let mut made: Coins = Coins::new();
@@ -156,7 +156,7 @@ fn claimed(chain: &Chain) -> Undo {
     (1..).zip(&chain.blocks[1..]).map(undo).collect()
 }
 
-/// The hints of somebody who knows all that any block spends, before or after it is there.
+/// The hints of a liar who knows all that any block spends, before or after it is there.
 fn claimed_hints(chain: &Chain) -> Vec<Vec<u32>> {
     let mut coins = UtxoSet::new();
     for (height, block) in (0..).zip(&chain.blocks) {

@@ -1,4 +1,4 @@
-//! What somebody tells of a chain who has all its leaves: an entry for each block, and the roots between them.
+//! What a bridge tells of a chain of which it has all leaves: an entry for each block, and the roots between them.
 //!
 //! Made in the plainest way from blocks as another library has them.
 

@@ -2,6 +2,7 @@
 
 use super::{InvalidError, RemoteKind, SyncError};
 use apus_chain::{BlockHash, KnownBlock};
+use apus_engine::swiftsync::SwiftSyncError;
 use apus_engine::utxo::ChainstateError;
 use std::fmt::{Display, Formatter};
 
@@ -90,6 +91,16 @@ impl InvalidBlock {
             SyncError::Invalid(InvalidError::InvalidBlock { height, hash, error }) => {
                 let block = KnownBlock { height: *height, hash: *hash };
                 (block, format!("{error} [{}]", error.reason()))
+            }
+            SyncError::Invalid(InvalidError::Engine(SwiftSyncError::Order {
+                height,
+                hash,
+                tx,
+                outpoint,
+                reason,
+            })) => {
+                let block = KnownBlock { height: *height, hash: *hash };
+                (block, format!("its transaction {tx} spends {outpoint} too early [{reason}]"))
             }
             SyncError::Remote(error) => match &error.kind {
                 RemoteKind::Block(block) => return Some(block.clone()),

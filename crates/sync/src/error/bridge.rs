@@ -178,7 +178,7 @@ impl BridgeError {
             | Self::There { .. }
             | Self::Lacking { .. }
             | Self::Beyond { .. } => ErrorKind::Usage,
-            _ => ErrorKind::Invalid,
+            _ => ErrorKind::Wrong,
         }
     }
 }

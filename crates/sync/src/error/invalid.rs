@@ -1,6 +1,6 @@
 //! [`InvalidError`]: the data is wrong: a block breaks a rule, hints do not fit, a chain is too short.
 
-use super::Gap;
+use super::{ErrorKind, Gap};
 use apus_chain::{BlockError, BlockHash, Height, OutPoint, Txid, UtxoSetHash};
 use apus_engine::swiftsync::{FullyError, SwiftSyncError};
 use apus_engine::utreexo::UtreexoError;
@@ -109,6 +109,32 @@ pub enum InvalidError {
 }
 
 impl InvalidError {
+    /// What it means. That hints, undo data or proofs do not fit a block does not say which of the two is at fault.
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::InvalidBlock { .. }
+            | Self::DuplicateTransaction { .. }
+            // What balances is the set that the blocks lead to, whatever hints say.
+            | Self::Engine(SwiftSyncError::Order { .. } | SwiftSyncError::Supply { .. }) => {
+                ErrorKind::Invalid
+            }
+            Self::ChainTooShort { gap, .. } | Self::StopAboveTip { gap, .. }
+                if !gap.invalid.is_empty() =>
+            {
+                ErrorKind::Invalid
+            }
+            Self::Engine(_)
+            | Self::ByUndo(_)
+            | Self::ByProofs(_)
+            | Self::ChainTooShort { .. }
+            | Self::StopAboveTip { .. }
+            | Self::BaseNotOnChain { .. }
+            | Self::AssumeUtxo { .. }
+            | Self::CoinHeight { .. }
+            | Self::HintsChanged { .. } => ErrorKind::Wrong,
+        }
+    }
+
     /// As [`SyncError::spoils_progress`](super::SyncError::spoils_progress).
     pub(super) fn spoils_progress(&self) -> bool {
         match self {

@@ -119,7 +119,7 @@ impl ProofsError {
             Self::Folder { .. } | Self::File { error: RangeFileError::Io { .. }, .. } => {
                 ErrorKind::Io
             }
-            Self::File { .. } | Self::OtherChain { .. } | Self::Roots { .. } => ErrorKind::Invalid,
+            Self::File { .. } | Self::OtherChain { .. } | Self::Roots { .. } => ErrorKind::Wrong,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! [`RemoteError`]: what another machine says is wrong with blocks, or with what it was told of them.
 
-use super::InvalidBlock;
+use super::{ErrorKind, InvalidBlock};
 
 /// See the module. It reads as the error does on the machine where it was found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,4 +21,14 @@ pub enum RemoteKind {
     Hints,
     /// Something else that was judged.
     Other,
+}
+
+impl RemoteError {
+    /// What it means.
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self.kind {
+            RemoteKind::Block(_) => ErrorKind::Invalid,
+            RemoteKind::Hints | RemoteKind::Other => ErrorKind::Wrong,
+        }
+    }
 }

@@ -161,16 +161,16 @@ impl SourceError {
             | Self::NotInFolder { .. }
             | Self::Network(_)
             | Self::DamagedCopies { .. }
-            | Self::ChainLeft { .. } => ErrorKind::Io,
+            | Self::ChainLeft { .. }
+            | Self::Incomplete { .. } => ErrorKind::Io,
             Self::Kept(error) => error.kind(),
             Self::NoChain { .. }
             | Self::NoHeaders { .. }
             | Self::NoneConnected { .. }
             | Self::NotStated { .. }
             | Self::FileMissing { .. }
-            | Self::Damaged { .. }
-            | Self::Disputed { .. }
-            | Self::Incomplete { .. } => ErrorKind::Invalid,
+            | Self::Damaged { .. } => ErrorKind::Wrong,
+            Self::Disputed { .. } => ErrorKind::Invalid,
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }
@@ -180,7 +180,7 @@ impl SourceError {
 fn files_error_kind(error: &BlkError) -> ErrorKind {
     match error {
         BlkError::WrongChain { .. } => ErrorKind::Usage,
-        BlkError::NoBlocks { .. } => ErrorKind::Invalid,
+        BlkError::NoBlocks { .. } => ErrorKind::Wrong,
         _ => ErrorKind::Io,
     }
 }

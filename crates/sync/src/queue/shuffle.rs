@@ -2,7 +2,7 @@
 //!
 //! A segment leaves all of its records as one object, and says where pieces of it begin and which keys are there. A part of
 //! the join reads those pieces that have keys of its own, and leaves answers for all segments, which read theirs. So
-//! there is an object for each job and not one for each pair of jobs, and whoever reads a piece can see that
+//! there is an object for each job and not one for each pair of jobs, and a reader of a piece can see that
 //! it is what was written.
 
 use super::RunId;

@@ -14,7 +14,7 @@ use apus_engine::swiftsync::{CoinHints, IndexHints, SegmentHints};
 use apus_hash::Sha256;
 use apus_storage::Storage;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -64,19 +64,19 @@ impl HintsProvider for FileHints {
 
 /// A file that is hashed while it is read.
 struct Hashed {
-    file: BufReader<File>,
+    file: File,
     hash: Sha256,
 }
 
 impl Hashed {
     fn open(path: &Path) -> Result<Self, SyncError> {
         let file = File::open(path).map_err(at(path))?;
-        Ok(Self { file: BufReader::with_capacity(1 << 20, file), hash: Sha256::new() })
+        Ok(Self { file, hash: Sha256::new() })
     }
 
     /// Length and time of the last change of the file that is open.
     fn stamp(&self, path: &Path) -> Result<(u64, i64, i64), SyncError> {
-        let stamp = self.file.get_ref().metadata().map(|file| {
+        let stamp = self.file.metadata().map(|file| {
             let (seconds, nanoseconds) = (file.mtime(), file.mtime_nsec());
             (file.len(), seconds, nanoseconds)
         });

@@ -14,7 +14,7 @@ pub enum FindingKind {
     IndexEntry,
     /// The index has a block, and it is not where it should be.
     BlockMissing,
-    /// The bytes of a block are not those of its header, or break a rule that needs no coins.
+    /// The bytes of a block are not those of its header.
     BlockDamaged,
     /// A block that the node connected breaks a rule.
     BlockInvalid,

@@ -5,7 +5,7 @@ use super::{Hand, Working, patience};
 use crate::error::{
     ClusterError, InvalidBlock, InvalidError, IoError, RemoteError, RemoteKind, SyncError,
 };
-use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef};
+use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef, rest_of_passed_on};
 use crate::supply::Walker;
 use apus_engine::pass::Work;
 use apus_engine::swiftsync::FullyError;
@@ -18,9 +18,6 @@ const DELIVERIES_MAX: u64 = 100;
 
 /// After so many jobs in a row that this machine could not do, it takes no more.
 const FAILURES_MAX: u32 = 3;
-
-/// How long a job rests that is to be done by another machine.
-const PASSED_ON: Duration = Duration::from_millis(300);
 
 /// How long a job rests that a machine could not do: that machine would be offered it again at once.
 const REST: Duration = Duration::from_secs(1);
@@ -118,7 +115,8 @@ impl Working<'_> {
         };
         let key = job.key;
         if job.not_by.as_deref() == Some(self.jobs.name()) {
-            patience(self.request).with(|| lease.give_back(PASSED_ON, None))?;
+            let rest = rest_of_passed_on();
+            patience(self.request).with(|| lease.give_back(rest, None))?;
             return Ok(None);
         }
         if lease.deliveries() > 1 && patience(self.request).with(|| lease.is_answered(key))? {

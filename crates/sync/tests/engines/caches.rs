@@ -1,4 +1,4 @@
-//! What caches save, by files of proofs: those that a run makes, and some that nobody should believe.
+//! What caches save, by files of proofs: those that a run makes, and some that no program should believe.
 
 use crate::harness::{BridgeJob, Job, Place, World};
 use apus_chain::{BlockHash, Network};
@@ -136,7 +136,7 @@ fn entries_that_belong_nowhere_are_told_with_file_and_height() {
             "{told}"
         );
         assert!(matches!(&error, BridgeError::Block { error, .. } if *error == wanted), "{told}");
-        assert_eq!(SyncError::from(error).kind(), ErrorKind::Invalid);
+        assert_eq!(SyncError::from(error).kind(), ErrorKind::Wrong);
     }
     let data = refused(file(0, &[three.clone(), (3, entry(&[1], 1)[..40].to_vec())]));
     assert!(matches!(data, BridgeError::Data { height: 2, targets: 1, .. }), "{data}");

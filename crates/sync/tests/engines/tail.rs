@@ -187,7 +187,7 @@ fn wrong_hints_make_the_run_fail_or_do_not_matter() {
             true => drop(job.expect(&world.truth, &Place::new())),
             false => {
                 let error = job.refused(&Place::new());
-                assert_eq!(error.kind(), ErrorKind::Invalid, "{height}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Wrong, "{height}: {error}");
             }
         }
         seen[usize::from(harmless) + usize::from(height > UNDER)] += 1;

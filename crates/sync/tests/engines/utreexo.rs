@@ -278,7 +278,7 @@ fn damaged_files_are_refused() {
         let error = job.refused(&Place::new());
         assert!(error.to_string().contains("proofs-00000060-00000110.dat"), "{at}: {error}");
         let kind = error.kind();
-        assert!(matches!(kind, ErrorKind::Invalid | ErrorKind::Io), "{at}: {error}");
+        assert!(matches!(kind, ErrorKind::Wrong | ErrorKind::Io), "{at}: {error}");
     }
     // What an entry holds is found out where the block is judged; with the file as it was the run goes on.
     let mut wrong = right.clone();

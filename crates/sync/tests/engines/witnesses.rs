@@ -55,7 +55,7 @@ fn any_witnesses_will_do() {
             let outcome = job.expect(&world.truth, &Place::new());
             assert_eq!(outcome.unseen_witnesses, u64::from(world.truth.stop));
             let error = Job { leave_witnesses: false, ..job }.refused(&Place::new());
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Wrong, "{error}");
         }
     }
 }
@@ -67,13 +67,13 @@ fn blocks_that_are_handed_on_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     let leaving =
         |world: &World| Job { leave_witnesses: true, ..world.job() }.keeping(folder.path());
-    assert_eq!(leaving(&bad).refused(&Place::new()).kind(), ErrorKind::Invalid);
+    assert_eq!(leaving(&bad).refused(&Place::new()).kind(), ErrorKind::Wrong);
     assert_eq!(leaving(&good).expect(&good.truth, &Place::new()).unseen_witnesses, 0);
     for world in [&good, &bad] {
         let job = Job { leave_witnesses: true, ..world.by_proofs(&[1, 70, 112]) };
         match job.run(&Place::new()) {
             Ok(outcome) => assert_eq!(outcome.unseen_witnesses, 0),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Invalid, "{error}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Wrong, "{error}"),
         }
         assert_eq!(job.run(&Place::new()).is_ok(), std::ptr::eq(world, &good));
     }

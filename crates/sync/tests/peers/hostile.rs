@@ -123,7 +123,7 @@ fn expected_kind(error: &SyncError) -> ErrorKind {
         | SyncError::Source(SourceError::Network(_) | SourceError::DamagedCopies { .. }) => {
             ErrorKind::Io
         }
-        _ => ErrorKind::Invalid,
+        _ => ErrorKind::Wrong,
     }
 }
 

@@ -18,6 +18,7 @@ mod honest;
 mod hostile;
 #[cfg(feature = "kernel")]
 mod joined;
+#[cfg(feature = "kernel")]
 mod kept;
 mod resume;
 mod schedules;

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 fn invalid(job: &Job) -> SyncError {
     let out = CrashStorage::new();
     let error = job.run(&CrashStorage::new(), &out).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Wrong, "{error}");
     assert!(files(&out).is_empty());
     error
 }
@@ -306,7 +306,7 @@ fn hints_that_change_under_a_run_are_told_from_wrong_ones() {
             continue;
         }
         let error = ended.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::Wrong);
         let said = error.to_string();
         assert!(said.contains("watched.hints: the hints changed since"), "{way}: {said}");
         assert!(files(&out).is_empty());

@@ -121,7 +121,7 @@ fn a_damaged_block() {
         node.flip("blk00000.dat", offset + at, 5);
         let out = CrashStorage::new();
         let error = node.job(&TRUTH).run(&CrashStorage::new(), &out).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::Wrong);
         assert!(files(&out).is_empty());
         let hash = block.block_hash().to_string();
         for word in [&hash[..], "block 200 ", &format!("blk00000.dat at byte {offset}")] {
@@ -182,7 +182,7 @@ fn the_files_end_before_the_index() {
     let out = CrashStorage::new();
     let error = node.job(&TRUTH).run(&CrashStorage::new(), &out).unwrap_err();
     assert!(files(&out).is_empty());
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Wrong, "{error}");
     let shorter = Truth::of(&CHAIN[..300]);
     node.expect(&shorter);
 }

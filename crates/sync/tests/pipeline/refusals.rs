@@ -115,7 +115,7 @@ fn a_reorganisation() {
     let snapshot = Job { hints: old_world.snapshot_hints(), ..job };
     let error = refused(&snapshot, &work);
     assert!(matches!(error, SyncError::Invalid(InvalidError::BaseNotOnChain { .. })), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::Wrong);
     assert!(error.to_string().contains(&then));
 
     // Hints for the new chain are another run too.

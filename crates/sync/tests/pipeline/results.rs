@@ -115,7 +115,7 @@ fn a_set_that_is_in_cores_table() {
     wrong[31] ^= 1;
     let out = CrashStorage::new();
     let error = job(wrong).run(&CrashStorage::new(), &out).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::Wrong);
     assert!(matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })), "{error}");
     for hash in [&right.hash_serialized_3, &wrong] {
         assert!(error.to_string().contains(&display(hash)), "{error}");

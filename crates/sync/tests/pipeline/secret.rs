@@ -31,7 +31,7 @@ fn wrong_job(world: &World) -> Job {
 }
 
 fn expect_unbalanced(error: &SyncError) {
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::Wrong);
     let unbalanced = matches!(
         error,
         SyncError::Invalid(InvalidError::Engine(SwiftSyncError::Unbalanced { .. }))
@@ -127,7 +127,7 @@ fn a_disk_that_fails_while_the_folder_is_wiped() {
         let faulty = FaultStorage::new(disk.clone());
         faulty.fail_nth(Operation::Any, n, io::ErrorKind::Other);
         let error = job.run(&faulty, &CrashStorage::new()).unwrap_err();
-        if error.kind() == ErrorKind::Invalid {
+        if error.kind() == ErrorKind::Wrong {
             expect_unbalanced(&error);
         }
         faulty.heal();
@@ -163,7 +163,7 @@ fn a_bad_block_keeps_the_progress() {
     let job = Job { blocksdir: broken.blocksdir(), ..world.job() };
     let (disk, out) = (CrashStorage::holding(work.clone()), CrashStorage::new());
     let error = job.run(&disk, &out).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Wrong, "{error}");
     assert_eq!(secret(&disk.live_files()), secret(&work));
     assert!(!files(&out).contains_key(SET) && !files(&out).contains_key(HINTS));
     let (done, of) = world.job().expect(&world.truth, &disk, &out).unwrap();

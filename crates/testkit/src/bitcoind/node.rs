@@ -270,9 +270,9 @@ fn chain_dir(datadir: &Path, chain: &str) -> PathBuf {
 }
 
 /// Two ports that no program listens on right now.
-pub(crate) fn free_ports() -> [u16; 2] {
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let listeners =
-        [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
+        [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
     listeners.map(|listener| listener.local_addr().expect("it is bound").port())
 }
 

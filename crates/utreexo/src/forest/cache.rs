@@ -135,7 +135,7 @@ impl Cache {
     }
 }
 
-/// Spreads page numbers. They count up from 0, and whoever makes blocks cannot choose which of them there are.
+/// Spreads page numbers. They count up from 0, and no miner can choose which of them there are.
 #[derive(Default)]
 struct Spread(u64);
 

@@ -6,7 +6,7 @@
 //! first of the bottom row's nodes below it.
 //!
 //! Stored is the bottom row alone, of which all else is computed: a mask of its nodes, 8 bytes, little-endian; CRC-32C
-//! of these, 4 bytes, little-endian; and the nodes' hashes. Whoever reads a page has to compute its root in any case,
+//! of these, 4 bytes, little-endian; and the nodes' hashes. A reader of a page has to compute its root in any case,
 //! since nothing else shows that hashes are the right ones. The root does not show which of the places beside nothing
 //! a node has, so the mask has a checksum.
 

@@ -218,7 +218,7 @@ fn forests_grow_over_the_ends_of_pages() {
     }
 }
 
-/// Leaves that nobody could add one by one; the library's verifier takes such forests, if they have 62 rows at most.
+/// More leaves than a test could add one by one; the library's verifier takes such forests, if they have 62 rows at most.
 #[test]
 fn proofs_of_huge_forests_are_true() {
     for first in [(1 << 20) - 3, (1 << 42) + (1 << 36) - 7, (1 << 61) - 1, (1 << 62) - 90] {

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Write};
 
 /// Writes the entries of a range by ascending height, then what stands behind them.
 ///
-/// A file counts only once [`finish`](Self::finish) is done. Whoever writes it makes it durable.
+/// A file counts only once [`finish`](Self::finish) is done. The caller makes it durable.
 #[derive(Debug)]
 pub struct RangeWriter<W> {
     out: W,

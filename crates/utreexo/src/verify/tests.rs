@@ -266,7 +266,7 @@ fn targets_stand_in_any_order() {
     assert_eq!((roots.leaves(), roots.hashes()), (9, &[upper, leaf(8)][..]));
 }
 
-/// What a proof cannot know: whoever gives a node's hash for a leaf's gets it proved. Leaf hashes are of more
+/// What a proof cannot know: a caller that gives a node's hash for a leaf's gets it proved. Leaf hashes are of more
 /// bytes, and of others, than a node's.
 #[test]
 fn a_node_is_proved_like_a_leaf() {

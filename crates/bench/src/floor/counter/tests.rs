@@ -3,12 +3,13 @@
 
 use super::*;
 use crate::floor::count;
-use apus_chain::Network;
+use apus_chain::{BlockHash, Network};
 use apus_sync::ErrorKind;
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::oracle;
 use bitcoin::consensus::serialize;
+use bitcoin::hashes::Hash;
 use bitcoin::{Block, Transaction};
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -84,21 +85,31 @@ fn chain() -> ChainBuilder {
     chain
 }
 
+/// Somewhere among blocks that commit to witnesses.
+const UNSEEN: Height = 118;
+
 #[test]
 fn a_chain_is_counted_as_by_hand() {
     let (chain, params) = (chain(), params());
     let blocks = &chain.blocks()[1..];
     let bytes = blocks.iter().map(|block| serialize(block).len() as u64).sum();
-    let mut counter = Counter::new(&params, Path::new("x.hints"), bytes);
+    let mut counter = Counter::new(&params, Path::new("x.hints"), UNSEEN, bytes);
     let (mut hand, mut outputs, mut inputs) = (Compressions::default(), 0, 0);
+    let mut left_alone = 0;
     for ((height, block), survivors) in (1..).zip(blocks).zip(chain.hints()) {
         counter.block(height, &serialize(block), &survivors).unwrap();
-        hand.add(&by_hand(block));
+        let mut by_hand = by_hand(block);
+        if height <= UNSEEN {
+            left_alone += by_hand.wtxids.min(by_hand.witness_merkle);
+            (by_hand.wtxids, by_hand.witness_merkle) = (0, 0);
+        }
+        hand.add(&by_hand);
         outputs += block.txdata.iter().map(|tx| tx.output.len() as u64).sum::<u64>();
         inputs += block.txdata[1..].iter().map(|tx| tx.input.len() as u64).sum::<u64>();
     }
     let Counted { work, samples } = counter.finish();
     // Blocks that commit to witnesses are there, and blocks that don't.
+    assert!(left_alone > 0);
     assert!(hand.wtxids > 0 && hand.merkle > 0 && hand.witness_merkle > 0, "{hand:?}");
     assert_eq!(work.compressions, hand);
     assert_eq!((work.blocks, work.bytes), (130, bytes));
@@ -122,13 +133,14 @@ fn files_and_hints_give_the_same_counts_as_blocks() {
     let (chain, params) = (chain(), params());
     let folder = tempfile::tempdir().unwrap();
     let (blocks, hints) = (folder.path().join("blocks"), folder.path().join("chain.hints"));
-    let mut counter = Counter::new(&params, &hints, u64::MAX);
+    let mut counter = Counter::new(&params, &hints, UNSEEN, u64::MAX);
     for ((height, block), survivors) in (1..).zip(&chain.blocks()[1..]).zip(chain.hints()) {
         counter.block(height, &serialize(block), &survivors).unwrap();
     }
     let expected = counter.finish().work;
     fs::write(&hints, oracle::hints_file(&chain.hints(), oracle::BitOrder::Msb)).unwrap();
     let go_on = AtomicBool::new(false);
+    let assumed = BlockHash(chain.blocks()[UNSEEN as usize].block_hash().to_byte_array());
     for key in [None, Some(*b"apus/key")] {
         let mut files = BlockFiles::regtest().preallocate(1 << 16);
         if let Some(key) = key {
@@ -136,10 +148,10 @@ fn files_and_hints_give_the_same_counts_as_blocks() {
         }
         files.blocks(&chain.blocks());
         files.write(&blocks);
-        let counted = count(&params, &blocks, &hints, NOW, &go_on).unwrap();
+        let counted = count(&params, &blocks, &hints, Some(&assumed), NOW, &go_on).unwrap();
         assert_eq!(counted.work, Work { obfuscated: key.is_some(), ..expected });
     }
-    let stopped = count(&params, &blocks, &hints, NOW, &AtomicBool::new(true)).unwrap_err();
+    let stopped = count(&params, &blocks, &hints, None, NOW, &AtomicBool::new(true)).unwrap_err();
     assert_eq!(stopped.kind(), ErrorKind::Interrupted);
 }
 
@@ -150,7 +162,7 @@ const NOW: i64 = 4_000_000_000;
 fn hints_of_another_chain_and_bytes_that_are_no_block_are_errors() {
     let (chain, params) = (chain(), params());
     let block = serialize(&chain.blocks()[1]);
-    let mut counter = Counter::new(&params, Path::new("x.hints"), 0);
+    let mut counter = Counter::new(&params, Path::new("x.hints"), 0, 0);
     let error = counter.block(1, &block, &[0, 9_999]).unwrap_err();
     assert!(error.to_string().starts_with("x.hints: block 1 has fewer outputs"), "{error}");
     let error = counter.block(7, &block[..block.len() - 1], &[]).unwrap_err();
@@ -163,12 +175,12 @@ fn hints_of_another_chain_and_bytes_that_are_no_block_are_errors() {
     files.write(&blocks);
     fs::write(&hints, oracle::hints_file(&chain.hints(), oracle::BitOrder::Msb)).unwrap();
     let go_on = AtomicBool::new(false);
-    let short = count(&params, &blocks, &hints, NOW, &go_on).unwrap_err();
+    let short = count(&params, &blocks, &hints, None, NOW, &go_on).unwrap_err();
     assert!(short.to_string().contains("stop at height 130, but the chain found ends at 99"));
     assert_eq!(short.kind(), ErrorKind::Usage);
     fs::write(&hints, "UTXO").unwrap();
-    let damaged = count(&params, &blocks, &hints, NOW, &go_on).unwrap_err();
-    assert_eq!(damaged.kind(), ErrorKind::Invalid);
-    let gone = count(&params, &folder.path().join("gone"), &hints, NOW, &go_on).unwrap_err();
+    let damaged = count(&params, &blocks, &hints, None, NOW, &go_on).unwrap_err();
+    assert_eq!(damaged.kind(), ErrorKind::Wrong);
+    let gone = count(&params, &folder.path().join("gone"), &hints, None, NOW, &go_on).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::Io);
 }

@@ -1,15 +1,15 @@
 //! [`Job`]: the inputs of one block, which thread looks each one up, and what was found.
 //!
 //! Claims come from one counter, so each input has one owner. An owner's result is set once, with
-//! the ordering of [`OnceLock`], and read by the thread that takes it. An input that was claimed is
-//! always set, even where the look-up panics, unless the job was abandoned; so waiting for one ends.
+//! the ordering of [`OnceLock`], and read by the thread that takes it. An input that was [`Claimed`] is
+//! always set, even where its owner panics, unless the job was abandoned; so waiting for one ends.
 //!
 //! Coins that take memory of their own are given away as they are taken. What was fetched and not taken
 //! is counted, and bounded for the threads that fetch ahead, whatever a block spends.
 
 use crate::coin::CoinBytes;
 use crate::utxo::store::{StoreError, panicked};
-use crate::utxo::view::CoinsView;
+use crate::utxo::view::{CoinsView, each_answered};
 use apus_chain::OutPoint;
 use std::hint;
 use std::ops::Range;
@@ -159,7 +159,12 @@ impl Job {
     /// Looks up inputs that the caller has claimed with one call, for the taking thread. An error is
     /// that of each of them.
     pub(super) fn fetch_together(&self, claimed: Range<usize>) {
-        match caught(|| self.view.coins(&self.wanted[claimed.clone()])) {
+        let look_up = || {
+            let coins = self.view.coins(&self.wanted[claimed.clone()])?;
+            each_answered(&coins, claimed.len())?;
+            Ok(coins)
+        };
+        match caught(look_up) {
             Ok(coins) => claimed.zip(coins).for_each(|(index, coin)| self.set(index, Ok(coin))),
             Err(error) => claimed.for_each(|index| self.set(index, Err(error.clone()))),
         }
@@ -218,6 +223,52 @@ impl Job {
     /// Whether the taking thread wants nothing more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
+    }
+}
+
+/// Inputs that a thread claimed to look them up for another. What it goes without looking up, however that comes, has
+/// an error for its result.
+pub(super) struct Claimed<'a> {
+    job: &'a Job,
+    /// Those that have no result yet.
+    left: Range<usize>,
+}
+
+impl<'a> Claimed<'a> {
+    pub(super) fn new(job: &'a Job, claimed: Range<usize>) -> Self {
+        Self { job, left: claimed }
+    }
+
+    /// Looks them up, until nothing more is wanted of the job. Whether that is so.
+    pub(super) fn fetch(mut self) -> bool {
+        while !self.left.is_empty() && !self.job.is_abandoned() {
+            if self.job.at_once > 1 {
+                self.job.fetch_together(self.left.clone());
+                self.left.start = self.left.end;
+            } else {
+                self.job.fetch(self.left.start);
+                self.left.start += 1;
+            }
+        }
+        self.job.is_abandoned()
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        if self.job.is_abandoned() {
+            return;
+        }
+        for index in self.left.clone() {
+            // Some may have been set before the thread met what ended it.
+            if self.job.slot(index).get().is_none() {
+                let error = StoreError::Io {
+                    place: "the set of coins".to_owned(),
+                    error: "the thread that looked it up ended".to_owned(),
+                };
+                self.job.set(index, Err(Box::new(error)));
+            }
+        }
     }
 }
 

@@ -11,9 +11,10 @@
 //! beyond a network, whatever a look-up takes there on average: it is asked as soon as it can be.
 //!
 //! A thread that is at work on a job is counted under the same lock, which is how
-//! [`Pool::withdraw`] knows that all have left.
+//! [`Pool::withdraw`] knows that all have left. It is counted out however it leaves, also where it
+//! panics.
 
-use super::job::{Ahead, Job};
+use super::job::{Ahead, Claimed, Job};
 use super::pace::Pace;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -154,13 +155,10 @@ impl Pool {
             };
             job.helpers.fetch_add(1, Ordering::Relaxed);
             drop(queue);
-            self.help(&job);
+            let helper = Helper { pool: self, job: Some(job) };
+            helper.job.iter().for_each(|job| self.help(job));
+            drop(helper);
             queue = self.lock();
-            let last = job.helpers.fetch_sub(1, Ordering::Relaxed) == 1;
-            drop(job);
-            if last {
-                self.left.notify_all();
-            }
         }
     }
 
@@ -179,20 +177,9 @@ impl Pool {
             if claimed.is_empty() {
                 break;
             }
-            let stopped = pace.measure(claimed.len(), || {
-                if job.at_once > 1 {
-                    if !job.is_abandoned() {
-                        job.fetch_together(claimed);
-                    }
-                    return job.is_abandoned();
-                }
-                claimed.into_iter().any(|index| {
-                    if !job.is_abandoned() {
-                        job.fetch(index);
-                    }
-                    job.is_abandoned()
-                })
-            });
+            let count = claimed.len();
+            let claimed = Claimed::new(job, claimed);
+            let stopped = pace.measure(count, || claimed.fetch());
             if stopped {
                 return;
             }
@@ -211,5 +198,24 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
         self.lock().jobs.len()
+    }
+}
+
+/// A thread at work on a job, counted until this is dropped.
+struct Helper<'a> {
+    pool: &'a Pool,
+    /// Until then.
+    job: Option<Arc<Job>>,
+}
+
+impl Drop for Helper<'_> {
+    fn drop(&mut self) {
+        let _queue = self.pool.lock();
+        // The thread that withdraws the job has it to itself then: this goes before that can be seen.
+        let last =
+            self.job.take().is_some_and(|job| job.helpers.fetch_sub(1, Ordering::Relaxed) == 1);
+        if last {
+            self.pool.left.notify_all();
+        }
     }
 }

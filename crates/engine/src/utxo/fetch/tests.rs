@@ -479,6 +479,103 @@ fn a_panic_elsewhere_is_an_error_here() {
     }
 }
 
+/// What a look-up panics with. To drop it is a panic more, which comes where no look-up is caught.
+struct Payload;
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        panic!("a panic where none is expected");
+    }
+}
+
+/// A view that ends each of the threads that ask it, but for the one that takes.
+struct Ending {
+    at_once: usize,
+    taking: thread::ThreadId,
+    ended: AtomicUsize,
+}
+
+impl CoinsView for Ending {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        if thread::current().id() == self.taking {
+            return answer(number(outpoint));
+        }
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        std::panic::panic_any(Payload);
+    }
+
+    fn at_once(&self) -> usize {
+        self.at_once
+    }
+}
+
+/// Takes all, and says how many were lost with a thread that ended.
+fn take_all(fetching: &mut Fetching, numbers: &[u32]) -> usize {
+    let taken = numbers.iter().enumerate().map(|(index, number)| match fetching.take(index) {
+        Err(error) => {
+            assert!(error.to_string().contains("ended"), "{error}");
+            1
+        }
+        found => {
+            assert_eq!(text(&found), text(&answer(*number)));
+            0
+        }
+    });
+    taken.sum()
+}
+
+#[test]
+fn a_thread_that_ends_for_a_panic_outside_of_a_look_up_holds_up_no_other() {
+    for at_once in [1, 10] {
+        let fetcher = PrevoutFetcher::new(3, AHEAD).unwrap();
+        expect_slow(&fetcher);
+        await_sleep(&fetcher, 3);
+        let (taking, ended) = (thread::current().id(), AtomicUsize::new(0));
+        let view = Arc::new(Ending { at_once, taking, ended });
+        let numbers = sound(400);
+        let wanted = outpoints(numbers.clone());
+        let mut fetching = fetcher.start(Arc::<Ending>::clone(&view), wanted.clone());
+        while view.ended.load(Ordering::SeqCst) < 2 {
+            thread::yield_now();
+        }
+        let lost = take_all(&mut fetching, &numbers);
+        assert!((2..=3 * 10).contains(&lost), "{lost} at {at_once}");
+        // To drop it waits for all that are counted.
+        drop(fetching);
+        assert_eq!(Arc::strong_count(&view), 1);
+        // At most one thread is left beside this one.
+        let mut fetching = fetcher.start(Arc::<Ending>::clone(&view), wanted);
+        assert!(take_all(&mut fetching, &numbers) <= 10);
+    }
+}
+
+/// A view that leaves the last answer out.
+struct Short;
+
+impl CoinsView for Short {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        answer(number(outpoint))
+    }
+
+    fn coins(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        wanted.iter().skip(1).map(|outpoint| self.coin(outpoint)).collect()
+    }
+
+    fn at_once(&self) -> usize {
+        10
+    }
+}
+
+#[test]
+fn a_view_that_leaves_an_answer_out_is_told() {
+    for threads in [0, 2] {
+        let fetcher = PrevoutFetcher::new(threads, AHEAD).unwrap();
+        let mut fetching = fetcher.start(Arc::new(Short), outpoints(sound(30)));
+        let error = fetching.take(0).unwrap_err().to_string();
+        assert!(error.contains(" answers came to "), "{error}");
+    }
+}
+
 /// Connects, abandons and interleaves many blocks on few cores.
 #[test]
 fn many_fetchings_at_once_under_contention() {
