@@ -153,13 +153,18 @@ pub(crate) fn divided(
     let total = range.heights().map(size).sum();
     let bytes =
         segment_bytes(total, request.memory_bytes, request.threads as u64, under_way as u64);
-    // How many machines there will be is not known.
-    let at_the_end = if request.queue.is_some() { under_way.max(MACHINES) } else { under_way };
+    let at_the_end = match request.queue {
+        Some(_) => under_way.max(machines(total, bytes)),
+        None => under_way,
+    };
     divide_tapered(range, (bytes, SEGMENT_BYTES_MIN), at_the_end, size)
 }
 
-/// So many machines that share a run come to its end at about the same time.
-const MACHINES: usize = 8;
+/// For so many machines the last segments of a run that they share are short: how many there will be is not known. The
+/// records of short segments are more, so that of a short chain most segments are long all the same.
+fn machines(bytes_total: u64, segment_bytes: u64) -> usize {
+    (bytes_total / (8 * segment_bytes)).clamp(2, 16) as usize
+}
 
 /// A smaller segment is not worth its runs, unless memory is that little.
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
