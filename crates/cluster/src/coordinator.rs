@@ -8,6 +8,7 @@ use apus_sync::{AnswerBytes, JobCopy, JobKey, JobQueue, ObjectRef, QueueError, R
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType, Stream};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -213,7 +214,7 @@ impl JobQueue for Coordinator {
 
     fn put_object(&self, run: &RunId, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
         let of = ObjectRef::of(bytes);
-        self.link.wait(self.link.objects.put(run, &of, bytes)).map(|()| of)
+        self.link.wait(self.link.objects.put(run, &of, Bytes::copy_from_slice(bytes))).map(|()| of)
     }
 
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {

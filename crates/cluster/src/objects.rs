@@ -138,10 +138,9 @@ impl Objects {
         &self,
         run: &RunId,
         of: &ObjectRef,
-        bytes: &[u8],
+        bytes: Bytes,
     ) -> Result<(), QueueError> {
-        let payload = PutPayload::from_bytes(Bytes::copy_from_slice(bytes));
-        let put = self.store.put(&self.path(run, of), payload).await;
+        let put = self.store.put(&self.path(run, of), PutPayload::from_bytes(bytes)).await;
         put.map(drop).map_err(|error| self.failed(None, error))
     }
 
@@ -298,7 +297,7 @@ mod tests {
 
     async fn put(objects: &Objects, run: &RunId, bytes: &[u8]) -> ObjectRef {
         let of = ObjectRef::of(bytes);
-        objects.put(run, &of, bytes).await.unwrap();
+        objects.put(run, &of, Bytes::copy_from_slice(bytes)).await.unwrap();
         of
     }
 

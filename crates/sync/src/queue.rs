@@ -38,6 +38,7 @@ pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 
 use crate::error::QueueError;
 use crate::job::{JobCopy, JobKey};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where a run puts jobs and gets answers.
@@ -148,8 +149,8 @@ pub trait Lease: Send + Sync {
     /// caller has digests of them. The object that is not there, or too short, is named by its place among `parts`.
     fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)>;
 
-    /// Puts an object of this name while it gives signs of life.
-    fn put_object(&self, of: &ObjectRef, bytes: &[u8]) -> Result<(), QueueError>;
+    /// Puts an object of this name while it gives signs of life. Its bytes may be many, and are not copied.
+    fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError>;
 
     /// Whether the run has ended meanwhile, as far as that is known: then nothing waits for the job.
     fn is_over(&self) -> bool;

@@ -3,8 +3,8 @@
 //! All that is known of the run is what it says itself ([`RunSpec`]): the headers of its blocks come as an object,
 //! what a segment is told comes with each job, and only the blocks are this machine's own. Each thread takes a job
 //! and gives a sign of life after each block; what it left is put while it does the next one. A segment that cannot be
-//! done because of the blocks, or of what was told of them, is answered so; one that this machine cannot do for a reason of its own goes back, for another one.
-//! Nothing is kept here.
+//! done because of the blocks, or of what was told of them, is answered so; one that this machine cannot do for a reason
+//! of its own goes back, for another one. Nothing is kept here.
 
 mod joiner;
 mod one;
@@ -100,7 +100,7 @@ struct Hand<'h> {
     lease: &'h dyn Lease,
     supply: &'h Supply<'h>,
     /// Objects that are put before the job is answered.
-    held: Mutex<Vec<(ObjectRef, Vec<u8>)>>,
+    held: Mutex<Vec<(ObjectRef, Arc<Vec<u8>>)>>,
 }
 
 /// Does the jobs of a run.

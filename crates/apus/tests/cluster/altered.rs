@@ -6,8 +6,8 @@ use apus_sync::{
     JobKey, Jobs, Lease, ObjectPart, ObjectRef, Offer, QueueError, Silent, SyncError, WorkBlocks,
     WorkDone, WorkRequest, work,
 };
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What is done otherwise.
@@ -138,15 +138,15 @@ impl Lease for AlteredLease<'_> {
         self.lease.object_parts(parts)
     }
 
-    fn put_object(&self, of: &ObjectRef, bytes: &[u8]) -> Result<(), QueueError> {
+    fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError> {
         let mut altered = bytes.to_vec();
         self.alters.put(&mut altered);
-        if altered == bytes {
+        if altered == **bytes {
             return self.lease.put_object(of, bytes);
         }
         let other = ObjectRef::of(&altered);
         self.renamed.lock().unwrap().push([*of, other]);
-        self.lease.put_object(&other, &altered)
+        self.lease.put_object(&other, &Arc::new(altered))
     }
 
     fn is_over(&self) -> bool {

@@ -11,6 +11,7 @@ use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
 use apus_testkit::nats::NatsServer;
 use bitcoin::{Amount, ScriptBuf, TxOut};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A run that fails says the same, and leaves the same, on one machine and on several.
@@ -165,7 +166,7 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
         (
             |lease| {
                 let result = b"no result at all";
-                lease.put_object(&ObjectRef::of(result), result).unwrap();
+                lease.put_object(&ObjectRef::of(result), &Arc::new(result.to_vec())).unwrap();
                 done(lease.message(), &named(&ObjectRef::of(result)))
             },
             "the result is damaged, or comes from another program",

@@ -10,7 +10,7 @@ use crate::supply::Walker;
 use apus_engine::pass::Work;
 use apus_engine::swiftsync::FullyError;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A job that was given so often without an answer breaks the machines that take it.
@@ -86,7 +86,7 @@ pub(super) struct Left<'l> {
     busy: Duration,
     /// What it leaves, none where it was halted; and objects that are still here.
     outcome: Result<Option<(Vec<u8>, Work)>, SyncError>,
-    objects: Vec<(ObjectRef, Vec<u8>)>,
+    objects: Vec<(ObjectRef, Arc<Vec<u8>>)>,
 }
 
 impl Left<'_> {
@@ -194,7 +194,7 @@ impl Working<'_> {
         &self,
         lease: &dyn Lease,
         outcome: Result<Option<(Vec<u8>, Work)>, SyncError>,
-        objects: Vec<(ObjectRef, Vec<u8>)>,
+        objects: Vec<(ObjectRef, Arc<Vec<u8>>)>,
     ) -> Ended {
         let (bytes, work) = match outcome {
             Ok(Some(done)) => done,
@@ -208,8 +208,8 @@ impl Working<'_> {
             Err(error) => return Ended::of(error),
         };
         let result = ObjectRef::of(&bytes);
-        let mut all = objects.into_iter().chain([(result, bytes)]);
-        let put = |(of, bytes): (ObjectRef, Vec<u8>)| put(self.request, lease, &of, &bytes);
+        let mut all = objects.into_iter().chain([(result, Arc::new(bytes))]);
+        let put = |(of, bytes): (ObjectRef, Arc<Vec<u8>>)| put(self.request, lease, &of, &bytes);
         match all.try_for_each(put) {
             Ok(()) => Ended::Finished(result, work),
             Err(error) => Ended::of(error),

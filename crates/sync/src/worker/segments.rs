@@ -7,7 +7,7 @@ use crate::queue::{Lease, ObjectPart, ObjectRef, SegmentResult};
 use crate::supply::Walker;
 use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass, Work};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 /// Objects of a job wait in so much memory until it is done.
 const HELD_BYTES_MAX: usize = 32 << 20;
@@ -84,7 +84,9 @@ impl Hand<'_> {
     pub(super) fn put_as(&self, of: ObjectRef, bytes: Vec<u8>) -> Result<(), SyncError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let held_bytes: usize = held.iter().map(|(_, bytes)| bytes.len()).sum();
-        if held_bytes + bytes.len() > HELD_BYTES_MAX {
+        let is_much = held_bytes + bytes.len() > HELD_BYTES_MAX;
+        let bytes = Arc::new(bytes);
+        if is_much {
             drop(held);
             return put(self.request, self.lease, &of, &bytes);
         }
@@ -98,7 +100,7 @@ pub(super) fn put(
     request: &WorkRequest<'_>,
     lease: &dyn Lease,
     of: &ObjectRef,
-    bytes: &[u8],
+    bytes: &Arc<Vec<u8>>,
 ) -> Result<(), SyncError> {
     patience(request).with(|| lease.put_object(of, bytes))
 }
