@@ -38,6 +38,7 @@ pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 
 use crate::error::QueueError;
 use crate::job::{JobCopy, JobKey};
+use crate::source::GivenBlocks;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,6 +75,11 @@ pub trait JobQueue: Sync {
 
     /// The machines that gave a sign of life.
     fn workers(&self) -> Vec<WorkerSeen>;
+
+    /// By what machines have blocks of the run's folder, if they are handed out.
+    fn given(&self) -> Option<&GivenBlocks> {
+        None
+    }
 
     /// Ends the run: whatever the queue has of it goes, the secret among it, and workers are let go.
     fn close(&self) -> Result<(), QueueError>;
