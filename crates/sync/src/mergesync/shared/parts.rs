@@ -1,22 +1,20 @@
 //! [`Parts`]: the parts of the join, as machines left them: coins here, answers where they are.
 
+use super::getting::Getting;
 use super::slices::Slices;
 use super::{Shared, Telling, sent};
-use crate::error::{StorageResult, SyncError};
+use crate::error::SyncError;
 use crate::job::JobKey;
 use crate::mergesync::joined::Joined;
 use crate::pass::{Answered, Desk, Useless};
 use crate::progress::{Event, Phase, Progress};
-use crate::queue::{
-    JobQueue, JoinDone, JoinSource, JoinTold, ObjectRef, Piece, RunObjects, Sent, Slice,
-};
+use crate::queue::{JoinDone, JoinSource, JoinTold, ObjectRef, Piece, Sent, Slice};
 use crate::request::{OutputKind, Request};
 use crate::runs::{KeyRange, divide_sizes};
 use crate::workdir::RunInfo;
 use crate::workdir::names::SPILL;
 use apus_chain::HeightRange;
 use std::collections::BTreeMap;
-use std::io::Write;
 
 /// Into so many parts a join is divided, unless these are shorter or longer than is worth it.
 const PARTS: u64 = 64;
@@ -64,7 +62,8 @@ impl<'s> Shared<'s> {
             Ok(JoinTold { from, until, sources }.to_bytes(run, key))
         };
         let with_leaves = self.plan.identity.leaves;
-        let getting = Getting { queue: self.queue, request };
+        let object = |of: &ObjectRef| Desk::object(self.queue, request, of);
+        let getting = Getting::new(request, &object);
         let mut read = |answered: &Answered<'_>| {
             let done: JoinDone = sent(answered, run)?;
             let wanted = if with_leaves { segments.len() } else { 0 };
@@ -157,32 +156,4 @@ fn slice(pieces: &[Piece], start: u64, keys: KeyRange) -> Slice {
     let before: u64 = pieces[..first].iter().map(|piece| u64::from(piece.bytes)).sum();
     let pieces = pieces[first..end].iter().map(|piece| (piece.bytes, piece.sha256));
     Slice { offset: start + before, pieces: pieces.collect() }
-}
-
-/// Gets runs that machines put.
-struct Getting<'g> {
-    queue: &'g dyn JobQueue,
-    request: &'g Request<'g>,
-}
-
-impl Getting<'_> {
-    /// Writes a run into a file of the work folder.
-    fn run(&self, run: &RunObjects, name: String) -> Result<RunInfo, Useless> {
-        let storage = self.request.workdir;
-        let here = Useless::Here;
-        let mut file = storage.create(&name).at(storage, &name).map_err(here)?;
-        let mut length = 0;
-        for object in &run.objects {
-            let bytes = Desk::object(self.queue, self.request, object)?;
-            length += bytes.len() as u64;
-            file.write_all(&bytes).at(storage, &name).map_err(here)?;
-        }
-        file.flush().at(storage, &name).map_err(here)?;
-        let RunObjects { bytes, sections, checksum, .. } = *run;
-        let info = RunInfo { name, bytes, sections, checksum, held: None };
-        match bytes <= 1 << 48 && info.file_bytes() == length {
-            true => Ok(info),
-            false => Err(Useless::Result("its coins are not as long as they should be".to_owned())),
-        }
-    }
 }
