@@ -271,7 +271,8 @@ impl Drop for EndOnPanic<'_, '_> {
 mod tests {
     use super::*;
     use crate::request::testing::request;
-    use crate::runs::cut_into;
+    use crate::runs::first_record;
+    use crate::workdir::index::Index;
     use apus_storage::Storage;
     use apus_testkit::rng::Rng;
     use apus_testkit::storage::CrashStorage;
@@ -297,7 +298,7 @@ mod tests {
     }
 
     fn held(name: usize, bytes: &[u8]) -> RunInfo {
-        let index = cut_into::<Coins>(bytes, SECTION_BYTES);
+        let index = Index::cut(bytes, SECTION_BYTES, first_record::<Coins>);
         RunInfo::held(format!("{name}.run"), bytes.to_vec(), index)
     }
 
