@@ -20,7 +20,7 @@ use apus_p2p::addresses::{NodeAddress, parse_address};
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::{
-    ClusterError, Event, GivenBlocks, Jobs, Observer, ProofsInput, QueueError, SyncError, UseIndex,
+    ClusterError, Event, GivenBlocks, Jobs, Observer, ProofsInput, QueueError, SyncError,
     WorkBlocks, WorkRequest, describe_run, work,
 };
 use args::{ClusterCommand, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs};
@@ -88,22 +88,21 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(replicas) = args.replicas {
         coordinator = coordinator.with_replicas(replicas);
     }
-    let given = args.give_blocks.map(|address| give_blocks(args, address)).transpose()?;
-    if let Some(address) = given.as_ref().and_then(GivenBlocks::listening) {
-        print::aside(format_args!("blocks for workers: --connect {address}"));
+    if let Some(address) = args.give_blocks {
+        coordinator = coordinator.with_given(given_blocks(args, address));
     }
     own::beside(args, &options, &coordinator, || command_on(&args.sync, Some(&coordinator)))
 }
 
 /// Hands blocks to workers that connect.
-fn give_blocks(args: &ServeArgs, address: SocketAddr) -> Result<GivenBlocks, Failure> {
-    let folder = args.sync.blocksdir.as_deref().unwrap_or(Path::new(""));
+fn given_blocks(args: &ServeArgs, address: SocketAddr) -> GivenBlocks {
     let options = NetworkOptions {
         listen: Some(address),
         ..network_options(Params::of(args.sync.chain), AWAY_MAX)
     };
-    let (index, interrupt) = (UseIndex::IfPresent, watch_signals()?);
-    Ok(GivenBlocks::start(folder, index, options, now(), &Aside, &interrupt)?)
+    GivenBlocks::new(options, |address| {
+        print::aside(format_args!("blocks for workers: --connect {address}"));
+    })
 }
 
 /// A network that connects to none.

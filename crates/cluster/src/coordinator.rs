@@ -4,10 +4,13 @@ use crate::beat::{Beat, Beats};
 use crate::link::{Link, away, from, last};
 use crate::names;
 use crate::options::{LinkError, LinkOptions, chain};
-use apus_sync::{AnswerBytes, JobCopy, JobKey, JobQueue, ObjectRef, QueueError, RunId, WorkerSeen};
+use apus_sync::{
+    AnswerBytes, GivenBlocks, JobCopy, JobKey, JobQueue, ObjectRef, QueueError, RunId, WorkerSeen,
+};
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType, Stream};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,6 +40,7 @@ pub struct Coordinator {
     beats: Arc<Mutex<Beats>>,
     /// Told when an answer comes.
     answered: Arc<Notify>,
+    given: Option<GivenBlocks>,
 }
 
 #[derive(Default)]
@@ -59,7 +63,8 @@ impl Coordinator {
         let (state, beats, answered) = (Mutex::default(), Arc::default(), Arc::default());
         let is_cluster = link.client.server_info().cluster.is_some();
         let replicas = if is_cluster { REPLICAS_OF_CLUSTER } else { 1 };
-        Ok(Self { link, ack_wait, audit_percent: 0, replicas, state, beats, answered })
+        let (audit_percent, given) = (0, None);
+        Ok(Self { link, ack_wait, audit_percent, replicas, state, beats, answered, given })
     }
 
     /// The same, with so many of a hundred jobs done twice.
@@ -72,6 +77,12 @@ impl Coordinator {
     #[must_use]
     pub fn with_replicas(self, replicas: u8) -> Self {
         Self { replicas: replicas.into(), ..self }
+    }
+
+    /// The same, with blocks of the run's folder handed out.
+    #[must_use]
+    pub fn with_given(self, given: GivenBlocks) -> Self {
+        Self { given: Some(given), ..self }
     }
 
     /// The run that is open.
@@ -212,7 +223,8 @@ impl JobQueue for Coordinator {
     }
 
     fn put_object(&self, run: &RunId, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
-        self.link.wait(self.link.objects.put(run, bytes))
+        let of = ObjectRef::of(bytes);
+        self.link.wait(self.link.objects.put(run, &of, Bytes::copy_from_slice(bytes))).map(|()| of)
     }
 
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
@@ -288,6 +300,10 @@ impl JobQueue for Coordinator {
 
     fn audit_percent(&self) -> u8 {
         self.audit_percent
+    }
+
+    fn given(&self) -> Option<&GivenBlocks> {
+        self.given.as_ref()
     }
 
     fn workers(&self) -> Vec<WorkerSeen> {

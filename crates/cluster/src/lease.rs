@@ -6,6 +6,7 @@ use crate::names;
 use apus_sync::{JobCopy, JobKey, Lease, ObjectPart, ObjectRef, QueueError, RunId};
 use async_nats::jetstream::message::{AckKind, Acker, Message, PublishMessage};
 use async_nats::jetstream::stream::Stream;
+use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,15 @@ const BEATS: u32 = 4;
 
 /// Reading or writing an object is no sign of life for longer.
 const OBJECT_MAX: Duration = Duration::from_secs(600);
+
+/// Bytes of an object, which a retry wants again.
+struct Shared(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 /// Where a machine has its jobs from.
 pub(crate) struct Place<'w> {
@@ -132,11 +142,12 @@ impl Lease for Leased<'_> {
         link.wait(self.living(link.objects.parts(&self.place.run, parts)))
     }
 
-    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
+    fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError> {
         let link = self.place.link;
-        let of = link.wait(self.living(link.objects.put(&self.place.run, bytes)))?;
-        self.put.lock().unwrap_or_else(PoisonError::into_inner).push(of);
-        Ok(of)
+        let bytes = Bytes::from_owner(Shared(Arc::clone(bytes)));
+        link.wait(self.living(link.objects.put(&self.place.run, of, bytes)))?;
+        self.put.lock().unwrap_or_else(PoisonError::into_inner).push(*of);
+        Ok(())
     }
 
     fn is_over(&self) -> bool {

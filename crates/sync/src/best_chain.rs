@@ -3,6 +3,7 @@
 
 use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError};
 use crate::progress::{ChainBy, Event, Observer, Phase, Silent};
+use crate::queue::JobQueue;
 use crate::request::{Memory, Request, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::{BlocksDir, UseIndex};
@@ -24,7 +25,11 @@ pub(crate) fn headers<'a>(
     request.observer.event(Event::Started(Phase::Headers));
     match &request.source {
         Source::Files { blocksdir, use_index: asked } => {
-            Ok(Arc::new(files(request, blocksdir, use_index.unwrap_or(*asked))?))
+            let dir = Arc::new(files(request, blocksdir, use_index.unwrap_or(*asked))?);
+            if let Some(given) = request.queue.and_then(JobQueue::given) {
+                given.give(&dir, request.interrupt)?;
+            }
+            Ok(dir)
         }
         Source::Peers(peers) => {
             let found = peers.settle(request.observer, request.interrupt)?;

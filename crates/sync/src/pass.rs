@@ -152,7 +152,17 @@ pub(crate) fn divided(
     let total = range.heights().map(size).sum();
     let bytes =
         segment_bytes(total, request.memory_bytes, request.threads as u64, under_way as u64);
-    divide_tapered(range, (bytes, SEGMENT_BYTES_MIN), under_way, size)
+    let at_the_end = match request.queue {
+        Some(_) => under_way.max(machines(total, bytes)),
+        None => under_way,
+    };
+    divide_tapered(range, (bytes, SEGMENT_BYTES_MIN), at_the_end, size)
+}
+
+/// For so many machines the last segments of a run that they share are short: how many there will be is not known. The
+/// records of short segments are more, so that of a short chain most segments are long all the same.
+fn machines(bytes_total: u64, segment_bytes: u64) -> usize {
+    (bytes_total / (8 * segment_bytes)).clamp(2, 16) as usize
 }
 
 /// A smaller segment is not worth its runs, unless memory is that little.

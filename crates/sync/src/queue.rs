@@ -38,6 +38,8 @@ pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 
 use crate::error::QueueError;
 use crate::job::{JobCopy, JobKey};
+use crate::source::GivenBlocks;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where a run puts jobs and gets answers.
@@ -73,6 +75,11 @@ pub trait JobQueue: Sync {
 
     /// The machines that gave a sign of life.
     fn workers(&self) -> Vec<WorkerSeen>;
+
+    /// By what machines have blocks of the run's folder, if they are handed out.
+    fn given(&self) -> Option<&GivenBlocks> {
+        None
+    }
 
     /// Ends the run: whatever the queue has of it goes, the secret among it, and workers are let go.
     fn close(&self) -> Result<(), QueueError>;
@@ -131,7 +138,7 @@ pub enum Offer<'a> {
 
 /// A job that this machine has, as long as it gives signs of life. Dropped, it goes to another one when
 /// these are missed.
-pub trait Lease: Sync {
+pub trait Lease: Send + Sync {
     /// The message.
     fn message(&self) -> &[u8];
 
@@ -148,8 +155,8 @@ pub trait Lease: Sync {
     /// caller has digests of them. The object that is not there, or too short, is named by its place among `parts`.
     fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)>;
 
-    /// Puts an object while it gives signs of life.
-    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError>;
+    /// Puts an object of this name while it gives signs of life. Its bytes may be many, and are not copied.
+    fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError>;
 
     /// Whether the run has ended meanwhile, as far as that is known: then nothing waits for the job.
     fn is_over(&self) -> bool;

@@ -26,7 +26,8 @@ use apus_chain::Txid;
 use apus_engine::pass::RunKind;
 use apus_storage::Storage;
 use core::marker::PhantomData;
-use reader::{IndexedRun, RunReader, first_record};
+pub(crate) use reader::first_record;
+use reader::{IndexedRun, RunReader};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
@@ -84,6 +85,25 @@ impl KeyRange {
     /// All keys.
     pub(crate) const ALL: Self = Self { from: 0, until: None };
 
+    /// Between which of 256 lines that are the same for all a key lies. Where parts begin on lines, pieces of records need not
+    /// be read for two of them.
+    pub(crate) const fn line_of(prefix: u64) -> u64 {
+        prefix >> 56
+    }
+
+    /// The same ranges, of which each begins on the line below, unless that one does which is before it.
+    pub(crate) fn on_lines(ranges: Vec<Self>) -> Vec<Self> {
+        let mut from = 0;
+        let mut on_line = |range: &Self| {
+            let line = Self::line_of(range.from) << 56;
+            from = if line > from { line } else { range.from };
+            from
+        };
+        let starts: Vec<u64> = ranges.iter().map(&mut on_line).collect();
+        let ends = starts.iter().skip(1).map(|start| Some(*start)).chain([None]);
+        starts.iter().zip(ends).map(|(from, until)| Self { from: *from, until }).collect()
+    }
+
     /// Whether a key is not beyond.
     fn has_begun_before(&self, prefix: u64) -> bool {
         self.until.is_none_or(|until| prefix < until)
@@ -107,12 +127,7 @@ pub(crate) fn index_of(kind: RunKind, run: &[u8]) -> Index {
 
 /// The sections of records of a form.
 pub(crate) fn cut<F: Form>(run: &[u8]) -> Index {
-    cut_into::<F>(run, SECTION_BYTES)
-}
-
-/// The same with sections of about so many bytes.
-pub(crate) fn cut_into<F: Form>(run: &[u8], section_bytes: usize) -> Index {
-    Index::cut(run, section_bytes, first_record::<F>)
+    Index::cut(run, SECTION_BYTES, first_record::<F>)
 }
 
 /// Gives the records of all runs to `each` by ascending key.

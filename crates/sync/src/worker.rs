@@ -2,9 +2,9 @@
 //!
 //! All that is known of the run is what it says itself ([`RunSpec`]): the headers of its blocks come as an object,
 //! what a segment is told comes with each job, and only the blocks are this machine's own. Each thread takes a job
-//! and gives a sign of life after each block. A segment that cannot be done because of the blocks, or of what was told
-//! of them, is answered so; one that this machine cannot do for a reason of its own goes back, for another one.
-//! Nothing is kept here.
+//! and gives a sign of life after each block; what it left is put while it does the next one. A segment that cannot be
+//! done because of the blocks, or of what was told of them, is answered so; one that this machine cannot do for a reason
+//! of its own goes back, for another one. Nothing is kept here.
 
 mod joiner;
 mod one;
@@ -14,7 +14,9 @@ mod segments;
 
 use crate::error::{ClusterError, IoError, SyncError};
 use crate::progress::Observer;
-use crate::queue::{JobMessage, Jobs, Lease, Offer, PassKind, Patience, RunId, RunSpec, hints};
+use crate::queue::{
+    JobMessage, Jobs, Lease, ObjectRef, Offer, PassKind, Patience, RunId, RunSpec, hints,
+};
 use crate::request::ProofsInput;
 use crate::source::blocksdir::BlocksDir;
 use crate::source::peers::Peers;
@@ -28,11 +30,12 @@ use apus_engine::swiftsync::aggregate::Aggregator;
 use apus_engine::swiftsync::{Fully, JudgeByUndo, SegmentHints, SwiftSync};
 use apus_engine::utreexo::Utreexo;
 use joiner::Joiner;
-use one::Failures;
+use one::{Failures, Left};
 use scratch::Scratch;
 use segments::Segments;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -96,6 +99,8 @@ struct Hand<'h> {
     job: &'h JobMessage,
     lease: &'h dyn Lease,
     supply: &'h Supply<'h>,
+    /// Objects that are put before the job is answered.
+    held: Mutex<Vec<(ObjectRef, Arc<Vec<u8>>)>>,
 }
 
 /// Does the jobs of a run.
@@ -225,6 +230,25 @@ fn patience<'a>(request: &'a WorkRequest<'_>) -> Patience<'a> {
     Patience { longest: QUEUE_AWAY_MAX, observer, interrupt }
 }
 
+/// How often it is looked whether the job before has been answered.
+const HAND_OVER_INTERVAL: Duration = Duration::from_millis(1);
+
+/// So many of these looks lie between two signs of life.
+const LOOKS_BETWEEN_SIGNS: u32 = 100;
+
+/// Hands a job over to be answered, once that before it is; until then it gives signs of life.
+fn hand_over<'l>(left: Left<'l>, to: &SyncSender<Left<'l>>) {
+    let (mut left, mut looks) = (left, 0_u32);
+    while let Err(TrySendError::Full(back)) = to.try_send(left) {
+        left = back;
+        looks += 1;
+        if looks.is_multiple_of(LOOKS_BETWEEN_SIGNS) {
+            left.alive();
+        }
+        std::thread::sleep(HAND_OVER_INTERVAL);
+    }
+}
+
 impl Working<'_> {
     /// All threads' lives.
     fn all(self) -> Result<WorkDone, SyncError> {
@@ -236,11 +260,20 @@ impl Working<'_> {
         std::thread::scope(|scope| {
             for index in 0..self.request.threads {
                 let (this, fail) = (&self, &fail);
-                let spawned = std::thread::Builder::new()
-                    .name(format!("segments-{index}"))
-                    .spawn_scoped(scope, move || this.thread().unwrap_or_else(fail));
+                // What the job before left is put and said meanwhile.
+                let (send, receive) = sync_channel::<Left<'_>>(0);
+                let say = move || {
+                    receive.iter().for_each(|left| this.say(left).unwrap_or_else(fail));
+                };
+                let work = move || {
+                    this.thread(&mut |left| hand_over(left, &send)).unwrap_or_else(fail);
+                };
+                let named =
+                    |what: &str| std::thread::Builder::new().name(format!("{what}-{index}"));
+                let spawned = named("answers").spawn_scoped(scope, say);
+                let spawned = spawned.and_then(|_| named("segments").spawn_scoped(scope, work));
                 if let Err(error) = spawned {
-                    let wanted = self.request.threads;
+                    let wanted = 2 * self.request.threads;
                     fail(SyncError::Io(IoError::Threads { wanted, error }));
                     break;
                 }
@@ -254,14 +287,14 @@ impl Working<'_> {
         }
     }
 
-    /// One thread's life.
-    fn thread(&self) -> Result<(), SyncError> {
+    /// The life of a thread that does jobs.
+    fn thread<'t>(&'t self, say: &mut dyn FnMut(Left<'t>)) -> Result<(), SyncError> {
         let mut walker = self.supply.walker(&self.halt);
         let stopped =
             || self.halt.load(Ordering::Relaxed) || self.request.interrupt.load(Ordering::Relaxed);
         while !stopped() {
             match patience(self.request).with(|| self.jobs.take(TAKE_WAIT))? {
-                Offer::Job(lease) => self.one(&*lease, &mut walker)?,
+                Offer::Job(lease) => self.one(lease, &mut walker)?.into_iter().for_each(&mut *say),
                 Offer::Nothing => {}
                 Offer::Over => break,
             }

@@ -7,6 +7,7 @@ use apus_sync::{
     WorkDone, WorkRequest, work,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What is done otherwise.
@@ -79,7 +80,17 @@ struct Altered<'a> {
     alters: &'a dyn Alters,
 }
 
-struct AlteredLease<'l>(Box<dyn Lease + 'l>, &'l dyn Alters);
+struct AlteredLease<'l> {
+    lease: Box<dyn Lease + 'l>,
+    alters: &'l dyn Alters,
+    /// Names of objects that were changed, with those that they have now.
+    renamed: Mutex<Vec<[ObjectRef; 2]>>,
+}
+
+/// As it stands in messages (`docs/formats/cluster-wire.md`).
+pub(crate) fn named(of: &ObjectRef) -> Vec<u8> {
+    [&of.sha256[..], &of.bytes.to_le_bytes()].concat()
+}
 
 impl Jobs for Altered<'_> {
     fn spec(&self) -> &[u8] {
@@ -96,7 +107,11 @@ impl Jobs for Altered<'_> {
 
     fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
         Ok(match self.joined.take(wait)? {
-            Offer::Job(lease) => Offer::Job(Box::new(AlteredLease(lease, self.alters))),
+            Offer::Job(lease) => Offer::Job(Box::new(AlteredLease {
+                lease,
+                alters: self.alters,
+                renamed: Mutex::default(),
+            })),
             other => other,
         })
     }
@@ -104,46 +119,57 @@ impl Jobs for Altered<'_> {
 
 impl Lease for AlteredLease<'_> {
     fn message(&self) -> &[u8] {
-        self.0.message()
+        self.lease.message()
     }
 
     fn deliveries(&self) -> u64 {
-        self.0.deliveries()
+        self.lease.deliveries()
     }
 
     fn alive(&self) {
-        self.0.alive();
+        self.lease.alive();
     }
 
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
-        self.0.object(of)
+        self.lease.object(of)
     }
 
     fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
-        self.0.object_parts(parts)
+        self.lease.object_parts(parts)
     }
 
-    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
-        let mut bytes = bytes.to_vec();
-        self.1.put(&mut bytes);
-        self.0.put_object(&bytes)
+    fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError> {
+        let mut altered = bytes.to_vec();
+        self.alters.put(&mut altered);
+        if altered == **bytes {
+            return self.lease.put_object(of, bytes);
+        }
+        let other = ObjectRef::of(&altered);
+        self.renamed.lock().unwrap().push([*of, other]);
+        self.lease.put_object(&other, &Arc::new(altered))
     }
 
     fn is_over(&self) -> bool {
-        self.0.is_over()
+        self.lease.is_over()
     }
 
     fn is_answered(&self, key: JobKey) -> Result<bool, QueueError> {
-        self.0.is_answered(key)
+        self.lease.is_answered(key)
     }
 
     fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError> {
-        self.1.answer(&*self.0, key);
-        self.0.answer(key, message)
+        self.alters.answer(&*self.lease, key);
+        let mut message = message.to_vec();
+        for [before, now] in self.renamed.lock().unwrap().iter() {
+            let (before, now) = (named(before), named(now));
+            let place = message.windows(before.len()).position(|some| some == before).unwrap();
+            message[place..place + now.len()].copy_from_slice(&now);
+        }
+        self.lease.answer(key, &message)
     }
 
     fn done(&self) -> Result<(), QueueError> {
-        self.0.done()
+        self.lease.done()
     }
 
     fn give_back(
@@ -151,6 +177,6 @@ impl Lease for AlteredLease<'_> {
         after: Duration,
         trouble: Option<(JobKey, &[u8])>,
     ) -> Result<(), QueueError> {
-        self.0.give_back(after, trouble)
+        self.lease.give_back(after, trouble)
     }
 }

@@ -61,11 +61,7 @@ fn arrives_after(by: By, faults: &[Fault], rng: &mut Rng) {
             Fault::Coordinator => {
                 serve = restarted(by, &world, serve);
             }
-            Fault::Server => {
-                world.server.kill();
-                sleep(Duration::from_millis(rng.below(300)));
-                world.server.start_again();
-            }
+            Fault::Server => world.lose_server(rng),
         }
     }
     serve.wait().succeeds();

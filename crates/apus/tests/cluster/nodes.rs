@@ -70,6 +70,11 @@ fn a_coordinator_hands_its_blocks_to_workers() {
     chain.empty_blocks(100);
     chain.random_blocks(40, Shape::default());
     let world = World::on(Desk::of(&chain), "regtest");
+    let file = world.desk.path("blocks/blk00000.dat");
+    let mut blocks = std::fs::read(&file).unwrap();
+    // Something that is no block, of which each look through the folder tells.
+    blocks.extend([7; 100]);
+    std::fs::write(&file, blocks).unwrap();
     let (url, objects) = (world.url(), &world.objects);
     // Free now; another program that takes it meanwhile would be told of.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -81,6 +86,7 @@ fn a_coordinator_hands_its_blocks_to_workers() {
         let ended =
             world.serve_run(&format!("--give-blocks 127.0.0.1:{port} {run}")).wait().succeeds();
         assert!(ended.stderr.contains(&format!("--connect 127.0.0.1:{port}")), "{ended}");
+        assert_eq!(ended.stderr.matches("are no blocks").count(), 1, "{ended}");
         world.expect_done();
         for name in ["utxo.dat", "utxo.hints", "report.json"] {
             world.desk.remove(name);

@@ -273,11 +273,7 @@ fn killed_at_any_moment_the_roots_are_the_same() {
                         }
                         serve = world.serve_run(&run);
                     }
-                    Fault::Server => {
-                        world.server.kill();
-                        sleep(Duration::from_millis(rng.below(300)));
-                        world.server.start_again();
-                    }
+                    Fault::Server => world.lose_server(&mut rng),
                 }
             }
             serve.wait().succeeds();

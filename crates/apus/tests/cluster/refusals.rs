@@ -1,6 +1,6 @@
 //! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
 
-use crate::altered::{beside, machine, newest};
+use crate::altered::{beside, machine, named, newest};
 use crate::audits::Lies;
 use crate::desk::{Desk, MAIN, REGTEST};
 use crate::world::{Process, World, told};
@@ -11,6 +11,7 @@ use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
 use apus_testkit::nats::NatsServer;
 use bitcoin::{Amount, ScriptBuf, TxOut};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A run that fails says the same, and leaves the same, on one machine and on several.
@@ -140,10 +141,6 @@ fn done(job: &[u8], object: &[u8]) -> Vec<u8> {
     answer
 }
 
-fn object(of: &ObjectRef) -> Vec<u8> {
-    [&of.sha256[..], &of.bytes.to_le_bytes()].concat()
-}
-
 #[test]
 fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
     type Lie = fn(&dyn Lease) -> Vec<u8>;
@@ -155,7 +152,7 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
                 answer[8] = 7;
                 answer
             },
-            "the answer is of version 7, and this program speaks version 4",
+            "the answer is of version 7, and this program speaks version 5",
         ),
         (
             |lease| {
@@ -168,8 +165,9 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
         (|lease| done(lease.message(), &[0; 40]), "it is not there"),
         (
             |lease| {
-                let of = lease.put_object(b"no result at all").unwrap();
-                done(lease.message(), &object(&of))
+                let result = b"no result at all";
+                lease.put_object(&ObjectRef::of(result), &Arc::new(result.to_vec())).unwrap();
+                done(lease.message(), &named(&ObjectRef::of(result)))
             },
             "the result is damaged, or comes from another program",
         ),
@@ -240,7 +238,7 @@ fn a_worker_refuses_what_it_cannot_go_by() {
     );
     let newer = [b"APUSSPEC", &9_u32.to_le_bytes()[..]].concat();
     for (spec, said) in [
-        (newer, "the description of the run is of version 9, and this program speaks version 4"),
+        (newer, "the description of the run is of version 9, and this program speaks version 5"),
         (b"something else".to_vec(), "is damaged, or comes from another program"),
     ] {
         let coordinator = Coordinator::connect(&options, Duration::from_secs(30)).unwrap();

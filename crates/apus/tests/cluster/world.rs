@@ -2,6 +2,7 @@
 
 use crate::desk::{Desk, Ended, Fixture, Running};
 use apus_testkit::nats::NatsServer;
+use apus_testkit::rng::Rng;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -139,6 +140,13 @@ impl World {
         let line =
             format!("cluster work --nats {url} --objects {objects} --blocksdir {blocks} {more}");
         self.start(&line)
+    }
+
+    /// Has the server die, and come back some moments later.
+    pub(crate) fn lose_server(&mut self, rng: &mut Rng) {
+        self.server.kill();
+        sleep(Duration::from_millis(rng.below(300)));
+        self.server.start_again();
     }
 
     pub(crate) fn status(&self, more: &str) -> Ended {

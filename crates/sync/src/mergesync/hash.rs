@@ -28,7 +28,9 @@ pub(super) fn hash_beside<T>(
         || request.outputs.iter().any(|output| output.kind == OutputKind::Snapshot);
     // With peers blocks above are connected, and the set becomes another one.
     let goes_on = matches!(request.source, Source::Peers(_));
-    if request.threads < 2 || are_written || goes_on {
+    // Where machines share the run, this one waits for them meanwhile.
+    let has_thread = request.threads >= 2 || request.queue.is_some();
+    if !has_thread || are_written || goes_on {
         return Ok((work()?, None));
     }
     let halt = AtomicBool::new(false);

@@ -8,6 +8,7 @@
 //! What is told of an invalid block is what one machine tells: where the first step refuses one, those below it go
 //! through all three before.
 
+mod getting;
 mod keeping;
 mod parts;
 mod pieces;

@@ -51,9 +51,9 @@ fn read_roots(reader: &mut Reader<'_>) -> Option<Roots> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::wire::any_told;
     use super::*;
     use apus_utreexo::{Fragment, NodeHash};
-    use proptest::collection::vec;
     use proptest::prelude::*;
 
     fn roots(leaves: u8) -> Roots {
@@ -78,12 +78,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(any in vec(any::<u8>(), 0..200), kind in 0u8..3) {
-            let range = HeightRange::new(1, 5);
-            let mut bytes = begin(MAGIC);
-            write_range(range, &mut bytes);
-            bytes.push(kind);
-            bytes.extend(any);
+        fn any_bytes_are_read_or_refused((range, bytes) in any_told(MAGIC)) {
             if let Ok(told) = read(&bytes, range) {
                 let told = told.as_ref().map(|(before, after)| (before, after));
                 prop_assert_eq!(write(range, told), bytes);

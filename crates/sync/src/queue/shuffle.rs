@@ -70,7 +70,9 @@ pub(crate) fn nothing_told() -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// The first bytes of the first one, as a number.
-    pub(crate) prefix: u64,
+    pub(crate) first: u64,
+    /// The same of the last one.
+    pub(crate) last: u64,
     pub(crate) bytes: u32,
     pub(crate) sha256: [u8; 32],
 }
@@ -100,8 +102,9 @@ impl Sent for GatherDone {
         self.own.write(out);
         for pieces in [&self.made, &self.spent] {
             write_compact_size(out, pieces.len() as u64);
-            for Piece { prefix, bytes, sha256 } in pieces {
-                out.extend_from_slice(&prefix.to_le_bytes());
+            for Piece { first, last, bytes, sha256 } in pieces {
+                out.extend_from_slice(&first.to_le_bytes());
+                out.extend_from_slice(&last.to_le_bytes());
                 out.extend_from_slice(&bytes.to_le_bytes());
                 out.extend_from_slice(sha256);
             }
@@ -114,12 +117,15 @@ impl Sent for GatherDone {
         let (records, own) = (ObjectRef::read(reader)?, ObjectRef::read(reader)?);
         let mut pieces = || {
             many(reader, |reader| {
-                let (prefix, bytes) = (reader.u64().ok()?, reader.u32().ok()?);
-                Some(Piece { prefix, bytes, sha256: *reader.array().ok()? })
+                let (first, last) = (reader.u64().ok()?, reader.u64().ok()?);
+                let bytes = reader.u32().ok()?;
+                Some(Piece { first, last, bytes, sha256: *reader.array().ok()? })
             })
         };
         let (made, spent) = (pieces()?, pieces()?);
-        let ascend = |pieces: &[Piece]| pieces.is_sorted_by_key(|piece| piece.prefix);
+        let ascend = |pieces: &[Piece]| {
+            pieces.iter().flat_map(|piece| [piece.first, piece.last]).is_sorted()
+        };
         let all: u64 = made.iter().chain(&spent).map(|piece| u64::from(piece.bytes)).sum();
         if !(ascend(&made) && ascend(&spent) && all == records.bytes) {
             return None;

@@ -5,10 +5,13 @@ use apus_chain::{HeightRange, Reader};
 use apus_hash::sha256;
 
 /// Version of all forms that are sent, and of what they hold: partial results and runs have none of their own.
-pub const WIRE_VERSION: u32 = 4;
+pub const WIRE_VERSION: u32 = 5;
 
 /// No object is longer. A segment's runs are as long as its blocks at most, with what belongs to each coin.
 pub(super) const OBJECT_BYTES_MAX: u64 = 1 << 30;
+
+/// Before the digests of parts, so that no object is taken for another one.
+const PARTS_MAGIC: &[u8; 8] = b"APUSPART";
 
 /// No text is longer.
 pub(super) const TEXT_BYTES_MAX: usize = 4000;
@@ -60,7 +63,7 @@ pub enum WireError {
 /// An object by its digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
-    /// SHA-256 of its bytes, which is its name.
+    /// SHA-256 of its bytes, which is its name; of those that are only read in parts, of the digests of these.
     pub sha256: [u8; 32],
     /// How many there are.
     pub bytes: u64,
@@ -70,6 +73,13 @@ impl ObjectRef {
     /// The name of some bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self { sha256: sha256(bytes), bytes: bytes.len() as u64 }
+    }
+
+    /// The name of so many bytes that are only read in parts, each under its own digest: that of these digests, so that
+    /// nothing is hashed twice.
+    pub(crate) fn of_parts(digests: impl Iterator<Item = [u8; 32]>, bytes: u64) -> Self {
+        let all: Vec<u8> = PARTS_MAGIC.iter().copied().chain(digests.flatten()).collect();
+        Self { sha256: sha256(&all), bytes }
     }
 
     /// Whether these are its bytes.
@@ -158,4 +168,19 @@ pub(super) fn read_text(reader: &mut Reader<'_>) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
     // It is shown on terminals.
     text.chars().all(|c| c == '\n' || !c.is_control()).then(|| text.to_owned())
+}
+
+/// What may begin as something that some heights are told, with any kind and any bytes behind it.
+#[cfg(test)]
+pub(super) fn any_told(
+    magic: &'static [u8; 8],
+) -> impl proptest::strategy::Strategy<Value = (HeightRange, Vec<u8>)> {
+    use proptest::prelude::*;
+    (0u8..3, prop::collection::vec(any::<u8>(), 0..200)).prop_map(move |(kind, any)| {
+        let (range, mut bytes) = (HeightRange::new(1, 5), begin(magic));
+        write_range(range, &mut bytes);
+        bytes.push(kind);
+        bytes.extend(any);
+        (range, bytes)
+    })
 }

@@ -163,7 +163,7 @@ impl<F: Form> RunReader<F> {
 
 /// Length in bytes of the record that some bytes begin with; none where they begin with none, or with less
 /// than its head.
-pub(super) fn first_record<F: Form>(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn first_record<F: Form>(bytes: &[u8]) -> Option<usize> {
     Some(F::HEAD + F::body(bytes.get(..F::HEAD)?)?)
 }
 

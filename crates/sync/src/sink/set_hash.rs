@@ -47,9 +47,16 @@ pub(super) fn hash_set(
     Ok(hashed)
 }
 
+/// How many threads there are: where machines share a run, all of them wait for this one, which has two if it was to have
+/// one, so that coins are read beside the chain.
+fn threads(request: &Request<'_>) -> usize {
+    let least = if request.queue.is_some() { 2 } else { 1 };
+    request.threads.max(least)
+}
+
 /// How runs are read on several threads, if that is worth it.
 fn budget(request: &Request<'_>, runs: usize) -> Option<MergeBudget> {
-    let threads = request.threads;
+    let threads = threads(request);
     let alone = MergeBudget::new(request.memory_bytes / 2);
     let budget = MergeBudget::new(request.memory_bytes / (2 * threads.max(1) as u64));
     let has_memory = request.memory_bytes >= 16 * PART_BYTES_MIN * threads as u64;
@@ -61,8 +68,8 @@ fn budget(request: &Request<'_>, runs: usize) -> Option<MergeBudget> {
 /// Parts of all keys: of at least a section of each run, and small enough for as many as are under way at once.
 fn parts(runs: &Runs<'_, Coins>, request: &Request<'_>, bytes: u64) -> Vec<KeyRange> {
     let of_runs = runs.sections().count() / runs.count().max(1);
-    let wanted = (PARTS_EACH * request.threads).min(of_runs).max(1) as u64;
-    let for_memory = bytes / (request.memory_bytes / (16 * request.threads as u64)).max(1);
+    let wanted = (PARTS_EACH * threads(request)).min(of_runs).max(1) as u64;
+    let for_memory = bytes / (request.memory_bytes / (16 * threads(request) as u64)).max(1);
     divide(runs.sections(), wanted.min(bytes / PART_BYTES_MIN + 1).max(for_memory))
 }
 
@@ -123,7 +130,7 @@ impl<'a> Hashing<'a> {
     }
 
     fn run(&self, bytes_total: u64) -> Result<Hashed, SyncError> {
-        let workers = self.request.threads.min(self.parts.len());
+        let workers = threads(self.request).min(self.parts.len());
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for _ in 0..workers {
@@ -193,7 +200,7 @@ impl<'a> Hashing<'a> {
             if at == self.parts.len() || state.failure.is_some() || state.panicked {
                 return None;
             }
-            if at < state.next + AHEAD * self.request.threads {
+            if at < state.next + AHEAD * threads(self.request) {
                 state.unclaimed += 1;
                 return Some((at, state.spare.pop().unwrap_or_default()));
             }
@@ -264,7 +271,8 @@ impl Drop for EndOnPanic<'_, '_> {
 mod tests {
     use super::*;
     use crate::request::testing::request;
-    use crate::runs::cut_into;
+    use crate::runs::first_record;
+    use crate::workdir::index::Index;
     use apus_storage::Storage;
     use apus_testkit::rng::Rng;
     use apus_testkit::storage::CrashStorage;
@@ -290,7 +298,7 @@ mod tests {
     }
 
     fn held(name: usize, bytes: &[u8]) -> RunInfo {
-        let index = cut_into::<Coins>(bytes, SECTION_BYTES);
+        let index = Index::cut(bytes, SECTION_BYTES, first_record::<Coins>);
         RunInfo::held(format!("{name}.run"), bytes.to_vec(), index)
     }
 

@@ -189,6 +189,11 @@ impl BlocksDir {
         self.buffer_bytes = bytes;
     }
 
+    /// A fetcher that reads so many bytes at once.
+    pub(super) fn fetcher_of(&self, buffer_bytes: usize) -> FilesFetcher<'_> {
+        FilesFetcher { dir: self, reader: BlockReader::new(&self.files, buffer_bytes) }
+    }
+
     /// Other places where a block may lie: further copies known, and where the places came from
     /// an index, whatever a look at all the files finds.
     fn other_places(&self, height: Height, tried: BlockLocation) -> Vec<BlockLocation> {
@@ -276,8 +281,7 @@ fn warn(files: &BlockFiles, summary: &ScanSummary, observer: &dyn Observer) {
 
 impl BlockSource for BlocksDir {
     fn fetcher<'a>(&'a self, _halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a> {
-        let reader = BlockReader::new(&self.files, self.buffer_bytes);
-        Box::new(FilesFetcher { dir: self, reader })
+        Box::new(self.fetcher_of(self.buffer_bytes))
     }
 
     /// What lies where the index says is to be a block's record.
@@ -361,7 +365,7 @@ impl ChainSource for BlocksDir {
     }
 }
 
-struct FilesFetcher<'a> {
+pub(super) struct FilesFetcher<'a> {
     dir: &'a BlocksDir,
     reader: BlockReader<'a>,
 }

@@ -1,42 +1,52 @@
 //! [`GivenBlocks`]: the blocks of a folder, handed to peers that connect.
 //!
-//! The folder is only read. Each block is read when it is asked for, and a copy that is damaged is passed over for another
-//! one, as in a run. Nothing is asked of peers.
+//! It is the folder that a run goes by, which has opened it, and is only read. Each block is read when it is asked for, and a
+//! copy that is damaged is passed over for another one, as in a run. Nothing is asked of peers.
 
-use super::blocksdir::{BlocksDir, UseIndex};
-use super::{BlockSource, ChainSource, Taken};
+use super::blocksdir::BlocksDir;
+use super::{BlockFetcher, ChainSource, Taken};
 use crate::error::{SourceError, SyncError};
-use crate::progress::{Observer, stop_if_interrupted};
+use crate::progress::stop_if_interrupted;
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, Header, HeightRange};
 use apus_p2p::network::{BlockProvider, Network, NetworkOptions};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes that are read at once for a block.
 const READ_BYTES: usize = 1 << 20;
 
+/// Is told where it is listened.
+type Listens = dyn Fn(SocketAddr) + Send + Sync;
+
 /// See the module. Dropped, nothing is handed out any more.
-pub struct GivenBlocks(Network);
+pub struct GivenBlocks {
+    options: NetworkOptions,
+    listens: Box<Listens>,
+    network: Mutex<Option<Network>>,
+}
 
 impl GivenBlocks {
-    /// Looks for the chain in a folder, and listens where `options` say, which name no peers; their headers and blocks are
-    /// set here.
+    /// Will listen where `options` say, which name no peers, and tell of it, once a run has found the chain of its folder.
+    /// Headers and blocks are set then.
+    pub fn new(
+        options: NetworkOptions,
+        listens: impl Fn(SocketAddr) + Send + Sync + 'static,
+    ) -> Self {
+        Self { options, listens: Box::new(listens), network: Mutex::default() }
+    }
+
+    /// Hands out the blocks of this folder, and no more of the one before.
     ///
     /// # Errors
-    /// Where the folder has no chain, where it cannot be listened, and where it is interrupted.
-    pub fn start(
-        folder: &Path,
-        use_index: UseIndex,
-        options: NetworkOptions,
-        now: i64,
-        observer: &dyn Observer,
+    /// Where it cannot be listened, and where it is interrupted.
+    pub(crate) fn give(
+        &self,
+        dir: &Arc<BlocksDir>,
         interrupt: &AtomicBool,
-    ) -> Result<Self, SyncError> {
-        let params = options.params.clone();
-        let mut dir = BlocksDir::open(folder, &params, now, use_index, observer, interrupt)?;
-        dir.set_buffer_bytes(READ_BYTES);
+    ) -> Result<(), SyncError> {
+        let mut network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
+        *network = None;
         let heads = dir.heads(dir.chain().tip_height(), &mut |_| {
             stop_if_interrupted(interrupt).map_err(|_| SourceError::Interrupted)
         });
@@ -44,34 +54,27 @@ impl GivenBlocks {
             Err(SourceError::Interrupted) => return Err(SyncError::Interrupted),
             other => other?,
         };
-        let headers = heads.into_iter().map(|head| head.header).collect();
         let chain = Arc::new(dir.chain().clone());
-        let blocks = Arc::new(Folder { dir, halt: AtomicBool::new(false) });
-        let network = Network::start(NetworkOptions {
-            headers,
-            blocks: Some(blocks),
+        let started = Network::start(NetworkOptions {
+            headers: heads.into_iter().map(|head| head.header).collect(),
+            blocks: Some(Arc::new(Folder(Arc::clone(dir)))),
             outbound: 0,
-            ..options
+            ..self.options.clone()
         })?;
-        network.serve(chain);
-        Ok(Self(network))
-    }
-
-    /// Where it is listened.
-    pub fn listening(&self) -> Option<SocketAddr> {
-        self.0.listening()
+        started.serve(chain);
+        if let Some(address) = started.listening() {
+            (self.listens)(address);
+        }
+        *network = Some(started);
+        Ok(())
     }
 }
 
-struct Folder {
-    dir: BlocksDir,
-    /// Never set: a block is read to its end.
-    halt: AtomicBool,
-}
+struct Folder(Arc<BlocksDir>);
 
 impl BlockProvider for Folder {
     fn block(&self, hash: &BlockHash) -> Option<Vec<u8>> {
-        let height = self.dir.chain().height_of(hash)?;
+        let height = self.0.chain().height_of(hash)?;
         let mut found = None;
         let mut take = |_, raw: &[u8]| {
             let mut layout = BlockLayout::new();
@@ -86,12 +89,15 @@ impl BlockProvider for Folder {
             }
         };
         // A peer that asks for what cannot be read is told that it is not there; the run says why.
-        self.dir.fetcher(&self.halt).fetch(HeightRange::new(height, height + 1), &mut take).ok()?;
+        self.0
+            .fetcher_of(READ_BYTES)
+            .fetch(HeightRange::new(height, height + 1), &mut take)
+            .ok()?;
         found
     }
 
     fn has(&self, hash: &BlockHash) -> bool {
-        self.dir.chain().height_of(hash).is_some()
+        self.0.chain().height_of(hash).is_some()
     }
 
     fn keeps_all(&self) -> bool {

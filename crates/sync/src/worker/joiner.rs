@@ -9,12 +9,13 @@ use crate::error::SyncError;
 use crate::job::JobStep;
 use crate::mergesync::{bare_up_to, fingerprint_key, sum_key};
 use crate::pass::do_segment;
-use crate::queue::{GatherDone, Piece, Sent};
+use crate::queue::{GatherDone, ObjectRef, Piece, Sent};
 use crate::request::{HintedValidity, Request, Source, Stop};
-use crate::runs::{Form, Made, Spent, cut_into};
+use crate::runs::{Form, KeyRange, Made, Spent, first_record};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::supply::Walker;
+use crate::workdir::index::prefix;
 use crate::workdir::plan::Plan;
 use apus_chain::{CoinSumKey, Height, Params};
 use apus_engine::mergesync::{FingerprintKey, Gather};
@@ -29,13 +30,11 @@ use std::time::Duration;
 /// Memory for each thread's buffers, in bytes: what is more goes into files.
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// Records of a segment are cut into so many pieces: a part of the join reads one of each kind or two.
-const PIECES: usize = 32;
-
-/// Pieces are no longer, unless a record is: a part reads up to one too much at either end.
+/// Pieces are no longer, unless a record is: where a part begins between [lines](KeyRange::line_of), it reads up to one too
+/// much of each segment.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// A shorter piece is not worth its digest.
+/// A shorter piece is not worth its digest, and goes on beyond a line.
 const PIECE_BYTES_MIN: usize = 512;
 
 /// See the module.
@@ -136,10 +135,15 @@ impl<'a> Joiner<'a> {
         let (mut records, spends) = (run(), run());
         let (made, spent) = (pieces::<Made>(&records), pieces::<Spent>(&spends));
         records.extend_from_slice(&spends);
-        let records = hand.put(&records)?;
+        drop(spends);
         let own: Vec<Vec<u8>> = runs.collect();
         let leaves = connect::leaf_count(&own);
-        let own = hand.put(&connect::write_own(&own))?;
+        let own = hand.put(connect::write_own(&own))?;
+        // They are read in pieces alone.
+        let digests = made.iter().chain(&spent).map(|piece| piece.sha256);
+        let of = ObjectRef::of_parts(digests, records.len() as u64);
+        hand.put_as(of, records)?;
+        let records = of;
         let work = partial.done();
         let done = GatherDone { records, own, made, spent, leaves, partial };
         Ok(Some((done.to_bytes(hand.run, key), work)))
@@ -160,14 +164,72 @@ impl Does for Joiner<'_> {
     }
 }
 
-/// A run in pieces.
+/// A run in pieces, which end where a line is unless they are too short.
 fn pieces<F: Form>(run: &[u8]) -> Vec<Piece> {
-    let bytes = (run.len() / PIECES).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
-    let mut rest = run;
-    let piece = |section: crate::workdir::index::Section| {
-        let (records, after) = rest.split_at(section.bytes as usize);
+    let (mut pieces, mut rest) = (Vec::with_capacity(run.len() / PIECE_BYTES_MAX + 1), run);
+    while !rest.is_empty() {
+        let first = prefix(rest);
+        let (mut last, mut end) = (first, 0);
+        while end < rest.len() && end < PIECE_BYTES_MAX {
+            let next = prefix(&rest[end..]);
+            if end >= PIECE_BYTES_MIN && KeyRange::line_of(next) != KeyRange::line_of(last) {
+                break;
+            }
+            last = next;
+            // What this program wrote are whole records.
+            end += first_record::<F>(&rest[end..]).unwrap_or(rest.len()).min(rest.len() - end);
+        }
+        let (records, after) = rest.split_at(end);
+        let bytes = records.len() as u32;
+        pieces.push(Piece { first, last, bytes, sha256: sha256(records) });
         rest = after;
-        Piece { prefix: section.prefix, bytes: section.bytes, sha256: sha256(records) }
-    };
-    cut_into::<F>(run, bytes).sections.into_iter().map(piece).collect()
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::OutPoint;
+    use apus_engine::mergesync::SpentRecord;
+    use apus_testkit::rng::Rng;
+
+    /// Some spends whose keys begin as `prefix` says.
+    fn spends(count: usize, mut prefix: impl FnMut() -> u64) -> Vec<u8> {
+        let mut prefixes: Vec<u64> = (0..count).map(|_| prefix()).collect();
+        prefixes.sort_unstable();
+        let mut run = Vec::new();
+        for (place, prefix) in (0..).zip(prefixes) {
+            let mut outpoint = [0; 36];
+            outpoint[..8].copy_from_slice(&prefix.to_be_bytes());
+            let outpoint = OutPoint::from_bytes(&outpoint);
+            SpentRecord { outpoint, height: 1, place }.write(&mut run);
+        }
+        run
+    }
+
+    #[test]
+    fn pieces_are_all_records_and_end_at_lines() {
+        let mut rng = Rng::new(71);
+        let run = spends(256 * 400, || rng.next_u64());
+        let all = pieces::<Spent>(&run);
+        assert_eq!(all.len(), 256);
+        assert!(all.iter().all(|it| KeyRange::line_of(it.first) == KeyRange::line_of(it.last)));
+        let few = spends(256 * 4, || rng.next_u64());
+        // As if all ids had been ground for.
+        let ground = spends(20_000, || 0xabcd_ef00_0000_0000 | rng.next_u64() >> 40);
+        for run in [run, few, ground, Vec::new()] {
+            let mut rest = &run[..];
+            for Piece { first, last, bytes, sha256: digest } in pieces::<Spent>(&run) {
+                let (records, after) = rest.split_at(bytes as usize);
+                assert!(records.len() <= PIECE_BYTES_MAX + SpentRecord::SIZE);
+                assert!(records.len() >= PIECE_BYTES_MIN || after.is_empty());
+                assert_eq!(digest, sha256(records));
+                assert_eq!(first, prefix(records));
+                assert_eq!(last, prefix(&records[records.len() - SpentRecord::SIZE..]));
+                rest = after;
+            }
+            assert!(rest.is_empty());
+        }
+    }
 }

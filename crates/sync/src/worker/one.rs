@@ -1,5 +1,6 @@
-//! One job: taken, done, answered or given back.
+//! One job: taken, done, answered or given back. What it leaves is put, and the answer given, while the next one is done.
 
+use super::segments::put;
 use super::{Hand, Working, patience};
 use crate::error::{
     ClusterError, InvalidBlock, InvalidError, IoError, RemoteError, RemoteKind, SyncError,
@@ -8,8 +9,8 @@ use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef, rest_of_pas
 use crate::supply::Walker;
 use apus_engine::pass::Work;
 use apus_engine::swiftsync::FullyError;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A job that was given so often without an answer breaks the machines that take it.
@@ -77,9 +78,32 @@ fn remote(error: &SyncError) -> RemoteError {
     RemoteError { kind, text: error.to_string() }
 }
 
+/// A job that was done, or not, whose machine has still to say so.
+pub(super) struct Left<'l> {
+    lease: Box<dyn Lease + 'l>,
+    job: JobMessage,
+    /// How long the machine was at it.
+    busy: Duration,
+    /// What it leaves, none where it was halted; and objects that are still here.
+    outcome: Result<Option<(Vec<u8>, Work)>, SyncError>,
+    objects: Vec<(ObjectRef, Arc<Vec<u8>>)>,
+}
+
+impl Left<'_> {
+    /// Gives a sign of life.
+    pub(super) fn alive(&self) {
+        self.lease.alive();
+    }
+}
+
 impl Working<'_> {
-    /// Does a job. An error ends this machine's part in the run.
-    pub(super) fn one(&self, lease: &dyn Lease, walker: &mut Walker<'_>) -> Result<(), SyncError> {
+    /// Does a job, and says what is left to be said of it; nothing where it was for others. An error ends this machine's
+    /// part in the run.
+    pub(super) fn one<'l>(
+        &self,
+        lease: Box<dyn Lease + 'l>,
+        walker: &mut Walker<'_>,
+    ) -> Result<Option<Left<'l>>, SyncError> {
         let began = Instant::now();
         let job = match JobMessage::from_bytes(lease.message(), self.run) {
             Ok(job) => job,
@@ -92,25 +116,38 @@ impl Working<'_> {
         let key = job.key;
         if job.not_by.as_deref() == Some(self.jobs.name()) {
             let rest = rest_of_passed_on();
-            return patience(self.request).with(|| lease.give_back(rest, None));
+            patience(self.request).with(|| lease.give_back(rest, None))?;
+            return Ok(None);
         }
         if lease.deliveries() > 1 && patience(self.request).with(|| lease.is_answered(key))? {
-            return patience(self.request).with(|| lease.done());
+            patience(self.request).with(|| lease.done())?;
+            return Ok(None);
         }
-        let ended = match lease.deliveries() {
-            ..=DELIVERIES_MAX => self.done(&job, lease, walker),
-            times => Ended::Failed(
-                ClusterError::Message(format!("it was given {times} times and never answered"))
-                    .into(),
-            ),
+        let (request, run, supply) = (self.request, self.run, &self.supply);
+        let hand = Hand { request, run, job: &job, lease: &*lease, supply, held: Mutex::default() };
+        let outcome = match lease.deliveries() {
+            ..=DELIVERIES_MAX => self.does.job(&hand, walker),
+            times => {
+                Err(ClusterError::Message(format!("it was given {times} times and never answered"))
+                    .into())
+            }
         };
+        let (objects, busy) =
+            (hand.held.into_inner().unwrap_or_else(PoisonError::into_inner), began.elapsed());
+        Ok(Some(Left { lease, job, busy, outcome, objects }))
+    }
+
+    /// Puts what a job leaves, and answers it or gives it back. An error ends this machine's part in the run.
+    pub(super) fn say(&self, left: Left<'_>) -> Result<(), SyncError> {
+        let Left { lease, job, busy, outcome, objects } = left;
+        let (key, began) = (job.key, Instant::now());
         let answer = |kind| {
             let (run, input, worker) = (self.run, job.input, self.jobs.name().to_owned());
             Answer { run, key, input, worker, kind }.to_bytes()
         };
-        match ended {
+        match self.ended(&*lease, outcome, objects) {
             Ended::Finished(result, work) => {
-                let micros = began.elapsed().as_micros() as u64;
+                let micros = (busy + began.elapsed()).as_micros() as u64;
                 let message = answer(AnswerKind::Done { result, work, micros });
                 patience(self.request).with(|| lease.answer(key, &message))?;
                 self.failures.failed.store(0, Ordering::Relaxed);
@@ -152,23 +189,29 @@ impl Working<'_> {
         done.work.coins += work.coins;
     }
 
-    /// Does the job, and puts what it leaves.
-    fn done(&self, job: &JobMessage, lease: &dyn Lease, walker: &mut Walker<'_>) -> Ended {
-        let (request, run, supply) = (self.request, self.run, &self.supply);
-        let hand = Hand { request, run, job, lease, supply };
-        let (bytes, work) = match self.does.job(&hand, walker) {
+    /// Puts what a job leaves, if it leaves anything.
+    fn ended(
+        &self,
+        lease: &dyn Lease,
+        outcome: Result<Option<(Vec<u8>, Work)>, SyncError>,
+        objects: Vec<(ObjectRef, Arc<Vec<u8>>)>,
+    ) -> Ended {
+        let (bytes, work) = match outcome {
             Ok(Some(done)) => done,
             Ok(None) => return Ended::Halted,
             // A wait for a peer that was interrupted is no failure.
             Err(SyncError::Io(IoError::Proofs { .. }))
-                if request.interrupt.load(Ordering::Relaxed) =>
+                if self.request.interrupt.load(Ordering::Relaxed) =>
             {
                 return Ended::Halted;
             }
             Err(error) => return Ended::of(error),
         };
-        match hand.put(&bytes) {
-            Ok(result) => Ended::Finished(result, work),
+        let result = ObjectRef::of(&bytes);
+        let mut all = objects.into_iter().chain([(result, Arc::new(bytes))]);
+        let put = |(of, bytes): (ObjectRef, Arc<Vec<u8>>)| put(self.request, lease, &of, &bytes);
+        match all.try_for_each(put) {
+            Ok(()) => Ended::Finished(result, work),
             Err(error) => Ended::of(error),
         }
     }

@@ -1,12 +1,16 @@
 //! [`Segments`]: the segments of a pass that is told of each by an object, and [`Hand`], by which objects are had.
 
-use super::{Does, Hand, patience};
+use super::{Does, Hand, WorkRequest, patience};
 use crate::error::{ClusterError, QueueError, SyncError};
 use crate::pass::do_segment;
-use crate::queue::{ObjectPart, ObjectRef, SegmentResult};
+use crate::queue::{Lease, ObjectPart, ObjectRef, SegmentResult};
 use crate::supply::Walker;
 use apus_chain::HeightRange;
 use apus_engine::pass::{PartialResult, Pass, Work};
+use std::sync::{Arc, PoisonError};
+
+/// Objects of a job wait in so much memory until it is done.
+const HELD_BYTES_MAX: usize = 32 << 20;
 
 /// See the module.
 pub(super) struct Segments<'a, P: Pass> {
@@ -70,8 +74,33 @@ impl Hand<'_> {
         })
     }
 
-    /// Puts an object.
-    pub(super) fn put(&self, bytes: &[u8]) -> Result<ObjectRef, SyncError> {
-        patience(self.request).with(|| self.lease.put_object(bytes))
+    /// Puts an object before the job is answered.
+    pub(super) fn put(&self, bytes: Vec<u8>) -> Result<ObjectRef, SyncError> {
+        let of = ObjectRef::of(&bytes);
+        self.put_as(of, bytes).map(|()| of)
     }
+
+    /// The same by a name that it has already.
+    pub(super) fn put_as(&self, of: ObjectRef, bytes: Vec<u8>) -> Result<(), SyncError> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held_bytes: usize = held.iter().map(|(_, bytes)| bytes.len()).sum();
+        let is_much = held_bytes + bytes.len() > HELD_BYTES_MAX;
+        let bytes = Arc::new(bytes);
+        if is_much {
+            drop(held);
+            return put(self.request, self.lease, &of, &bytes);
+        }
+        held.push((of, bytes));
+        Ok(())
+    }
+}
+
+/// Puts an object.
+pub(super) fn put(
+    request: &WorkRequest<'_>,
+    lease: &dyn Lease,
+    of: &ObjectRef,
+    bytes: &Arc<Vec<u8>>,
+) -> Result<(), SyncError> {
+    patience(request).with(|| lease.put_object(of, bytes))
 }

@@ -10,7 +10,7 @@ use apus_sync::{
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -225,13 +225,20 @@ impl Jobs for Machine<'_> {
             |state: &mut State| state.waiting.is_empty() && state.spec.is_some() && !state.is_shut;
         let waited = self.queue.changed.wait_timeout_while(self.queue.lock(), wait, waits);
         let Some(job) = waited.unwrap().0.waiting.pop_front() else { return Ok(Offer::Nothing) };
-        Ok(Offer::Job(Box::new(Leased { machine: self, job })))
+        Ok(Offer::Job(Box::new(Leased { machine: self, job, renamed: Mutex::default() })))
     }
 }
 
 struct Leased<'m> {
     machine: &'m Machine<'m>,
     job: (JobKey, JobCopy, Vec<u8>),
+    /// Names of objects that were changed, with those that they have now.
+    renamed: Mutex<Vec<[ObjectRef; 2]>>,
+}
+
+/// As it stands in messages (`docs/formats/cluster-wire.md`).
+fn named(of: &ObjectRef) -> Vec<u8> {
+    [&of.sha256[..], &of.bytes.to_le_bytes()].concat()
 }
 
 impl Leased<'_> {
@@ -282,10 +289,20 @@ impl Lease for Leased<'_> {
         parts.iter().enumerate().map(part).collect()
     }
 
-    fn put_object(&self, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
-        let mut bytes = bytes.to_vec();
-        let is_kept = (self.machine.queue.alter.lock().unwrap())(&mut bytes);
-        Ok(if is_kept { self.machine.queue.put(&bytes) } else { ObjectRef::of(&bytes) })
+    fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError> {
+        let mut altered = bytes.to_vec();
+        let is_kept = (self.machine.queue.alter.lock().unwrap())(&mut altered);
+        // One that is read in parts has its name from these.
+        let mut now = *of;
+        if altered != **bytes {
+            now = ObjectRef::of(&altered);
+            self.renamed.lock().unwrap().push([*of, now]);
+        }
+        let mut state = self.machine.queue.lock();
+        if is_kept && self.machine_is_in(&state) {
+            state.objects.insert(now.sha256, altered);
+        }
+        Ok(())
     }
 
     fn is_over(&self) -> bool {
@@ -297,8 +314,14 @@ impl Lease for Leased<'_> {
     }
 
     fn answer(&self, _: JobKey, message: &[u8]) -> Result<(), QueueError> {
+        let mut message = message.to_vec();
+        for [before, now] in self.renamed.lock().unwrap().iter() {
+            let (before, now) = (named(before), named(now));
+            let place = message.windows(before.len()).position(|some| some == before).unwrap();
+            message[place..place + now.len()].copy_from_slice(&now);
+        }
         self.machine.queue.lock().there.remove(&(self.job.0, self.job.1));
-        self.tell(message, true);
+        self.tell(&message, true);
         Ok(())
     }
 

@@ -382,6 +382,30 @@ fn every_phase_is_resumed() {
     }
 }
 
+/// Blocks that are judged by what they claim are judged by their own claims, also where a start goes on within a
+/// segment: those of the blocks before would pass, as they have as many inputs and no such coinbase.
+#[test]
+fn a_start_that_goes_on_takes_each_block_for_what_it_claims() {
+    let mut builder = ChainBuilder::new(877);
+    builder.empty_blocks(40);
+    let height = builder.height() + 1;
+    let too_much = builder.output(ChainBuilder::subsidy(height) + 1, ScriptKind::OpTrue);
+    let coinbase = Some(builder.coinbase(height, vec![too_much]));
+    let bad = builder.add_plan(BlockPlan { coinbase, ..BlockPlan::default() });
+    builder.empty_blocks(3);
+    let world = World::of(&builder.blocks());
+    let job = Job { checkpoint_interval: Duration::ZERO, ..merge(&world) };
+    let place = Place::new();
+    for goes_on in [false, true] {
+        let events = Events::default();
+        let error = job.run_watched(&place, &events, &AtomicBool::new(false)).unwrap_err();
+        assert!(error.to_string().contains(&hash_of(&bad).to_string()), "{error}");
+        assert!(error.to_string().contains("[bad-cb-amount]"), "{error}");
+        let below = height as usize - 1;
+        assert_eq!(resumed(&events).last() == Some(&below), goes_on, "{:?}", resumed(&events));
+    }
+}
+
 /// What was judged under other rules, or without keeping blocks, does not count.
 #[test]
 fn blocks_are_judged_anew_for_another_purpose() {

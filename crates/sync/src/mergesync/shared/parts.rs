@@ -1,28 +1,26 @@
 //! [`Parts`]: the parts of the join, as machines left them: coins here, answers where they are.
 
+use super::getting::Getting;
 use super::slices::Slices;
 use super::{Shared, Telling, sent};
-use crate::error::{StorageResult, SyncError};
+use crate::error::SyncError;
 use crate::job::JobKey;
 use crate::mergesync::joined::Joined;
 use crate::pass::{Answered, Desk, Useless};
 use crate::progress::{Event, Phase, Progress};
-use crate::queue::{
-    JobQueue, JoinDone, JoinSource, JoinTold, ObjectRef, Piece, RunObjects, Sent, Slice,
-};
+use crate::queue::{JoinDone, JoinSource, JoinTold, ObjectRef, Piece, Sent, Slice};
 use crate::request::{OutputKind, Request};
 use crate::runs::{KeyRange, divide_sizes};
 use crate::workdir::RunInfo;
 use crate::workdir::names::SPILL;
 use apus_chain::HeightRange;
 use std::collections::BTreeMap;
-use std::io::Write;
 
 /// Into so many parts a join is divided, unless these are shorter or longer than is worth it.
 const PARTS: u64 = 64;
 
 /// Records of a part, in bytes.
-const PART_BYTES_MIN: u64 = 4 << 20;
+const PART_BYTES_MIN: u64 = 8 << 20;
 
 /// A machine needs about twice as much disk while it joins a part.
 const PART_BYTES_MAX: u64 = 1 << 30;
@@ -45,8 +43,8 @@ impl<'s> Shared<'s> {
         let gathered = &self.gathered;
         let bytes_total: u64 = segments.iter().map(|range| gathered.of(range).records.bytes).sum();
         let samples = gathered.samples(segments)?;
-        let keys =
-            divide_sizes(samples.into_iter(), bytes_total / part_bytes(request, bytes_total));
+        let count = bytes_total / part_bytes(request, bytes_total);
+        let keys = KeyRange::on_lines(divide_sizes(samples.into_iter(), count));
         let total = Progress { bytes_total, ..Progress::default() };
         let mut progress = Telling::new(request, Phase::Join, total);
         let run = self.desk.run();
@@ -63,7 +61,8 @@ impl<'s> Shared<'s> {
             Ok(JoinTold { from, until, sources }.to_bytes(run, key))
         };
         let with_leaves = self.plan.identity.leaves;
-        let getting = Getting { queue: self.queue, request };
+        let object = |of: &ObjectRef| Desk::object(self.queue, request, of);
+        let getting = Getting::new(request, &object);
         let mut read = |answered: &Answered<'_>| {
             let done: JoinDone = sent(answered, run)?;
             let wanted = if with_leaves { segments.len() } else { 0 };
@@ -149,39 +148,56 @@ fn source(
 
 /// The pieces that have some of these keys; `start` is where the first of all begins.
 fn slice(pieces: &[Piece], start: u64, keys: KeyRange) -> Slice {
-    // The piece before may end with records of the first key that is wanted.
-    let first = pieces.partition_point(|piece| piece.prefix < keys.from).saturating_sub(1);
-    let is_before = |piece: &Piece| keys.until.is_none_or(|until| piece.prefix < until);
+    let first = pieces.partition_point(|piece| piece.last < keys.from);
+    let is_before = |piece: &Piece| keys.until.is_none_or(|until| piece.first < until);
     let end = pieces.partition_point(is_before).max(first);
     let before: u64 = pieces[..first].iter().map(|piece| u64::from(piece.bytes)).sum();
     let pieces = pieces[first..end].iter().map(|piece| (piece.bytes, piece.sha256));
     Slice { offset: start + before, pieces: pieces.collect() }
 }
 
-/// Gets runs that machines put.
-struct Getting<'g> {
-    queue: &'g dyn JobQueue,
-    request: &'g Request<'g>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_testkit::rng::Rng;
 
-impl Getting<'_> {
-    /// Writes a run into a file of the work folder.
-    fn run(&self, run: &RunObjects, name: String) -> Result<RunInfo, Useless> {
-        let storage = self.request.workdir;
-        let here = Useless::Here;
-        let mut file = storage.create(&name).at(storage, &name).map_err(here)?;
-        let mut length = 0;
-        for object in &run.objects {
-            let bytes = Desk::object(self.queue, self.request, object)?;
-            length += bytes.len() as u64;
-            file.write_all(&bytes).at(storage, &name).map_err(here)?;
-        }
-        file.flush().at(storage, &name).map_err(here)?;
-        let RunObjects { bytes, sections, checksum, .. } = *run;
-        let info = RunInfo { name, bytes, sections, checksum, held: None };
-        match bytes <= 1 << 48 && info.file_bytes() == length {
-            true => Ok(info),
-            false => Err(Useless::Result("its coins are not as long as they should be".to_owned())),
+    /// Pieces of keys of which each begins where the one before ends, or in another byte.
+    fn pieces(keys: &[u64], each: usize) -> Vec<Piece> {
+        let of_byte = keys.chunk_by(|a, b| KeyRange::line_of(*a) == KeyRange::line_of(*b));
+        let piece = |some: &[u64]| Piece {
+            first: some[0],
+            last: some[some.len() - 1],
+            bytes: some.len() as u32,
+            sha256: [some[0] as u8; 32],
+        };
+        of_byte.flat_map(|some| some.chunks(each)).map(piece).collect()
+    }
+
+    #[test]
+    fn parts_read_all_their_keys_and_hardly_any_twice() {
+        let mut rng = Rng::new(72);
+        let mut spread: Vec<u64> = (0..40_000).map(|_| rng.next_u64()).collect();
+        // As if all ids had been ground for, many of them the same.
+        let mut ground: Vec<u64> =
+            (0..40_000).map(|_| 0xabcd_ef00_0000_0000 | rng.next_u64() >> 52).collect();
+        for (keys, twice_max) in [(&mut spread, 0), (&mut ground, 15 * 2 * 90)] {
+            keys.sort_unstable();
+            let all = pieces(keys, 90);
+            let samples = all.iter().map(|piece| (piece.first, piece.bytes));
+            let parts = KeyRange::on_lines(divide_sizes(samples, 16));
+            assert_eq!((parts.len(), parts[0].from, parts[15].until), (16, 0, None));
+            assert!(parts.windows(2).all(|pair| pair[0].until == Some(pair[1].from)));
+            let mut read = 0;
+            for part in parts {
+                let Slice { offset, pieces } = slice(&all, 0, part);
+                let bytes: u32 = pieces.iter().map(|(bytes, _)| bytes).sum();
+                let got = &keys[offset as usize..offset as usize + bytes as usize];
+                let is_of =
+                    |key: &&u64| **key >= part.from && part.until.is_none_or(|until| **key < until);
+                assert_eq!(got.iter().filter(is_of).count(), keys.iter().filter(is_of).count());
+                read += got.len();
+            }
+            assert!(read - keys.len() <= twice_max, "{read}");
         }
     }
 }

@@ -8,14 +8,14 @@ use crate::error::{IoError, StorageResult, SyncError};
 use crate::queue::{GatherDone, ObjectRef, Piece};
 use crate::workdir::index::checksum;
 use crate::workdir::names::SPILL;
-use apus_chain::HeightRange;
+use apus_chain::{HeightRange, Reader};
 use apus_engine::mergesync::Gathered as Partial;
 use apus_storage::{Storage, StorageFile};
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 
-/// A piece's prefix, length and SHA-256.
-const PIECE_BYTES: usize = 8 + 4 + 32;
+/// The first bytes of a piece's first record and of its last one, its length and its SHA-256.
+const PIECE_BYTES: usize = 8 + 8 + 4 + 32;
 
 /// By so many samples of where their keys lie records are divided.
 const SAMPLES: u64 = 1 << 16;
@@ -71,8 +71,9 @@ impl<'g> Gathered<'g> {
     pub(super) fn add(&mut self, range: HeightRange, done: GatherDone) -> Result<(), SyncError> {
         let GatherDone { records, own, made, spent, leaves, partial } = done;
         let mut bytes = Vec::with_capacity((made.len() + spent.len()) * PIECE_BYTES);
-        for Piece { prefix, bytes: length, sha256 } in made.iter().chain(&spent) {
-            bytes.extend_from_slice(&prefix.to_le_bytes());
+        for Piece { first, last, bytes: length, sha256 } in made.iter().chain(&spent) {
+            bytes.extend_from_slice(&first.to_le_bytes());
+            bytes.extend_from_slice(&last.to_le_bytes());
             bytes.extend_from_slice(&length.to_le_bytes());
             bytes.extend_from_slice(sha256);
         }
@@ -132,7 +133,7 @@ impl<'g> Gathered<'g> {
                 // What is left over goes to the next one, so that samples of different segments lie apart.
                 bytes += u64::from(piece.bytes);
                 if bytes > step {
-                    samples.push((piece.prefix, u32::try_from(bytes).unwrap_or(u32::MAX)));
+                    samples.push((piece.first, u32::try_from(bytes).unwrap_or(u32::MAX)));
                     bytes = 0;
                 }
             }
@@ -142,10 +143,14 @@ impl<'g> Gathered<'g> {
 }
 
 fn piece(bytes: &[u8]) -> Piece {
-    let number = |at: usize| *bytes[at..].first_chunk::<4>().expect("it is a whole piece");
-    let prefix = *bytes.first_chunk::<8>().expect("it is a whole piece");
-    let sha256 = *bytes[12..].first_chunk().expect("it is a whole piece");
-    Piece { prefix: u64::from_le_bytes(prefix), bytes: u32::from_le_bytes(number(8)), sha256 }
+    const WHOLE: &str = "it is a whole piece";
+    let mut reader = Reader::new(bytes);
+    Piece {
+        first: reader.u64().expect(WHOLE),
+        last: reader.u64().expect(WHOLE),
+        bytes: reader.u32().expect(WHOLE),
+        sha256: *reader.array().expect(WHOLE),
+    }
 }
 
 #[cfg(test)]
@@ -161,8 +166,11 @@ mod tests {
         let mut prefixes: Vec<u64> = (0..count).map(|_| rng.next_u64()).collect();
         prefixes.sort_unstable();
         let all = prefixes.into_iter().zip(digests);
-        all.map(|(prefix, sha256)| Piece { prefix, bytes: 40_000 + sha256[0] as u32, sha256 })
-            .collect()
+        let piece = |(first, sha256): (u64, [u8; 32])| {
+            let last = first | 0xff;
+            Piece { first, last, bytes: 40_000 + u32::from(sha256[0]), sha256 }
+        };
+        all.map(piece).collect()
     }
 
     fn done(rng: &mut Rng, count: usize) -> GatherDone {
@@ -211,7 +219,7 @@ mod tests {
         let two = [range(1), range(3)];
         let of_two = all.iter().filter(|(range, _)| two.contains(range));
         let pieces = of_two.flat_map(|(_, done)| done.made.iter().chain(&done.spent));
-        let pieces: Vec<(u64, u32)> = pieces.map(|piece| (piece.prefix, piece.bytes)).collect();
+        let pieces: Vec<(u64, u32)> = pieces.map(|piece| (piece.first, piece.bytes)).collect();
         assert_eq!(gathered.samples(&two).unwrap(), pieces);
         let name = gathered.name.clone();
         let mut bytes = std::fs::read(desk.path().join(&name)).unwrap();
@@ -240,7 +248,7 @@ mod tests {
         gathered
             .each(&mut |_, _, made, spent| {
                 for piece in made.iter().chain(spent) {
-                    bytes[keys.partition_point(|keys| keys.from <= piece.prefix) - 1] +=
+                    bytes[keys.partition_point(|keys| keys.from <= piece.first) - 1] +=
                         u64::from(piece.bytes);
                 }
             })

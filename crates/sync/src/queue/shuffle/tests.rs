@@ -11,10 +11,18 @@ fn object() -> impl Strategy<Value = ObjectRef> {
 }
 
 fn pieces() -> impl Strategy<Value = Vec<Piece>> {
-    vec((any::<u64>(), any::<u32>(), any::<[u8; 32]>()), 0..5).prop_map(|mut pieces| {
-        pieces.sort_unstable();
-        let piece = |(prefix, bytes, sha256)| Piece { prefix, bytes: bytes >> 16, sha256 };
-        pieces.into_iter().map(piece).collect()
+    vec((any::<[u64; 2]>(), any::<u32>(), any::<[u8; 32]>()), 0..5).prop_map(|pieces| {
+        let mut ends: Vec<u64> = pieces.iter().flat_map(|(ends, ..)| *ends).collect();
+        ends.sort_unstable();
+        let (ends, _) = ends.as_chunks();
+        let pieces = ends.iter().zip(pieces);
+        let pieces = pieces.map(|([first, last], (_, bytes, sha256))| Piece {
+            first: *first,
+            last: *last,
+            bytes: bytes >> 16,
+            sha256,
+        });
+        pieces.collect()
     })
 }
 

@@ -142,14 +142,14 @@ impl UndoOut<'_> {
         }
         UndoRecord { undo: &kept.undo, spent: kept.spent }.write(&mut self.bytes);
         if self.bytes.len() > UNDO_BYTES {
-            self.objects.push(self.hand.put(&std::mem::take(&mut self.bytes))?);
+            self.objects.push(self.hand.put(std::mem::take(&mut self.bytes))?);
         }
         Ok(())
     }
 
     fn finish(mut self) -> Result<Vec<ObjectRef>, SyncError> {
         if !self.bytes.is_empty() {
-            self.objects.push(self.hand.put(&self.bytes)?);
+            self.objects.push(self.hand.put(self.bytes)?);
         }
         Ok(self.objects)
     }

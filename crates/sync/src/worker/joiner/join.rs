@@ -177,7 +177,7 @@ impl Leaving<'_> {
             let length = left.min(OBJECT_BYTES as u64);
             let mut bytes = vec![0; length as usize];
             file.read_exact(&mut bytes).at(storage, &run.name)?;
-            objects.push(self.hand.put(&bytes)?);
+            objects.push(self.hand.put(bytes)?);
             left -= length;
             self.go_on()?;
         }
@@ -194,8 +194,14 @@ impl Leaving<'_> {
         let storage = self.request.workdir;
         let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.go_on())?;
         let mut merged = runs.part(KeyRange::ALL)?;
-        let (mut objects, mut slices) = (Vec::new(), Vec::with_capacity(sources.len()));
-        let mut bytes = Vec::new();
+        let mut slices: Vec<FoundSlice> = Vec::with_capacity(sources.len());
+        let (mut objects, mut bytes, mut first) = (Vec::new(), Vec::new(), 0);
+        // Others read them in slices alone.
+        let put = |bytes: Vec<u8>, slices: &[FoundSlice]| {
+            let digests = slices.iter().map(|slice| slice.sha256);
+            let of = ObjectRef::of_parts(digests, bytes.len() as u64);
+            self.hand.put_as(of, bytes).map(|()| of)
+        };
         merged.next()?;
         for source in sources {
             let start = bytes.len();
@@ -207,7 +213,8 @@ impl Leaving<'_> {
             }
             slices.push(slice(objects.len(), start, &bytes[start..]));
             if bytes.len() > OBJECT_BYTES {
-                objects.push(self.hand.put(&std::mem::take(&mut bytes))?);
+                objects.push(put(std::mem::take(&mut bytes), &slices[first..])?);
+                first = slices.len();
                 self.go_on()?;
             }
         }
@@ -216,7 +223,7 @@ impl Leaving<'_> {
             return Err(ClusterError::Message(why).into());
         }
         if !bytes.is_empty() {
-            objects.push(self.hand.put(&bytes)?);
+            objects.push(put(bytes, &slices[first..])?);
         }
         runs.close()?;
         Ok(Found { objects, slices })
