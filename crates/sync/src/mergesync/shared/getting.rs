@@ -33,11 +33,11 @@ impl<'g> Getting<'g> {
     pub(super) fn run(&self, run: &RunObjects, name: String) -> Result<RunInfo, Useless> {
         let RunObjects { bytes, sections, checksum, ref objects } = *run;
         let info = RunInfo { name, bytes, sections, checksum, held: None };
-        let length: u64 = objects.iter().map(|object| object.bytes).sum();
-        if bytes > 1 << 48 || info.file_bytes() != length {
-            return Err(Useless::Result("its coins are not as long as they should be".to_owned()));
-        }
-        match self.left.get().checked_sub(length) {
+        let length = objects.iter().try_fold(0_u64, |all, it| all.checked_add(it.bytes));
+        let length = length.filter(|all| bytes <= 1 << 48 && info.file_bytes() == *all);
+        let too_short =
+            || Useless::Result("its coins are not as long as they should be".to_owned());
+        match self.left.get().checked_sub(length.ok_or_else(too_short)?) {
             Some(left) => {
                 let held = self.held(objects, info)?;
                 self.left.set(left);
@@ -65,8 +65,9 @@ impl<'g> Getting<'g> {
             }
             Ok(())
         })?;
-        let (records, index) = run.split_at(info.bytes as usize);
-        let index = Index::read(index, info.bytes).filter(|index| index.is_of(records));
+        let index = run.split_at_checked(info.bytes as usize).and_then(|(records, index)| {
+            Index::read(index, info.bytes).filter(|index| index.is_of(records))
+        });
         let held = index.map(|index| {
             run.truncate(info.bytes as usize);
             RunInfo::held(info.name.clone(), run, index)
@@ -159,6 +160,12 @@ mod tests {
         assert_eq!(refused(told.clone(), &bytes), None);
         let short = refused(told.clone(), &bytes[1..]).unwrap();
         assert!(short.contains("not as long"), "{short}");
+        // So many that they cannot be added up.
+        let endless = vec![ObjectRef { sha256: [1; 32], bytes: u64::MAX }; 2];
+        let endless = RunObjects { objects: endless, ..told.clone() };
+        let get = |_: &ObjectRef| panic!("none is asked for");
+        let refused_at_once = Getting::new(&request, &get).run(&endless, "run".to_owned());
+        assert!(matches!(refused_at_once, Err(Useless::Result(_))));
         let mut other = bytes.clone();
         other[50] ^= 1;
         let checksum = [0; 16];
