@@ -296,8 +296,8 @@ impl<'a> Workdir<'a> {
 mod tests {
     use super::names::run_name;
     use super::*;
-    use crate::workdir::plan::RunIdentity;
-    use apus_chain::{BlockHash, Network, Reader};
+    use crate::workdir::plan::testing::plan;
+    use apus_chain::{BlockHash, Reader};
     use apus_engine::pass::FinishedSegment;
     use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
     use apus_engine::swiftsync::{Partial, SwiftSync};
@@ -305,20 +305,6 @@ mod tests {
 
     const FIRST: HeightRange = HeightRange::new(1, 5);
     const SECOND: HeightRange = HeightRange::new(5, 9);
-
-    fn plan(secret: u8) -> Plan {
-        let identity = RunIdentity {
-            network: Network::Regtest,
-            stop: 8,
-            stop_hash: BlockHash([1; 32]),
-            hints: [2; 32],
-            aggregate: AggregateKind::Sha256,
-            assumed: 0,
-            unseen: 0,
-            leaves: false,
-        };
-        Plan { identity, secret: Secret([secret; 32]), segments: vec![FIRST, SECOND] }
-    }
 
     /// A segment's result, with nothing in its sums.
     fn finished(range: HeightRange) -> Partial {

@@ -26,7 +26,7 @@ pub(super) fn alone(callers: usize, pause: Duration) -> f64 {
         let call = move |caller: &Caller| {
             ready.wait();
             let begun = Instant::now();
-            asked.wake_once();
+            asked.wake();
             caller.wait();
             (begun, Instant::now())
         };
@@ -52,12 +52,8 @@ impl Caller {
         drop(waits.unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Many may wake the same one: the first of them does.
     fn wake(&self) {
-        *self.lock() = true;
-        self.woken.notify_one();
-    }
-
-    fn wake_once(&self) {
         let first = !std::mem::replace(&mut *self.lock(), true);
         if first {
             self.woken.notify_one();

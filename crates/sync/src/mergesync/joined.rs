@@ -211,9 +211,8 @@ fn read_totals(reader: &mut Reader<'_>) -> Option<CoinTotals> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workdir::plan::{Plan, RunIdentity};
-    use apus_chain::{HeightRange, Network, Txid};
-    use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
+    use crate::workdir::plan::testing::plan;
+    use apus_chain::Txid;
     use apus_storage::Storage;
     use apus_testkit::storage::CrashStorage;
     use proptest::prelude::*;
@@ -271,25 +270,11 @@ mod tests {
         }
     }
 
-    fn plan() -> Plan {
-        let identity = RunIdentity {
-            network: Network::Regtest,
-            stop: 8,
-            stop_hash: BlockHash([1; 32]),
-            hints: [0; 32],
-            aggregate: AggregateKind::None,
-            assumed: 0,
-            unseen: 0,
-            leaves: true,
-        };
-        Plan { identity, secret: Secret([5; 32]), segments: vec![HeightRange::new(1, 9)] }
-    }
-
     /// A join is found again only if each of its files is there as long as it was.
     #[test]
     fn a_file_that_is_gone_or_shorter_is_no_join() {
         let storage = CrashStorage::new();
-        let workdir = Workdir::start(&storage, &plan()).unwrap();
+        let workdir = Workdir::start(&storage, &plan(5)).unwrap();
         let record = record(5, true, true, &[70, 140], &[1]);
         let put = |run: &RunInfo, bytes: u64| {
             let mut file = storage.create(&run.name).unwrap();

@@ -162,23 +162,11 @@ pub fn describe_run(spec: &[u8]) -> Option<RunDescription> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::workdir::plan::RunIdentity;
-    use apus_chain::{BlockHash, HeightRange, Network};
-    use apus_engine::swiftsync::aggregate::Secret;
+    use apus_chain::HeightRange;
 
     pub(in crate::queue) fn spec() -> RunSpec {
-        let identity = RunIdentity {
-            network: Network::Regtest,
-            stop: 8,
-            stop_hash: BlockHash([1; 32]),
-            hints: [2; 32],
-            aggregate: AggregateKind::Sha256,
-            unseen: 7,
-            assumed: 0,
-            leaves: false,
-        };
-        let segments = vec![HeightRange::new(1, 5), HeightRange::new(5, 9)];
-        let plan = Plan { identity, secret: Secret([0xa7; 32]), segments };
+        let mut plan = crate::workdir::plan::testing::plan(0xa7);
+        plan.identity.unseen = 7;
         let headers = ObjectRef { sha256: [3; 32], bytes: 640 };
         RunSpec { pass: PassKind::SwiftSync, plan, headers }
     }

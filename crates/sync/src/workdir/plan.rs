@@ -190,6 +190,28 @@ pub(crate) fn divide_tapered(
     segments
 }
 
+/// A plan for tests that need one.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// Of eight blocks, in two segments.
+    pub(crate) fn plan(secret: u8) -> Plan {
+        let identity = RunIdentity {
+            network: Network::Regtest,
+            stop: 8,
+            stop_hash: BlockHash([1; 32]),
+            hints: [2; 32],
+            aggregate: AggregateKind::Sha256,
+            assumed: 0,
+            unseen: 0,
+            leaves: false,
+        };
+        let segments = vec![HeightRange::new(1, 5), HeightRange::new(5, 9)];
+        Plan { identity, secret: Secret([secret; 32]), segments }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
