@@ -182,8 +182,8 @@ fn an_interruption_ends_the_measuring_of_a_floor() {
     desk.write("said", b"");
     // The shell waits for the program whatever it is told itself.
     let script = "trap : INT; TMPDIR=tmp \"$0\" \"$@\" 2>said; code=$?; cat said >&2; exit $code";
-    // One measurement takes seconds, and all of them minutes.
-    let mut measuring = desk.start_in_group(script, "bench floor --par 1 --span-ms 3000");
+    // One measurement takes seconds where nothing is optimised, and all of them a minute.
+    let mut measuring = desk.start_in_group(script, "bench floor --par 1 --span-ms 500");
     let said = || String::from_utf8(desk.read("said")).unwrap();
     assert!(measuring.until(|| said().contains("measuring SHA-256")), "{}", said());
     assert!(!desk.names("tmp").is_empty());

@@ -130,6 +130,8 @@ fn size(plan: &str, line: &str) -> f64 {
 fn a_run_takes_no_more_than_was_planned() {
     let desk = Desk::empty();
     desk.apus("bench chain make --blocks 20 --out chain").succeeds();
+    let manifest = desk.json("chain/manifest.json");
+    let assumed = manifest["assumevalid_hash"].as_str().unwrap();
     for (number, (hints, out)) in [
         ("", "snapshot:o/s"),
         ("", "datadir:o/n"),
@@ -143,10 +145,12 @@ fn a_run_takes_no_more_than_was_planned() {
     {
         let what =
             format!("--blocksdir chain/blocks {hints} --out {out} --dbcache 4 --workdir o/w");
+        // Scripts take nearly all of the time, so they run once.
+        let assumed = if number == 0 { "0" } else { assumed };
         let plan = desk.apus(&format!("plan {what}")).succeeds().stdout;
         let (disk, memory) = (size(&plan, "disk "), size(&plan, "memory "));
         let report = format!("report-{number}.json");
-        let mut run = desk.start(&format!("sync {what} --report {report}"));
+        let mut run = desk.start(&format!("sync {what} --assumevalid {assumed} --report {report}"));
         let mut peak = 0;
         run.until(|| {
             peak = peak.max(on_disk(&desk.path("o")));

@@ -3,7 +3,7 @@
 use super::{CoinsStore, EachCoin, Flush, StoreError};
 use crate::coin::CoinBytes;
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
 /// Coins in a map.
@@ -13,7 +13,7 @@ pub struct MemoryStore(RwLock<State>);
 #[derive(Debug, Default)]
 struct State {
     tip: Option<KnownBlock>,
-    coins: BTreeMap<OutPoint, CoinBytes>,
+    coins: HashMap<OutPoint, CoinBytes>,
     undo: HashMap<BlockHash, (KnownBlock, Vec<u8>)>,
 }
 
@@ -69,6 +69,10 @@ impl CoinsStore for MemoryStore {
     }
 
     fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
-        self.read(|state| state.coins.iter().try_for_each(|(outpoint, coin)| each(outpoint, coin)))
+        self.read(|state| {
+            let mut coins: Vec<_> = state.coins.iter().collect();
+            coins.sort_unstable_by_key(|(outpoint, _)| *outpoint);
+            coins.into_iter().try_for_each(|(outpoint, coin)| each(outpoint, coin))
+        })
     }
 }
