@@ -151,7 +151,14 @@ impl Lease for Leased<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.place.link.wait(self.place.is_over()).unwrap_or(false)
+        self.place.link.wait(async {
+            let is_over = self.place.is_over().await.unwrap_or(false);
+            if is_over {
+                // It came too late to go with the run. What stays takes room and does no harm.
+                let _ = self.remove_put().await;
+            }
+            is_over
+        })
     }
 
     fn is_answered(&self, key: JobKey) -> Result<bool, QueueError> {
@@ -198,7 +205,7 @@ impl Lease for Leased<'_> {
                 let subject = names::trouble(&place.run, key, place.name);
                 let message = PublishMessage::build().payload(message.to_vec().into());
                 match place.link.publish(subject, message).await {
-                    Err(_) if place.is_over().await? => return Ok(()),
+                    Err(_) if place.is_over().await? => return self.remove_put().await,
                     other => other.map(drop)?,
                 }
             }

@@ -4,7 +4,8 @@ use crate::altered::{Alters, beside, link, machine, newest};
 use crate::desk::REGTEST;
 use crate::world::World;
 use apus_cluster::{Coordinator, JoinedRun, Worker};
-use apus_sync::{JobCopy, JobKey, JobQueue, Jobs, Lease, Offer, RunId};
+use apus_sync::{JobCopy, JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
@@ -105,6 +106,33 @@ fn a_job_whose_answer_was_of_no_use_waits_for_no_machine() {
         anew.done().unwrap();
     }
     coordinator.close().unwrap();
+}
+
+/// What a machine puts once its run has ended goes, whatever becomes of its job.
+#[test]
+fn what_is_put_too_late_does_not_stay() {
+    let world = World::with(REGTEST);
+    let (spec, key) = (b"a run", JobKey::join);
+    let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(3600)).unwrap();
+    coordinator.open(&RunId::of(spec), spec).unwrap();
+    let machine = machine(&world, "late");
+    let joined = joined(&machine);
+    let ways: [&dyn Fn(&dyn Lease); 3] = [
+        &|lease| lease.answer(key(0), b"done").unwrap(),
+        &|lease| lease.give_back(Duration::ZERO, Some((key(1), b"lost"))).unwrap(),
+        &|lease| assert!(lease.is_over()),
+    ];
+    (0..3).for_each(|number| coordinator.put_job(key(number), JobCopy::First, b"job").unwrap());
+    let leases = ways.map(|_| job_of(&joined));
+    coordinator.close().unwrap();
+    let left = || std::fs::read_dir(world.desk.path("objects")).unwrap().count();
+    for (lease, end) in leases.iter().zip(ways) {
+        let bytes = Arc::new(b"what it leaves".to_vec());
+        lease.put_object(&ObjectRef::of(&bytes), &bytes).unwrap();
+        assert_eq!(left(), 1);
+        end(&**lease);
+        assert_eq!(left(), 0);
+    }
 }
 
 fn joined(worker: &Worker) -> JoinedRun<'_> {
