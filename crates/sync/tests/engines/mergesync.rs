@@ -12,11 +12,12 @@ use apus_sync::{
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of};
 use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
+use bitcoin::consensus::encode::serialize;
 use bitcoin::script::PushBytes;
 use bitcoin::{Block, ScriptBuf};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -153,6 +154,70 @@ fn a_signature_that_is_wrong() {
     let job = Job { assume_valid: None, ..merge(&world) };
     let outcome = job.expect(&world.truth, &Place::new());
     assert_eq!((outcome.scripts.run, outcome.scripts.assumed), (u64::from(world.truth.stop), 0));
+}
+
+/// Runs all scripts, and waits for none of them to make durable how far it is.
+#[cfg(feature = "kernel")]
+fn unhurried(world: &World) -> Job {
+    Job { assume_valid: None, checkpoint_interval: Duration::from_secs(3_600), ..merge(world) }
+}
+
+/// Its scripts may still be running when a block above it is refused.
+#[cfg(feature = "kernel")]
+#[test]
+fn a_wrong_signature_is_told_before_what_is_wrong_above_it() {
+    for (_, make) in bad_blocks() {
+        let mut builder = random_chain(853);
+        let bad = builder.block_with_a_wrong_signature();
+        let plan = make(&mut builder);
+        builder.add_plan(plan);
+        builder.empty_blocks(2);
+        let world = World::of(&builder.blocks());
+        for engine in [Engine::MergeSync, Engine::Utxo] {
+            let job = Job { engine, ..unhurried(&world) };
+            let error = job.refused(&Place::new()).to_string();
+            let said = [hash_of(&bad).to_string(), "script".to_owned()];
+            assert!(said.iter().all(|said| error.contains(said)), "{engine:?}: {error}");
+        }
+    }
+}
+
+/// The same where a block above it cannot be read again.
+#[cfg(feature = "kernel")]
+#[test]
+fn a_wrong_signature_is_told_before_a_damaged_block_above_it() {
+    for is_signed in [true, false] {
+        let mut builder = random_chain(854);
+        let bad = match is_signed {
+            true => builder.block_with(Vec::new()),
+            false => builder.block_with_a_wrong_signature(),
+        };
+        builder.empty_blocks(1);
+        let above = builder.blocks().last().unwrap().clone();
+        builder.empty_blocks(4);
+        let world = World::of(&builder.blocks());
+        let (file, at) = place_of(&above, &world.blocksdir());
+        let changes = Changes(&file, at);
+        let job = unhurried(&world);
+        let ran = job.run_watched(&Place::new(), &changes, &AtomicBool::new(false));
+        let error = ran.unwrap_err();
+        assert_eq!(error.kind() == ErrorKind::Invalid, !is_signed, "{error}");
+        assert_eq!(error.to_string().contains(&hash_of(&bad).to_string()), !is_signed, "{error}");
+    }
+}
+
+/// The file in which a block lies, and where in it the block ends.
+#[cfg(feature = "kernel")]
+fn place_of(block: &Block, blocksdir: &Path) -> (PathBuf, usize) {
+    let (block, key) = (serialize(block), fs::read(blocksdir.join("xor.dat")).unwrap());
+    let end = |file: &Path| {
+        let bytes = fs::read(file).unwrap();
+        let plain: Vec<u8> = bytes.iter().zip(key.iter().cycle()).map(|(a, b)| a ^ b).collect();
+        let at = plain.windows(block.len()).position(|bytes| *bytes == block)?;
+        Some(at + block.len() - 1)
+    };
+    let mut entries = fs::read_dir(blocksdir).unwrap().map(|entry| entry.unwrap().path());
+    entries.find_map(|file| end(&file).map(|end| (file, end))).unwrap()
 }
 
 /// Files of a folder with their contents, but those of databases.
@@ -468,15 +533,20 @@ fn scripts_that_were_assumed_are_run() {
     assert!(error.to_string().contains(&hash_of(&bad).to_string()), "{error}");
 }
 
-/// Flips a bit of a file when the join begins.
-struct Changes<'a>(&'a Path);
+/// Flips a bit of a file at some place when the join begins.
+struct Changes<'a>(&'a Path, usize);
+
+impl<'a> Changes<'a> {
+    fn in_the_middle(file: &'a Path) -> Self {
+        Self(file, fs::metadata(file).unwrap().len() as usize / 2)
+    }
+}
 
 impl Observer for Changes<'_> {
     fn event(&self, event: Event) {
         if matches!(event, Event::Started(Phase::Join)) {
             let mut bytes = fs::read(self.0).unwrap();
-            let at = bytes.len() / 2;
-            bytes[at] ^= 1;
+            bytes[self.1] ^= 1;
             fs::write(self.0, bytes).unwrap();
         }
     }
@@ -490,12 +560,13 @@ fn a_file_that_changes_between_the_walks_is_noticed() {
     let file = world.blocksdir().join("blk00000.dat");
     let folder = tempfile::tempdir().unwrap();
     let keeping = merge(&world).keeping(folder.path());
-    let changed = keeping.run_watched(&place, &Changes(&file), &AtomicBool::new(false));
+    let changes = Changes::in_the_middle(&file);
+    let changed = keeping.run_watched(&place, &changes, &AtomicBool::new(false));
     let error = changed.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Wrong, "{error}");
     assert!(apus_storage::Storage::names(&place.out).unwrap().is_empty());
     // As it was, the run goes on.
-    Changes(&file).event(Event::Started(Phase::Join));
+    changes.event(Event::Started(Phase::Join));
     keeping.expect(&world.truth, &place);
 }
 
@@ -510,7 +581,8 @@ fn blocks_of_which_nothing_is_kept_are_read_once() {
         let wanted = job.expect(&world.truth, &Place::new());
         let file = world.blocksdir().join("blk00000.dat");
         let bytes = fs::read(&file).unwrap();
-        let ran = job.run_watched(&place, &Changes(&file), &AtomicBool::new(false));
+        let changes = Changes::in_the_middle(&file);
+        let ran = job.run_watched(&place, &changes, &AtomicBool::new(false));
         assert_eq!(ran.unwrap().muhash, wanted.muhash);
         fs::write(&file, bytes).unwrap();
     }
