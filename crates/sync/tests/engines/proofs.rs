@@ -2,6 +2,7 @@
 //! however often it is killed.
 
 use crate::harness::{BridgeJob, Job, Place, World, hash_of, random_chain, store_error};
+use crate::invalid::bad_blocks;
 use crate::world::files;
 use apus_chain::{BlockHash, Height, HeightRange, Network, OutPoint, Reader, Txid};
 use apus_engine::utxo::StoreError;
@@ -134,6 +135,26 @@ fn expect_all(chain: &[Block], stop: Height, out: &CrashStorage, models: &[Prove
         let roots: Vec<[u8; 32]> = file.after().hashes().iter().map(|root| root.0).collect();
         assert_eq!(roots, model.roots);
         assert_eq!(file.head().before, hash_of(&chain[file.heights().start as usize - 1]));
+    }
+}
+
+/// It is told as without proofs, and has none.
+#[test]
+fn a_block_that_breaks_a_rule() {
+    for (reason, make) in bad_blocks() {
+        let mut builder = random_chain(961);
+        builder.empty_blocks(1);
+        let plan = make(&mut builder);
+        let bad = builder.add_plan(plan);
+        let height = builder.height();
+        builder.empty_blocks(2);
+        let world = World::of(&builder.blocks());
+        let Bridge { job, out, .. } = Bridge::new(&world, 50);
+        let error = job.refused(&Place::new()).to_string();
+        let said = [hash_of(&bad).to_string(), format!("[{reason}]")];
+        assert!(said.iter().all(|said| error.contains(said)), "{error}");
+        let proved = proofs_files(&out).unwrap();
+        assert!(proved.iter().all(|(heights, _)| heights.end <= height), "{reason}");
     }
 }
 
