@@ -112,17 +112,19 @@ fn a_job_whose_answer_was_of_no_use_waits_for_no_machine() {
 #[test]
 fn what_is_put_too_late_does_not_stay() {
     let world = World::with(REGTEST);
-    let (spec, key) = (b"a run", JobKey::join);
+    let spec = b"a run";
     let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(3600)).unwrap();
     coordinator.open(&RunId::of(spec), spec).unwrap();
     let machine = machine(&world, "late");
     let joined = joined(&machine);
-    let ways: [&dyn Fn(&dyn Lease); 3] = [
-        &|lease| lease.answer(key(0), b"done").unwrap(),
-        &|lease| lease.give_back(Duration::ZERO, Some((key(1), b"lost"))).unwrap(),
-        &|lease| assert!(lease.is_over()),
+    let ways: [fn(&dyn Lease); 3] = [
+        |lease| lease.answer(JobKey::join(0), b"done").unwrap(),
+        |lease| lease.give_back(Duration::ZERO, Some((JobKey::join(1), b"lost"))).unwrap(),
+        |lease| assert!(lease.is_over()),
     ];
-    (0..3).for_each(|number| coordinator.put_job(key(number), JobCopy::First, b"job").unwrap());
+    for number in 0..3 {
+        coordinator.put_job(JobKey::join(number), JobCopy::First, b"job").unwrap();
+    }
     let leases = ways.map(|_| job_of(&joined));
     coordinator.close().unwrap();
     let left = || std::fs::read_dir(world.desk.path("objects")).unwrap().count();
