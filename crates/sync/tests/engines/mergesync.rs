@@ -9,12 +9,12 @@ use apus_sync::{
     DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Observer, Phase, Stop,
     SyncError, UsageError,
 };
-use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of};
+use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of, utxo_set};
 use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use bitcoin::consensus::encode::serialize;
 use bitcoin::script::PushBytes;
-use bitcoin::{Block, ScriptBuf};
+use bitcoin::{Block, OutPoint, ScriptBuf, Transaction};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -98,13 +98,17 @@ fn signature_operations_that_are_pushed_count_where_they_are_run() {
     }
 }
 
+/// Rules by which blocks need not state their height.
+fn without_heights() -> &'static Params {
+    let assumed = assuming(Network::Regtest).clone();
+    Box::leak(Box::new(Params { bip34_height: 1_000_000, bip34_hash: None, ..assumed }))
+}
+
 /// A coinbase that is there already, on a chain where blocks need not state their height (BIP-30): the join finds it,
 /// and no coin that its block spends tells of it.
 #[test]
 fn a_coinbase_that_is_there_already() {
-    let assumed = assuming(Network::Regtest).clone();
-    let params = Params { bip34_height: 1_000_000, bip34_hash: None, ..assumed };
-    let params: &Params = Box::leak(Box::new(params));
+    let params = without_heights();
     let mut builder = random_chain(846);
     builder.empty_blocks(1);
     let coinbase = builder.block(builder.tip()).txdata[0].clone();
@@ -114,6 +118,40 @@ fn a_coinbase_that_is_there_already() {
     let world = World::of(&builder.blocks());
     for engine in [Engine::Utxo, Engine::MergeSync] {
         refused(&Job { params, engine, ..world.job() }, &bad, "bad-txns-BIP30");
+    }
+}
+
+/// What it makes is looked at before all else of a block, so this rule is told before another one that it breaks, but
+/// not where what is made again was spent meanwhile.
+#[test]
+fn what_is_there_already_is_told_before_other_rules() {
+    let params = without_heights();
+    for (reason, make) in bad_blocks() {
+        for is_there in [true, false] {
+            let mut builder = random_chain(846);
+            builder.empty_blocks(1);
+            let set = utxo_set(&builder.blocks());
+            let is_left = |tx: &Transaction| {
+                let txid = tx.compute_txid();
+                (0..tx.output.len() as u32).any(|vout| set.contains_key(&OutPoint { txid, vout }))
+            };
+            let blocks = builder.blocks().into_iter().skip(1);
+            let coinbases = blocks.map(|block| block.txdata[0].clone());
+            let mut coinbases = coinbases.filter(|it| is_left(it) == is_there);
+            let coinbase = coinbases.next_back().unwrap();
+            let plan = make(&mut builder);
+            // A coinbase that is repeated has the amounts that it had.
+            if plan.coinbase_outputs.is_some() {
+                continue;
+            }
+            let bad = builder.add_plan(BlockPlan { coinbase: Some(coinbase), ..plan });
+            builder.empty_blocks(3);
+            let world = World::of(&builder.blocks());
+            let told = if is_there { "bad-txns-BIP30" } else { reason };
+            for engine in [Engine::Utxo, Engine::MergeSync] {
+                refused(&Job { params, engine, ..world.job() }, &bad, told);
+            }
+        }
     }
 }
 
