@@ -121,6 +121,33 @@ fn a_coinbase_that_is_there_already() {
     }
 }
 
+/// A transaction that is there already, on a chain where no valid block can repeat one, so that the join does not ask for
+/// it. That its inputs are spent is told where its outputs are, too.
+#[test]
+fn a_transaction_that_is_there_already() {
+    for is_there in [true, false] {
+        let mut builder = random_chain(846);
+        let set = utxo_set(&builder.blocks());
+        let is_left = |tx: &Transaction| {
+            let txid = tx.compute_txid();
+            (0..tx.output.len() as u32).any(|vout| set.contains_key(&OutPoint { txid, vout }))
+        };
+        let made = builder.blocks().into_iter().filter_map(|block| block.txdata.get(1).cloned());
+        let mut made = made.filter(|tx| is_left(tx) == is_there);
+        let again = made.next_back().unwrap();
+        let bad = builder.add_plan(BlockPlan { transactions: vec![again], ..BlockPlan::default() });
+        builder.empty_blocks(3);
+        let world = World::of(&builder.blocks());
+        let told = if is_there { "bad-txns-BIP30" } else { "bad-txns-inputs-missingorspent" };
+        // Both blocks in one segment, and in two.
+        for segment_bytes in [5_000, 1 << 20] {
+            for engine in [Engine::Utxo, Engine::MergeSync] {
+                refused(&Job { engine, segment_bytes, ..world.job() }, &bad, told);
+            }
+        }
+    }
+}
+
 /// What it makes is looked at before all else of a block, so this rule is told before another one that it breaks, but
 /// not where what is made again was spent meanwhile.
 #[test]
