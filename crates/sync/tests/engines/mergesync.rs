@@ -9,15 +9,15 @@ use apus_sync::{
     DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Observer, Phase, Stop,
     SyncError, UsageError,
 };
-use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, coins_of, utxo_set};
+use apus_testkit::blkfile::BlockFiles;
+use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, UtxoSet, coins_of, utxo_set};
 use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
-use bitcoin::consensus::encode::serialize;
 use bitcoin::script::PushBytes;
 use bitcoin::{Block, OutPoint, ScriptBuf, Transaction};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -121,6 +121,12 @@ fn a_coinbase_that_is_there_already() {
     }
 }
 
+/// Whether a set has any output of a transaction.
+fn is_left(set: &UtxoSet, tx: &Transaction) -> bool {
+    let txid = tx.compute_txid();
+    (0..tx.output.len() as u32).any(|vout| set.contains_key(&OutPoint { txid, vout }))
+}
+
 /// A transaction that is there already, on a chain where no valid block can repeat one, so that the join does not ask for
 /// it. That its inputs are spent is told where its outputs are, too.
 #[test]
@@ -128,12 +134,8 @@ fn a_transaction_that_is_there_already() {
     for is_there in [true, false] {
         let mut builder = random_chain(846);
         let set = utxo_set(&builder.blocks());
-        let is_left = |tx: &Transaction| {
-            let txid = tx.compute_txid();
-            (0..tx.output.len() as u32).any(|vout| set.contains_key(&OutPoint { txid, vout }))
-        };
         let made = builder.blocks().into_iter().filter_map(|block| block.txdata.get(1).cloned());
-        let mut made = made.filter(|tx| is_left(tx) == is_there);
+        let mut made = made.filter(|tx| is_left(&set, tx) == is_there);
         let again = made.next_back().unwrap();
         let bad = builder.add_plan(BlockPlan { transactions: vec![again], ..BlockPlan::default() });
         builder.empty_blocks(3);
@@ -158,13 +160,9 @@ fn what_is_there_already_is_told_before_other_rules() {
             let mut builder = random_chain(846);
             builder.empty_blocks(1);
             let set = utxo_set(&builder.blocks());
-            let is_left = |tx: &Transaction| {
-                let txid = tx.compute_txid();
-                (0..tx.output.len() as u32).any(|vout| set.contains_key(&OutPoint { txid, vout }))
-            };
             let blocks = builder.blocks().into_iter().skip(1);
             let coinbases = blocks.map(|block| block.txdata[0].clone());
-            let mut coinbases = coinbases.filter(|it| is_left(it) == is_there);
+            let mut coinbases = coinbases.filter(|it| is_left(&set, it) == is_there);
             let coinbase = coinbases.next_back().unwrap();
             let plan = make(&mut builder);
             // A coinbase that is repeated has the amounts that it had.
@@ -257,32 +255,23 @@ fn a_wrong_signature_is_told_before_a_damaged_block_above_it() {
             true => builder.block_with(Vec::new()),
             false => builder.block_with_a_wrong_signature(),
         };
-        builder.empty_blocks(1);
-        let above = builder.blocks().last().unwrap().clone();
-        builder.empty_blocks(4);
-        let world = World::of(&builder.blocks());
-        let (file, at) = place_of(&above, &world.blocksdir());
-        let changes = Changes(&file, at);
+        builder.empty_blocks(5);
+        let above = builder.height() as usize - 4;
+        let mut places = Vec::new();
+        let world = World::laid_out(&builder.blocks(), |blocks| {
+            let mut files = BlockFiles::regtest();
+            places = files.blocks(blocks);
+            files
+        });
+        let file = world.blocksdir().join("blk00000.dat");
+        // The version of its first transaction.
+        let changes = Changes(&file, places[above].offset + 81);
         let job = unhurried(&world);
         let ran = job.run_watched(&Place::new(), &changes, &AtomicBool::new(false));
         let error = ran.unwrap_err();
         assert_eq!(error.kind() == ErrorKind::Invalid, !is_signed, "{error}");
         assert_eq!(error.to_string().contains(&hash_of(&bad).to_string()), !is_signed, "{error}");
     }
-}
-
-/// The file in which a block lies, and where in it the block ends.
-#[cfg(feature = "kernel")]
-fn place_of(block: &Block, blocksdir: &Path) -> (PathBuf, usize) {
-    let (block, key) = (serialize(block), fs::read(blocksdir.join("xor.dat")).unwrap());
-    let end = |file: &Path| {
-        let bytes = fs::read(file).unwrap();
-        let plain: Vec<u8> = bytes.iter().zip(key.iter().cycle()).map(|(a, b)| a ^ b).collect();
-        let at = plain.windows(block.len()).position(|bytes| *bytes == block)?;
-        Some(at + block.len() - 1)
-    };
-    let mut entries = fs::read_dir(blocksdir).unwrap().map(|entry| entry.unwrap().path());
-    entries.find_map(|file| end(&file).map(|end| (file, end))).unwrap()
 }
 
 /// Files of a folder with their contents, but those of databases.
