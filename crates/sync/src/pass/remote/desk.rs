@@ -1,5 +1,6 @@
 //! [`Desk`]: which jobs of a run are out, what came back, and what is said of it.
 
+mod ahead;
 mod audit;
 mod slow;
 mod troubles;
@@ -11,6 +12,7 @@ use crate::queue::{
     Answer, AnswerBytes, AnswerKind, JobMessage, JobQueue, ObjectRef, Patience, RunId, WireError,
 };
 use crate::request::Request;
+use ahead::{Ahead, Coming, Fetched, Fetchers};
 use apus_engine::pass::Work;
 use audit::Audits;
 use slow::Pace;
@@ -88,6 +90,8 @@ pub(crate) struct Desk<'d> {
     out: BTreeMap<JobKey, Out>,
     /// What counts already. Such a job is out once more where what it left was lost.
     counted: BTreeMap<JobKey, Counted>,
+    /// Answers that came and were not looked at.
+    ahead: Ahead,
     /// Answers to jobs that were not put by this start yet.
     early: BTreeMap<JobKey, AnswerBytes>,
     /// What is done twice.
@@ -126,6 +130,7 @@ impl<'d> Desk<'d> {
             todo: VecDeque::new(),
             out: BTreeMap::new(),
             counted: BTreeMap::new(),
+            ahead: Ahead::default(),
             early: BTreeMap::new(),
             audits: Audits::default(),
             pace: Pace::default(),
@@ -159,17 +164,23 @@ impl<'d> Desk<'d> {
     ) -> Result<Option<JobFailure>, SyncError> {
         self.todo.extend(jobs);
         self.pace = Pace::default();
-        while self.waits() && !self.request.interrupt.load(Ordering::Relaxed) {
-            self.go_through_answers(told, read, take)?;
-            self.put_jobs(told, read, take)?;
-            match self.answer(PROGRESS_INTERVAL)? {
-                Some(bytes) => self.take(bytes, told, read, take)?,
-                None => take(None)?,
+        let (queue, request) = (self.queue, self.request);
+        std::thread::scope(|scope| {
+            // Its threads end with it, and all of this with them, should something here panic as well.
+            let fetchers = Fetchers::begin(scope, queue, request)?;
+            while self.waits() && !request.interrupt.load(Ordering::Relaxed) {
+                self.go_through_answers(&fetchers, told, read, take)?;
+                self.put_jobs(told, read, take)?;
+                match self.answer(PROGRESS_INTERVAL, &fetchers)? {
+                    Some(coming) => self.take(coming, told, read, take)?,
+                    None => take(None)?,
+                }
+                self.put_slow_again()?;
+                self.expect_auditors();
+                self.tell(false);
             }
-            self.put_slow_again()?;
-            self.expect_auditors();
-            self.tell(false);
-        }
+            Ok::<_, SyncError>(())
+        })?;
         if self.waits() {
             return Err(SyncError::Interrupted);
         }
@@ -204,6 +215,7 @@ impl<'d> Desk<'d> {
     /// What earlier starts, or servers, already have need not be done again.
     fn go_through_answers<T>(
         &mut self,
+        fetchers: &Fetchers,
         told: &Told<'_>,
         read: &mut ReadAnswer<'_, T>,
         take: &mut TakeAnswer<'_, T>,
@@ -211,8 +223,8 @@ impl<'d> Desk<'d> {
         if !self.unsure.take() {
             return Ok(());
         }
-        while let Some(bytes) = self.answer(Duration::ZERO)? {
-            self.take(bytes, told, read, take)?;
+        while let Some(coming) = self.answer(Duration::ZERO, fetchers)? {
+            self.take(coming, told, read, take)?;
         }
         // Those that are out and were not answered may be lost.
         self.out.iter().try_for_each(|(key, out)| self.put(*key, JobCopy::First, out.input))?;
@@ -242,7 +254,7 @@ impl<'d> Desk<'d> {
             }
             self.handling += began.elapsed();
             if let Some(early) = early {
-                self.take(early, told, read, take)?;
+                self.take(Coming::alone(early), told, read, take)?;
             }
         }
         if self.moved.elapsed() >= PUT_AGAIN {
@@ -274,19 +286,17 @@ impl<'d> Desk<'d> {
         })
     }
 
-    fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, SyncError> {
-        self.ask(|| self.queue.answer(wait))
-    }
-
     fn take<T>(
         &mut self,
-        bytes: AnswerBytes,
+        coming: Coming,
         told: &Told<'_>,
         read: &mut ReadAnswer<'_, T>,
         take: &mut TakeAnswer<'_, T>,
     ) -> Result<(), SyncError> {
+        // Others are fetched at the same time, so that this is no work of the one that is here.
+        let coming = coming.wait();
         let began = Instant::now();
-        let taken = match self.read(bytes, told, read) {
+        let taken = match self.read(coming, told, read) {
             Ok(Some(done)) => take(Some(done)),
             other => other.map(drop),
         };
@@ -296,7 +306,7 @@ impl<'d> Desk<'d> {
 
     fn read<T>(
         &mut self,
-        bytes: AnswerBytes,
+        (bytes, fetched): (AnswerBytes, Fetched),
         told: &Told<'_>,
         read: &mut ReadAnswer<'_, T>,
     ) -> Result<Option<T>, SyncError> {
@@ -330,7 +340,7 @@ impl<'d> Desk<'d> {
         match answer.kind {
             AnswerKind::Done { result, work, micros } => {
                 let done = Done { result, work, busy: Duration::from_micros(micros) };
-                self.done((&bytes, input), answer.worker, done, read)
+                self.done((&bytes, input), answer.worker, done, fetched, read)
             }
             AnswerKind::Refused(error) => {
                 self.fail(key, Box::new(error).into());
@@ -360,6 +370,7 @@ impl<'d> Desk<'d> {
         (bytes, input): (&AnswerBytes, ObjectRef),
         worker: String,
         Done { result, work, busy }: Done,
+        fetched: Fetched,
         read: &mut ReadAnswer<'_, T>,
     ) -> Result<Option<T>, SyncError> {
         let (key, place) = (bytes.key, bytes.place);
@@ -374,7 +385,10 @@ impl<'d> Desk<'d> {
             self.share(worker, key, work, busy);
             return Ok(None);
         }
-        let got = Self::object(self.queue, self.request, &result);
+        let got = match fetched {
+            Some((of, got)) if of == result => got,
+            _ => Self::object(self.queue, self.request, &result),
+        };
         let got = got.and_then(|bytes| read(&Answered { key, bytes: &bytes }));
         match got {
             Err(Useless::Here(error)) => Err(error),
