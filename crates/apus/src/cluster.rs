@@ -35,6 +35,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 /// Bytes of blocks of peers that may be on their way.
 const INCOMING_BYTES: u64 = 64 << 20;
 
+/// Memory that a worker's thread has for what is joined, at least.
+const THREAD_BYTES_MIN: u64 = 64 << 20;
+
 /// A queue may be away for so long while a machine waits for a run.
 const AWAY_MAX: Duration = Duration::from_secs(300);
 
@@ -129,6 +132,8 @@ struct Means<'a> {
     proofs: &'a [ProofsArg],
     bridges: BridgeOptions,
     scratch: Option<&'a Path>,
+    /// For what is joined, where that is not too little for so many threads.
+    memory_bytes: u64,
     threads: usize,
 }
 
@@ -175,6 +180,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
         proofs: &args.proofs,
         bridges: BridgeOptions { proxy, transport, patience: BRIDGE_PATIENCE },
         scratch: args.scratch.as_deref(),
+        memory_bytes: args.dbcache << 20,
         threads: threads(args.par),
     };
     loop {
@@ -242,6 +248,7 @@ fn take_part(
         },
         proofs: proofs.as_ref(),
         scratch: means.scratch.map_or_else(std::env::temp_dir, Path::to_owned),
+        memory_bytes: means.memory_bytes.max(means.threads as u64 * THREAD_BYTES_MIN),
         threads: means.threads,
         now: now(),
         observer: &Aside,

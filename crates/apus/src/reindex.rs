@@ -42,6 +42,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         coins: None,
         outputs: &[SinkArg::Chainstate(target)],
         replace: args.replace,
+        muhash: false,
         kept: DatadirBlocks::All,
         stop: Stop::AtTip,
         bridge: None,

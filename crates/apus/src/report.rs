@@ -338,7 +338,7 @@ impl Report {
             coin_transactions: has_set.then_some(outcome.coins.transactions),
             bogosize: outcome.coins.bogosize,
             total_amount_sat: outcome.coins.amount as u64,
-            muhash: hash(&outcome.muhash),
+            muhash: outcome.muhash.as_ref().map(display_hash),
             in_assumeutxo_table: outcome.in_assumeutxo_table,
             hash_serialized_3: hash(&outcome.hash_serialized_3),
             utreexo: (outcome.utreexo.as_ref())
@@ -475,9 +475,12 @@ fn assumed(outcome: &Outcome) -> Vec<String> {
     assumed
 }
 
-/// A hash of the set, where one was kept.
-fn known(hash: &Option<String>) -> String {
-    hash.clone().unwrap_or_else(|| "not known: no set was kept".to_owned())
+/// Hashes of the set, MuHash and `hash_serialized_3`, or why they are not there.
+fn set_hashes(report: &Report) -> [String; 2] {
+    let no_set = || "not known: no set was kept".to_owned();
+    let Some(serialized) = report.hash_serialized_3.clone() else { return [no_set(), no_set()] };
+    let muhash = report.muhash.clone();
+    [muhash.unwrap_or_else(|| "not computed: give --muhash".to_owned()), serialized]
 }
 
 /// Bitcoins with all eight decimals.
@@ -548,10 +551,11 @@ impl fmt::Display for Report {
             writeln!(f, "{name:<18} {value}")?;
         }
         // With its name before it a hash would be wider than a terminal.
+        let [muhash, serialized] = set_hashes(self);
         for (name, hash) in [
             ("stop block", self.stop_hash.clone()),
-            ("muhash", known(&self.muhash)),
-            ("hash_serialized_3", known(&self.hash_serialized_3)),
+            ("muhash", muhash),
+            ("hash_serialized_3", serialized),
         ] {
             writeln!(f, "{name}\n    {hash}")?;
         }

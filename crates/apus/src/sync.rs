@@ -92,6 +92,7 @@ pub(crate) fn command_on(args: &SyncArgs, queue: Option<&dyn JobQueue>) -> Resul
         coins: beyond.as_ref(),
         outputs: &args.out,
         replace: args.replace,
+        muhash: args.muhash,
         kept: if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All },
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
         bridge: None,
@@ -251,6 +252,8 @@ pub(crate) struct Job<'a> {
     pub(crate) outputs: &'a [SinkArg],
     /// Whether a chainstate that is there is moved aside.
     pub(crate) replace: bool,
+    /// Whether the set's MuHash is wanted.
+    pub(crate) muhash: bool,
     /// What a data directory keeps of the blocks.
     pub(crate) kept: DatadirBlocks,
     pub(crate) stop: Stop,
@@ -292,6 +295,7 @@ impl<'a> Job<'a> {
             coins: None,
             outputs: &[],
             replace: false,
+            muhash: false,
             kept: DatadirBlocks::All,
             stop: Stop::AtHints,
             bridge: None,
@@ -468,6 +472,7 @@ fn run_watched(
         workdir: folder.storage(),
         outputs: &outputs,
         folders: &folders,
+        muhash: job.muhash,
         bridge,
         queue: job.queue,
         observer: &renderer,

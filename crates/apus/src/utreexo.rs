@@ -44,6 +44,7 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
         coins: None,
         outputs: &[],
         replace: false,
+        muhash: false,
         kept: DatadirBlocks::All,
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
         proofs: None,

@@ -295,6 +295,8 @@ impl<'a> Work<'a> {
             leaves: request.bridge.is_some()
                 || makes_roots(request)
                 || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
+            muhash: request.wants_muhash()
+                || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
         };
         let of_other_end = |earlier: &Plan| {
             let RunIdentity { stop, stop_hash, assumed, .. } = earlier.identity;
@@ -401,8 +403,9 @@ impl<'a> Work<'a> {
             Some(record) => record,
             None => {
                 let (numbered, bare) = (plan.identity.leaves, bare_up_to(plan));
+                let muhash = plan.identity.muhash;
                 let by = leaves.as_ref().map(LeafKeys::Places);
-                let options = JoinOptions { numbered, leaves: by, bare, durable };
+                let options = JoinOptions { numbered, leaves: by, muhash, bare, durable };
                 let joined = join(request, &done, options)?;
                 let record = Record { joined, judged: 0, assume_valid };
                 if durable {
@@ -517,8 +520,9 @@ impl<'a> Work<'a> {
         plan: &Plan,
         done: &[Done<Gathered>],
     ) -> Result<(), SyncError> {
-        let (numbered, bare) = (plan.identity.leaves, bare_up_to(plan));
-        let options = JoinOptions { numbered, leaves: None, bare, durable: false };
+        let (numbered, muhash, bare) =
+            (plan.identity.leaves, plan.identity.muhash, bare_up_to(plan));
+        let options = JoinOptions { numbered, leaves: None, muhash, bare, durable: false };
         let joined = join(self.request, done, options)?;
         let record = Record { joined, judged: 0, assume_valid: None };
         let mut progress = Judging { record, durable: false, saved_at: Instant::now() };

@@ -223,7 +223,7 @@ fn validate(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Outcome, Syn
     };
     let put = Put {
         hash_serialized_3: [0; 32],
-        muhash: [0; 32],
+        muhash: None,
         totals: CoinTotals::default(),
         folders: Vec::new(),
         utreexo: Some(verdict.roots),

@@ -178,7 +178,8 @@ fn merge_groups<F: Form>(
     go_on: &GoOn<'_>,
 ) -> Result<Vec<RunInfo>, SyncError> {
     let merge = |(group, name): (&[RunInfo], String)| {
-        let longer = merge_into_run::<F>(storage, group, budget, name, go_on)?;
+        let section_bytes = budget.section_bytes;
+        let longer = merge_into_run::<F>(storage, group, section_bytes, name, go_on)?;
         remove_merged(storage, group).map(|()| longer)
     };
     if groups.len() < 2 {
@@ -204,15 +205,15 @@ fn is_merged(run: &RunInfo) -> bool {
     run.name.starts_with(MERGE)
 }
 
-/// Merges runs into a longer one.
-fn merge_into_run<F: Form>(
+/// Merges runs into a longer one, in a file with sections of about so many bytes. All of them are open at once.
+pub(crate) fn merge_into_run<F: Form>(
     storage: &dyn Storage,
     runs: &[RunInfo],
-    budget: MergeBudget,
+    section_bytes: usize,
     name: String,
     go_on: &GoOn<'_>,
 ) -> Result<RunInfo, SyncError> {
-    let mut out = RunWriter::create(storage, name, budget.section_bytes)?;
+    let mut out = RunWriter::create(storage, name, section_bytes)?;
     let mut records = 0u64;
     let runs = Runs::<F>::indexed(storage, runs.to_vec())?;
     runs.part(KeyRange::ALL)?.give(&mut |record| {

@@ -102,8 +102,8 @@ pub(crate) struct Whole<'a> {
     pub request: &'a Request<'a>,
     /// What was known before.
     pub set: SetInfo,
-    /// Its MuHash, in internal order.
-    pub muhash: [u8; 32],
+    /// Its MuHash, in internal order; there where a sink compares by it.
+    pub muhash: Option<[u8; 32]>,
 }
 
 /// A file that has its name only once it is whole.
@@ -302,19 +302,24 @@ pub(crate) fn each_coin(
     Ok(count)
 }
 
-/// Computes the set's MuHash and its totals.
-#[derive(Default)]
-pub(crate) struct MuHashSink {
-    batch: MuHashBatch,
+/// Computes the set's totals, and its MuHash where that is wanted.
+pub(crate) struct TotalsSink {
+    muhash: Option<Box<MuHashBatch>>,
     stats: UtxoStats,
 }
 
-impl MuHashSink {
+impl TotalsSink {
+    pub(crate) fn new(muhash: bool) -> Self {
+        Self { muhash: muhash.then(Box::default), stats: UtxoStats::default() }
+    }
+
     /// Takes records in the order of a snapshot.
     pub(crate) fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
         for (txid, group) in records(batch) {
             let each = |outpoint: OutPoint, coin: CoinRef<'_>| {
-                self.batch.insert_written(|out| write_utxo_element(out, &outpoint, coin));
+                if let Some(muhash) = &mut self.muhash {
+                    muhash.insert_written(|out| write_utxo_element(out, &outpoint, coin));
+                }
                 self.stats.push(&outpoint, coin);
             };
             each_coin(txid, group, each)
@@ -323,11 +328,11 @@ impl MuHashSink {
         Ok(())
     }
 
-    /// The MuHash, and the totals.
+    /// The MuHash, that of nothing where it was not wanted, and the totals.
     pub(crate) fn finish(self) -> (MuHash, CoinTotals) {
         let UtxoStats { coins, transactions, total_amount, bogosize, .. } = self.stats;
         let totals = CoinTotals { coins, transactions, amount: total_amount, bogosize };
-        (self.batch.finish(), totals)
+        (self.muhash.map(|it| it.finish()).unwrap_or_default(), totals)
     }
 }
 

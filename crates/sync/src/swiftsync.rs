@@ -100,8 +100,9 @@ pub(crate) fn prove<'a>(
     }
     let aggregator =
         Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
-    let mut engine =
-        SwiftSync::new(request.params, dir.chain(), aggregator).with_leaves(identity.leaves);
+    let mut engine = SwiftSync::new(request.params, dir.chain(), aggregator)
+        .with_leaves(identity.leaves)
+        .with_muhash(identity.muhash);
     let under_hints = |error: SyncError| {
         let is_invalid = InvalidBlock::of(&error).is_some();
         let why = NoWayOn::UnderHints { stop: identity.stop };
@@ -360,6 +361,8 @@ impl Hints {
             // What an earlier start has them told of is told to the end.
             leaves: request.wants_leaves()
                 || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
+            muhash: request.wants_muhash()
+                || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
         };
         // All but the hints can be compared before they are read.
         expect_same(request, earlier.as_ref(), &identity)?;

@@ -182,6 +182,7 @@ fn begin<'a>(
         // Coins are made up of them.
         unseen: 0,
         leaves: false,
+        muhash: false,
     };
     if earlier.as_ref().is_some_and(|plan| plan.identity.hints != identity.hints) {
         return Err(request.other_run("by other ranges of proofs, or by another engine"));

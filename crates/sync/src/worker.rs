@@ -61,6 +61,9 @@ pub struct WorkRequest<'a> {
     pub proofs: Option<&'a ProofsInput>,
     /// A folder for what is too large for memory while a job is done, made where it is wanted.
     pub scratch: PathBuf,
+    /// Memory for what is joined, in bytes, of all threads together: half for records, half for what comes of them. With
+    /// less of it more goes into files.
+    pub memory_bytes: u64,
     /// Threads, at least one; each does a segment at a time.
     pub threads: usize,
     /// Seconds since 1970, for the rule against blocks from the future.
@@ -156,7 +159,9 @@ fn work_with(
     dir.leave_witnesses(identity.unseen);
     let aggregator =
         Aggregator::new(identity.aggregate, &spec.plan.secret, identity.stop_hash, identity.hints);
-    let swiftsync = SwiftSync::new(params, dir.chain(), aggregator).with_leaves(identity.leaves);
+    let swiftsync = SwiftSync::new(params, dir.chain(), aggregator)
+        .with_leaves(identity.leaves)
+        .with_muhash(identity.muhash);
     let (source, rules) = ((dir as _, identity.unseen), (params, verifier.as_deref()));
     let supply = Supply::new(rules, source, request.threads, request.interrupt);
     let all = |does: &dyn Does| {

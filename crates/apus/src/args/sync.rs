@@ -140,6 +140,11 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "HEIGHT")]
     pub(crate) stopatheight: Option<u32>,
 
+    /// Also compute the MuHash of the set, which takes up to two microseconds a coin; `chainstate:DIR` and `datadir:DIR` are
+    /// read back and compared by it in any case
+    #[arg(long)]
+    pub(crate) muhash: bool,
+
     #[command(flatten)]
     pub(crate) proof: AggregateArgs,
 

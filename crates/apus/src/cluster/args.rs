@@ -126,7 +126,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IP:PORT", value_parser = parse_listen)]
     pub(crate) give_blocks: Option<SocketAddr>,
 
-    /// Do jobs here, too, on so many threads, as a worker would that has the same folder of blocks
+    /// Do jobs here, too, on so many threads, as a worker would that has the same folder of blocks. They have half of
+    /// --dbcache for records that are joined, besides what the run itself has, and 64 MiB each at least
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) work: u16,
 
@@ -208,6 +209,11 @@ pub(crate) struct WorkArgs {
     /// Threads, each of which does a job at a time; 0 for one on each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(crate) par: u16,
+
+    /// Memory for records that are joined, in MiB, shared by all threads; each has 64 at least. What finds no
+    /// room in it goes to --scratch
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    pub(crate) dbcache: u64,
 
     /// By what this machine is known; its own name and the number of the process if not given
     #[arg(long, value_name = "NAME")]

@@ -28,7 +28,9 @@ pub(super) fn beside(
     let scratch = args.scratch.as_deref();
     let blocks = Blocks::Folder(blocksdir);
     let (proofs, bridges) = (args.sync.proofs.as_slice(), (&args.sync.peers).into());
-    let means = Means { blocks, proofs, bridges, scratch, threads: args.work.into() };
+    let memory_bytes = (args.sync.run.dbcache << 20) / 2;
+    let threads = args.work.into();
+    let means = Means { blocks, proofs, bridges, scratch, memory_bytes, threads };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

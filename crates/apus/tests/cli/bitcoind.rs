@@ -65,7 +65,7 @@ impl Lived {
     /// As [`expect_the_same_set`](Self::expect_the_same_set), for a `node.dat` that is there and
     /// block files anywhere.
     fn compare(&self, blocks: &Path) {
-        let run = format!("sync --chain regtest --blocksdir {}", blocks.display());
+        let run = format!("sync --chain regtest --muhash --blocksdir {}", blocks.display());
         let first = "--hints snapshot:node.dat --out hints:new.hints --out snapshot:first.dat";
         self.desk.apus(&format!("{run} {first}")).succeeds();
         let second = "--hints new.hints --out snapshot:second.dat --report report.json --par 3 \

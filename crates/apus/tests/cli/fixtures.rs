@@ -40,7 +40,7 @@ fn every_kind_of_hints_gives_the_nodes_set_and_numbers() {
         for hints in ["msb.hints", "lsb.hints", "snapshot:node.dat"] {
             let desk = Desk::with(fixture);
             let line = sync(fixture, hints)
-                + " --out snapshot:utxo.dat --out hints:utxo.hints --report report.json";
+                + " --muhash --out snapshot:utxo.dat --out hints:utxo.hints --report report.json";
             let node = desk.json("gettxoutsetinfo.json");
             let words = |name: &str| node[name].as_str().unwrap().to_owned();
             desk.apus(&line).succeeds().says(&[
@@ -125,7 +125,7 @@ fn threads_memory_segments_and_aggregate_change_nothing_in_the_outputs() {
     .enumerate()
     {
         let outputs = format!(" --out snapshot:{index}.dat --out hints:{index}.hints {how}");
-        let report = format!(" --report {index}.json");
+        let report = format!(" --muhash --report {index}.json");
         desk.apus(&(sync(REGTEST, "msb.hints") + &outputs + &report)).succeeds();
         expect_the_nodes_set(&desk, &format!("{index}.dat"), &format!("{index}.hints"));
         expect_the_nodes_numbers(&desk, &desk.json(&format!("{index}.json")));
@@ -272,7 +272,8 @@ fn a_blocks_folder_may_be_a_link_and_its_files_read_only() {
 fn the_hash_is_the_same_whenever_it_is_computed() {
     let desk = Desk::with(MAIN);
     let hash = |name: &str, options: &str| {
-        let line = format!("sync --blocksdir blocks --validation full --report {name} {options}");
+        let line =
+            format!("sync --blocksdir blocks --validation full --muhash --report {name} {options}");
         desk.apus(&line).succeeds();
         let report = desk.json(name);
         (report["hash_serialized_3"].clone(), report["muhash"].clone(), report["coins"].clone())

@@ -2,12 +2,13 @@
 
 use crate::desk::{Desk, Ended, REGTEST, Running};
 use apus_testkit::rng::Rng;
+use serde_json::Value;
 use std::thread::sleep;
 use std::time::Duration;
 
 /// One block a segment: hundreds of moments at which the world may end.
 const SYNC: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints --segment-bytes 1 \
-                    --checkpoint-seconds 0 --out snapshot:utxo.dat --out hints:utxo.hints --report report.json";
+                    --muhash --checkpoint-seconds 0 --out snapshot:utxo.dat --out hints:utxo.hints --report report.json";
 
 const WORK: &str = "utxo.dat.work";
 
@@ -219,6 +220,23 @@ fn progress_of_another_run_is_neither_used_nor_lost() {
     // Budgets, the number of threads and what is shown are no part of what a run is.
     let other = " --dbcache 4 --par 3 --progress json";
     desk.apus(&(SYNC.replace("--segment-bytes 1", "--segment-bytes 7777") + other)).succeeds();
+    expect_done(&desk);
+}
+
+/// What was not computed of the segments that are done cannot be told of the whole. What was, may be left.
+#[test]
+fn a_hash_that_was_not_wanted_cannot_be_had_later() {
+    let without = SYNC.replace(" --muhash", "");
+    let (desk, run) = halted(&without, |desk| segments(desk) >= 3);
+    run.signal(&["INT", "CONT"]);
+    run.wait().fails(130, &[]);
+    desk.apus(SYNC).fails(1, &["progress of another run", "without the set's MuHash (--muhash)"]);
+    desk.apus(&without).succeeds().says(&["not computed: give --muhash"]);
+    assert_eq!(desk.json("report.json")["muhash"], Value::Null);
+    assert!(desk.read("utxo.dat") == desk.read("node.dat"));
+
+    let desk = interrupted();
+    desk.apus(&without).succeeds();
     expect_done(&desk);
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn beside<T>(
         blocks: WorkBlocks::Folder(world.desk.path("blocks")),
         proofs: None,
         scratch: world.desk.path("scratch"),
+        memory_bytes: 64 << 20,
         threads: 1,
         now: 1_900_000_000,
         observer: &Silent,

@@ -18,7 +18,7 @@ fn any_number_of_workers_joins_to_the_same_set() {
     for (fixture, count, more) in [(MAIN, 1, LARGE), (MAIN, 2, SMALL), (REGTEST, 5, SMALL)] {
         let world = World::with(fixture);
         let workers: Vec<_> = (0..count).map(|_| world.work("--par 1 --scratch scratch")).collect();
-        let ended = world.serve_run(&world.join(more)).wait().succeeds();
+        let ended = world.serve_run(&world.join(&format!("{more} --muhash"))).wait().succeeds();
         workers.into_iter().for_each(Process::leave);
         let report = world.desk.json("report.json");
         assert_eq!(report["muhash"], world.desk.json("gettxoutsetinfo.json")["muhash"], "{ended}");
@@ -64,7 +64,7 @@ fn a_chainstate_and_nothing_at_all_come_of_it() {
         world.desk.json("gettxoutsetinfo.json")["hash_serialized_3"]
     );
     world.desk.remove("report.json");
-    world.serve_run(&run.replace(files, "")).wait().succeeds();
+    world.serve_run(&run.replace(files, "--muhash")).wait().succeeds();
     let report = world.desk.json("report.json");
     let node = world.desk.json("gettxoutsetinfo.json");
     assert_eq!(report["muhash"], node["muhash"]);

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 /// Some sixteen segments.
-const LARGE: &str = "--segment-bytes 60000";
+const LARGE: &str = "--segment-bytes 60000 --muhash";
 
 #[test]
 fn any_number_of_workers_comes_to_the_same_set() {

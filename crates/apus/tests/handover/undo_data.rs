@@ -15,7 +15,7 @@ fn every_rule_is_checked_under_hints() {
     for (seed, args) in (90..).zip(NODES) {
         let lived = Lived::new(seed, args);
         let height = u64::from(lived.set.height);
-        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:full.dat")).succeeds();
+        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:full.dat --muhash")).succeeds();
         assert!(!said.stdout.contains("Assumed: scripts"), "{said}");
         assert!(said.stdout.contains("swiftsync: hints and undo data"), "{said}");
         let report = lived.desk.json("full.json");
@@ -76,7 +76,7 @@ fn flipped_bytes_of_undo_data_are_found() {
         let mut bytes = before.clone();
         bytes[rng.index(end)] ^= 1 << rng.below(8);
         fs::write(file, &bytes).unwrap();
-        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:flip.dat"));
+        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:flip.dat --muhash"));
         fs::write(file, &before).unwrap();
         if said.code == Some(0) {
             assert_eq!(lived.desk.json("full.json")["muhash"], lived.set.muhash, "{round}");
@@ -103,7 +103,7 @@ fn undo_data_are_found_without_an_index() {
     for (seed, args) in (94..).zip(NODES) {
         let lived = Lived::new(seed, args);
         lived.desk.remove("node/regtest/blocks/index");
-        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:full.dat")).succeeds();
+        let said = lived.desk.apus_as_typed(&sync(FULL, "snapshot:full.dat --muhash")).succeeds();
         assert!(said.stdout.contains("swiftsync: hints and undo data"), "{said}");
         let report = lived.desk.json("full.json");
         assert_eq!(

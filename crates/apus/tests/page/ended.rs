@@ -7,7 +7,7 @@ use crate::{expect_fits, expect_sound, open_page, start_with_page};
 fn a_run_that_ended_shows_its_report_until_ctrl_c() {
     let desk = Desk::with(MAIN);
     let line = "sync --chain main --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \
-                --report report.json --log run.log --web-stay forever";
+                --muhash --report report.json --log run.log --web-stay forever";
     let (run, port) = start_with_page(&desk, line);
     let mut browser = open_page(port, "/");
     browser.wait_for("document.getElementById('state').textContent == 'done'");

@@ -63,6 +63,7 @@ pub fn items(floor: &ChainFloor, limits: &Limits) -> Table {
             Part::Blocks => "blocks",
             Part::AggregateSha256 | Part::AggregateMuhash => "proof",
             Part::Set => "set",
+            Part::SetMuhash => "if asked for",
         };
         table.row([
             item.item.clone(),

@@ -82,6 +82,7 @@ fn outcome(chain: &Chain) -> Outcome {
         workdir: &DirStorage::new(work.path()),
         outputs: &[],
         folders: &[],
+        muhash: true,
         proofs: None,
         bridge: None,
         queue: None,
@@ -109,7 +110,7 @@ fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coin
         assert_eq!(said.txouts, chain.manifest.coins);
         assert_eq!(said.total_amount.to_sat(), chain.manifest.total_amount_sat);
         let found = outcome(&chain);
-        assert_eq!(display(&found.muhash), said.muhash);
+        assert_eq!(display(&found.muhash.unwrap()), said.muhash);
         assert_eq!(display(&found.hash_serialized_3), said.hash_serialized_3);
     }
 }

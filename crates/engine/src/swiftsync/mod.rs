@@ -39,7 +39,7 @@ use aggregate::{AggregateKind, Aggregator};
 use apus_chain::{
     BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint, Params, Txid, max_supply,
 };
-use segment::BlockFacts;
+use segment::{BlockFacts, Tells};
 
 /// Core's words for what is spent before it can be (Core `consensus/tx_verify.cpp`, `CheckTxInputs`).
 const MISSING: &str = "bad-txns-inputs-missingorspent";
@@ -51,7 +51,7 @@ pub struct SwiftSync {
     aggregator: Aggregator,
     bip30: Bip30,
     spent_later: Option<SpentLater>,
-    leaves: bool,
+    tells: Tells,
 }
 
 /// What a finished segment leaves behind.
@@ -172,8 +172,9 @@ pub struct Verdict {
     pub counts: Counts,
     /// The UTXO set's totals.
     pub coins: CoinTotals,
-    /// MuHash of the set in internal order, as `gettxoutsetinfo muhash` shows it reversed.
-    pub muhash: [u8; 32],
+    /// MuHash of the set in internal order, as `gettxoutsetinfo muhash` shows it reversed; where it was asked for
+    /// ([`SwiftSync::with_muhash`]).
+    pub muhash: Option<[u8; 32]>,
     /// By what it was proven that each coin spent existed and was spent once.
     pub aggregate: AggregateKind,
 }
@@ -186,7 +187,7 @@ impl SwiftSync {
             aggregator,
             bip30: Bip30::new(params, chain),
             spent_later: None,
-            leaves: false,
+            tells: Tells::default(),
         }
     }
 
@@ -200,12 +201,18 @@ impl SwiftSync {
     /// To tell the leaves of the Utreexo forest, too.
     #[must_use]
     pub fn with_leaves(self, leaves: bool) -> Self {
-        Self { leaves, ..self }
+        Self { tells: Tells { leaves, ..self.tells }, ..self }
+    }
+
+    /// To tell the set's MuHash, too, which takes up to two microseconds a coin.
+    #[must_use]
+    pub fn with_muhash(self, muhash: bool) -> Self {
+        Self { tells: Tells { muhash, ..self.tells }, ..self }
     }
 
     /// Starts a segment, which covers the range of its hints.
     pub fn begin(&self, hints: SegmentHints) -> Segment {
-        Segment::new(hints, self.aggregator.zero(), self.aggregator.begin(), self.leaves)
+        Segment::new(hints, self.aggregator.zero(), self.aggregator.begin(), self.tells)
     }
 
     /// Takes one block of the segment. Blocks may come in any order, each once. After an error the
@@ -264,7 +271,7 @@ impl SwiftSync {
         Ok(Verdict {
             counts: whole.counts,
             coins: whole.survivors,
-            muhash: whole.muhash.finalize(),
+            muhash: self.tells.muhash.then(|| whole.muhash.finalize()),
             aggregate: whole.sums.kind(),
         })
     }

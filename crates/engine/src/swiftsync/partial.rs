@@ -51,7 +51,7 @@ pub struct Partial {
     pub created: u64,
     /// Leaves that are added to the Utreexo forest; none where they were not asked for.
     pub leaves: u64,
-    /// MuHash of the surviving coins, as `gettxoutsetinfo muhash` builds it.
+    /// MuHash of the surviving coins, as `gettxoutsetinfo muhash` builds it; that of nothing where it was not asked for.
     pub muhash: MuHash,
     /// Coinbases that must be unique (BIP-30), ascending.
     pub coinbases: Vec<CoinbaseId>,

@@ -37,11 +37,21 @@ pub struct Segment {
     blocks: Vec<(Height, Range<usize>)>,
 }
 
+/// What a segment tells besides its coins.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tells {
+    /// The coins' MuHash.
+    pub(super) muhash: bool,
+    /// The leaves of the Utreexo forest.
+    pub(super) leaves: bool,
+}
+
 /// The survivors so far.
 #[derive(Default)]
 struct SurvivorsSoFar {
     coins: Survivors,
-    set: MuHashBatch,
+    /// Their MuHash, where that is asked for.
+    set: Option<Box<MuHashBatch>>,
     /// Their places among their blocks' spendable outputs.
     indices: Vec<u32>,
     /// What becomes of the Utreexo forest, where that is asked for.
@@ -49,8 +59,8 @@ struct SurvivorsSoFar {
 }
 
 impl Segment {
-    /// Covers the range of `hints`; `zero` is the aggregate's sums of nothing. With `leaves`, they are told.
-    pub(super) fn new(hints: SegmentHints, zero: Sums, adding: Adding, leaves: bool) -> Self {
+    /// Covers the range of `hints`; `zero` is the aggregate's sums of nothing.
+    pub(super) fn new(hints: SegmentHints, zero: Sums, adding: Adding, tells: Tells) -> Self {
         let range = hints.range();
         let coins = if let SegmentHints::Coins(coins) = &hints { coins.count() } else { 0 };
         Self {
@@ -59,7 +69,8 @@ impl Segment {
             found: vec![false; coins],
             hints,
             kept: SurvivorsSoFar {
-                leaves: leaves.then(SegmentLeaves::default),
+                set: tells.muhash.then(Box::default),
+                leaves: tells.leaves.then(SegmentLeaves::default),
                 ..SurvivorsSoFar::default()
             },
             adding,
@@ -142,8 +153,10 @@ impl Segment {
         let Self { mut partial, kept, adding, .. } = self;
         partial.coinbases.sort_unstable();
         partial.sums = adding.finish();
-        partial.muhash = kept.set.finish();
-        let SurvivorsSoFar { coins, leaves, .. } = kept;
+        let SurvivorsSoFar { coins, set, leaves, .. } = kept;
+        if let Some(set) = set {
+            partial.muhash = set.finish();
+        }
         let (count, leaves) = leaves.map(SegmentLeaves::finish).unwrap_or_default();
         partial.leaves = count;
         Ok(Finished { partial, run: coins.into_run(), hints, leaves })
@@ -264,7 +277,9 @@ fn outputs(
 
 impl SurvivorsSoFar {
     fn push(&mut self, outpoint: OutPoint, index: u32, coin: CoinRef<'_>) {
-        self.set.insert_written(|out| write_utxo_element(out, &outpoint, coin));
+        if let Some(set) = &mut self.set {
+            set.insert_written(|out| write_utxo_element(out, &outpoint, coin));
+        }
         self.coins.push(outpoint, coin);
         self.indices.push(index);
     }

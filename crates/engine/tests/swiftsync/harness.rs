@@ -85,7 +85,7 @@ impl Chain {
 
     pub(crate) fn engine(&self, kind: AggregateKind) -> SwiftSync {
         let aggregator = Aggregator::new(kind, &SECRET, *self.headers.tip_hash(), [7; 32]);
-        SwiftSync::new(&self.params, &self.headers, aggregator)
+        SwiftSync::new(&self.params, &self.headers, aggregator).with_muhash(true)
     }
 
     /// Checks the block at `height` and hands it on.

@@ -26,6 +26,8 @@ use std::collections::BTreeMap;
 pub(crate) struct PartOptions<'a> {
     /// The chain, where leaves of the Utreexo forest are wanted: those that survive, by height and number in the block.
     pub(crate) leaves: Option<&'a HeaderChain>,
+    /// Whether the MuHash of the coins that survive is wanted.
+    pub(crate) muhash: bool,
     /// The last block that is answered with bare coins.
     pub(crate) bare: Height,
 }
@@ -38,9 +40,9 @@ pub(crate) fn join_part(
     options: PartOptions<'_>,
     alive: &(dyn Fn() + Sync),
 ) -> Result<Joined, SyncError> {
-    let PartOptions { leaves, bare } = options;
+    let PartOptions { leaves, muhash, bare } = options;
     let (numbered, leaves) = (leaves.is_some(), leaves.map(LeafKeys::Numbers));
-    let options = JoinOptions { numbered, leaves, bare, durable: false };
+    let options = JoinOptions { numbered, leaves, muhash, bare, durable: false };
     join_keys(request, runs, keys, options, alive)
 }
 

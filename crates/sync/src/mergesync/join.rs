@@ -12,7 +12,7 @@ use crate::request::Request;
 use crate::runs::{
     Answers, Group, KeyRange, Made, MergeBudget, Merging, Places, RunWriter, Runs, Spent, divide,
 };
-use crate::sink::MuHashSink;
+use crate::sink::TotalsSink;
 use crate::workdir::index::{SECTION_BYTES, prefix};
 use crate::workdir::names::SPILL;
 use crate::workdir::{Done, RunInfo, runs_of};
@@ -76,6 +76,8 @@ pub(super) struct JoinOptions<'a> {
     pub(super) numbered: bool,
     /// By what the leaves that survive are sorted, if they are wanted; then coins are numbered.
     pub(super) leaves: Option<LeafKeys<'a>>,
+    /// Whether the MuHash of what survives is wanted.
+    pub(super) muhash: bool,
     /// The last block that is answered with bare coins.
     pub(super) bare: Height,
     /// Whether what comes of it is made durable; else it may lie in memory.
@@ -284,16 +286,16 @@ struct Sink<'s> {
     joined: Joined,
 }
 
-/// The coins of a part that no spend took. Their MuHash is computed here, on all threads: handed out later, they
-/// come one after the other.
+/// The coins of a part that no spend took. Their MuHash is computed here, if it is wanted, on all threads: handed out
+/// later, they come one after the other.
 struct SetPart<'s> {
     run: RunWriter<'s>,
-    hash: MuHashSink,
+    totals: TotalsSink,
 }
 
 impl SetPart<'_> {
     fn take(&mut self, record: &[u8]) -> Result<(), SyncError> {
-        self.hash.put_records(record)?;
+        self.totals.put_records(record)?;
         self.run.write(record)
     }
 }
@@ -304,7 +306,7 @@ impl<'s> Sink<'s> {
         part: usize,
         options: &JoinOptions<'s>,
     ) -> Result<Self, SyncError> {
-        let JoinOptions { numbered, leaves, bare, durable } = *options;
+        let JoinOptions { numbered, leaves, muhash, bare, durable } = *options;
         let storage = request.workdir;
         let [of_answers, of_places, of_leaves] = spill_bytes(request.memory_bytes, request.threads);
         let run = RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?;
@@ -319,7 +321,7 @@ impl<'s> Sink<'s> {
             leaves,
             answers: Spill::new(storage, format!("answers-{part}"), of_answers, durable),
             places: Spill::new(storage, format!("places-{part}"), of_places, durable),
-            set: SetPart { run, hash: MuHashSink::default() },
+            set: SetPart { run, totals: TotalsSink::new(muhash) },
             group: Group::default(),
             joined: Joined::default(),
         })
@@ -328,7 +330,7 @@ impl<'s> Sink<'s> {
     /// What there is memory for stays there, unless all is to be `durable`.
     fn finish(mut self, held: &Held, durable: bool) -> Result<Joined, SyncError> {
         self.group.hand_on(&mut |record| self.set.take(record))?;
-        let (muhash, totals) = self.set.hash.finish();
+        let (muhash, totals) = self.set.totals.finish();
         let leaves = self.leaves.map(|leaves| leaves.finish(held)).transpose()?;
         Ok(Joined {
             leaves,

@@ -36,7 +36,7 @@ pub(crate) struct Joined {
     pub(crate) leaves: Option<Vec<RunInfo>>,
     /// Sums over the coins.
     pub(crate) totals: CoinTotals,
-    /// Their MuHash.
+    /// Their MuHash; that of nothing where it is not wanted.
     pub(crate) muhash: MuHash,
     /// Outputs of blocks that existed when the block began.
     pub(crate) existed: BTreeMap<Height, Vec<OutPoint>>,

@@ -65,7 +65,8 @@ impl Merged<'_> {
             }
         }
         let bytes = self.joined.coin_bytes();
-        let muhash = SetMuHash::Known(self.joined.muhash.finalize());
+        let muhash = request.wants_muhash().then(|| self.joined.muhash.finalize());
+        let muhash = SetMuHash::Known(muhash);
         let known = KnownOfSet { muhash, hashed: self.judged.hashed };
         let records = Records::Runs(self.joined.coins.clone());
         let mut put = put_set(request, set, sinks, known, bytes, records)?;

@@ -242,7 +242,7 @@ mod tests {
         let mut newer = bytes.clone();
         newer[8] = 9;
         let newer = told(&newer, RUN);
-        assert!(newer.contains("version 9, and this program speaks version 5"), "{newer}");
+        assert!(newer.contains("version 9, and this program speaks version 6"), "{newer}");
         let told = told(b"other bytes", RUN);
         assert!(told.contains("another program"), "{told}");
     }

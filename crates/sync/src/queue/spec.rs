@@ -182,7 +182,7 @@ pub(super) mod tests {
         let mut newer = bytes.clone();
         newer[8] = 9;
         let told = RunSpec::from_bytes(&newer).unwrap_err().to_string();
-        assert!(told.contains("is of version 9, and this program speaks version 5"), "{told}");
+        assert!(told.contains("is of version 9, and this program speaks version 6"), "{told}");
         for place in 13..bytes.len() {
             let mut other = bytes.clone();
             other[place] ^= 0x10;

@@ -25,10 +25,11 @@ pub struct Outcome {
     pub counts: Counts,
     /// The UTXO set's totals.
     pub coins: CoinTotals,
-    /// MuHash of the set in internal order, as `gettxoutsetinfo muhash` shows it reversed. Where the engine keeps no
-    /// set, this, the next field and the number of transactions with coins left are zeros.
-    pub muhash: [u8; 32],
-    /// `hash_serialized_3` in internal order.
+    /// MuHash of the set in internal order, as `gettxoutsetinfo muhash` shows it reversed, where it was computed
+    /// ([`Request::muhash`](super::Request::muhash)).
+    pub muhash: Option<[u8; 32]>,
+    /// `hash_serialized_3` in internal order. Where the engine keeps no set, this and the number of transactions with
+    /// coins left are zeros.
     pub hash_serialized_3: [u8; 32],
     /// By what it was proven, for the blocks up to the hints' stop height, that each coin spent
     /// existed and was spent once; none where there were no hints.

@@ -33,6 +33,7 @@ pub(crate) fn request<'a>(workdir: &'a dyn Storage, interrupt: &'a AtomicBool) -
         workdir,
         outputs: &[],
         folders: &[],
+        muhash: false,
         bridge: None,
         queue: None,
         observer: &Silent,

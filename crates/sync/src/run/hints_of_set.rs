@@ -58,6 +58,7 @@ pub(super) fn write(
         workdir: &DirStorage::private(&work),
         outputs: &outputs,
         folders: &[],
+        muhash: false,
         source: request.source.clone(),
         observer: &OfSecondPass(request.observer),
         bridge: None,

@@ -12,7 +12,7 @@ use crate::request::{Output, OutputKind, Request};
 use crate::runs::{Coins, EachRecord, MergeBudget, merge_runs};
 use crate::sink::forest::{SegmentLeaves, draft_roots, roots};
 use crate::sink::set_hash::hash_set;
-use crate::sink::{CoinSink, Draft, HashSink, MuHashSink, SetInfo, SnapshotSink, Whole, folders};
+use crate::sink::{CoinSink, Draft, HashSink, SetInfo, SnapshotSink, TotalsSink, Whole, folders};
 use crate::source::ChainSource;
 use crate::workdir::plan::RunIdentity;
 use crate::workdir::{RunInfo, Workdir};
@@ -147,9 +147,9 @@ pub(crate) type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
 /// The MuHash of a set that is handed out.
 #[derive(Clone, Copy)]
 pub(crate) enum SetMuHash {
-    /// It was computed as the coins were counted.
-    Known([u8; 32]),
-    /// To be computed on the way, with the totals.
+    /// It was computed as the coins were counted, if it is wanted.
+    Known(Option<[u8; 32]>),
+    /// To be computed on the way, if it is wanted, with the totals.
     Compute,
 }
 
@@ -177,7 +177,8 @@ impl From<SetMuHash> for KnownOfSet {
 /// A set that was handed out.
 pub(crate) struct Put {
     pub(crate) hash_serialized_3: [u8; 32],
-    pub(crate) muhash: [u8; 32],
+    /// There where it is wanted.
+    pub(crate) muhash: Option<[u8; 32]>,
     /// The totals, where they were to be computed; else zeros.
     pub(crate) totals: CoinTotals,
     pub(crate) folders: Vec<WrittenFolder>,
@@ -199,7 +200,7 @@ pub(crate) fn put_set(
     let KnownOfSet { muhash, hashed } = known.into();
     let mut computed = match muhash {
         SetMuHash::Known(_) => None,
-        SetMuHash::Compute => Some(MuHashSink::default()),
+        SetMuHash::Compute => Some(TotalsSink::new(request.wants_muhash())),
     };
     let Hashed { hash_serialized_3, coins } = match hashed {
         Some(hashed) if sinks.is_empty() && computed.is_none() => hashed,
@@ -230,8 +231,8 @@ pub(crate) fn put_set(
         }
         _ => {}
     }
-    let (muhash, totals) = match (muhash, computed.map(MuHashSink::finish)) {
-        (_, Some((muhash, totals))) => (muhash.finalize(), totals),
+    let (muhash, totals) = match (muhash, computed.map(TotalsSink::finish)) {
+        (_, Some((muhash, totals))) => (request.wants_muhash().then(|| muhash.finalize()), totals),
         (SetMuHash::Known(muhash), None) => (muhash, CoinTotals::default()),
         (SetMuHash::Compute, None) => unreachable!("it was computed"),
     };
@@ -278,7 +279,7 @@ pub(super) fn hand_out(
     bytes_total: u64,
     hash: &mut HashSink,
     sinks: &mut Sinks<'_>,
-    muhash: Option<&mut MuHashSink>,
+    totals: Option<&mut TotalsSink>,
     give: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
     let coins = hash.counter();
@@ -289,8 +290,8 @@ pub(super) fn hand_out(
             let put = |batch: &[u8]| sinks.iter_mut().try_for_each(|sink| sink.put_records(batch));
             takers.push(Taker::new(scope, apart, put)?);
         }
-        if let Some(muhash) = muhash {
-            takers.push(Taker::new(scope, apart, |batch| muhash.put_records(batch))?);
+        if let Some(totals) = totals {
+            takers.push(Taker::new(scope, apart, |batch| totals.put_records(batch))?);
         }
         let mut progress = Progress { bytes_total, ..Progress::default() };
         let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);

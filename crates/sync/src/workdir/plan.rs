@@ -12,7 +12,7 @@ use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
 const MAGIC: &[u8; 8] = b"APUSPLAN";
 
 /// Version of a plan's file.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// What makes two runs the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub(crate) struct RunIdentity {
     pub unseen: Height,
     /// Whether segments leave the leaves of the Utreexo forest.
     pub leaves: bool,
+    /// Whether the MuHash of the set is computed.
+    pub muhash: bool,
 }
 
 /// The plan.
@@ -73,6 +75,9 @@ impl RunIdentity {
             let without = "without the leaves that the roots of the Utreexo forest are made of";
             return Some(without.to_owned());
         }
+        if self.muhash != other.muhash {
+            return Some("without the set's MuHash (--muhash)".to_owned());
+        }
         (self.aggregate != other.aggregate).then(|| match (self.aggregate, other.aggregate) {
             (AggregateKind::Coins, _) => "with undo data, which are not at hand now".to_owned(),
             (_, AggregateKind::Coins) => "without undo data".to_owned(),
@@ -89,8 +94,9 @@ impl Plan {
 
     /// The byte form: see `docs/formats/workdir.md`.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let RunIdentity { network, stop, stop_hash, hints, aggregate, assumed, unseen, leaves } =
-            &self.identity;
+        let identity = &self.identity;
+        let RunIdentity { network, stop, stop_hash, hints, aggregate, assumed, unseen, .. } =
+            identity;
         let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(&network.magic());
         out.extend_from_slice(&stop.to_le_bytes());
@@ -99,7 +105,8 @@ impl Plan {
         out.push(aggregate.code());
         out.extend_from_slice(&assumed.to_le_bytes());
         out.extend_from_slice(&unseen.to_le_bytes());
-        out.push(u8::from(*leaves));
+        out.push(u8::from(identity.leaves));
+        out.push(u8::from(identity.muhash));
         out.extend_from_slice(&self.secret.0);
         out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
         for segment in &self.segments {
@@ -111,6 +118,7 @@ impl Plan {
     /// Reads the byte form; `None` if it is damaged or of another version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
+        let flag = |byte: u8| matches!(byte, 0 | 1).then_some(byte == 1);
         let identity = RunIdentity {
             network: Network::from_magic(*reader.array().ok()?)?,
             stop: reader.u32().ok()?,
@@ -119,11 +127,8 @@ impl Plan {
             aggregate: AggregateKind::from_code(reader.u8().ok()?)?,
             assumed: reader.u32().ok()?,
             unseen: reader.u32().ok()?,
-            leaves: match reader.u8().ok()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            },
+            leaves: flag(reader.u8().ok()?)?,
+            muhash: flag(reader.u8().ok()?)?,
         };
         let secret = Secret(*reader.array().ok()?);
         let mut segments = Vec::new();
@@ -206,6 +211,7 @@ pub(crate) mod testing {
             assumed: 0,
             unseen: 0,
             leaves: false,
+            muhash: false,
         };
         let segments = vec![HeightRange::new(1, 5), HeightRange::new(5, 9)];
         Plan { identity, secret: Secret([secret; 32]), segments }
@@ -231,6 +237,7 @@ mod tests {
                 assumed: stop / 2,
                 unseen: stop / 3,
                 leaves: stop % 2 == 1,
+                muhash: stop % 4 < 2,
             },
             secret: Secret([3; 32]),
             segments,
@@ -306,6 +313,7 @@ mod tests {
             (RunIdentity { assumed: here.assumed + 1, ..here.clone() }, "scripts taken for valid"),
             (RunIdentity { unseen: 0, ..here.clone() }, "blocks above 1 alone checked, not of all"),
             (RunIdentity { leaves: !here.leaves, ..here.clone() }, "Utreexo"),
+            (RunIdentity { muhash: !here.muhash, ..here.clone() }, "--muhash"),
         ] {
             assert!(here.difference(&other).is_some_and(|text| text.contains(word)));
         }

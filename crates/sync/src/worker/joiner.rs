@@ -2,6 +2,7 @@
 
 mod connect;
 mod join;
+mod records;
 
 use super::scratch::Scratch;
 use super::{Does, Hand, WorkRequest};
@@ -27,9 +28,6 @@ use apus_storage::Storage;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Memory for each thread's buffers, in bytes: what is more goes into files.
-const MEMORY_BYTES: u64 = 64 << 20;
-
 /// Pieces are no longer, unless a record is: where a part begins between [lines](KeyRange::line_of), it reads up to one too
 /// much of each segment.
 const PIECE_BYTES_MAX: usize = 64 << 10;
@@ -50,10 +48,14 @@ pub(super) struct Joiner<'a> {
     bare: Height,
     /// Whether leaves of the Utreexo forest are wanted.
     leaves: bool,
+    /// Whether the set's MuHash is wanted.
+    muhash: bool,
     /// Under which the coins are added up that blocks spend, where undo data are wanted.
     sum_key: Option<CoinSumKey>,
     scripts: Option<ScriptPool>,
     scratch: Scratch,
+    /// Memory of a thread, in bytes: what is more goes into files.
+    memory_bytes: u64,
 }
 
 impl<'a> Joiner<'a> {
@@ -73,6 +75,7 @@ impl<'a> Joiner<'a> {
             .with_bare_coins(bare);
         let scratch = Scratch::make(&request.scratch)?;
         let sum_key = keeps.then(|| sum_key(plan));
+        let memory_bytes = request.memory_bytes / request.threads as u64;
         Ok(Self {
             request,
             dir,
@@ -82,9 +85,11 @@ impl<'a> Joiner<'a> {
             assumed,
             bare,
             leaves,
+            muhash: identity.muhash,
             sum_key,
             scripts,
             scratch,
+            memory_bytes,
         })
     }
 
@@ -106,7 +111,7 @@ impl<'a> Joiner<'a> {
             stop: Stop::AtTip,
             follow: false,
             threads: 1,
-            memory_bytes: MEMORY_BYTES,
+            memory_bytes: self.memory_bytes,
             segment_bytes: None,
             checkpoint_interval: Duration::MAX,
             now: *now,
@@ -114,6 +119,7 @@ impl<'a> Joiner<'a> {
             workdir,
             outputs: &[],
             folders: &[],
+            muhash: false,
             bridge: None,
             queue: None,
             observer: *observer,

@@ -3,6 +3,7 @@
 use super::{Does, Hand, WorkRequest, patience};
 use crate::error::{ClusterError, QueueError, SyncError};
 use crate::pass::do_segment;
+use crate::progress::stop_if_interrupted;
 use crate::queue::{Lease, ObjectPart, ObjectRef, SegmentResult};
 use crate::supply::Walker;
 use apus_chain::HeightRange;
@@ -54,6 +55,12 @@ fn lost(object: &ObjectRef, error: SyncError) -> SyncError {
 }
 
 impl Hand<'_> {
+    /// Gives a sign of life, and fails where it is not to go on.
+    pub(super) fn go_on(&self) -> Result<(), SyncError> {
+        self.lease.alive();
+        stop_if_interrupted(self.request.interrupt)
+    }
+
     /// Gets an object whole.
     pub(super) fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, SyncError> {
         patience(self.request).with(|| self.lease.object(of)).map_err(|error| lost(of, error))

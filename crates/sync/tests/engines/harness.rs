@@ -330,6 +330,7 @@ impl Job {
                 (_, false) => &outputs[..2],
             },
             folders: &self.folders,
+            muhash: true,
             bridge,
             queue: self.queue.as_deref().map(|queue| queue as &dyn JobQueue),
             observer,

@@ -61,15 +61,16 @@ impl MemoryQueue {
     /// Does something while machines with the blocks of a folder take part in all runs of the queue.
     pub(crate) fn with_machines<T>(&self, blocksdir: &Path, what: impl FnOnce() -> T) -> T {
         std::thread::scope(|scope| {
-            for name in ["one", "other"] {
-                scope.spawn(move || self.machine(name, blocksdir));
+            // One of them has no memory for what it joins, and has all of it in files.
+            for (name, memory_bytes) in [("one", 16 << 20), ("other", 0)] {
+                scope.spawn(move || self.machine(name, blocksdir, memory_bytes));
             }
             let _shuts = Shuts(self);
             what()
         })
     }
 
-    fn machine(&self, name: &'static str, blocksdir: &Path) {
+    fn machine(&self, name: &'static str, blocksdir: &Path, memory_bytes: u64) {
         let scratch = tempfile::tempdir().unwrap();
         let never = AtomicBool::new(false);
         while let Some(spec) = self.next_run() {
@@ -79,6 +80,7 @@ impl MemoryQueue {
                     blocks: WorkBlocks::Folder(PathBuf::from(blocksdir)),
                     proofs: None,
                     scratch: scratch.path().join("scratch"),
+                    memory_bytes,
                     threads: 1,
                     now: crate::world::NOW,
                     observer: &Silent,

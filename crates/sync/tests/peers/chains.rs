@@ -197,6 +197,7 @@ impl Run {
             workdir: &self.work,
             outputs: if self.goes_twice { &outputs } else { &outputs[..1] },
             folders: &self.folders,
+            muhash: true,
             bridge: None,
             queue: None,
             observer: &observer,

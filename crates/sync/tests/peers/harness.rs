@@ -184,6 +184,7 @@ impl Job<'_> {
             workdir: work,
             outputs: &outputs,
             folders: &[],
+            muhash: true,
             bridge: None,
             queue: None,
             observer,

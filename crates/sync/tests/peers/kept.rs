@@ -105,7 +105,7 @@ fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
         }
         let peer = FakePeer::start(&all, &[Behaviour::Honest]);
         let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(display(&outcome.muhash), oracle::muhash(&utxo_set(&all)));
+        assert_eq!(display(&outcome.muhash.unwrap()), oracle::muhash(&utxo_set(&all)));
         let blocks = peer.seen.heights.lock().unwrap().len();
         // Where nothing is remembered, what was taken before is asked for again.
         assert!(if forget { blocks == 420 } else { blocks < 420 }, "{blocks} of 420 blocks");

@@ -75,7 +75,7 @@ impl Truth {
             names = &[ROOTS];
         } else {
             assert_eq!(display(&outcome.hash_serialized_3), self.hash_serialized_3);
-            assert_eq!(display(&outcome.muhash), self.muhash);
+            assert_eq!(display(&outcome.muhash.unwrap()), self.muhash);
         }
         assert_eq!(outcome.coins.coins, self.coins);
         assert_eq!(outcome.coins.amount, u128::from(self.amount));
@@ -275,6 +275,7 @@ impl Job {
             workdir: work,
             outputs: &outputs,
             folders: &[],
+            muhash: true,
             bridge: None,
             queue: None,
             observer,

@@ -1,30 +1,21 @@
 //! A part of the join: records of all segments come from the store, coins and answers go there.
 
 use super::Joiner;
+use super::records::Records;
 use crate::error::{ClusterError, StorageResult, SyncError};
 use crate::mergesync::{Joined, PartOptions, join_part};
 use crate::queue::{
-    Found, FoundSlice, JoinDone, JoinSource, JoinTold, ObjectPart, ObjectRef, RunObjects, Sent,
-    Slice,
+    Found, FoundSlice, JoinDone, JoinSource, JoinTold, ObjectRef, RunObjects, Sent,
 };
 use crate::request::Request;
-use crate::runs::{
-    Answers, Form, KeyRange, Leaves, Made, MergeBudget, Places, RunWriter, Runs, Spent, cut,
-};
+use crate::runs::{Answers, Form, KeyRange, Leaves, MergeBudget, Places, RunWriter, Runs};
 use crate::workdir::RunInfo;
 use crate::workdir::index::SECTION_BYTES;
 use crate::worker::Hand;
 use crate::worker::scratch::JobFolder;
 use apus_engine::pass::Work;
 use apus_hash::sha256;
-use apus_storage::Storage;
 use std::io::Read;
-
-/// So many segments' records are asked for at once.
-const SOURCES_AT_ONCE: usize = 32;
-
-/// Records that stay in memory until they are joined.
-const HELD_BYTES_MAX: u64 = 32 << 20;
 
 /// Objects that are written here are about as long, at most.
 const OBJECT_BYTES: usize = 32 << 20;
@@ -37,83 +28,17 @@ impl Joiner<'_> {
         let folder: JobFolder = self.scratch.folder()?;
         let storage = folder.storage();
         let request = self.asked(&storage);
-        let runs = Slices { hand, storage: &storage, held: 0 }.all(&told.sources)?;
+        let runs = Records::new(hand, &storage, self.memory_bytes / 2).all(&told.sources)?;
         let bytes = runs.iter().flatten().map(|run| run.bytes).sum();
         let keys = KeyRange { from: told.from, until: told.until };
         let leaves = self.leaves.then(|| self.dir.chain());
-        let options = PartOptions { leaves, bare: self.bare };
+        let options = PartOptions { leaves, muhash: self.muhash, bare: self.bare };
         let joined = join_part(&request, runs, keys, options, &|| hand.lease.alive())?;
         let coins = joined.totals.coins;
         let done = Leaving { hand, request: &request }.all(joined, &told.sources)?;
         let work = Work { blocks: 0, bytes, coins };
         Ok((done.to_bytes(hand.run, hand.job.key), work))
     }
-}
-
-/// The pieces of records that a part wants.
-struct Slices<'s> {
-    hand: &'s Hand<'s>,
-    storage: &'s dyn Storage,
-    /// Bytes of records in memory.
-    held: u64,
-}
-
-impl Slices<'_> {
-    /// Coins and spends of all segments, each a run.
-    fn all(mut self, sources: &[JoinSource]) -> Result<[Vec<RunInfo>; 2], SyncError> {
-        let [mut made, mut spent] = [Vec::new(), Vec::new()];
-        for some in sources.chunks(SOURCES_AT_ONCE) {
-            let slices =
-                |it: &JoinSource| [(it.records, it.made.clone()), (it.records, it.spent.clone())];
-            let wanted: Vec<(ObjectRef, Slice)> = some.iter().flat_map(slices).collect();
-            let parts: Vec<ObjectPart> = wanted.iter().map(part).collect();
-            let mut got = self.hand.parts(&parts)?.into_iter();
-            for ((object, slice), at) in wanted.iter().zip(0..) {
-                let bytes = got.next().unwrap_or_default();
-                expect_pieces(object, slice, &bytes)?;
-                match at % 2 {
-                    0 => made.extend(self.run::<Made>(bytes)?),
-                    _ => spent.extend(self.run::<Spent>(bytes)?),
-                }
-            }
-            self.hand.lease.alive();
-        }
-        Ok([made, spent])
-    }
-
-    /// A run of records, in memory or in a file; none of none.
-    fn run<F: Form>(&mut self, bytes: Vec<u8>) -> Result<Option<RunInfo>, SyncError> {
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        let (index, length) = (cut::<F>(&bytes), bytes.len() as u64);
-        self.held += length;
-        let name = format!("records-{}{}", F::NAME, self.held);
-        let mut run = RunInfo::held(name, bytes, index);
-        if self.held > HELD_BYTES_MAX
-            && let Some(held) = run.held.take()
-        {
-            let mut file = self.storage.create(&run.name).at(self.storage, &run.name)?;
-            file.write_all(&held.bytes).at(self.storage, &run.name)?;
-            file.write_all(&held.index.to_bytes()).at(self.storage, &run.name)?;
-        }
-        Ok(Some(run))
-    }
-}
-
-fn part((object, slice): &(ObjectRef, Slice)) -> ObjectPart {
-    ObjectPart { object: *object, offset: slice.offset, bytes: slice.bytes() }
-}
-
-/// Fails unless these are the bytes of some pieces.
-fn expect_pieces(object: &ObjectRef, slice: &Slice, bytes: &[u8]) -> Result<(), SyncError> {
-    let mut rest = bytes;
-    let all = slice.pieces.iter().all(|(length, digest)| {
-        let Some((piece, after)) = rest.split_at_checked(*length as usize) else { return false };
-        rest = after;
-        sha256(piece) == *digest
-    });
-    if all && rest.is_empty() { Ok(()) } else { Err(changed(object)) }
 }
 
 /// An object has other bytes than it had.
@@ -149,15 +74,10 @@ impl Leaving<'_> {
         MergeBudget::new(self.request.memory_bytes / 8)
     }
 
-    fn go_on(&self) -> Result<(), SyncError> {
-        self.hand.lease.alive();
-        crate::progress::stop_if_interrupted(self.request.interrupt)
-    }
-
     /// Some runs as one, in a file.
     fn one_run<F: Form>(&self, runs: Vec<RunInfo>) -> Result<RunInfo, SyncError> {
         let storage = self.request.workdir;
-        let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.go_on())?;
+        let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.hand.go_on())?;
         let mut merged = runs.part(KeyRange::ALL)?;
         let name = format!("whole-{}run", F::NAME);
         let mut out = RunWriter::create(storage, name, SECTION_BYTES)?;
@@ -179,7 +99,7 @@ impl Leaving<'_> {
             file.read_exact(&mut bytes).at(storage, &run.name)?;
             objects.push(self.hand.put(bytes)?);
             left -= length;
-            self.go_on()?;
+            self.hand.go_on()?;
         }
         let RunInfo { bytes, sections, checksum, .. } = *run;
         Ok(RunObjects { bytes, sections, checksum, objects })
@@ -192,7 +112,7 @@ impl Leaving<'_> {
         sources: &[JoinSource],
     ) -> Result<Found, SyncError> {
         let storage = self.request.workdir;
-        let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.go_on())?;
+        let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.hand.go_on())?;
         let mut merged = runs.part(KeyRange::ALL)?;
         let mut slices: Vec<FoundSlice> = Vec::with_capacity(sources.len());
         let (mut objects, mut bytes, mut first) = (Vec::new(), Vec::new(), 0);
@@ -215,7 +135,7 @@ impl Leaving<'_> {
             if bytes.len() > OBJECT_BYTES {
                 objects.push(put(std::mem::take(&mut bytes), &slices[first..])?);
                 first = slices.len();
-                self.go_on()?;
+                self.hand.go_on()?;
             }
         }
         if merged.current().is_some() {
