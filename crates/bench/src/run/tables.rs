@@ -275,8 +275,8 @@ const NODE_NOTES: &[&str] = &[
     "On regtest bitcoind looks up every output for BIP-30, which it does not on the main chain: \
      about a fifth of its time with -assumevalid. The ratios to it are that much too high.",
     "bitcoind has its index and its undo data from before, and ends with a chainstate on disk, whose \
-     last flush is in its time. It computes no hash of the set; Apus computes both. Apus writes a \
-     snapshot only where the run says so.",
+     last flush is in its time. It computes no hash of the set; Apus computes hash_serialized_3. Apus writes \
+     a snapshot only where the run says so.",
     "bitcoind ran without the checks of its own memory that are on by default on regtest alone \
      (-checkblockindex=0 -checkmempool=0). Beside -dbcache it uses what its mempool leaves free: up \
      to 286 MiB, or 5 where -dbcache is less than a mempool has by default (-maxmempool=5). Files of \
