@@ -108,7 +108,55 @@ impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
     }
 
     /// Writes block `block`, padding included.
+    #[inline]
     fn fill(&self, block: usize, out: &mut [u8; BLOCK]) {
+        let is_done = match block {
+            0 => self.fill_first(out),
+            _ => self.fill_tail(block, out),
+        };
+        if !is_done {
+            self.fill_any(block, out);
+        }
+    }
+
+    /// Writes the first block of a transaction without its witness, four bytes and what follows them; false where the
+    /// message is none that begins so. Lengths that are known before take no branches and no calls.
+    #[inline]
+    fn fill_first(&self, out: &mut [u8; BLOCK]) -> bool {
+        let [head, body, _] = self.pieces;
+        let (Some(head), true) = (head.as_array::<4>(), body.len() >= BLOCK - 4) else {
+            return false;
+        };
+        out[..4].copy_from_slice(head);
+        out[4..].copy_from_slice(&body[..BLOCK - 4]);
+        true
+    }
+
+    /// Writes the block in which the second piece ends, with four bytes or none behind it; false where that is none such.
+    /// However much of the piece is left, as many bytes are copied, some of those before it among them.
+    #[inline]
+    fn fill_tail(&self, block: usize, out: &mut [u8; BLOCK]) -> bool {
+        let [head, body, tail] = self.pieces;
+        let passed = (block * BLOCK).checked_sub(head.len());
+        let left = passed.and_then(|passed| body.len().checked_sub(passed));
+        let (Some(left), Some(last)) = (left, body.last_chunk::<BLOCK>()) else { return false };
+        let mut around = [*last, [0; BLOCK]];
+        match tail.as_array::<4>() {
+            Some(tail) => around[1][..4].copy_from_slice(tail),
+            None if tail.is_empty() => {}
+            None => return false,
+        }
+        around[1][tail.len()] = 0x80;
+        let Some(from) = BLOCK.checked_sub(left) else { return false };
+        out.copy_from_slice(&around.as_flattened()[from..from + BLOCK]);
+        if block + 1 == self.blocks() {
+            out[BLOCK - 8..].copy_from_slice(&self.bits().to_be_bytes());
+        }
+        true
+    }
+
+    /// Writes any block.
+    fn fill_any(&self, block: usize, out: &mut [u8; BLOCK]) {
         *out = [0; BLOCK];
         let (first, mut start) = (block * BLOCK, 0);
         for piece in self.pieces {

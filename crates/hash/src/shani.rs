@@ -198,12 +198,10 @@ fn hash_again(registers: [Registers; 2]) -> [[u8; 32]; 2] {
 #[target_feature(enable = "sha,ssse3,sse4.1")]
 fn absorb(states: &mut States<2>, messages: &[Padded<'_>; 2], blocks: Range<usize>) {
     let mut registers = [enter(&column(states, 0)), enter(&column(states, 1))];
-    let mut next = blocks.start;
+    let (mut next, [mut buffer, mut other]) = (blocks.start, [[0; 64]; 2]);
     while next < blocks.end {
-        let mut buffers = [[0; 64]; 2];
-        let [buffer, other] = &mut buffers;
-        let a = messages[0].blocks_from(next, buffer);
-        let b = messages[1].blocks_from(next, other);
+        let a = messages[0].blocks_from(next, &mut buffer);
+        let b = messages[1].blocks_from(next, &mut other);
         for (a, b) in a.iter().zip(b).take(blocks.end - next) {
             registers = compress(registers, [words(a), words(b)]);
             next += 1;
