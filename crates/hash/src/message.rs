@@ -124,10 +124,10 @@ impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
     #[inline]
     fn fill_first(&self, out: &mut [u8; BLOCK]) -> bool {
         let [head, body, _] = self.pieces;
-        let (Some(head), true) = (head.as_array::<4>(), body.len() >= BLOCK - 4) else {
+        let (Ok(head), true) = (<[u8; 4]>::try_from(head), body.len() >= BLOCK - 4) else {
             return false;
         };
-        out[..4].copy_from_slice(head);
+        out[..4].copy_from_slice(&head);
         out[4..].copy_from_slice(&body[..BLOCK - 4]);
         true
     }
@@ -141,10 +141,10 @@ impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
         let left = passed.and_then(|passed| body.len().checked_sub(passed));
         let (Some(left), Some(last)) = (left, body.last_chunk::<BLOCK>()) else { return false };
         let mut around = [*last, [0; BLOCK]];
-        match tail.as_array::<4>() {
-            Some(tail) => around[1][..4].copy_from_slice(tail),
-            None if tail.is_empty() => {}
-            None => return false,
+        match <[u8; 4]>::try_from(tail) {
+            Ok(tail) => around[1][..4].copy_from_slice(&tail),
+            Err(_) if tail.is_empty() => {}
+            Err(_) => return false,
         }
         around[1][tail.len()] = 0x80;
         let Some(from) = BLOCK.checked_sub(left) else { return false };
