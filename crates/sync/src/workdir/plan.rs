@@ -94,9 +94,18 @@ impl Plan {
 
     /// The byte form: see `docs/formats/workdir.md`.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let identity = &self.identity;
-        let RunIdentity { network, stop, stop_hash, hints, aggregate, assumed, unseen, .. } =
-            identity;
+        // Named one by one: a field that is added is not forgotten here.
+        let RunIdentity {
+            network,
+            stop,
+            stop_hash,
+            hints,
+            aggregate,
+            assumed,
+            unseen,
+            leaves,
+            muhash,
+        } = &self.identity;
         let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(&network.magic());
         out.extend_from_slice(&stop.to_le_bytes());
@@ -105,8 +114,8 @@ impl Plan {
         out.push(aggregate.code());
         out.extend_from_slice(&assumed.to_le_bytes());
         out.extend_from_slice(&unseen.to_le_bytes());
-        out.push(u8::from(identity.leaves));
-        out.push(u8::from(identity.muhash));
+        out.push(u8::from(*leaves));
+        out.push(u8::from(*muhash));
         out.extend_from_slice(&self.secret.0);
         out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
         for segment in &self.segments {

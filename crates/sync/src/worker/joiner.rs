@@ -54,8 +54,6 @@ pub(super) struct Joiner<'a> {
     sum_key: Option<CoinSumKey>,
     scripts: Option<ScriptPool>,
     scratch: Scratch,
-    /// Memory of a thread, in bytes: what is more goes into files.
-    memory_bytes: u64,
 }
 
 impl<'a> Joiner<'a> {
@@ -75,7 +73,6 @@ impl<'a> Joiner<'a> {
             .with_bare_coins(bare);
         let scratch = Scratch::make(&request.scratch)?;
         let sum_key = keeps.then(|| sum_key(plan));
-        let memory_bytes = request.memory_bytes / request.threads as u64;
         Ok(Self {
             request,
             dir,
@@ -89,8 +86,12 @@ impl<'a> Joiner<'a> {
             sum_key,
             scripts,
             scratch,
-            memory_bytes,
         })
+    }
+
+    /// Memory of a thread, in bytes: what is more goes into files.
+    fn memory_bytes(&self) -> u64 {
+        self.request.memory_bytes / self.request.threads as u64
     }
 
     /// What one machine would be asked for that does a job by itself, in a folder of this job's.
@@ -111,7 +112,7 @@ impl<'a> Joiner<'a> {
             stop: Stop::AtTip,
             follow: false,
             threads: 1,
-            memory_bytes: self.memory_bytes,
+            memory_bytes: self.memory_bytes(),
             segment_bytes: None,
             checkpoint_interval: Duration::MAX,
             now: *now,

@@ -28,7 +28,7 @@ impl Joiner<'_> {
         let folder: JobFolder = self.scratch.folder()?;
         let storage = folder.storage();
         let request = self.asked(&storage);
-        let runs = Records::new(hand, &storage, self.memory_bytes / 2).all(&told.sources)?;
+        let runs = Records::new(hand, &storage, self.memory_bytes() / 2).all(&told.sources)?;
         let bytes = runs.iter().flatten().map(|run| run.bytes).sum();
         let keys = KeyRange { from: told.from, until: told.until };
         let leaves = self.leaves.then(|| self.dir.chain());

@@ -51,9 +51,7 @@ impl Fetchers {
                 }
             };
             let spawned = Builder::new().name(format!("fetch-{number}")).spawn_scoped(scope, fetch);
-            spawned
-                .map_err(|error| IoError::Threads { wanted: count, error })
-                .map_err(SyncError::Io)?;
+            spawned.map_err(|error| SyncError::Io(IoError::Threads { wanted: count, error }))?;
         }
         Ok(Self { wanted, count })
     }
