@@ -63,18 +63,20 @@ impl Net {
         ip(&format!("-n {} link set lo up", net.hub));
         ip(&format!("-n {} address add {HUB}/32 dev lo", net.hub));
         for (index, line) in lines.iter().enumerate() {
-            net.add(&format!("apus-{}-{number}-{index}", id()), index, *line, seed);
+            net.add(number, index, *line, seed);
         }
         net
     }
 
-    fn add(&mut self, name: &str, index: usize, line: Line, seed: u64) {
-        let near = format!("ap{}n{}", id() % 100_000, index);
-        let far = format!("ap{}f{}", id() % 100_000, index);
+    fn add(&mut self, number: u32, index: usize, line: Line, seed: u64) {
+        let name = format!("apus-{}-{number}-{index}", id());
+        // Until they are moved, all nets' devices are in one namespace. A name has 15 bytes at most.
+        let device = |end: &str| format!("ap{}{end}{number}-{index}", id() % 100_000);
+        let (near, far) = (device("n"), device("f"));
         ip(&format!("netns add {name}"));
         // What is dropped from here on is removed as well.
         let (carried, lost) = (Arc::default(), Arc::default());
-        let place = Place { name: name.to_owned(), device: far.clone(), carried, lost };
+        let place = Place { name: name.clone(), device: far.clone(), carried, lost };
         let ends = [(&near, &self.hub), (&far, &place.name)].map(|(device, space)| {
             let mut about = tun::Configuration::default();
             about.tun_name(device);

@@ -4,6 +4,7 @@
 //! merged into one run in a file: a part has records of all segments, ten thousand on the main chain, and as many
 //! files would cost more than what is in them.
 
+use super::digests;
 use super::join::changed;
 use crate::error::SyncError;
 use crate::queue::{JoinSource, ObjectPart, ObjectRef, Slice};
@@ -11,7 +12,6 @@ use crate::runs::{Form, Made, Spent, cut, merge_into_run};
 use crate::workdir::RunInfo;
 use crate::workdir::index::SECTION_BYTES;
 use crate::worker::Hand;
-use apus_hash::sha256;
 use apus_storage::Storage;
 use core::marker::PhantomData;
 
@@ -118,10 +118,14 @@ fn part((object, slice): &(ObjectRef, &Slice)) -> ObjectPart {
 /// Fails unless these are the bytes of some pieces.
 fn expect_pieces(object: &ObjectRef, slice: &Slice, bytes: &[u8]) -> Result<(), SyncError> {
     let mut rest = bytes;
-    let all = slice.pieces.iter().all(|(length, digest)| {
-        let Some((piece, after)) = rest.split_at_checked(*length as usize) else { return false };
+    let mut pieces = Vec::with_capacity(slice.pieces.len());
+    for (length, _) in &slice.pieces {
+        let (piece, after) =
+            rest.split_at_checked(*length as usize).ok_or_else(|| changed(object))?;
+        pieces.push(piece);
         rest = after;
-        sha256(piece) == *digest
-    });
-    if all && rest.is_empty() { Ok(()) } else { Err(changed(object)) }
+    }
+    let wanted = slice.pieces.iter().map(|(_, digest)| digest);
+    let are_they = rest.is_empty() && digests(pieces.into_iter()).iter().eq(wanted);
+    if are_they { Ok(()) } else { Err(changed(object)) }
 }
