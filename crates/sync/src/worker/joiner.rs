@@ -200,7 +200,7 @@ fn pieces<F: Form>(run: &[u8]) -> Vec<Piece> {
     all.into_iter().zip(digests).map(piece).collect()
 }
 
-/// SHA-256 of each piece. Side by side they take half as long as one after the other, or less.
+/// SHA-256 of each piece, several at a time.
 fn digests<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> Vec<[u8; 32]> {
     let pieces: Vec<Message<'_>> = pieces.map(Message::from).collect();
     let mut digests = vec![[0; 32]; pieces.len()];
