@@ -5,6 +5,7 @@ mod own;
 
 pub(crate) use args::ClusterArgs;
 
+use crate::allocator;
 use crate::args::ProofsArg;
 use crate::failure::{Failure, IO};
 use crate::interrupt::watch_signals;
@@ -171,6 +172,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
         }
     };
     let options = link(&args.link, Some(&args.objects))?;
+    allocator::keep_large();
     let interrupt = watch_signals()?;
     let worker = Worker::connect(&options, args.name.as_deref())?;
     print::aside(format_args!("{}: waiting for a run", worker.name()));

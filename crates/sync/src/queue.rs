@@ -158,7 +158,8 @@ pub trait Lease: Send + Sync {
     /// Puts an object of this name while it gives signs of life. Its bytes may be many, and are not copied.
     fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError>;
 
-    /// Whether the run has ended meanwhile, as far as that is known: then nothing waits for the job.
+    /// Whether the run has ended meanwhile, as far as that is known: then nothing waits for the job, and what was put for it
+    /// is removed, since it came too late to go with the run.
     fn is_over(&self) -> bool;
 
     /// Whether the job has been answered, by any machine.

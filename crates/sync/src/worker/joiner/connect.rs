@@ -1,7 +1,7 @@
 //! The second walk over a segment, with the coins that all parts of the join found for it.
 
-use super::Joiner;
 use super::join::changed;
+use super::{Joiner, digests};
 use crate::error::{ClusterError, SyncError};
 use crate::mergesync::{JudgedBy, judge_segment};
 use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, UndoRecord};
@@ -10,7 +10,6 @@ use crate::worker::Hand;
 use apus_chain::{Height, Reader};
 use apus_engine::mergesync::{Answers, Claims, Fingerprint, Kept};
 use apus_engine::pass::Work;
-use apus_hash::sha256;
 use apus_utreexo::{Fragment, LiveLeaf, NodeHash};
 
 /// So much of what parts found is asked for at once.
@@ -202,10 +201,11 @@ fn found(hand: &Hand<'_>, wanted: &[FoundPart]) -> Result<Vec<Vec<u8>>, SyncErro
     for some in wanted.chunks(PARTS_AT_ONCE) {
         let parts: Vec<ObjectPart> = some.iter().map(|(part, _)| *part).collect();
         let got = hand.parts(&parts)?;
-        for ((part, digest), bytes) in some.iter().zip(&got) {
-            if sha256(bytes) != *digest {
-                return Err(changed(&part.object));
-            }
+        let digests = digests(got.iter().map(Vec::as_slice));
+        if let Some(((part, _), _)) =
+            some.iter().zip(digests).find(|((_, wanted), digest)| wanted != digest)
+        {
+            return Err(changed(&part.object));
         }
         all.extend(got);
         hand.lease.alive();

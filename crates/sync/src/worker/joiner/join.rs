@@ -1,7 +1,7 @@
 //! A part of the join: records of all segments come from the store, coins and answers go there.
 
-use super::Joiner;
 use super::records::Records;
+use super::{Joiner, digests};
 use crate::error::{ClusterError, StorageResult, SyncError};
 use crate::mergesync::{Joined, PartOptions, join_part};
 use crate::queue::{
@@ -14,8 +14,8 @@ use crate::workdir::index::SECTION_BYTES;
 use crate::worker::Hand;
 use crate::worker::scratch::JobFolder;
 use apus_engine::pass::Work;
-use apus_hash::sha256;
 use std::io::Read;
+use std::ops::Range;
 
 /// Objects that are written here are about as long, at most.
 const OBJECT_BYTES: usize = 32 << 20;
@@ -117,7 +117,8 @@ impl Leaving<'_> {
         let mut slices: Vec<FoundSlice> = Vec::with_capacity(sources.len());
         let (mut objects, mut bytes, mut first) = (Vec::new(), Vec::new(), 0);
         // Others read them in slices alone.
-        let put = |bytes: Vec<u8>, slices: &[FoundSlice]| {
+        let put = |bytes: Vec<u8>, slices: &mut [FoundSlice]| {
+            sign(slices, &bytes);
             let digests = slices.iter().map(|slice| slice.sha256);
             let of = ObjectRef::of_parts(digests, bytes.len() as u64);
             self.hand.put_as(of, bytes).map(|()| of)
@@ -131,9 +132,9 @@ impl Leaving<'_> {
                 bytes.extend_from_slice(record);
                 merged.next()?;
             }
-            slices.push(slice(objects.len(), start, &bytes[start..]));
+            slices.push(slice(objects.len(), start..bytes.len()));
             if bytes.len() > OBJECT_BYTES {
-                objects.push(put(std::mem::take(&mut bytes), &slices[first..])?);
+                objects.push(put(std::mem::take(&mut bytes), &mut slices[first..])?);
                 first = slices.len();
                 self.hand.go_on()?;
             }
@@ -143,21 +144,31 @@ impl Leaving<'_> {
             return Err(ClusterError::Message(why).into());
         }
         if !bytes.is_empty() {
-            objects.push(put(bytes, &slices[first..])?);
+            objects.push(put(bytes, &mut slices[first..])?);
         }
         runs.close()?;
         Ok(Found { objects, slices })
     }
 }
 
-fn slice(object: usize, offset: usize, bytes: &[u8]) -> FoundSlice {
-    match bytes.is_empty() {
+/// A slice whose digest is not known yet.
+fn slice(object: usize, at: Range<usize>) -> FoundSlice {
+    match at.is_empty() {
         true => FoundSlice::default(),
         false => FoundSlice {
             object: object as u32,
-            offset: offset as u32,
-            bytes: bytes.len() as u32,
-            sha256: sha256(bytes),
+            offset: at.start as u32,
+            bytes: at.len() as u32,
+            ..FoundSlice::default()
         },
     }
+}
+
+/// Gives slices of an object their digests.
+fn sign(slices: &mut [FoundSlice], object: &[u8]) {
+    let some = |slice: &&mut FoundSlice| slice.bytes > 0;
+    let mut slices: Vec<&mut FoundSlice> = slices.iter_mut().filter(some).collect();
+    let bytes = slices.iter().map(|it| &object[it.offset as usize..][..it.bytes as usize]);
+    let digests = digests(bytes);
+    slices.iter_mut().zip(digests).for_each(|(slice, digest)| slice.sha256 = digest);
 }
