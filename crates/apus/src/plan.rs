@@ -28,8 +28,8 @@ use std::path::{Path, PathBuf};
 
 /// What all work on a block takes, in times what its check takes: derived from the runs of record with and without
 /// AVX-512, rounded up.
-const WITH_HINTS: f64 = 2.5;
-const WITHOUT_HINTS: f64 = 4.0;
+const WITH_HINTS: f64 = 1.7;
+const WITHOUT_HINTS: f64 = 3.3;
 
 /// The same of the engine `utxo` where coins are in memory, and the part of it that the thread does which connects.
 const IN_ORDER: f64 = 8.0;
@@ -47,6 +47,9 @@ const DATADIR: f64 = 4.5;
 /// What a coin takes of one core, in seconds, that is written into a chainstate and read back. In a snapshot it takes
 /// so little that the times above have room for it.
 const COIN_SECONDS: f64 = 0.75e-6;
+
+/// What a coin takes of one core, in seconds, each time that it goes into a MuHash.
+const MUHASH_SECONDS: f64 = 1.0e-6;
 
 /// What the scripts of an input take of one core, in seconds, where they run; nearly all of it is a
 /// signature: 36 and 46 microseconds in the runs of record of the profiles `connect` and `undo-full`.
@@ -199,23 +202,29 @@ fn tell_disk(disk: &Disk, lacking: &mut Vec<String>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Processor time of the outputs, in seconds of one core.
-fn seconds_of_outputs(sample: &Sample, needs: &Needs<'_>) -> f64 {
-    let coins = needs.set.coins as f64 * COIN_SECONDS;
+/// Processor time of the outputs and of the set's MuHash, in seconds of one core.
+fn seconds_of_outputs(sample: &Sample, needs: &Needs<'_>, muhash: bool) -> f64 {
+    let all = needs.set.coins as f64;
+    // What is read back has its MuHash computed as well.
+    let coins = all * (COIN_SECONDS + MUHASH_SECONDS);
+    let is_read_back =
+        |sink: &SinkArg| matches!(sink, SinkArg::Chainstate(_) | SinkArg::Datadir(_));
+    let muhash = muhash || needs.outputs.iter().any(is_read_back);
+    let compared = if muhash { all * MUHASH_SECONDS } else { 0.0 };
     let each = needs.outputs.iter().map(|sink| match sink {
         SinkArg::Chainstate(_) => coins,
         SinkArg::Datadir(_) if needs.prune => coins,
         SinkArg::Datadir(_) => coins + DATADIR * sample.check_seconds_of(needs.block_bytes),
         SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Utreexo(_) | SinkArg::Null => 0.0,
     });
-    each.sum()
+    each.sum::<f64>() + compared
 }
 
 fn tell_time(args: &PlanArgs, sample: &Sample, needs: &Needs<'_>) -> Result<(), Failure> {
     if needs.way == Way::InOrderOnServers {
         return say("time", "cannot be foreseen: the servers and the lines to them decide");
     }
-    let written = seconds_of_outputs(sample, needs);
+    let written = seconds_of_outputs(sample, needs, args.muhash);
     let in_any_order = |work, passes| Takes { work, alone: 0.0, scripts: false, passes, written };
     let (without, words) = match needs.way {
         Way::InOrder => {
@@ -263,4 +272,36 @@ fn counted(files: usize) -> String {
 /// Whether a set is that of the main chain, whose proportions are known.
 fn is_main(chain: Network) -> bool {
     chain == Network::Main
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_muhash_is_computed_once_and_again_of_what_is_read_back() {
+        let chainstate = || SinkArg::Chainstate(PathBuf::from("chainstate"));
+        let snapshot = || SinkArg::Snapshot(PathBuf::from("utxo.dat"));
+        let seconds = |outputs: &[SinkArg], muhash| {
+            let set = Set { coins: 1_000_000 };
+            let (workdir, way) = (Path::new("work"), Way::Hints);
+            let needs = Needs {
+                block_bytes: 0,
+                way,
+                set,
+                outputs,
+                prune: true,
+                workdir,
+                memory_bytes: 0,
+                threads: 1,
+            };
+            seconds_of_outputs(&Sample::default(), &needs, muhash)
+        };
+        let (written, muhash) = (1e6 * COIN_SECONDS, 1e6 * MUHASH_SECONDS);
+        assert_eq!(seconds(&[snapshot()], false), 0.0);
+        assert_eq!(seconds(&[snapshot()], true), muhash);
+        let both = seconds(&[snapshot(), chainstate()], false);
+        assert!((both - written - 2.0 * muhash).abs() < 1e-9, "{both}");
+        assert_eq!(both, seconds(&[snapshot(), chainstate()], true));
+    }
 }

@@ -71,6 +71,10 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     pub(crate) prune: bool,
 
+    /// The run computes the MuHash of the set, whatever it writes
+    #[arg(long)]
+    pub(crate) muhash: bool,
+
     /// Folder in which the run keeps its progress
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
