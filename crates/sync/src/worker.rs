@@ -6,6 +6,7 @@
 //! done because of the blocks, or of what was told of them, is answered so; one that this machine cannot do for a reason
 //! of its own goes back, for another one. Nothing is kept here.
 
+mod in_turn;
 mod joiner;
 mod one;
 mod ranges;

@@ -1,5 +1,6 @@
 //! [`Segments`]: the segments of a pass that is told of each by an object, and [`Hand`], by which objects are had.
 
+use super::in_turn::in_turn;
 use super::{Does, Hand, WorkRequest, patience};
 use crate::error::{ClusterError, QueueError, SyncError};
 use crate::pass::do_segment;
@@ -79,6 +80,24 @@ impl Hand<'_> {
             Some(part) => lost(&part.object, error),
             None => error,
         })
+    }
+
+    /// Gets parts of objects, so many at a time, and gives them to `each` with the place of the first one.
+    pub(super) fn parts_in_turn(
+        &self,
+        parts: &[ObjectPart],
+        at_once: usize,
+        each: &mut dyn FnMut(usize, Vec<Vec<u8>>) -> Result<(), SyncError>,
+    ) -> Result<(), SyncError> {
+        in_turn(
+            parts,
+            at_once,
+            |some| self.parts(some),
+            |first, got| {
+                each(first, got)?;
+                self.go_on()
+            },
+        )
     }
 
     /// Puts an object before the job is answered.

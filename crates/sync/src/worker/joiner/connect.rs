@@ -197,18 +197,16 @@ const LEAF_BYTES: usize = 40;
 
 /// What each part of the join found.
 fn found(hand: &Hand<'_>, wanted: &[FoundPart]) -> Result<Vec<Vec<u8>>, SyncError> {
+    let parts: Vec<ObjectPart> = wanted.iter().map(|(part, _)| *part).collect();
     let mut all = Vec::with_capacity(wanted.len());
-    for some in wanted.chunks(PARTS_AT_ONCE) {
-        let parts: Vec<ObjectPart> = some.iter().map(|(part, _)| *part).collect();
-        let got = hand.parts(&parts)?;
-        let digests = digests(got.iter().map(Vec::as_slice));
-        if let Some(((part, _), _)) =
-            some.iter().zip(digests).find(|((_, wanted), digest)| wanted != digest)
-        {
+    hand.parts_in_turn(&parts, PARTS_AT_ONCE, &mut |first, got| {
+        let found = digests(got.iter().map(Vec::as_slice));
+        let mut both = wanted[first..].iter().zip(found);
+        if let Some(((part, _), _)) = both.find(|((_, wanted), found)| wanted != found) {
             return Err(changed(&part.object));
         }
         all.extend(got);
-        hand.lease.alive();
-    }
+        Ok(())
+    })?;
     Ok(all)
 }

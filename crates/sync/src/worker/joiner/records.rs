@@ -34,25 +34,25 @@ impl<'r> Records<'r> {
     }
 
     /// Coins and spends of all segments, as runs.
-    pub(super) fn all(mut self, sources: &[JoinSource]) -> Result<[Vec<RunInfo>; 2], SyncError> {
-        for some in sources.chunks(SOURCES_AT_ONCE) {
-            let wanted: Vec<(ObjectRef, &Slice)> = some
-                .iter()
-                .flat_map(|it| [(it.records, &it.made), (it.records, &it.spent)])
-                .collect();
-            let parts: Vec<ObjectPart> = wanted.iter().map(part).collect();
-            let mut got = self.hand.parts(&parts)?.into_iter();
-            for ((object, slice), at) in wanted.iter().zip(0..) {
-                let bytes = got.next().unwrap_or_default();
+    pub(super) fn all<'s>(
+        mut self,
+        sources: &'s [JoinSource],
+    ) -> Result<[Vec<RunInfo>; 2], SyncError> {
+        // Those of a segment follow one another.
+        let of_each = |it: &'s JoinSource| [(it.records, &it.made), (it.records, &it.spent)];
+        let wanted: Vec<(ObjectRef, &Slice)> = sources.iter().flat_map(of_each).collect();
+        let parts: Vec<ObjectPart> = wanted.iter().map(part).collect();
+        self.hand.parts_in_turn(&parts, 2 * SOURCES_AT_ONCE, &mut |first, got| {
+            for (place, bytes) in (first..).zip(got) {
+                let (object, slice) = &wanted[place];
                 expect_pieces(object, slice, &bytes)?;
-                match at % 2 {
+                match place % 2 {
                     0 => self.made.take(bytes),
                     _ => self.spent.take(bytes),
                 }
             }
-            self.hand.go_on()?;
-            self.make_room()?;
-        }
+            self.make_room()
+        })?;
         Ok([self.made.finish(), self.spent.finish()])
     }
 
