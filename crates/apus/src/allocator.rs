@@ -16,6 +16,7 @@ pub(crate) fn begin() {
 
 /// Keeps what large pieces were in, for the next ones. For a machine that does jobs: each has tens of megabytes of
 /// records, made and dropped once in a second or so, and to map them afresh took a tenth of its time.
+#[cfg(feature = "cluster")]
 pub(crate) fn keep_large() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::keep_large();
@@ -47,23 +48,21 @@ mod glibc {
     /// `M_TRIM_THRESHOLD`: what is kept at a heap's end. By default it would grow too.
     const KEPT_AT_END: (c_int, c_int) = (-1, 4 << 20);
 
-    /// The same two where large pieces come and go: the longest that glibc takes, and two of them.
-    const LARGE_MAPPED_FROM: (c_int, c_int) = (MAPPED_FROM.0, 32 << 20);
-    const LARGE_KEPT_AT_END: (c_int, c_int) = (KEPT_AT_END.0, 64 << 20);
-
     pub(super) fn set_bounds() {
         set(&[HEAPS_MAX, MAPPED_FROM, KEPT_AT_END]);
     }
 
+    /// The longest pieces that glibc takes for that come from the heaps, and two of them stay.
+    #[cfg(feature = "cluster")]
     pub(super) fn keep_large() {
-        set(&[LARGE_MAPPED_FROM, LARGE_KEPT_AT_END]);
+        set(&[(MAPPED_FROM.0, 32 << 20), (KEPT_AT_END.0, 64 << 20)]);
     }
 
     fn set(bounds: &[(c_int, c_int)]) {
-        for (what, value) in bounds {
+        for &(what, value) in bounds {
             // SAFETY: two numbers by value, which it checks. Where it refuses them memory is
             // managed as before, so its answer is not needed.
-            unsafe { mallopt(*what, *value) };
+            unsafe { mallopt(what, value) };
         }
     }
 
