@@ -26,8 +26,8 @@ use needs::Disk;
 use sample::{Sample, Takes};
 use std::path::{Path, PathBuf};
 
-/// What all work on a block takes, in times what its check takes: derived from the runs of record with and without
-/// AVX-512, rounded up.
+/// What all work on a block takes, in times what its check takes: from runs without AVX-512, and from those of record with
+/// it, less the MuHash that they computed; rounded up.
 const WITH_HINTS: f64 = 1.7;
 const WITHOUT_HINTS: f64 = 3.3;
 

@@ -5,8 +5,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::Builder;
 
 /// Fetches what is wanted, so many at a time, and gives it to `each` with the place of the first one. The next ones are
-/// fetched while it looks at them: a store beyond a network takes as long to answer. So those of two times are there
-/// at once.
+/// fetched while it looks at them: a store beyond a network takes as long to answer. So twice as many are in memory.
 ///
 /// # Errors
 /// The first of `fetch` or `each`, and one where `fetch` gives more or fewer than it was asked for.

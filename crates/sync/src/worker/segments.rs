@@ -68,7 +68,7 @@ impl Hand<'_> {
     }
 
     /// Gets parts of objects.
-    pub(super) fn parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, SyncError> {
+    fn parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, SyncError> {
         let mut at = 0;
         let got = patience(self.request).with(|| {
             self.lease.object_parts(parts).map_err(|(place, error)| {
