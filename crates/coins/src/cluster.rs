@@ -15,15 +15,16 @@
 //! 3. the chunks are applied to the buckets;
 //! 4. the record forgets the chunks, and they go.
 //!
-//! Who opens a store whose record names chunks does 3 and 4 before anything else. A chunk says what is
-//! there afterwards, not what to do, so to apply it twice is to apply it once.
+//! Who opens a store whose record names chunks does 3 before anything else. A chunk says what is there
+//! afterwards, not what to do, so to apply it twice is to apply it once.
 //!
 //! # One writer
 //!
 //! A *lease* that must be renewed keeps a second writer out, and tells it so. Safety does not rest on
-//! it, since a writer may be stopped for longer than any lease and go on where it was: each flush has a
-//! number, the *epoch*, which step 2 gives to one writer alone, and a bucket takes no change of an
-//! epoch older than that of the last change that it took.
+//! it, since a writer may be stopped for longer than any lease and go on where it was. Who opens the store
+//! [makes the record its own](Record::claim), so that step 2 of any writer before fails; only then
+//! it removes what they wrote ahead. And each flush has a number, the *epoch*: a bucket takes no
+//! change of an epoch older than that of the last change that it took.
 
 mod apply;
 mod buckets;
@@ -120,15 +121,14 @@ impl ClusterStore {
         // What is not ours is not even locked.
         Record::read(&connections, &keys, network)?;
         let lease = Lease::take(&connections, &keys, options.lease)?;
-        let mut record = Record::read_or_make(&connections, &keys, network, options.bucket_bits)?;
+        let record = Record::read_or_make(&connections, &keys, network, options.bucket_bits)?;
         let buckets = Buckets::new(record.bucket_bits);
         connections.run(apply::load)?;
         if let Some(pending) = record.pending {
             apply::chunks(&connections.apart(), &keys, buckets, record.epoch, &pending)?;
-            let done = Record { pending: None, ..record };
-            record.replace_by(&done, &connections, &keys)?;
-            record = done;
         }
+        // Before anything goes that a writer before may still refer to.
+        let record = record.claim(&connections, &keys)?;
         wal::remove_leftovers(&connections, &keys)?;
         let (record, moving) = (Known::new(connections.place(), record), RwLock::new(()));
         Ok(Self { connections, keys, buckets, record, moving, lease })
@@ -212,7 +212,13 @@ impl CoinsStore for ClusterStore {
         let next = Record { epoch, tip: Some(flush.tip), pending: Some(pending), ..record };
         writing.is_open();
         let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
-        record.replace_by(&next, &self.connections, &self.keys)?;
+        if let Err(error) = record.replace_by(&next, &self.connections, &self.keys) {
+            // Who took the store over did not see what came after; other errors may hide that it was recorded.
+            if matches!(error, StoreError::InUse { .. }) {
+                let _ = wal::remove_all(&self.connections, &self.keys, &token, chunks);
+            }
+            return Err(error);
+        }
         apply::chunks(&apart, &self.keys, self.buckets, epoch, &pending)?;
         let done = Record { pending: None, ..next };
         next.replace_by(&done, &self.connections, &self.keys)?;

@@ -37,7 +37,7 @@ pub(super) struct Pending {
 pub(crate) struct Record {
     pub(super) network: Network,
     pub(super) bucket_bits: u8,
-    /// How many flushes there were.
+    /// How many flushes and openings there were.
     pub(super) epoch: u64,
     pub(super) tip: Option<KnownBlock>,
     pub(super) pending: Option<Pending>,
@@ -181,6 +181,21 @@ impl Record {
         })?;
         let place = || connections.place().to_owned();
         if replaced == 1 { Ok(()) } else { Err(StoreError::InUse { place: place() }) }
+    }
+
+    /// Puts the same store in this record's place, with no flush to be brought to its end, in a form that no writer
+    /// before knows: one that goes on where it was fails at its next flush. The record that is there then.
+    ///
+    /// In between it names a flush without chunks, under a random token. Without it two that open the
+    /// store at a time, the lease of one of which has failed, would put the same, and both succeed.
+    pub(super) fn claim(self, connections: &Connections, keys: &Keys) -> Result<Self, StoreError> {
+        let token = Token::random(connections.place())?;
+        let pending = Some(Pending { token, chunks: 0 });
+        let claimed = Self { epoch: self.epoch + 1, pending, ..self };
+        self.replace_by(&claimed, connections, keys)?;
+        let done = Self { pending: None, ..claimed };
+        claimed.replace_by(&done, connections, keys)?;
+        Ok(done)
     }
 }
 

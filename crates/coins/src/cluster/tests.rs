@@ -152,6 +152,8 @@ fn a_flush_that_ends_anywhere_happened_or_did_not() {
         expect(&store, height + 1);
     }
     a_writer_that_was_replaced_changes_nothing(&cluster);
+    a_writer_whose_store_was_opened_changes_nothing(&cluster);
+    what_is_left_goes_whatever_was_removed_of_it(&cluster);
 }
 
 fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
@@ -186,4 +188,46 @@ fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
     // It gave back no lease that was not its own.
     with_flush(4, |flush| other.write(flush)).unwrap();
     assert_eq!(other.tip().unwrap(), Some(block(4)));
+}
+
+/// The other one comes, writes nothing and goes while this one writes ahead.
+fn a_writer_whose_store_was_opened_changes_nothing(cluster: &RedisCluster) {
+    let stale = open(cluster, "opened");
+    with_flush(1, |flush| stale.write(flush)).unwrap();
+    let (to, keys) = (&stale.connections, &stale.keys);
+    let away = || to.run(|to| redis::cmd("DEL").arg(keys.lease()).exec(to)).unwrap();
+    let token = Token::random(stale.place()).unwrap();
+    wal::announce(to, keys, &token).unwrap();
+    let chunks = with_flush(2, |flush| stale.write_ahead(to, &token, flush)).unwrap();
+    away();
+    drop(open(cluster, "opened"));
+    expect_clean(cluster, "opened");
+
+    let before = stale.record.get().unwrap();
+    let pending = Some(Pending { token, chunks });
+    let next = Record { epoch: before.epoch + 1, tip: Some(block(2)), pending, ..before };
+    assert!(matches!(before.replace_by(&next, to, keys), Err(StoreError::InUse { .. })));
+    // Nor with a flush that it begins now, of which nothing stays.
+    assert!(with_flush(2, |flush| stale.write(flush)).is_err());
+    expect_clean(cluster, "opened");
+    drop(stale);
+    let store = open(cluster, "opened");
+    expect(&store, 1);
+    with_flush(2, |flush| store.write(flush)).unwrap();
+    expect(&store, 2);
+}
+
+/// Some of some that were removed together are gone, and some are not.
+fn what_is_left_goes_whatever_was_removed_of_it(cluster: &RedisCluster) {
+    let store = open(cluster, "left");
+    with_flush(1, |flush| store.write(flush)).unwrap();
+    let (to, keys) = (&store.connections, &store.keys);
+    let token = Token::random(store.place()).unwrap();
+    wal::announce(to, keys, &token).unwrap();
+    for number in [0, 1, 2, 999, 1000, 1003, 2999] {
+        wal::write(to, keys, &token, number, b"chunk").unwrap();
+    }
+    drop(store);
+    expect(&open(cluster, "left"), 1);
+    expect_clean(cluster, "left");
 }

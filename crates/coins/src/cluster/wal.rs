@@ -14,12 +14,13 @@ use apus_engine::utxo::StoreError;
 use apus_hash::sha256;
 use redis::cmd;
 use std::fmt;
+use std::ops::Range;
 
 /// From this size on a chunk is closed, in bytes.
 const CHUNK_BYTES: usize = 512 << 10;
 
 /// Chunks that are removed with one way to the servers.
-const REMOVED_AT_ONCE: usize = 1000;
+const REMOVED_AT_ONCE: u32 = 1000;
 
 const DIGEST_BYTES: usize = 8;
 
@@ -200,42 +201,55 @@ pub(super) fn write(
     connections.run(|to| cmd("SET").arg(keys.chunk(token, number)).arg(chunk).exec(to))
 }
 
-/// Removes the chunks of a token, and the token. They were written one after the other, so where two are
-/// not there, none is further on; one may have gone with an answer that was lost.
+/// Removes the chunks of a token, however many there are, and the token.
 pub(super) fn remove(
     connections: &Connections,
     keys: &Keys,
     token: &Token,
 ) -> Result<(), StoreError> {
-    let mut missing = 0;
-    for number in 0..=u32::MAX {
-        let removed =
-            connections.run(|to| cmd("DEL").arg(keys.chunk(token, number)).query::<u64>(to))?;
-        missing = if removed == 0 { missing + 1 } else { 0 };
-        if missing == 2 {
-            break;
-        }
-    }
-    connections.run(|to| cmd("SREM").arg(keys.flushes()).arg(&token.0).exec(to))
+    let chunks = count(connections, keys, token)?;
+    remove_all(connections, keys, token, chunks)
 }
 
-/// The same of a flush that is over, all of whose chunks are known: with a few ways to the servers.
+/// No chunk of a token has this number or a higher one. They are written upwards and removed downwards, some at a time,
+/// so where all of some that belong together are missing, none is further on.
+fn count(connections: &Connections, keys: &Keys, token: &Token) -> Result<u32, StoreError> {
+    let mut from = 0;
+    while from <= u32::MAX - REMOVED_AT_ONCE {
+        let pipe = of_each(keys, token, from..from + REMOVED_AT_ONCE, "EXISTS");
+        let there = connections.run(|to| to.answers::<u64>(&pipe))?;
+        if there.iter().all(|there| *there == 0) {
+            break;
+        }
+        from += REMOVED_AT_ONCE;
+    }
+    Ok(from)
+}
+
+/// Removes the first so many chunks of a token, which are all that there are, and the token.
 pub(super) fn remove_all(
     connections: &Connections,
     keys: &Keys,
     token: &Token,
     chunks: u32,
 ) -> Result<(), StoreError> {
-    let numbers: Vec<u32> = (0..chunks).collect();
-    for some in numbers.chunks(REMOVED_AT_ONCE) {
-        let mut pipe = Pipe::default();
-        for number in some {
-            let key = keys.chunk(token, *number);
-            pipe.add(key.as_bytes(), cmd("DEL").arg(&key));
-        }
+    for at in (0..chunks.div_ceil(REMOVED_AT_ONCE)).rev() {
+        let from = at * REMOVED_AT_ONCE;
+        let pipe =
+            of_each(keys, token, from..chunks.min(from.saturating_add(REMOVED_AT_ONCE)), "DEL");
         connections.run(|to| to.answers::<u64>(&pipe))?;
     }
     connections.run(|to| cmd("SREM").arg(keys.flushes()).arg(&token.0).exec(to))
+}
+
+/// A command about each of some chunks.
+fn of_each(keys: &Keys, token: &Token, numbers: Range<u32>, command: &str) -> Pipe {
+    let mut pipe = Pipe::default();
+    for number in numbers {
+        let key = keys.chunk(token, number);
+        pipe.add(key.as_bytes(), cmd(command).arg(&key));
+    }
+    pipe
 }
 
 /// Removes what earlier writers left of flushes: no record names any of it.
