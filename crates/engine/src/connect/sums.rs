@@ -23,6 +23,8 @@ pub(crate) struct BlockSums {
 pub(crate) struct BlockChange {
     /// What it adds to the sum of the set.
     pub(crate) set: CoinSum,
+    /// The coins that it takes from the set: those that come back where the block is undone.
+    pub(crate) taken: CoinSum,
     /// All coins that it spends, its own among them: those of its undo data.
     pub(crate) spent: CoinSum,
 }
@@ -43,18 +45,19 @@ impl RunningSum {
     /// What a block comes to that takes coins from the set which come to `taken`.
     pub(crate) fn change(&self, block: &PreparedBlock, taken: CoinSum) -> BlockChange {
         let BlockSums { created, own } = block.sums(&self.key);
-        BlockChange { set: created.minus(taken), spent: own.plus(taken) }
+        BlockChange { set: created.minus(taken), taken, spent: own.plus(taken) }
     }
 
-    /// What it adds to go back from a block, whose undo data come to `undo`; those of the coins to go
-    /// that were `lost` before went then.
+    /// What it adds to go back from a block, whose undo data come to `undo` and bring back coins that come to
+    /// `taken`; those of the coins to go that were `lost` before went then.
     pub(crate) fn back(
         &self,
         block: &CheckedBlock,
         undo: &CoinsDelta,
+        taken: CoinSum,
         lost: &[OutPoint],
     ) -> CoinSum {
-        let mut change = created(&self.key, undo);
+        let mut change = taken;
         for (index, (txid, tx)) in block.bytes().txs().enumerate() {
             for (outpoint, coin) in coins_of(block.height(), txid, &tx, index == 0) {
                 if undo.get(&outpoint) == Some(None) && !lost.contains(&outpoint) {

@@ -50,6 +50,13 @@ impl UndoBytes {
         Self { own, shared: shared.into_iter().map(share).collect() }
     }
 
+    /// With some more bytes behind them.
+    pub(crate) fn followed_by(mut self, end: &[u8]) -> Self {
+        self.own.reserve_exact(end.len());
+        self.own.extend_from_slice(end);
+        self
+    }
+
     /// The bytes, part by part.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let begins = std::iter::once(0).chain(self.shared.iter().map(|shared| shared.at));
@@ -186,7 +193,9 @@ mod tests {
             prop_assert_eq!(undo.parts().flatten().copied().collect::<Vec<_>>(), whole.clone());
             let pieces: Vec<_> = undo.chunks(size).map(Cow::into_owned).collect();
             prop_assert_eq!(pieces, whole.chunks(size).map(<[u8]>::to_vec).collect::<Vec<_>>());
-            prop_assert_eq!(undo, UndoBytes::from(whole));
+            prop_assert_eq!(&undo, &UndoBytes::from(whole.clone()));
+            let longer = UndoBytes::from([&whole[..], &[7, 8]].concat());
+            prop_assert_eq!(undo.followed_by(&[7, 8]), longer);
         }
     }
 

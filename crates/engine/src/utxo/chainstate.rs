@@ -21,7 +21,7 @@ use super::store::{CoinsStore, StoreError, UndoRecord};
 use super::view::CoinsView;
 use crate::coin::CoinBytes;
 use crate::connect::rules::{Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of};
-use crate::connect::sums::{BlockChange, RunningSum};
+use crate::connect::sums::{BlockChange, RunningSum, created};
 use crate::connect::undo::{coins_added, shared_undo, undo_delta};
 use crate::connect::{
     CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock, UndoBytes,
@@ -441,8 +441,10 @@ impl Chainstate {
         let Pending { layer, block, undo, verdict, held: _, coins, change } = pending;
         let id = block.id();
         let run = verdict.is_some();
+        let connected = self.connected.as_ref().map(|_| undo.clone());
+        let undo = self.way_back(id, undo, &change);
         let settled = match verdict.map_or(Ok(()), Verdict::wait) {
-            Ok(()) => self.apply(&layer, id, &undo),
+            Ok(()) => self.apply(&layer, undo.as_ref()),
             Err(failure) => Err(script_error(&block, &failure)),
         };
         if let Err(error) = settled {
@@ -457,23 +459,30 @@ impl Chainstate {
         if let Some(running) = &mut self.sum {
             running.sum.add(change.set);
         }
-        if let Some(connected) = &mut self.connected {
-            connected.push(Connected { block, undo: undo.clone(), spent: change.spent });
+        if let (Some(all), Some(undo)) = (&mut self.connected, connected) {
+            all.push(Connected { block, undo, spent: change.spent });
         }
-        if id.height >= self.undo_from {
-            self.undo.push(UndoRecord { block: id, bytes: undo });
-        }
+        self.undo.extend(undo.map(|bytes| UndoRecord { block: id, bytes }));
         Ok(())
     }
 
+    /// What is kept of a block, if it is to be undone: its undo data, and behind them the sum of the coins that they
+    /// bring back, where sums are kept. A store that changes one of these coins is then found out where it
+    /// matters, and not after blocks were judged by it: the sum of the set would take what came back for right.
+    fn way_back(&self, id: KnownBlock, undo: UndoBytes, change: &BlockChange) -> Option<UndoBytes> {
+        // What was begun when none was wanted has none.
+        if id.height < self.undo_from || undo.is_empty() {
+            return None;
+        }
+        Some(match &self.sum {
+            Some(_) => undo.followed_by(&change.taken.to_bytes()),
+            None => undo,
+        })
+    }
+
     /// Puts a block's effect into the cache, which makes room for its undo data too.
-    fn apply(
-        &mut self,
-        layer: &Layer,
-        id: KnownBlock,
-        undo: &UndoBytes,
-    ) -> Result<(), ChainstateError> {
-        let held = if id.height >= self.undo_from { undo.heap_bytes() as isize } else { 0 };
+    fn apply(&mut self, layer: &Layer, undo: Option<&UndoBytes>) -> Result<(), ChainstateError> {
+        let held = undo.map_or(0, UndoBytes::heap_bytes) as isize;
         self.add_undo_bytes(held);
         let applied = self.cache.apply(&layer.delta);
         if applied.is_err() {
@@ -504,14 +513,14 @@ impl Chainstate {
                 })?
             }
         };
-        let delta =
-            undo_delta(block, &bytes).map_err(|what| ChainstateError::Undo { block: id, what })?;
+        let wrong = |what| ChainstateError::Undo { block: id, what };
+        let (delta, taken) = undone(block, &bytes, self.sum.as_ref()).map_err(wrong)?;
         let lost = self.lost_before(id, &delta)?;
         let coins = coins_added(&delta) + lost.len() as i64;
-        if let Some(running) = &mut self.sum {
-            running.sum.add(running.back(block, &delta, &lost));
-        }
         self.cache.apply(&delta)?;
+        if let Some(running) = &mut self.sum {
+            running.sum.add(running.back(block, &delta, taken, &lost));
+        }
         if let Some(at) = held {
             let bytes = self.undo.remove(at).bytes.heap_bytes();
             self.add_undo_bytes(-(bytes as isize));
@@ -571,9 +580,32 @@ impl Chainstate {
         self.finish_flush()
     }
 
+    /// The store, which has what was flushed.
+    pub fn store(&self) -> &dyn CoinsStore {
+        &*self.store
+    }
+
     /// Ends all threads and memory, and gives back the store, which has what was flushed.
     pub fn into_store(self) -> Arc<dyn CoinsStore> {
         self.store
+    }
+}
+
+/// What it does to the coins to disconnect a block by what was kept of it (see [`Chainstate::way_back`]), and
+/// the sum of the coins that come back, where sums are kept.
+fn undone(
+    block: &CheckedBlock,
+    kept: &[u8],
+    sum: Option<&RunningSum>,
+) -> Result<(CoinsDelta, CoinSum), String> {
+    let Some(running) = sum else {
+        return Ok((undo_delta(block, kept)?, CoinSum::default()));
+    };
+    let (undo, taken) = kept.split_last_chunk().ok_or("cannot be read: it is cut short")?;
+    let (delta, taken) = (undo_delta(block, undo)?, CoinSum::from_bytes(*taken));
+    match created(&running.key, &delta) == taken {
+        true => Ok((delta, taken)),
+        false => Err("has other coins than those that the block spent".to_owned()),
     }
 }
 

@@ -4,7 +4,8 @@ use crate::harness::*;
 use apus_chain::{BlockHash, BlockUndo, CoinRef, CoinSum, KnownBlock, OutPoint, UndoCoin};
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{
-    Chainstate, CoinBytes, CoinsStore, ConnectContext, Connected, Flush, PreparedBlock, StoreError,
+    Chainstate, ChainstateError, CoinBytes, CoinsStore, ConnectContext, Connected, Flush,
+    PreparedBlock, StoreError,
 };
 use apus_testkit::chain::utxo_set;
 use apus_testkit::rng::Rng;
@@ -90,11 +91,13 @@ fn sum_of_undo(block: &PreparedBlock, undo: &[u8]) -> CoinSum {
     inputs.iter().zip(undo.coins()).map(one).fold(CoinSum::default(), CoinSum::plus)
 }
 
-/// A store that gives another coin than was put in, once.
+/// A store that gives another coin than was put in, once, or undo data with a byte that is another.
+#[derive(Default)]
 struct Lying {
-    inner: MemoryStore,
+    inner: Arc<MemoryStore>,
     given: AtomicU64,
     lies_at: u64,
+    flips: Option<usize>,
 }
 
 impl CoinsStore for Lying {
@@ -116,7 +119,11 @@ impl CoinsStore for Lying {
     }
 
     fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.undo(block)
+        let undo = self.inner.undo(block)?;
+        Ok(undo.map(|mut undo| {
+            self.flips.inspect(|at| undo[*at] ^= 1);
+            undo
+        }))
     }
 
     fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
@@ -130,8 +137,7 @@ fn a_coin_that_is_not_what_it_was_is_in_the_sum() {
     let chain = headers(&regtest(), &blocks);
     let mut told = 0;
     for lies_at in [0, 1, 5, u64::MAX] {
-        let inner = MemoryStore::new();
-        let store = Arc::new(Lying { inner, given: AtomicU64::new(0), lies_at });
+        let store = Arc::new(Lying { lies_at, ..Lying::default() });
         let (mut options, params) = (options(0), regtest());
         options.cache_bytes = 1;
         let given = Arc::clone(&store);
@@ -146,6 +152,56 @@ fn a_coin_that_is_not_what_it_was_is_in_the_sum() {
         assert_eq!(state.sum() == Some(sum_of(&stored(&given.inner))), !lied, "{lies_at}");
     }
     assert_eq!(told, 3);
+}
+
+/// Each byte of what is kept of a block in turn: what comes back is what the block spent, or nothing does.
+#[test]
+fn undo_data_that_are_not_what_they_were_are_refused() {
+    let blocks = random_chain(33, 20).blocks();
+    let (params, chain) = (regtest(), headers(&regtest(), &blocks));
+    let inner = Arc::new(MemoryStore::new());
+    let mut state = open(&inner, 0);
+    connect_all(&mut state, &chain, &blocks[1..]).unwrap();
+    // The highest block that spends what is not its own.
+    let spends_some = |height: &usize| {
+        let (before, after) =
+            (utxo_set(blocks[..*height].iter()), utxo_set(blocks[..=*height].iter()));
+        before.keys().any(|outpoint| !after.contains_key(outpoint))
+    };
+    let height = (1..blocks.len()).rev().find(spends_some).unwrap();
+    for above in (height + 1..blocks.len()).rev() {
+        state.disconnect(&checked(&params, &chain, above as u32, &blocks[above])).unwrap();
+    }
+    state.flush().unwrap();
+    let (tip, sum) = (*state.tip(), state.sum().unwrap());
+    let (before, at_tip) = (expected(&utxo_set(blocks[..height].iter())), stored(&inner));
+    let length = inner.undo(&tip.hash).unwrap().unwrap().len();
+    let mut refused = 0;
+    for flips in (0..length).map(Some).chain([None]) {
+        let store = Arc::new(Lying {
+            inner: Arc::clone(&inner),
+            flips,
+            lies_at: u64::MAX,
+            ..Lying::default()
+        });
+        let mut state = Chainstate::open(&params, store, options(0)).unwrap();
+        state.keep_sum(KEY, sum);
+        let block = checked(&params, &chain, height as u32, &blocks[height]);
+        match state.disconnect(&block) {
+            // Of a coin that the block made itself, say.
+            Ok(()) => assert!(
+                state.sum() == Some(sum_of(&before))
+                    && seen(&state, before.keys().copied()) == before
+            ),
+            Err(error) => {
+                assert!(matches!(error, ChainstateError::Undo { .. }), "{error}");
+                assert!(*state.tip() == tip && state.sum() == Some(sum));
+                assert!(seen(&state, at_tip.keys().copied()) == at_tip);
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 8 && refused <= length, "{refused} of {length}");
 }
 
 #[test]

@@ -17,6 +17,13 @@ use apus_engine::utxo::ChainstateError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Whether an error calls a block invalid by the coins that are there. What is wrong with a block whatever it spends
+/// is found before it is connected.
+fn rests_on_coins(error: &SyncError) -> bool {
+    let SyncError::Chainstate { error } = error else { return false };
+    matches!(**error, ChainstateError::Invalid { .. })
+}
+
 impl<'a> Connecting<'a> {
     /// Connects everything up to the end, and goes on where the source has learnt of more, or where
     /// another chain is to be gone for.
@@ -27,7 +34,12 @@ impl<'a> Connecting<'a> {
             let connected = self.connect();
             // Also what came before an invalid block or an interruption is worth keeping; the error
             // to tell is the first.
-            let kept = self.flush();
+            let mut kept = self.flush();
+            if matches!(&connected, Err(error) if rests_on_coins(error)) {
+                kept?;
+                self.expect_coins()?;
+                kept = Ok(());
+            }
             let next = match connected {
                 Err(error) => {
                     left += 1;
@@ -66,9 +78,7 @@ impl<'a> Connecting<'a> {
     /// What a flush failed with is no error where one ends in any case, if it is an invalid block:
     /// the one before it is the tip then, and is durable.
     fn without_invalid_end(&self, error: SyncError) -> Result<(), SyncError> {
-        let is_of_block =
-            |error: &ChainstateError| matches!(error, ChainstateError::Invalid { .. });
-        if !matches!(&error, SyncError::Chainstate { error } if is_of_block(error)) {
+        if !rests_on_coins(&error) {
             return Err(error);
         }
         let (why, tip) = (error.to_string(), *self.state.tip());

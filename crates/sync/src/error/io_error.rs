@@ -63,14 +63,16 @@ pub enum IoError {
     },
     /// The coins of the store are not those that the blocks led to.
     #[error(
-        "the coins in the work folder are not those that the blocks led to: its disk or the memory \
-         lost, brought back or changed some of them, or this is a mistake in the program; nothing was \
-         written under the output's name. Check disk and memory; then remove {workdir}, which holds \
-         the progress, and start the same run again"
+        "the coins in {store} are not those that the blocks led to: its disk or the memory lost, \
+         brought back or changed some of them, or this is a mistake in the program; nothing was \
+         written under the output's name. Check disk and memory; then remove {progress}, and start \
+         the same run again"
     )]
     CoinsChanged {
-        /// The work folder.
-        workdir: String,
+        /// The store.
+        store: String,
+        /// What holds the run's progress, of which the store is a part.
+        progress: String,
     },
     /// The system has no room for as many threads.
     #[error("cannot start {wanted} threads: {error}; ask for fewer with --par")]

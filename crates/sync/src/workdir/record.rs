@@ -16,7 +16,7 @@ use apus_storage::{Storage, read_whole, write_atomically};
 
 const MAGIC: &[u8; 8] = b"APUSCONN";
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Far more than any record has.
 const BYTES_MAX: u64 = 4096;

@@ -6,6 +6,7 @@ use apus_chain::{BlockHash, CoinRef, KnownBlock, OutPoint};
 use apus_engine::utxo::store::{EachChange, EachCoin, MemoryStore};
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use apus_sync::{ErrorKind, IoError, Stop, SyncError};
+use bitcoin::hashes::Hash;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -184,5 +185,35 @@ fn coins_that_change_between_two_starts_are_noticed() {
         store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: 0 }).unwrap();
         let place = Place { out: apus_testkit::storage::CrashStorage::new(), ..lower };
         expect_refused(&job, &place);
+    }
+}
+
+/// A server that takes over may lack what the one before it acknowledged. A block above spends it, and is not to be called
+/// invalid for that, nor to be left out once the coin is back.
+#[test]
+fn a_block_is_not_invalid_for_a_coin_that_the_store_lost() {
+    let world = World::small(732);
+    for job in jobs(&world) {
+        let store = Arc::new(MemoryStore::new());
+        let place = Place::with(Arc::clone(&store) as Arc<dyn CoinsStore>);
+        let part = crate::world::Truth::of(&world.chain[..=112]);
+        Job { stop: Stop::At(112), ..job.clone() }.expect(&part, &place);
+        let spent = world.chain[113..].iter().flat_map(|block| &block.txdata[1..]);
+        let spent = spent.flat_map(|tx| &tx.input).map(|input| {
+            let bitcoin::OutPoint { txid, vout } = input.previous_output;
+            OutPoint { txid: apus_chain::Txid(txid.to_byte_array()), vout }
+        });
+        let there = |outpoint: OutPoint| Some((outpoint, store.get(&outpoint).unwrap()?));
+        let (lost, coin) = spent.into_iter().find_map(there).unwrap();
+        let tip = store.tip().unwrap().unwrap();
+        let changes = Harm(vec![(lost, None)]);
+        store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: 0 }).unwrap();
+        let place = Place { out: apus_testkit::storage::CrashStorage::new(), ..place };
+        expect_refused(&job, &place);
+        // Blocks below the one that spends it were flushed; the coin comes back at the block where the store is.
+        let tip = store.tip().unwrap().unwrap();
+        let changes = Harm(vec![(lost, Some(coin))]);
+        store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: 0 }).unwrap();
+        job.expect(&world.truth, &place);
     }
 }
