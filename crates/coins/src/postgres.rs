@@ -34,6 +34,7 @@ pub(crate) use reader::PostgresReader;
 
 use crate::known::Known;
 use crate::place::{Password, PostgresPlace};
+use ::postgres::config::TargetSessionAttrs;
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};
 use apus_engine::utxo::store::{EachCoin, Flush};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
@@ -96,7 +97,9 @@ impl PostgresStore {
         network: Network,
         options: &PostgresOptions,
     ) -> Result<Self, StoreError> {
-        let connections = Arc::new(Connections::open(place, options)?);
+        // Its name may stand for a standby as well, whose coins are those of some time ago.
+        let attrs = TargetSessionAttrs::ReadWrite;
+        let connections = Arc::new(Connections::open(place, options, attrs)?);
         connections.expect_durable()?;
         // What is not ours is not even locked.
         Record::read(&connections, network)?;

@@ -6,11 +6,11 @@
 //! on where that is read back and compared. A store with other coins is refused.
 
 use super::servers::{TIMEOUT, about, access, place, timeouts};
-use super::source::{Each, Source, SourceArg, Summary, Summing, interrupted};
+use super::source::{Base, Each, Source, SourceArg, Summary, Summing, interrupted};
 use crate::failure::Failure;
 use crate::interrupt::watch_signals;
 use crate::print;
-use apus_chain::{BlockHash, KnownBlock, Network, Params};
+use apus_chain::{KnownBlock, Network, Params};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
 use apus_sync::numbers::grouped;
@@ -76,7 +76,7 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let access = access(args.coins_password_file.as_deref(), args.coins_timeout)?;
     let source = Source::open(&from, args.chain, &access)?;
     let (base, expected) = look_at(&source, &interrupt)?;
-    let tip = KnownBlock { height: height_of(args.chain, &base, &expected), hash: base };
+    let tip = KnownBlock { height: height_of(args.chain, base, &expected), hash: base.hash };
 
     let store = apus_coins::open(&place, args.chain, &access).map_err(|error| about(&error))?;
     match store.tip().map_err(|error| about(&error))? {
@@ -118,18 +118,20 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
 }
 
 /// Goes over the source: whose coins they are, and what they come to.
-fn look_at(source: &Source, interrupt: &AtomicBool) -> Result<(BlockHash, Summary), Failure> {
+fn look_at(source: &Source, interrupt: &AtomicBool) -> Result<(Base, Summary), Failure> {
     let mut walk = Walk::new("looked at", interrupt);
     let base =
         source.walk(&mut |outpoint, coin| walk.step(|summing| summing.push(outpoint, coin)))?;
     Ok((base, walk.finish()))
 }
 
-/// The height of the block: that of the highest coin, since no coinbase of the last 100 blocks is spent,
-/// or the one that Core knows it by.
-fn height_of(network: Network, base: &BlockHash, summary: &Summary) -> u32 {
-    let known = Params::of(network).assumeutxo.iter().find(|known| known.block_hash == *base);
-    known.map_or(summary.height_max, |known| known.height)
+/// The height of the block: the one that the source says, or that Core knows it by. Else that of the highest coin, since
+/// no coinbase of the last 100 blocks is spent; a block may have left none, which then goes unseen.
+fn height_of(network: Network, base: Base, summary: &Summary) -> u32 {
+    let params = Params::of(network);
+    let known = || params.assumeutxo.iter().find(|known| known.block_hash == base.hash);
+    let height = base.height.or_else(|| known().map(|known| known.height));
+    height.unwrap_or(summary.height_max)
 }
 
 fn write(

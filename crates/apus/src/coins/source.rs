@@ -80,17 +80,25 @@ impl Source {
     }
 
     /// Gives all coins to `each`, and the block whose coins they are.
-    pub(super) fn walk(&self, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
+    pub(super) fn walk(&self, each: &mut Each<'_>) -> Result<Base, Failure> {
+        let of = |hash| Base { hash, height: None };
         match self {
-            Self::Snapshot(path, network) => snapshot(path, *network, each),
-            Self::Chainstate(path) => chainstate(path, each),
+            Self::Snapshot(path, network) => snapshot(path, *network, each).map(of),
+            Self::Chainstate(path) => chainstate(path, each).map(of),
             Self::Store(store) => walk_store(&**store, each),
         }
     }
 }
 
+/// A block, with its height if the source says it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Base {
+    pub(super) hash: BlockHash,
+    pub(super) height: Option<Height>,
+}
+
 /// Gives all coins of a store to `each`.
-fn walk_store(store: &dyn CoinsStore, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
+fn walk_store(store: &dyn CoinsStore, each: &mut Each<'_>) -> Result<Base, Failure> {
     let tip = store.tip().map_err(|error| about(&error))?;
     let tip = tip.ok_or_else(|| Failure::usage("there are no coins in the store of --from"))?;
     let mut failure = None;
@@ -102,7 +110,8 @@ fn walk_store(store: &dyn CoinsStore, each: &mut Each<'_>) -> Result<BlockHash, 
     });
     match (failure, walked) {
         (Some(failure), _) => Err(failure),
-        (None, walked) => walked.map(|()| tip.hash).map_err(|error| about(&error)),
+        (None, Err(error)) => Err(about(&error)),
+        (None, Ok(())) => Ok(Base { hash: tip.hash, height: Some(tip.height) }),
     }
 }
 

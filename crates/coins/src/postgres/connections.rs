@@ -8,7 +8,7 @@ use super::line::{Encrypted, Plain};
 use crate::patience::{Absence, Patience};
 use crate::place::PostgresPlace;
 use crate::{silence, trust};
-use ::postgres::config::{SslMode, SslNegotiation};
+use ::postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
 use ::postgres::error::SqlState;
 use ::postgres::{Client, Config, Statement};
 use apus_engine::utxo::StoreError;
@@ -88,10 +88,11 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Makes the first one.
+    /// Makes the first one. For writers, `attrs` keeps from servers that cannot be written to.
     pub(super) fn open(
         place: &PostgresPlace,
         options: &PostgresOptions,
+        attrs: TargetSessionAttrs,
     ) -> Result<Self, StoreError> {
         let mut config = Config::new();
         config
@@ -105,6 +106,7 @@ impl Connections {
             .keepalives_idle(ALIVE_AFTER)
             .keepalives_interval(ALIVE_EVERY)
             .keepalives_retries(ALIVE_TRIES)
+            .target_session_attrs(attrs)
             .ssl_mode(SslMode::Require);
         if !place.tls {
             config.ssl_negotiation(SslNegotiation::Direct);

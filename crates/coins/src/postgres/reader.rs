@@ -6,6 +6,7 @@ use super::scan::{names_of, take_rows};
 use super::{PostgresOptions, PostgresPlace};
 use crate::seen::{AT_ONCE, Seen, no_store};
 use ::postgres::IsolationLevel;
+use ::postgres::config::TargetSessionAttrs;
 use apus_chain::{Network, OutPoint};
 use apus_engine::utxo::StoreError;
 
@@ -27,7 +28,7 @@ impl PostgresReader {
         network: Network,
         options: &PostgresOptions,
     ) -> Result<Self, StoreError> {
-        let connections = Connections::open(place, options)?;
+        let connections = Connections::open(place, options, TargetSessionAttrs::Any)?;
         Record::read(&connections, network)?.ok_or_else(|| no_store(connections.place()))?;
         Ok(Self { connections })
     }

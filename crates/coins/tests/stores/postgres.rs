@@ -29,6 +29,21 @@ fn the_store_on_postgresql_conforms() {
     look_ups_go_by_the_index(&server);
     readers_see_one_block(&server);
     batches_to_a_server_far_away_go_side_by_side(&server);
+    a_server_that_takes_no_writes_is_read_from_only(&server);
+}
+
+/// As a standby does, which has the coins of some time ago: who writes keeps away from it, whatever it wants to know.
+fn a_server_that_takes_no_writes_is_read_from_only(server: &PostgresServer) {
+    let (url, mut rng) = (server.url("standby"), Rng::new(17));
+    random_step(1, 100, 200, &mut rng).write(&*open(&url)).unwrap();
+    server.sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
+    let (place, options) = (url.parse().unwrap(), How::default().postgres());
+    let refused = PostgresStore::open(&place, Network::Regtest, &options);
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("does not allow writes"), "{said}");
+    let place = url.parse().unwrap();
+    let reader = Reader::open(&place, Network::Regtest, &Access::default()).unwrap();
+    assert_eq!(reader.look_up(&[outpoint(1)]).unwrap().tip.height, 1);
 }
 
 /// However many coins are wanted, one way there and back is waited for, and then one more at most.
