@@ -14,7 +14,7 @@ pub(crate) mod keeper;
 pub(crate) mod undo;
 
 use crate::error::{IoError, SyncError, UsageError};
-use crate::pass::leave_witnesses;
+use crate::pass::{leave_witnesses, leaves_witnesses};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::{ConnectOptions, Request, Scripts, first_of_last};
 use crate::sink::SetInfo;
@@ -74,6 +74,8 @@ struct Connecting<'a> {
     request: &'a Request<'a>,
     dir: Arc<dyn ChainSource + 'a>,
     checks: ScriptChecks,
+    /// The last block of this chain whose witnesses are left alone: no more than the record says.
+    unseen: Height,
     end: Height,
     record: Record,
     state: Chainstate,
@@ -164,9 +166,12 @@ impl<'a> Connecting<'a> {
         }
         let from = base.as_ref().map_or(1, |base| base.at.height + 1);
         let earlier = Record::read(request.workdir)?;
-        let unseen = leave_witnesses(request, &*dir, earlier.as_ref().map(|it| it.identity.unseen));
+        let before = earlier.as_ref().map(|it| it.identity.unseen);
+        let unseen = leave_witnesses(request, &*dir, before);
         let (network, assume_valid) = (request.params.network, options.assume_valid);
-        let identity = Identity { network, assume_valid, unseen, from };
+        // On the chain of now they may be fewer, and on the next one more again.
+        let most = before.filter(|_| leaves_witnesses(request, &*dir)).unwrap_or(unseen);
+        let identity = Identity { network, assume_valid, unseen: most, from };
         if base.is_none() && Workdir::read_plan(request.workdir)?.is_some() {
             return Err(request.other_run("with hints, or by mergesync"));
         }
@@ -242,7 +247,7 @@ impl<'a> Connecting<'a> {
         let flushed_at = Instant::now();
         let weighed = (0, 0);
         let mut connecting =
-            Self { request, dir, checks, end, record, state, flushed_at, keeper, weighed };
+            Self { request, dir, checks, unseen, end, record, state, flushed_at, keeper, weighed };
         connecting.keep_undo_for(tip.height);
         Ok(connecting)
     }
@@ -262,9 +267,7 @@ impl<'a> Connecting<'a> {
         let key = self.record.key;
         let prepare = |block| Arc::new(PreparedBlock::with_sums(request.params, block, &key));
         let range = HeightRange::new(self.state.tip().height + 1, self.end + 1);
-        take_in_order(request, &*dir, (range, self.record.identity.unseen), &prepare, |ahead| {
-            self.take_all(ahead)
-        })
+        take_in_order(request, &*dir, (range, self.unseen), &prepare, |ahead| self.take_all(ahead))
     }
 
     fn take_all(&mut self, ahead: &InOrder<Arc<PreparedBlock>>) -> Result<(), SyncError> {

@@ -298,9 +298,12 @@ impl<'a> Work<'a> {
             muhash: request.wants_muhash()
                 || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
         };
+        // Of another chain, or one that grew shorter, fewer may be left alone.
+        let leaves_witnesses = pass::leaves_witnesses(request, dir);
         let of_other_end = |earlier: &Plan| {
-            let RunIdentity { stop, stop_hash, assumed, .. } = earlier.identity;
-            RunIdentity { stop, stop_hash, assumed, ..identity.clone() }
+            let RunIdentity { stop, stop_hash, assumed, unseen, .. } = earlier.identity;
+            let unseen = if leaves_witnesses { unseen } else { identity.unseen };
+            RunIdentity { stop, stop_hash, assumed, unseen, ..identity.clone() }
         };
         if let Some(earlier) = &earlier {
             expect_same(request, Some(earlier), &of_other_end(earlier))?;
@@ -326,11 +329,17 @@ impl<'a> Work<'a> {
         self.dir.fetchers(self.request.threads)
     }
 
-    /// A plan for another end, with those segments of the earlier one that are of this chain.
+    /// A plan for another end, with those segments of the earlier one that are of this chain, and in which as many
+    /// blocks were taken without their witnesses as are now.
     fn change(&self, earlier: &Plan, identity: RunIdentity) -> Result<Planned<'a>, SyncError> {
         let (request, dir) = (self.request, self.dir);
         let (_, mut done) = Workdir::resume::<Gather>(request.workdir, earlier)?;
-        done.retain(|done| done.range.end <= identity.stop + 1 && done.partial.is_of(dir.chain()));
+        let (unseen, before) = (identity.unseen, earlier.identity.unseen);
+        let as_now = |range: HeightRange| range.end <= unseen + 1 || range.start > before;
+        done.retain(|done| {
+            let is_within = done.range.end <= identity.stop + 1;
+            is_within && as_now(done.range) && done.partial.is_of(dir.chain())
+        });
         let (mut segments, mut next) = (Vec::new(), 1);
         let kept = done.iter().map(|done| done.range);
         for range in kept.chain([HeightRange::new(identity.stop + 1, identity.stop + 1)]) {
@@ -393,7 +402,7 @@ impl<'a> Work<'a> {
         durable: bool,
         bridge: Option<&mut Bridge<'_>>,
     ) -> Result<(Joined, Judged), SyncError> {
-        let (request, assume_valid) = (self.request, self.options.assume_valid);
+        let (request, assumed) = (self.request, self.checks.last_assumed().unwrap_or_default());
         let has_leaves = |record: &Record| leaves.is_none() || record.joined.leaves.is_some();
         let earlier = Record::read(workdir)?.filter(has_leaves);
         let keep = earlier.iter().flat_map(Record::names).collect();
@@ -407,7 +416,7 @@ impl<'a> Work<'a> {
                 let by = leaves.as_ref().map(LeafKeys::Places);
                 let options = JoinOptions { numbered, leaves: by, muhash, bare, durable };
                 let joined = join(request, &done, options)?;
-                let record = Record { joined, judged: 0, assume_valid };
+                let record = Record { joined, judged: 0, assumed };
                 if durable {
                     record.write(workdir)?;
                 }
@@ -417,9 +426,10 @@ impl<'a> Work<'a> {
         let joined: Vec<_> = done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
         drop_beside(request, joined);
         let judged = HeightRange::new(1, record.judged + 1);
-        if record.assume_valid != assume_valid || !self.dir.without_undo(judged).is_empty() {
-            (record.judged, record.assume_valid) = (0, assume_valid);
+        if !self.dir.without_undo(judged).is_empty() {
+            record.judged = 0;
         }
+        record.go_on_with(assumed);
         if let Some(bridge) = &bridge {
             record.judged = record.judged.min(bridge.height());
         }
@@ -524,7 +534,7 @@ impl<'a> Work<'a> {
             (plan.identity.leaves, plan.identity.muhash, bare_up_to(plan));
         let options = JoinOptions { numbered, leaves: None, muhash, bare, durable: false };
         let joined = join(self.request, done, options)?;
-        let record = Record { joined, judged: 0, assume_valid: None };
+        let record = Record { joined, judged: 0, assumed: 0 };
         let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
         self.walk(workdir, plan, done, &mut progress, Takers::default()).map(|_| ())
     }

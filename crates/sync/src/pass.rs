@@ -106,17 +106,21 @@ pub(crate) fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> b
     source.keeps_undo() || request.folders.iter().any(has_blocks) || request.bridge.is_some()
 }
 
-/// The last block whose witnesses are left alone, as the earlier start took it, if that was fewer; 0 where all are
-/// checked. Peers are not asked for them then.
+/// Whether witnesses are left alone where nothing depends on them.
+pub(crate) fn leaves_witnesses(request: &Request<'_>, source: &dyn ChainSource) -> bool {
+    request.leave_witnesses.is_some() && !needs_blocks(request, source)
+}
+
+/// The last block of this chain whose witnesses are left alone, as the earlier start took it, if that was fewer; 0
+/// where all are checked. Peers are not asked for them then.
 pub(crate) fn leave_witnesses(
     request: &Request<'_>,
     source: &dyn ChainSource,
     earlier: Option<Height>,
 ) -> Height {
-    let now = if needs_blocks(request, source) {
-        0
-    } else {
-        assumed_by(request, source, request.leave_witnesses)
+    let now = match leaves_witnesses(request, source) {
+        true => assumed_by(request, source, request.leave_witnesses),
+        false => 0,
     };
     let unseen = earlier.map_or(now, |earlier| earlier.min(now));
     source.leave_witnesses(unseen);

@@ -6,6 +6,7 @@
 use super::Connecting;
 use crate::best_chain::{CHAINS_LEFT_MAX, better_chain, other_chain};
 use crate::error::{ErrorKind, InvalidBlock, IoError, SyncError};
+use crate::pass::leave_witnesses;
 use crate::progress::Event;
 use crate::request::{Source, first_of_last};
 use crate::source::ChainSource;
@@ -117,6 +118,8 @@ impl<'a> Connecting<'a> {
         let (chain, request) = (dir.chain(), self.request);
         self.end = request.stop.end_in(&*dir)?;
         self.checks = ScriptChecks::new(request.params, chain, self.record.identity.assume_valid);
+        // Scripts that are run need them.
+        self.unseen = leave_witnesses(request, &*dir, Some(self.record.identity.unseen));
         let first = self.record.identity.from;
         if !self.state.has_scripts() && (first..=self.end).any(|height| self.checks.needed(height))
         {
@@ -162,6 +165,8 @@ impl<'a> Connecting<'a> {
                 ..context(self.request.params, chain, self.request.verifier, height)
             };
             let (mut checker, mut block) = (apus_chain::BlockChecker::new(), None);
+            // It may have come without witnesses, or with others.
+            checker.leave_witnesses(height);
             self.dir.block_by_hash(&hash, &mut |raw| {
                 block = checker.check_owned(raw.to_vec(), &context).ok();
                 block.is_some()

@@ -6,7 +6,7 @@
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::JOINED;
 use crate::workdir::{RunInfo, Workdir, sealed};
-use apus_chain::{BlockHash, Height, MuHash, OutPoint, Reader, write_compact_size};
+use apus_chain::{Height, MuHash, OutPoint, Reader, write_compact_size};
 use apus_engine::swiftsync::CoinTotals;
 use apus_storage::{read_whole, write_atomically};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 
 const MAGIC: &[u8; 8] = b"APUSJOIN";
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Greatest length of the record: some hundred bytes for each run, and the outputs of some blocks.
 const BYTES_MAX: u64 = 64 << 20;
@@ -86,11 +86,20 @@ pub(super) struct Record {
     pub(super) joined: Joined,
     /// Up to which height blocks were judged.
     pub(super) judged: Height,
-    /// With scripts assumed up to this block, if any.
-    pub(super) assume_valid: Option<BlockHash>,
+    /// Scripts of blocks above this one were run; those of the others may have been taken for valid.
+    pub(super) assumed: Height,
 }
 
 impl Record {
+    /// Has what is judged from now on be judged with scripts taken for valid up to another block. Blocks whose
+    /// scripts are to be run now, and perhaps were not, are judged anew.
+    pub(super) fn go_on_with(&mut self, assumed: Height) {
+        if assumed < self.assumed {
+            self.judged = self.judged.min(assumed);
+        }
+        self.assumed = assumed;
+    }
+
     /// Makes it durable, after all that it names.
     pub(super) fn write(&self, workdir: &Workdir<'_>) -> Result<(), SyncError> {
         let storage = workdir.storage();
@@ -129,7 +138,7 @@ impl Record {
         let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(plan_id);
         out.extend_from_slice(&self.judged.to_le_bytes());
-        out.extend_from_slice(&self.assume_valid.unwrap_or_default().0);
+        out.extend_from_slice(&self.assumed.to_le_bytes());
         let CoinTotals { coins, transactions, amount, bogosize } = self.joined.totals;
         out.extend_from_slice(&coins.to_le_bytes());
         out.extend_from_slice(&transactions.to_le_bytes());
@@ -156,8 +165,7 @@ impl Record {
         if reader.array().ok()? != plan_id {
             return None;
         }
-        let judged = reader.u32().ok()?;
-        let assume_valid = Some(BlockHash(*reader.array().ok()?));
+        let (judged, assumed) = (reader.u32().ok()?, reader.u32().ok()?);
         let totals = read_totals(&mut reader)?;
         let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
         let mut runs = || read_runs(&mut reader);
@@ -174,8 +182,7 @@ impl Record {
             joined.exists(height, OutPoint::from_bytes(reader.array().ok()?));
         }
         reader.finish().ok()?;
-        let assume_valid = assume_valid.filter(|hash| *hash != BlockHash::default());
-        Some(Self { joined, judged, assume_valid })
+        Some(Self { joined, judged, assumed })
     }
 }
 
@@ -226,7 +233,7 @@ mod tests {
 
     fn record(
         judged: Height,
-        assume_valid: bool,
+        assumed: Height,
         with_leaves: bool,
         runs: &[u64],
         existed: &[u32],
@@ -242,7 +249,23 @@ mod tests {
         for vout in existed {
             joined.exists(vout % 7, OutPoint { txid: Txid([8; 32]), vout: *vout });
         }
-        Record { joined, judged, assume_valid: assume_valid.then_some(BlockHash([4; 32])) }
+        Record { joined, judged, assumed }
+    }
+
+    #[test]
+    fn blocks_are_judged_anew_whose_scripts_are_taken_for_valid_no_more() {
+        let after = |judged, before: [Height; 2]| {
+            let mut record = record(judged, before[0], false, &[], &[]);
+            record.go_on_with(before[1]);
+            (record.judged, record.assumed)
+        };
+        assert_eq!(after(50, [100, 100]), (50, 100));
+        assert_eq!(after(50, [100, 70]), (50, 70));
+        assert_eq!(after(50, [100, 20]), (20, 20));
+        assert_eq!(after(150, [100, 20]), (20, 20));
+        assert_eq!(after(150, [100, 0]), (0, 0));
+        // What was run counts.
+        assert_eq!(after(150, [100, 120]), (150, 120));
     }
 
     /// Of more blocks than are remembered the lowest are, in whichever order they come and from whichever parts.
@@ -275,7 +298,7 @@ mod tests {
     fn a_file_that_is_gone_or_shorter_is_no_join() {
         let storage = CrashStorage::new();
         let workdir = Workdir::start(&storage, &plan(5)).unwrap();
-        let record = record(5, true, true, &[70, 140], &[1]);
+        let record = record(5, 7, true, &[70, 140], &[1]);
         let put = |run: &RunInfo, bytes: u64| {
             let mut file = storage.create(&run.name).unwrap();
             file.write_all(&vec![0; bytes as usize]).unwrap();
@@ -303,14 +326,14 @@ mod tests {
         #[test]
         fn a_record_comes_back_and_no_other_does(
             judged: u32,
-            assume_valid: bool,
+            assumed: u32,
             with_leaves: bool,
             runs in proptest::collection::vec(any::<u64>(), 0..4),
             existed in proptest::collection::vec(any::<u32>(), 0..9),
             place: proptest::sample::Index,
             bit in 0u8..8,
         ) {
-            let record = record(judged, assume_valid, with_leaves, &runs, &existed);
+            let record = record(judged, assumed, with_leaves, &runs, &existed);
             let mut bytes = record.to_bytes(&[3; 32]);
             prop_assert_eq!(Record::from_bytes(&bytes, &[3; 32]), Some(record));
             prop_assert_eq!(Record::from_bytes(&bytes, &[4; 32]), None);

@@ -1,11 +1,13 @@
 //! Runs that leave the witnesses of assumed blocks alone: whatever copies have of them, the set is the same.
 
-use crate::harness::{Job, Place, World, random_chain};
-use crate::world::Events;
-use apus_sync::{Engine, ErrorKind, Event, Observer, SyncError, UsageError};
+use crate::harness::{Job, Place, World, hash_of, random_chain};
+use crate::world::{Events, Truth};
+use apus_sync::{Engine, ErrorKind, Event, Observer, Stop, SyncError, UsageError};
 use apus_testkit::blkfile::BlockFiles;
+use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape};
 use bitcoin::{Block, Witness};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What becomes of a block's witnesses in a file.
 type Change = fn(&mut Block);
@@ -122,5 +124,110 @@ fn a_later_start_does_not_mix() {
             }
             assert!(begun > 0, "no start found what another one began");
         }
+    }
+}
+
+/// Files with these blocks, of which `chain` is what a run is to come to.
+fn laid_out(chain: Vec<Block>, blocks: &[Block]) -> World {
+    let folder = tempfile::tempdir().unwrap();
+    let mut files = BlockFiles::regtest();
+    files.blocks(blocks);
+    files.write(&folder.path().join("blocks"));
+    World { folder, truth: Truth::of(&chain), chain }
+}
+
+/// The engines that need no hints, with progress made durable always.
+fn ways(job: Job) -> [Job; 2] {
+    [Engine::Utxo, Engine::MergeSync].map(|engine| Job {
+        engine,
+        checkpoint_interval: Duration::ZERO,
+        ..job.clone()
+    })
+}
+
+/// The chain with the assumed-valid block has an invalid one below it, and the run goes on with a chain beside. No block of
+/// that one is below the assumed-valid block: its scripts are run, which needs its witnesses, and these are checked.
+#[test]
+fn witnesses_of_the_next_chain_are_looked_at() {
+    let mut builder = random_chain(764);
+    let trunk = builder.tip();
+    let greedy = builder.output(ChainBuilder::subsidy(121) + 1, ScriptKind::OpTrue);
+    builder.add_plan(BlockPlan { coinbase_outputs: Some(vec![greedy]), ..BlockPlan::default() });
+    builder.empty_blocks(12);
+    let heavy = builder.blocks();
+    builder.set_tip(trunk);
+    builder.random_blocks(6, Shape::default());
+    let good = builder.blocks();
+    let assume_valid = Some(hash_of(&heavy[heavy.len() - 5]));
+    for spoiled in [false, true] {
+        let mut beside = good[heavy.len() - 13..].to_vec();
+        if spoiled {
+            let before = beside[3].clone();
+            spoil(&mut beside[3]);
+            assert_ne!(beside[3], before);
+        }
+        let world = laid_out(good.clone(), &[&heavy[..], &beside].concat());
+        let job = Job { assume_valid, leave_witnesses: true, stop: Stop::AtTip, ..world.job() };
+        for job in ways(job) {
+            if spoiled {
+                let error = job.refused(&Place::new());
+                assert_eq!(error.kind(), ErrorKind::Wrong, "{error}");
+                continue;
+            }
+            let outcome = job.expect(&world.truth, &Place::new());
+            assert!(outcome.scripts.run >= beside.len() as u64, "{:?}", outcome.scripts);
+        }
+    }
+}
+
+/// A start finds less of the chain than the one before: the assumed-valid block is gone. What was taken for valid by it
+/// is not said to be checked, and a run goes on.
+#[test]
+fn a_chain_that_grew_shorter_is_judged_by_what_there_is() {
+    let mut builder = random_chain(765);
+    builder.random_blocks(3, Shape::default());
+    let stop = builder.height();
+    let bad = builder.block_with_a_wrong_signature();
+    builder.empty_blocks(12);
+    let with_bad = builder.blocks();
+    builder.set_tip(bad.header.prev_blockhash);
+    builder.random_blocks(13, Shape::default());
+    for (blocks, is_good) in [(builder.blocks(), true), (with_bad, false)] {
+        let to = stop + u32::from(!is_good);
+        let chain = blocks[..=to as usize].to_vec();
+        let (long, short) = (laid_out(chain.clone(), &blocks), laid_out(chain.clone(), &chain));
+        let assume_valid = Some(hash_of(&blocks[blocks.len() - 6]));
+        let mut stopped = 0;
+        for (leave_witnesses, events) in [true, false]
+            .into_iter()
+            .flat_map(|leave| (4..60).step_by(3).map(move |events| (leave, events)))
+        {
+            let job = Job { assume_valid, leave_witnesses, stop: Stop::At(to), ..long.job() };
+            for first in ways(job) {
+                let (place, flag) = (Place::new(), AtomicBool::new(false));
+                let observer = StopAfter { flag: &flag, seen: Events::default(), events };
+                if first.run_watched(&place, &observer, &flag).is_ok() {
+                    continue;
+                }
+                stopped += 1;
+                let second = Job { blocksdir: short.blocksdir(), ..first };
+                match second.run(&place) {
+                    Ok(outcome) => {
+                        short.truth.check(&outcome, &place.out);
+                        // What `utxo` connected stays as it was connected, and is told so.
+                        let by_utxo = second.engine == Engine::Utxo;
+                        assert!(is_good || by_utxo, "a script that was not run");
+                        let run = u64::from(to) - outcome.scripts.assumed;
+                        assert!(outcome.scripts.run == run && (by_utxo || run == u64::from(to)));
+                        assert!(is_good || outcome.scripts.assumed > 0);
+                    }
+                    Err(error) => {
+                        assert!(!is_good, "{error}");
+                        assert!(error.to_string().contains("script-verify-flag-failed"), "{error}");
+                    }
+                }
+            }
+        }
+        assert!(stopped > 20, "{stopped}");
     }
 }

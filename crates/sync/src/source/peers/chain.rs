@@ -268,8 +268,10 @@ impl ChainSource for PeersChain<'_> {
         hash: &BlockHash,
         take: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<bool, SourceError> {
-        if let Some(raw) = self.peers.recent.block(hash) {
-            return Ok(take(&raw));
+        if let Some(raw) = self.peers.recent.block(hash)
+            && take(&raw)
+        {
+            return Ok(true);
         }
         if let Some(kept) = &self.peers.kept
             && let Some(raw) = kept.read(hash).map_err(Box::new)?
