@@ -445,11 +445,24 @@ fn a_signet_block_needs_a_solution() {
     commit(&mut signed);
     let (yes, no) = (Says(Ok(())), Says(Err(ScriptError::Invalid)));
     assert_eq!(check_signed(&signed, Network::Signet, Some(&yes)), Ok(()));
+    // Its transactions are the header's, so that no other copy has another solution.
     let error = check_signed(&signed, Network::Signet, Some(&no)).unwrap_err();
-    assert_eq!(error, BlockError::SignetSolution(ScriptError::Invalid.to_string()));
-    assert_eq!((error.reason(), error.is_damage()), ("bad-signet-blksig", true));
+    assert_eq!(error, BlockError::Unsigned(ScriptError::Invalid.to_string()));
+    assert_eq!((error.reason(), error.is_damage()), ("bad-signet-blksig", false));
+    // Others may have.
+    let mut copies = [signed.clone(), signed.clone(), signed.clone()];
+    copies[0].txdata[0].output[0].value = Amount::from_sat(1);
+    let last = copies[1].txdata.last().unwrap().clone();
+    copies[1].txdata.push(last);
+    copies[2].txdata.remove(0);
+    for copy in &copies {
+        let error = check_signed(copy, Network::Signet, Some(&no)).unwrap_err();
+        assert!(matches!(error, BlockError::SignetSolution(_)), "{error}");
+        assert_eq!((error.reason(), error.is_damage()), ("bad-signet-blksig", true));
+    }
     let error = check_signed(&signed, Network::Signet, None).unwrap_err();
     assert_eq!(error, BlockError::SignetSolution("no script interpreter".to_owned()));
+    assert!(error.is_damage(), "nothing is known of it");
     let error = check_signed(&block(vec![coinbase(HEIGHT)]), Network::Signet, Some(&yes));
     assert_eq!(error.unwrap_err().reason(), "bad-signet-blksig", "no place for a solution");
     for verifier in [None, Some(&no as &dyn ScriptVerifier)] {

@@ -86,6 +86,9 @@ pub enum BlockError {
     /// The block does not carry the signature that signet asks for (BIP-325).
     #[error("signet block solution: {0}")]
     SignetSolution(String),
+    /// The same of a block whose transactions are those that its header commits to, so that no copy carries one.
+    #[error("signet block solution: {0}")]
+    Unsigned(String),
     /// The transactions do not add up to the header's merkle root.
     #[error("the transactions do not match the header's merkle root")]
     MerkleRoot,
@@ -173,7 +176,7 @@ impl BlockError {
         match self {
             Self::Decode(error) => error.reason(),
             Self::OtherBlock { .. } => "bad-hash",
-            Self::SignetSolution(_) => "bad-signet-blksig",
+            Self::SignetSolution(_) | Self::Unsigned(_) => "bad-signet-blksig",
             Self::MerkleRoot => "bad-txnmrklroot",
             Self::DuplicateTransactions => "bad-txns-duplicate",
             Self::Length { .. } => "bad-blk-length",
@@ -203,8 +206,8 @@ impl BlockError {
     /// Whether another copy of the same block may still be good: the header's hash does not commit
     /// to what is wrong with this one (Core's `BLOCK_MUTATED`, or damaged bytes).
     ///
-    /// A signature that is missing or wrong is among them, since the signet solution lies in the
-    /// transactions and is judged before they are matched with the header.
+    /// A signature that is missing or wrong is among them where the transactions, in which the signet solution lies,
+    /// are not those of the header.
     pub const fn is_damage(&self) -> bool {
         matches!(
             self,

@@ -214,7 +214,16 @@ fn check_without_place(
     merkle: &mut MerkleScratch,
     fingerprints: &mut Vec<u64>,
 ) -> Result<Survey, BlockError> {
-    check_signet(view, txids, context)?;
+    // Before what matches transactions and header, as in Core.
+    if let Err(why) = check_signet(view, txids, context) {
+        // The solution is a part of them. Without an interpreter nothing is known of it.
+        let mut is_whole =
+            || is_coinbase_first(view) && check_merkle_root(view, txids, merkle).is_ok();
+        return Err(match context.verifier.is_some() && is_whole() {
+            true => BlockError::Unsigned(why),
+            false => BlockError::SignetSolution(why),
+        });
+    }
     check_merkle_root(view, txids, merkle)?;
     let cutoff = locktime_cutoff(view, context);
     let survey = Survey::of(view, context.height, cutoff, fingerprints);
@@ -223,23 +232,28 @@ fn check_without_place(
     Ok(survey)
 }
 
-/// The block's solution on a chain that wants one (BIP-325). Without an interpreter to run it, it
-/// is refused: an unchecked signature is no signature.
+/// Whether there is a coinbase where it belongs: nodes of the merkle tree that are passed off as transactions
+/// have none.
+fn is_coinbase_first(view: &BlockView<'_>) -> bool {
+    view.tx(0).is_some_and(|tx| tx.is_coinbase())
+}
+
+/// The block's solution on a chain that wants one (BIP-325), and why it is refused. Without an interpreter to run it, it
+/// is: an unchecked signature is no signature.
 fn check_signet(
     view: &BlockView<'_>,
     txids: &[[u8; 32]],
     context: &BlockContext<'_>,
-) -> Result<(), BlockError> {
+) -> Result<(), String> {
     if context.params.signet_challenge.is_none() {
         return Ok(());
     }
-    let refused = |why: String| BlockError::SignetSolution(why);
-    let verifier = context.verifier.ok_or_else(|| refused("no script interpreter".to_owned()))?;
+    let verifier = context.verifier.ok_or("no script interpreter")?;
     let coinbase = view.tx(0).map_or(&[][..], |tx| tx.raw());
     let txids: Vec<Txid> = txids.iter().copied().map(Txid).collect();
     let header = Header::parse(view.header());
     check_signet_solution(context.params, &header, coinbase, &txids, verifier)
-        .map_err(|error| refused(error.fault.to_string()))
+        .map_err(|error| error.fault.to_string())
 }
 
 /// Core `validation.cpp`, `CheckMerkleRoot`.
