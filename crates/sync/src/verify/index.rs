@@ -90,12 +90,13 @@ impl NodeIndex {
         // Of each height all are there before those of the next.
         tree.set_orphans_max(0);
         let mut best = (0, request.params.genesis_hash);
-        let (mut start, mut highest) = (0, 0);
+        let (mut start, mut highest, mut entries) = (0, 0, 0u32);
         while start <= highest {
-            let range = HeightRange::new(start, start.saturating_add(HEIGHTS_AT_ONCE));
+            let range = stretch(start, entries);
             let mut found: Vec<IndexEntry> = Vec::new();
             let visit = &mut |entry: IndexEntry| {
                 highest = highest.max(entry.height);
+                entries = entries.saturating_add(u32::from(start == 0));
                 if range.contains(entry.height) {
                     found.push(entry);
                 }
@@ -194,6 +195,16 @@ impl NodeIndex {
     }
 }
 
+/// The heights that are looked at next, by an index of so many entries. Above as many heights there is no chain: all that is
+/// there is wrong, and one entry of an absurd height does not have the index read thousands of times.
+fn stretch(start: Height, entries: u32) -> HeightRange {
+    let is_above = start > entries;
+    HeightRange::new(
+        start,
+        if is_above { Height::MAX } else { start.saturating_add(HEIGHTS_AT_ONCE) },
+    )
+}
+
 /// Why the headers were not read to their end.
 enum Stop {
     Index(IndexError),
@@ -253,4 +264,23 @@ fn take_header(
     let index = request.blocksdir().join("index");
     findings.add(FindingKind::IndexEntry, Found::new(what).block(block_of(entry)).of(&index));
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_read_as_often_as_its_entries_need() {
+        for (entries, times) in [(0, 2), (3, 2), (199_999, 2), (200_000, 3), (950_000, 6)] {
+            let (mut start, mut read) = (0, 0);
+            while start < Height::MAX {
+                // How many there are shows as they are read the first time.
+                let range = stretch(start, if start == 0 { 0 } else { entries });
+                assert_eq!(range.start, start);
+                (start, read) = (range.end, read + 1);
+            }
+            assert_eq!(read, times, "{entries}");
+        }
+    }
 }
