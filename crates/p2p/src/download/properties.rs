@@ -167,7 +167,7 @@ fn world(seed: u64) -> (Simulation, u64) {
 /// Runs seed after seed; a failure names its own, which the variable then picks.
 fn seeds(count: u64, run: impl Fn(u64)) {
     let only = std::env::var("DOWNLOAD_SEED").ok().map(|seed| seed.parse().unwrap());
-    for seed in only.map_or(0..rounds(count, 20 * count), |seed: u64| seed..seed + 1) {
+    for seed in only.map_or(0..rounds(count, 40 * count), |seed: u64| seed..seed + 1) {
         println!("DOWNLOAD_SEED={seed}");
         run(seed);
     }
@@ -175,7 +175,7 @@ fn seeds(count: u64, run: impl Fn(u64)) {
 
 #[test]
 fn every_wanted_block_is_consumed_once_in_any_world_with_an_honest_peer() {
-    seeds(400, |seed| {
+    seeds(200, |seed| {
         let (mut simulation, most) = world(seed);
         simulation.run(most);
         let status = simulation.download.status(simulation.now);
@@ -185,7 +185,7 @@ fn every_wanted_block_is_consumed_once_in_any_world_with_an_honest_peer() {
 
 #[test]
 fn honest_peers_are_used_in_full_whatever_the_others_do() {
-    seeds(40, |seed| {
+    seeds(25, |seed| {
         let mut rng = Rng::new(seed);
         let mbit = |rng: &mut Rng| [8.0, 20.0, 100.0][rng.index(3)];
         let honest: Vec<_> = (0..rng.between(2, 6))

@@ -225,7 +225,7 @@ impl World {
 #[test]
 fn ends_with_the_best_chain_of_the_honest_ones() {
     let (mut longest, mut refused) = (0, 0);
-    for seed in 0..apus_testkit::effort::rounds(100, 4_000) {
+    for seed in 0..apus_testkit::effort::rounds(50, 4_000) {
         let mut world = World::new(seed);
         let took_ms = world.run();
         let tip = *world.sync.tree().hash(world.sync.best());
