@@ -43,7 +43,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What is said when the user has asked the run to end.
 const STOPPING: &str =
-    "Stopping; what is done is being kept. Another Ctrl-C ends the program at once.";
+    "Stopping; it is told in a moment what is kept. Another Ctrl-C ends the program at once.";
 
 /// Points kept of a run's course.
 const SAMPLES_MAX: usize = 2000;
