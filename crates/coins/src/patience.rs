@@ -1,6 +1,6 @@
 //! [`Patience`]: for how long servers that are away are asked again, and what is said then.
 //!
-//! Its time begins where a server was heard last, so it does not matter how trouble shows: servers that refuse
+//! Its time begins where a server was heard last before the first trouble, so it does not matter how that shows: servers that refuse
 //! connections, or say that they are not ready yet, are asked again, after pauses; and servers that say nothing
 //! are listened to for as long. Where it has been long enough once, the next calls are short, until one
 //! succeeds: a run that is about to end for it does not wait again for each thing that it still has to do.
@@ -38,7 +38,7 @@ impl Absence {
 
     /// For one call, with all its tries.
     pub(crate) fn patience(&self) -> Patience<'_> {
-        Patience { absence: self, since: None, pause: PAUSE }
+        Patience { absence: self, since: None, tried: Instant::now(), pause: PAUSE }
     }
 
     /// How long one call may listen that is made once.
@@ -55,6 +55,8 @@ impl Absence {
 pub(crate) struct Patience<'a> {
     absence: &'a Absence,
     since: Option<Instant>,
+    /// When the last try began.
+    tried: Instant,
     pause: Duration,
 }
 
@@ -68,12 +70,18 @@ impl Patience<'_> {
     /// Lets some time pass after a failure, before which a server was heard last at `heard`; false where it has
     /// been long enough.
     pub(crate) fn wait(&mut self, heard: Instant) -> bool {
+        // A server that is not ready says so soon. One that was heard for so long has worked on what was asked of it,
+        // and is away for the first time again.
+        if heard.saturating_duration_since(self.tried) > self.absence.most {
+            (self.since, self.pause) = (None, PAUSE);
+        }
         self.since.get_or_insert(heard);
         if self.left() <= self.pause {
             return false;
         }
         thread::sleep(self.pause);
         self.pause = (2 * self.pause).min(PAUSE_MAX);
+        self.tried = Instant::now();
         true
     }
 
@@ -111,6 +119,13 @@ mod tests {
         assert!(patience.left() < Duration::from_secs(10));
         assert!(patience.wait(before(0)), "the first failure is what counts");
         assert!(patience.left() < Duration::from_secs(10));
+        // A long flush went on after the server came back, until it went once more.
+        patience.tried = before(99);
+        assert!(patience.wait(before(0)));
+        assert!(patience.left() < Duration::from_secs(10), "not for long enough");
+        patience.tried = before(101);
+        assert!(patience.wait(before(0)));
+        assert!(patience.left() > Duration::from_secs(90));
 
         let mut patience = absence.patience();
         assert!(!patience.wait(before(100)));
