@@ -80,7 +80,7 @@ impl HeaderChain {
             chain_work: 0,
         };
         for (height, &id) in (0..).zip(path) {
-            if let HeaderStatus::Connected(header) = tree.status(id) {
+            if let Some(header) = tree.connected(id) {
                 chain.times.push(header.time);
                 if chain.bits.last().is_none_or(|(_, bits)| *bits != header.bits) {
                     chain.bits.push((height, header.bits));
@@ -153,7 +153,7 @@ impl HeaderTree {
             let rejected = self.rejection(hash).is_some();
             return if rejected { BlockPlace::Rejected } else { BlockPlace::Unknown };
         };
-        let HeaderStatus::Connected(header) = self.status(id) else { return BlockPlace::Orphan };
+        let Some(header) = self.connected(id) else { return BlockPlace::Orphan };
         let height = header.height;
         if chain.hash(height) == Some(hash) {
             return BlockPlace::Active(height);

@@ -383,6 +383,14 @@ impl HeaderTree {
         }
     }
 
+    /// What is known of a connected header; none of one that is not.
+    pub fn connected(&self, id: HeaderId) -> Option<ConnectedHeader> {
+        match self.status(id) {
+            HeaderStatus::Connected(header) => Some(header),
+            HeaderStatus::Orphan | HeaderStatus::Rejected => None,
+        }
+    }
+
     /// The last header of the most-work chain.
     pub const fn tip(&self) -> HeaderId {
         self.tip

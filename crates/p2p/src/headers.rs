@@ -35,7 +35,7 @@ use crate::PeerId;
 use apus_chain::{
     BlockHash, Header, HeaderError, HeaderId, HeaderTree, Height, Params, block_work,
 };
-use best_chain::{BestChain, connected, height_of, work_of};
+use best_chain::{BestChain, height_of, work_of};
 use candidate::Candidate;
 use std::collections::BTreeMap;
 
@@ -296,7 +296,7 @@ impl HeaderSync {
     /// `GetAntiDoSWorkThreshold`): what the network is known to have, or a day less than our tip
     /// has if that is more.
     pub fn work_required(&self) -> u128 {
-        let near_tip = connected(&self.tree, self.tree.tip()).map_or(0, |tip| {
+        let near_tip = self.tree.connected(self.tree.tip()).map_or(0, |tip| {
             tip.chain_work.saturating_sub(BLOCKS_BEHIND_MAX.saturating_mul(block_work(tip.bits)))
         });
         near_tip.max(self.tree.params().minimum_chain_work)
@@ -316,7 +316,7 @@ impl HeaderSync {
     }
 
     fn is_recent(&self, now_ms: u64) -> bool {
-        connected(&self.tree, self.tree.tip()).is_some_and(|tip| {
+        self.tree.connected(self.tree.tip()).is_some_and(|tip| {
             i64::from(tip.time) > self.now(now_ms).saturating_sub(RECENT_SECONDS)
         })
     }

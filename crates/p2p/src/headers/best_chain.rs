@@ -1,6 +1,6 @@
 //! [`BestChain`]: the most-work chain of a header tree by height, and locators.
 
-use apus_chain::{BlockHash, ConnectedHeader, HeaderId, HeaderStatus, HeaderTree, Height};
+use apus_chain::{BlockHash, HeaderId, HeaderTree, Height};
 
 /// How many blocks below a header its locator lists one by one; further down the gaps double
 /// (Core `chain.cpp`, `LocatorEntries`).
@@ -14,22 +14,14 @@ pub(super) struct BestChain {
     ids: Vec<HeaderId>,
 }
 
-/// What a tree knows of a connected header; none of one that is not.
-pub(super) fn connected(tree: &HeaderTree, id: HeaderId) -> Option<ConnectedHeader> {
-    match tree.status(id) {
-        HeaderStatus::Connected(header) => Some(header),
-        HeaderStatus::Orphan | HeaderStatus::Rejected => None,
-    }
-}
-
 /// Height of a header, and 0 of one that is not connected.
 pub(super) fn height_of(tree: &HeaderTree, id: HeaderId) -> Height {
-    connected(tree, id).map_or(0, |header| header.height)
+    tree.connected(id).map_or(0, |header| header.height)
 }
 
 /// Work of the chain that ends in a header, and nothing where it is not connected.
 pub(super) fn work_of(tree: &HeaderTree, id: HeaderId) -> u128 {
-    connected(tree, id).map_or(0, |header| header.chain_work)
+    tree.connected(id).map_or(0, |header| header.chain_work)
 }
 
 impl BestChain {

@@ -10,9 +10,9 @@
 //! work that they claim, and change their targets no faster than the rules let any chain do. So
 //! its work is real. All other rules are the tree's to check.
 
+use super::Misbehaviour;
 use super::difficulty::permitted_transition;
 use super::stretch::Stretch;
-use super::{Misbehaviour, best_chain};
 use crate::PeerId;
 use apus_chain::{BlockHash, Header, HeaderId, HeaderTree, Height, MerkleRoot, Params};
 
@@ -82,7 +82,7 @@ pub(super) fn headers_max(params: &Params, now: i64) -> usize {
 impl Candidate {
     /// No headers yet, above `start`, which is connected.
     pub(super) fn above(tree: &HeaderTree, start: HeaderId, count_max: usize) -> Self {
-        let header = best_chain::connected(tree, start);
+        let header = tree.connected(start);
         Self {
             start,
             start_hash: *tree.hash(start),

@@ -111,7 +111,7 @@ impl HeaderSync {
 
     pub(super) fn start_run(&mut self, peer: PeerId, now_ms: u64) {
         let params = self.tree.params();
-        let tip_time = connected(&self.tree, self.tree.tip()).map_or(0, |tip| tip.time);
+        let tip_time = self.tree.connected(self.tree.tip()).map_or(0, |tip| tip.time);
         let behind = self.now(now_ms).saturating_sub(i64::from(tip_time)).max(0);
         let due = behind / i64::from(params.pow_target_spacing_seconds.get());
         let due_ms = u64::try_from(due).unwrap_or(0).saturating_mul(RUN_HEADER_US) / 1000;

@@ -12,7 +12,7 @@ use super::state::State;
 use super::{Network, Next, Shared};
 use crate::PeerId;
 use crate::message::Message;
-use apus_chain::{BlockHash, HeaderStatus, Height, HeightRange};
+use apus_chain::{BlockHash, Height, HeightRange};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl State {
     /// Asks for a block whose header is known; none where it is not.
     fn wish(&mut self, hash: BlockHash, now: u64) -> Option<Arc<Mailbox>> {
         let tree = self.headers.tree();
-        let HeaderStatus::Connected(header) = tree.status(tree.find(&hash)?) else { return None };
+        let header = tree.connected(tree.find(&hash)?)?;
         self.begin_to_wait(now);
         let wish = self.wishes.0.entry(hash).or_insert_with(|| Wish {
             height: header.height,

@@ -7,9 +7,7 @@
 use super::state::State;
 use super::{Network, Shared};
 use crate::headers::HeaderSync;
-use apus_chain::{
-    BlockHash, ConnectedHeader, HeaderChain, HeaderId, HeaderStatus, HeaderTree, Height,
-};
+use apus_chain::{BlockHash, ConnectedHeader, HeaderChain, HeaderId, Height};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -32,7 +30,7 @@ impl Network {
         let state = self.shared.lock();
         let id = state.best_without(without)?;
         let tree = state.headers.tree();
-        let ConnectedHeader { height, chain_work, .. } = header(tree, id)?;
+        let ConnectedHeader { height, chain_work, .. } = tree.connected(id)?;
         Some(BestHeader { height, hash: *tree.hash(id), chain_work })
     }
 
@@ -52,13 +50,6 @@ impl Network {
     }
 }
 
-fn header(tree: &HeaderTree, id: HeaderId) -> Option<ConnectedHeader> {
-    match tree.status(id) {
-        HeaderStatus::Connected(header) => Some(header),
-        HeaderStatus::Orphan | HeaderStatus::Rejected => None,
-    }
-}
-
 /// Blocks that a chain is not to have.
 pub(super) struct Without<'a> {
     headers: &'a HeaderSync,
@@ -71,7 +62,7 @@ pub(super) struct Without<'a> {
 
 impl Without<'_> {
     fn height(&self, id: HeaderId) -> Height {
-        header(self.headers.tree(), id).map_or(0, |header| header.height)
+        self.headers.tree().connected(id).map_or(0, |header| header.height)
     }
 
     fn is_ours(&self, id: HeaderId) -> bool {
@@ -123,7 +114,7 @@ impl State {
         let theirs: HashSet<HeaderId> = told.filter_map(|id| self.headers.peer_best(*id)).collect();
         // Of equal ones the one that came first, as in the tree.
         theirs.into_iter().filter(|id| without.will_do(*id)).max_by_key(|id| {
-            let work = header(tree, *id).map_or(0, |header| header.chain_work);
+            let work = tree.connected(*id).map_or(0, |header| header.chain_work);
             (work, std::cmp::Reverse(*id))
         })
     }

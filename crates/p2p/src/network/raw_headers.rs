@@ -2,7 +2,7 @@
 //!
 //! The tree has version, time, target and parent of each; what is kept here is the rest, 36 bytes.
 
-use apus_chain::{BlockHash, HEADER_SIZE, Header, HeaderId, HeaderStatus, HeaderTree, MerkleRoot};
+use apus_chain::{BlockHash, HEADER_SIZE, Header, HeaderId, HeaderTree, MerkleRoot};
 
 /// What the tree has not.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,7 +36,7 @@ impl RawHeaders {
     /// A header, if it is connected.
     pub(super) fn get(&self, tree: &HeaderTree, id: HeaderId) -> Option<[u8; HEADER_SIZE]> {
         let rest = self.0.get(id.index())?;
-        let HeaderStatus::Connected(header) = tree.status(id) else { return None };
+        let header = tree.connected(id)?;
         let header = Header {
             version: header.version,
             prev: header.parent.map_or(BlockHash::ZERO, |parent| *tree.hash(parent)),

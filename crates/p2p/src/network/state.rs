@@ -14,7 +14,7 @@ use crate::download::{self, Download, Limit};
 use crate::headers::{self, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
 use crate::transport::{Closer, PeerError, PeerInfo};
-use apus_chain::{BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, HeaderStatus, Height};
+use apus_chain::{BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, Height};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -272,7 +272,7 @@ impl State {
         let Some(chain) = &self.chain else { return };
         let Some(best) = self.headers.peer_best(id) else { return };
         let tree = self.headers.tree();
-        let HeaderStatus::Connected(header) = tree.status(best) else { return };
+        let Some(header) = tree.connected(best) else { return };
         let common = match tree.place_of(chain, tree.hash(best)) {
             BlockPlace::Active(height) => height,
             BlockPlace::Above(_) => chain.tip_height(),

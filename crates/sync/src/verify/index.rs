@@ -4,10 +4,7 @@ use super::Verify;
 use super::finding::{FindingKind, Findings, Found};
 use crate::error::{SourceError, SyncError};
 use crate::progress::{Event, Phase, stop_if_interrupted};
-use apus_chain::{
-    BlockHash, ConnectedHeader, HeaderChain, HeaderId, HeaderStatus, HeaderTree, Height,
-    HeightRange, KnownBlock,
-};
+use apus_chain::{BlockHash, HeaderChain, HeaderTree, Height, HeightRange, KnownBlock};
 use apus_datadir::{
     IndexEntry, IndexError, STATUS_FAILED, VALID_SCRIPTS, read_index, read_index_flags,
     read_whole_index,
@@ -185,7 +182,7 @@ impl NodeIndex {
         each: &mut dyn FnMut(IndexEntry),
     ) -> Result<(), SyncError> {
         let read = read_index(&request.blocksdir(), &mut |entry| {
-            let known = self.tree.find(&entry.hash).and_then(|id| connected(&self.tree, id));
+            let known = self.tree.find(&entry.hash).and_then(|id| self.tree.connected(id));
             if known.is_some_and(|header| header.height == entry.height) {
                 each(entry);
             }
@@ -231,13 +228,6 @@ fn is_connected(entry: &IndexEntry) -> bool {
     entry.validity() >= VALID_SCRIPTS && entry.status & STATUS_FAILED == 0
 }
 
-fn connected(tree: &HeaderTree, id: HeaderId) -> Option<ConnectedHeader> {
-    match tree.status(id) {
-        HeaderStatus::Connected(header) => Some(header),
-        HeaderStatus::Orphan | HeaderStatus::Rejected => None,
-    }
-}
-
 /// Takes a header by the rules, and compares what the index says of it. The work of the chain up to it, if
 /// it is what the index says.
 fn take_header(
@@ -251,7 +241,7 @@ fn take_header(
         Err(error) => format!("its header: {error}"),
         Ok(accepted) => {
             let id = accepted.id();
-            match connected(tree, id) {
+            match tree.connected(id) {
                 _ if *tree.hash(id) != entry.hash => {
                     format!("its header is that of block {}", tree.hash(id))
                 }

@@ -4,23 +4,16 @@
 //! chain below the block, perhaps far below, if it has more work than the blocks up to there. Which
 //! branches there are is known before; so is the undo data that such a way back needs.
 
-use apus_chain::{ConnectedHeader, HeaderId, HeaderStatus, HeaderTree, Height, HeightRange};
+use apus_chain::{HeaderId, HeaderTree, Height, HeightRange};
 use std::collections::HashMap;
-
-fn connected(tree: &HeaderTree, id: HeaderId) -> Option<ConnectedHeader> {
-    match tree.status(id) {
-        HeaderStatus::Connected(header) => Some(header),
-        HeaderStatus::Orphan | HeaderStatus::Rejected => None,
-    }
-}
 
 /// The headers that are connected and not on `path`, each with the height where its branch leaves the
 /// path.
 pub(super) fn branches(tree: &HeaderTree, path: &[HeaderId]) -> HashMap<HeaderId, Height> {
-    let height = |id| connected(tree, id).map_or(0, |header| header.height);
+    let height = |id| tree.connected(id).map_or(0, |header| header.height);
     let is_on_path = |id| path.get(height(id) as usize) == Some(&id);
     let mut forks: HashMap<HeaderId, Height> = HashMap::new();
-    let beside = tree.ids().filter(|id| connected(tree, *id).is_some() && !is_on_path(*id));
+    let beside = tree.ids().filter(|id| tree.connected(*id).is_some() && !is_on_path(*id));
     for id in beside {
         let mut above = Vec::new();
         let fork = tree.lineage_of(id).find_map(|id| match forks.get(&id) {
@@ -48,7 +41,7 @@ impl WaysBack {
         path: &[HeaderId],
         branches: &HashMap<HeaderId, Height>,
     ) -> Self {
-        let work = |id| connected(tree, id).map_or(0, |header| header.chain_work);
+        let work = |id| tree.connected(id).map_or(0, |header| header.chain_work);
         let stretch = |(id, fork): (&HeaderId, &Height)| {
             let end = path.partition_point(|on_path| work(*on_path) <= work(*id)) as Height;
             (end > fork + 1).then(|| HeightRange::new(fork + 1, end))
@@ -108,7 +101,7 @@ mod tests {
             let ends: Vec<(Height, Height)> = made
                 .iter()
                 .map(|hash| tree.find(&BlockHash(hash.to_byte_array())).unwrap())
-                .filter_map(|id| Some((*branches.get(&id)?, connected(&tree, id)?.height)))
+                .filter_map(|id| Some((*branches.get(&id)?, tree.connected(id)?.height)))
                 .collect();
             for tip in 0..path.len() as Height {
                 let is_way = |(fork, height): &&(Height, Height)| *fork < tip && tip <= *height;
