@@ -312,17 +312,20 @@ impl JobQueue for Coordinator {
 
     fn close(&self) -> Result<(), QueueError> {
         let run = self.run();
+        // First of all: whatever cannot be removed, the next run has listeners and streams of its own. Which run this was
+        // stays known until it is removed, since another try may follow.
+        let closing = State { run: Some(run), ..State::default() };
+        if let Some(listener) = std::mem::replace(&mut *self.state(), closing).listener {
+            listener.abort();
+        }
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.link.wait(async {
             self.erase_spec(&run).await?;
             self.remove_stream(&names::jobs_stream(&run)).await?;
             self.remove_stream(&names::answers_stream(&run)).await?;
             self.link.objects.remove_all(&run).await
         })?;
-        let mut state = self.state();
-        if let Some(listener) = std::mem::take(&mut *state).listener {
-            listener.abort();
-        }
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.state() = State::default();
         Ok(())
     }
 }

@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// So many parts of objects are on their way at a time.
 const AT_ONCE: usize = 16;
@@ -35,6 +36,10 @@ const READERS: usize = 4;
 
 /// For so much of a part memory is taken before it is read.
 const PART_BYTES_FIRST: u64 = 1 << 20;
+
+/// So often it is tried to remove a folder into which machines still put objects, with so long between two tries.
+const REMOVALS: u32 = 10;
+const BETWEEN_REMOVALS: Duration = Duration::from_millis(200);
 
 /// See the module.
 #[derive(Clone)]
@@ -233,12 +238,10 @@ impl Objects {
     pub(crate) async fn remove_all(&self, run: &RunId) -> Result<(), QueueError> {
         // Machines that were killed leave beginnings of objects, which are not listed.
         if let Some(local) = &self.local {
-            return match std::fs::remove_dir_all(local.join(run.name())) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    Err(QueueError::Object(format!("{}: {error}", self.place)))
-                }
-                _ => Ok(()),
-            };
+            let folder = local.join(run.name());
+            let removed = until_empty(|| std::fs::remove_dir_all(&folder)).await;
+            return removed
+                .map_err(|error| QueueError::Refused(format!("{}: {error}", folder.display())));
         }
         let folder = self.folder(run);
         let found = self.store.list(Some(&folder)).map_ok(|object| object.location).boxed();
@@ -247,6 +250,28 @@ impl Objects {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(self.failed(None, error)),
         }
+    }
+}
+
+/// Removes a folder. A machine that has not heard yet that the run is over may put an object while it is emptied, and is
+/// then waited for.
+async fn until_empty(mut remove: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
+    for _ in 1..REMOVALS {
+        match remove() {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                tokio::time::sleep(BETWEEN_REMOVALS).await;
+            }
+            other => return gone(other),
+        }
+    }
+    gone(remove())
+}
+
+/// What is not there is removed.
+fn gone(removed: std::io::Result<()>) -> std::io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
@@ -290,6 +315,7 @@ mod tests {
     fn wait<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
+            .enable_time()
             .build()
             .unwrap()
             .block_on(future)
@@ -342,6 +368,24 @@ mod tests {
             assert!(objects.get(&other, &ObjectRef::of(b"others")).await.is_ok());
             objects.remove_all(&run).await.unwrap();
         });
+    }
+
+    #[test]
+    fn a_folder_into_which_machines_still_put_objects_is_removed_a_little_later() {
+        let (full, gone) = (ErrorKind::DirectoryNotEmpty, ErrorKind::NotFound);
+        let removed = |errors: Vec<ErrorKind>| {
+            let (mut errors, mut tries) = (errors.into_iter(), 0);
+            let removed = wait(until_empty(|| {
+                tries += 1;
+                errors.next().map_or(Ok(()), |kind| Err(kind.into()))
+            }));
+            (removed.map_err(|error| error.kind()), tries)
+        };
+        assert_eq!(removed(vec![]), (Ok(()), 1));
+        assert_eq!(removed(vec![full, full]), (Ok(()), 3));
+        assert_eq!(removed(vec![full, gone]), (Ok(()), 2));
+        assert_eq!(removed(vec![full; 99]), (Err(full), REMOVALS));
+        assert_eq!(removed(vec![ErrorKind::NotADirectory]), (Err(ErrorKind::NotADirectory), 1));
     }
 
     #[test]

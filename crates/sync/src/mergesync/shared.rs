@@ -77,9 +77,7 @@ pub(super) fn run(
     let whole = shared.whole();
     let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();
     if whole.as_ref().err().is_none_or(ends) {
-        let closed = shared.desk.close();
-        // Whether or not that works, a verdict is the thing to tell.
-        return whole.and_then(|whole| closed.map(|()| whole));
+        shared.desk.close();
     }
     whole
 }

@@ -41,12 +41,19 @@ pub(crate) struct MemoryQueue {
     state: Mutex<State>,
     changed: Condvar,
     alter: Mutex<Box<Alter>>,
+    /// Says that it could not remove a run which it ends.
+    says_not_closed: bool,
 }
 
 impl MemoryQueue {
     pub(crate) fn new(alter: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self { state, changed, alter: Mutex::new(Box::new(alter)) }
+        Self { state, changed, alter: Mutex::new(Box::new(alter)), says_not_closed: false }
+    }
+
+    /// One that says of each run that it could not be removed.
+    pub(crate) fn that_does_not_close() -> Self {
+        Self { says_not_closed: true, ..Self::new(|_| true) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -187,7 +194,10 @@ impl JobQueue for MemoryQueue {
     fn close(&self) -> Result<(), QueueError> {
         *self.lock() = State::default();
         self.changed.notify_all();
-        Ok(())
+        match self.says_not_closed {
+            true => Err(QueueError::Refused("directory not empty".to_owned())),
+            false => Ok(()),
+        }
     }
 }
 

@@ -35,7 +35,16 @@ fn shared(
     place: &Place,
     alter: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static,
 ) -> (Vec<Warning>, Result<Outcome, SyncError>) {
-    let queue = Arc::new(MemoryQueue::new(alter));
+    shared_by(MemoryQueue::new(alter), job, place)
+}
+
+/// The same, by a queue that is there.
+fn shared_by(
+    queue: MemoryQueue,
+    job: &Job,
+    place: &Place,
+) -> (Vec<Warning>, Result<Outcome, SyncError>) {
+    let queue = Arc::new(queue);
     let (events, never) = (Events::default(), AtomicBool::new(false));
     let job = Job { queue: Some(Arc::clone(&queue)), ..job.clone() };
     let run = || job.run_watched(place, &events, &never);
@@ -74,6 +83,28 @@ fn machines_come_to_the_set_of_one() {
             assert_eq!(apus_storage::Storage::names(&place.work).unwrap(), [""; 0]);
         }
     }
+}
+
+/// A finished run is not thrown away, and a verdict is told, where what is left of the run cannot be removed.
+#[test]
+fn what_cannot_be_removed_is_a_warning() {
+    let world = World::small(877);
+    let by_hints = Job { hints: Some(world.hints(world.truth.stop)), ..world.job() };
+    for job in [alone(&world), by_hints] {
+        let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..job });
+        let (said, outcome) = shared_by(MemoryQueue::that_does_not_close(), &job, &place);
+        world.truth.check(&outcome.unwrap(), &place.out);
+        let [Warning::NotClosed { why }] = &said[..] else { panic!("{said:?}") };
+        assert!(why.contains("not empty"), "{why}");
+    }
+    let mut builder = random_chain(878);
+    wrong_height(&mut builder);
+    builder.empty_blocks(2);
+    let world = World::of(&builder.blocks());
+    let queue = MemoryQueue::that_does_not_close();
+    let (_, outcome) = shared_by(queue, &alone(&world), &Place::new());
+    let error = outcome.unwrap_err();
+    assert!(error.to_string().contains("[bad-cb-height]"), "{error}");
 }
 
 /// Refused with the same words by one machine and by several.

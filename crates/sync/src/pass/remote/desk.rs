@@ -12,6 +12,7 @@ use crate::queue::{
     Answer, AnswerBytes, AnswerKind, JobMessage, JobQueue, ObjectRef, Patience, RunId, WireError,
 };
 use crate::request::Request;
+use crate::warning::Warning;
 use ahead::{Ahead, Coming, Fetched, Fetchers};
 use apus_engine::pass::Work;
 use audit::Audits;
@@ -441,10 +442,14 @@ impl<'d> Desk<'d> {
         self.request.observer.event(Event::Workers(workers));
     }
 
-    /// Ends the run for all machines.
-    pub(crate) fn close(mut self) -> Result<(), SyncError> {
+    /// Ends the run for all machines. Where what is left of it cannot be removed the user is told, and no more: what came of
+    /// the run is there already, and would be thrown away by an error.
+    pub(crate) fn close(mut self) {
         self.tell(true);
-        patience(self.request).with(|| self.queue.close())
+        match patience(self.request).with(|| self.queue.close()) {
+            Ok(()) | Err(SyncError::Interrupted) => {}
+            Err(error) => self.warn(Warning::NotClosed { why: error.to_string() }),
+        }
     }
 }
 
