@@ -1,10 +1,11 @@
-//! What a coordinator removes, alone: runs that are over.
+//! What a coordinator removes, alone: answers that are of no use, and runs that are over.
 
 use crate::altered::{link, machine};
 use crate::desk::MAIN;
 use crate::world::World;
+use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, Worker};
-use apus_sync::{JobQueue, RunId};
+use apus_sync::{AnswerBytes, JobCopy, JobKey, JobQueue, Jobs, Offer, RunId};
 use std::time::{Duration, Instant};
 
 /// Waits until the coordinator has seen a sign of life from a machine that takes part in the newest run.
@@ -43,5 +44,33 @@ fn the_next_run_is_as_any_other_where_the_last_one_could_not_be_removed() {
     assert_eq!(coordinator.opened(), None);
     coordinator.open(&second, b"second").unwrap();
     assert!(sees(&coordinator, &worker, second));
+    coordinator.close().unwrap();
+}
+
+/// Whether it was there, was forgotten before, or never was.
+#[test]
+fn an_answer_is_forgotten_once_it_is_not_there() {
+    let world = World::with(MAIN);
+    let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(30)).unwrap();
+    let (worker, run) = (machine(&world, "rack-1"), RunId::of(b"run"));
+    coordinator.open(&run, b"run").unwrap();
+    let seen = worker.runs().unwrap().remove(0);
+    let joined = worker.join(&seen).unwrap().unwrap();
+    let key = JobKey::blocks(HeightRange::new(1, 5));
+    let answer = |text: &[u8]| {
+        coordinator.put_job_anew(key, JobCopy::First, b"job").unwrap();
+        let Offer::Job(lease) = joined.take(Duration::from_secs(5)).unwrap() else { panic!() };
+        lease.answer(key, text).unwrap();
+        coordinator.answer(Duration::from_secs(5)).unwrap().unwrap()
+    };
+    let first = answer(b"one");
+    coordinator.forget(&first).unwrap();
+    // There is place for another one now.
+    let second = answer(b"two");
+    assert_eq!(second.message, b"two");
+    coordinator.forget(&first).unwrap();
+    coordinator.forget(&AnswerBytes { place: second.place + 1000, ..first }).unwrap();
+    coordinator.open(&run, b"run").unwrap();
+    assert_eq!(coordinator.answer(Duration::ZERO).unwrap(), Some(second));
     coordinator.close().unwrap();
 }
