@@ -134,8 +134,7 @@ impl Objects {
     }
 
     fn path(&self, run: &RunId, of: &ObjectRef) -> Path {
-        let name: String = of.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.folder(run).join(name)
+        self.folder(run).join(of.name())
     }
 
     /// Writes an object of this name.

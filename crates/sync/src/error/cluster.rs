@@ -77,6 +77,19 @@ pub enum ClusterError {
         /// In which way.
         why: String,
     },
+    /// What a job is told is lost, and the coordinator has not what it was made of.
+    #[error(
+        "what is told of {key} is lost, and the coordinator cannot say it again: {why} (object {object}). \
+         See to the store of objects; the same command then goes on from here"
+    )]
+    InputLost {
+        /// The job.
+        key: JobKey,
+        /// The object.
+        object: String,
+        /// In which way it is lost.
+        why: String,
+    },
     /// A machine fails at one job after the other.
     #[error(
         "{jobs} jobs in a row failed on this machine, and went to others; the last of them: {text}"

@@ -67,7 +67,7 @@ impl Remote<'_> {
     ) -> Result<(), SyncError> {
         let mut desk = open(&self.of, job.request, job.source)?;
         let run = desk.run();
-        let told = |key: JobKey| (self.told)(key.range);
+        let told = |key: JobKey| (self.told)(key.range).map(Some);
         let mut read = |answered: &Answered<'_>| {
             let (range, bytes) = (answered.key.range, answered.bytes);
             let finished = SegmentResult::read(bytes, run, range, P::RUNS.len());

@@ -70,8 +70,9 @@ struct Out {
 /// A job that failed, and of what.
 pub(crate) type JobFailure = (JobKey, SyncError);
 
-/// What a job is told.
-pub(crate) type Told<'t> = dyn Fn(JobKey) -> Result<Vec<u8>, SyncError> + 't;
+/// What a job is told, of the step under way or an earlier one, whose jobs are done again where what they left is lost.
+/// Nothing, of a job of which that is not known any more.
+pub(crate) type Told<'t> = dyn Fn(JobKey) -> Result<Option<Vec<u8>>, SyncError> + 't;
 
 /// Makes something of what a machine left.
 pub(crate) type ReadAnswer<'t, T> = dyn FnMut(&Answered<'_>) -> Result<T, Useless> + 't;
@@ -245,7 +246,7 @@ impl<'d> Desk<'d> {
             && let Some(key) = self.todo.pop_front()
         {
             let began = Instant::now();
-            let told_it = told(key)?;
+            let told_it = told(key)?.unwrap_or_default();
             let input =
                 patience(self.request).with(|| self.queue.put_object(&self.run, &told_it))?;
             self.out.insert(key, Out { input, since: Instant::now(), again: false });

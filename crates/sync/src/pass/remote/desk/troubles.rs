@@ -24,8 +24,10 @@ impl Desk<'_> {
         self.ask(|| self.queue.forget(answer))?;
         self.expect_use(key, &worker, &why)?;
         self.warn(Warning::ResultRefused { worker, key, why });
-        let input = self.out[&key].input;
-        self.put_anew(key, input)
+        match self.out.get(&key).map(|out| out.input) {
+            Some(input) => self.put_anew(key, input),
+            None => Ok(()),
+        }
     }
 
     /// Counts what was of no use.
@@ -67,12 +69,15 @@ impl Desk<'_> {
         (answer, input): (&AnswerBytes, ObjectRef),
         (worker, why): (String, String),
         object: [u8; 32],
-        told: &dyn Fn() -> Result<Vec<u8>, SyncError>,
+        told: &dyn Fn() -> Result<Option<Vec<u8>>, SyncError>,
     ) -> Result<(), SyncError> {
         if input.sha256 == object {
             self.ask(|| self.queue.forget(answer))?;
             self.expect_use(answer.key, &worker, &why)?;
-            let told = told()?;
+            let Some(told) = told()?.filter(|told| input.is_of(told)) else {
+                let (key, object) = (answer.key, input.name());
+                return Err(ClusterError::InputLost { key, object, why }.into());
+            };
             let put = || self.queue.put_object(&self.run, &told);
             return patience(self.request).with(put).map(drop);
         }
