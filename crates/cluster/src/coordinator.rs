@@ -1,7 +1,7 @@
 //! [`Coordinator`]: a run's side of the queue.
 
 use crate::beat::{Beat, Beats};
-use crate::link::{Link, away, from, last};
+use crate::link::{Link, at, away, from, last};
 use crate::names;
 use crate::options::{LinkError, LinkOptions, chain};
 use apus_sync::{
@@ -9,7 +9,9 @@ use apus_sync::{
 };
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::stream::{
+    Config, DeleteMessageError, RetentionPolicy, StorageType, Stream,
+};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -203,6 +205,24 @@ impl Coordinator {
     }
 }
 
+/// What became of a message that was to be deleted. Servers say of one that is gone already that it is not found, or that it
+/// cannot be deleted, in words of each version; and they refuse while they choose a leader. So it is looked for: an answer that
+/// is taken for gone and is not would stand in the way of the next one for ever.
+async fn removed(
+    deleted: Result<bool, DeleteMessageError>,
+    is_there: impl Future<Output = Result<bool, QueueError>>,
+) -> Result<(), QueueError> {
+    let why = match deleted {
+        Ok(true) => return Ok(()),
+        Ok(false) => away("a message was not deleted"),
+        Err(error) => away(error),
+    };
+    match is_there.await? {
+        true => Err(why),
+        false => Ok(()),
+    }
+}
+
 impl JobQueue for Coordinator {
     fn open(&self, run: &RunId, spec: &[u8]) -> Result<(), QueueError> {
         let listens = self.state().listener.is_some();
@@ -289,12 +309,9 @@ impl JobQueue for Coordinator {
         let stream = self.state().answers.clone();
         let Some(stream) = stream else { return Ok(()) };
         self.link.wait(async {
-            use async_nats::jetstream::stream::DeleteMessageErrorKind::JetStream;
-            match stream.delete_message(answer.place).await {
-                // Another try before this one may have removed it.
-                Err(error) if !matches!(error.kind(), JetStream(_)) => Err(away(error)),
-                _ => Ok(()),
-            }
+            let deleted = stream.delete_message(answer.place).await;
+            // Another try before this one may have removed it.
+            removed(deleted, async { at(&stream, answer.place).await.map(|it| it.is_some()) }).await
         })
     }
 
@@ -312,17 +329,63 @@ impl JobQueue for Coordinator {
 
     fn close(&self) -> Result<(), QueueError> {
         let run = self.run();
+        // First of all: whatever cannot be removed, the next run has listeners and streams of its own. Which run this was
+        // stays known until it is removed, since another try may follow.
+        let closing = State { run: Some(run), ..State::default() };
+        if let Some(listener) = std::mem::replace(&mut *self.state(), closing).listener {
+            listener.abort();
+        }
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.link.wait(async {
             self.erase_spec(&run).await?;
             self.remove_stream(&names::jobs_stream(&run)).await?;
             self.remove_stream(&names::answers_stream(&run)).await?;
             self.link.objects.remove_all(&run).await
         })?;
-        let mut state = self.state();
-        if let Some(listener) = std::mem::take(&mut *state).listener {
-            listener.abort();
-        }
-        self.beats.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.state() = State::default();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use async_nats::jetstream::stream::DeleteMessageErrorKind;
+    use serde_json::json;
+
+    fn said(code: u64, err_code: u64, description: &str) -> DeleteMessageError {
+        let error = json!({ "code": code, "err_code": err_code, "description": description });
+        DeleteMessageErrorKind::JetStream(serde_json::from_value(error).unwrap()).into()
+    }
+
+    /// An answer is forgotten once it is not there, whatever the server calls that; a server that cannot delete now is asked
+    /// again.
+    #[test]
+    fn a_message_is_removed_when_it_is_not_there() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let removed = |deleted, is_there: Result<bool, QueueError>| {
+            runtime.block_on(removed(deleted, async { is_there }))
+        };
+        let errors = || {
+            [
+                said(503, 10_008, "JetStream system temporarily unavailable"),
+                said(500, 10_057, "store is closed"),
+                said(400, 10_043, "sequence 7 not found"),
+                DeleteMessageErrorKind::TimedOut.into(),
+            ]
+        };
+        for error in errors() {
+            assert_eq!(removed(Err(error), Ok(false)), Ok(()));
+        }
+        for error in errors() {
+            let away = removed(Err(error), Ok(true)).unwrap_err();
+            assert!(matches!(away, QueueError::Away(_)), "{away}");
+        }
+        let unknown = QueueError::Away("no leader".to_owned());
+        for error in errors() {
+            assert_eq!(removed(Err(error), Err(unknown.clone())), Err(unknown.clone()));
+        }
+        assert_eq!(removed(Ok(true), Err(unknown)), Ok(()));
+        assert!(removed(Ok(false), Ok(true)).is_err());
     }
 }

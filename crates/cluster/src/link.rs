@@ -203,6 +203,14 @@ pub(crate) async fn last(
     found(stream.get_last_raw_message_by_subject(subject).await)
 }
 
+/// The message of a sequence.
+pub(crate) async fn at(
+    stream: &Stream,
+    sequence: u64,
+) -> Result<Option<StreamMessage>, QueueError> {
+    found(stream.get_raw_message(sequence).await)
+}
+
 /// The first message of some subjects from a sequence on.
 pub(crate) async fn from(
     stream: &Stream,

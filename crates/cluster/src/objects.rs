@@ -2,7 +2,8 @@
 //!
 //! An object is written whole or not at all, and again where it is there: what was there may be damaged. What is read
 //! is held against its name before it is handed on. The objects of a run lie together, and go together. A bucket that
-//! does not answer is away, like a queue; a folder is there or broken.
+//! does not answer is away, like a queue. In a folder an object is lost where it is not there or has other bytes; any other
+//! error is of this machine, whose mount may be broken, and other machines may see the object.
 
 #[cfg(feature = "aws")]
 mod bucket;
@@ -19,6 +20,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// So many parts of objects are on their way at a time.
 const AT_ONCE: usize = 16;
@@ -35,6 +37,14 @@ const READERS: usize = 4;
 
 /// For so much of a part memory is taken before it is read.
 const PART_BYTES_FIRST: u64 = 1 << 20;
+
+/// So often it is tried to read from a folder, with so long between two tries.
+const READS: u32 = 5;
+const BETWEEN_READS: Duration = Duration::from_millis(300);
+
+/// So often it is tried to remove a folder into which machines still put objects, with so long between two tries.
+const REMOVALS: u32 = 10;
+const BETWEEN_REMOVALS: Duration = Duration::from_millis(200);
 
 /// See the module.
 #[derive(Clone)]
@@ -98,6 +108,7 @@ impl Objects {
                 let what = match self.failed(None, error) {
                     QueueError::Away(what)
                     | QueueError::Object(what)
+                    | QueueError::Store(what)
                     | QueueError::Refused(what) => what,
                 };
                 let what =
@@ -120,7 +131,7 @@ impl Objects {
         }
         match error {
             Error::NotFound { .. } => QueueError::Object(named(NOT_THERE.to_owned())),
-            error => QueueError::Object(named(error.to_string())),
+            error => QueueError::Store(named(error.to_string())),
         }
     }
 
@@ -129,8 +140,7 @@ impl Objects {
     }
 
     fn path(&self, run: &RunId, of: &ObjectRef) -> Path {
-        let name: String = of.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.folder(run).join(name)
+        self.folder(run).join(of.name())
     }
 
     /// Writes an object of this name.
@@ -146,6 +156,11 @@ impl Objects {
 
     /// Reads an object.
     pub(crate) async fn get(&self, run: &RunId, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        let got = some_times(async || self.get_once(run, of).await.map_err(|error| (0, error)));
+        got.await.map_err(|(_, error)| error)
+    }
+
+    async fn get_once(&self, run: &RunId, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
         let path = self.path(run, of);
         let named =
             |what: String| QueueError::Object(format!("object {path} of {}: {what}", self.place));
@@ -167,7 +182,7 @@ impl Objects {
         parts: &[ObjectPart],
     ) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
         if let Some(local) = &self.local {
-            return self.local_parts(local, run, parts).await;
+            return some_times(async || self.local_parts(local, run, parts).await).await;
         }
         let one = |(at, part): (usize, ObjectPart)| async move {
             self.part(run, &part).await.map_err(|error| (at, error))
@@ -194,13 +209,19 @@ impl Objects {
         let reading: Vec<_> = reading.collect();
         let mut all = Vec::with_capacity(parts.len());
         for (number, read) in reading.into_iter().enumerate() {
-            let failed = |(at, what): (usize, String)| {
+            let failed = |(at, error): (usize, PartError)| {
                 let at = number * each + at;
                 let path =
                     parts.get(at).map(|part| self.path(run, &part.object)).unwrap_or_default();
-                (at, QueueError::Object(format!("object {path} of {}: {what}", self.place)))
+                let named = |what: &str| format!("object {path} of {}: {what}", self.place);
+                let error = match error {
+                    PartError::Lost(what) => QueueError::Object(named(what)),
+                    PartError::Here(what) => QueueError::Store(named(&what)),
+                };
+                (at, error)
             };
-            let read = read.await.unwrap_or_else(|error| Err((0, error.to_string())));
+            let here = |error: tokio::task::JoinError| (0, PartError::Here(error.to_string()));
+            let read = read.await.unwrap_or_else(|error| Err(here(error)));
             all.extend(read.map_err(failed)?);
         }
         Ok(all)
@@ -233,12 +254,10 @@ impl Objects {
     pub(crate) async fn remove_all(&self, run: &RunId) -> Result<(), QueueError> {
         // Machines that were killed leave beginnings of objects, which are not listed.
         if let Some(local) = &self.local {
-            return match std::fs::remove_dir_all(local.join(run.name())) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    Err(QueueError::Object(format!("{}: {error}", self.place)))
-                }
-                _ => Ok(()),
-            };
+            let folder = local.join(run.name());
+            let removed = until_empty(|| std::fs::remove_dir_all(&folder)).await;
+            return removed
+                .map_err(|error| QueueError::Refused(format!("{}: {error}", folder.display())));
         }
         let folder = self.folder(run);
         let found = self.store.list(Some(&folder)).map_ok(|object| object.location).boxed();
@@ -250,15 +269,59 @@ impl Objects {
     }
 }
 
+/// Removes a folder. A machine that has not heard yet that the run is over may put an object while it is emptied, and is
+/// then waited for.
+async fn until_empty(mut remove: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
+    for _ in 1..REMOVALS {
+        match remove() {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                tokio::time::sleep(BETWEEN_REMOVALS).await;
+            }
+            other => return gone(other),
+        }
+    }
+    gone(remove())
+}
+
+/// What is not there is removed.
+fn gone(removed: std::io::Result<()>) -> std::io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Reads again where this machine could not: a network file system refuses for a moment what was written anew just then
+/// (ESTALE).
+async fn some_times<T>(
+    mut read: impl AsyncFnMut() -> Result<T, (usize, QueueError)>,
+) -> Result<T, (usize, QueueError)> {
+    for _ in 1..READS {
+        match read().await {
+            Err((_, QueueError::Store(_))) => tokio::time::sleep(BETWEEN_READS).await,
+            other => return other,
+        }
+    }
+    read().await
+}
+
+/// Why a part of a file cannot be had.
+enum PartError {
+    /// The object is lost, in this way.
+    Lost(&'static str),
+    /// This machine cannot read it.
+    Here(String),
+}
+
 /// Reads parts of files. Which one failed comes with the reason.
-fn read_parts(parts: &[(PathBuf, ObjectPart)]) -> Result<Vec<Vec<u8>>, (usize, String)> {
+fn read_parts(parts: &[(PathBuf, ObjectPart)]) -> Result<Vec<Vec<u8>>, (usize, PartError)> {
     let mut open = None;
     let one = |(at, (path, part)): (usize, &(PathBuf, ObjectPart))| match read_part(
         &mut open, path, part,
     ) {
-        Ok(bytes) if bytes.len() as u64 != part.bytes => Err((at, TOO_SHORT.to_owned())),
-        Err(error) if error.kind() == ErrorKind::NotFound => Err((at, NOT_THERE.to_owned())),
-        other => other.map_err(|error| (at, error.to_string())),
+        Ok(bytes) if bytes.len() as u64 != part.bytes => Err((at, PartError::Lost(TOO_SHORT))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err((at, PartError::Lost(NOT_THERE))),
+        other => other.map_err(|error| (at, PartError::Here(error.to_string()))),
     };
     parts.iter().enumerate().map(one).collect()
 }
@@ -290,6 +353,7 @@ mod tests {
     fn wait<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
+            .enable_time()
             .build()
             .unwrap()
             .block_on(future)
@@ -342,6 +406,55 @@ mod tests {
             assert!(objects.get(&other, &ObjectRef::of(b"others")).await.is_ok());
             objects.remove_all(&run).await.unwrap();
         });
+    }
+
+    /// What a machine cannot read for another reason than that it is not there is no lost object.
+    #[test]
+    fn a_broken_folder_is_no_lost_object() {
+        let desk = tempfile::tempdir().unwrap();
+        let folder = desk.path().to_owned();
+        let objects = Objects::open(folder.to_str().unwrap()).unwrap();
+        let run = RunId([1; 32]);
+        wait(async {
+            let of = put(&objects, &run, b"some bytes").await;
+            let parts = [ObjectPart { object: of, offset: 0, bytes: 4 }];
+            let (good, aside) = (folder.join(run.name()), folder.join("aside"));
+            std::fs::rename(&good, &aside).unwrap();
+            let lost = objects.get(&run, &of).await.unwrap_err();
+            assert!(matches!(lost, QueueError::Object(_)), "{lost:?}");
+            let (_, lost) = objects.parts(&run, &parts).await.unwrap_err();
+            assert!(matches!(lost, QueueError::Object(_)), "{lost:?}");
+            // What is no folder has no files: neither is there nor is it missing.
+            std::fs::write(&good, "").unwrap();
+            let broken = objects.get(&run, &of).await.unwrap_err();
+            assert!(matches!(broken, QueueError::Store(_)), "{broken:?}");
+            let (_, broken) = objects.parts(&run, &parts).await.unwrap_err();
+            assert!(matches!(broken, QueueError::Store(_)), "{broken:?}");
+            let (read, mended) = tokio::join!(objects.get(&run, &of), async {
+                tokio::time::sleep(BETWEEN_READS / 2).await;
+                std::fs::remove_file(&good).and_then(|()| std::fs::rename(&aside, &good))
+            });
+            mended.unwrap();
+            assert_eq!(read.unwrap(), b"some bytes");
+        });
+    }
+
+    #[test]
+    fn a_folder_into_which_machines_still_put_objects_is_removed_a_little_later() {
+        let (full, gone) = (ErrorKind::DirectoryNotEmpty, ErrorKind::NotFound);
+        let removed = |errors: Vec<ErrorKind>| {
+            let (mut errors, mut tries) = (errors.into_iter(), 0);
+            let removed = wait(until_empty(|| {
+                tries += 1;
+                errors.next().map_or(Ok(()), |kind| Err(kind.into()))
+            }));
+            (removed.map_err(|error| error.kind()), tries)
+        };
+        assert_eq!(removed(vec![]), (Ok(()), 1));
+        assert_eq!(removed(vec![full, full]), (Ok(()), 3));
+        assert_eq!(removed(vec![full, gone]), (Ok(()), 2));
+        assert_eq!(removed(vec![full; 99]), (Err(full), REMOVALS));
+        assert_eq!(removed(vec![ErrorKind::NotADirectory]), (Err(ErrorKind::NotADirectory), 1));
     }
 
     #[test]

@@ -136,6 +136,11 @@ pub enum Warning {
         /// Of how many jobs.
         jobs: usize,
     },
+    /// A run that machines shared is over, and what is left of it could not be removed.
+    NotClosed {
+        /// Why.
+        why: String,
+    },
     /// The queue is away.
     QueueAway {
         /// What it said last.
@@ -173,6 +178,11 @@ impl Display for Warning {
                 f,
                 "all jobs of this step are done, and {jobs} of them are to be done by a second machine: the run \
                  waits for one"
+            ),
+            Self::NotClosed { why } => write!(
+                f,
+                "the run is over, and not all of it could be removed from the queue and the store of objects: {why}. \
+                 Its streams go after 30 days; its folder of objects is yours to remove"
             ),
             Self::QueueAway { why } => write!(f, "the queue does not answer, and is waited for: {why}"),
             Self::NoIndex { why } => {

@@ -12,6 +12,7 @@ mod audits;
 #[allow(dead_code, reason = "the tests of the engine use all of it")]
 mod bridge;
 mod chaos;
+mod closing;
 #[allow(dead_code, reason = "other tests of the program use the rest")]
 #[path = "../cli/desk.rs"]
 mod desk;

@@ -15,6 +15,9 @@ pub enum QueueError {
     /// An object that is not there, or is not what its name says.
     #[error("{0}")]
     Object(String),
+    /// This machine cannot read or write the store of objects, which says nothing of what is there.
+    #[error("{0}")]
+    Store(String),
 }
 
 /// See the module.
@@ -75,6 +78,19 @@ pub enum ClusterError {
         /// Its digest.
         object: [u8; 32],
         /// In which way.
+        why: String,
+    },
+    /// What a job is told is lost, and the coordinator has not what it was made of.
+    #[error(
+        "what is told of {key} is lost, and the coordinator cannot say it again: {why} (object {object}). \
+         See to the store of objects; the same command then goes on from here"
+    )]
+    InputLost {
+        /// The job.
+        key: JobKey,
+        /// The object.
+        object: String,
+        /// In which way it is lost.
         why: String,
     },
     /// A machine fails at one job after the other.

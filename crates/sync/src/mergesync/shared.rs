@@ -18,7 +18,7 @@ use super::hash::hash_beside;
 use super::joined::Joined;
 use super::{Judged, Work, fingerprint_key};
 use crate::error::{InvalidBlock, IoError, SyncError, UsageError};
-use crate::job::JobKey;
+use crate::job::{JobKey, JobStep};
 use crate::pass::{Answered, Desk, JobFailure, SharedRun, Useless, open};
 use crate::progress::{Event, Phase, Progress};
 use crate::queue::{
@@ -33,7 +33,7 @@ use apus_engine::mergesync::Gather;
 use apus_engine::pass::{Counts, PartialResult, Pass};
 use apus_utreexo::{Fragment, Roots};
 use keeping::{Keeping, UndoFile};
-use parts::Parts;
+use parts::{Parts, told_before};
 use pieces::Gathered;
 use std::collections::BTreeMap;
 
@@ -77,9 +77,7 @@ pub(super) fn run(
     let whole = shared.whole();
     let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();
     if whole.as_ref().err().is_none_or(ends) {
-        let closed = shared.desk.close();
-        // Whether or not that works, a verdict is the thing to tell.
-        return whole.and_then(|whole| closed.map(|()| whole));
+        shared.desk.close();
     }
     whole
 }
@@ -156,7 +154,7 @@ impl Shared<'_> {
         let heights = segments.iter().flat_map(|segment| segment.heights());
         let mut progress = Telling::new(request, Phase::Blocks, total(source, heights));
         let run = self.desk.run();
-        let told = |_| Ok(nothing_told());
+        let told = |key: JobKey| Ok((key.step == JobStep::Blocks).then(nothing_told));
         let mut read = |answered: &Answered<'_>| {
             let done: GatherDone = sent(answered, run)?;
             match done.partial.ranges() == [answered.key.range] {
@@ -226,6 +224,9 @@ impl Shared<'_> {
         let at = |key: JobKey| segments.partition_point(|segment| segment.start < key.range.start);
         let fetching = keeping.as_ref().map(|keeping| keeping.fetching());
         let told = |key: JobKey| {
+            if key.step != JobStep::Connect {
+                return told_before(key, run, gathered, (segments, &parts.keys));
+            }
             let at = at(key);
             let existed = parts.joined.existed.range(key.range.start..key.range.end);
             let forest = parts.leaves.as_ref().map(|leaves| -> Result<ForestTold, SyncError> {
@@ -238,7 +239,7 @@ impl Shared<'_> {
                 forest: forest.transpose()?,
                 undo_from: fetching.map_or(Height::MAX, |fetching| fetching.from),
             };
-            Ok(told.to_bytes(run, key))
+            Ok(Some(told.to_bytes(run, key)))
         };
         let mut read = |answered: &Answered<'_>| {
             let done: ConnectDone = sent(answered, run)?;

@@ -67,7 +67,7 @@ impl Remote<'_> {
     ) -> Result<(), SyncError> {
         let mut desk = open(&self.of, job.request, job.source)?;
         let run = desk.run();
-        let told = |key: JobKey| (self.told)(key.range);
+        let told = |key: JobKey| (self.told)(key.range).map(Some);
         let mut read = |answered: &Answered<'_>| {
             let (range, bytes) = (answered.key.range, answered.bytes);
             let finished = SegmentResult::read(bytes, run, range, P::RUNS.len());
@@ -83,14 +83,16 @@ impl Remote<'_> {
         };
         let todo = todo.iter().map(|range| JobKey::blocks(*range));
         match desk.step(todo, &told, &mut read, &mut take) {
-            Ok(None) => desk.close(),
+            Ok(None) => {
+                desk.close();
+                Ok(())
+            }
             Ok(Some((_, verdict))) => {
-                // Whether or not that works, the verdict is the thing to tell.
-                let _ = desk.close();
+                desk.close();
                 Err(verdict)
             }
             Err(error) if error.spoils_progress() => {
-                let _ = desk.close();
+                desk.close();
                 Err(error)
             }
             Err(error) => Err(error),

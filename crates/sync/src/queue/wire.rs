@@ -82,6 +82,11 @@ impl ObjectRef {
         Self { sha256: sha256(&all), bytes }
     }
 
+    /// Its name as people and stores have it: 64 hexadecimal digits.
+    pub fn name(&self) -> String {
+        self.sha256.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Whether these are its bytes.
     pub fn is_of(&self, bytes: &[u8]) -> bool {
         *self == Self::of(bytes)

@@ -22,18 +22,62 @@ const FAILURES_MAX: u32 = 3;
 /// How long a job rests that a machine could not do: that machine would be offered it again at once.
 const REST: Duration = Duration::from_secs(1);
 
-/// After so many jobs in a row for which objects were missing it takes no more either: other machines put them again
-/// meanwhile, unless it is this one that does not see them.
-const LOST_MAX: u32 = 60;
+/// Where objects are missing for one job after the other, for so long, it takes no more either. Other machines put them again
+/// meanwhile, unless it is this one that does not see them. How many jobs that are does not matter: all that are out may
+/// miss one object. The job that left it may have to be missed first (half a minute) and take minutes, and the last one
+/// that misses it may have just begun its longest rest; all of that has room here, twice.
+const LOST_LONGEST: Duration = Duration::from_secs(30 * 60);
 
-/// How long a job rests for which an object was missing: what left that has to be done again.
+/// How long a job rests when an object was missing for it for the first time: what left that has to be done again.
 const LOST_REST: Duration = Duration::from_secs(5);
 
-/// Jobs in a row that could not be done, and such for which an object was missing.
+/// So often a rest is twice as long as the one before. The longest is eleven minutes: enough for one thread to try as many
+/// jobs as are out.
+const LOST_REST_DOUBLINGS: u64 = 7;
+
+/// How long a job rests that was given so often when an object was missing for it. A queue gives jobs whose rest is over before
+/// new ones. If all rests were short, those that miss an object would come round and round, and the job that makes it
+/// again, which is a new one, would never be reached.
+fn rest_of_lost(deliveries: u64) -> Duration {
+    let doublings = deliveries.saturating_sub(1).min(LOST_REST_DOUBLINGS);
+    LOST_REST * (1 << doublings)
+}
+
+/// What went wrong on this machine since it finished a job.
 #[derive(Default)]
 pub(super) struct Failures {
+    /// Jobs in a row that could not be done.
     failed: AtomicU32,
-    lost: AtomicU32,
+    /// When an object was missing first, and for how many jobs one was.
+    lost: Mutex<Option<(Instant, u32)>>,
+}
+
+impl Failures {
+    /// It finished a job.
+    fn end(&self) {
+        self.failed.store(0, Ordering::Relaxed);
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Counts one more job that could not be done, which may be too many.
+    fn fail(&self, text: String) -> Result<(), SyncError> {
+        let jobs = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
+        match jobs >= FAILURES_MAX {
+            true => Err(ClusterError::Worker { jobs, text }.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts one more job for which an object is missing; that may have gone on for too long.
+    fn lose(&self, now: Instant, text: String) -> Result<(), SyncError> {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, jobs) = lost.get_or_insert((now, 0));
+        *jobs += 1;
+        match now.saturating_duration_since(*since) >= LOST_LONGEST {
+            true => Err(ClusterError::Worker { jobs: *jobs, text }.into()),
+            false => Ok(()),
+        }
+    }
 }
 
 /// What became of a segment.
@@ -150,8 +194,7 @@ impl Working<'_> {
                 let micros = (busy + began.elapsed()).as_micros() as u64;
                 let message = answer(AnswerKind::Done { result, work, micros });
                 patience(self.request).with(|| lease.answer(key, &message))?;
-                self.failures.failed.store(0, Ordering::Relaxed);
-                self.failures.lost.store(0, Ordering::Relaxed);
+                self.failures.end();
                 self.count(work);
                 Ok(())
             }
@@ -167,16 +210,17 @@ impl Working<'_> {
             Ended::Failed(_) | Ended::Lost(..) if lease.is_over() => Ok(()),
             Ended::Lost(object, text) => {
                 let message = answer(AnswerKind::Lost { object, text: text.clone() });
-                let told = || lease.give_back(LOST_REST, Some((key, &message)));
+                let rest = rest_of_lost(lease.deliveries());
+                let told = || lease.give_back(rest, Some((key, &message)));
                 patience(self.request).with(told)?;
-                more(&self.failures.lost, LOST_MAX, text)
+                self.failures.lose(Instant::now(), text)
             }
             Ended::Failed(error) => {
                 let text = error.to_string();
                 let message = answer(AnswerKind::Trouble(text.clone()));
                 let told = || lease.give_back(REST, Some((key, &message)));
                 patience(self.request).with(told)?;
-                more(&self.failures.failed, FAILURES_MAX, text)
+                self.failures.fail(text)
             }
         }
     }
@@ -217,11 +261,43 @@ impl Working<'_> {
     }
 }
 
-/// Counts one more job in a row, which may be too many.
-fn more(jobs: &AtomicU32, most: u32, text: String) -> Result<(), SyncError> {
-    let jobs = jobs.fetch_add(1, Ordering::Relaxed) + 1;
-    match jobs >= most {
-        true => Err(ClusterError::Worker { jobs, text }.into()),
-        false => Ok(()),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_misses_an_object_rests_longer_each_time() {
+        let rests = [0, 1, 2, 3, 8, 9, u64::MAX].map(|times| rest_of_lost(times).as_secs());
+        assert_eq!(rests, [5, 5, 10, 20, 640, 640, 640]);
+    }
+
+    /// However many jobs miss objects, and whatever lies between them and the last one that was finished.
+    #[test]
+    fn a_machine_that_misses_objects_for_long_takes_no_more_jobs() {
+        let (failures, began) = (Failures::default(), Instant::now());
+        let lose = |after: Duration| failures.lose(began + after, "it is not there".to_owned());
+        let nearly = LOST_LONGEST - Duration::from_secs(1);
+        for _ in 0..1000 {
+            lose(Duration::ZERO).unwrap();
+        }
+        lose(nearly).unwrap();
+        failures.end();
+        // It had nothing to do meanwhile.
+        lose(3 * LOST_LONGEST).unwrap();
+        lose(3 * LOST_LONGEST + nearly).unwrap();
+        let error = lose(4 * LOST_LONGEST).unwrap_err().to_string();
+        assert!(error.starts_with("3 jobs in a row") && error.contains("not there"), "{error}");
+    }
+
+    #[test]
+    fn a_machine_that_cannot_do_its_jobs_takes_no_more() {
+        let failures = Failures::default();
+        let fail = || failures.fail("no space".to_owned());
+        fail().unwrap();
+        fail().unwrap();
+        failures.end();
+        fail().unwrap();
+        fail().unwrap();
+        assert!(fail().unwrap_err().to_string().contains("no space"));
     }
 }

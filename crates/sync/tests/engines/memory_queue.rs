@@ -17,8 +17,17 @@ use std::time::Duration;
 /// A job that goes back rests no longer, however long it is to.
 const REST_MAX: Duration = Duration::from_millis(30);
 
+/// The names of machines.
+pub(crate) const MACHINES: [&str; 2] = ["one", "other"];
+
 /// Sees what machines are about to put as an object, and may change it. Where it says no, the object is lost.
 pub(crate) type Alter = dyn FnMut(&mut Vec<u8>) -> bool + Send;
+
+/// Sees what is about to be read, and says whether it is lost.
+pub(crate) type Lose = dyn FnMut(&[u8]) -> bool + Send;
+
+/// Sees what machines are about to answer, and may change it.
+pub(crate) type Say = dyn FnMut(JobKey, &mut Vec<u8>) + Send;
 
 #[derive(Default)]
 struct State {
@@ -41,12 +50,41 @@ pub(crate) struct MemoryQueue {
     state: Mutex<State>,
     changed: Condvar,
     alter: Mutex<Box<Alter>>,
+    lose: Mutex<Box<Lose>>,
+    say: Mutex<Box<Say>>,
+    /// Machines that see nothing of what others left.
+    blind: &'static [&'static str],
+    /// Says that it could not remove a run which it ends.
+    says_not_closed: bool,
 }
 
 impl MemoryQueue {
     pub(crate) fn new(alter: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self { state, changed, alter: Mutex::new(Box::new(alter)) }
+        let (alter, lose): (Box<Alter>, Box<Lose>) = (Box::new(alter), Box::new(|_| false));
+        let (alter, lose) = (Mutex::new(alter), Mutex::new(lose));
+        let say: Mutex<Box<Say>> = Mutex::new(Box::new(|_, _| ()));
+        Self { state, changed, alter, lose, say, blind: &[], says_not_closed: false }
+    }
+
+    /// The same, with some machines that see nothing of what others left.
+    pub(crate) fn blinding(self, blind: &'static [&'static str]) -> Self {
+        Self { blind, ..self }
+    }
+
+    /// The same, with answers that are changed.
+    pub(crate) fn saying(self, say: impl FnMut(JobKey, &mut Vec<u8>) + Send + 'static) -> Self {
+        Self { say: Mutex::new(Box::new(say)), ..self }
+    }
+
+    /// The same, with objects that are lost when they are about to be read.
+    pub(crate) fn losing(self, lose: impl FnMut(&[u8]) -> bool + Send + 'static) -> Self {
+        Self { lose: Mutex::new(Box::new(lose)), ..self }
+    }
+
+    /// One that says of each run that it could not be removed.
+    pub(crate) fn that_does_not_close() -> Self {
+        Self { says_not_closed: true, ..Self::new(|_| true) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -62,7 +100,7 @@ impl MemoryQueue {
     pub(crate) fn with_machines<T>(&self, blocksdir: &Path, what: impl FnOnce() -> T) -> T {
         std::thread::scope(|scope| {
             // One of them has no memory for what it joins, and has all of it in files.
-            for (name, memory_bytes) in [("one", 16 << 20), ("other", 0)] {
+            for (name, memory_bytes) in MACHINES.into_iter().zip([16 << 20, 0]) {
                 scope.spawn(move || self.machine(name, blocksdir, memory_bytes));
             }
             let _shuts = Shuts(self);
@@ -106,8 +144,13 @@ impl MemoryQueue {
     }
 
     fn get(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        let mut state = self.lock();
+        let is_lost = |bytes: &Vec<u8>| (self.lose.lock().unwrap())(bytes);
+        if state.objects.get(&of.sha256).is_some_and(is_lost) {
+            state.objects.remove(&of.sha256);
+        }
         let lost = || QueueError::Object("it is not there".to_owned());
-        self.lock().objects.get(&of.sha256).cloned().ok_or_else(lost)
+        state.objects.get(&of.sha256).cloned().ok_or_else(lost)
     }
 
     fn put(&self, bytes: &[u8]) -> ObjectRef {
@@ -181,13 +224,20 @@ impl JobQueue for MemoryQueue {
     }
 
     fn workers(&self) -> Vec<WorkerSeen> {
-        Vec::new()
+        let seen = |name: &str| {
+            let (name, ago, doing) = (name.to_owned(), Duration::ZERO, String::new());
+            WorkerSeen { name, ago, idle: false, doing }
+        };
+        MACHINES.map(seen).into()
     }
 
     fn close(&self) -> Result<(), QueueError> {
         *self.lock() = State::default();
         self.changed.notify_all();
-        Ok(())
+        match self.says_not_closed {
+            true => Err(QueueError::Refused("directory not empty".to_owned())),
+            false => Ok(()),
+        }
     }
 }
 
@@ -261,6 +311,19 @@ impl Leased<'_> {
         self.machine.queue.changed.notify_all();
     }
 
+    fn get(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        let queue = self.machine.queue;
+        match queue.get(of) {
+            Ok(bytes) if !bytes.starts_with(b"APUSTOLD") => {
+                match queue.blind.contains(&self.machine.name) {
+                    true => Err(QueueError::Object("it is not seen".to_owned())),
+                    false => Ok(bytes),
+                }
+            }
+            other => other,
+        }
+    }
+
     fn machine_is_in(&self, state: &State) -> bool {
         state.spec.as_deref() == Some(&self.machine.spec)
     }
@@ -278,12 +341,12 @@ impl Lease for Leased<'_> {
     fn alive(&self) {}
 
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
-        self.machine.queue.get(of)
+        self.get(of)
     }
 
     fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
         let part = |(at, part): (usize, &ObjectPart)| {
-            let object = self.machine.queue.get(&part.object).map_err(|error| (at, error))?;
+            let object = self.get(&part.object).map_err(|error| (at, error))?;
             let bytes = object.get(part.offset as usize..(part.offset + part.bytes) as usize);
             let short = || (at, QueueError::Object("it is too short".to_owned()));
             bytes.map(<[u8]>::to_vec).ok_or_else(short)
@@ -315,13 +378,14 @@ impl Lease for Leased<'_> {
         Ok(self.machine.queue.lock().answered.contains_key(&key))
     }
 
-    fn answer(&self, _: JobKey, message: &[u8]) -> Result<(), QueueError> {
+    fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError> {
         let mut message = message.to_vec();
         for [before, now] in self.renamed.lock().unwrap().iter() {
             let (before, now) = (named(before), named(now));
             let place = message.windows(before.len()).position(|some| some == before).unwrap();
             message[place..place + now.len()].copy_from_slice(&now);
         }
+        (self.machine.queue.say.lock().unwrap())(key, &mut message);
         self.machine.queue.lock().there.remove(&(self.job.0, self.job.1));
         self.tell(&message, true);
         Ok(())

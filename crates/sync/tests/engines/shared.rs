@@ -3,15 +3,17 @@
 
 use crate::harness::{Job, Place, World, hash_of, random_chain};
 use crate::invalid::bad_blocks;
-use crate::memory_queue::MemoryQueue;
+use crate::memory_queue::{MACHINES, MemoryQueue};
 use crate::mergesync::{files, wrong_height};
 use crate::world::Events;
+use apus_chain::{BlockHash, HeightRange};
+use apus_sync::{ClusterError, JobStep, SyncError, Warning};
 use apus_sync::{DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Outcome};
-use apus_sync::{SyncError, Warning};
 use apus_testkit::chain::Shape;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Steps of a run, as a job names them (`docs/formats/cluster-wire.md`).
 const BLOCKS: u8 = 0;
@@ -35,16 +37,36 @@ fn shared(
     place: &Place,
     alter: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static,
 ) -> (Vec<Warning>, Result<Outcome, SyncError>) {
-    let queue = Arc::new(MemoryQueue::new(alter));
+    shared_by(MemoryQueue::new(alter), job, place)
+}
+
+/// The same, by a queue that is there.
+fn shared_by(
+    queue: MemoryQueue,
+    job: &Job,
+    place: &Place,
+) -> (Vec<Warning>, Result<Outcome, SyncError>) {
+    let queue = Arc::new(queue);
+    let (said, outcome) = watched(&queue, job, place);
+    let error = outcome.as_ref().err().map(ToString::to_string);
+    assert_eq!(queue.objects(), 0, "they go with the run: {error:?}");
+    (said, outcome)
+}
+
+/// The same, of a run that may not end for all.
+fn watched(
+    queue: &Arc<MemoryQueue>,
+    job: &Job,
+    place: &Place,
+) -> (Vec<Warning>, Result<Outcome, SyncError>) {
     let (events, never) = (Events::default(), AtomicBool::new(false));
-    let job = Job { queue: Some(Arc::clone(&queue)), ..job.clone() };
+    let job = Job { queue: Some(Arc::clone(queue)), ..job.clone() };
     let run = || job.run_watched(place, &events, &never);
     let outcome = queue.with_machines(&job.blocksdir, run);
     let said = |event| match event {
         Event::Warning(warning) => Some(warning),
         _ => None,
     };
-    assert_eq!(queue.objects(), 0, "they go with the run");
     (events.all().into_iter().filter_map(said).collect(), outcome)
 }
 
@@ -74,6 +96,28 @@ fn machines_come_to_the_set_of_one() {
             assert_eq!(apus_storage::Storage::names(&place.work).unwrap(), [""; 0]);
         }
     }
+}
+
+/// A finished run is not thrown away, and a verdict is told, where what is left of the run cannot be removed.
+#[test]
+fn what_cannot_be_removed_is_a_warning() {
+    let world = World::small(877);
+    let by_hints = Job { hints: Some(world.hints(world.truth.stop)), ..world.job() };
+    for job in [alone(&world), by_hints] {
+        let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..job });
+        let (said, outcome) = shared_by(MemoryQueue::that_does_not_close(), &job, &place);
+        world.truth.check(&outcome.unwrap(), &place.out);
+        let [Warning::NotClosed { why }] = &said[..] else { panic!("{said:?}") };
+        assert!(why.contains("not empty"), "{why}");
+    }
+    let mut builder = random_chain(878);
+    wrong_height(&mut builder);
+    builder.empty_blocks(2);
+    let world = World::of(&builder.blocks());
+    let queue = MemoryQueue::that_does_not_close();
+    let (_, outcome) = shared_by(queue, &alone(&world), &Place::new());
+    let error = outcome.unwrap_err();
+    assert!(error.to_string().contains("[bad-cb-height]"), "{error}");
 }
 
 /// Refused with the same words by one machine and by several.
@@ -278,4 +322,114 @@ fn what_is_lost_is_left_again() {
         }
         assert!(lost > 1, "{step}: {lost}");
     }
+}
+
+/// Where what a part of the join left is lost in the next step, and what that part was told as well, it is told again, and
+/// joined again. (Segments that are gathered read nothing of what they are told.)
+#[test]
+fn what_a_job_of_an_earlier_step_was_told_is_lost_too() {
+    let world = World::small(879);
+    let is_told =
+        |bytes: &[u8], step| bytes.starts_with(b"APUSTOLD") && bytes.get(STEP) == Some(&step);
+    let mut lost = 0;
+    for number in 0..5 {
+        let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..alone(&world) });
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let (mut is_later, once) = (false, Arc::clone(&is_lost));
+        let queue = MemoryQueue::new(loses(JOIN, number)).losing(move |bytes| {
+            is_later |= is_told(bytes, CONNECT);
+            is_later && is_told(bytes, JOIN) && !once.swap(true, Ordering::Relaxed)
+        });
+        let (_, outcome) = shared_by(queue, &job, &place);
+        let outcome = outcome.unwrap_or_else(|error| panic!("{number}: {error}"));
+        world.truth.check(&outcome, &place.out);
+        lost += u32::from(is_lost.load(Ordering::Relaxed));
+    }
+    assert!(lost > 0);
+}
+
+/// Makes of an answer that a job is done another one: that a block is invalid (`docs/formats/cluster-wire.md`).
+fn blames(message: &mut Vec<u8>, height: u32, hash: BlockHash) {
+    const WORKER: usize = 93;
+    let length = u32::from_le_bytes(*message[WORKER..].first_chunk().unwrap());
+    message.truncate(WORKER + 4 + length as usize);
+    message.extend([1, 0]);
+    message.extend(height.to_le_bytes());
+    message.extend(hash.0);
+    for text in ["bad-cb-amount", "it is invalid"] {
+        message.extend((text.len() as u32).to_le_bytes());
+        message.extend(text.as_bytes());
+    }
+}
+
+/// A machine that names a block which is not one of its job's is refused by name, and the job is done again.
+#[test]
+fn a_block_of_another_job_is_not_refused() {
+    let world = World::small(880);
+    let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
+    let stop = world.truth.stop;
+    // Below all blocks, of another job, above all, and under the hash of another block; part of the join have none.
+    let lies: [(JobStep, fn(HeightRange) -> [u32; 2]); 6] = [
+        (JobStep::Blocks, |_| [0, 0]),
+        (JobStep::Blocks, |range| [range.end, range.end]),
+        (JobStep::Connect, |range| [range.start - 1, range.start - 1]),
+        (JobStep::Connect, |_| [u32::MAX, 0]),
+        (JobStep::Blocks, |range| [range.start, range.start - 1]),
+        (JobStep::Join, |range| [range.start, range.start]),
+    ];
+    for (at, (step, lie)) in lies.into_iter().enumerate() {
+        let (hashes, mut has_lied) = (hashes.clone(), false);
+        let queue = MemoryQueue::new(|_| true).saying(move |key, message| {
+            if key.step == step && !has_lied && key.range.end < stop {
+                has_lied = true;
+                let [height, of] = lie(key.range);
+                blames(message, height, hashes[of as usize]);
+            }
+        });
+        let (place, job) = (Place::new(), Job { segment_bytes: SHORTEST, ..alone(&world) });
+        let (said, outcome) = shared_by(queue, &job, &place);
+        world.truth.check(&outcome.unwrap_or_else(|error| panic!("{at}: {error}")), &place.out);
+        let [Warning::ResultRefused { why, .. }] = &said[..] else { panic!("{at}: {said:?}") };
+        assert!(why.contains("none of the job's"), "{at}: {why}");
+    }
+}
+
+/// A job that counts, and is done again since what it left was lost, cannot have an invalid block.
+#[test]
+fn machines_that_say_different_things_of_a_block_are_named() {
+    let world = World::small(881);
+    let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
+    let mut done = BTreeSet::new();
+    let queue = MemoryQueue::new(loses(BLOCKS, 1)).saying(move |key, message| {
+        if key.step == JobStep::Blocks && !done.insert(key) {
+            let height = key.range.start;
+            blames(message, height, hashes[height as usize]);
+        }
+    });
+    let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..alone(&world) });
+    let (_, outcome) = shared_by(queue, &job, &place);
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, SyncError::Cluster(ClusterError::Differ { .. })), "{error}");
+    assert!(place.output_files().is_empty());
+}
+
+/// A machine that sees nothing of what others left, as where its folder is not mounted, does not end the run for all.
+#[test]
+fn a_machine_that_sees_no_objects_is_done_without() {
+    let world = World::small(882);
+    let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..alone(&world) });
+    let (said, outcome) = shared_by(MemoryQueue::new(|_| true).blinding(&["one"]), &job, &place);
+    world.truth.check(&outcome.unwrap(), &place.out);
+    let is_told = |said: &Warning| match said {
+        Warning::ObjectLost { .. } => true,
+        Warning::WorkerTrouble { worker, .. } => worker == "one",
+        _ => false,
+    };
+    assert!(!said.is_empty() && said.iter().all(is_told), "{said:?}");
+    // With no machine that sees them the run ends some time.
+    let queue = Arc::new(MemoryQueue::new(|_| true).blinding(&MACHINES));
+    let place = Place::new();
+    let (_, outcome) = watched(&queue, &job, &place);
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, SyncError::Cluster(ClusterError::Useless { .. })), "{error}");
 }

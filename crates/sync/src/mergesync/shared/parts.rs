@@ -1,14 +1,17 @@
 //! [`Parts`]: the parts of the join, as machines left them: coins here, answers where they are.
 
 use super::getting::Getting;
+use super::pieces::Gathered;
 use super::slices::Slices;
 use super::{Shared, Telling, sent};
 use crate::error::SyncError;
-use crate::job::JobKey;
+use crate::job::{JobKey, JobStep};
 use crate::mergesync::joined::Joined;
 use crate::pass::{Answered, Desk, Useless};
 use crate::progress::{Event, Phase, Progress};
-use crate::queue::{JoinDone, JoinSource, JoinTold, ObjectRef, Piece, Sent, Slice};
+use crate::queue::{
+    JoinDone, JoinSource, JoinTold, ObjectRef, Piece, RunId, Sent, Slice, nothing_told,
+};
 use crate::request::{OutputKind, Request};
 use crate::runs::{KeyRange, divide_sizes};
 use crate::workdir::RunInfo;
@@ -33,6 +36,8 @@ pub(super) struct Parts<'p> {
     pub(super) answers: Slices<'p>,
     /// The same of leaves that survive, where they are wanted.
     pub(super) leaves: Option<Slices<'p>>,
+    /// Which keys each part has.
+    pub(super) keys: Vec<KeyRange>,
 }
 
 impl<'s> Shared<'s> {
@@ -48,18 +53,7 @@ impl<'s> Shared<'s> {
         let total = Progress { bytes_total, ..Progress::default() };
         let mut progress = Telling::new(request, Phase::Join, total);
         let run = self.desk.run();
-        let told = |key: JobKey| {
-            let keys = keys[key.range.start as usize];
-            let mut sources = Vec::with_capacity(segments.len());
-            gathered.each(&mut |range, kept, made, spent| {
-                if segments.binary_search(&range).is_ok() {
-                    sources.push(source((range, kept.records), made, spent, keys));
-                }
-            })?;
-            sources.sort_unstable_by_key(|source| source.range);
-            let KeyRange { from, until } = keys;
-            Ok(JoinTold { from, until, sources }.to_bytes(run, key))
-        };
+        let told = |key: JobKey| told_before(key, run, gathered, (segments, &keys));
         let with_leaves = self.plan.identity.leaves;
         let object = |of: &ObjectRef| Desk::object(self.queue, request, of);
         let getting = Getting::new(request, &object);
@@ -107,9 +101,34 @@ impl<'s> Shared<'s> {
         request.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
         match failure {
             Some((_, error)) => Err(error),
-            None => Ok(Parts { joined: together(all.into_values()), answers, leaves }),
+            None => Ok(Parts { joined: together(all.into_values()), answers, leaves, keys }),
         }
     }
+}
+
+/// What jobs before the last step are told: segments that are gathered, and parts of the join with these keys. It is the same
+/// bytes each time.
+pub(super) fn told_before(
+    key: JobKey,
+    run: RunId,
+    gathered: &Gathered<'_>,
+    (segments, keys): (&[HeightRange], &[KeyRange]),
+) -> Result<Option<Vec<u8>>, SyncError> {
+    let keys = match key.step {
+        JobStep::Blocks => return Ok(Some(nothing_told())),
+        JobStep::Join => keys.get(key.range.start as usize),
+        JobStep::Connect => None,
+    };
+    let Some(keys) = keys.copied() else { return Ok(None) };
+    let mut sources = Vec::with_capacity(segments.len());
+    gathered.each(&mut |range, kept, made, spent| {
+        if segments.binary_search(&range).is_ok() {
+            sources.push(source((range, kept.records), made, spent, keys));
+        }
+    })?;
+    sources.sort_unstable_by_key(|source| source.range);
+    let KeyRange { from, until } = keys;
+    Ok(Some(JoinTold { from, until, sources }.to_bytes(run, key)))
 }
 
 /// How long parts are.

@@ -12,7 +12,9 @@ use crate::queue::{
     Answer, AnswerBytes, AnswerKind, JobMessage, JobQueue, ObjectRef, Patience, RunId, WireError,
 };
 use crate::request::Request;
+use crate::warning::Warning;
 use ahead::{Ahead, Coming, Fetched, Fetchers};
+use apus_chain::HeaderChain;
 use apus_engine::pass::Work;
 use audit::Audits;
 use slow::Pace;
@@ -69,8 +71,9 @@ struct Out {
 /// A job that failed, and of what.
 pub(crate) type JobFailure = (JobKey, SyncError);
 
-/// What a job is told.
-pub(crate) type Told<'t> = dyn Fn(JobKey) -> Result<Vec<u8>, SyncError> + 't;
+/// What a job is told, of the step under way or an earlier one, whose jobs are done again where what they left is lost.
+/// Nothing, of a job of which that is not known any more.
+pub(crate) type Told<'t> = dyn Fn(JobKey) -> Result<Option<Vec<u8>>, SyncError> + 't;
 
 /// Makes something of what a machine left.
 pub(crate) type ReadAnswer<'t, T> = dyn FnMut(&Answered<'_>) -> Result<T, Useless> + 't;
@@ -84,6 +87,8 @@ pub(crate) struct Desk<'d> {
     request: &'d Request<'d>,
     spec: Vec<u8>,
     run: RunId,
+    /// The chain of the run.
+    chain: &'d HeaderChain,
     /// To be put, ascending.
     todo: VecDeque<JobKey>,
     /// Out.
@@ -104,6 +109,8 @@ pub(crate) struct Desk<'d> {
     failure: Option<JobFailure>,
     troubles: BTreeMap<JobKey, BTreeSet<String>>,
     refused: BTreeMap<JobKey, usize>,
+    /// How often each machine said that an object is lost, of those that jobs are told or leave for others.
+    losses: HashMap<[u8; 32], BTreeMap<String, usize>>,
     workers: BTreeMap<String, Worker>,
     handling: Duration,
     /// Whether all answers are to be gone through before jobs are put: at the beginning, and after the queue was
@@ -120,6 +127,7 @@ impl<'d> Desk<'d> {
         queue: &'d dyn JobQueue,
         request: &'d Request<'d>,
         (run, spec): (RunId, Vec<u8>),
+        chain: &'d HeaderChain,
         handling: Duration,
     ) -> Self {
         Self {
@@ -127,6 +135,7 @@ impl<'d> Desk<'d> {
             request,
             spec,
             run,
+            chain,
             todo: VecDeque::new(),
             out: BTreeMap::new(),
             counted: BTreeMap::new(),
@@ -138,6 +147,7 @@ impl<'d> Desk<'d> {
             failure: None,
             troubles: BTreeMap::new(),
             refused: BTreeMap::new(),
+            losses: HashMap::new(),
             workers: BTreeMap::new(),
             handling,
             unsure: Cell::new(true),
@@ -244,7 +254,7 @@ impl<'d> Desk<'d> {
             && let Some(key) = self.todo.pop_front()
         {
             let began = Instant::now();
-            let told_it = told(key)?;
+            let told_it = told(key)?.unwrap_or_default();
             let input =
                 patience(self.request).with(|| self.queue.put_object(&self.run, &told_it))?;
             self.out.insert(key, Out { input, since: Instant::now(), again: false });
@@ -342,10 +352,7 @@ impl<'d> Desk<'d> {
                 let done = Done { result, work, busy: Duration::from_micros(micros) };
                 self.done((&bytes, input), answer.worker, done, fetched, read)
             }
-            AnswerKind::Refused(error) => {
-                self.fail(key, Box::new(error).into());
-                Ok(None)
-            }
+            AnswerKind::Refused(error) => self.blame(&bytes, answer.worker, error).map(|()| None),
             AnswerKind::Trouble(text) => self.trouble(&bytes, answer.worker, text).map(|()| None),
             AnswerKind::Lost { object, text } => {
                 let told = || told(key);
@@ -441,10 +448,14 @@ impl<'d> Desk<'d> {
         self.request.observer.event(Event::Workers(workers));
     }
 
-    /// Ends the run for all machines.
-    pub(crate) fn close(mut self) -> Result<(), SyncError> {
+    /// Ends the run for all machines. Where what is left of it cannot be removed the user is told, and no more: what came of
+    /// the run is there already, and would be thrown away by an error.
+    pub(crate) fn close(mut self) {
         self.tell(true);
-        patience(self.request).with(|| self.queue.close())
+        match patience(self.request).with(|| self.queue.close()) {
+            Ok(()) | Err(SyncError::Interrupted) => {}
+            Err(error) => self.warn(Warning::NotClosed { why: error.to_string() }),
+        }
     }
 }
 

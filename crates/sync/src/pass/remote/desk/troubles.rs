@@ -1,15 +1,17 @@
 //! Answers that do not answer, results that are of no use, objects that are lost: what comes of them at the [`Desk`].
 
+use super::slow::SEEN_MAX;
 use super::{Desk, Out, patience};
-use crate::error::{ClusterError, SyncError};
-use crate::job::JobKey;
+use crate::error::{ClusterError, InvalidBlock, RemoteError, RemoteKind, SyncError};
+use crate::job::{JobKey, JobStep};
 use crate::progress::Event;
 use crate::queue::{AnswerBytes, ObjectRef};
 use crate::warning::Warning;
+use apus_chain::KnownBlock;
 use std::time::Instant;
 
-/// After so many machines that could not do a job the run ends; and after so many results of it that were of
-/// no use.
+/// After so many machines that could not do a job the run ends; after so many results of it that were of no use; and after so
+/// many machines that did not find an object.
 const TROUBLE_MAX: usize = 3;
 
 impl Desk<'_> {
@@ -24,8 +26,36 @@ impl Desk<'_> {
         self.ask(|| self.queue.forget(answer))?;
         self.expect_use(key, &worker, &why)?;
         self.warn(Warning::ResultRefused { worker, key, why });
-        let input = self.out[&key].input;
-        self.put_anew(key, input)
+        match self.out.get(&key).map(|out| out.input) {
+            Some(input) => self.put_anew(key, input),
+            None => Ok(()),
+        }
+    }
+
+    /// A machine says that blocks, or what was told of them, are at fault. Of a block it is believed only where that is one of
+    /// the job's; and not where the job was done once already, which is more than words.
+    pub(super) fn blame(
+        &mut self,
+        answer: &AnswerBytes,
+        worker: String,
+        error: RemoteError,
+    ) -> Result<(), SyncError> {
+        let key = answer.key;
+        if let Some(counted) = self.counted.get(&key) {
+            let (first, second) = (counted.worker.clone(), worker);
+            return Err(ClusterError::Differ { key, first, second }.into());
+        }
+        if let RemoteKind::Block(InvalidBlock { block, .. }) = &error.kind {
+            let KnownBlock { height, hash } = *block;
+            // Parts of the join have no heights.
+            let is_of_job = key.step != JobStep::Join && key.range.contains(height);
+            if !is_of_job || self.chain.hash(height) != Some(&hash) {
+                let why = format!("it refuses block {height} ({hash}), which is none of the job's");
+                return self.refuse(answer, &worker, why);
+            }
+        }
+        self.fail(key, Box::new(error).into());
+        Ok(())
     }
 
     /// Counts what was of no use.
@@ -67,12 +97,15 @@ impl Desk<'_> {
         (answer, input): (&AnswerBytes, ObjectRef),
         (worker, why): (String, String),
         object: [u8; 32],
-        told: &dyn Fn() -> Result<Vec<u8>, SyncError>,
+        told: &dyn Fn() -> Result<Option<Vec<u8>>, SyncError>,
     ) -> Result<(), SyncError> {
         if input.sha256 == object {
             self.ask(|| self.queue.forget(answer))?;
-            self.expect_use(answer.key, &worker, &why)?;
-            let told = told()?;
+            self.lose((answer.key, object), &worker, &why)?;
+            let Some(told) = told()?.filter(|told| input.is_of(told)) else {
+                let (key, object) = (answer.key, input.name());
+                return Err(ClusterError::InputLost { key, object, why }.into());
+            };
             let put = || self.queue.put_object(&self.run, &told);
             return patience(self.request).with(put).map(drop);
         }
@@ -83,7 +116,10 @@ impl Desk<'_> {
         if self.out.contains_key(&key) {
             return Ok(());
         }
-        self.expect_use(key, &worker, &why)?;
+        if !self.lose((key, object), &worker, &why)? {
+            self.warn(Warning::WorkerTrouble { worker, key: answer.key, text: why });
+            return Ok(());
+        }
         let Some(counted) = self.counted.get(&key) else { return Ok(()) };
         let (place, input) = (counted.place, counted.input);
         self.warn(Warning::ObjectLost { key, why });
@@ -91,6 +127,29 @@ impl Desk<'_> {
         self.ask(|| self.queue.forget(&before))?;
         self.out.insert(key, Out { input, since: Instant::now(), again: false });
         self.put_anew(key, input)
+    }
+
+    /// Counts that a machine did not find an object that a job left, or was told: whether to have it again. A machine that says
+    /// so again and again may see nothing of the store, and is not believed any more. The run ends where several machines say
+    /// so, or where none is here that is believed.
+    fn lose(
+        &mut self,
+        (key, object): (JobKey, [u8; 32]),
+        worker: &str,
+        why: &str,
+    ) -> Result<bool, SyncError> {
+        let by = self.losses.entry(object).or_default();
+        *by.entry(worker.to_owned()).or_default() += 1;
+        let is_believed = |name: &str| by.get(name).is_none_or(|times| *times < TROUBLE_MAX);
+        let believed = is_believed(worker);
+        let here = self.queue.workers();
+        let mut here = here.iter().filter(|seen| seen.ago < SEEN_MAX);
+        let is_hopeless = !believed && !here.any(|seen| is_believed(&seen.name));
+        if is_hopeless || by.len() >= TROUBLE_MAX {
+            let (results, worker, why) = (by.values().sum(), worker.to_owned(), why.to_owned());
+            return Err(ClusterError::Useless { key, results, worker, why }.into());
+        }
+        Ok(believed)
     }
 
     pub(super) fn warn(&self, warning: Warning) {
