@@ -49,6 +49,26 @@ fn what_cannot_be_is_told_first() {
     }
 }
 
+/// The folder is a sound node's, and none of its blocks would be by the rules of the main chain.
+#[test]
+fn a_nodes_folder_of_another_chain_is_judged_by_no_rule() {
+    let desk = Desk::empty();
+    let node = fixtures().join("regtest-315/regtest");
+    desk.copy(&node, "rt");
+    desk.copy(&node, "node/regtest");
+    let said = |folder: &str| format!("{folder} holds blocks of the chain regtest");
+    let named = ["a folder of the name regtest", "rename it to DIR/regtest", "give --datadir DIR"];
+    for command in ["verify", "plan", "reindex --replace"] {
+        for chain in ["", "--chain regtest", "--chain main", "--chain signet"] {
+            let line = format!("{command} --datadir rt {chain}");
+            fails_at_once(&desk, &line, 1, &[&[&said("rt")[..]], &named[..]].concat());
+        }
+        let line = format!("{command} --datadir node/regtest --chain main");
+        let give = "give --datadir node/regtest --chain regtest";
+        fails_at_once(&desk, &line, 1, &[&said("node/regtest"), give]);
+    }
+}
+
 #[test]
 fn a_draft_that_no_run_made_is_left_alone() {
     let desk = Desk::with(REGTEST);
