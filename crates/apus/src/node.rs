@@ -3,7 +3,8 @@
 
 use crate::failure::Failure;
 use apus_chain::Network;
-use apus_datadir::{chain_folder, network_of, read_index_flags};
+use apus_datadir::{BlkError, BlockFiles, chain_folder, network_of, read_index_flags};
+use apus_sync::{SourceError, SyncError};
 use std::path::Path;
 
 /// What the owner of a node can do that has only the last blocks.
@@ -52,7 +53,8 @@ pub(crate) fn expect_folders(
             let folder = blocksdir.parent().unwrap_or(datadir);
             return Err(Failure::usage(misnamed(folder, held)));
         }
-        _ => {}
+        Some(_) => {}
+        None => expect_readable(blocksdir, chain)?,
     }
     let index = blocksdir.join("index");
     if !index.join("CURRENT").is_file() {
@@ -70,6 +72,17 @@ pub(crate) fn expect_folders(
 /// The chain of the first block in a folder of blocks; none where it cannot be told.
 fn chain_held(blocksdir: &Path) -> Option<Network> {
     network_of(blocksdir).ok().flatten()
+}
+
+/// Some block must be readable. Otherwise each would be called lost, whatever is wrong with all of them.
+fn expect_readable(blocksdir: &Path, chain: Network) -> Result<(), Failure> {
+    match BlockFiles::open(blocksdir, chain.magic()).and_then(|files| files.expect_blocks()) {
+        Err(error @ (BlkError::NoBlocks { .. } | BlkError::WrongChain { .. })) => {
+            Err(SyncError::from(SourceError::from(error)).into())
+        }
+        // What else is wrong is told by whoever reads the files.
+        _ => Ok(()),
+    }
 }
 
 /// Says how a folder is named that holds blocks of a chain, in `blocks` within it.

@@ -69,6 +69,22 @@ fn a_nodes_folder_of_another_chain_is_judged_by_no_rule() {
     }
 }
 
+/// Not a block of it is lost.
+#[test]
+fn a_nodes_folder_without_its_key_is_told_as_what_it_is() {
+    let desk = Desk::empty();
+    desk.copy(&fixtures().join("regtest-315/regtest"), "node/regtest");
+    let blocks = "node/regtest/blocks";
+    assert_ne!(desk.read(&format!("{blocks}/xor.dat")), [0; 8]);
+    desk.remove(&format!("{blocks}/xor.dat"));
+    for line in ["verify", "reindex --replace", "plan"] {
+        let line = format!("{line} --chain regtest --datadir node");
+        let said = ["no block was found in ", "copy xor.dat together with the files"];
+        let ended = desk.apus(&line).fails(4, &said);
+        assert!(!ended.stderr.contains("-reindex"), "{ended}");
+    }
+}
+
 #[test]
 fn a_draft_that_no_run_made_is_left_alone() {
     let desk = Desk::with(REGTEST);
