@@ -3,7 +3,8 @@
 
 use crate::failure::Failure;
 use apus_chain::Network;
-use apus_datadir::{chain_folder, read_index_flags};
+use apus_datadir::{BlkError, BlockFiles, chain_folder, network_of, read_index_flags};
+use apus_sync::{SourceError, SyncError};
 use std::path::Path;
 
 /// What the owner of a node can do that has only the last blocks.
@@ -36,12 +37,24 @@ pub(crate) fn expect_folders(
     blocksdir: &Path,
 ) -> Result<(), Failure> {
     if !blocksdir.is_dir() {
+        let advice = match chain_held(&datadir.join("blocks")) {
+            Some(held) => format!(". {}", misnamed(datadir, held)),
+            None => other_chains(datadir),
+        };
         return Err(Failure::usage(format!(
-            "{} is no data directory of a node on the chain {chain}: there is no folder {}{}",
+            "{} is no data directory of a node on the chain {chain}: there is no folder {}{advice}",
             datadir.display(),
             blocksdir.display(),
-            other_chains(datadir)
         )));
+    }
+    match chain_held(blocksdir) {
+        // Such a folder is sound, and every block in it would be judged by wrong rules.
+        Some(held) if held != chain => {
+            let folder = blocksdir.parent().unwrap_or(datadir);
+            return Err(Failure::usage(misnamed(folder, held)));
+        }
+        Some(_) => {}
+        None => expect_readable(blocksdir, chain)?,
     }
     let index = blocksdir.join("index");
     if !index.join("CURRENT").is_file() {
@@ -54,6 +67,36 @@ pub(crate) fn expect_folders(
         )));
     }
     Ok(())
+}
+
+/// The chain of the first block in a folder of blocks; none where it cannot be told.
+fn chain_held(blocksdir: &Path) -> Option<Network> {
+    network_of(blocksdir).ok().flatten()
+}
+
+/// Some block must be readable. Otherwise each would be called lost, whatever is wrong with all of them.
+fn expect_readable(blocksdir: &Path, chain: Network) -> Result<(), Failure> {
+    match BlockFiles::open(blocksdir, chain.magic()).and_then(|files| files.expect_blocks()) {
+        Err(error @ (BlkError::NoBlocks { .. } | BlkError::WrongChain { .. })) => {
+            Err(SyncError::from(SourceError::from(error)).into())
+        }
+        // What else is wrong is told by whoever reads the files.
+        _ => Ok(()),
+    }
+}
+
+/// Says how a folder is named that holds blocks of a chain, in `blocks` within it.
+fn misnamed(folder: &Path, held: Network) -> String {
+    let shown = folder.display();
+    match held.data_folder() {
+        Some(name) if !folder.ends_with(name) => format!(
+            "{shown} holds blocks of the chain {held}, and a node looks for those in a folder of the name \
+             {name}: rename it to DIR/{name}, DIR being any folder, and give --datadir DIR --chain {held}"
+        ),
+        _ => format!(
+            "{shown} holds blocks of the chain {held}: give --datadir {shown} --chain {held}"
+        ),
+    }
 }
 
 /// Says of which chains a data directory is, if of any.

@@ -72,6 +72,8 @@ struct State {
     /// The tip that it was said to wait at, and with how many peers.
     waiting: Option<(Height, usize)>,
     warnings: Vec<String>,
+    /// Those that are told once more at the end.
+    lasting: Vec<String>,
     segments_resumed: usize,
     /// Where other machines take part, as they were told of last.
     workers: Option<Workers>,
@@ -91,6 +93,8 @@ pub(crate) struct Record {
     pub(crate) phases: Vec<PhaseReport>,
     pub(crate) series: Vec<Sample>,
     pub(crate) warnings: Vec<String>,
+    /// Those of them that say that the chain may not be the expected one.
+    pub(crate) lasting: Vec<String>,
     pub(crate) segments_resumed: usize,
     pub(crate) workers: Option<Workers>,
     /// The phase that had begun and not ended, of a run that failed.
@@ -144,6 +148,7 @@ impl<'a> Renderer<'a> {
             last_peers: None,
             waiting: None,
             warnings: Vec::new(),
+            lasting: Vec::new(),
             segments_resumed: 0,
             workers: None,
         };
@@ -170,6 +175,7 @@ impl<'a> Renderer<'a> {
             phases: state.phases,
             series: state.series,
             warnings: state.warnings,
+            lasting: state.lasting,
             segments_resumed: state.segments_resumed,
             workers: state.workers,
             phase: state.phase.map(|running| running.phase.name()),
@@ -530,6 +536,9 @@ impl Observer for Renderer<'_> {
                 }
                 self.json(serde_json::json!({"event": "warning", "text": text}));
                 self.note(&mut state, "warning", text.clone());
+                if warning.is_of_chain() {
+                    state.lasting.push(text.clone());
+                }
                 state.warnings.push(text);
             }
             Event::Workers(workers) => self.workers(&mut state, workers),

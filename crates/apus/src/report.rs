@@ -95,6 +95,9 @@ pub(crate) struct Report {
     pub(crate) phases: Vec<PhaseReport>,
     pub(crate) series: Vec<Sample>,
     pub(crate) warnings: Vec<String>,
+    /// Those of them that people read once more at the end.
+    #[serde(skip)]
+    lasting: Vec<String>,
     pub(crate) program: Program,
     pub(crate) machine: Machine,
 }
@@ -295,6 +298,7 @@ pub(crate) struct Circumstances {
     pub(crate) phases: Vec<PhaseReport>,
     pub(crate) series: Vec<Sample>,
     pub(crate) warnings: Vec<String>,
+    pub(crate) lasting: Vec<String>,
     pub(crate) peers: Option<Peers>,
     pub(crate) workers: Option<Workers>,
     pub(crate) files: Vec<WrittenFile>,
@@ -384,6 +388,7 @@ impl Report {
             phases: around.phases,
             series: around.series,
             warnings: around.warnings,
+            lasting: around.lasting,
             program: Program::this(),
             machine: Machine::here(),
         }
@@ -572,7 +577,8 @@ impl fmt::Display for Report {
         }
         self.files.iter().try_for_each(|file| write!(f, "\n{file}"))?;
         self.folders.iter().try_for_each(|folder| write!(f, "\n{folder}"))?;
-        Ok(())
+        // It was told first, and much of a long run came since.
+        self.lasting.iter().try_for_each(|warning| write!(f, "\nWarning: {warning}."))
     }
 }
 

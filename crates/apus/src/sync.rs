@@ -501,6 +501,7 @@ fn run_watched(
             phases: record.phases.clone(),
             series: record.series.clone(),
             warnings: record.warnings.clone(),
+            lasting: record.lasting.clone(),
             workers: record.workers.clone(),
             files: WrittenFile::all(job.outputs),
             peers: peers.as_ref().map(|peers| peers::report(&peers.status())),

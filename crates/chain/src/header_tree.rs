@@ -440,6 +440,17 @@ impl HeaderTree {
         self.orphans.keys().filter(|hash| self.find(hash).is_none())
     }
 
+    /// How many orphans descend from a block that is not connected.
+    pub fn orphans_above(&self, hash: &BlockHash) -> usize {
+        let (mut count, mut parents) = (0, vec![*hash]);
+        while let Some(parent) = parents.pop() {
+            let children = self.orphans.get(&parent).map_or(&[][..], Vec::as_slice);
+            count += children.len();
+            parents.extend(children.iter().map(|id| self.entries[id.index()].hash));
+        }
+        count
+    }
+
     /// How many times a header was rejected by a contextual rule or for its ancestors.
     pub const fn rejected_count(&self) -> u64 {
         self.rejected_count

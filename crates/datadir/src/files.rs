@@ -10,6 +10,7 @@ use crate::obfuscation::Obfuscation;
 use apus_chain::Network;
 use std::fs::{self, File};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -203,6 +204,27 @@ pub(crate) fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
     Ok(Obfuscation::new(key))
 }
 
+impl BlockFiles {
+    /// Fails as a scan would where none of the files begins with a record of this chain, and no block is found in the
+    /// first one. Files without a byte say nothing.
+    ///
+    /// # Errors
+    /// As those of a scan.
+    pub fn expect_blocks(&self) -> Result<(), BlkError> {
+        let mut filled = self.files().iter().filter(|file| file.length >= RECORD_HEAD).peekable();
+        let Some(first) = filled.peek().map(|file| file.number) else { return Ok(()) };
+        for file in filled {
+            let mut magic = [0; 4];
+            file.read(&file.open()?, &mut magic, 0)?;
+            self.obfuscation.apply(&mut magic, 0);
+            if magic == self.magic {
+                return Ok(());
+            }
+        }
+        self.scan_file(first, &mut |_, _| ControlFlow::Break(()))?.verdict(self)
+    }
+}
+
 /// The network of a folder's blocks, by the magic at the start of its first file that has any bytes. None
 /// where these are of no network that is known here.
 ///
@@ -260,6 +282,23 @@ mod tests {
         assert_eq!(numbers, [2, 7, 123_456]);
         assert_eq!(files.bytes_total(), 7);
         assert!(files.obfuscation().is_none());
+    }
+
+    #[test]
+    fn one_file_that_can_be_read_will_do() {
+        let expect = |files: &[(&str, &[u8])]| {
+            BlockFiles::open(folder(files).path(), MAGIC).unwrap().expect_blocks()
+        };
+        let record = [&MAGIC[..], &[80, 0, 0, 0], &[7; 80]].concat();
+        let later = [&[9; 100][..], &record].concat();
+        let (empty, noise, shorter) = (&b""[..], &[9; 100][..], &record[..50]);
+        for blocks in [&record[..], &later, shorter] {
+            expect(&[("blk00000.dat", empty), ("blk00001.dat", blocks)]).unwrap();
+        }
+        expect(&[("blk00000.dat", noise), ("blk00001.dat", &record)]).unwrap();
+        expect(&[("blk00000.dat", empty), ("blk00001.dat", &noise[..7])]).unwrap();
+        let none = expect(&[("blk00000.dat", empty), ("blk00001.dat", noise)]).unwrap_err();
+        assert!(matches!(none, BlkError::NoBlocks { bytes: 100, .. }), "{none}");
     }
 
     #[test]

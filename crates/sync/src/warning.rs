@@ -1,6 +1,6 @@
 //! [`Warning`]: what a user should know of a run that goes on, with what it means for what is written.
 
-use crate::error::InvalidBlock;
+use crate::error::{Gap, InvalidBlock};
 use crate::job::JobKey;
 use apus_chain::{Height, HeightRange, KnownBlock, ScriptCheckReason};
 use std::fmt::{self, Display, Formatter};
@@ -41,6 +41,13 @@ pub enum Warning {
         places: u64,
         /// The first of these: number of the file, and offset.
         first: (u32, u64),
+    },
+    /// There are blocks that do not join the chain, since others are missing.
+    NotJoined {
+        /// The last block of the chain.
+        end: KnownBlock,
+        /// What lies beyond it.
+        beyond: Gap,
     },
     /// Blocks are not kept, so peers that connect get few.
     GivesFewBlocks,
@@ -154,9 +161,22 @@ impl Warning {
         matches!(
             self,
             Self::PutAsideBefore(_)
+                | Self::NotJoined { .. }
                 | Self::NoUndo { .. }
                 | Self::FewWithUndo { .. }
                 | Self::Unanchored(_)
+        )
+    }
+
+    /// Whether it says that the chain may not be the one that the user expects, so that whoever reads what came of
+    /// the run should read it as well.
+    pub fn is_of_chain(&self) -> bool {
+        matches!(
+            self,
+            Self::NotJoined { .. }
+                | Self::PutAsideBefore(_)
+                | Self::OtherChain { .. }
+                | Self::EndsBelow { .. }
         )
     }
 }
@@ -198,13 +218,19 @@ impl Display for Warning {
             ),
             Self::TornRecords { count, first } => write!(
                 f,
-                "{count} block record(s) end before their last byte, the first in {first}: left by \
-                 a crash of the node, and ignored"
+                "{count} block record(s) end before their last byte, the first in {first}: cut off by a \
+                 crash of the node, or an incomplete copy, and ignored"
             ),
             Self::SkippedBytes { bytes, places, first: (file, offset) } => write!(
                 f,
                 "{bytes} bytes in {places} place(s) of the block files are no blocks, the first in \
                  file {file} at byte {offset}: skipped"
+            ),
+            Self::NotJoined { end: KnownBlock { height, hash }, beyond } => write!(
+                f,
+                "the chain ends at block {height} ({hash}){beyond}. Where these blocks should be part of it, \
+                 copy the files that are missing or damaged from the node once more and give the same command \
+                 again. A node that still fetches blocks may have some that join later"
             ),
             Self::GivesFewBlocks => f.write_str(
                 "blocks are not kept, so peers that connect here are given headers and, of blocks, \

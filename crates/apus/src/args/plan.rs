@@ -1,5 +1,6 @@
 //! `apus plan`: its options and its help.
 
+use super::values::parse_mib;
 use super::{Engine, HintsArg, SinkArg, Validation};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
@@ -24,10 +25,12 @@ Examples:
     apus plan --blocksdir /mnt/disk/blocks --engine utxo --out datadir:node
 
 Apus writes nothing. It reads and checks some of the blocks, from all over the
-files, which takes a few seconds. Times come from how fast that was, and are
-right within a factor of two; where a run looks coins up on a slow disk, it
-takes longer. Sizes are the most that is to be expected. Exit code 0: there is
-enough of everything; 3: there is too little of something, which Apus names.";
+files, which takes a few seconds; of a folder of up to 200 MB it takes all, and
+counts the coins that they leave. It warns of missing block files. Times come
+from how fast that was, and are right within a factor of two; where a run looks
+coins up on a slow disk, it takes longer. Sizes are the most that is to be
+expected. Exit code 0: there is enough of everything; 3: there is too little of
+something, which Apus names.";
 
 #[derive(Args)]
 #[command(after_help = PLAN_EXAMPLES)]
@@ -38,12 +41,7 @@ pub(crate) struct PlanArgs {
     pub(crate) chain: Network,
 
     /// A node's data directory: compute its coins again, as `apus reindex --replace` does
-    #[arg(
-        long,
-        value_name = "DIR",
-        conflicts_with = "blocksdir",
-        required_unless_present = "blocksdir"
-    )]
+    #[arg(long, value_name = "DIR", conflicts_with = "blocksdir")]
     pub(crate) datadir: Option<PathBuf>,
 
     /// A folder with Bitcoin Core's blk*.dat files: make what --out names, as `apus sync` does
@@ -80,7 +78,7 @@ pub(crate) struct PlanArgs {
     pub(crate) workdir: Option<PathBuf>,
 
     /// Memory for buffers, in MiB
-    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = parse_mib)]
     pub(crate) dbcache: u64,
 
     /// Worker threads; 0 for one on each core

@@ -145,6 +145,88 @@ fn a_second_copy_stands_in_for_a_damaged_block() {
     assert!(laid.desk.read("utxo.dat") == laid.desk.read("node.dat"));
 }
 
+/// Nothing else would tell the user that the set is one of long ago.
+#[test]
+fn blocks_that_do_not_join_the_chain_are_warned_of() {
+    const RUN: &str = "sync --blocksdir blocks --out null";
+    let laid = Laid::new(38, Some([9; 8]));
+    let desk = &laid.desk;
+    let first_of = |file: usize| laid.places.iter().position(|place| place.file == file).unwrap();
+    let warned = |tip: usize, said: &[&str]| {
+        let ended = desk.apus(&format!("{RUN} --report {tip}.json")).succeeds();
+        let report = desk.json(&format!("{tip}.json"));
+        assert_eq!(report["stop_height"], tip);
+        let warnings = report["warnings"].as_array().unwrap();
+        let ends = format!("the chain ends at block {tip} ({}); ", laid.hash(tip));
+        let of_chain = |warning: &&serde_json::Value| warning.as_str().unwrap().starts_with(&ends);
+        let warning = warnings.iter().find(of_chain).unwrap().as_str().unwrap();
+        assert!(said.iter().all(|words| warning.contains(words)), "{warning}");
+        // On the way, and again below what came of the run.
+        assert!(ended.stderr.contains(&format!("warning: {warning}\n")), "{ended}");
+        assert!(ended.stdout.ends_with(&format!("\nWarning: {warning}.\n")), "{ended}");
+    };
+    let whole = desk.apus(RUN).succeeds();
+    assert!(!whole.stderr.contains("warning") && !whole.stdout.contains("Warning"), "{whole}");
+    let middle = desk.read("blocks/blk00001.dat");
+    desk.remove("blocks/blk00001.dat");
+    let beyond = format!("; {} further blocks descend", 131 - first_of(2));
+    let one = laid.hash(first_of(2) - 1);
+    let said = ["blk00001.dat is not in the folder", "copy the files", &beyond, &one];
+    warned(first_of(1) - 1, &said);
+    desk.write("blocks/blk00001.dat", &middle);
+    // One block less, and no file.
+    laid.flip(70, -8, 3);
+    warned(69, &["; 60 further blocks descend", &laid.hash(70)]);
+    laid.flip(70, -8, 3);
+    // The last one: nothing descends from it, and its header is no longer one.
+    let good = desk.read(&laid.file(130));
+    let refused = |bit: &u32| {
+        laid.flip(130, 75, *bit);
+        let refused = desk.apus(RUN).succeeds().stderr.contains("header(s) refused");
+        desk.write(&laid.file(130), &good);
+        refused
+    };
+    assert!((0..8).any(|bit| refused(&bit)));
+}
+
+/// With its reason once, and where what came of the run is read.
+#[cfg(feature = "kernel")]
+#[test]
+fn a_block_that_is_put_aside_is_told_of_at_the_end() {
+    let mut chain = ChainBuilder::new(41);
+    chain.random_blocks(120, Shape::default());
+    let bad = chain.block_with_a_wrong_signature().block_hash().to_string();
+    let desk = Desk::of(&chain);
+    for run in ["", "--engine utxo"] {
+        let ended = desk.apus(&format!("sync --blocksdir blocks --out null {run}")).succeeds();
+        let last = ended.stdout.lines().last().unwrap();
+        assert!(last.starts_with(&format!("Warning: block 121 ({bad}) is invalid: ")), "{last}");
+        assert!(last.ends_with("."), "{last}");
+        for told in [last, &ended.stderr] {
+            assert_eq!(told.matches("block-script-verify-flag-failed").count(), 1, "{told}");
+        }
+    }
+}
+
+/// A node's folder has blocks that lost against others; whatever they descend from is there.
+#[test]
+fn branches_that_lost_are_no_reason_to_warn() {
+    let mut chain = ChainBuilder::new(39);
+    chain.random_blocks(20, Shape::default());
+    let fork = chain.tip();
+    chain.random_blocks(3, Shape::default());
+    let lost = chain.blocks()[21..].to_vec();
+    chain.set_tip(fork);
+    chain.random_blocks(5, Shape::default());
+    let desk = Desk::empty();
+    let mut files = BlockFiles::regtest();
+    files.blocks(&chain.blocks());
+    files.blocks(&lost);
+    files.write(&desk.path("blocks"));
+    let ended = desk.apus("sync --blocksdir blocks --out null").succeeds();
+    assert!(!ended.stderr.contains("warning"), "{ended}");
+}
+
 #[test]
 fn files_that_are_missing_or_cut_are_told() {
     let laid = Laid::new(33, Some([1, 2, 3, 4, 5, 6, 7, 8]));

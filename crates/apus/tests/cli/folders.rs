@@ -49,6 +49,42 @@ fn what_cannot_be_is_told_first() {
     }
 }
 
+/// The folder is a sound node's, and none of its blocks would be by the rules of the main chain.
+#[test]
+fn a_nodes_folder_of_another_chain_is_judged_by_no_rule() {
+    let desk = Desk::empty();
+    let node = fixtures().join("regtest-315/regtest");
+    desk.copy(&node, "rt");
+    desk.copy(&node, "node/regtest");
+    let said = |folder: &str| format!("{folder} holds blocks of the chain regtest");
+    let named = ["a folder of the name regtest", "rename it to DIR/regtest", "give --datadir DIR"];
+    for command in ["verify", "plan", "reindex --replace"] {
+        for chain in ["", "--chain regtest", "--chain main", "--chain signet"] {
+            let line = format!("{command} --datadir rt {chain}");
+            fails_at_once(&desk, &line, 1, &[&[&said("rt")[..]], &named[..]].concat());
+        }
+        let line = format!("{command} --datadir node/regtest --chain main");
+        let give = "give --datadir node/regtest --chain regtest";
+        fails_at_once(&desk, &line, 1, &[&said("node/regtest"), give]);
+    }
+}
+
+/// Not a block of it is lost.
+#[test]
+fn a_nodes_folder_without_its_key_is_told_as_what_it_is() {
+    let desk = Desk::empty();
+    desk.copy(&fixtures().join("regtest-315/regtest"), "node/regtest");
+    let blocks = "node/regtest/blocks";
+    assert_ne!(desk.read(&format!("{blocks}/xor.dat")), [0; 8]);
+    desk.remove(&format!("{blocks}/xor.dat"));
+    for line in ["verify", "reindex --replace", "plan"] {
+        let line = format!("{line} --chain regtest --datadir node");
+        let said = ["no block was found in ", "copy xor.dat together with the files"];
+        let ended = desk.apus(&line).fails(4, &said);
+        assert!(!ended.stderr.contains("-reindex"), "{ended}");
+    }
+}
+
 #[test]
 fn a_draft_that_no_run_made_is_left_alone() {
     let desk = Desk::with(REGTEST);

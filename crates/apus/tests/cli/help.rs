@@ -104,6 +104,41 @@ fn help_tells_what_is_proven_and_what_is_assumed() {
     help.says(&["It checks\nevery block rule", "It assumes\nscripts", "goes on where it stopped"]);
 }
 
+/// Only there: what scripts read stays in one line.
+#[test]
+fn a_terminal_has_no_line_that_is_wider() {
+    let desk = Desk::with(REGTEST);
+    desk.copy(&crate::desk::fixtures().join("regtest-315/regtest"), "node/regtest");
+    desk.edit("node/regtest/blocks/rev00000.dat", |bytes| bytes[5_000] ^= 1);
+    for (size, width, line) in [
+        ("cols 80 rows 30", 80, "--help"),
+        ("cols 80 rows 30", 80, "plan --help"),
+        ("cols 0 rows 0", 80, "sync --help"),
+        ("cols 60 rows 30", 60, "plan --blocksdir blocks --dbcache 1048576 --out datadir:node"),
+        ("cols 60 rows 30", 60, "sync --blocksdir blocks --hints msb.hints --out datadir:node"),
+        ("cols 70 rows 30", 70, "verify --datadir node --progress none"),
+    ] {
+        let script = format!("exec script -qc \"stty {size}; '$0' $*\" /dev/null");
+        let shown = desk.start_in_shell(&script, line).wait().succeeds().stdout;
+        // Bold, and back.
+        let plain = |line: &str| {
+            let parts = line.trim_end().split('\x1b').enumerate();
+            let text = |(number, part): (usize, &str)| match number {
+                0 => part.to_owned(),
+                _ => part.split_once('m').map_or("", |(_, text)| text).to_owned(),
+            };
+            parts.map(text).collect::<String>()
+        };
+        let lines: Vec<String> = shown.lines().map(plain).collect();
+        assert!(lines.len() > 2, "{shown}");
+        let wide = lines.iter().filter(|line| line.chars().count() > width);
+        assert_eq!(wide.collect::<Vec<_>>(), Vec::<&String>::new(), "{line}");
+    }
+    let said = desk.apus("plan --blocksdir blocks --dbcache 1048576 --out datadir:node");
+    assert!(said.stderr.starts_with("apus: ") && said.stderr.lines().count() == 1, "{said}");
+    assert!(said.stderr.len() > 60, "{said}");
+}
+
 #[test]
 fn the_version_is_the_packages() {
     let version = concat!("apus ", env!("CARGO_PKG_VERSION"), "\n");
@@ -125,10 +160,39 @@ fn options_come_from_the_environment() {
         let script = format!("{variables} exec \"$0\" \"$@\"");
         desk.start_in_shell(&script, &format!("{line} {more}")).wait()
     };
-    with("APUS_STOPATHEIGHT=loud", "").fails(1, &["'loud'", "--stopatheight"]);
+    with("APUS_STOPATHEIGHT=loud", "")
+        .fails(1, &["error: APUS_STOPATHEIGHT: ", "'loud'", "--stopatheight"]);
+    let ended = with("APUS_STOPATHEIGHT=7", "--stopatheight loud").fails(1, &["'loud'"]);
+    assert!(!ended.stderr.contains("APUS_"), "{ended}");
     with("APUS_PAR=loud", "--par 1").succeeds();
     with("APUS_REPORT=report.json", "").succeeds();
     assert!(desk.json("report.json")["machine"].is_object());
+}
+
+/// Those that have no value are given or not by either of two words, in the environment as in a file.
+#[test]
+fn what_is_given_or_not_takes_the_same_words_everywhere() {
+    let desk = Desk::with(REGTEST);
+    let line = "sync --blocksdir blocks --conf apus.conf --report";
+    let has_muhash = |file: &str, variables: &str, name: &str| {
+        desk.write("apus.conf", file.as_bytes());
+        let script = format!("{variables} exec \"$0\" \"$@\"");
+        desk.start_in_shell(&script, &format!("{line} {name}.json")).wait().succeeds();
+        desk.json(&format!("{name}.json"))["muhash"].is_string()
+    };
+    for (word, given) in [("1", true), ("true", true), ("0", false), ("false", false)] {
+        let in_file = format!("muhash={word}");
+        assert_eq!(has_muhash(&in_file, "", &format!("file-{word}")), given);
+        let variables = format!("APUS_MUHASH={word}");
+        assert_eq!(has_muhash("", &variables, &format!("env-{word}")), given);
+    }
+    // It needs hints where it is given, and there are none.
+    assert!(!has_muhash("", "APUS_ASSUME_HINTED_VALID=0", "none"));
+    let script = "APUS_MUHASH=yes exec \"$0\" \"$@\"";
+    let ended = desk.start_in_shell(script, "sync --blocksdir blocks").wait();
+    ended.fails(1, &["error: APUS_MUHASH: ", "'yes'", "--muhash", "1 or 0, true or false"]);
+    desk.write("apus.conf", b"muhash=yes");
+    desk.apus(&format!("{line} r.json")).fails(1, &["apus.conf:1: --muhash is 1 or 0"]);
 }
 
 /// And from a file, which counts less than both.
@@ -153,7 +217,10 @@ fn options_come_from_a_file() {
     script("APUS_PAR=2").succeeds();
     assert_eq!(desk.json("r.json")["threads"], 2);
     desk.write("apus.conf", b"par=loud");
-    desk.apus(&format!("{line} --blocksdir blocks")).fails(1, &["'loud'", "--par"]);
+    let place = ["error: apus.conf:1: ", "'loud'", "--par"];
+    desk.apus(&format!("{line} --blocksdir blocks")).fails(1, &place);
+    desk.write("apus.conf", b"\n[sync]\nout=null\nout=paper:x\n");
+    desk.apus(line).fails(1, &["error: apus.conf:4: ", "'paper:x'", "--out"]);
     desk.write("apus.conf", b"\nparr=1");
     desk.apus(line).fails(1, &["apus.conf:2: there is no option --parr"]);
     desk.apus("sync --conf nowhere").fails(3, &["nowhere: No such file"]);
@@ -216,7 +283,9 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ),
         (&format!("{run} --par many"), &["--par"]),
         (&format!("{run} --par 5000"), &["1024"]),
-        (&format!("{run} --dbcache 1"), &["4..=1048576"]),
+        (&format!("{run} --dbcache 1"), &["a whole number of MiB", "from 4 to 1048576"]),
+        (&format!("{run} --dbcache 2GB"), &["'2GB'", "a whole number of MiB is needed, as 2000"]),
+        (&format!("{run} --proxy 9050"), &["an IP address and a port", "as 127.0.0.1:9050"]),
         (&format!("{run} --dbcache -1"), &["-1"]),
         (&format!("{run} --segment-bytes 0"), &["--segment-bytes"]),
         (&format!("{run} --stopatheight tip"), &["--stopatheight"]),

@@ -2,9 +2,11 @@
 
 use super::{InvalidError, RemoteKind, SyncError};
 use apus_chain::{BlockHash, KnownBlock};
+use apus_datadir::BlockFile;
 use apus_engine::swiftsync::SwiftSyncError;
 use apus_engine::utxo::ChainstateError;
 use std::fmt::{Display, Formatter};
+use std::ops::RangeInclusive;
 
 /// So many blocks that are put aside are told.
 const TOLD: usize = 3;
@@ -14,6 +16,10 @@ const TOLD: usize = 3;
 pub struct Gap {
     /// Blocks whose ancestors are missing.
     pub orphans: usize,
+    /// Those of them below which a block is in no file, and none that was put aside.
+    pub unjoined: usize,
+    /// Numbers of block files that are not there, though later ones are.
+    pub files: Vec<RangeInclusive<u32>>,
     /// The missing ancestors. The first few by hash.
     pub missing: Vec<BlockHash>,
     /// How many ancestors are missing.
@@ -24,6 +30,47 @@ pub struct Gap {
     pub refused_count: u64,
     /// Blocks that are there, proved invalid, and were put aside with what descends from them.
     pub invalid: Vec<InvalidBlock>,
+}
+
+impl Gap {
+    /// What the names of block files tell.
+    pub fn between(files: &[BlockFile]) -> Self {
+        let (mut next, mut missing) = (0, Vec::new());
+        for file in files {
+            if file.number > next {
+                missing.push(next..=file.number - 1);
+            }
+            next = file.number.saturating_add(1);
+        }
+        Self { files: missing, ..Self::default() }
+    }
+
+    /// What a user should know who takes the end of the chain for the end of the blocks; none where no block lies
+    /// beyond but those that were put aside.
+    pub fn unjoined(&self) -> Option<Self> {
+        (self.unjoined > 0 || self.refused_count > 0).then(|| Self {
+            orphans: self.unjoined,
+            invalid: Vec::new(),
+            ..self.clone()
+        })
+    }
+
+    /// Names of the block files that are not there, the first few; none where there are none.
+    pub fn missing_files(&self) -> Option<String> {
+        let name = |number: &u32| format!("blk{number:05}.dat");
+        let shown = |range: &RangeInclusive<u32>| match range.start() == range.end() {
+            true => name(range.start()),
+            false => format!("{} to {}", name(range.start()), name(range.end())),
+        };
+        let told: Vec<String> = self.files.iter().take(TOLD).map(shown).collect();
+        let more = if self.files.len() > TOLD { ", and further files," } else { "" };
+        let is = match &self.files[..] {
+            [] => return None,
+            [one] if one.start() == one.end() => "is",
+            _ => "are",
+        };
+        Some(format!("{}{more} {is} not in the folder", told.join(", ")))
+    }
 }
 
 impl std::fmt::Display for Gap {
@@ -61,7 +108,10 @@ impl std::fmt::Display for Gap {
         if self.refused_count > 0 {
             write!(f, "; {} header(s) refused: {}", self.refused_count, self.refused.join("; "))?;
         }
-        Ok(())
+        match self.missing_files() {
+            Some(files) => write!(f, "; {files}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -107,9 +157,7 @@ impl InvalidBlock {
                 _ => return None,
             },
             SyncError::Chainstate { error } => match &**error {
-                ChainstateError::Invalid { block, error } => {
-                    (*block, format!("{error} [{}]", error.reject_reason()))
-                }
+                ChainstateError::Invalid { block, error } => (*block, error.with_reason()),
                 _ => return None,
             },
             _ => return None,

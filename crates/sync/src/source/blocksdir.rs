@@ -19,7 +19,7 @@ use crate::source::{BlockFetcher, BlockSource, ChainSource, Search, Taken};
 use crate::warning::Warning;
 use apus_chain::{
     BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
-    HeightRange, Params, ReadError,
+    HeightRange, KnownBlock, Params, ReadError,
 };
 use apus_datadir::{BlockFiles, BlockLocation, BlockReader, Obfuscation, ScanSummary};
 use apus_engine::swiftsync::UndoSource;
@@ -153,6 +153,11 @@ impl BlocksDir {
         }
         let none = SourceError::NoChain { chain: params.network.name() };
         let Settled { chain, places, copies, beside, ways_back, gap } = settled.ok_or(none)?;
+        // Whoever asks for what an index states compares that itself.
+        if let Some(beyond) = gap.unjoined().filter(|_| !matches!(use_index, UseIndex::Stated(_))) {
+            let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
+            observer.event(Event::Warning(Warning::NotJoined { end, beyond }));
+        }
         let found = Self {
             files,
             chain,

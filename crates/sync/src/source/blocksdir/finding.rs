@@ -137,10 +137,12 @@ impl<'a> Finding<'a> {
     }
 
     fn settled(self, tip: HeaderId, chain: HeaderChain) -> Settled {
-        let Self { tree, places, mut copies, mut gap, invalid, .. } = self;
+        let Self { files, tree, places, mut copies, mut gap, invalid, .. } = self;
         gap.orphans = tree.orphans_count();
         let mut missing: Vec<BlockHash> =
             tree.missing_parents().filter(|hash| !invalid.contains_key(hash)).copied().collect();
+        gap.unjoined = missing.iter().map(|hash| tree.orphans_above(hash)).sum();
+        gap.files = Gap::between(files.files()).files;
         missing.sort_unstable();
         gap.missing_count = missing.len();
         missing.truncate(TOLD);
