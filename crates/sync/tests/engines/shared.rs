@@ -362,6 +362,9 @@ fn blames(message: &mut Vec<u8>, height: u32, hash: BlockHash) {
     }
 }
 
+/// The height that a machine names of a job's blocks, and the height whose hash it gives.
+type BlockLie = fn(HeightRange) -> [u32; 2];
+
 /// A machine that names a block which is not one of its job's is refused by name, and the job is done again.
 #[test]
 fn a_block_of_another_job_is_not_refused() {
@@ -369,7 +372,7 @@ fn a_block_of_another_job_is_not_refused() {
     let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
     let stop = world.truth.stop;
     // Below all blocks, of another job, above all, and under the hash of another block; part of the join have none.
-    let lies: [(JobStep, fn(HeightRange) -> [u32; 2]); 6] = [
+    let lies: [(JobStep, BlockLie); 6] = [
         (JobStep::Blocks, |_| [0, 0]),
         (JobStep::Blocks, |range| [range.end, range.end]),
         (JobStep::Connect, |range| [range.start - 1, range.start - 1]),
