@@ -22,7 +22,7 @@
 //!
 //! A *lease* that must be renewed keeps a second writer out, and tells it so. Safety does not rest on
 //! it, since a writer may be stopped for longer than any lease and go on where it was. Who opens the store
-//! [makes the record its own](Record::claim), so that step 2 of any writer before fails; only then
+//! makes the record its own (`Record::claim`), so that step 2 of any writer before fails; only then
 //! it removes what they wrote ahead. And each flush has a number, the *epoch*: a bucket takes no
 //! change of an epoch older than that of the last change that it took.
 
