@@ -1,7 +1,7 @@
 //! `apus plan`: what a run would take of disk, memory and time, before anything is written.
 //!
 //! Sizes follow from the blocks that are there and from what is known of sets ([`needs`]); time from how
-//! fast this machine reads and checks some of these blocks ([`sample`]). Blocks from peers are not foreseen:
+//! fast this machine reads and checks some of these blocks, or all where they are few ([`sample`]). Blocks from peers are not foreseen:
 //! there is nothing to measure, and the peers' lines decide. Nor is the time that coins on servers take.
 
 mod needs;
@@ -14,17 +14,20 @@ use crate::aside::bytes_in;
 use crate::failure::{Failure, IO};
 use crate::files::expect_hints;
 use crate::interrupt::watch_signals;
-use crate::machine::{available_bytes, threads};
+use crate::machine::{available_bytes, now, threads};
 use crate::node::{expect_first_blocks, expect_folders};
 use crate::options::{expect_engine_takes, expect_undo_data};
 use crate::print;
 use crate::render::duration;
 use crate::report::{bytes, grouped};
+use crate::scripts::verifier;
 use apus_chain::{Network, Params};
 use apus_datadir::{BlockFiles, chain_folder};
+use apus_sync::{BlocksDir, Event, Gap, Observer, SyncError, UseIndex};
 use needs::Disk;
-use sample::{Sample, Takes};
+use sample::{Sample, Takes, WHOLE_BYTES};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 /// What all work on a block takes, in times what its check takes: from runs without AVX-512, and from those of record with
 /// it, less the MuHash that they computed; rounded up.
@@ -71,7 +74,7 @@ pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
     expect_first_blocks(&place.blocksdir)?;
     args.hints.as_ref().map_or(Ok(()), expect_hints)?;
     let interrupt = watch_signals()?;
-    let sample = Sample::take(&files, Params::of(args.chain), &interrupt)?;
+    let sample = look(&place.blocksdir, &files, args.chain, &interrupt)?;
     let (blocks, threads) = (files.bytes_total(), threads(args.par));
     let set = Set::of(args.hints.as_ref(), place.old_chainstate, blocks, args.chain, &sample)?;
     let needs = Needs {
@@ -112,6 +115,39 @@ pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
     match lacking.is_empty() {
         true => print::result("\nThere is enough of everything."),
         false => Err(Failure::new(IO, format!("too little: {}", lacking.join("; ")))),
+    }
+}
+
+/// Looks at some of the blocks, or where there are few, at all of them. What a run would warn of is told, as far as it is
+/// seen.
+fn look(
+    blocksdir: &Path,
+    files: &BlockFiles,
+    chain: Network,
+    interrupt: &AtomicBool,
+) -> Result<Sample, Failure> {
+    let params = Params::of(chain);
+    let verifier = verifier(params)?;
+    if files.bytes_total() > WHOLE_BYTES {
+        if let Some(missing) = Gap::between(files.files()).missing_files() {
+            let ends = "a run ends below what lay there, unless it lies in other files, too";
+            print::aside(format_args!("warning: {missing}: {ends}"));
+        }
+        return Sample::take(files, params, verifier.as_deref(), interrupt);
+    }
+    let use_index = UseIndex::IfPresent;
+    let dir = BlocksDir::open(blocksdir, params, now(), use_index, &Warnings, interrupt);
+    Sample::of_all(&dir.map_err(SyncError::from)?, params, verifier.as_deref(), interrupt)
+}
+
+/// Tells of warnings, and of nothing else.
+struct Warnings;
+
+impl Observer for Warnings {
+    fn event(&self, event: Event) {
+        if let Event::Warning(warning) = event {
+            print::aside(format_args!("warning: {warning}"));
+        }
     }
 }
 

@@ -24,10 +24,12 @@ Examples:
     apus plan --blocksdir /mnt/disk/blocks --engine utxo --out datadir:node
 
 Apus writes nothing. It reads and checks some of the blocks, from all over the
-files, which takes a few seconds. Times come from how fast that was, and are
-right within a factor of two; where a run looks coins up on a slow disk, it
-takes longer. Sizes are the most that is to be expected. Exit code 0: there is
-enough of everything; 3: there is too little of something, which Apus names.";
+files, which takes a few seconds; of a folder of up to 200 MB it takes all, and
+counts the coins that they leave. It warns of missing block files. Times come
+from how fast that was, and are right within a factor of two; where a run looks
+coins up on a slow disk, it takes longer. Sizes are the most that is to be
+expected. Exit code 0: there is enough of everything; 3: there is too little of
+something, which Apus names.";
 
 #[derive(Args)]
 #[command(after_help = PLAN_EXAMPLES)]

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use apus_chain::Network;
 use apus_datadir::free_bytes;
 use apus_datadir::snapshot::SnapshotHeader;
+use apus_engine::swiftsync::hints::{HintsFile, HintsOptions};
 use apus_sync::{Memory, Warning, mergesync_disk_bytes};
 use std::fs::File;
 use std::io::Read;
@@ -53,7 +54,8 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// As the hints say, or a chainstate that is there, or what is usual of so many blocks.
+    /// As the hints say, or all blocks where they were looked at, or a chainstate that is there, or what is usual of so
+    /// many blocks.
     pub(super) fn of(
         hints: Option<&HintsArg>,
         chainstate_bytes: Option<u64>,
@@ -62,7 +64,10 @@ impl Set {
         sample: &Sample,
     ) -> Result<Self, Failure> {
         if let Some(hints) = hints {
-            return Self::of_hints(hints, chain);
+            return Self::counted(hints).map_or_else(|| Self::of_hints(hints, chain), Ok);
+        }
+        if let Some(coins) = sample.coins() {
+            return Ok(Self { coins });
         }
         let there = Self::of_chainstate(chainstate_bytes.unwrap_or_default()).coins;
         let percent = if is_main(chain) { COINS_PERCENT_MAIN } else { COINS_PERCENT };
@@ -74,6 +79,13 @@ impl Set {
     /// As a chainstate of so many bytes has it.
     pub(crate) fn of_chainstate(bytes: u64) -> Self {
         Self { coins: bytes / CHAINSTATE_COIN }
+    }
+
+    /// As a hintsfile says that is gone through; none where it is none, or cannot be read.
+    fn counted(hints: &HintsArg) -> Option<Self> {
+        let HintsArg::File(path) = hints else { return None };
+        let file = HintsFile::open_path(path, &HintsOptions::default()).ok()?;
+        Some(Self { coins: file.info().coins })
     }
 
     /// As the hints say, where they say it, or their size.

@@ -1,13 +1,17 @@
 //! [`Sample`]: some blocks from all over a folder, and how fast this machine reads and checks them.
 //!
 //! Blocks are found by the magic before them, wherever a stretch of a file begins. Nothing is believed of
-//! them but how long they take: what is no block is passed over.
+//! them but how long they take: what is no block is passed over. Of a small folder every block is looked at.
 
 use super::{GAIN, SCRIPTS_SECONDS};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::report::bytes;
-use apus_chain::{BlockChecker, BlockContext, BlockLayout, HEADER_SIZE, Params};
+use apus_chain::{
+    BlockChecker, BlockContext, BlockLayout, HEADER_SIZE, HeightRange, Params, ScriptVerifier,
+    is_unspendable,
+};
 use apus_datadir::{BlockFile, BlockFiles};
+use apus_sync::{BlockSource, BlocksDir, ChainSource, SyncError, Taken};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +22,9 @@ const STRETCHES: u64 = 24;
 
 /// Bytes of a stretch: any has a whole block, or two.
 const STRETCH_BYTES: u64 = 8 << 20;
+
+/// Folders of no more bytes are looked at whole.
+pub(super) const WHOLE_BYTES: u64 = STRETCHES * STRETCH_BYTES;
 
 /// When no further stretch is begun.
 const TIME_MAX: Duration = Duration::from_secs(4);
@@ -50,29 +57,68 @@ pub(super) struct Sample {
     check_seconds: f64,
     read_bytes: u64,
     read_seconds: f64,
+    /// Outputs that can be spent, but for that of the genesis block, and the coins that inputs spend.
+    made: u64,
+    spent: u64,
+    /// Whether these are all blocks of a chain.
+    whole: bool,
+}
+
+/// What blocks are checked by, and with.
+struct Rules<'a> {
+    params: &'a Params,
+    verifier: Option<&'a dyn ScriptVerifier>,
+    checker: BlockChecker,
+    layout: BlockLayout,
+}
+
+impl<'a> Rules<'a> {
+    fn new(params: &'a Params, verifier: Option<&'a dyn ScriptVerifier>) -> Self {
+        Self { params, verifier, checker: BlockChecker::new(), layout: BlockLayout::new() }
+    }
 }
 
 impl Sample {
+    /// Looks at every block of a chain.
+    pub(super) fn of_all(
+        dir: &BlocksDir,
+        params: &Params,
+        verifier: Option<&dyn ScriptVerifier>,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, Failure> {
+        let (begun, mut sample) = (Instant::now(), Self::default());
+        let mut rules = Rules::new(params, verifier);
+        let mut look = |_, raw: &[u8]| {
+            sample.read_bytes += raw.len() as u64;
+            sample.check_block(raw, &mut rules);
+            if interrupt.load(Ordering::Relaxed) { Taken::Stop } else { Taken::Yes }
+        };
+        let all = HeightRange::new(0, dir.chain().tip_height() + 1);
+        dir.fetcher(interrupt).fetch(all, &mut look).map_err(SyncError::from)?;
+        stop_if(interrupt)?;
+        sample.read_seconds = (begun.elapsed().as_secs_f64() - sample.check_seconds).max(0.0);
+        sample.whole = true;
+        Ok(sample)
+    }
+
     /// Looks at blocks for some seconds.
     pub(super) fn take(
         files: &BlockFiles,
         params: &Params,
+        verifier: Option<&dyn ScriptVerifier>,
         interrupt: &AtomicBool,
     ) -> Result<Self, Failure> {
         let (begun, total) = (Instant::now(), files.bytes_total());
         let mut sample = Self::default();
-        let mut checker = BlockChecker::new();
-        let mut buffer = Vec::new();
+        let (mut rules, mut buffer) = (Rules::new(params, verifier), Vec::new());
         let stretches = STRETCHES.min(total.div_ceil(STRETCH_BYTES)).max(1);
         // The last ones first: blocks of today are most of what there is to do.
         for index in (0..stretches).rev() {
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(Failure::new(INTERRUPTED, "interrupted".to_owned()));
-            }
+            stop_if(interrupt)?;
             let at = (u128::from(total) * u128::from(index) / u128::from(stretches)) as u64;
             let Some((file, offset)) = place(files, at) else { break };
             sample.read(files, file, offset, &mut buffer)?;
-            sample.check(&buffer, params, &mut checker);
+            sample.check(&buffer, &mut rules);
             if begun.elapsed() > TIME_MAX {
                 break;
             }
@@ -107,23 +153,37 @@ impl Sample {
     }
 
     /// Checks the blocks of a stretch that it has whole.
-    fn check(&mut self, stretch: &[u8], params: &Params, checker: &mut BlockChecker) {
-        let (mut layout, mut rest) = (BlockLayout::new(), stretch);
-        while let Some(raw) = next_block(&mut rest, params.network.magic()) {
-            let Ok(view) = layout.read(raw) else { continue };
-            let (hash, inputs, outputs) = (view.hash(), view.input_count(), view.output_count());
-            let context =
-                BlockContext { params, height: 0, hash, median_time_past: 0, verifier: None };
-            let begun = Instant::now();
-            // Whatever is wrong with a block, a run will tell.
-            let checked = checker.check_anywhere(raw, &context).is_ok();
-            if checked {
-                self.check_seconds += begun.elapsed().as_secs_f64();
-                self.bytes += raw.len() as u64;
-                self.inputs += inputs as u64;
-                self.outputs += outputs as u64;
-            }
+    fn check(&mut self, stretch: &[u8], rules: &mut Rules<'_>) {
+        let mut rest = stretch;
+        while let Some(raw) = next_block(&mut rest, rules.params.network.magic()) {
+            self.check_block(raw, rules);
         }
+    }
+
+    fn check_block(&mut self, raw: &[u8], rules: &mut Rules<'_>) {
+        let Rules { params, verifier, checker, layout } = rules;
+        let Ok(view) = layout.read(raw) else { return };
+        let (hash, inputs, outputs) = (view.hash(), view.input_count(), view.output_count());
+        let can_be_spent = view.txs().flat_map(|tx| tx.outputs());
+        let made = can_be_spent.filter(|output| !is_unspendable(output.script())).count();
+        let context =
+            BlockContext { params, height: 0, hash, median_time_past: 0, verifier: *verifier };
+        let begun = Instant::now();
+        // Whatever is wrong with a block, a run will tell.
+        if checker.check_anywhere(raw, &context).is_ok() {
+            self.check_seconds += begun.elapsed().as_secs_f64();
+            self.bytes += raw.len() as u64;
+            self.inputs += inputs as u64;
+            self.outputs += outputs as u64;
+            // A coinbase spends nothing, and that of the genesis block makes nothing.
+            self.spent += (inputs as u64).saturating_sub(1);
+            self.made += if hash == params.genesis_hash { 0 } else { made as u64 };
+        }
+    }
+
+    /// How many coins the chain leaves, where that is known.
+    pub(super) fn coins(&self) -> Option<u64> {
+        self.whole.then(|| self.made.saturating_sub(self.spent))
     }
 
     /// Outputs of a chain of so many bytes.
@@ -167,6 +227,13 @@ impl Sample {
     }
 }
 
+fn stop_if(interrupt: &AtomicBool) -> Result<(), Failure> {
+    match interrupt.load(Ordering::Relaxed) {
+        true => Err(Failure::new(INTERRUPTED, "interrupted".to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// The file, and the place in it, of a byte of all files one behind the other.
 fn place(files: &BlockFiles, mut at: u64) -> Option<(&BlockFile, u64)> {
     for file in files.files() {
@@ -201,6 +268,7 @@ fn next_block<'a>(rest: &mut &'a [u8], magic: [u8; 4]) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
     use apus_chain::Network;
+    use apus_sync::{Silent, UseIndex};
     use std::path::Path;
 
     fn fixture() -> BlockFiles {
@@ -212,15 +280,38 @@ mod tests {
     fn the_blocks_of_a_folder_are_counted_as_they_are() {
         let never = AtomicBool::new(false);
         let files = fixture();
-        let sample = Sample::take(&files, Params::of(Network::Main), &never).unwrap();
+        let sample = Sample::take(&files, Params::of(Network::Main), None, &never).unwrap();
         // All of them fit into the first stretch.
         assert_eq!(sample.read_bytes, files.bytes_total());
         assert_eq!(sample.bytes + 8 * 4522, files.bytes_total());
         assert!(sample.outputs >= 4522 && sample.inputs > 0, "{sample:?}");
         assert_eq!(sample.outputs(sample.bytes), sample.outputs);
         assert_eq!(sample.outputs(3 * sample.bytes), 3 * sample.outputs);
-        let other = Sample::take(&files, Params::of(Network::Signet), &never).unwrap_err();
+        assert_eq!(sample.coins(), None, "blocks beside the chain may be among them");
+        let other = Sample::take(&files, Params::of(Network::Signet), None, &never).unwrap_err();
         assert!(other.message.contains("--chain"), "{}", other.message);
+    }
+
+    #[test]
+    fn of_a_whole_chain_the_coins_are_counted() {
+        let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"));
+        for (chain, blocks, coins) in [
+            (Network::Main, "main-4521/blocks", 4_348),
+            (Network::Regtest, "regtest-315/regtest/blocks", 20_326),
+        ] {
+            let (params, never) = (Params::of(chain), AtomicBool::new(false));
+            let dir = BlocksDir::open(
+                &fixtures.join(blocks),
+                params,
+                4_000_000_000,
+                UseIndex::IfPresent,
+                &Silent,
+                &never,
+            );
+            let sample = Sample::of_all(&dir.unwrap(), params, None, &never).unwrap();
+            assert_eq!(sample.coins(), Some(coins));
+            assert_eq!(sample.bytes, sample.read_bytes);
+        }
     }
 
     #[test]
@@ -232,6 +323,7 @@ mod tests {
             check_seconds: 1.0,
             read_bytes: 1_000,
             read_seconds: 0.5,
+            ..Sample::default()
         };
         let about = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
         let takes =

@@ -1,7 +1,10 @@
 //! What a run would take, said before it begins.
 
 use crate::desk::{Desk, MAIN, REGTEST, fixtures};
+use apus_testkit::blkfile::BlockFiles;
+use apus_testkit::chain::{ChainBuilder, Shape};
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 #[test]
 fn a_plan_says_what_a_run_takes_and_writes_nothing() {
@@ -27,6 +30,52 @@ fn a_plan_says_what_a_run_takes_and_writes_nothing() {
     hinted.succeeds().says(&["some 20,326: ", "with hints  <- this run"]);
     let ordered = desk.apus("plan --blocksdir blocks --engine utxo").succeeds();
     ordered.says(&["for progress, which goes again", "every script run, in order  <- this run"]);
+}
+
+/// What a node says of them is known.
+#[test]
+fn the_coins_of_few_blocks_are_counted() {
+    for (fixture, coins) in [(MAIN, "some 4,348: "), (REGTEST, "some 20,326: ")] {
+        let desk = Desk::with(fixture);
+        desk.apus("plan --blocksdir blocks").succeeds().says(&[coins]);
+        desk.apus("plan --blocksdir blocks --hints msb.hints").succeeds().says(&[coins]);
+    }
+}
+
+/// Each block of it is signed, and no plan without a look at that.
+#[cfg(feature = "kernel")]
+#[test]
+fn a_plan_of_signet_is_made_of_its_blocks() {
+    let desk = Desk::with(crate::desk::SIGNET);
+    let info: serde_json::Value = desk.json("gettxoutsetinfo.json");
+    let coins = format!("some {}: ", info["txouts"]);
+    desk.apus("plan --blocksdir blocks").succeeds().says(&["signet: ", &coins]);
+}
+
+#[test]
+fn a_plan_says_which_files_are_missing() {
+    let mut chain = ChainBuilder::new(40);
+    chain.random_blocks(30, Shape::default());
+    let desk = Desk::empty();
+    let mut files = BlockFiles::regtest().file_bytes_max(5_000);
+    let places = files.blocks(&chain.blocks());
+    files.write(&desk.path("blocks"));
+    desk.remove("blocks/blk00001.dat");
+    let first_of = |file: usize| places.iter().position(|place| place.file == file).unwrap();
+    let end = format!("warning: the chain ends at block {} (", first_of(1) - 1);
+    let beyond = format!("{} further blocks descend", 31 - first_of(2));
+    let said = |ended: &str, words: &[&str]| {
+        assert!(words.iter().all(|words| ended.contains(words)), "{ended}");
+    };
+    let ended = desk.apus("plan --blocksdir blocks").succeeds();
+    said(&ended.stderr, &[&end, &beyond, "blk00001.dat is not in the folder"]);
+    // Too much to be looked at whole: names tell.
+    let blocks = desk.read("blocks/blk00000.dat");
+    let large = fs::File::options().write(true).open(desk.path("blocks/blk00000.dat")).unwrap();
+    large.set_len(300 << 20).unwrap();
+    large.write_all_at(&blocks, 290 << 20).unwrap();
+    let ended = desk.start("plan --blocksdir blocks").wait().succeeds();
+    said(&ended.stderr, &["warning: blk00001.dat is not in the folder"]);
 }
 
 /// Only some chains have a block up to which scripts are taken for valid.
@@ -71,7 +120,7 @@ fn a_plan_of_nothing_says_what_to_give() {
     let desk = Desk::with(REGTEST);
     desk.apus("plan").fails(1, &["--datadir <DIR>"]);
     desk.apus("plan --blocksdir nowhere").fails(3, &["nowhere"]);
-    desk.apus("plan --blocksdir blocks --chain signet").fails(1, &["chain signet", "--chain"]);
+    desk.apus("plan --blocksdir blocks --chain signet").fails(1, &["use --chain regtest"]);
     desk.apus("plan --datadir blocks").fails(1, &["no data directory"]);
 }
 

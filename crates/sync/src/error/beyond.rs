@@ -2,6 +2,7 @@
 
 use super::{InvalidError, RemoteKind, SyncError};
 use apus_chain::{BlockHash, KnownBlock};
+use apus_datadir::BlockFile;
 use apus_engine::swiftsync::SwiftSyncError;
 use apus_engine::utxo::ChainstateError;
 use std::fmt::{Display, Formatter};
@@ -32,6 +33,18 @@ pub struct Gap {
 }
 
 impl Gap {
+    /// What the names of block files tell.
+    pub fn between(files: &[BlockFile]) -> Self {
+        let (mut next, mut missing) = (0, Vec::new());
+        for file in files {
+            if file.number > next {
+                missing.push(next..=file.number - 1);
+            }
+            next = file.number.saturating_add(1);
+        }
+        Self { files: missing, ..Self::default() }
+    }
+
     /// What a user should know who takes the end of the chain for the end of the blocks; none where no block lies
     /// beyond but those that were put aside.
     pub fn unjoined(&self) -> Option<Self> {

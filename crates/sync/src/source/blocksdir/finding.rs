@@ -7,7 +7,7 @@ use crate::progress::{Event, Observer, Phase, Progress};
 use apus_chain::{BlockHash, HeaderChain, HeaderId, HeaderTree, Height, Params};
 use apus_datadir::{BlockFile, BlockFiles, BlockLocation, ScanSummary};
 use std::collections::HashMap;
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How many reasons for refused headers an error message may list, and how many missing blocks.
@@ -142,7 +142,7 @@ impl<'a> Finding<'a> {
         let mut missing: Vec<BlockHash> =
             tree.missing_parents().filter(|hash| !invalid.contains_key(hash)).copied().collect();
         gap.unjoined = missing.iter().map(|hash| tree.orphans_above(hash)).sum();
-        gap.files = missing_numbers(files.files());
+        gap.files = Gap::between(files.files()).files;
         missing.sort_unstable();
         gap.missing_count = missing.len();
         missing.truncate(TOLD);
@@ -165,16 +165,4 @@ impl<'a> Finding<'a> {
         let (places, copies) = (by_height, copies_by_height);
         Settled { chain, places, copies, beside, ways_back, gap }
     }
-}
-
-/// Numbers below that of the last file which no file has, as stretches.
-fn missing_numbers(files: &[BlockFile]) -> Vec<RangeInclusive<u32>> {
-    let (mut next, mut missing) = (0, Vec::new());
-    for file in files {
-        if file.number > next {
-            missing.push(next..=file.number - 1);
-        }
-        next = file.number.saturating_add(1);
-    }
-    missing
 }
