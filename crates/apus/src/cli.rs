@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::plot::PlotArgs;
 use crate::submit::SubmitArgs;
 use crate::version;
-use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use std::mem;
 use std::path::PathBuf;
@@ -111,14 +111,18 @@ impl Cli {
     /// What the command line and the environment say, and where these name no chain, the blocks.
     pub(crate) fn read() -> Result<Self, ReadError> {
         let command = Self::whole_command();
-        let words = conf::with_file(&command, std::env::args_os().collect());
-        let words = words.map_err(ReadError::File)?;
-        let mut matches = command.try_get_matches_from(&words)?;
+        let said = conf::with_file(&command, std::env::args_os().collect());
+        let said = said.map_err(ReadError::File)?;
+        let of_line = |error| match said.place(&error) {
+            Some(place) => ReadError::Elsewhere(place, error),
+            None => ReadError::Line(error),
+        };
+        let mut matches = command.try_get_matches_from(&said.words).map_err(of_line)?;
         if let Some(told) = chain::of_line(&matches) {
             let command = with_default_chain(Self::whole_command(), told.name());
-            matches = command.try_get_matches_from(&words)?;
+            matches = command.try_get_matches_from(&said.words).map_err(of_line)?;
         }
-        let mut cli = Self::from_arg_matches(&matches)?;
+        let mut cli = Self::from_arg_matches(&matches).map_err(of_line)?;
         cli.command.understand();
         Ok(cli)
     }
@@ -133,14 +137,10 @@ impl Cli {
 pub(crate) enum ReadError {
     /// It is not as it must be; or it asks for help.
     Line(clap::Error),
+    /// A value is not as it must be that stands in the environment or in a file: where, and what is wrong.
+    Elsewhere(String, clap::Error),
     /// The file that it names is not.
     File(Failure),
-}
-
-impl From<clap::Error> for ReadError {
-    fn from(error: clap::Error) -> Self {
-        Self::Line(error)
-    }
 }
 
 impl Command {
@@ -171,10 +171,22 @@ fn with_variables(command: clap::Command) -> clap::Command {
     let named = |arg: Arg| match arg.get_long().filter(|long| !["help", "version"].contains(long)) {
         Some(long) => {
             let variable = conf::variable(long);
+            let is_flag = matches!(arg.get_action(), ArgAction::SetTrue);
+            let arg = if is_flag { arg.value_parser(yes_or_no) } else { arg };
+            // One that is not given needs no other option, and is in the way of none.
+            let says_no =
+                || std::env::var(&variable).is_ok_and(|said| yes_or_no(&said) == Ok(false));
+            if is_flag && says_no() {
+                return arg;
+            }
             // Told once for all options; beside each it would be half of the help.
             arg.env(variable).hide_env(true)
         }
         None => arg,
     };
     command.mut_args(named).mut_subcommands(with_variables)
+}
+
+fn yes_or_no(said: &str) -> Result<bool, String> {
+    conf::yes_or_no(said).ok_or_else(|| "it is 1 or 0, true or false".to_owned())
 }

@@ -5,6 +5,7 @@
 //! as it would be there. The file is read whole before anything is believed of it.
 
 use crate::failure::Failure;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Command};
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,19 +18,63 @@ const CONF: &str = "conf";
 /// Many times what all options take.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// What is said by a command line and the file that it names.
+pub(crate) struct Said {
+    /// The words of both.
+    pub(crate) words: Vec<OsString>,
+    /// Options of the file: name, value, and where they stand.
+    of_file: Vec<(String, Option<String>, String)>,
+}
+
+impl Said {
+    /// Where the value stands that an error is about, if not on the command line.
+    pub(crate) fn place(&self, error: &clap::Error) -> Option<String> {
+        if ![ErrorKind::InvalidValue, ErrorKind::ValueValidation].contains(&error.kind()) {
+            return None;
+        }
+        let text = |kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        // It comes with the name of its value: --dbcache <MiB>.
+        let named = text(ContextKind::InvalidArg)?.strip_prefix("--")?;
+        let option = named.split([' ', '=', '[']).next()?;
+        let is_it = |(name, ..): &&(String, Option<String>, String)| name == option;
+        let mut lines = self.of_file.iter().filter(is_it).peekable();
+        let first = lines.peek().map(|(.., place)| place.clone());
+        let value = text(ContextKind::InvalidValue);
+        let exact = lines.find(|(_, of, _)| of.as_deref() == value);
+        let in_file = exact.map(|(.., place)| place.clone()).or(first);
+        let on_line = values(&self.words, option).next().is_some();
+        let variable = Some(variable(option)).filter(|name| std::env::var_os(name).is_some());
+        in_file.or_else(|| variable.filter(|_| !on_line))
+    }
+}
+
+/// What an option says that is given or not; none where that is neither.
+pub(crate) fn yes_or_no(value: &str) -> Option<bool> {
+    match value {
+        "1" | "true" => Some(true),
+        "0" | "false" => Some(false),
+        _ => None,
+    }
+}
+
 /// The words of a line with those of its file, if it names one.
 ///
 /// # Errors
 /// Where the file cannot be read, or a line of it is none, or is of no option.
-pub(crate) fn with_file(command: &Command, words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+pub(crate) fn with_file(command: &Command, words: Vec<OsString>) -> Result<Said, Failure> {
     let given = |name: &str| values(&words, name).next();
     let named = given(CONF).or_else(|| std::env::var_os(variable(CONF)));
-    let Some(path) = named.map(PathBuf::from) else { return Ok(words) };
+    let Some(path) = named.map(PathBuf::from) else {
+        return Ok(Said { words, of_file: Vec::new() });
+    };
     let at = chosen(command, &words);
-    let mut more = Vec::new();
+    let (mut more, mut of_file) = (Vec::new(), Vec::new());
     for line in read(&path)? {
-        let wrong =
-            |what: String| Failure::usage(format!("{}:{}: {what}", path.display(), line.number));
+        let place = format!("{}:{}", path.display(), line.number);
+        let wrong = |what: String| Failure::usage(format!("{place}: {what}"));
         let kind = line.kind(command).map_err(wrong)?;
         let for_this = line.section.as_ref().is_none_or(|section| *section == at.name);
         let takes = at.command.get_arguments().any(|arg| arg.get_long() == Some(&line.option));
@@ -40,10 +85,11 @@ pub(crate) fn with_file(command: &Command, words: Vec<OsString>) -> Result<Vec<O
             continue;
         }
         more.extend(line.word(kind).map_err(wrong)?);
+        of_file.push((line.option, line.value, place));
     }
     let mut all = words;
     all.splice(at.behind..at.behind, more.into_iter().map(OsString::from));
-    Ok(all)
+    Ok(Said { words: all, of_file })
 }
 
 /// The variable of the environment that an option has.
@@ -132,9 +178,11 @@ impl Line {
         match (kind, self.value.as_deref()) {
             (Kind::Valued, Some(value)) => Ok(Some(format!("--{}={value}", self.option))),
             (Kind::Valued, None) => Err(format!("--{0} needs a value: {0}=VALUE", self.option)),
-            (Kind::Flag, None | Some("1")) => Ok(Some(format!("--{}", self.option))),
-            (Kind::Flag, Some("0")) => Ok(None),
-            (Kind::Flag, Some(other)) => Err(format!("--{} is 1 or 0, not {other}", self.option)),
+            (Kind::Flag, None) => Ok(Some(format!("--{}", self.option))),
+            (Kind::Flag, Some(value)) => match yes_or_no(value) {
+                Some(yes) => Ok(yes.then(|| format!("--{}", self.option))),
+                None => Err(format!("--{} is 1 or 0, true or false, not {value}", self.option)),
+            },
         }
     }
 }
@@ -206,7 +254,7 @@ mod tests {
         let conf = OsString::from(format!("--conf={}", path.display()));
         let words = [words, vec![conf]].concat();
         match with_file(&Cli::whole_command(), words) {
-            Ok(words) => {
+            Ok(Said { words, .. }) => {
                 let shown = words.iter().map(|word| word.to_string_lossy());
                 Ok(shown.filter(|word| !word.starts_with("--conf=")).collect::<Vec<_>>().join(" "))
             }
@@ -219,7 +267,7 @@ mod tests {
 
     #[test]
     fn lines_of_the_file_become_words_behind_the_command() {
-        let text = "# for all\n dbcache = 2000 \nreplace\nprune=0\n\n[reindex]\nhints=a b=c\n\
+        let text = "# for all\n dbcache = 2000 \nreplace=true\nprune=0\nmuhash=false\n\n[reindex]\nhints=a b=c\n\
                     [ utreexo  prove ]\nout=proofs\n[sync]\nout=null\nout=snapshot:x\n";
         for (line, words) in [
             ("reindex --par 1", "apus reindex --dbcache=2000 --replace --hints=a b=c --par 1"),
@@ -239,7 +287,7 @@ mod tests {
             ("[sync]\ndatadir=x", "FILE:2: there is no option --datadir of apus sync"),
             ("[snyc]\npar=1", "FILE:2: there is no command snyc"),
             ("dbcache", "FILE:1: --dbcache needs a value: dbcache=VALUE"),
-            ("replace=yes", "FILE:1: --replace is 1 or 0, not yes"),
+            ("replace=yes", "FILE:1: --replace is 1 or 0, true or false, not yes"),
             ("--dbcache=1", "FILE: line 1: options have no dashes here: dbcache=VALUE"),
             ("[sync\n", "FILE: line 1: a [command] ends with ]"),
             ("conf=other", "FILE:1: a file names no other file"),

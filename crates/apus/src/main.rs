@@ -67,6 +67,11 @@ fn main() -> ExitCode {
             print::ending(&Err(failure));
             return ExitCode::from(code);
         }
+        Err(ReadError::Elsewhere(place, error)) => {
+            let text = error.render().to_string();
+            print::aside(text.replacen("error: ", &format!("error: {place}: "), 1).trim_end());
+            return ExitCode::from(failure::USAGE);
+        }
         Err(ReadError::Line(error)) => {
             // Asking for help is no mistake; anything else is one of usage.
             let code = if error.use_stderr() { failure::USAGE } else { 0 };

@@ -125,10 +125,39 @@ fn options_come_from_the_environment() {
         let script = format!("{variables} exec \"$0\" \"$@\"");
         desk.start_in_shell(&script, &format!("{line} {more}")).wait()
     };
-    with("APUS_STOPATHEIGHT=loud", "").fails(1, &["'loud'", "--stopatheight"]);
+    with("APUS_STOPATHEIGHT=loud", "")
+        .fails(1, &["error: APUS_STOPATHEIGHT: ", "'loud'", "--stopatheight"]);
+    let ended = with("APUS_STOPATHEIGHT=7", "--stopatheight loud").fails(1, &["'loud'"]);
+    assert!(!ended.stderr.contains("APUS_"), "{ended}");
     with("APUS_PAR=loud", "--par 1").succeeds();
     with("APUS_REPORT=report.json", "").succeeds();
     assert!(desk.json("report.json")["machine"].is_object());
+}
+
+/// Those that have no value are given or not by either of two words, in the environment as in a file.
+#[test]
+fn what_is_given_or_not_takes_the_same_words_everywhere() {
+    let desk = Desk::with(REGTEST);
+    let line = "sync --blocksdir blocks --conf apus.conf --report";
+    let has_muhash = |file: &str, variables: &str, name: &str| {
+        desk.write("apus.conf", file.as_bytes());
+        let script = format!("{variables} exec \"$0\" \"$@\"");
+        desk.start_in_shell(&script, &format!("{line} {name}.json")).wait().succeeds();
+        desk.json(&format!("{name}.json"))["muhash"].is_string()
+    };
+    for (word, given) in [("1", true), ("true", true), ("0", false), ("false", false)] {
+        let in_file = format!("muhash={word}");
+        assert_eq!(has_muhash(&in_file, "", &format!("file-{word}")), given);
+        let variables = format!("APUS_MUHASH={word}");
+        assert_eq!(has_muhash("", &variables, &format!("env-{word}")), given);
+    }
+    // It needs hints where it is given, and there are none.
+    assert!(!has_muhash("", "APUS_ASSUME_HINTED_VALID=0", "none"));
+    let script = "APUS_MUHASH=yes exec \"$0\" \"$@\"";
+    let ended = desk.start_in_shell(script, "sync --blocksdir blocks").wait();
+    ended.fails(1, &["error: APUS_MUHASH: ", "'yes'", "--muhash", "1 or 0, true or false"]);
+    desk.write("apus.conf", b"muhash=yes");
+    desk.apus(&format!("{line} r.json")).fails(1, &["apus.conf:1: --muhash is 1 or 0"]);
 }
 
 /// And from a file, which counts less than both.
@@ -153,7 +182,10 @@ fn options_come_from_a_file() {
     script("APUS_PAR=2").succeeds();
     assert_eq!(desk.json("r.json")["threads"], 2);
     desk.write("apus.conf", b"par=loud");
-    desk.apus(&format!("{line} --blocksdir blocks")).fails(1, &["'loud'", "--par"]);
+    let place = ["error: apus.conf:1: ", "'loud'", "--par"];
+    desk.apus(&format!("{line} --blocksdir blocks")).fails(1, &place);
+    desk.write("apus.conf", b"\n[sync]\nout=null\nout=paper:x\n");
+    desk.apus(line).fails(1, &["error: apus.conf:4: ", "'paper:x'", "--out"]);
     desk.write("apus.conf", b"\nparr=1");
     desk.apus(line).fails(1, &["apus.conf:2: there is no option --parr"]);
     desk.apus("sync --conf nowhere").fails(3, &["nowhere: No such file"]);
