@@ -35,7 +35,7 @@ use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
 use crate::sink::put::{Hashed, forget_damaged};
 use crate::source::ChainSource;
-use crate::workdir::plan::{Plan, RunIdentity};
+use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record as Connected;
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
@@ -55,9 +55,6 @@ use merged::Forest;
 pub(crate) use merged::Merged;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Stands for hints in a plan without any, which have another hash.
-const NO_HINTS: [u8; 32] = [0; 32];
 
 /// What became of a chain.
 pub(crate) enum Joining<'a> {

@@ -15,7 +15,7 @@ use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::supply::total;
 use crate::warning::{Unanchored, Warning};
-use crate::workdir::plan::{Plan, RunIdentity};
+use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record;
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use anchor::expect_anchored;
@@ -340,7 +340,8 @@ impl Hints {
     ) -> Result<Planned<'a, 'r>, SyncError> {
         let (stop, last) = (self.stop, self.last.height);
         let earlier = Workdir::read_plan(request.workdir)?;
-        if earlier.is_none() && Record::read(request.workdir)?.is_some() {
+        let connects = earlier.is_none() && Record::read(request.workdir)?.is_some();
+        if connects || earlier.as_ref().is_some_and(|plan| plan.identity.hints == NO_HINTS) {
             return Err(request.other_run("without hints"));
         }
         let mut identity = RunIdentity {

@@ -223,6 +223,26 @@ fn progress_of_another_run_is_neither_used_nor_lost() {
     expect_done(&desk);
 }
 
+/// Which proof hints have is no question where there were none.
+#[test]
+fn progress_without_hints_is_not_that_of_a_run_with_them() {
+    let with = SYNC.replace(" --muhash", "");
+    let without = with.replace(" --hints msb.hints", "");
+    for (first, then, what) in [
+        (&without, &with, "(without hints)"),
+        (&with, &without, "(with hints, or by another engine)"),
+    ] {
+        let (desk, run) = halted(first, |desk| segments(desk) >= 3);
+        run.signal(&["INT", "CONT"]);
+        run.wait().fails(130, &[]);
+        for more in ["", " --stopatheight 315"] {
+            let ended = desk.apus(&format!("{then}{more}")).fails(1, &["another run", what]);
+            assert!(!ended.stderr.contains("--aggregate"), "{ended}");
+        }
+        desk.apus(first).succeeds();
+    }
+}
+
 /// What was not computed of the segments that are done cannot be told of the whole. What was, may be left.
 #[test]
 fn a_hash_that_was_not_wanted_cannot_be_had_later() {

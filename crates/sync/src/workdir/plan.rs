@@ -14,6 +14,9 @@ const MAGIC: &[u8; 8] = b"APUSPLAN";
 /// Version of a plan's file.
 const VERSION: u32 = 5;
 
+/// Stands for hints in a plan without any, which have another hash.
+pub(crate) const NO_HINTS: [u8; 32] = [0; 32];
+
 /// What makes two runs the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunIdentity {
@@ -55,6 +58,12 @@ impl RunIdentity {
         if self.network != other.network {
             return Some(format!("chain {}, not {}", self.network, other.network));
         }
+        // What is asked of a run depends on its kind.
+        match (self.hints == NO_HINTS, other.hints == NO_HINTS) {
+            (true, false) => return Some("without hints".to_owned()),
+            (false, true) => return Some("with hints, or by another engine".to_owned()),
+            _ => {}
+        }
         if (self.stop, self.stop_hash) != (other.stop, other.stop_hash) {
             return Some(format!(
                 "up to block {} ({}), not {} ({})",
@@ -81,6 +90,9 @@ impl RunIdentity {
         (self.aggregate != other.aggregate).then(|| match (self.aggregate, other.aggregate) {
             (AggregateKind::Coins, _) => "with undo data, which are not at hand now".to_owned(),
             (_, AggregateKind::Coins) => "without undo data".to_owned(),
+            (AggregateKind::None, _) | (_, AggregateKind::None) => {
+                "by another engine, or with --aggregate none".to_owned()
+            }
             _ => "another --aggregate".to_owned(),
         })
     }
