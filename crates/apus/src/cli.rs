@@ -18,6 +18,8 @@ use crate::submit::SubmitArgs;
 use crate::version;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use console::Term;
+use std::io::{self, IsTerminal};
 use std::mem;
 use std::path::PathBuf;
 
@@ -129,7 +131,14 @@ impl Cli {
 
     /// The command with all that belongs to it: each option has a variable of the environment.
     pub(crate) fn whole_command() -> clap::Command {
-        with_variables(Self::command())
+        let command = with_variables(Self::command());
+        // A terminal that does not say how wide it is has 80 columns, and not the 100 of help in a file.
+        let unknown = io::stdout().is_terminal() && Term::stdout().size_checked().is_none();
+        if unknown && std::env::var_os("COLUMNS").is_none() {
+            command.term_width(80)
+        } else {
+            command
+        }
     }
 }
 

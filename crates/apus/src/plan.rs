@@ -171,7 +171,7 @@ fn way(args: &PlanArgs) -> Result<Way, Failure> {
 }
 
 fn say(name: &str, value: impl std::fmt::Display) -> Result<(), Failure> {
-    print::result(format_args!("{name:<18} {value}"))
+    print::result_behind(&format!("{name:<18} "), value)
 }
 
 /// Where a run would find and leave what.

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use console::Term;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::iter;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,7 +34,7 @@ pub(crate) fn event_if_json(of: serde_json::Value) {
 pub(crate) fn event(mut event: serde_json::Value) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     event["time"] = since.as_secs_f64().into();
-    aside(event);
+    let _ = writeln!(io::stderr().lock(), "{event}");
 }
 
 /// Tells how the program ends.
@@ -57,8 +58,13 @@ fn width_of(terminal: bool, term: &Term) -> Option<usize> {
 /// Breaks lines of prose that are wider than a terminal, between words. What is indented is left alone: it may be
 /// a command to copy.
 pub(crate) fn wrapped(text: &str, width: usize) -> String {
-    let width = width.max(20);
-    let mut out = String::with_capacity(text.len() + text.len() / width);
+    hanging(text, width, 0)
+}
+
+/// The same, and of a line that is broken all rows but the first begin with so many spaces.
+fn hanging(text: &str, width: usize, indent: usize) -> String {
+    let width = width.max(indent + 20);
+    let mut out = String::with_capacity(text.len() + text.len() / width * (indent + 1));
     for (number, line) in text.split('\n').enumerate() {
         if number > 0 {
             out.push('\n');
@@ -68,12 +74,13 @@ pub(crate) fn wrapped(text: &str, width: usize) -> String {
             continue;
         }
         let mut column = 0;
-        for word in line.split(' ') {
+        for (number, word) in line.split(' ').enumerate() {
             let length = word.chars().count();
-            if column > 0 && column + 1 + length >= width {
+            if column > indent && column + 1 + length >= width {
                 out.push('\n');
-                column = 0;
-            } else if column > 0 {
+                out.extend(iter::repeat_n(' ', indent));
+                column = indent;
+            } else if number > 0 {
                 out.push(' ');
                 column += 1;
             }
@@ -84,6 +91,9 @@ pub(crate) fn wrapped(text: &str, width: usize) -> String {
     out
 }
 
+/// How wide rows behind the first begin of what is told on the way.
+const ASIDE_INDENT: usize = 2;
+
 /// Writes a line of results. A reader that has seen enough is no failure; anything else that keeps
 /// results from arriving is one.
 pub(crate) fn result(line: impl Display) -> Result<(), Failure> {
@@ -91,6 +101,24 @@ pub(crate) fn result(line: impl Display) -> Result<(), Failure> {
     if let Some(width) = width_of(io::stdout().is_terminal(), &Term::stdout()) {
         line = wrapped(&line, width);
     }
+    write_result(&line)
+}
+
+/// Writes a line of results that begins with `head`. Where it is broken, all else stands in a column of its own behind
+/// the head.
+pub(crate) fn result_behind(head: &str, text: impl Display) -> Result<(), Failure> {
+    let width = width_of(io::stdout().is_terminal(), &Term::stdout());
+    write_result(&behind(head, &text.to_string(), width))
+}
+
+fn behind(head: &str, text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return format!("{head}{text}") };
+    let indent = head.chars().count();
+    let column = wrapped(text, width.saturating_sub(indent));
+    format!("{head}{}", column.replace('\n', &format!("\n{}", " ".repeat(indent))))
+}
+
+fn write_result(line: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -102,12 +130,34 @@ pub(crate) fn result(line: impl Display) -> Result<(), Failure> {
 
 /// Tells the user something on the way. That it is not heard is no reason to stop.
 pub(crate) fn aside(line: impl Display) {
+    let mut line = line.to_string();
+    if let Some(width) = width_of(io::stderr().is_terminal(), &Term::stderr()) {
+        line = hanging(&line, width, ASIDE_INDENT);
+    }
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_broken_hangs_below_its_beginning() {
+        let text =
+            "apus: one two three four five six seven\n  a command that stays in one line\nshort";
+        assert_eq!(
+            hanging(text, 22, 2),
+            "apus: one two three\n  four five six seven\n  a command that stays in one line\nshort"
+        );
+        let word = "x".repeat(40);
+        assert_eq!(hanging(&format!("{word} {word} y"), 30, 2), format!("{word}\n  {word}\n  y"));
+        let value = "one two three four five six";
+        assert_eq!(
+            behind("disk   ", value, Some(28)),
+            "disk   one two three four\n       five six"
+        );
+        assert_eq!(behind("disk   ", value, None), format!("disk   {value}"));
+    }
 
     #[test]
     fn prose_is_broken_between_words_and_commands_are_not() {

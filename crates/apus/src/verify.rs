@@ -162,7 +162,7 @@ fn tell(args: &VerifyArgs, verified: &Verified) -> Result<(), Failure> {
     }
     for finding in &verified.findings {
         print::result(format_args!("\n{}", line(finding)))?;
-        print::result(format_args!("  {}", finding.kind.remedy()))?;
+        print::result_behind("  ", finding.kind.remedy())?;
     }
     if verified.findings.is_empty() {
         let proof = verified.proof.as_ref().filter(|_| verified.unproven.is_none());

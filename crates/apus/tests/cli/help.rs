@@ -104,6 +104,41 @@ fn help_tells_what_is_proven_and_what_is_assumed() {
     help.says(&["It checks\nevery block rule", "It assumes\nscripts", "goes on where it stopped"]);
 }
 
+/// Only there: what scripts read stays in one line.
+#[test]
+fn a_terminal_has_no_line_that_is_wider() {
+    let desk = Desk::with(REGTEST);
+    desk.copy(&crate::desk::fixtures().join("regtest-315/regtest"), "node/regtest");
+    desk.edit("node/regtest/blocks/rev00000.dat", |bytes| bytes[5_000] ^= 1);
+    for (size, width, line) in [
+        ("cols 80 rows 30", 80, "--help"),
+        ("cols 80 rows 30", 80, "plan --help"),
+        ("cols 0 rows 0", 80, "sync --help"),
+        ("cols 60 rows 30", 60, "plan --blocksdir blocks --dbcache 1048576 --out datadir:node"),
+        ("cols 60 rows 30", 60, "sync --blocksdir blocks --hints msb.hints --out datadir:node"),
+        ("cols 70 rows 30", 70, "verify --datadir node --progress none"),
+    ] {
+        let script = format!("exec script -qc \"stty {size}; '$0' $*\" /dev/null");
+        let shown = desk.start_in_shell(&script, line).wait().succeeds().stdout;
+        // Bold, and back.
+        let plain = |line: &str| {
+            let parts = line.trim_end().split('\x1b').enumerate();
+            let text = |(number, part): (usize, &str)| match number {
+                0 => part.to_owned(),
+                _ => part.split_once('m').map_or("", |(_, text)| text).to_owned(),
+            };
+            parts.map(text).collect::<String>()
+        };
+        let lines: Vec<String> = shown.lines().map(plain).collect();
+        assert!(lines.len() > 2, "{shown}");
+        let wide = lines.iter().filter(|line| line.chars().count() > width);
+        assert_eq!(wide.collect::<Vec<_>>(), Vec::<&String>::new(), "{line}");
+    }
+    let said = desk.apus("plan --blocksdir blocks --dbcache 1048576 --out datadir:node");
+    assert!(said.stderr.starts_with("apus: ") && said.stderr.lines().count() == 1, "{said}");
+    assert!(said.stderr.len() > 60, "{said}");
+}
+
 #[test]
 fn the_version_is_the_packages() {
     let version = concat!("apus ", env!("CARGO_PKG_VERSION"), "\n");
