@@ -71,6 +71,23 @@ pub(crate) fn available_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
+/// Bytes that this process had read from disks so far: those that the system has in memory are none.
+pub(crate) fn disk_read_bytes() -> Option<u64> {
+    let io = fs::read_to_string("/proc/self/io").ok()?;
+    io.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
+}
+
+/// Time of all processors of the machine so far in which they had nothing to do, and all their time.
+pub(crate) fn idle_of_all() -> Option<(u64, u64)> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    // User, nice, system, idle, waiting for a disk, and interrupts and other machines; what comes then is part of the
+    // first two.
+    let fields = stat.lines().find_map(|line| line.strip_prefix("cpu "))?.split_whitespace();
+    let times: Option<Vec<u64>> = fields.take(8).map(|field| field.parse().ok()).collect();
+    let times = times.filter(|times| times.len() >= 5)?;
+    Some((times[3] + times[4], times.iter().sum()))
+}
+
 /// Memory in use, in bytes.
 pub(crate) fn rss_bytes() -> Option<u64> {
     status_bytes("VmRSS")

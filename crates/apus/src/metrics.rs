@@ -127,7 +127,7 @@ fn run(metrics: &mut Metrics, watched: &Watched) {
     let name = "apus_run_limited_by";
     metrics.head(name, "gauge", "1 for what the run would be faster with more of.");
     let limited = watched.limited_by();
-    for by in ["processor", "one processor core", "disk", "download", "peers"] {
+    for by in ["processor", "one processor core", "disk", "other programs", "download", "peers"] {
         metrics.sample(name, &[("by", by)], u8::from(limited == Some(by)));
     }
 }

@@ -6,7 +6,7 @@
 use crate::course::{Course, Rate};
 #[cfg(feature = "web")]
 use crate::failure::INTERRUPTED;
-use crate::machine::{cpu_seconds, rss_bytes};
+use crate::machine::{cpu_seconds, disk_read_bytes, idle_of_all, rss_bytes};
 use apus_chain::{BlockHash, Height};
 use apus_p2p::download::Limit;
 use apus_sync::Workers;
@@ -29,6 +29,12 @@ const BUSY: f64 = 0.85;
 
 /// What is used of processors is that of so many seconds.
 const CPU_SECONDS: f64 = 3.0;
+
+/// A run that waits for its disk gets at least so many bytes of it a second, however slow it is.
+const DISK_BYTES: f64 = 100_000.0;
+
+/// Where other programs take the processors, no larger part of their time is left over.
+const IDLE: f64 = 0.1;
 
 /// What happened, with its time.
 #[derive(Debug, Clone)]
@@ -69,6 +75,30 @@ pub(crate) struct Taken {
     pub(crate) bytes: u64,
 }
 
+/// What the machine did up to some time. What it does not tell is none.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    seconds: f64,
+    /// Seconds of processors that this run used.
+    cpu: f64,
+    disk_read_bytes: Option<u64>,
+    /// See [`idle_of_all`].
+    idle: Option<(u64, u64)>,
+}
+
+impl Used {
+    /// What a run waits for that uses few of the processors, by what came of them since.
+    fn waited_for(&self, now: &Self) -> Option<&'static str> {
+        let read = now.disk_read_bytes?.saturating_sub(self.disk_read_bytes?) as f64;
+        if read >= DISK_BYTES * (now.seconds - self.seconds) {
+            return Some("disk");
+        }
+        let ((idle_now, all_now), (idle, all)) = (now.idle?, self.idle?);
+        let (idle, all) = (idle_now.saturating_sub(idle), all_now.saturating_sub(all));
+        (all > 0 && idle as f64 <= IDLE * all as f64).then_some("other programs")
+    }
+}
+
 /// See the module.
 pub(crate) struct Watched {
     pub(crate) about: About,
@@ -86,7 +116,7 @@ pub(crate) struct Watched {
     pub(crate) warnings: usize,
     pub(crate) points: Vec<Point>,
     point_every: f64,
-    cpu: VecDeque<(f64, f64)>,
+    used: VecDeque<Used>,
     pub(crate) report: Option<Value>,
     pub(crate) ended: Option<Ended>,
     /// After how many seconds it ended.
@@ -117,7 +147,7 @@ impl Watched {
             warnings: 0,
             points: Vec::new(),
             point_every: 1.0,
-            cpu: VecDeque::new(),
+            used: VecDeque::new(),
             report: None,
             ended: None,
             stopped: None,
@@ -171,24 +201,25 @@ impl Watched {
     /// Looks at the processors; told now and then.
     pub(crate) fn look(&mut self) {
         let seconds = self.seconds();
-        if self.cpu.back().is_some_and(|(last, _)| seconds - last < 0.25) {
+        if self.used.back().is_some_and(|last| seconds - last.seconds < 0.25) {
             return;
         }
         if let Some(cpu) = cpu_seconds() {
-            self.cpu.push_back((seconds, cpu));
+            let (disk_read_bytes, idle) = (disk_read_bytes(), idle_of_all());
+            self.used.push_back(Used { seconds, cpu, disk_read_bytes, idle });
         }
-        while self.cpu.len() > 2 && self.cpu[1].0 < seconds - CPU_SECONDS {
-            self.cpu.pop_front();
+        while self.used.len() > 2 && self.used[1].seconds < seconds - CPU_SECONDS {
+            self.used.pop_front();
         }
     }
 
     /// Processors in use over the last seconds.
     pub(crate) fn cores_used(&self) -> Option<f64> {
-        let ((then, before), (now, used)) = (*self.cpu.front()?, *self.cpu.back()?);
-        (now > then).then(|| (used - before) / (now - then))
+        let (then, now) = (self.used.front()?, self.used.back()?);
+        (now.seconds > then.seconds).then(|| (now.cpu - then.cpu) / (now.seconds - then.seconds))
     }
 
-    /// What the run would be faster with more of.
+    /// What the run would be faster with more of, or would have more of without other programs; none where that is not known.
     pub(crate) fn limited_by(&self) -> Option<&'static str> {
         let step = self.course.running().filter(|_| self.tip.is_none())?;
         let used = self.cores_used()?;
@@ -201,11 +232,11 @@ impl Watched {
             Some(Limit::Consumer) | None => {}
         }
         // What it does one after the other has one thread at a time.
-        Some(match used {
-            used if used >= BUSY => "one processor core",
-            _ if self.peers.is_some() && step.phase == apus_sync::Phase::Headers => "peers",
-            _ => "disk",
-        })
+        match used {
+            used if used >= BUSY => Some("one processor core"),
+            _ if self.peers.is_some() && step.phase == apus_sync::Phase::Headers => Some("peers"),
+            _ => self.used.front()?.waited_for(self.used.back()?),
+        }
     }
 
     /// Takes down a point of the course.
@@ -228,5 +259,35 @@ impl Watched {
             });
             self.point_every *= 2.0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_waits_for_the_disk_where_it_reads_from_one() {
+        let at = |seconds, read, idle| Used { seconds, cpu: 0.0, disk_read_bytes: read, idle };
+        let begun = at(5.0, Some(7_000_000), Some((1_000, 2_000)));
+        for (read, idle, limit) in [
+            (Some(7_400_000), Some((1_000, 2_400)), Some("disk")),
+            (Some(7_000_000), Some((1_000, 2_400)), Some("other programs")),
+            (Some(7_100_000), Some((1_040, 2_400)), Some("other programs")),
+            (Some(7_000_000), Some((1_200, 2_400)), None),
+            (Some(7_000_000), Some((1_000, 2_000)), None),
+            (Some(7_000_000), None, None),
+            (None, Some((1_000, 2_400)), None),
+        ] {
+            assert_eq!(begun.waited_for(&at(7.0, read, idle)), limit, "{read:?} {idle:?}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_system_tells_what_is_read_and_what_is_left_over() {
+        let (idle, all) = idle_of_all().unwrap();
+        assert!(idle > 0 && idle < all);
+        assert!(disk_read_bytes().is_some());
     }
 }
