@@ -37,6 +37,14 @@ impl ConnectError {
         })
     }
 
+    /// What is wrong, and Core's reject reason if that does not say it.
+    pub fn with_reason(&self) -> String {
+        match self {
+            Self::Spend(error) => format!("{error} [{}]", error.reason()),
+            Self::Script { .. } => self.to_string(),
+        }
+    }
+
     /// Core's reject reason (`validation.cpp`, `ConnectBlock`).
     pub fn reject_reason(&self) -> String {
         match self {
