@@ -40,6 +40,7 @@ mod random_init;
 mod reindex;
 mod render;
 mod report;
+mod scripts;
 mod snapshot;
 mod spelling;
 mod submit;

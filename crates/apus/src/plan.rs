@@ -20,7 +20,7 @@ use crate::options::{expect_engine_takes, expect_undo_data};
 use crate::print;
 use crate::render::duration;
 use crate::report::{bytes, grouped};
-use crate::sync::verifier;
+use crate::scripts::verifier;
 use apus_chain::{Network, Params};
 use apus_datadir::{BlockFiles, chain_folder};
 use apus_sync::{BlocksDir, Event, Gap, Observer, SyncError, UseIndex};

@@ -11,7 +11,7 @@ use crate::args::{
 };
 use crate::aside;
 use crate::coins::Beyond;
-use crate::failure::{Failure, WITHOUT_SCRIPTS};
+use crate::failure::Failure;
 use crate::files::{
     MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_places,
     expect_writable,
@@ -27,10 +27,11 @@ use crate::report::{
     Circumstances, FailedReport, Report, WrittenFile, is_failed_report, is_report, leave_failed,
     write_report,
 };
+use crate::scripts::{expect_interpreter, verifier};
 use crate::watched::lock;
 use crate::witnesses::leave_witnesses;
 use crate::workdir::{WorkFolder, default_path};
-use apus_chain::{BlockHash, Network, Params, ScriptVerifier};
+use apus_chain::{BlockHash, Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_engine::utxo::forest::{DiskForest, ForestStore};
@@ -547,18 +548,6 @@ fn kept_folder(job: &Job<'_>, work_path: &Path) -> Option<KeptFolder> {
         .map(|path| KeptFolder { folder: parent(path).join("blocks"), log: work_path.join(KEPT) })
 }
 
-/// Scripts are run for signet's block solutions alone; without an interpreter signet cannot be.
-pub(crate) fn verifier(params: &Params) -> Result<Option<Box<dyn ScriptVerifier>>, Failure> {
-    if params.signet_challenge.is_none() {
-        return Ok(None);
-    }
-    apus_sync::script_verifier().map(Some).map_err(|error| {
-        Failure::usage(format!(
-            "signet blocks are signed, and their signatures cannot be checked: {error}"
-        ))
-    })
-}
-
 /// Where all scripts are to be run, a build that runs none says so before it asks for headers. With
 /// hints, or an assumed-valid block, it depends on where the chain ends.
 fn expect_scripts(job: &Job<'_>, assume_valid: Option<BlockHash>) -> Result<(), Failure> {
@@ -566,12 +555,6 @@ fn expect_scripts(job: &Job<'_>, assume_valid: Option<BlockHash>) -> Result<(), 
         return Ok(());
     }
     expect_interpreter()
-}
-
-/// Fails in a build that runs no scripts.
-pub(crate) fn expect_interpreter() -> Result<(), Failure> {
-    let missing = apus_sync::script_verifier().map(drop);
-    missing.map_err(|error| Failure::usage(format!("{error}{WITHOUT_SCRIPTS}")))
 }
 
 /// The block up to which scripts are taken for valid.

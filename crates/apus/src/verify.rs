@@ -12,7 +12,8 @@ use crate::render::{Record, Renderer, Watch};
 use crate::report::{
     FailedReport, PhaseReport, display_hash, grouped, is_failed_report, leave_failed, write_report,
 };
-use crate::sync::{assume_valid, expect_interpreter, verifier};
+use crate::scripts::{expect_interpreter, verifier};
+use crate::sync::assume_valid;
 use crate::watched::{About, lock};
 use crate::workdir::WorkFolder;
 use apus_chain::{BlockHash, Params};

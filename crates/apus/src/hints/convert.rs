@@ -9,7 +9,7 @@ use crate::interrupt::watch_signals;
 use crate::machine::now;
 use crate::print;
 use crate::report::grouped;
-use crate::sync::verifier;
+use crate::scripts::verifier;
 use apus_chain::{BlockHash, Height, HeightRange, Params};
 use apus_engine::swiftsync::hints::bitmap::BitmapEncoder;
 use apus_engine::swiftsync::hints::btcd::BtcdEncoder;

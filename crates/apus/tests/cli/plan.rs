@@ -1,6 +1,6 @@
 //! What a run would take, said before it begins.
 
-use crate::desk::{Desk, MAIN, REGTEST, SIGNET, fixtures};
+use crate::desk::{Desk, MAIN, REGTEST, fixtures};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 use std::fs;
@@ -46,7 +46,7 @@ fn the_coins_of_few_blocks_are_counted() {
 #[cfg(feature = "kernel")]
 #[test]
 fn a_plan_of_signet_is_made_of_its_blocks() {
-    let desk = Desk::with(SIGNET);
+    let desk = Desk::with(crate::desk::SIGNET);
     let info: serde_json::Value = desk.json("gettxoutsetinfo.json");
     let coins = format!("some {}: ", info["txouts"]);
     desk.apus("plan --blocksdir blocks").succeeds().says(&["signet: ", &coins]);
