@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(names, ["other"]);
     }
 
-    /// Nobody else finds a file of its own locked, however it is called.
+    /// No other program finds a file of its own locked, however it is called.
     #[test]
     fn files_of_other_programs_are_not_locked() {
         let desk = tempfile::tempdir().unwrap();
