@@ -25,7 +25,9 @@ pub(crate) use run::{PageArgs, Stay};
 pub(crate) use snapshot::{SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
 pub(crate) use sync::{BlocksArg, Engine, PeerArgs, SyncArgs};
 pub(crate) use utreexo::{CachesArgs, ProveArgs, UtreexoArgs, UtreexoCommand};
-#[cfg(feature = "cluster")]
-pub(crate) use values::parse_listen;
+#[cfg(any(feature = "cluster", feature = "bench"))]
+pub(crate) use values::parse_mib;
 pub(crate) use values::{AssumeValidArg, HintsArg, ProofsArg, SinkArg};
+#[cfg(feature = "cluster")]
+pub(crate) use values::{parse_listen, parse_proxy};
 pub(crate) use verify::VerifyArgs;

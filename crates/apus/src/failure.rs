@@ -5,7 +5,7 @@ use apus_datadir::ErrorKind as FileErrorKind;
 use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
 use apus_engine::swiftsync::hints::HintsError;
-use apus_engine::utxo::ChainstateError;
+use apus_engine::utxo::{ChainstateError, StoreError};
 use apus_sync::{ErrorKind, SyncError};
 use std::fmt::Display;
 use std::io;
@@ -90,6 +90,9 @@ impl Failure {
 pub(crate) const WITHOUT_SCRIPTS: &str = ". Without them a run gets as far as its hints reach \
                                           (--hints), or the assumed-valid block (--assumevalid)";
 
+/// What of a run is not lost where its servers are away.
+const STAYS: &str = ". What the run has written stays there: start again then, to go on";
+
 /// The option that helps against an error of hints.
 pub(crate) fn option_for(error: &HintsError) -> &'static str {
     match error {
@@ -105,8 +108,10 @@ impl From<SyncError> for Failure {
             SyncError::Scripts(ScriptPoolError::NoInterpreter(_)) => WITHOUT_SCRIPTS,
             SyncError::Chainstate { error } => match **error {
                 ChainstateError::NoInterpreter(_) => WITHOUT_SCRIPTS,
+                ChainstateError::Store(StoreError::Away { .. }) => STAYS,
                 _ => "",
             },
+            SyncError::Coins(StoreError::Away { .. }) => STAYS,
             _ => "",
         };
         let code = match error.kind() {

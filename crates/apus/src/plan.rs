@@ -193,7 +193,12 @@ impl Place {
                 (blocksdir, vec![SinkArg::Chainstate(folder.join("chainstate"))])
             }
             (None, Some(blocksdir)) => (blocksdir.clone(), args.out.clone()),
-            (None, None) => return Err(Failure::usage("give --datadir or --blocksdir")),
+            (None, None) => {
+                return Err(Failure::usage(
+                    "say where the blocks are, by --datadir DIR of a node or by --blocksdir DIR (see `apus plan \
+                     --help`)",
+                ));
+            }
         };
         let old = outputs.iter().find_map(|sink| match sink {
             SinkArg::Chainstate(path) if path.is_dir() => Some(bytes_in(path)),

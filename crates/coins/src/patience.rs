@@ -90,8 +90,8 @@ impl Patience<'_> {
             place: place.to_owned(),
             waited,
             error: format!(
-                "{said}: see whether its servers run and can be reached from here. What was written stays there: \
-                 start again then, to go on. --coins-timeout says for how long to wait"
+                "{said}: see whether its servers run and can be reached from here. --coins-timeout says for how long \
+                 to wait"
             ),
         }
     }

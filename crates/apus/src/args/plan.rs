@@ -1,5 +1,6 @@
 //! `apus plan`: its options and its help.
 
+use super::values::parse_mib;
 use super::{Engine, HintsArg, SinkArg, Validation};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
@@ -40,12 +41,7 @@ pub(crate) struct PlanArgs {
     pub(crate) chain: Network,
 
     /// A node's data directory: compute its coins again, as `apus reindex --replace` does
-    #[arg(
-        long,
-        value_name = "DIR",
-        conflicts_with = "blocksdir",
-        required_unless_present = "blocksdir"
-    )]
+    #[arg(long, value_name = "DIR", conflicts_with = "blocksdir")]
     pub(crate) datadir: Option<PathBuf>,
 
     /// A folder with Bitcoin Core's blk*.dat files: make what --out names, as `apus sync` does
@@ -82,7 +78,7 @@ pub(crate) struct PlanArgs {
     pub(crate) workdir: Option<PathBuf>,
 
     /// Memory for buffers, in MiB
-    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = parse_mib)]
     pub(crate) dbcache: u64,
 
     /// Worker threads; 0 for one on each core

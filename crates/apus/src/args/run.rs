@@ -1,6 +1,8 @@
 //! Options that several commands have: where blocks are, how they are connected, how a run is done.
 
-use super::values::AssumeValidArg;
+#[cfg(feature = "web")]
+use super::values::parse_web;
+use super::values::{AssumeValidArg, parse_mib};
 use apus_chain::Network;
 use clap::{Args, ValueEnum};
 #[cfg(feature = "web")]
@@ -74,7 +76,7 @@ pub(crate) struct AggregateArgs {
 pub(crate) struct PageArgs {
     /// Show the run to browsers at this address, as 127.0.0.1:8337, and its numbers to Prometheus at /metrics
     /// there. Where other machines can reach it, a token is needed, which is part of the address that is told
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_web)]
     pub(crate) web: Option<SocketAddr>,
 
     /// The token that browsers and Prometheus have to show, of 16 to 128 letters, digits, - and _; made anew
@@ -111,7 +113,7 @@ fn parse_stay(text: &str) -> Result<Stay, String> {
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// Memory for buffers, in MiB
-    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = parse_mib)]
     pub(crate) dbcache: u64,
 
     /// Worker threads; 0 for one on each core

@@ -1,6 +1,6 @@
 //! `apus sync`: its options and its help.
 
-use super::values::{ProofsArg, parse_listen, parse_order};
+use super::values::{ProofsArg, parse_listen, parse_order, parse_proxy};
 use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
@@ -186,7 +186,7 @@ pub(crate) struct PeerArgs {
     pub(crate) connect: Vec<String>,
 
     /// Go through this SOCKS5 proxy, as of Tor, for everything: names are not looked up here
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_proxy)]
     pub(crate) proxy: Option<SocketAddr>,
 
     /// Connections to make, where peers are found

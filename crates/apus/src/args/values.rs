@@ -3,6 +3,7 @@
 use apus_chain::BlockHash;
 use apus_engine::swiftsync::hints::BitOrder;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -114,6 +115,9 @@ impl FromStr for SinkArg {
     }
 }
 
+/// What `--dbcache` may be.
+const MIB: RangeInclusive<u64> = 4..=1 << 20;
+
 /// An address to listen at. A port alone could mean all machines or this one alone, which are
 /// far apart, so it is refused.
 pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
@@ -128,6 +132,29 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
         Err(_) => "an address and a port are needed, as 0.0.0.0:8333 or [::]:8333 for all \
                    machines that can reach this one, 127.0.0.1:8333 for itself alone"
             .to_owned(),
+    })
+}
+
+/// An address for browsers. A name is refused: it may stand for several addresses, and who reaches which of them can
+/// be far apart.
+#[cfg(feature = "web")]
+pub(super) fn parse_web(text: &str) -> Result<SocketAddr, String> {
+    parse_address(text, "127.0.0.1:8337")
+}
+
+/// The address of a proxy.
+pub(crate) fn parse_proxy(text: &str) -> Result<SocketAddr, String> {
+    parse_address(text, "127.0.0.1:9050")
+}
+
+fn parse_address(text: &str, example: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("an IP address and a port are needed, as {example}"))
+}
+
+/// Memory in MiB.
+pub(crate) fn parse_mib(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|mib| MIB.contains(mib)).ok_or_else(|| {
+        format!("a whole number of MiB is needed, as 2000, from {} to {}", MIB.start(), MIB.end())
     })
 }
 

@@ -1,6 +1,7 @@
 //! `apus bench peers`: blocks from nodes on this machine.
 
 use super::common::{Scratch, kind_code, write_json};
+use crate::args::parse_mib;
 use crate::failure::Failure;
 use crate::interrupt::watch_signals;
 use crate::print;
@@ -51,7 +52,7 @@ pub(crate) struct PeersArgs {
     rounds: u32,
 
     /// Memory for Apus and bitcoind, in MiB
-    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = parse_mib)]
     dbcache: u64,
 
     /// Use the encrypted transport (BIP-324): 1 or 0

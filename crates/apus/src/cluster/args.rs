@@ -1,6 +1,6 @@
 //! `apus cluster`: its options and its help.
 
-use crate::args::{ProofsArg, SyncArgs, parse_listen};
+use crate::args::{ProofsArg, SyncArgs, parse_listen, parse_mib, parse_proxy};
 use clap::{ArgGroup, Args, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -148,7 +148,7 @@ pub(crate) struct WorkPeersArgs {
 
     /// Go through this SOCKS5 proxy, as of Tor, to nodes that are asked for blocks or proofs: names are not looked up
     /// here
-    #[arg(long, value_name = "IP:PORT", requires = ASKED)]
+    #[arg(long, value_name = "IP:PORT", requires = ASKED, value_parser = parse_proxy)]
     pub(crate) proxy: Option<SocketAddr>,
 
     /// Use the encrypted transport (BIP-324) with nodes that have it: 1 or 0
@@ -212,7 +212,7 @@ pub(crate) struct WorkArgs {
 
     /// Memory for records that are joined, in MiB, shared by all threads; each has 64 at least. What finds no
     /// room in it goes to --scratch
-    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = parse_mib)]
     pub(crate) dbcache: u64,
 
     /// By what this machine is known; its own name and the number of the process if not given

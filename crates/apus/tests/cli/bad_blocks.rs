@@ -189,6 +189,25 @@ fn blocks_that_do_not_join_the_chain_are_warned_of() {
     assert!((0..8).any(|bit| refused(&bit)));
 }
 
+/// With its reason once, and where what came of the run is read.
+#[cfg(feature = "kernel")]
+#[test]
+fn a_block_that_is_put_aside_is_told_of_at_the_end() {
+    let mut chain = ChainBuilder::new(41);
+    chain.random_blocks(120, Shape::default());
+    let bad = chain.block_with_a_wrong_signature().block_hash().to_string();
+    let desk = Desk::of(&chain);
+    for run in ["", "--engine utxo"] {
+        let ended = desk.apus(&format!("sync --blocksdir blocks --out null {run}")).succeeds();
+        let last = ended.stdout.lines().last().unwrap();
+        assert!(last.starts_with(&format!("Warning: block 121 ({bad}) is invalid: ")), "{last}");
+        assert!(last.ends_with("."), "{last}");
+        for told in [last, &ended.stderr] {
+            assert_eq!(told.matches("block-script-verify-flag-failed").count(), 1, "{told}");
+        }
+    }
+}
+
 /// A node's folder has blocks that lost against others; whatever they descend from is there.
 #[test]
 fn branches_that_lost_are_no_reason_to_warn() {

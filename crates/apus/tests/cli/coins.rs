@@ -50,6 +50,8 @@ fn servers_that_stop_are_waited_for_and_then_given_up() {
         ));
         stop(false);
         cluster.wait();
+        let stays = "What the run has written stays there";
+        assert!(ended.stderr.contains(stays) && !asked.stderr.contains(stays), "{asked}");
         for ended in [ended, asked] {
             let said = [&coins[..], "not heard for", "can be reached", "--coins-timeout"];
             ended.fails(3, &said);

@@ -118,7 +118,7 @@ fn what_is_too_little_is_named() {
 #[test]
 fn a_plan_of_nothing_says_what_to_give() {
     let desk = Desk::with(REGTEST);
-    desk.apus("plan").fails(1, &["--datadir <DIR>"]);
+    desk.apus("plan").fails(1, &["--datadir DIR", "--blocksdir DIR"]);
     desk.apus("plan --blocksdir nowhere").fails(3, &["nowhere"]);
     desk.apus("plan --blocksdir blocks --chain signet").fails(1, &["use --chain regtest"]);
     desk.apus("plan --datadir blocks").fails(1, &["no data directory"]);

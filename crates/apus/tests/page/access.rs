@@ -75,7 +75,10 @@ fn what_cannot_be_is_said_before_the_run() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = taken.local_addr().unwrap().to_string();
     at(&address).fails(1, &["cannot listen", "name another --web"]);
-    at("nowhere").fails(1, &["--web"]);
+    for wrong in ["nowhere", "localhost:8337", "8337"] {
+        let said = ["--web", wrong, "an IP address and a port are needed, as 127.0.0.1:8337"];
+        at(wrong).fails(1, &said);
+    }
     let stay = "sync --chain regtest --blocksdir blocks --web 127.0.0.1:0 --web-stay long";
     desk.apus_as_typed(stay).fails(1, &["forever"]);
     desk.apus_as_typed("sync --chain regtest --blocksdir blocks --log none/run.log")

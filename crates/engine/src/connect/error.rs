@@ -37,6 +37,16 @@ impl ConnectError {
         })
     }
 
+    /// What is wrong, and once Core's reject reason, in brackets.
+    pub fn with_reason(&self) -> String {
+        match self {
+            Self::Spend(error) => format!("{error} [{}]", error.reason()),
+            Self::Script { tx, txid, vin, reason } => {
+                format!("transaction {tx} ({txid}), input {vin}: its script fails [{reason}]")
+            }
+        }
+    }
+
     /// Core's reject reason (`validation.cpp`, `ConnectBlock`).
     pub fn reject_reason(&self) -> String {
         match self {

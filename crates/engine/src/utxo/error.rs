@@ -9,7 +9,7 @@ use apus_chain::{BlockHash, KnownBlock};
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ChainstateError {
     /// A block breaks a rule.
-    #[error("block {} ({}) is invalid: {error} [{}]", .block.height, .block.hash, .error.reject_reason())]
+    #[error("block {} ({}) is invalid: {}", .block.height, .block.hash, .error.with_reason())]
     Invalid {
         /// The block.
         block: KnownBlock,

@@ -157,9 +157,7 @@ impl InvalidBlock {
                 _ => return None,
             },
             SyncError::Chainstate { error } => match &**error {
-                ChainstateError::Invalid { block, error } => {
-                    (*block, format!("{error} [{}]", error.reject_reason()))
-                }
+                ChainstateError::Invalid { block, error } => (*block, error.with_reason()),
                 _ => return None,
             },
             _ => return None,

@@ -161,6 +161,7 @@ fn the_chain_ends_below_an_invalid_block() {
                 for word in [&height, &bad.block_hash().to_string(), reason, &end] {
                     assert!(warning.contains(word), "{word}: {warning}");
                 }
+                assert_eq!(warning.matches(reason).count(), 1, "{warning}");
                 let aside = warning.contains(&format!("the {descendants} blocks above it"));
                 assert_eq!(aside, descendants > 0, "{warning}");
             }
