@@ -37,11 +37,13 @@ impl ConnectError {
         })
     }
 
-    /// What is wrong, and Core's reject reason if that does not say it.
+    /// What is wrong, and once Core's reject reason, in brackets.
     pub fn with_reason(&self) -> String {
         match self {
             Self::Spend(error) => format!("{error} [{}]", error.reason()),
-            Self::Script { .. } => self.to_string(),
+            Self::Script { tx, txid, vin, reason } => {
+                format!("transaction {tx} ({txid}), input {vin}: its script fails [{reason}]")
+            }
         }
     }
 
