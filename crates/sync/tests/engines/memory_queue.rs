@@ -20,6 +20,12 @@ const REST_MAX: Duration = Duration::from_millis(30);
 /// Sees what machines are about to put as an object, and may change it. Where it says no, the object is lost.
 pub(crate) type Alter = dyn FnMut(&mut Vec<u8>) -> bool + Send;
 
+/// Sees what is about to be read, and says whether it is lost.
+pub(crate) type Lose = dyn FnMut(&[u8]) -> bool + Send;
+
+/// Sees what machines are about to answer, and may change it.
+pub(crate) type Say = dyn FnMut(JobKey, &mut Vec<u8>) + Send;
+
 #[derive(Default)]
 struct State {
     spec: Option<Vec<u8>>,
@@ -41,6 +47,8 @@ pub(crate) struct MemoryQueue {
     state: Mutex<State>,
     changed: Condvar,
     alter: Mutex<Box<Alter>>,
+    lose: Mutex<Box<Lose>>,
+    say: Mutex<Box<Say>>,
     /// Says that it could not remove a run which it ends.
     says_not_closed: bool,
 }
@@ -48,7 +56,15 @@ pub(crate) struct MemoryQueue {
 impl MemoryQueue {
     pub(crate) fn new(alter: impl FnMut(&mut Vec<u8>) -> bool + Send + 'static) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self { state, changed, alter: Mutex::new(Box::new(alter)), says_not_closed: false }
+        let (alter, lose): (Box<Alter>, Box<Lose>) = (Box::new(alter), Box::new(|_| false));
+        let (alter, lose) = (Mutex::new(alter), Mutex::new(lose));
+        let say: Mutex<Box<Say>> = Mutex::new(Box::new(|_, _| ()));
+        Self { state, changed, alter, lose, say, says_not_closed: false }
+    }
+
+    /// The same, with answers that are changed.
+    pub(crate) fn saying(self, say: impl FnMut(JobKey, &mut Vec<u8>) + Send + 'static) -> Self {
+        Self { say: Mutex::new(Box::new(say)), ..self }
     }
 
     /// One that says of each run that it could not be removed.
@@ -113,8 +129,13 @@ impl MemoryQueue {
     }
 
     fn get(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        let mut state = self.lock();
+        let is_lost = |bytes: &Vec<u8>| (self.lose.lock().unwrap())(bytes);
+        if state.objects.get(&of.sha256).is_some_and(is_lost) {
+            state.objects.remove(&of.sha256);
+        }
         let lost = || QueueError::Object("it is not there".to_owned());
-        self.lock().objects.get(&of.sha256).cloned().ok_or_else(lost)
+        state.objects.get(&of.sha256).cloned().ok_or_else(lost)
     }
 
     fn put(&self, bytes: &[u8]) -> ObjectRef {
@@ -325,13 +346,14 @@ impl Lease for Leased<'_> {
         Ok(self.machine.queue.lock().answered.contains_key(&key))
     }
 
-    fn answer(&self, _: JobKey, message: &[u8]) -> Result<(), QueueError> {
+    fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError> {
         let mut message = message.to_vec();
         for [before, now] in self.renamed.lock().unwrap().iter() {
             let (before, now) = (named(before), named(now));
             let place = message.windows(before.len()).position(|some| some == before).unwrap();
             message[place..place + now.len()].copy_from_slice(&now);
         }
+        (self.machine.queue.say.lock().unwrap())(key, &mut message);
         self.machine.queue.lock().there.remove(&(self.job.0, self.job.1));
         self.tell(&message, true);
         Ok(())

@@ -6,9 +6,11 @@ use crate::invalid::bad_blocks;
 use crate::memory_queue::MemoryQueue;
 use crate::mergesync::{files, wrong_height};
 use crate::world::Events;
+use apus_chain::{BlockHash, HeightRange};
+use apus_sync::{ClusterError, JobStep, SyncError, Warning};
 use apus_sync::{DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutput, Outcome};
-use apus_sync::{SyncError, Warning};
 use apus_testkit::chain::Shape;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -309,4 +311,72 @@ fn what_is_lost_is_left_again() {
         }
         assert!(lost > 1, "{step}: {lost}");
     }
+}
+
+/// Makes of an answer that a job is done another one: that a block is invalid (`docs/formats/cluster-wire.md`).
+fn blames(message: &mut Vec<u8>, height: u32, hash: BlockHash) {
+    const WORKER: usize = 93;
+    let length = u32::from_le_bytes(*message[WORKER..].first_chunk().unwrap());
+    message.truncate(WORKER + 4 + length as usize);
+    message.extend([1, 0]);
+    message.extend(height.to_le_bytes());
+    message.extend(hash.0);
+    for text in ["bad-cb-amount", "it is invalid"] {
+        message.extend((text.len() as u32).to_le_bytes());
+        message.extend(text.as_bytes());
+    }
+}
+
+/// The height of a block that a machine names, and of which one it has the hash, by what its job is about.
+type Named = fn(HeightRange) -> [u32; 2];
+
+/// A machine that names a block which is not one of its job's is refused by name, and the job is done again.
+#[test]
+fn a_block_of_another_job_is_not_refused() {
+    let world = World::small(880);
+    let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
+    let stop = world.truth.stop;
+    // Below all blocks, of another job, above all, and under the hash of another block; parts of the join have none.
+    let lies: [(JobStep, Named); 6] = [
+        (JobStep::Blocks, |_| [0, 0]),
+        (JobStep::Blocks, |range| [range.end, range.end]),
+        (JobStep::Connect, |range| [range.start - 1, range.start - 1]),
+        (JobStep::Connect, |_| [u32::MAX, 0]),
+        (JobStep::Blocks, |range| [range.start, range.start - 1]),
+        (JobStep::Join, |range| [range.start, range.start]),
+    ];
+    for (at, (step, lie)) in lies.into_iter().enumerate() {
+        let (hashes, mut has_lied) = (hashes.clone(), false);
+        let queue = MemoryQueue::new(|_| true).saying(move |key, message| {
+            if key.step == step && !has_lied && key.range.end < stop {
+                has_lied = true;
+                let [height, of] = lie(key.range);
+                blames(message, height, hashes[of as usize]);
+            }
+        });
+        let (place, job) = (Place::new(), Job { segment_bytes: SHORTEST, ..alone(&world) });
+        let (said, outcome) = shared_by(queue, &job, &place);
+        world.truth.check(&outcome.unwrap_or_else(|error| panic!("{at}: {error}")), &place.out);
+        let [Warning::ResultRefused { why, .. }] = &said[..] else { panic!("{at}: {said:?}") };
+        assert!(why.contains("none of the job's"), "{at}: {why}");
+    }
+}
+
+/// A job that counts, and is done again since what it left was lost, cannot have an invalid block.
+#[test]
+fn machines_that_say_different_things_of_a_block_are_named() {
+    let world = World::small(881);
+    let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
+    let mut done = BTreeSet::new();
+    let queue = MemoryQueue::new(loses(BLOCKS, 1)).saying(move |key, message| {
+        if key.step == JobStep::Blocks && !done.insert(key) {
+            let height = key.range.start;
+            blames(message, height, hashes[height as usize]);
+        }
+    });
+    let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..alone(&world) });
+    let (_, outcome) = shared_by(queue, &job, &place);
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, SyncError::Cluster(ClusterError::Differ { .. })), "{error}");
+    assert!(place.output_files().is_empty());
 }

@@ -14,6 +14,7 @@ use crate::queue::{
 use crate::request::Request;
 use crate::warning::Warning;
 use ahead::{Ahead, Coming, Fetched, Fetchers};
+use apus_chain::HeaderChain;
 use apus_engine::pass::Work;
 use audit::Audits;
 use slow::Pace;
@@ -86,6 +87,8 @@ pub(crate) struct Desk<'d> {
     request: &'d Request<'d>,
     spec: Vec<u8>,
     run: RunId,
+    /// The chain of the run.
+    chain: &'d HeaderChain,
     /// To be put, ascending.
     todo: VecDeque<JobKey>,
     /// Out.
@@ -122,6 +125,7 @@ impl<'d> Desk<'d> {
         queue: &'d dyn JobQueue,
         request: &'d Request<'d>,
         (run, spec): (RunId, Vec<u8>),
+        chain: &'d HeaderChain,
         handling: Duration,
     ) -> Self {
         Self {
@@ -129,6 +133,7 @@ impl<'d> Desk<'d> {
             request,
             spec,
             run,
+            chain,
             todo: VecDeque::new(),
             out: BTreeMap::new(),
             counted: BTreeMap::new(),
@@ -344,10 +349,7 @@ impl<'d> Desk<'d> {
                 let done = Done { result, work, busy: Duration::from_micros(micros) };
                 self.done((&bytes, input), answer.worker, done, fetched, read)
             }
-            AnswerKind::Refused(error) => {
-                self.fail(key, Box::new(error).into());
-                Ok(None)
-            }
+            AnswerKind::Refused(error) => self.blame(&bytes, answer.worker, error).map(|()| None),
             AnswerKind::Trouble(text) => self.trouble(&bytes, answer.worker, text).map(|()| None),
             AnswerKind::Lost { object, text } => {
                 let told = || told(key);

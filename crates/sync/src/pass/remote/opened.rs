@@ -13,7 +13,7 @@ use std::time::Instant;
 pub(crate) fn open<'d>(
     shared: &SharedRun<'d>,
     request: &'d Request<'d>,
-    source: &dyn ChainSource,
+    source: &'d dyn ChainSource,
 ) -> Result<Desk<'d>, SyncError> {
     let began = Instant::now();
     let headers = headers(request, source, shared.plan.identity.stop)?;
@@ -30,7 +30,7 @@ pub(crate) fn open<'d>(
     // They are there before the run is seen.
     patience.with(|| shared.queue.put_object(&run, &headers))?;
     patience.with(|| shared.queue.open(&run, &spec))?;
-    Ok(Desk::new(shared.queue, request, (run, spec), began.elapsed()))
+    Ok(Desk::new(shared.queue, request, (run, spec), source.chain(), began.elapsed()))
 }
 
 /// The headers of all blocks up to a height, one after the other.

@@ -1,11 +1,12 @@
 //! Answers that do not answer, results that are of no use, objects that are lost: what comes of them at the [`Desk`].
 
 use super::{Desk, Out, patience};
-use crate::error::{ClusterError, SyncError};
-use crate::job::JobKey;
+use crate::error::{ClusterError, InvalidBlock, RemoteError, RemoteKind, SyncError};
+use crate::job::{JobKey, JobStep};
 use crate::progress::Event;
 use crate::queue::{AnswerBytes, ObjectRef};
 use crate::warning::Warning;
+use apus_chain::KnownBlock;
 use std::time::Instant;
 
 /// After so many machines that could not do a job the run ends; and after so many results of it that were of
@@ -28,6 +29,32 @@ impl Desk<'_> {
             Some(input) => self.put_anew(key, input),
             None => Ok(()),
         }
+    }
+
+    /// A machine says that blocks, or what was told of them, are at fault. Of a block it is believed only where that is one of
+    /// the job's; and not where the job was done once already, which is more than words.
+    pub(super) fn blame(
+        &mut self,
+        answer: &AnswerBytes,
+        worker: String,
+        error: RemoteError,
+    ) -> Result<(), SyncError> {
+        let key = answer.key;
+        if let Some(counted) = self.counted.get(&key) {
+            let (first, second) = (counted.worker.clone(), worker);
+            return Err(ClusterError::Differ { key, first, second }.into());
+        }
+        if let RemoteKind::Block(InvalidBlock { block, .. }) = &error.kind {
+            let KnownBlock { height, hash } = *block;
+            // Parts of the join have no heights.
+            let is_of_job = key.step != JobStep::Join && key.range.contains(height);
+            if !is_of_job || self.chain.hash(height) != Some(&hash) {
+                let why = format!("it refuses block {height} ({hash}), which is none of the job's");
+                return self.refuse(answer, &worker, why);
+            }
+        }
+        self.fail(key, Box::new(error).into());
+        Ok(())
     }
 
     /// Counts what was of no use.
