@@ -2,7 +2,8 @@
 //!
 //! An object is written whole or not at all, and again where it is there: what was there may be damaged. What is read
 //! is held against its name before it is handed on. The objects of a run lie together, and go together. A bucket that
-//! does not answer is away, like a queue; a folder is there or broken.
+//! does not answer is away, like a queue. In a folder an object is lost where it is not there or has other bytes; any other
+//! error is of this machine, whose mount may be broken, and other machines may see the object.
 
 #[cfg(feature = "aws")]
 mod bucket;
@@ -36,6 +37,10 @@ const READERS: usize = 4;
 
 /// For so much of a part memory is taken before it is read.
 const PART_BYTES_FIRST: u64 = 1 << 20;
+
+/// So often it is tried to read from a folder, with so long between two tries.
+const READS: u32 = 5;
+const BETWEEN_READS: Duration = Duration::from_millis(300);
 
 /// So often it is tried to remove a folder into which machines still put objects, with so long between two tries.
 const REMOVALS: u32 = 10;
@@ -103,6 +108,7 @@ impl Objects {
                 let what = match self.failed(None, error) {
                     QueueError::Away(what)
                     | QueueError::Object(what)
+                    | QueueError::Store(what)
                     | QueueError::Refused(what) => what,
                 };
                 let what =
@@ -125,7 +131,7 @@ impl Objects {
         }
         match error {
             Error::NotFound { .. } => QueueError::Object(named(NOT_THERE.to_owned())),
-            error => QueueError::Object(named(error.to_string())),
+            error => QueueError::Store(named(error.to_string())),
         }
     }
 
@@ -150,6 +156,11 @@ impl Objects {
 
     /// Reads an object.
     pub(crate) async fn get(&self, run: &RunId, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
+        let got = some_times(async || self.get_once(run, of).await.map_err(|error| (0, error)));
+        got.await.map_err(|(_, error)| error)
+    }
+
+    async fn get_once(&self, run: &RunId, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
         let path = self.path(run, of);
         let named =
             |what: String| QueueError::Object(format!("object {path} of {}: {what}", self.place));
@@ -171,7 +182,7 @@ impl Objects {
         parts: &[ObjectPart],
     ) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
         if let Some(local) = &self.local {
-            return self.local_parts(local, run, parts).await;
+            return some_times(async || self.local_parts(local, run, parts).await).await;
         }
         let one = |(at, part): (usize, ObjectPart)| async move {
             self.part(run, &part).await.map_err(|error| (at, error))
@@ -198,13 +209,19 @@ impl Objects {
         let reading: Vec<_> = reading.collect();
         let mut all = Vec::with_capacity(parts.len());
         for (number, read) in reading.into_iter().enumerate() {
-            let failed = |(at, what): (usize, String)| {
+            let failed = |(at, error): (usize, PartError)| {
                 let at = number * each + at;
                 let path =
                     parts.get(at).map(|part| self.path(run, &part.object)).unwrap_or_default();
-                (at, QueueError::Object(format!("object {path} of {}: {what}", self.place)))
+                let named = |what: &str| format!("object {path} of {}: {what}", self.place);
+                let error = match error {
+                    PartError::Lost(what) => QueueError::Object(named(what)),
+                    PartError::Here(what) => QueueError::Store(named(&what)),
+                };
+                (at, error)
             };
-            let read = read.await.unwrap_or_else(|error| Err((0, error.to_string())));
+            let here = |error: tokio::task::JoinError| (0, PartError::Here(error.to_string()));
+            let read = read.await.unwrap_or_else(|error| Err(here(error)));
             all.extend(read.map_err(failed)?);
         }
         Ok(all)
@@ -274,15 +291,37 @@ fn gone(removed: std::io::Result<()>) -> std::io::Result<()> {
     }
 }
 
+/// Reads again where this machine could not: a network file system refuses for a moment what was written anew just then
+/// (ESTALE).
+async fn some_times<T>(
+    mut read: impl AsyncFnMut() -> Result<T, (usize, QueueError)>,
+) -> Result<T, (usize, QueueError)> {
+    for _ in 1..READS {
+        match read().await {
+            Err((_, QueueError::Store(_))) => tokio::time::sleep(BETWEEN_READS).await,
+            other => return other,
+        }
+    }
+    read().await
+}
+
+/// Why a part of a file cannot be had.
+enum PartError {
+    /// The object is lost, in this way.
+    Lost(&'static str),
+    /// This machine cannot read it.
+    Here(String),
+}
+
 /// Reads parts of files. Which one failed comes with the reason.
-fn read_parts(parts: &[(PathBuf, ObjectPart)]) -> Result<Vec<Vec<u8>>, (usize, String)> {
+fn read_parts(parts: &[(PathBuf, ObjectPart)]) -> Result<Vec<Vec<u8>>, (usize, PartError)> {
     let mut open = None;
     let one = |(at, (path, part)): (usize, &(PathBuf, ObjectPart))| match read_part(
         &mut open, path, part,
     ) {
-        Ok(bytes) if bytes.len() as u64 != part.bytes => Err((at, TOO_SHORT.to_owned())),
-        Err(error) if error.kind() == ErrorKind::NotFound => Err((at, NOT_THERE.to_owned())),
-        other => other.map_err(|error| (at, error.to_string())),
+        Ok(bytes) if bytes.len() as u64 != part.bytes => Err((at, PartError::Lost(TOO_SHORT))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err((at, PartError::Lost(NOT_THERE))),
+        other => other.map_err(|error| (at, PartError::Here(error.to_string()))),
     };
     parts.iter().enumerate().map(one).collect()
 }
@@ -366,6 +405,37 @@ mod tests {
             assert!(objects.get(&run, &ObjectRef::of(b"more")).await.is_err());
             assert!(objects.get(&other, &ObjectRef::of(b"others")).await.is_ok());
             objects.remove_all(&run).await.unwrap();
+        });
+    }
+
+    /// What a machine cannot read for another reason than that it is not there is no lost object.
+    #[test]
+    fn a_broken_folder_is_no_lost_object() {
+        let desk = tempfile::tempdir().unwrap();
+        let folder = desk.path().to_owned();
+        let objects = Objects::open(folder.to_str().unwrap()).unwrap();
+        let run = RunId([1; 32]);
+        wait(async {
+            let of = put(&objects, &run, b"some bytes").await;
+            let parts = [ObjectPart { object: of, offset: 0, bytes: 4 }];
+            let (good, aside) = (folder.join(run.name()), folder.join("aside"));
+            std::fs::rename(&good, &aside).unwrap();
+            let lost = objects.get(&run, &of).await.unwrap_err();
+            assert!(matches!(lost, QueueError::Object(_)), "{lost:?}");
+            let (_, lost) = objects.parts(&run, &parts).await.unwrap_err();
+            assert!(matches!(lost, QueueError::Object(_)), "{lost:?}");
+            // What is no folder has no files: neither is there nor is it missing.
+            std::fs::write(&good, "").unwrap();
+            let broken = objects.get(&run, &of).await.unwrap_err();
+            assert!(matches!(broken, QueueError::Store(_)), "{broken:?}");
+            let (_, broken) = objects.parts(&run, &parts).await.unwrap_err();
+            assert!(matches!(broken, QueueError::Store(_)), "{broken:?}");
+            let (read, mended) = tokio::join!(objects.get(&run, &of), async {
+                tokio::time::sleep(BETWEEN_READS / 2).await;
+                std::fs::remove_file(&good).and_then(|()| std::fs::rename(&aside, &good))
+            });
+            mended.unwrap();
+            assert_eq!(read.unwrap(), b"some bytes");
         });
     }
 

@@ -15,6 +15,9 @@ pub enum QueueError {
     /// An object that is not there, or is not what its name says.
     #[error("{0}")]
     Object(String),
+    /// This machine cannot read or write the store of objects, which says nothing of what is there.
+    #[error("{0}")]
+    Store(String),
 }
 
 /// See the module.

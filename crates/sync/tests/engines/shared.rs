@@ -3,7 +3,7 @@
 
 use crate::harness::{Job, Place, World, hash_of, random_chain};
 use crate::invalid::bad_blocks;
-use crate::memory_queue::MemoryQueue;
+use crate::memory_queue::{MACHINES, MemoryQueue};
 use crate::mergesync::{files, wrong_height};
 use crate::world::Events;
 use apus_chain::{BlockHash, HeightRange};
@@ -13,7 +13,7 @@ use apus_testkit::chain::Shape;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Steps of a run, as a job names them (`docs/formats/cluster-wire.md`).
 const BLOCKS: u8 = 0;
@@ -47,15 +47,26 @@ fn shared_by(
     place: &Place,
 ) -> (Vec<Warning>, Result<Outcome, SyncError>) {
     let queue = Arc::new(queue);
+    let (said, outcome) = watched(&queue, job, place);
+    let error = outcome.as_ref().err().map(ToString::to_string);
+    assert_eq!(queue.objects(), 0, "they go with the run: {error:?}");
+    (said, outcome)
+}
+
+/// The same, of a run that may not end for all.
+fn watched(
+    queue: &Arc<MemoryQueue>,
+    job: &Job,
+    place: &Place,
+) -> (Vec<Warning>, Result<Outcome, SyncError>) {
     let (events, never) = (Events::default(), AtomicBool::new(false));
-    let job = Job { queue: Some(Arc::clone(&queue)), ..job.clone() };
+    let job = Job { queue: Some(Arc::clone(queue)), ..job.clone() };
     let run = || job.run_watched(place, &events, &never);
     let outcome = queue.with_machines(&job.blocksdir, run);
     let said = |event| match event {
         Event::Warning(warning) => Some(warning),
         _ => None,
     };
-    assert_eq!(queue.objects(), 0, "they go with the run");
     (events.all().into_iter().filter_map(said).collect(), outcome)
 }
 
@@ -313,6 +324,30 @@ fn what_is_lost_is_left_again() {
     }
 }
 
+/// Where what a part of the join left is lost in the next step, and what that part was told as well, it is told again, and
+/// joined again. (Segments that are gathered read nothing of what they are told.)
+#[test]
+fn what_a_job_of_an_earlier_step_was_told_is_lost_too() {
+    let world = World::small(879);
+    let is_told =
+        |bytes: &[u8], step| bytes.starts_with(b"APUSTOLD") && bytes.get(STEP) == Some(&step);
+    let mut lost = 0;
+    for number in 0..5 {
+        let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..alone(&world) });
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let (mut is_later, once) = (false, Arc::clone(&is_lost));
+        let queue = MemoryQueue::new(loses(JOIN, number)).losing(move |bytes| {
+            is_later |= is_told(bytes, CONNECT);
+            is_later && is_told(bytes, JOIN) && !once.swap(true, Ordering::Relaxed)
+        });
+        let (_, outcome) = shared_by(queue, &job, &place);
+        let outcome = outcome.unwrap_or_else(|error| panic!("{number}: {error}"));
+        world.truth.check(&outcome, &place.out);
+        lost += u32::from(is_lost.load(Ordering::Relaxed));
+    }
+    assert!(lost > 0);
+}
+
 /// Makes of an answer that a job is done another one: that a block is invalid (`docs/formats/cluster-wire.md`).
 fn blames(message: &mut Vec<u8>, height: u32, hash: BlockHash) {
     const WORKER: usize = 93;
@@ -379,4 +414,25 @@ fn machines_that_say_different_things_of_a_block_are_named() {
     let error = outcome.unwrap_err();
     assert!(matches!(error, SyncError::Cluster(ClusterError::Differ { .. })), "{error}");
     assert!(place.output_files().is_empty());
+}
+
+/// A machine that sees nothing of what others left, as where its folder is not mounted, does not end the run for all.
+#[test]
+fn a_machine_that_sees_no_objects_is_done_without() {
+    let world = World::small(882);
+    let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..alone(&world) });
+    let (said, outcome) = shared_by(MemoryQueue::new(|_| true).blinding(&["one"]), &job, &place);
+    world.truth.check(&outcome.unwrap(), &place.out);
+    let is_told = |said: &Warning| match said {
+        Warning::ObjectLost { .. } => true,
+        Warning::WorkerTrouble { worker, .. } => worker == "one",
+        _ => false,
+    };
+    assert!(!said.is_empty() && said.iter().all(is_told), "{said:?}");
+    // With no machine that sees them the run ends some time.
+    let queue = Arc::new(MemoryQueue::new(|_| true).blinding(&MACHINES));
+    let place = Place::new();
+    let (_, outcome) = watched(&queue, &job, &place);
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, SyncError::Cluster(ClusterError::Useless { .. })), "{error}");
 }

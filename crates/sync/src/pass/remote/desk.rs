@@ -109,6 +109,8 @@ pub(crate) struct Desk<'d> {
     failure: Option<JobFailure>,
     troubles: BTreeMap<JobKey, BTreeSet<String>>,
     refused: BTreeMap<JobKey, usize>,
+    /// How often each machine said that an object is lost, of those that jobs are told or leave for others.
+    losses: HashMap<[u8; 32], BTreeMap<String, usize>>,
     workers: BTreeMap<String, Worker>,
     handling: Duration,
     /// Whether all answers are to be gone through before jobs are put: at the beginning, and after the queue was
@@ -145,6 +147,7 @@ impl<'d> Desk<'d> {
             failure: None,
             troubles: BTreeMap::new(),
             refused: BTreeMap::new(),
+            losses: HashMap::new(),
             workers: BTreeMap::new(),
             handling,
             unsure: Cell::new(true),

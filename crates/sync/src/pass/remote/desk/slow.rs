@@ -19,7 +19,7 @@ const SLOW_MIN: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A machine whose last sign of life is older may be gone.
-const SEEN_MAX: Duration = Duration::from_secs(6);
+pub(super) const SEEN_MAX: Duration = Duration::from_secs(6);
 
 /// See the module.
 #[derive(Default)]

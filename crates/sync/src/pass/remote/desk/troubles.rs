@@ -1,5 +1,6 @@
 //! Answers that do not answer, results that are of no use, objects that are lost: what comes of them at the [`Desk`].
 
+use super::slow::SEEN_MAX;
 use super::{Desk, Out, patience};
 use crate::error::{ClusterError, InvalidBlock, RemoteError, RemoteKind, SyncError};
 use crate::job::{JobKey, JobStep};
@@ -9,8 +10,8 @@ use crate::warning::Warning;
 use apus_chain::KnownBlock;
 use std::time::Instant;
 
-/// After so many machines that could not do a job the run ends; and after so many results of it that were of
-/// no use.
+/// After so many machines that could not do a job the run ends; after so many results of it that were of no use; and after so
+/// many machines that did not find an object.
 const TROUBLE_MAX: usize = 3;
 
 impl Desk<'_> {
@@ -100,7 +101,7 @@ impl Desk<'_> {
     ) -> Result<(), SyncError> {
         if input.sha256 == object {
             self.ask(|| self.queue.forget(answer))?;
-            self.expect_use(answer.key, &worker, &why)?;
+            self.lose((answer.key, object), &worker, &why)?;
             let Some(told) = told()?.filter(|told| input.is_of(told)) else {
                 let (key, object) = (answer.key, input.name());
                 return Err(ClusterError::InputLost { key, object, why }.into());
@@ -115,7 +116,10 @@ impl Desk<'_> {
         if self.out.contains_key(&key) {
             return Ok(());
         }
-        self.expect_use(key, &worker, &why)?;
+        if !self.lose((key, object), &worker, &why)? {
+            self.warn(Warning::WorkerTrouble { worker, key: answer.key, text: why });
+            return Ok(());
+        }
         let Some(counted) = self.counted.get(&key) else { return Ok(()) };
         let (place, input) = (counted.place, counted.input);
         self.warn(Warning::ObjectLost { key, why });
@@ -123,6 +127,29 @@ impl Desk<'_> {
         self.ask(|| self.queue.forget(&before))?;
         self.out.insert(key, Out { input, since: Instant::now(), again: false });
         self.put_anew(key, input)
+    }
+
+    /// Counts that a machine did not find an object that a job left, or was told: whether to have it again. A machine that says
+    /// so again and again may see nothing of the store, and is not believed any more. The run ends where several machines say
+    /// so, or where none is here that is believed.
+    fn lose(
+        &mut self,
+        (key, object): (JobKey, [u8; 32]),
+        worker: &str,
+        why: &str,
+    ) -> Result<bool, SyncError> {
+        let by = self.losses.entry(object).or_default();
+        *by.entry(worker.to_owned()).or_default() += 1;
+        let is_believed = |name: &str| by.get(name).is_none_or(|times| *times < TROUBLE_MAX);
+        let believed = is_believed(worker);
+        let here = self.queue.workers();
+        let mut here = here.iter().filter(|seen| seen.ago < SEEN_MAX);
+        let is_hopeless = !believed && !here.any(|seen| is_believed(&seen.name));
+        if is_hopeless || by.len() >= TROUBLE_MAX {
+            let (results, worker, why) = (by.values().sum(), worker.to_owned(), why.to_owned());
+            return Err(ClusterError::Useless { key, results, worker, why }.into());
+        }
+        Ok(believed)
     }
 
     pub(super) fn warn(&self, warning: Warning) {
