@@ -8,7 +8,7 @@ use crate::error::{IoError, StorageResult, SyncError};
 use crate::queue::{GatherDone, ObjectRef, Piece};
 use crate::workdir::index::checksum;
 use crate::workdir::names::SPILL;
-use apus_chain::{HeightRange, Reader};
+use apus_chain::{Height, HeightRange, Reader};
 use apus_engine::mergesync::Gathered as Partial;
 use apus_storage::{Storage, StorageFile};
 use std::collections::BTreeMap;
@@ -120,17 +120,28 @@ impl<'g> Gathered<'g> {
     }
 
     /// Where keys of these segments lie: the first bytes of some, and how many bytes of records lie about there. Of
-    /// few records all pieces, of many a sample that has them all counted.
+    /// few records all pieces, of many a sample that stands for them all. It is the same in whatever order they were added: a
+    /// coordinator that starts again is to cut the join where the one before it did.
     pub(super) fn samples(&self, segments: &[HeightRange]) -> Result<Vec<(u64, u32)>, SyncError> {
+        self.samples_of(segments, SAMPLES)
+    }
+
+    /// The same, of about so many samples.
+    fn samples_of(
+        &self,
+        segments: &[HeightRange],
+        count: u64,
+    ) -> Result<Vec<(u64, u32)>, SyncError> {
         let bytes_total: u64 = segments.iter().map(|range| self.of(range).records.bytes).sum();
-        let step = bytes_total / SAMPLES;
-        let (mut samples, mut bytes) = (Vec::new(), 0_u64);
+        let step = bytes_total / count;
+        let mut samples = Vec::new();
         self.each(&mut |range, _, made, spent| {
             if segments.binary_search(&range).is_err() {
                 return;
             }
+            // Each segment begins elsewhere, so that samples of different ones lie apart.
+            let mut bytes = spread(range.start).checked_rem(step).unwrap_or(0);
             for piece in made.iter().chain(spent) {
-                // What is left over goes to the next one, so that samples of different segments lie apart.
                 bytes += u64::from(piece.bytes);
                 if bytes > step {
                     samples.push((piece.first, u32::try_from(bytes).unwrap_or(u32::MAX)));
@@ -140,6 +151,11 @@ impl<'g> Gathered<'g> {
         })?;
         Ok(samples)
     }
+}
+
+/// A number for each height, as if it were random (Fibonacci hashing).
+fn spread(height: Height) -> u64 {
+    u64::from(height).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
 }
 
 fn piece(bytes: &[u8]) -> Piece {
@@ -159,6 +175,8 @@ mod tests {
     use crate::runs::divide_sizes;
     use apus_storage::DirStorage;
     use apus_testkit::rng::Rng;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     fn some(rng: &mut Rng, count: usize) -> Vec<Piece> {
         let mut digest = || std::array::from_fn(|_| rng.next_u64() as u8);
@@ -219,8 +237,9 @@ mod tests {
         let two = [range(1), range(3)];
         let of_two = all.iter().filter(|(range, _)| two.contains(range));
         let pieces = of_two.flat_map(|(_, done)| done.made.iter().chain(&done.spent));
-        let pieces: Vec<(u64, u32)> = pieces.map(|piece| (piece.first, piece.bytes)).collect();
-        assert_eq!(gathered.samples(&two).unwrap(), pieces);
+        let pieces: Vec<u64> = pieces.map(|piece| piece.first).collect();
+        let samples = gathered.samples(&two).unwrap();
+        assert_eq!(samples.into_iter().map(|(first, _)| first).collect::<Vec<_>>(), pieces);
         let name = gathered.name.clone();
         let mut bytes = std::fs::read(desk.path().join(&name)).unwrap();
         let middle = bytes.len() / 2;
@@ -228,6 +247,39 @@ mod tests {
         std::fs::write(desk.path().join(&name), bytes).unwrap();
         let told = gathered.each(&mut |_, _, _, _| ()).unwrap_err().to_string();
         assert!(told.contains("other bytes than were written"), "{told}");
+    }
+
+    proptest! {
+        /// A coordinator that starts again gets answers in another order, and cuts the join at the same keys: or no part that
+        /// was joined would count.
+        #[test]
+        fn the_join_is_cut_alike_whatever_came_first(
+            seed: u64,
+            lengths in vec(0_usize..60, 1..20),
+            count in 1_u64..200,
+            parts in 1_u64..10,
+        ) {
+            let mut rng = Rng::new(seed);
+            let mut all: Vec<(HeightRange, GatherDone)> = Vec::new();
+            for (index, length) in (0..).zip(lengths) {
+                all.push((range(index), done(&mut rng, length)));
+            }
+            let segments: Vec<HeightRange> = all.iter().map(|(range, _)| *range).collect();
+            let mut cut = Vec::new();
+            for _ in 0..3 {
+                let desk = tempfile::tempdir().unwrap();
+                let storage = DirStorage::new(desk.path());
+                let mut gathered = Gathered::new(&storage);
+                for (range, done) in &all {
+                    gathered.add(*range, done.clone()).unwrap();
+                }
+                let samples = gathered.samples_of(&segments, count).unwrap();
+                cut.push(divide_sizes(samples.into_iter(), parts));
+                all.sort_by_key(|_| rng.next_u64());
+            }
+            prop_assert_eq!(&cut[0], &cut[1]);
+            prop_assert_eq!(&cut[0], &cut[2]);
+        }
     }
 
     /// The main chain has some ten thousand segments with some hundreds of pieces each.
