@@ -6,7 +6,9 @@
 use crate::error::{IoError, SyncError};
 use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, create_private_dir};
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,11 +38,12 @@ impl Scratch {
     pub(super) fn make(place: &Path) -> Result<Self, SyncError> {
         std::fs::create_dir_all(place).map_err(|error| failed(place, error))?;
         for entry in std::fs::read_dir(place).map_err(|error| failed(place, error))?.flatten() {
-            let is_ours = entry.file_name().to_string_lossy().starts_with(NAME);
+            // In folders of others nothing is locked, be it for a moment: another program would find its own file taken.
+            if !entry.file_name().to_string_lossy().starts_with(NAME) {
+                continue;
+            }
             // Where it cannot be locked or removed it is another's business.
-            if let Ok(Some(_held)) = FolderLock::try_take_existing(&entry.path().join(LOCK))
-                && is_ours
-            {
+            if let Ok(Some(_held)) = FolderLock::try_take_existing(&entry.path().join(LOCK)) {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
@@ -50,8 +53,7 @@ impl Scratch {
                 continue;
             }
             create_private_dir(&folder).map_err(|error| failed(&folder, error))?;
-            let lock = FolderLock::try_take(&folder.join(LOCK));
-            if let Some(lock) = lock.map_err(|error| failed(&folder, error))? {
+            if let Some(lock) = locked(&folder).map_err(|error| failed(&folder, error))? {
                 return Ok(Self { folder, next: AtomicU64::new(0), _lock: lock });
             }
         }
@@ -65,6 +67,24 @@ impl Scratch {
         create_private_dir(&folder).map_err(|error| failed(&folder, error))?;
         Ok(JobFolder(folder))
     }
+}
+
+/// Locks a folder that was just made; none where another process was faster. That one takes what is not locked for left
+/// behind, and may have removed it between any two steps here.
+fn locked(folder: &Path) -> io::Result<Option<FolderLock>> {
+    let path = folder.join(LOCK);
+    let lock = match FolderLock::try_take(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    Ok(lock.filter(|lock| is_at(lock.file(), &path)))
+}
+
+/// Whether a file that is open is the one at a path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let of = |metadata: io::Result<Metadata>| metadata.ok().map(|it| (it.dev(), it.ino()));
+    let found = of(std::fs::metadata(path));
+    found.is_some() && found == of(file.metadata())
 }
 
 impl Drop for Scratch {
@@ -91,6 +111,7 @@ impl Drop for JobFolder {
 mod tests {
     use super::*;
     use std::fs;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn what_killed_processes_leave_is_removed_and_nothing_else() {
@@ -114,5 +135,45 @@ mod tests {
         let names: Vec<_> =
             fs::read_dir(&place).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert_eq!(names, ["other"]);
+    }
+
+    /// Nobody else finds a file of its own locked, however it is called.
+    #[test]
+    fn files_of_other_programs_are_not_locked() {
+        let desk = tempfile::tempdir().unwrap();
+        let other = desk.path().join("other");
+        fs::create_dir_all(&other).unwrap();
+        fs::write(other.join(LOCK), "").unwrap();
+        let (stop, path) = (AtomicBool::new(false), other.join(LOCK));
+        std::thread::scope(|scope| {
+            let program = scope.spawn(|| {
+                let mut taken = true;
+                while taken && !stop.load(Ordering::Relaxed) {
+                    taken = FolderLock::try_take(&path).unwrap().is_some();
+                }
+                taken
+            });
+            for _ in 0..300 {
+                drop(Scratch::make(desk.path()).unwrap());
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(program.join().unwrap());
+        });
+    }
+
+    /// Another process may remove a folder that is not locked yet, and it is not used then.
+    #[test]
+    fn a_folder_that_is_gone_when_it_is_locked_is_not_taken() {
+        let desk = tempfile::tempdir().unwrap();
+        let folder = desk.path().join("apus-scratch-1-0");
+        assert!(locked(&folder).unwrap().is_none());
+        fs::create_dir(&folder).unwrap();
+        let lock = locked(&folder).unwrap().unwrap();
+        let path = folder.join(LOCK);
+        assert!(is_at(lock.file(), &path));
+        fs::remove_file(&path).unwrap();
+        assert!(!is_at(lock.file(), &path));
+        fs::write(&path, "").unwrap();
+        assert!(!is_at(lock.file(), &path));
     }
 }
