@@ -362,8 +362,8 @@ fn blames(message: &mut Vec<u8>, height: u32, hash: BlockHash) {
     }
 }
 
-/// The height that a machine names of a job's blocks, and the height whose hash it gives.
-type BlockLie = fn(HeightRange) -> [u32; 2];
+/// The height of a block that a machine names, and of which one it has the hash, by what its job is about.
+type Named = fn(HeightRange) -> [u32; 2];
 
 /// A machine that names a block which is not one of its job's is refused by name, and the job is done again.
 #[test]
@@ -371,8 +371,8 @@ fn a_block_of_another_job_is_not_refused() {
     let world = World::small(880);
     let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
     let stop = world.truth.stop;
-    // Below all blocks, of another job, above all, and under the hash of another block; part of the join have none.
-    let lies: [(JobStep, BlockLie); 6] = [
+    // Below all blocks, of another job, above all, and under the hash of another block; parts of the join have none.
+    let lies: [(JobStep, Named); 6] = [
         (JobStep::Blocks, |_| [0, 0]),
         (JobStep::Blocks, |range| [range.end, range.end]),
         (JobStep::Connect, |range| [range.start - 1, range.start - 1]),
