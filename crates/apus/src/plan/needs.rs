@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a coin in a chainstate: its key and value, the table around them, and the filter.
 const CHAINSTATE_COIN: u64 = 75;
-/// In a snapshot, with a txid for each transaction.
-const SNAPSHOT_COIN: u64 = 65;
+/// In a snapshot, with a txid for each transaction: so many on a chain of the first years, whose scripts have keys.
+const SNAPSHOT_COIN: u64 = 70;
 /// In the runs of a work folder, with its place: in the runs of segments, and in the longer ones that these are merged
 /// into where memory is little.
 const RUN_COIN: u64 = 120;
