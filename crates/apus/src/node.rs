@@ -80,7 +80,7 @@ fn expect_readable(blocksdir: &Path, chain: Network) -> Result<(), Failure> {
         Err(error @ (BlkError::NoBlocks { .. } | BlkError::WrongChain { .. })) => {
             Err(SyncError::from(SourceError::from(error)).into())
         }
-        // What else is wrong is told by whoever reads the files.
+        // What else is wrong the command tells as it reads the files.
         _ => Ok(()),
     }
 }

@@ -168,8 +168,8 @@ impl Warning {
         )
     }
 
-    /// Whether it says that the chain may not be the one that the user expects, so that whoever reads what came of
-    /// the run should read it as well.
+    /// Whether it says that the chain may not be the one that the user expects, who then should read it beside what
+    /// came of the run.
     pub fn is_of_chain(&self) -> bool {
         matches!(
             self,
