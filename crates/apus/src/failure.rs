@@ -58,6 +58,11 @@ impl Failure {
         Self::new(WRONG, message.to_string())
     }
 
+    /// The user wanted the end of what leaves nothing.
+    pub(crate) fn interrupted() -> Self {
+        Self::new(INTERRUPTED, "interrupted".to_owned())
+    }
+
     /// An error of the system about a file.
     pub(crate) fn io(path: &Path, error: impl Display) -> Self {
         Self::new(IO, format!("{}: {error}", path.display()))

@@ -7,7 +7,7 @@ use apus_storage::{DirStorage, Storage, create_private_dir};
 use apus_sync::{
     COINS, ENDED, FOREST, GONE, HINTS, IoError, LOCK, POSITIONS, RECORD, SyncError, UsageError,
 };
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ impl WorkFolder {
         let lock = FolderLock::try_take(&lock_path);
         match lock.map_err(|error| Failure::making(&lock_path, &error, ELSEWHERE))? {
             // A run that ended in between took the name away: what is locked is another's past.
-            Some(lock) if !is_at(lock.file(), &lock_path) => Self::open(path),
+            Some(lock) if !lock.is_at(&lock_path) => Self::open(path),
             Some(lock) => Ok(Self { storage: DirStorage::private(path), _lock: lock }),
             None => Err(Failure::usage(format!(
                 "{} is in use by another run: wait for it, or name another --workdir",
@@ -222,15 +222,6 @@ fn is_made_by_a_run(folder: &Path) -> bool {
     };
     let ours = ["lock", "store", "store.tmp", "tree", "set.dat", "set.dat.incomplete", "work"];
     entries.flatten().all(|entry| ours.iter().any(|name| entry.file_name() == *name))
-}
-
-/// Whether the open file still is the one of that name.
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
-        _ => false,
-    }
 }
 
 /// Where progress is kept if the user does not say: beside the first output, else in the current

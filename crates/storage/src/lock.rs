@@ -6,8 +6,9 @@
 //! Folders of a node are locked in another way, by the crate that knows them.
 
 use crate::private_options;
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// A lock on a file, held until it is dropped.
@@ -31,6 +32,15 @@ impl FolderLock {
             Ok(()) => Ok(Some(Self(file))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Whether the locked file still is the one at a path: another process may have removed it before it was locked.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        match (self.0.metadata(), fs::metadata(path)) {
+            (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+            _ => false,
         }
     }
 
@@ -64,6 +74,18 @@ mod tests {
         assert!(FolderLock::try_take_existing(&path).unwrap().is_some());
         let missing = dir.path().join("missing");
         assert!(FolderLock::try_take_existing(&missing).is_err() && !missing.exists());
+    }
+
+    #[test]
+    fn it_is_at_its_path_until_another_file_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let lock = FolderLock::try_take(&path).unwrap().unwrap();
+        assert!(lock.is_at(&path));
+        fs::remove_file(&path).unwrap();
+        assert!(!lock.is_at(&path));
+        fs::write(&path, "").unwrap();
+        assert!(!lock.is_at(&path));
     }
 
     #[test]

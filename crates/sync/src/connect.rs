@@ -14,7 +14,7 @@ pub(crate) mod keeper;
 pub(crate) mod undo;
 
 use crate::error::{IoError, SyncError, UsageError};
-use crate::pass::{leave_witnesses, leaves_witnesses};
+use crate::pass::{leave_witnesses, may_leave_witnesses};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::{ConnectOptions, Request, Scripts, first_of_last};
 use crate::sink::SetInfo;
@@ -170,7 +170,7 @@ impl<'a> Connecting<'a> {
         let unseen = leave_witnesses(request, &*dir, before);
         let (network, assume_valid) = (request.params.network, options.assume_valid);
         // On the chain of now they may be fewer, and on the next one more again.
-        let most = before.filter(|_| leaves_witnesses(request, &*dir)).unwrap_or(unseen);
+        let most = before.filter(|_| may_leave_witnesses(request, &*dir)).unwrap_or(unseen);
         let identity = Identity { network, assume_valid, unseen: most, from };
         if base.is_none() && Workdir::read_plan(request.workdir)?.is_some() {
             return Err(request.other_run("with hints, or by mergesync"));

@@ -296,10 +296,10 @@ impl<'a> Work<'a> {
                 || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
         };
         // Of another chain, or one that grew shorter, fewer may be left alone.
-        let leaves_witnesses = pass::leaves_witnesses(request, dir);
+        let may_leave_witnesses = pass::may_leave_witnesses(request, dir);
         let of_other_end = |earlier: &Plan| {
             let RunIdentity { stop, stop_hash, assumed, unseen, .. } = earlier.identity;
-            let unseen = if leaves_witnesses { unseen } else { identity.unseen };
+            let unseen = if may_leave_witnesses { unseen } else { identity.unseen };
             RunIdentity { stop, stop_hash, assumed, unseen, ..identity.clone() }
         };
         if let Some(earlier) = &earlier {

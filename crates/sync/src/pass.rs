@@ -106,8 +106,8 @@ pub(crate) fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> b
     source.keeps_undo() || request.folders.iter().any(has_blocks) || request.bridge.is_some()
 }
 
-/// Whether witnesses are left alone where nothing depends on them.
-pub(crate) fn leaves_witnesses(request: &Request<'_>, source: &dyn ChainSource) -> bool {
+/// Whether witnesses may be left alone: the run says so, and nothing depends on them.
+pub(crate) fn may_leave_witnesses(request: &Request<'_>, source: &dyn ChainSource) -> bool {
     request.leave_witnesses.is_some() && !needs_blocks(request, source)
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn leave_witnesses(
     source: &dyn ChainSource,
     earlier: Option<Height>,
 ) -> Height {
-    let now = match leaves_witnesses(request, source) {
+    let now = match may_leave_witnesses(request, source) {
         true => assumed_by(request, source, request.leave_witnesses),
         false => 0,
     };

@@ -1,7 +1,7 @@
 //! `apus bench floor`: the limits of this machine, and the least time that a chain can take on it.
 
 use super::common::write_json;
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::Failure;
 use crate::interrupt::watch_signals;
 use crate::machine::{cores, now};
 use crate::print;
@@ -115,7 +115,7 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
     let mut tell = |what: &str| print::aside(format_args!("measuring {what}"));
     let limits = measure.limits(kernels, &mut tell).map_err(|error| match error {
         MeasureError::Io(error) => Failure::io(&scratch.folder, error),
-        MeasureError::Interrupted => interrupted(),
+        MeasureError::Interrupted => Failure::interrupted(),
     })?;
     let chain = work.and_then(|work| ChainFloor::new(work, &limits));
     let floor = Floor { version: VERSION, machine, limits, chain };
@@ -173,7 +173,7 @@ fn kernels(
         .map_err(|error| Failure::usage(format!("cannot find this program itself: {error}")))?;
     let measure = |kernel: &str| {
         if interrupt.load(Ordering::Relaxed) {
-            return Err(interrupted());
+            return Err(Failure::interrupted());
         }
         print::aside(format_args!("measuring SHA-256 by the kernel {kernel}"));
         let output = Command::new(&program)
@@ -187,7 +187,7 @@ fn kernels(
         // A terminal tells both of us, and the other ends at once.
         let told = [Some(SIGINT), Some(SIGTERM)].contains(&output.status.signal());
         if told || interrupt.load(Ordering::Relaxed) {
-            return Err(interrupted());
+            return Err(Failure::interrupted());
         }
         if !output.status.success() {
             let message = format!("measuring {kernel} ended with {}", output.status);
@@ -197,10 +197,6 @@ fn kernels(
             .map_err(|error| Failure::io(&program, format!("measuring {kernel}: {error}")))
     };
     floor::kernel_names().into_iter().map(measure).collect()
-}
-
-fn interrupted() -> Failure {
-    Failure::new(INTERRUPTED, "interrupted".to_owned())
 }
 
 /// A folder that goes away.

@@ -4,7 +4,7 @@
 //! them but how long they take: what is no block is passed over. Of a small folder every block is looked at.
 
 use super::{GAIN, SCRIPTS_SECONDS};
-use crate::failure::{Failure, INTERRUPTED};
+use crate::failure::Failure;
 use crate::report::bytes;
 use apus_chain::{
     BlockChecker, BlockContext, BlockLayout, HEADER_SIZE, HeightRange, Params, ScriptVerifier,
@@ -229,7 +229,7 @@ impl Sample {
 
 fn stop_if(interrupt: &AtomicBool) -> Result<(), Failure> {
     match interrupt.load(Ordering::Relaxed) {
-        true => Err(Failure::new(INTERRUPTED, "interrupted".to_owned())),
+        true => Err(Failure::interrupted()),
         false => Ok(()),
     }
 }

@@ -6,9 +6,7 @@
 use crate::error::{IoError, SyncError};
 use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, create_private_dir};
-use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -77,14 +75,7 @@ fn locked(folder: &Path) -> io::Result<Option<FolderLock>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    Ok(lock.filter(|lock| is_at(lock.file(), &path)))
-}
-
-/// Whether a file that is open is the one at a path.
-fn is_at(file: &File, path: &Path) -> bool {
-    let of = |metadata: io::Result<Metadata>| metadata.ok().map(|it| (it.dev(), it.ino()));
-    let found = of(std::fs::metadata(path));
-    found.is_some() && found == of(file.metadata())
+    Ok(lock.filter(|lock| lock.is_at(&path)))
 }
 
 impl Drop for Scratch {
@@ -170,10 +161,10 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         let lock = locked(&folder).unwrap().unwrap();
         let path = folder.join(LOCK);
-        assert!(is_at(lock.file(), &path));
+        assert!(lock.is_at(&path));
         fs::remove_file(&path).unwrap();
-        assert!(!is_at(lock.file(), &path));
+        assert!(!lock.is_at(&path));
         fs::write(&path, "").unwrap();
-        assert!(!is_at(lock.file(), &path));
+        assert!(!lock.is_at(&path));
     }
 }

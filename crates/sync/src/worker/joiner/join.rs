@@ -43,7 +43,7 @@ impl Joiner<'_> {
 
 /// An object has other bytes than it had.
 pub(super) fn changed(object: &ObjectRef) -> SyncError {
-    let name: String = object.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = object.name();
     let why =
         format!("object {name}: its bytes are others than they were, by the SHA-256 of a part");
     ClusterError::Lost { object: object.sha256, why }.into()
