@@ -72,7 +72,7 @@ pub(super) fn coin(place: &str, outpoint: OutPoint, bytes: &[u8]) -> Result<Coin
 }
 
 /// Looks batches of coins up, and gives each its answer. All of them are sent before the first answer is listened
-/// to, so that the servers have something to do while the next batch is packed, or the last answer read.
+/// to, so that the servers have something to do while one is read.
 pub(super) fn look_up(
     connections: &Connections,
     keys: &Keys,
@@ -83,12 +83,10 @@ pub(super) fn look_up(
     let mut given = 0;
     let asking = connections.run_measured(
         |to| {
-            let mut sent = Vec::with_capacity(batches.len() - given);
-            for wanted in &batches[given..] {
-                let asked = Asked::new(keys, buckets, wanted);
-                to.send(&asked.pipe)?;
-                sent.push(asked);
-            }
+            let batches = batches[given..].iter();
+            let sent: Vec<Asked<'_>> =
+                batches.map(|wanted| Asked::new(keys, buckets, wanted)).collect();
+            to.send(sent.iter().map(|asked| &asked.pipe))?;
             let mut longest = 0;
             for asked in sent {
                 let (coins, bytes) = asked.receive(to, connections.place())?;

@@ -21,6 +21,9 @@ use std::time::Duration;
 /// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(3);
 
+/// By how much a line may wait too long or too short.
+const LIMIT_OFF_MAX: Duration = Duration::from_millis(50);
+
 /// What is read at once, in bytes.
 const READ_BYTES: usize = 32 << 10;
 
@@ -108,6 +111,8 @@ fn library((host, port): (&str, u16), password: Option<&Password>) -> RedisResul
 /// A connection without TLS.
 pub(super) struct Clear {
     answers: Answers<BufReader<TcpStream>>,
+    /// For how long the system lets it wait.
+    limit: Duration,
 }
 
 impl Clear {
@@ -125,7 +130,8 @@ impl Clear {
     fn greet(stream: TcpStream, password: Option<&Password>) -> RedisResult<Self> {
         // The end of what is sent has nothing to wait for.
         stream.set_nodelay(true)?;
-        let mut line = Self { answers: Answers::new(BufReader::with_capacity(READ_BYTES, stream)) };
+        let answers = Answers::new(BufReader::with_capacity(READ_BYTES, stream));
+        let mut line = Self { answers, limit: Duration::ZERO };
         if let Some(password) = password {
             line.send(&cmd("AUTH").arg(password.reveal()).get_packed_command())?;
             line.answers.next().and_then(Value::extract_error).map_err(|error| {
@@ -140,9 +146,13 @@ impl Clear {
 
     fn send(&mut self, packed: &[u8]) -> io::Result<()> {
         let stream = self.answers.from.get_mut();
-        let left = Some(silence::left()?);
-        stream.set_write_timeout(left)?;
-        stream.set_read_timeout(left)?;
+        let left = silence::left()?;
+        // To tell the system takes as long as some commands do.
+        if left.abs_diff(self.limit) > LIMIT_OFF_MAX {
+            stream.set_write_timeout(Some(left))?;
+            stream.set_read_timeout(Some(left))?;
+            self.limit = left;
+        }
         stream.write_all(packed)
     }
 }

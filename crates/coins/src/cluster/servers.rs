@@ -133,7 +133,7 @@ impl Servers {
 
     /// Gives the commands of a pipe to their servers, all at once, and the answers in their order.
     pub(super) fn answers<T: FromRedisValue>(&mut self, pipe: &Pipe) -> RedisResult<Vec<T>> {
-        self.send(pipe)?;
+        self.send([pipe])?;
         let mut answers = Vec::with_capacity(pipe.len());
         self.receive(pipe, |answer| {
             answers.push(from_redis_value(answer)?);
@@ -142,11 +142,14 @@ impl Servers {
         Ok(answers)
     }
 
-    /// Gives the commands of a pipe to their servers, and waits for no answer. Several pipes can be under way, whose
-    /// answers come in the order of the pipes.
-    pub(super) fn send(&mut self, pipe: &Pipe) -> RedisResult<()> {
+    /// Gives the commands of some pipes to their servers, and waits for no answer. The answers come in the order of
+    /// the pipes. Each server is written to once: that, and waking it, costs more than some hundred commands.
+    pub(super) fn send<'a>(
+        &mut self,
+        pipes: impl IntoIterator<Item = &'a Pipe>,
+    ) -> RedisResult<()> {
         let mut parts: Vec<Vec<u8>> = vec![Vec::new(); self.addresses.len()];
-        for (slot, bytes) in pipe.commands() {
+        for (slot, bytes) in pipes.into_iter().flat_map(Pipe::commands) {
             parts[self.server_of(slot)?].extend_from_slice(bytes);
         }
         for (number, said) in parts.iter().enumerate().filter(|(_, said)| !said.is_empty()) {

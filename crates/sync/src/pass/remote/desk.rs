@@ -254,7 +254,7 @@ impl<'d> Desk<'d> {
             && let Some(key) = self.todo.pop_front()
         {
             let began = Instant::now();
-            let told_it = told(key)?.unwrap_or_default();
+            let told_it = told(key)?.expect("what the jobs of this step are told is known");
             let input =
                 patience(self.request).with(|| self.queue.put_object(&self.run, &told_it))?;
             self.out.insert(key, Out { input, since: Instant::now(), again: false });
