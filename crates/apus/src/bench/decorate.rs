@@ -21,9 +21,10 @@ Examples:
 
 \"Whole block\": each caller hands in all it has and says that the block is
 complete, so no timer is waited for. \"Each transaction\": it takes a
-transaction's coins before it hands in the next one's. \"Callers alone\" only
-wait for one answer, without a batcher. The last column is what Teranode
-published of its batcher for the default block.";
+transaction's coins before it hands in the next one's. Each batcher has two
+blocks, as a node's has many; \"first\" is what the first of them takes.
+\"Callers alone\" only wait for one answer, without a batcher. The last column
+is what Teranode published of its batcher for the default block.";
 
 #[derive(Args)]
 #[command(after_help = DECORATE_EXAMPLES)]

@@ -70,17 +70,37 @@ enum Way {
 /// Times of one way, and what the batcher did in the last round.
 #[derive(Default)]
 struct Times {
+    first_ms: Vec<f64>,
     ms: Vec<f64>,
-    stats: BatcherStats,
+    done: Done,
+}
+
+/// What a batcher did for a block.
+#[derive(Default)]
+struct Done {
+    batches: u64,
+    timed_out: u64,
+    in_flight_max: u64,
+}
+
+impl Done {
+    fn between(before: &BatcherStats, after: &BatcherStats) -> Self {
+        Self {
+            batches: after.batches - before.batches,
+            timed_out: after.deadline - before.deadline,
+            in_flight_max: after.in_flight_max,
+        }
+    }
 }
 
 impl Times {
     fn course(&self) -> Option<Course> {
         Some(Course {
+            first_ms: Spread::of(&self.first_ms)?,
             ms: Spread::of(&self.ms)?,
-            batches: self.stats.batches,
-            timed_out: self.stats.deadline,
-            in_flight_max: self.stats.in_flight_max,
+            batches: self.done.batches,
+            timed_out: self.done.timed_out,
+            in_flight_max: self.done.in_flight_max,
         })
     }
 }
@@ -129,9 +149,7 @@ pub fn measure(
                 if interrupt.load(Ordering::Relaxed) {
                     return Err(PrevoutsError::Interrupted);
                 }
-                let (took, stats) = block.batched(plan, &store, *callers, way)?;
-                times.ms.push(took.as_secs_f64() * 1e3);
-                times.stats = stats;
+                block.batched(plan, &store, (*callers, way), times)?;
             }
         }
     }
@@ -237,18 +255,28 @@ impl Block {
         Ok(took.as_secs_f64() * 1e3)
     }
 
-    /// Through a batcher of its own, from when the first caller begins to when the last one has all.
+    /// Twice through a batcher of its own. A node's outlives its blocks, so only the first of them meets threads
+    /// that have not begun, and memory that no thread has had.
     fn batched(
         &self,
         plan: &Plan,
         store: &Arc<dyn CoinsStore>,
-        callers: usize,
-        way: Way,
-    ) -> Result<(Duration, BatcherStats), PrevoutsError> {
+        (callers, way): (usize, Way),
+        times: &mut Times,
+    ) -> Result<(), PrevoutsError> {
         let Plan { batch: size, deadline, in_flight, .. } = *plan;
         let options = BatcherOptions { size, deadline, in_flight, ..BatcherOptions::default() };
         let failed = |error| PrevoutsError::Threads { threads: in_flight, error };
         let batcher = Batcher::new(Arc::clone(store), options).map_err(failed)?;
+        times.first_ms.push(self.through(&batcher, callers, way)?);
+        let before = batcher.stats();
+        times.ms.push(self.through(&batcher, callers, way)?);
+        times.done = Done::between(&before, &batcher.stats());
+        Ok(())
+    }
+
+    /// Time from when the first caller begins to when the last one has all, in milliseconds.
+    fn through(&self, batcher: &Batcher, callers: usize, way: Way) -> Result<f64, PrevoutsError> {
         let producers: Vec<_> = (0..callers).map(|_| batcher.producer()).collect();
         let (next, ready) = (AtomicUsize::new(0), Barrier::new(callers));
         let call = |producer| {
@@ -270,7 +298,7 @@ impl Block {
         for (tx, found) in parts.iter().flat_map(|part| &part.found) {
             self.check(*tx, found)?;
         }
-        Ok((took.unwrap_or_default(), batcher.stats()))
+        Ok(took.unwrap_or_default().as_secs_f64() * 1e3)
     }
 
     /// One caller, until no transaction is left.

@@ -4,7 +4,7 @@
 //! A block is so many transactions with so many inputs each. Callers hand them to one batcher in two
 //! ways: transaction by transaction, each taken before the next is handed in; or all first, then the
 //! word that the block is complete, and only then taken. The second is what a validator can do, since
-//! it has the block. Beside both stands a loop that asks the store for one transaction at a time.
+//! it has the block. Each batcher has two blocks, since a node's has many; the first is told apart. Beside both stands a loop that asks the store for one transaction at a time.
 //!
 //! The coins are in memory, and each call for some of them takes as long as it is to, the look-up itself
 //! included: so what is measured is waiting, and what the batcher and its threads add. The time is kept by
@@ -24,7 +24,7 @@ use crate::stats::Spread;
 use serde::{Deserialize, Serialize};
 
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What `apus bench decorate` found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,9 +73,11 @@ pub struct WithCallers {
 /// One way to get the coins of a block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Course {
-    /// Time for a block, in milliseconds.
+    /// Time for the first block of a batcher, in milliseconds.
+    pub first_ms: Spread,
+    /// Time for the block after that.
     pub ms: Spread,
-    /// Batches that it took, in the last round.
+    /// Batches that this one took, in the last round.
     pub batches: u64,
     /// Of these, those that waited for the deadline.
     pub timed_out: u64,

@@ -17,12 +17,12 @@ pub fn table(found: &Decorated) -> Table {
         "callers alone ms",
         "whole block ms",
         "greatest",
+        "first ms",
         "batches",
-        "at once",
         "each transaction ms",
         "greatest",
+        "first ms",
         "batches",
-        "at once",
         "Teranode's ms",
     ];
     let title = format!(
@@ -40,25 +40,26 @@ pub fn table(found: &Decorated) -> Table {
         == (1000, 3, 500, 100, 10_000);
     let theirs = |ms: Option<f64>| ms.filter(|_| same).map_or("-".to_owned(), milliseconds);
     let plain = &found.plain_ms;
+    let none = || "-".to_owned();
     table.row([
         "no batcher".to_owned(),
-        "-".to_owned(),
-        "-".to_owned(),
-        "-".to_owned(),
-        "-".to_owned(),
-        "-".to_owned(),
+        none(),
+        none(),
+        none(),
+        none(),
+        none(),
         milliseconds(plain.median),
         milliseconds(plain.max),
+        none(),
         found.txs.to_string(),
-        "1".to_owned(),
         theirs(Some(PUBLISHED_SEQUENTIAL_MS)),
     ]);
     for WithCallers { callers, alone_ms, each, block } in &found.measured {
         let published = PUBLISHED.iter().find(|(count, _)| count == callers);
         let cells = |course: &Course| {
-            let Course { ms, batches, in_flight_max, .. } = course;
-            let [batches, at_once] = [batches, in_flight_max].map(u64::to_string);
-            [milliseconds(ms.median), milliseconds(ms.max), batches, at_once]
+            let Course { first_ms, ms, batches, .. } = course;
+            let [ms, greatest, first] = [ms.median, ms.max, first_ms.median].map(milliseconds);
+            [ms, greatest, first, batches.to_string()]
         };
         let (block, each) = (cells(block), cells(each));
         let first = [callers.to_string(), milliseconds(alone_ms.median)];
