@@ -37,9 +37,25 @@ pub(crate) fn parse_reversed_hex(text: &str) -> Result<[u8; 32], ParseHashError>
 macro_rules! hash_type {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
         #[repr(transparent)]
         pub struct $name(pub [u8; 32]);
+
+        /// Byte by byte. The first eight nearly always tell, and are one number.
+        impl Ord for $name {
+            #[inline]
+            fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+                let first = |hash: &Self| hash.0.first_chunk().map(|it| u64::from_be_bytes(*it));
+                first(self).cmp(&first(other)).then_with(|| self.0.cmp(&other.0))
+            }
+        }
+
+        impl PartialOrd for $name {
+            #[inline]
+            fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+                Some(self.cmp(other))
+            }
+        }
 
         impl $name {
             /// All zero bytes: "none" in Core's formats.
