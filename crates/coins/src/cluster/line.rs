@@ -82,7 +82,14 @@ impl Line {
             Self::Clear(line) => line.answers.next(),
             Self::Tls(connection) => connection.recv_response(),
         };
-        match said.and_then(Value::extract_error) {
+        // An answer without errors is put together once more to be looked through.
+        let is_found =
+            |said: &Value| matches!(said, Value::Array(found) if found.iter().all(is_string));
+        let said = match said {
+            Ok(said) if is_found(&said) => Ok(said),
+            said => said.and_then(Value::extract_error),
+        };
+        match said {
             // The system says that it would have had to wait, which says little.
             Err(error) if error.is_timeout() => Err(silence::timed_out().into()),
             said => {
@@ -91,6 +98,11 @@ impl Line {
             }
         }
     }
+}
+
+/// Whether it is a string, or one that is not there: no error.
+fn is_string(value: &Value) -> bool {
+    matches!(value, Value::BulkString(_) | Value::Nil)
 }
 
 /// A connection of the client library.

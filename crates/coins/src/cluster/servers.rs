@@ -276,8 +276,13 @@ impl Pipe {
 
     /// The next word of a command.
     pub(super) fn word(&mut self, word: &[u8]) {
-        self.length(b'$', word.len());
-        self.packed.extend_from_slice(word);
+        self.word_of([word]);
+    }
+
+    /// The next word, of some parts.
+    pub(super) fn word_of<const N: usize>(&mut self, parts: [&[u8]; N]) {
+        self.length(b'$', parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| self.packed.extend_from_slice(part));
         self.packed.extend_from_slice(b"\r\n");
     }
 
