@@ -132,6 +132,20 @@ mod tests {
     }
 
     #[test]
+    fn the_order_is_that_of_the_bytes() {
+        let with = |at: usize, byte: u8| {
+            let mut bytes = [7; 32];
+            bytes[at] = byte;
+            Txid(bytes)
+        };
+        let all: Vec<_> =
+            (0..32).flat_map(|at| [0, 6, 8, 0xff].map(|byte| with(at, byte))).collect();
+        for (a, b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
+            assert_eq!(a.cmp(b), a.0.cmp(&b.0), "{a} and {b}");
+        }
+    }
+
+    #[test]
     fn rejects_other_lengths_and_digits() {
         assert!("00".parse::<Txid>().is_err());
         assert!("é".repeat(32).parse::<Txid>().is_err());

@@ -140,6 +140,7 @@ fn ratios(all: &All, engines: &[Engine]) -> (Table, Value) {
             ("1 worker : sync", Kind::Worker, Kind::Sync),
             ("1 worker on 1 processor : sync", Kind::Packed, Kind::Sync),
             ("1 worker : 2 workers", Kind::Worker, Kind::Workers),
+            ("1 worker on 1 processor : 2 workers on 2", Kind::Packed, Kind::Workers),
             ("sync, 1 thread : 2 threads", Kind::Sync, Kind::SyncTwo),
         ] {
             let ratio = ratio(of(first), of(second));
