@@ -155,8 +155,8 @@ impl Shared<'_> {
         let mut progress = Telling::new(request, Phase::Blocks, total(source, heights));
         let run = self.desk.run();
         let told = |key: JobKey| Ok((key.step == JobStep::Blocks).then(nothing_told));
-        let mut read = |answered: &Answered<'_>| {
-            let done: GatherDone = sent(answered, run)?;
+        let mut read = |answered: Answered| {
+            let done: GatherDone = sent(&answered, run)?;
             match done.partial.ranges() == [answered.key.range] {
                 true => Ok((answered.key, done)),
                 false => Err(Useless::Result("it is of other blocks".to_owned())),
@@ -241,8 +241,8 @@ impl Shared<'_> {
             };
             Ok(Some(told.to_bytes(run, key)))
         };
-        let mut read = |answered: &Answered<'_>| {
-            let done: ConnectDone = sent(answered, run)?;
+        let mut read = |answered: Answered| {
+            let done: ConnectDone = sent(&answered, run)?;
             let key = answered.key;
             let leaves =
                 done.fragment.as_ref().map(|fragment| (fragment.first(), fragment.leaves()));
@@ -298,8 +298,8 @@ fn roots_of(fragments: &BTreeMap<HeightRange, Fragment>) -> Result<Roots, SyncEr
 }
 
 /// Reads what a job left.
-fn sent<S: Sent>(answered: &Answered<'_>, run: RunId) -> Result<S, Useless> {
-    let read = S::from_bytes(answered.bytes, run, answered.key);
+fn sent<S: Sent>(answered: &Answered, run: RunId) -> Result<S, Useless> {
+    let read = S::from_bytes(&answered.bytes, run, answered.key);
     read.map_err(|error| Useless::Result(error.to_string()))
 }
 

@@ -68,8 +68,8 @@ impl Remote<'_> {
         let mut desk = open(&self.of, job.request, job.source)?;
         let run = desk.run();
         let told = |key: JobKey| (self.told)(key.range).map(Some);
-        let mut read = |answered: &Answered<'_>| {
-            let (range, bytes) = (answered.key.range, answered.bytes);
+        let mut read = |Answered { key, bytes }: Answered| {
+            let range = key.range;
             let finished = SegmentResult::read(bytes, run, range, P::RUNS.len());
             let finished = finished.map_err(|error| Useless::Result(error.to_string()))?;
             Ok(Done::held(range, finished, P::RUNS, index_of))

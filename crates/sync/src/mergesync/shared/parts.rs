@@ -57,8 +57,8 @@ impl<'s> Shared<'s> {
         let with_leaves = self.plan.identity.leaves;
         let object = |of: &ObjectRef| Desk::object(self.queue, request, of);
         let getting = Getting::new(request, &object);
-        let mut read = |answered: &Answered<'_>| {
-            let done: JoinDone = sent(answered, run)?;
+        let mut read = |answered: Answered| {
+            let done: JoinDone = sent(&answered, run)?;
             let wanted = if with_leaves { segments.len() } else { 0 };
             let found = (done.answers.slices.len(), done.leaves.slices.len());
             if found != (segments.len(), wanted) {

@@ -37,10 +37,10 @@ const TELL_INTERVAL: Duration = Duration::from_secs(5);
 const QUEUE_AWAY_MAX: Duration = Duration::from_secs(300);
 
 /// What a machine left of a job.
-pub(crate) struct Answered<'a> {
+pub(crate) struct Answered {
     pub(crate) key: JobKey,
     /// The object that it named, whole.
-    pub(crate) bytes: &'a [u8],
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Why an answer does not count.
@@ -76,7 +76,7 @@ pub(crate) type JobFailure = (JobKey, SyncError);
 pub(crate) type Told<'t> = dyn Fn(JobKey) -> Result<Option<Vec<u8>>, SyncError> + 't;
 
 /// Makes something of what a machine left.
-pub(crate) type ReadAnswer<'t, T> = dyn FnMut(&Answered<'_>) -> Result<T, Useless> + 't;
+pub(crate) type ReadAnswer<'t, T> = dyn FnMut(Answered) -> Result<T, Useless> + 't;
 
 /// Takes what was made of it; called without anything every now and then, too.
 pub(crate) type TakeAnswer<'t, T> = dyn FnMut(Option<T>) -> Result<(), SyncError> + 't;
@@ -396,7 +396,7 @@ impl<'d> Desk<'d> {
             Some((of, got)) if of == result => got,
             _ => Self::object(self.queue, self.request, &result),
         };
-        let got = got.and_then(|bytes| read(&Answered { key, bytes: &bytes }));
+        let got = got.and_then(|bytes| read(Answered { key, bytes }));
         match got {
             Err(Useless::Here(error)) => Err(error),
             Err(Useless::Result(why)) => self.refuse(bytes, &worker, why).map(|()| None),
