@@ -6,8 +6,8 @@
 //! their places are the hints.
 //!
 //! Segments are kept in the work folder, and so is what came of the join, and how far blocks were judged, where
-//! it took long enough to get there. A start for another end of the chain takes over the segments that are of
-//! it.
+//! it took long enough to get there, or scripts are run. A start for another end of the chain takes over the
+//! segments that are of it.
 
 mod answers;
 mod disk;
@@ -215,8 +215,8 @@ fn on_chain<'a>(
         Ok(gathered) => gathered,
     };
     let is_long = resumed || started.elapsed() >= request.checkpoint_interval;
-    // Connecting takes its coins from there.
-    let durable = is_long || goes_on(request);
+    // Scripts take many times as long as all that comes before them, and connecting takes its coins from there.
+    let durable = is_long || work.pool.is_some() || goes_on(request);
     let count = || LeafCount::read(&workdir, &done, dir.chain());
     let count = makes_roots(request).then(count).transpose();
     let count = count.inspect_err(|error| forget_damaged(request.workdir, error))?;

@@ -218,10 +218,11 @@ impl<'a> Workdir<'a> {
     }
 
     /// Whether the folder has anything that a later start goes on from: what was downloaded, finished
-    /// segments, blocks connected. A plan alone is nothing.
+    /// segments, what came of a join, blocks connected. A plan alone is nothing.
     pub(crate) fn has_progress(storage: &'a dyn Storage) -> bool {
-        let is_progress =
-            |name: &String| name.ends_with(".part") || name == RECORD || is_download(name);
+        let is_progress = |name: &String| {
+            name.ends_with(".part") || [RECORD, JOINED].contains(&&**name) || is_download(name)
+        };
         storage.names().is_ok_and(|names| names.iter().any(is_progress))
     }
 

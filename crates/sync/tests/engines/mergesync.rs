@@ -501,6 +501,30 @@ fn every_phase_is_resumed() {
     }
 }
 
+/// Where scripts are run the join is kept, however soon it was there: the first walk is gone over again, and no more.
+#[cfg(feature = "kernel")]
+#[test]
+fn what_scripts_are_run_on_is_kept_from_the_beginning() {
+    let world = World::small(879);
+    let checkpoint_interval = Duration::from_secs(3600);
+    let job = Job { checkpoint_interval, assume_valid: None, ..merge(&world) };
+    let whole = Place::new();
+    job.expect(&world.truth, &whole);
+    let mut without_join = 0;
+    for n in 0..whole.work.syncs() {
+        let place = Place::new();
+        place.work.crash_at(n, AfterCrash::Fail);
+        job.run(&place).unwrap_err();
+        let mut place = Place { work: place.work.crash_image(n), ..place };
+        without_join += usize::from(!joined(&again(&job, &world.truth, &mut place)));
+    }
+    assert!(without_join > 0);
+    // Without scripts there is nothing that would take as long as the disk does.
+    let place = Place::new();
+    Job { checkpoint_interval, ..merge(&world) }.expect(&world.truth, &place);
+    assert!(place.work.syncs() < whole.work.syncs());
+}
+
 /// Blocks that are judged by what they claim are judged by their own claims, also where a start goes on within a
 /// segment: those of the blocks before would pass, as they have as many inputs and no such coinbase.
 #[test]
