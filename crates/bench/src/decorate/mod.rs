@@ -4,7 +4,8 @@
 //! A block is so many transactions with so many inputs each. Callers hand them to one batcher in two
 //! ways: transaction by transaction, each taken before the next is handed in; or all first, then the
 //! word that the block is complete, and only then taken. The second is what a validator can do, since
-//! it has the block. Each batcher has two blocks, since a node's has many; the first is told apart. Beside both stands a loop that asks the store for one transaction at a time.
+//! it has the block. Each batcher has two blocks, since a node's has many; the first is told apart. Beside both
+//! stands a loop that asks the store for one transaction at a time.
 //!
 //! The coins are in memory, and each call for some of them takes as long as it is to, the look-up itself
 //! included: so what is measured is waiting, and what the batcher and its threads add. The time is kept by
