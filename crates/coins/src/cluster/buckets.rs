@@ -41,14 +41,14 @@ impl Buckets {
     /// What a coin is called: the rest of its txid, and the number of the output without zeros in
     /// front of it.
     pub(crate) fn field(self, outpoint: &OutPoint) -> Vec<u8> {
-        let (number, zeros) = number_of(outpoint);
-        [&outpoint.txid.0[self.known()..], &number[zeros..]].concat()
+        self.in_parts(outpoint, |parts| parts.concat())
     }
 
-    /// Says it as a word of a command.
-    fn say(self, outpoint: &OutPoint, pipe: &mut Pipe) {
-        let (number, zeros) = number_of(outpoint);
-        pipe.word_of([&outpoint.txid.0[self.known()..], &number[zeros..]]);
+    /// The same, in parts that need no memory of their own.
+    fn in_parts<T>(self, outpoint: &OutPoint, then: impl FnOnce([&[u8]; 2]) -> T) -> T {
+        let number = outpoint.vout.to_be_bytes();
+        let zeros = outpoint.vout.leading_zeros() as usize / 8;
+        then([&outpoint.txid.0[self.known()..], &number[zeros..]])
     }
 
     /// The coin that is called so in a bucket.
@@ -65,11 +65,6 @@ impl Buckets {
         let canonical = number.first() != Some(&0) && self.of(&outpoint.txid) == bucket;
         canonical.then_some(outpoint)
     }
-}
-
-/// The number of an output, and how many of its bytes are zeros in front.
-fn number_of(outpoint: &OutPoint) -> ([u8; 4], usize) {
-    (outpoint.vout.to_be_bytes(), outpoint.vout.leading_zeros() as usize / 8)
 }
 
 /// A coin that a server gave.
@@ -149,7 +144,9 @@ impl<'a> Asked<'a> {
             pipe.begin(group.len() + 2);
             pipe.word(b"HMGET");
             pipe.word(key.as_bytes());
-            group.iter().for_each(|place| buckets.say(&wanted[*place], &mut pipe));
+            for place in group {
+                buckets.in_parts(&wanted[*place], |parts| pipe.word_of(parts));
+            }
             pipe.end(key.as_bytes());
         }
         asked.pipe = pipe;

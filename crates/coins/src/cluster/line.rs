@@ -21,9 +21,6 @@ use std::time::Duration;
 /// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// By how much a line may wait too long or too short.
-const LIMIT_OFF_MAX: Duration = Duration::from_millis(50);
-
 /// What is read at once, in bytes.
 const READ_BYTES: usize = 32 << 10;
 
@@ -82,14 +79,7 @@ impl Line {
             Self::Clear(line) => line.answers.next(),
             Self::Tls(connection) => connection.recv_response(),
         };
-        // An answer without errors is put together once more to be looked through.
-        let is_found =
-            |said: &Value| matches!(said, Value::Array(found) if found.iter().all(is_string));
-        let said = match said {
-            Ok(said) if is_found(&said) => Ok(said),
-            said => said.and_then(Value::extract_error),
-        };
-        match said {
+        match said.and_then(extract_error) {
             // The system says that it would have had to wait, which says little.
             Err(error) if error.is_timeout() => Err(silence::timed_out().into()),
             said => {
@@ -100,9 +90,14 @@ impl Line {
     }
 }
 
-/// Whether it is a string, or one that is not there: no error.
-fn is_string(value: &Value) -> bool {
-    matches!(value, Value::BulkString(_) | Value::Nil)
+/// An answer, or the error that it is or has. The library puts an array together anew to look for one; coins are arrays
+/// of strings, which have none.
+fn extract_error(said: Value) -> RedisResult<Value> {
+    let is_string = |value: &Value| matches!(value, Value::BulkString(_) | Value::Nil);
+    match &said {
+        Value::Array(found) if found.iter().all(is_string) => Ok(said),
+        _ => said.extract_error(),
+    }
 }
 
 /// A connection of the client library.
@@ -123,8 +118,6 @@ fn library((host, port): (&str, u16), password: Option<&Password>) -> RedisResul
 /// A connection without TLS.
 pub(super) struct Clear {
     answers: Answers<BufReader<TcpStream>>,
-    /// For how long the system lets it wait.
-    limit: Duration,
 }
 
 impl Clear {
@@ -142,8 +135,7 @@ impl Clear {
     fn greet(stream: TcpStream, password: Option<&Password>) -> RedisResult<Self> {
         // The end of what is sent has nothing to wait for.
         stream.set_nodelay(true)?;
-        let answers = Answers::new(BufReader::with_capacity(READ_BYTES, stream));
-        let mut line = Self { answers, limit: Duration::ZERO };
+        let mut line = Self { answers: Answers::new(BufReader::with_capacity(READ_BYTES, stream)) };
         if let Some(password) = password {
             line.send(&cmd("AUTH").arg(password.reveal()).get_packed_command())?;
             line.answers.next().and_then(Value::extract_error).map_err(|error| {
@@ -158,13 +150,9 @@ impl Clear {
 
     fn send(&mut self, packed: &[u8]) -> io::Result<()> {
         let stream = self.answers.from.get_mut();
-        let left = silence::left()?;
-        // To tell the system takes as long as some commands do.
-        if left.abs_diff(self.limit) > LIMIT_OFF_MAX {
-            stream.set_write_timeout(Some(left))?;
-            stream.set_read_timeout(Some(left))?;
-            self.limit = left;
-        }
+        let left = Some(silence::left()?);
+        stream.set_write_timeout(left)?;
+        stream.set_read_timeout(left)?;
         stream.write_all(packed)
     }
 }
