@@ -60,6 +60,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     machine::begin();
     allocator::begin();
+    apus_sync::ask_for_open_files();
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(ReadError::File(failure)) => {

@@ -11,6 +11,7 @@ mod folder;
 mod job;
 mod mergesync;
 pub mod numbers;
+mod open_files;
 mod pass;
 mod progress;
 mod proofs;
@@ -39,6 +40,7 @@ pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_fo
 pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use job::{JobCopy, JobKey, JobStep};
 pub use mergesync::disk_bytes as mergesync_disk_bytes;
+pub use open_files::ask_for_open_files;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use progress::{Segment, SegmentState};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};

@@ -18,6 +18,7 @@ mod joined;
 mod judge;
 mod leaves;
 mod merged;
+mod own;
 mod pile;
 mod shared;
 mod spill;

@@ -28,7 +28,7 @@ use std::time::Instant;
 
 /// Memory that finished segments may take which are in no file yet. More of it spares some files, but segments under
 /// way make better use of it: the longer these are ([`segment_bytes`]), the fewer records there are to hold.
-const fn held_bytes_max(memory_bytes: u64) -> u64 {
+pub(crate) const fn held_bytes_max(memory_bytes: u64) -> u64 {
     memory_bytes / 8 * 3
 }
 

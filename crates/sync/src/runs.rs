@@ -2,23 +2,26 @@
 //!
 //! A run holds records by ascending key, each key once. How they lie is their [`Form`]'s to say; those of
 //! [`Coins`] are `txid[32] ‖ u32le length ‖ group`, where a group is all surviving coins of one
-//! transaction in the form of a UTXO snapshot. However many runs there are, at most
+//! transaction in the form of a UTXO snapshot. However many runs there are, files of at most
 //! [`MergeBudget::fan_in`] are open at once: more are first merged into longer ones. What is read is compared
 //! with the checksums of its [sections](crate::workdir::index), by which a merge may also begin and end
 //! anywhere among the keys.
 
 mod form;
 mod group;
+mod lanes;
 mod parts;
 mod reader;
 mod writer;
 
 pub(crate) use form::{Answers, Coins, Form, Leaves, Made, Places, Spent};
 pub(crate) use group::Group;
+pub(crate) use lanes::{Lanes, Lot, Piece};
 pub(crate) use parts::{divide, divide_sizes};
 pub(crate) use writer::RunWriter;
 
 use crate::error::{StorageResult, SyncError};
+use crate::open_files::runs_open_max;
 use crate::workdir::RunInfo;
 use crate::workdir::index::{Index, SECTION_BYTES, Section, prefix};
 use crate::workdir::names::MERGE;
@@ -29,11 +32,14 @@ use core::marker::PhantomData;
 pub(crate) use reader::first_record;
 use reader::{IndexedRun, RunReader};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// Records merged between two looks at progress and interruption: some milliseconds.
 pub(crate) const RECORDS_BETWEEN_NEWS: u64 = 1024;
+
+/// Runs that one merge has open at most: beyond that, longer ones are quicker to read.
+const RUNS_OPEN_MAX: u64 = 512;
 
 /// Takes a record.
 pub(crate) type EachRecord<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + 'a;
@@ -56,19 +62,45 @@ pub(crate) type GoOn<'a> = dyn Fn() -> Result<(), SyncError> + Sync + 'a;
 /// How much a merge may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MergeBudget {
-    /// Runs open at once, at least 2. Of each a section is in memory.
+    /// Runs that are merged in the end, at least 2. Of each a section is in memory. Those that are in memory as a whole
+    /// don't count.
     pub fan_in: usize,
     /// Length of the sections of runs that are made on the way.
     pub section_bytes: usize,
-    /// How many of these are made at a time, each by a thread of its own.
+    /// Threads that make these, one run each at a time.
     pub threads: usize,
+    /// How many runs these may have open in all.
+    pub open: usize,
 }
 
 impl MergeBudget {
-    /// Opens as many runs as `bytes` of memory hold sections of.
+    /// Opens as many runs as `bytes` of memory hold sections of. Not all that may be open: some merge two kinds of runs.
     pub(crate) fn new(bytes: u64) -> Self {
-        let fan_in = (bytes / SECTION_BYTES as u64).clamp(2, 512) as usize;
-        Self { fan_in, section_bytes: SECTION_BYTES, threads: 1 }
+        Self::opening(bytes, runs_open_max() / 2)
+    }
+
+    fn opening(bytes: u64, open_max: u64) -> Self {
+        let most = open_max.clamp(2, RUNS_OPEN_MAX);
+        let fan_in = (bytes / SECTION_BYTES as u64).clamp(2, most) as usize;
+        Self { fan_in, section_bytes: SECTION_BYTES, threads: 1, open: fan_in }
+    }
+
+    /// The same, where so many threads make runs.
+    pub(crate) fn by(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// For threads of which each has all runs open in the end, with so much memory together.
+    pub(crate) fn for_each_of(threads: usize, bytes: u64) -> Self {
+        let of = threads.max(1) as u64;
+        let one = Self::opening(bytes / of, runs_open_max() / of);
+        Self { threads, open: one.fan_in * threads.max(1), ..one }
+    }
+
+    /// How many runs are made at a time, and of how many each at most.
+    fn groups(&self) -> (usize, usize) {
+        let groups = self.threads.clamp(1, (self.open / 2).max(1));
+        (groups, (self.open / groups).max(2))
     }
 }
 
@@ -147,40 +179,41 @@ pub(crate) fn merge_runs<F: Form>(
     merging.close()
 }
 
-/// As many runs as may be open at once, with the same records.
+/// Runs with the same records, no more of them in files than may be open at once. Of files only so many are merged
+/// as are too many: each is read and written once more for it.
 fn merge_to_fan_in<F: Form>(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
     budget: MergeBudget,
     go_on: &GoOn<'_>,
 ) -> Result<Vec<RunInfo>, SyncError> {
-    let mut runs = runs;
+    let (held, files): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| run.held.is_some());
+    let mut files = VecDeque::from(files);
+    let (groups, each) = budget.groups();
     let mut made = 0;
-    while runs.len() > budget.fan_in {
-        let mut longer = Vec::with_capacity(runs.len().div_ceil(budget.fan_in));
-        for groups in runs.chunks(budget.fan_in * budget.threads.max(1)) {
-            let named = groups.chunks(budget.fan_in).map(|group| {
-                made += 1;
-                (group, format!("{MERGE}{}{}.run", F::NAME, made - 1))
-            });
-            longer.extend(merge_groups::<F>(storage, named.collect(), budget, go_on)?);
+    while files.len() > budget.fan_in {
+        let (mut named, mut beyond) = (Vec::new(), files.len() - budget.fan_in);
+        while beyond > 0 && named.len() < groups && files.len() > 1 {
+            let group: Vec<_> = files.drain(..each.min(beyond + 1).min(files.len())).collect();
+            beyond -= beyond.min(group.len() - 1);
+            named.push((group, format!("{MERGE}{}{made}.run", F::NAME)));
+            made += 1;
         }
-        runs = longer;
+        files.extend(merge_groups::<F>(storage, named, budget.section_bytes, go_on)?);
     }
-    Ok(runs)
+    Ok(files.into_iter().chain(held).collect())
 }
 
 /// Makes a longer run of each group, side by side, and removes what was made on the way before.
 fn merge_groups<F: Form>(
     storage: &dyn Storage,
-    groups: Vec<(&[RunInfo], String)>,
-    budget: MergeBudget,
+    groups: Vec<(Vec<RunInfo>, String)>,
+    section_bytes: usize,
     go_on: &GoOn<'_>,
 ) -> Result<Vec<RunInfo>, SyncError> {
-    let merge = |(group, name): (&[RunInfo], String)| {
-        let section_bytes = budget.section_bytes;
-        let longer = merge_into_run::<F>(storage, group, section_bytes, name, go_on)?;
-        remove_merged(storage, group).map(|()| longer)
+    let merge = |(group, name): (Vec<RunInfo>, String)| {
+        let longer = merge_into_run::<F>(storage, &group, section_bytes, name, go_on)?;
+        remove_merged(storage, &group).map(|()| longer)
     };
     if groups.len() < 2 {
         return groups.into_iter().map(merge).collect();
@@ -249,11 +282,6 @@ impl<'s, F: Form> Runs<'s, F> {
         Ok(Self { storage, runs: runs.collect::<Result<_, _>>()?, form: PhantomData })
     }
 
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.runs.len()
-    }
-
     /// The sections of all.
     pub(crate) fn sections(&self) -> impl Iterator<Item = &Section> {
         self.runs.iter().flat_map(|run| &run.index.sections)
@@ -262,16 +290,8 @@ impl<'s, F: Form> Runs<'s, F> {
     /// The records of some keys.
     pub(crate) fn part(&self, keys: KeyRange) -> Result<Merging<'s, F>, SyncError> {
         let storage = self.storage;
-        let mut readers = Vec::with_capacity(self.runs.len());
-        let mut heads = BinaryHeap::with_capacity(self.runs.len());
-        for run in &self.runs {
-            let mut reader = RunReader::open(storage, run, keys)?;
-            if reader.next(storage)? {
-                heads.push(head::<F>(reader.key(), readers.len()));
-                readers.push(reader);
-            }
-        }
-        Ok(Merging { storage, readers, heads, last: None, merged: Vec::new() })
+        let readers = self.runs.iter().map(|run| RunReader::open(storage, run, keys));
+        Merging::of(storage, readers.collect::<Result<Vec<_>, _>>()?.into_iter())
     }
 
     /// Removes what was made on the way.
@@ -303,6 +323,21 @@ pub(crate) struct Merging<'s, F: Form> {
 }
 
 impl<'s, F: Form> Merging<'s, F> {
+    fn of(
+        storage: &'s dyn Storage,
+        runs: impl ExactSizeIterator<Item = RunReader<F>>,
+    ) -> Result<Self, SyncError> {
+        let mut readers = Vec::with_capacity(runs.len());
+        let mut heads = BinaryHeap::with_capacity(runs.len());
+        for mut reader in runs {
+            if reader.next(storage)? {
+                heads.push(head::<F>(reader.key(), readers.len()));
+                readers.push(reader);
+            }
+        }
+        Ok(Self { storage, readers, heads, last: None, merged: Vec::new() })
+    }
+
     /// Of however many runs. While longer ones are made of them, `go_on` is asked every now and then.
     pub(crate) fn open(
         storage: &'s dyn Storage,
@@ -367,11 +402,11 @@ mod tests {
     use proptest::prelude::*;
     use std::io;
 
-    type Records = Vec<([u8; 32], Vec<u8>)>;
+    pub(super) type Records = Vec<([u8; 32], Vec<u8>)>;
 
-    const BUDGET: MergeBudget = MergeBudget { fan_in: 2, section_bytes: 16, threads: 1 };
+    const BUDGET: MergeBudget = MergeBudget { fan_in: 2, section_bytes: 16, threads: 1, open: 2 };
 
-    fn bytes(records: &Records) -> Vec<u8> {
+    pub(super) fn bytes(records: &Records) -> Vec<u8> {
         let record = |(txid, group): &([u8; 32], Vec<u8>)| {
             [&txid[..], &(group.len() as u32).to_le_bytes(), group].concat()
         };
@@ -379,20 +414,20 @@ mod tests {
     }
 
     /// A run that no file has, with small sections.
-    fn held(name: &str, bytes: &[u8]) -> RunInfo {
+    pub(super) fn held(name: &str, bytes: &[u8]) -> RunInfo {
         let index = Index::cut(bytes, BUDGET.section_bytes, first_record::<Coins>);
         RunInfo::held(name.to_owned(), bytes.to_vec(), index)
     }
 
     /// Writes a run, and says of it what is true.
-    fn write(storage: &dyn Storage, name: &str, bytes: &[u8]) -> RunInfo {
+    pub(super) fn write(storage: &dyn Storage, name: &str, bytes: &[u8]) -> RunInfo {
         let RunInfo { name, bytes, sections, checksum, held } = held(name, bytes);
         let held = held.unwrap();
         put(storage, &name, &[&held.bytes[..], &held.index.to_bytes()].concat());
         RunInfo { name, bytes, sections, checksum, held: None }
     }
 
-    fn put(storage: &dyn Storage, name: &str, file: &[u8]) {
+    pub(super) fn put(storage: &dyn Storage, name: &str, file: &[u8]) {
         storage.create(name).unwrap().write_all(file).unwrap();
     }
 
@@ -409,11 +444,11 @@ mod tests {
         Ok(all)
     }
 
-    fn is_damage(error: &SyncError, name: &str) -> bool {
+    pub(super) fn is_damage(error: &SyncError, name: &str) -> bool {
         matches!(error, SyncError::Io(IoError::RunDamaged { run, .. }) if run == name)
     }
 
-    fn record(txid: u8, length: usize) -> ([u8; 32], Vec<u8>) {
+    pub(super) fn record(txid: u8, length: usize) -> ([u8; 32], Vec<u8>) {
         ([txid; 32], vec![txid; length])
     }
 
@@ -455,7 +490,7 @@ mod tests {
             };
             let infos: Vec<RunInfo> = divided.iter().enumerate().map(info).collect();
             let written = infos.iter().filter(|run| run.held.is_none()).count();
-            let budget = MergeBudget { fan_in, section_bytes, threads };
+            let budget = MergeBudget { fan_in, section_bytes, threads, open: fan_in };
             match (merged(&storage, &infos, budget), again) {
                 (Ok(all), None) => {
                     prop_assert_eq!(&all, &expected);

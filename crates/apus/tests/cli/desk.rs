@@ -205,6 +205,11 @@ impl Desk {
         self.start_in_shell(&script, line)
     }
 
+    /// Runs a line in a process that may have no more than so many files open.
+    pub(crate) fn start_with_few_files(&self, files: u32, line: &str) -> Running {
+        self.start_in_shell(&format!("ulimit -n {files}; exec \"$0\" \"$@\""), line)
+    }
+
     /// Runs a shell's script as [`Self::start_in_shell`], in a process group of its own, as a terminal
     /// has one for each line.
     pub(crate) fn start_in_group(&self, script: &str, line: &str) -> Running {

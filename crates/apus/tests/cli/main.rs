@@ -21,6 +21,7 @@ mod coins;
 mod convert;
 #[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "those of `apus bench` use the rest"))]
 mod desk;
+mod few_files;
 mod fixtures;
 mod folders;
 mod full_disk;

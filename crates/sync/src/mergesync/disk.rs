@@ -27,7 +27,8 @@ mod tests {
     fn little_memory_and_long_chains_take_more_disk() {
         let (chain, main) = (1_141_796_832, 800_000_000_000);
         assert_eq!(disk_bytes(chain, 450 << 20, 2), chain / 100 * 60);
-        assert_eq!(disk_bytes(chain, 16 << 20, 2), chain / 100 * 90);
+        assert_eq!(disk_bytes(chain, 16 << 20, 2), chain / 100 * 60);
+        assert_eq!(disk_bytes(10 * chain, 16 << 20, 2), chain / 10 * 90);
         assert_eq!(disk_bytes(main, 450 << 20, 8), main / 100 * 90);
         // No request is too strange.
         assert_eq!(disk_bytes(0, 0, 0), 0);

@@ -1,7 +1,8 @@
 //! The join: all coins that segments made with all spends that they left.
 //!
 //! Keys are divided into parts of about as many bytes each, by what the runs' sections hold, whatever the
-//! keys are like. Threads join one part after the other; no two of them meet.
+//! keys are like. Threads join one part after the other, and [follow one another](Lanes) through the runs; what comes
+//! of a thread's parts is together in runs of its own.
 
 use super::joined::Joined;
 use super::leaves::{LeafKeys, LeafSink};
@@ -10,7 +11,8 @@ use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
 use crate::runs::{
-    Answers, Group, KeyRange, Made, MergeBudget, Merging, Places, RunWriter, Runs, Spent, divide,
+    Answers, Group, KeyRange, Lanes, Made, MergeBudget, Merging, Places, RunWriter, Runs, Spent,
+    divide,
 };
 use crate::sink::TotalsSink;
 use crate::workdir::index::{SECTION_BYTES, prefix};
@@ -23,9 +25,10 @@ use apus_engine::mergesync::{
 use apus_engine::pass::RunKind;
 use apus_engine::utxo::CoinBytes;
 use apus_storage::Storage;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Records between two looks at whether the run is interrupted.
 const RECORDS_BETWEEN_LOOKS: u64 = 4096;
@@ -33,11 +36,15 @@ const RECORDS_BETWEEN_LOOKS: u64 = 4096;
 /// What segments leave for it.
 pub(super) const JOINED_RUNS: [RunKind; 2] = [RunKind::Made, RunKind::Spent];
 
-/// The smallest parts for each thread, so that none waits long for the others at the end.
-const PARTS_EACH: u64 = 128;
+/// A smaller part is not worth passing through all runs.
+const PART_BYTES_MIN: u64 = 256 << 10;
 
-/// A smaller part is not worth its files.
-const PART_BYTES_MIN: u64 = 1 << 20;
+/// How many parts there are for each thread at least, so that none waits long for the others at the end.
+const PARTS_EACH: u64 = 8;
+
+/// How many parts for each thread are under way at most. Sections of runs stay in memory until the slowest thread is
+/// done with them.
+const AHEAD_EACH: usize = 2;
 
 /// Memory that there is for what segments left, beside those of them that are held. Where the run has little it is more
 /// than its budget: many short runs would have to be merged into longer ones before, and segments themselves, which took
@@ -51,14 +58,20 @@ fn memory_for_joining(memory_bytes: u64) -> u64 {
     (memory_bytes / 2).max(memory_bytes.saturating_mul(4).min(64 << 20))
 }
 
-/// How many runs are joined at a time, by a request's memory and threads: half of what there is memory for is sections
-/// of them, those of coins and those of spends.
+/// How many runs of coins are joined at a time, and of spends, by a request's memory and threads: half of what there is
+/// memory for is sections of them, which threads share.
 pub(super) fn merge_budget(memory_bytes: u64, threads: usize) -> MergeBudget {
-    let budget = MergeBudget::new(memory_for_joining(memory_bytes) / (4 * threads as u64));
-    MergeBudget { threads, ..budget }
+    MergeBudget::new(memory_for_joining(memory_bytes) / 4).by(threads)
 }
 
-/// Memory for what comes of a part while it is joined, in bytes: answers, places, leaves.
+/// Bytes of records in a part. Those that are under way, beside sections of which others have the rest, are an eighth
+/// of what there is memory for.
+fn part_bytes(memory_bytes: u64, threads: usize) -> u64 {
+    let under_way = (AHEAD_EACH * threads) as u64;
+    (memory_for_joining(memory_bytes) / (8 * under_way)).max(PART_BYTES_MIN)
+}
+
+/// Memory for what comes of a thread's parts, in bytes: answers, places, leaves.
 fn spill_bytes(memory_bytes: u64, threads: usize) -> [u64; 3] {
     let share = memory_for_joining(memory_bytes) / threads as u64;
     [share / 4, share / 16, share / 8]
@@ -98,32 +111,14 @@ pub(super) fn join(
     let budget = merge_budget(request.memory_bytes, request.threads);
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
-    let parts = (bytes_total / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
-    let parts = divide(made.sections().chain(spent.sections()), parts);
-    let parts = grouped(&parts, request.threads);
-    let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let alive = &|| ();
-    let held = Held::new(held_bytes(request.memory_bytes));
-    let joining = Joining { request, options, made, spent, parts, next, halt, held, bytes, alive };
+    let of_bytes = bytes_total / part_bytes(request.memory_bytes, request.threads);
+    let least = (bytes_total / PART_BYTES_MIN).min(PARTS_EACH * request.threads as u64);
+    let parts = divide(made.sections().chain(spent.sections()), of_bytes.max(least).max(1));
+    let joining = Joining::new((request, options), made, spent, parts, &|| ())?;
     let joined = joining.run(bytes_total)?;
-    joining.made.close()?;
-    joining.spent.close()?;
-    let bytes = joining.bytes.into_inner();
+    let bytes = joining.close()?;
     request.observer.event(Event::Ended { phase: Phase::Join, bytes });
     Ok(joined)
-}
-
-/// Fewer parts of the same keys, each half of what is left for a thread: large ones first, since each looks for its
-/// beginning in all runs, and small ones at the end.
-fn grouped(parts: &[KeyRange], threads: usize) -> Vec<KeyRange> {
-    let (mut grouped, mut left) = (Vec::new(), parts);
-    while let [first, ..] = left {
-        let (group, rest) = left.split_at((left.len() / (2 * threads)).max(1));
-        let until = group.last().and_then(|last| last.until);
-        grouped.push(KeyRange { from: first.from, until });
-        left = rest;
-    }
-    grouped
 }
 
 /// Joins those of some keys on this thread, and calls `alive` every now and then.
@@ -141,12 +136,9 @@ pub(super) fn join_keys(
     let budget = MergeBudget::new(memory_bytes(request) / 8);
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
-    let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let (parts, held) = (vec![keys], Held::new(held_bytes(request.memory_bytes)));
-    let joining = Joining { request, options, made, spent, parts, next, halt, held, bytes, alive };
-    let joined = joining.part(0, keys)?;
-    joining.made.close()?;
-    joining.spent.close()?;
+    let joining = Joining::new((request, options), made, spent, vec![keys], alive)?;
+    let joined = joining.parts(0)?;
+    joining.close()?;
     Ok(joined)
 }
 
@@ -154,11 +146,12 @@ pub(super) fn join_keys(
 struct Joining<'a> {
     request: &'a Request<'a>,
     options: JoinOptions<'a>,
-    made: Runs<'a, Made>,
-    spent: Runs<'a, Spent>,
+    made: Lanes<'a, Made>,
+    spent: Lanes<'a, Spent>,
     parts: Vec<KeyRange>,
-    /// The first part that no thread has claimed.
-    next: AtomicUsize,
+    claims: Mutex<Claims>,
+    /// A part was joined, or a thread failed.
+    moved: Condvar,
     halt: AtomicBool,
     /// Memory for what comes of it.
     held: Held,
@@ -168,13 +161,51 @@ struct Joining<'a> {
     alive: &'a (dyn Fn() + Sync),
 }
 
-/// A part's number, and what came of it.
-type Outcome = (usize, Result<Joined, SyncError>);
+/// Which parts threads are at.
+#[derive(Default)]
+struct Claims {
+    /// The first part that no thread has claimed.
+    next: usize,
+    under_way: BTreeSet<usize>,
+}
 
-impl Joining<'_> {
-    fn run(&self, bytes_total: u64) -> Result<Joined, SyncError> {
+/// What came of a thread's parts.
+type Outcome = Result<Joined, SyncError>;
+
+impl<'a> Joining<'a> {
+    fn new(
+        (request, options): (&'a Request<'a>, JoinOptions<'a>),
+        made: Runs<'a, Made>,
+        spent: Runs<'a, Spent>,
+        parts: Vec<KeyRange>,
+        alive: &'a (dyn Fn() + Sync),
+    ) -> Result<Self, SyncError> {
+        let from = parts.first().map_or(0, |keys| keys.from);
+        Ok(Self {
+            request,
+            options,
+            made: Lanes::open(made, from, request.threads)?,
+            spent: Lanes::open(spent, from, request.threads)?,
+            parts,
+            claims: Mutex::default(),
+            moved: Condvar::new(),
+            halt: AtomicBool::new(false),
+            held: Held::new(held_bytes(request.memory_bytes)),
+            bytes: AtomicU64::new(0),
+            alive,
+        })
+    }
+
+    /// Removes what was made on the way. How many bytes of records were joined.
+    fn close(self) -> Result<u64, SyncError> {
+        self.made.close()?;
+        self.spent.close()?;
+        Ok(self.bytes.into_inner())
+    }
+
+    fn run(&self, bytes_total: u64) -> Outcome {
         let workers = self.request.threads.min(self.parts.len());
-        let mut parts = BTreeMap::new();
+        let mut whole = Joined::default();
         std::thread::scope(|scope| {
             let (send, receive) = sync_channel::<Outcome>(workers);
             let mut failure = None;
@@ -182,9 +213,9 @@ impl Joining<'_> {
                 let send = send.clone();
                 let spawned = std::thread::Builder::new()
                     .name(format!("join-{index}"))
-                    .spawn_scoped(scope, move || self.work(&send));
+                    .spawn_scoped(scope, move || drop(send.send(self.parts(index))));
                 if let Err(error) = spawned {
-                    self.halt.store(true, Ordering::Relaxed);
+                    self.halt();
                     failure = Some(SyncError::Io(IoError::Threads { wanted: workers, error }));
                     break;
                 }
@@ -192,10 +223,12 @@ impl Joining<'_> {
             drop(send);
             loop {
                 match receive.recv_timeout(PROGRESS_INTERVAL) {
-                    Ok((part, Ok(joined))) => drop(parts.insert(part, joined)),
-                    Ok((_, Err(error))) => {
-                        self.halt.store(true, Ordering::Relaxed);
-                        failure.get_or_insert(error);
+                    Ok(Ok(joined)) => whole.add(joined),
+                    Ok(Err(error)) => {
+                        // Those who were halted by one that failed say nothing else.
+                        if matches!(failure, None | Some(SyncError::Interrupted)) {
+                            failure = Some(error);
+                        }
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
@@ -206,43 +239,85 @@ impl Joining<'_> {
             }
             failure.map_or(Ok(()), Err)
         })?;
-        let mut whole = Joined::default();
-        parts.into_values().for_each(|part| whole.add(part));
         Ok(whole)
     }
 
-    /// One thread's life.
-    fn work(&self, send: &SyncSender<Outcome>) {
-        while !self.halt.load(Ordering::Relaxed) {
-            let part = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(keys) = self.parts.get(part) else { return };
-            if send.send((part, self.part(part, *keys))).is_err() {
-                return;
-            }
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No thread is to go on.
+    fn halt(&self) {
+        self.halt.store(true, Ordering::Relaxed);
+        // Those who look at it now are to be woken.
+        drop(self.claims());
+        self.moved.notify_all();
+    }
+
+    /// The next part, once it is not too far ahead of others; none where there is none. `last` is joined.
+    fn claim(&self, last: Option<usize>) -> Option<usize> {
+        let mut claims = self.claims();
+        if let Some(last) = last {
+            claims.under_way.remove(&last);
+            self.moved.notify_all();
         }
+        let ahead = AHEAD_EACH * self.request.threads;
+        let is_ahead = |claims: &mut Claims| {
+            let lowest = claims.under_way.first().copied().unwrap_or(claims.next);
+            claims.next < self.parts.len() && claims.next >= lowest + ahead && !self.halted()
+        };
+        claims = self.moved.wait_while(claims, is_ahead).unwrap_or_else(PoisonError::into_inner);
+        if self.halted() || claims.next == self.parts.len() {
+            return None;
+        }
+        let part = claims.next;
+        claims.next += 1;
+        claims.under_way.insert(part);
+        Some(part)
+    }
+
+    fn halted(&self) -> bool {
+        self.halt.load(Ordering::Relaxed)
     }
 
     /// Whether to go on, asked every now and then.
     fn go_on(&self, bytes: u64) -> Result<(), SyncError> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         (self.alive)();
-        match self.halt.load(Ordering::Relaxed) {
+        match self.halted() {
             true => Err(SyncError::Interrupted),
             false => stop_if_interrupted(self.request.interrupt),
         }
     }
 
+    /// One thread's life: it joins parts as long as there are any.
+    fn parts(&self, thread: usize) -> Outcome {
+        let mut guard = HaltUnlessDone { of: self, done: false };
+        let mut sink = Sink::new(self.request, thread, &self.options)?;
+        let mut next = self.claim(None);
+        while let Some(part) = next {
+            self.part(self.parts[part], &mut sink)?;
+            next = self.claim(Some(part));
+        }
+        // One that was halted leaves nothing: that there is more to do is told.
+        self.go_on(0)?;
+        let joined = sink.finish(&self.held, self.options.durable)?;
+        guard.done = true;
+        Ok(joined)
+    }
+
     /// Joins a part.
-    fn part(&self, part: usize, keys: KeyRange) -> Result<Joined, SyncError> {
+    fn part(&self, keys: KeyRange, sink: &mut Sink<'_>) -> Result<(), SyncError> {
         let storage = self.request.workdir;
         let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
-        let mut sink = Sink::new(self.request, part, &self.options)?;
-        let mut join = Join::new(&mut sink);
-        let mut made: Merging<'_, Made> = self.made.part(keys)?;
-        let mut spent: Merging<'_, Spent> = self.spent.part(keys)?;
-        let mut bytes = 0;
+        // Both are taken before anything can go wrong with one of them: the next thread waits for that.
+        let (made, spent) = (self.made.take(keys)?, self.spent.take(keys)?);
+        let mut made: Merging<'_, Made> = self.made.merge(made)?;
+        let mut spent: Merging<'_, Spent> = self.spent.merge(spent)?;
+        let mut join = Join::new(sink);
         made.next()?;
         spent.next()?;
+        let mut bytes = 0;
         for number in 1u64.. {
             if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
                 self.go_on(std::mem::take(&mut bytes))?;
@@ -262,8 +337,21 @@ impl Joining<'_> {
             }
         }
         join.finish()?;
-        self.go_on(bytes)?;
-        sink.finish(&self.held, self.options.durable)
+        self.go_on(bytes)
+    }
+}
+
+/// A thread that fails, or panics, halts the others.
+struct HaltUnlessDone<'j, 'a> {
+    of: &'j Joining<'a>,
+    done: bool,
+}
+
+impl Drop for HaltUnlessDone<'_, '_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.of.halt();
+        }
     }
 }
 
@@ -425,30 +513,7 @@ impl JoinSink for Sink<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn groups_are_all_keys_and_get_smaller() {
-        let cuts = || (1..64u64).map(|cut| cut << 50);
-        let until = cuts().map(Some).chain([None]);
-        let parts: Vec<KeyRange> = [0]
-            .into_iter()
-            .chain(cuts())
-            .zip(until)
-            .map(|(from, until)| KeyRange { from, until })
-            .collect();
-        for threads in [1, 2, 5, 64] {
-            let (mut next, mut sizes) = (Some(0), Vec::new());
-            for KeyRange { from, until } in grouped(&parts, threads) {
-                assert_eq!(Some(from), next);
-                sizes.push(until.unwrap_or(64 << 50).abs_diff(from) >> 50);
-                next = until;
-            }
-            assert_eq!(next, None);
-            assert_eq!(sizes[0], (32 / threads as u64).max(1));
-            assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes.ends_with(&[1]), "{sizes:?}");
-        }
-        assert_eq!(grouped(&[], 2), []);
-    }
+    use crate::pass::held_bytes_max;
 
     /// Ids whose first bytes are alike can be made by the thousands.
     #[test]
@@ -481,21 +546,26 @@ mod tests {
         assert_eq!([0, 1, 4 << 10].map(of), [0, 4, 16 << 10]);
         assert_eq!([16 << 20, 100 << 20, 128 << 20].map(of), [64 << 20; 3]);
         assert_eq!([130 << 20, 450 << 20, u64::MAX].map(of), [65 << 20, 225 << 20, u64::MAX / 2]);
-        for (memory_bytes, threads) in [(450 << 20, 1), (450 << 20, 2), (8_000 << 20, 16)] {
+    }
+
+    /// However many threads there are, and with what segments hold, where none has parts of the least size.
+    #[test]
+    fn all_that_a_join_takes_is_no_more_than_a_run_may() {
+        for (memory_bytes, threads) in
+            [(450 << 20, 1), (450 << 20, 2), (450 << 20, 16), (8 << 30, 64)]
+        {
             let budget = merge_budget(memory_bytes, threads);
             assert_eq!(budget.threads, threads);
-            // Coins and spends, on each thread.
-            let sections = 2 * threads as u64 * budget.fan_in as u64;
-            let bytes = sections * SECTION_BYTES as u64;
-            let half = of(memory_bytes) / 2;
-            assert!(bytes <= half && bytes > half / 2, "{memory_bytes} {threads}: {bytes}");
-            // With what comes of them it is all memory that there is, but for a sixteenth.
+            let sections = 2 * (budget.fan_in * SECTION_BYTES) as u64;
+            let parts = (AHEAD_EACH * threads) as u64 * part_bytes(memory_bytes, threads);
             let [answers, places, leaves] = spill_bytes(memory_bytes, threads);
             assert!(answers > leaves && leaves > places && places > 0);
             let spilled = threads as u64 * (answers + places + leaves);
-            let most = half * 7 / 8;
-            assert!(spilled <= most && spilled > most - (1 << 10), "{memory_bytes}: {spilled}");
-            assert_eq!(held_bytes(memory_bytes), memory_bytes / 16);
+            let joining = memory_for_joining(memory_bytes);
+            assert!(parts <= joining / 8 && parts > joining / 9, "{memory_bytes} {threads}");
+            assert!(sections <= joining / 2 && spilled <= joining / 2);
+            let held = held_bytes(memory_bytes) + held_bytes_max(memory_bytes);
+            assert!(sections + parts + spilled + held <= memory_bytes, "{memory_bytes} {threads}");
         }
     }
 }

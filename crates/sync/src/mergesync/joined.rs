@@ -30,7 +30,7 @@ pub(crate) struct Joined {
     pub(crate) answers: Vec<RunInfo>,
     /// Places of the coins that survive, in runs.
     pub(crate) places: Vec<RunInfo>,
-    /// These coins, in runs that follow one another.
+    /// These coins, in runs.
     pub(crate) coins: Vec<RunInfo>,
     /// Leaves of the Utreexo forest that survive, in runs, where they were asked for.
     pub(crate) leaves: Option<Vec<RunInfo>>,

@@ -12,10 +12,10 @@ use crate::connect::keeper::{Keeper, KeptBlock};
 use crate::connect::undo::put_undo;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
-use crate::request::{Memory, Request, Scripts};
+use crate::request::{Request, Scripts};
 use crate::source::ChainSource;
 use crate::supply::Walker;
-use crate::supply::in_order::{CLAIM_BYTES, InOrder, Prepared, Put, walk_in_order};
+use crate::supply::in_order::{InOrder, Prepared, Put, walk_in_order};
 use crate::supply::ranges::take_each;
 use crate::supply::{total, weight};
 use crate::workdir::{Done, Workdir};
@@ -145,11 +145,7 @@ impl Walk<'_> {
         };
         let range = HeightRange::new(from, self.end + 1);
         let (mut scripts, mut bytes) = (Scripts::default(), 0);
-        // Blocks that are not read take no memory, and no time for which it is worth to have another thread wait.
-        let blocks_bytes = Memory::of(request).blocks_bytes;
-        let claim_bytes = (blocks_bytes / 16).clamp(CLAIM_BYTES, 4 * CLAIM_BYTES);
-        let claim_bytes = if self.bare > from { claim_bytes } else { CLAIM_BYTES };
-        walk_in_order(request, dir, (range, self.unseen, claim_bytes), &walk, |ahead| {
+        walk_in_order(request, dir, (range, self.unseen, self.bare), &walk, |ahead| {
             (scripts, bytes) = self.take_all(ahead, judging, &mut takers)?;
             Ok(())
         })?;
@@ -162,7 +158,7 @@ impl Walk<'_> {
     fn range(
         &self,
         rules: &Rules<'_>,
-        of_range: OfRange,
+        of_range: OfRange<'_>,
         walker: &mut Walker<'_>,
         put: &mut Put<'_, Verdict>,
     ) -> Result<bool, SyncError> {

@@ -5,9 +5,10 @@
 
 use super::KeyRange;
 use super::form::Form;
+use super::lanes::{Lot, Piece};
 use crate::error::{IoError, StorageResult, SyncError};
+use crate::workdir::RunInfo;
 use crate::workdir::index::{Index, checksum, prefix};
-use crate::workdir::{Held, RunInfo};
 use apus_hash::prefetch;
 use apus_storage::Storage;
 use core::ops::Range;
@@ -21,6 +22,8 @@ const AHEAD_BYTES: usize = 256;
 #[derive(Clone)]
 pub(super) struct IndexedRun {
     pub(super) info: RunInfo,
+    /// Its name, for those who read it.
+    name: Arc<str>,
     pub(super) index: Arc<Index>,
 }
 
@@ -29,7 +32,7 @@ impl IndexedRun {
     pub(super) fn open(storage: &dyn Storage, info: RunInfo) -> Result<Self, SyncError> {
         if let Some(held) = &info.held {
             let index = Arc::clone(&held.index);
-            return Ok(Self { info, index });
+            return Ok(Self { name: info.name.as_str().into(), info, index });
         }
         let name = &info.name;
         let mut bytes = vec![0; (info.file_bytes() - info.bytes) as usize];
@@ -37,25 +40,30 @@ impl IndexedRun {
         read(storage, name, &mut *file, &mut bytes)?;
         let index = (checksum(&bytes) == info.checksum).then(|| Index::read(&bytes, info.bytes));
         let index = index.flatten().ok_or_else(|| damaged(storage, name))?;
-        Ok(Self { info, index: Arc::new(index) })
+        Ok(Self { name: info.name.as_str().into(), info, index: Arc::new(index) })
+    }
+
+    /// The first section that may have records from a key on, and where it begins: the section before ends perhaps
+    /// with records of that key.
+    pub(super) fn section_of(&self, from: u64) -> (usize, usize) {
+        let all = &self.index.sections;
+        let first = all.partition_point(|section| section.prefix < from).saturating_sub(1);
+        (first, all[..first].iter().map(|section| section.bytes as usize).sum())
     }
 }
 
 /// Where a run's sections are looked at.
 enum Input {
-    /// In a buffer, one at a time.
-    File { file: Box<dyn Read + Send>, buffer: Vec<u8> },
-    /// In memory, where they need no proof.
-    Held(Arc<Held>),
+    /// In a buffer, one at a time: those of the index that were not looked at yet.
+    File { file: Box<dyn Read + Send>, index: Arc<Index>, sections: Range<usize>, buffer: Vec<u8> },
+    /// In memory, where they need no proof: the piece at hand, and those behind it.
+    Pieces { at: Option<Piece>, left: std::vec::IntoIter<Piece> },
 }
 
 /// A part of a run, read from start to end.
 pub(super) struct RunReader<F: Form> {
-    name: String,
+    name: Arc<str>,
     input: Input,
-    index: Arc<Index>,
-    /// Which sections were not looked at yet.
-    sections: Range<usize>,
     keys: KeyRange,
     /// What can be looked at and was not passed yet.
     start: usize,
@@ -73,28 +81,44 @@ impl<F: Form> RunReader<F> {
         keys: KeyRange,
     ) -> Result<Self, SyncError> {
         let all = &run.index.sections;
-        // The section before may end with records of the first key that is wanted.
-        let first = all.partition_point(|section| section.prefix < keys.from).saturating_sub(1);
-        let until =
-            |section: &crate::workdir::index::Section| keys.has_begun_before(section.prefix);
-        let sections = first..all.partition_point(until).max(first);
-        let before: u64 = all[..first].iter().map(|section| u64::from(section.bytes)).sum();
-        let (input, end) = match &run.info.held {
-            Some(held) => (Input::Held(Arc::clone(held)), before as usize),
+        let (first, before) = run.section_of(keys.from);
+        let until = all.partition_point(|section| keys.has_begun_before(section.prefix));
+        let sections = first..until.max(first);
+        let input = match &run.info.held {
+            Some(held) => {
+                let bytes =
+                    all[sections].iter().map(|section| section.bytes as usize).sum::<usize>();
+                let piece = (bytes > 0).then(|| Piece::held(held, before..before + bytes));
+                Input::Pieces { at: None, left: Vec::from_iter(piece).into_iter() }
+            }
             None => {
-                let file = storage.open(&run.info.name, before).at(storage, &run.info.name)?;
-                (Input::File { file, buffer: Vec::new() }, 0)
+                let name = &run.info.name;
+                let file = storage.open(name, before as u64).at(storage, name)?;
+                let index = Arc::clone(&run.index);
+                Input::File { file, index, sections, buffer: Vec::new() }
             }
         };
-        let (name, index) = (run.info.name.clone(), Arc::clone(&run.index));
-        Ok(Self { name, input, index, sections, keys, start: end, end, record: 0, last: None })
+        Ok(Self::new(run, input, keys))
     }
 
-    /// The buffer, or all bytes.
+    /// What was taken of a run.
+    pub(super) fn of_lot(run: &IndexedRun, lot: Lot) -> Self {
+        let (first, rest) = lot.into_pieces();
+        let end = first.bytes().len();
+        let input = Input::Pieces { at: Some(first), left: rest.into_iter() };
+        Self { end, ..Self::new(run, input, KeyRange::ALL) }
+    }
+
+    fn new(run: &IndexedRun, input: Input, keys: KeyRange) -> Self {
+        let name = Arc::clone(&run.name);
+        Self { name, input, keys, start: 0, end: 0, record: 0, last: None }
+    }
+
+    /// The buffer, or the piece at hand.
     fn bytes(&self) -> &[u8] {
         match &self.input {
             Input::File { buffer, .. } => buffer,
-            Input::Held(held) => &held.bytes,
+            Input::Pieces { at, .. } => at.as_ref().map_or(&[], Piece::bytes),
         }
     }
 
@@ -131,8 +155,8 @@ impl<F: Form> RunReader<F> {
                 return Err(damaged(storage, &self.name));
             }
             if !self.keys.has_begun_before(at) {
-                (self.sections.start, self.record) = (self.sections.end, 0);
-                self.start = self.end;
+                self.input.end();
+                (self.start, self.record) = (self.end, 0);
                 return Ok(false);
             }
             if at >= self.keys.from {
@@ -141,23 +165,36 @@ impl<F: Form> RunReader<F> {
         }
     }
 
-    /// Has the next section to look at; `false` after the last.
+    /// Has the next section or piece to look at; `false` after the last.
     fn next_section(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
-        let Some(at) = self.sections.next() else { return Ok(false) };
-        let section = &self.index.sections[at];
-        let length = section.bytes as usize;
-        match &mut self.input {
-            Input::File { file, buffer } => {
-                buffer.resize(length, 0);
+        let length = match &mut self.input {
+            Input::File { file, index, sections, buffer } => {
+                let Some(at) = sections.next() else { return Ok(false) };
+                let section = &index.sections[at];
+                buffer.resize(section.bytes as usize, 0);
                 read(storage, &self.name, &mut **file, buffer)?;
                 if !section.is_of(buffer) {
                     return Err(damaged(storage, &self.name));
                 }
-                (self.start, self.end) = (0, length);
+                buffer.len()
             }
-            Input::Held(_) => (self.start, self.end) = (self.end, self.end + length),
-        }
+            Input::Pieces { at, left } => {
+                let Some(piece) = left.next() else { return Ok(false) };
+                at.insert(piece).bytes().len()
+            }
+        };
+        (self.start, self.end) = (0, length);
         Ok(true)
+    }
+}
+
+impl Input {
+    /// Nothing more is looked at.
+    fn end(&mut self) {
+        match self {
+            Self::File { sections, .. } => sections.start = sections.end,
+            Self::Pieces { left, .. } => left.by_ref().for_each(drop),
+        }
     }
 }
 
@@ -167,7 +204,7 @@ pub(crate) fn first_record<F: Form>(bytes: &[u8]) -> Option<usize> {
     Some(F::HEAD + F::body(bytes.get(..F::HEAD)?)?)
 }
 
-fn read(
+pub(super) fn read(
     storage: &dyn Storage,
     name: &str,
     file: &mut dyn Read,
@@ -179,6 +216,6 @@ fn read(
     }
 }
 
-fn damaged(storage: &dyn Storage, name: &str) -> SyncError {
+pub(super) fn damaged(storage: &dyn Storage, name: &str) -> SyncError {
     SyncError::Io(IoError::RunDamaged { run: name.to_owned(), file: storage.describe(name) })
 }

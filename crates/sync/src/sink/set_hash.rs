@@ -2,15 +2,16 @@
 //!
 //! It is one chain of compressions, of which each needs the one before. But most of the work is to read runs, to merge
 //! them, and to make of each coin what is hashed. Threads do that for one part of the keys after the other, and
-//! one that finds the next part of the chain ready adds it. How far they run ahead of the chain is bounded. Where memory
-//! is too little for readers of all runs on each thread, one thread merges, and another hashes.
+//! one that finds the next part of the chain ready adds it. How far they run ahead of the chain is bounded, and they
+//! [follow one another](Lanes) through the runs. Where there is little memory for that, one thread merges, and another
+//! hashes.
 
 use super::put::{Hashed, merge_all};
 use super::{HashSink, each_coin};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
-use crate::runs::{Coins, KeyRange, MergeBudget, Runs, divide, records};
+use crate::runs::{Coins, KeyRange, Lanes, MergeBudget, Runs, divide, records};
 use crate::workdir::RunInfo;
 use apus_chain::{HashSerialized3, UtxoElements};
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use std::panic::resume_unwind;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Parts for each thread.
-const PARTS_EACH: usize = 16;
+const PARTS_EACH: u64 = 16;
 
 /// Parts under way for each thread: claimed, or waiting for the chain.
 const AHEAD: usize = 2;
@@ -35,13 +36,14 @@ pub(super) fn hash_set(
     runs: Vec<RunInfo>,
     bytes_total: u64,
 ) -> Result<Hashed, SyncError> {
-    let Some(budget) = budget(request, runs.len()) else {
+    if !has_memory(request) {
         return hash_by_one(request, runs, bytes_total);
-    };
+    }
+    let budget = MergeBudget::new(request.memory_bytes / 2).by(threads(request));
     let go_on = || stop_if_interrupted(request.interrupt);
     let runs = Runs::<Coins>::open(request.workdir, runs, budget, &go_on)?;
     let parts = parts(&runs, request, bytes_total);
-    let hashing = Hashing::of(request, runs, parts);
+    let hashing = Hashing::of(request, runs, parts)?;
     let hashed = hashing.run(bytes_total)?;
     hashing.runs.close()?;
     Ok(hashed)
@@ -54,23 +56,18 @@ fn threads(request: &Request<'_>) -> usize {
     request.threads.max(least)
 }
 
-/// How runs are read on several threads, if that is worth it.
-fn budget(request: &Request<'_>, runs: usize) -> Option<MergeBudget> {
+/// Whether there are several threads, and memory for what they have read ahead of the chain.
+fn has_memory(request: &Request<'_>) -> bool {
     let threads = threads(request);
-    let alone = MergeBudget::new(request.memory_bytes / 2);
-    let budget = MergeBudget::new(request.memory_bytes / (2 * threads.max(1) as u64));
-    let has_memory = request.memory_bytes >= 16 * PART_BYTES_MIN * threads as u64;
-    // One thread alone may be able to read all at once where several are not.
-    let worth = runs <= budget.fan_in || runs > alone.fan_in;
-    (threads > 1 && has_memory && worth).then_some(MergeBudget { threads, ..budget })
+    threads > 1 && request.memory_bytes >= 16 * PART_BYTES_MIN * threads as u64
 }
 
-/// Parts of all keys: of at least a section of each run, and small enough for as many as are under way at once.
+/// Parts of all keys, small enough for as many as are under way at once.
 fn parts(runs: &Runs<'_, Coins>, request: &Request<'_>, bytes: u64) -> Vec<KeyRange> {
-    let of_runs = runs.sections().count() / runs.count().max(1);
-    let wanted = (PARTS_EACH * threads(request)).min(of_runs).max(1) as u64;
-    let for_memory = bytes / (request.memory_bytes / (16 * threads(request) as u64)).max(1);
-    divide(runs.sections(), wanted.min(bytes / PART_BYTES_MIN + 1).max(for_memory))
+    let threads = threads(request) as u64;
+    let for_memory = bytes / (request.memory_bytes / (16 * threads)).max(1);
+    let wanted = (PARTS_EACH * threads).min(bytes / PART_BYTES_MIN + 1);
+    divide(runs.sections(), wanted.max(for_memory))
 }
 
 /// One thread merges, and hashes as well where it is the only one.
@@ -89,7 +86,7 @@ fn hash_by_one(
 /// What threads share.
 struct Hashing<'a> {
     request: &'a Request<'a>,
-    runs: Runs<'a, Coins>,
+    runs: Lanes<'a, Coins>,
     parts: Vec<KeyRange>,
     state: Mutex<State>,
     /// The chain grew, or a thread failed.
@@ -124,9 +121,14 @@ struct Part {
 }
 
 impl<'a> Hashing<'a> {
-    fn of(request: &'a Request<'a>, runs: Runs<'a, Coins>, parts: Vec<KeyRange>) -> Self {
+    fn of(
+        request: &'a Request<'a>,
+        runs: Runs<'a, Coins>,
+        parts: Vec<KeyRange>,
+    ) -> Result<Self, SyncError> {
+        let runs = Lanes::open(runs, 0, threads(request))?;
         let state = State { hash: Some(HashSerialized3::new()), ..State::default() };
-        Self { request, runs, parts, state: Mutex::new(state), moved: Condvar::new() }
+        Ok(Self { request, runs, parts, state: Mutex::new(state), moved: Condvar::new() })
     }
 
     fn run(&self, bytes_total: u64) -> Result<Hashed, SyncError> {
@@ -160,8 +162,12 @@ impl<'a> Hashing<'a> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes why there is no hash. A thread that waited for one that failed says no more than that it was interrupted.
     fn fail(&self, error: SyncError) {
-        self.lock().failure.get_or_insert(error);
+        let mut state = self.lock();
+        if matches!(state.failure, None | Some(SyncError::Interrupted)) {
+            state.failure = Some(error);
+        }
         self.moved.notify_all();
     }
 
@@ -211,7 +217,7 @@ impl<'a> Hashing<'a> {
     /// Reads the coins of some keys.
     fn part(&self, keys: KeyRange, elements: UtxoElements) -> Result<Part, SyncError> {
         let mut part = Part { elements, ..Part::default() };
-        let mut merging = self.runs.part(keys)?;
+        let mut merging = self.runs.merge(self.runs.take(keys)?)?;
         for number in 1u64.. {
             if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
                 stop_if_interrupted(self.request.interrupt)?;
@@ -315,7 +321,7 @@ mod tests {
         let budget = MergeBudget::new(1 << 30);
         let runs = Runs::<Coins>::open(request.workdir, runs.to_vec(), budget, &|| Ok(()))?;
         let parts = divide(runs.sections(), parts);
-        Hashing::of(request, runs, parts).run(0)
+        Hashing::of(request, runs, parts)?.run(0)
     }
 
     fn by_one(request: &Request<'_>, runs: &[RunInfo]) -> Hashed {
@@ -372,14 +378,9 @@ mod tests {
             memory_bytes: mebibytes << 20,
             ..request(&storage, &stop)
         };
-        let threads = |request: &Request<'_>, runs| budget(request, runs).map(|it| it.threads);
-        assert_eq!(threads(&with(2, 450), 20), Some(2));
-        assert_eq!(threads(&with(1, 450), 20), None, "one thread");
-        assert_eq!(threads(&with(16, 16), 20), None, "little memory");
-        // 64 runs at once on one thread, 32 on each of two.
-        assert_eq!(threads(&with(2, 64), 128), Some(2));
-        assert_eq!(threads(&with(2, 64), 200), None, "one thread needs no longer runs");
-        assert_eq!(threads(&with(2, 64), 300), Some(2), "longer ones are made in any case");
+        assert!(has_memory(&with(2, 450)) && has_memory(&with(16, 256)));
+        assert!(!has_memory(&with(1, 450)), "one thread");
+        assert!(!has_memory(&with(16, 16)), "little memory");
 
         let runs = some_runs(&storage, 100, 3, &mut Rng::new(5));
         let request = with(2, 450);

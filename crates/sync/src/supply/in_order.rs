@@ -19,14 +19,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of blocks that a worker claims at once, where blocks are small.
-pub(crate) const CLAIM_BYTES: u64 = 1 << 20;
+const CLAIM_BYTES: u64 = 1 << 20;
 
 /// Blocks that a worker claims at most.
 const CLAIM_BLOCKS: u32 = 256;
 
-/// How many times its bytes a prepared block takes, in halves: what full blocks of the main chain's
+/// How many times its bytes a prepared block takes, in quarters: what full blocks of the main chain's
 /// kind do. It stands for the memory of a claim until its blocks are there.
-const MEMORY_HALVES: u64 = 5;
+const MEMORY_QUARTERS: u64 = 10;
+
+/// The same of a block that is not read: what was noted of it, and the coins that it spends.
+const UNREAD_MEMORY_QUARTERS: u64 = 1;
 
 /// What comes out of a queue.
 pub(crate) trait Prepared: Send {
@@ -84,22 +87,22 @@ pub(crate) fn take_in_order<T: Prepared>(
     prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
     take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
-    walk_in_order(request, source, (range, unseen, CLAIM_BYTES), &by_checking(prepare), take)
+    walk_in_order(request, source, (range, unseen, 0), &by_checking(prepare), take)
 }
 
-/// The same, where the caller says how workers come to what is put in order. They claim ranges of so many bytes by
-/// ascending height.
+/// The same, where the caller says how workers come to what is put in order, and that blocks up to the height `unread`
+/// are not read for it, or few of them.
 pub(crate) fn walk_in_order<T: Prepared>(
     request: &Request<'_>,
     source: &dyn ChainSource,
-    (range, unseen, claim_bytes): (HeightRange, Height, u64),
+    (range, unseen, unread): (HeightRange, Height, Height),
     walk: &Walk<'_, T>,
     take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
     let supply = Supply::of(request, source, unseen);
-    let ahead = InOrder::new(range, Memory::of(request).blocks_bytes).claiming(claim_bytes);
     let blocks = range.end.saturating_sub(range.start) as usize;
     let workers = source.fetchers(request.threads).min(blocks);
+    let ahead = InOrder::new(range, Memory::of(request).blocks_bytes).unread(unread, workers);
     ahead.run(&supply, workers, walk, take)
 }
 
@@ -107,8 +110,8 @@ pub(crate) fn walk_in_order<T: Prepared>(
 pub(crate) struct InOrder<T> {
     /// Memory for blocks from when they are claimed until nothing holds them any more.
     bytes_max: u64,
-    /// What a worker claims at once.
-    claim_bytes: u64,
+    /// Blocks up to this height are not read, and bytes of them that a worker claims at once.
+    unread: (Height, u64),
     state: Mutex<State<T>>,
     /// A block became ready, or a worker failed.
     ready: Condvar,
@@ -160,7 +163,7 @@ impl<T: Prepared> InOrder<T> {
         };
         Self {
             bytes_max,
-            claim_bytes: CLAIM_BYTES,
+            unread: (0, CLAIM_BYTES),
             state: Mutex::new(state),
             ready: Condvar::new(),
             taken: Condvar::new(),
@@ -168,9 +171,11 @@ impl<T: Prepared> InOrder<T> {
         }
     }
 
-    /// The same with claims of so many bytes.
-    fn claiming(self, claim_bytes: u64) -> Self {
-        Self { claim_bytes, ..self }
+    /// The same where blocks up to a height are not read by so many workers. These take little memory, and no time for
+    /// which it is worth to have another thread wait, so more of them are claimed at once.
+    fn unread(self, unread: Height, workers: usize) -> Self {
+        let each = self.bytes_max / 2 / workers.max(1) as u64;
+        Self { unread: (unread, each.clamp(CLAIM_BYTES, 4 * CLAIM_BYTES)), ..self }
     }
 
     /// Has `workers` threads fill the queue while `take` empties it on this one.
@@ -283,17 +288,20 @@ impl<T: Prepared> InOrder<T> {
                 return None;
             }
             if state.bytes_ahead == 0 || state.bytes_ahead + state.bytes_given() < self.bytes_max {
+                let (unread, unread_bytes) = self.unread;
+                let (last, most, quarters) = match start <= unread {
+                    true => (unread + 1, unread_bytes, UNREAD_MEMORY_QUARTERS),
+                    false => (state.unclaimed.end, CLAIM_BYTES, MEMORY_QUARTERS),
+                };
+                let last = last.min(state.unclaimed.end).min(start + CLAIM_BLOCKS);
                 let mut end = start;
                 let mut bytes = 0;
-                while end < state.unclaimed.end
-                    && end - start < CLAIM_BLOCKS
-                    && bytes < self.claim_bytes
-                {
+                while end < last && bytes < most {
                     bytes += supply.source.block_bytes(end);
                     end += 1;
                 }
                 state.unclaimed.start = end;
-                let bytes = bytes * MEMORY_HALVES / 2;
+                let bytes = bytes * quarters / 4;
                 state.bytes_ahead += bytes;
                 return Some((HeightRange::new(start, end), bytes));
             }

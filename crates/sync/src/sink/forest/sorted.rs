@@ -35,12 +35,11 @@ impl<'r> SortedLeaves<'r> {
         runs: Vec<RunInfo>,
         count: u64,
     ) -> Result<Self, SyncError> {
-        let threads = request.threads as u64;
         let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
         let go_on = || stop_if_interrupted(request.interrupt);
-        let budget = MergeBudget::new(request.memory_bytes / (2 * threads));
+        let budget = MergeBudget::for_each_of(request.threads, request.memory_bytes / 2);
         let runs = Runs::open(request.workdir, runs, budget, &go_on)?;
-        let parts = (bytes / PART_BYTES_MIN).clamp(1, PARTS_EACH * threads);
+        let parts = (bytes / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
         let parts = divide(runs.sections(), parts);
         let folder = request.workdir.describe("");
         Ok(Self { runs, parts, bytes, count, folder })

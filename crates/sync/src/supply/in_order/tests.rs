@@ -271,6 +271,22 @@ fn workers_run_ahead_no_further_than_the_bound() {
     }
 }
 
+/// Claims of blocks that are not read are longer, as far as these go, and hold as many threads as there are.
+#[test]
+fn blocks_that_are_not_read_are_claimed_many_at_a_time() {
+    let source = Fake { bytes: 300_000, ..Fake::new(Fault::None) };
+    let flag = AtomicBool::new(false);
+    let supply = source.supply(&flag);
+    let claims = |workers, count: usize| -> Vec<u32> {
+        let ahead: InOrder<(Height, u64)> = InOrder::new(source.range(), 16 << 20);
+        let ahead = ahead.unread(30, workers);
+        (0..count).map(|_| ahead.claim(&supply).unwrap().0.end).collect()
+    };
+    assert_eq!(claims(1, 4), [15, 29, 31, 35]);
+    assert_eq!(claims(4, 3), [8, 15, 22]);
+    assert_eq!(claims(16, 9), [5, 9, 13, 17, 21, 25, 29, 31, 35]);
+}
+
 #[test]
 fn an_error_is_told_after_all_blocks_below_it() {
     for workers in [1, 3] {
