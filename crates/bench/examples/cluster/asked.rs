@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 pub(crate) const USAGE: &str = "usage: cluster APUS CHAIN [--rounds N] [--engines swiftsync,mergesync,utreexo] \
-     [--dbcache MiB] [--segment-bytes N] [--json FILE]";
+     [--workers N,N] [--dbcache MiB] [--segment-bytes N] [--json FILE]";
 
 /// An engine whose runs machines share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +37,8 @@ pub(crate) struct Asked {
     pub(crate) chain: PathBuf,
     pub(crate) rounds: u32,
     pub(crate) engines: Vec<Engine>,
+    /// How many workers there are in some runs more.
+    pub(crate) workers: Vec<usize>,
     pub(crate) dbcache: u64,
     pub(crate) segment_bytes: Option<u64>,
     pub(crate) json: Option<PathBuf>,
@@ -50,6 +52,7 @@ impl Asked {
             chain: fs::canonicalize(words.next()?).ok()?,
             rounds: 3,
             engines: all[..2].to_vec(),
+            workers: Vec::new(),
             dbcache: 450,
             segment_bytes: None,
             json: None,
@@ -61,6 +64,11 @@ impl Asked {
                     let named = words.next()?;
                     let engine = |name| all.into_iter().find(|engine| engine.name() == name);
                     asked.engines = named.split(',').map(engine).collect::<Option<_>>()?;
+                }
+                "--workers" => {
+                    let counts = words.next()?;
+                    let count = |count: &str| count.parse().ok().filter(|count| *count > 2);
+                    asked.workers = counts.split(',').map(count).collect::<Option<_>>()?;
                 }
                 "--dbcache" => asked.dbcache = words.next()?.parse().ok()?,
                 "--segment-bytes" => asked.segment_bytes = Some(words.next()?.parse().ok()?),

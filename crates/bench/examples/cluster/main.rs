@@ -13,7 +13,8 @@
 //!   others leave it alone;
 //! - `1 worker, 1 processor`: the same with coordinator, worker and queue on the first processor, so that all that they do
 //!   is in the time;
-//! - `2 workers`: two of one thread each, on a processor each, which coordinator and queue share with them.
+//! - `2 workers`: two of one thread each, on a processor each, which coordinator and queue share with them;
+//! - with `--workers N,N`, where there are so many processors, `N workers` in the same way.
 //!
 //! Workers wait for the run before the coordinator is started; the time is that of its process. Then there is a run of each
 //! engine that is not timed, in which all that goes through the queue and the store is counted, and runs
@@ -78,10 +79,11 @@ type All = BTreeMap<(Engine, Kind), Runs>;
 
 /// All rounds; each kind has its turn before any has the next.
 fn timed(bench: &Bench<'_>, asked: &Asked) -> All {
-    let (mut all, mut kinds) = (All::new(), Kind::ALL);
+    let more = asked.workers.iter().map(|count| Kind::Workers(*count));
+    let (mut all, mut kinds) = (All::new(), Kind::ALL.into_iter().chain(more).collect::<Vec<_>>());
     for round in 1..=asked.rounds {
         for engine in &asked.engines {
-            for kind in kinds {
+            for &kind in &kinds {
                 let ran = bench.timed(*engine, kind);
                 let (wall, cpu) = (ran.wall_seconds, ran.cpu_seconds);
                 eprintln!(
@@ -130,23 +132,30 @@ fn times(all: &All, rounds: u32) -> Table {
     table
 }
 
-fn ratios(all: &All, engines: &[Engine]) -> (Table, Value) {
+fn ratios(all: &All, asked: &Asked) -> (Table, Value) {
     let columns = ["engine", "what", "median", "least", "greatest"];
     let mut table = Table::new("Ratios of wall times, pair by pair", &columns);
     let mut measured = Vec::new();
-    for engine in engines {
+    let more = asked
+        .workers
+        .iter()
+        .map(|count| (format!("1 worker : {count} workers"), Kind::Worker, Kind::Workers(*count)));
+    let pairs = [
+        ("1 worker : sync", Kind::Worker, Kind::Sync),
+        ("1 worker on 1 processor : sync", Kind::Packed, Kind::Sync),
+        ("1 worker : 2 workers", Kind::Worker, Kind::Workers(2)),
+        ("1 worker on 1 processor : 2 workers on 2", Kind::Packed, Kind::Workers(2)),
+        ("sync, 1 thread : 2 threads", Kind::Sync, Kind::SyncTwo),
+    ];
+    let pairs = pairs.map(|(what, first, second)| (what.to_owned(), first, second));
+    let pairs: Vec<_> = pairs.into_iter().chain(more).collect();
+    for engine in &asked.engines {
         let of = |kind: Kind| &all[&(*engine, kind)];
-        for (what, first, second) in [
-            ("1 worker : sync", Kind::Worker, Kind::Sync),
-            ("1 worker on 1 processor : sync", Kind::Packed, Kind::Sync),
-            ("1 worker : 2 workers", Kind::Worker, Kind::Workers),
-            ("1 worker on 1 processor : 2 workers on 2", Kind::Packed, Kind::Workers),
-            ("sync, 1 thread : 2 threads", Kind::Sync, Kind::SyncTwo),
-        ] {
+        for &(ref what, first, second) in &pairs {
             let ratio = ratio(of(first), of(second));
             let told = |value: f64| format!("{value:.3}");
             let cells = [told(ratio.median), told(ratio.min), told(ratio.max)];
-            table.row([engine.to_string(), what.to_owned()].into_iter().chain(cells));
+            table.row([engine.to_string(), what.clone()].into_iter().chain(cells));
             measured.push(json!({ "engine": engine.to_string(), "what": what, "ratio": ratio }));
         }
     }
@@ -166,7 +175,7 @@ fn main() {
     let bench = Bench::new(&asked, &manifest, scratch.path());
     let all = timed(&bench, &asked);
     println!("{}", times(&all, asked.rounds).text());
-    let (table, ratios) = ratios(&all, &asked.engines);
+    let (table, ratios) = ratios(&all, &asked);
     println!("{}", table.text());
     let counted: Vec<counted::Counted> =
         asked.engines.iter().flat_map(|engine| bench.counted(*engine)).collect();

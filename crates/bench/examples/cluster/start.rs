@@ -26,12 +26,14 @@ pub(crate) enum Kind {
     SyncTwo,
     Worker,
     Packed,
-    Workers,
+    /// So many, of one thread each, on a processor each.
+    Workers(usize),
 }
 
 impl Kind {
+    /// Those that are always there.
     pub(crate) const ALL: [Self; 5] =
-        [Self::Sync, Self::Worker, Self::Workers, Self::Packed, Self::SyncTwo];
+        [Self::Sync, Self::Worker, Self::Workers(2), Self::Packed, Self::SyncTwo];
 }
 
 impl fmt::Display for Kind {
@@ -41,7 +43,7 @@ impl fmt::Display for Kind {
             Self::SyncTwo => "sync, 2 threads",
             Self::Worker => "1 worker",
             Self::Packed => "1 worker, 1 processor",
-            Self::Workers => "2 workers",
+            Self::Workers(count) => return write!(f, "{count} workers"),
         })
     }
 }
@@ -129,7 +131,7 @@ fn on<T>(processors: On, start: impl FnOnce() -> T) -> T {
     let own = sched_getaffinity(None).unwrap();
     let mut allowed = (0..CpuSet::MAX_CPU).filter(|processor| own.is_set(*processor));
     let mut one = CpuSet::new();
-    one.set(allowed.nth(place).expect("there are two processors at least"));
+    one.set(allowed.nth(place).expect("there are as many processors as workers"));
     sched_setaffinity(None, &one).unwrap();
     let started = start();
     sched_setaffinity(None, &own).unwrap();
@@ -256,7 +258,10 @@ impl<'b> Bench<'b> {
             Kind::SyncTwo => self.alone(engine, 2, On::Any),
             Kind::Worker => self.shared(engine, None, On::Any, &[On::One(0)], None),
             Kind::Packed => self.shared(engine, None, On::One(0), &[On::One(0)], None),
-            Kind::Workers => self.shared(engine, None, On::Any, &[On::One(0), On::One(1)], None),
+            Kind::Workers(count) => {
+                let each: Vec<On> = (0..count).map(On::One).collect();
+                self.shared(engine, None, On::Any, &each, None)
+            }
         }
     }
 
