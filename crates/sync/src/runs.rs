@@ -545,6 +545,29 @@ mod tests {
         }
     }
 
+    /// What lies in memory stays there, and of files no more are written again than are too many.
+    #[test]
+    fn as_few_runs_are_merged_as_will_do() {
+        let left = |files: u8, in_memory: u8, fan_in, threads| -> (usize, usize) {
+            let storage = CrashStorage::new();
+            let of = |id: u8| (format!("run-{id}"), bytes(&vec![record(id, 3)]));
+            let files = (1..=files).map(of).map(|(name, bytes)| write(&storage, &name, &bytes));
+            let memory = (101..101 + in_memory).map(of).map(|(name, bytes)| held(&name, &bytes));
+            let budget = MergeBudget { fan_in, section_bytes: 16, threads, open: fan_in };
+            let runs = files.chain(memory).collect();
+            let runs = merge_to_fan_in::<Coins>(&storage, runs, budget, &|| Ok(())).unwrap();
+            let merged = runs.iter().filter(|run| is_merged(run)).count();
+            (runs.len() - usize::from(in_memory), merged)
+        };
+        assert_eq!(left(8, 5, 8, 1), (8, 0));
+        assert_eq!(left(10, 5, 8, 1), (8, 1));
+        assert_eq!(left(15, 0, 8, 2), (8, 3));
+        assert_eq!(left(64, 0, 8, 1), (8, 8));
+        for threads in 1..6 {
+            assert_eq!(left(40, 3, 5, threads).0, 5, "{threads}");
+        }
+    }
+
     fn unreadable(txid: Txid) -> SyncError {
         let error = apus_chain::read_coin(&mut apus_chain::Reader::new(&[])).unwrap_err();
         SyncError::Io(IoError::Group { txid, error })

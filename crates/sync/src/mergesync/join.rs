@@ -361,7 +361,7 @@ fn is_up_to(coin: &[u8], spend: &[u8]) -> bool {
     made < spent || (made == spent && coin[..32] <= spend[..32])
 }
 
-/// What comes of a part.
+/// What comes of a thread's parts.
 struct Sink<'s> {
     storage: &'s dyn Storage,
     numbered: bool,
@@ -374,7 +374,7 @@ struct Sink<'s> {
     joined: Joined,
 }
 
-/// The coins of a part that no spend took. Their MuHash is computed here, if it is wanted, on all threads: handed out
+/// The coins of a thread's parts that no spend took. Their MuHash is computed here, if it is wanted, on all threads: handed out
 /// later, they come one after the other.
 struct SetPart<'s> {
     run: RunWriter<'s>,
@@ -391,15 +391,15 @@ impl SetPart<'_> {
 impl<'s> Sink<'s> {
     fn new(
         request: &Request<'s>,
-        part: usize,
+        thread: usize,
         options: &JoinOptions<'s>,
     ) -> Result<Self, SyncError> {
         let JoinOptions { numbered, leaves, muhash, bare, durable } = *options;
         let storage = request.workdir;
         let [of_answers, of_places, of_leaves] = spill_bytes(request.memory_bytes, request.threads);
-        let run = RunWriter::create(storage, format!("{SPILL}set-{part}.run"), SECTION_BYTES)?;
+        let run = RunWriter::create(storage, format!("{SPILL}set-{thread}.run"), SECTION_BYTES)?;
         let leaves = leaves.map(|by| {
-            let name = format!("leaves-{part}");
+            let name = format!("leaves-{thread}");
             LeafSink::new(by, Spill::new(storage, name, of_leaves, durable))
         });
         Ok(Self {
@@ -407,8 +407,8 @@ impl<'s> Sink<'s> {
             numbered,
             bare,
             leaves,
-            answers: Spill::new(storage, format!("answers-{part}"), of_answers, durable),
-            places: Spill::new(storage, format!("places-{part}"), of_places, durable),
+            answers: Spill::new(storage, format!("answers-{thread}"), of_answers, durable),
+            places: Spill::new(storage, format!("places-{thread}"), of_places, durable),
             set: SetPart { run, totals: TotalsSink::new(muhash) },
             group: Group::default(),
             joined: Joined::default(),
@@ -514,6 +514,9 @@ impl JoinSink for Sink<'_> {
 mod tests {
     use super::*;
     use crate::pass::held_bytes_max;
+    use crate::request::testing::request;
+    use apus_testkit::storage::CrashStorage;
+    use std::time::Duration;
 
     /// Ids whose first bytes are alike can be made by the thousands.
     #[test]
@@ -538,6 +541,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Sections stay in memory until the slowest thread is done with them.
+    #[test]
+    fn no_thread_is_far_ahead_of_the_slowest() {
+        let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
+        let request = Request { threads: 2, ..request(&storage, &stop) };
+        let options =
+            JoinOptions { numbered: false, leaves: None, muhash: false, bare: 0, durable: false };
+        let budget = MergeBudget::new(0);
+        let made = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
+        let spent = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
+        let parts = vec![KeyRange::ALL; 7];
+        let joining = Joining::new((&request, options), made, spent, parts, &|| ()).unwrap();
+        let ahead: Vec<_> = (0..4).map(|_| joining.claim(None)).collect();
+        assert_eq!(ahead, [Some(0), Some(1), Some(2), Some(3)]);
+        std::thread::scope(|scope| {
+            // A part in between makes no room.
+            let next = scope.spawn(|| joining.claim(Some(2)));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!next.is_finished());
+            let mut claimed = [0, 1].map(|slowest| joining.claim(Some(slowest))).to_vec();
+            claimed.push(next.join().unwrap());
+            claimed.sort_unstable();
+            assert_eq!(claimed, [Some(4), Some(5), Some(6)]);
+        });
+        assert_eq!(joining.claim(Some(3)), None, "all were claimed");
+        joining.halt();
+        assert_eq!(joining.claim(None), None);
     }
 
     #[test]

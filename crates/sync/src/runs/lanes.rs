@@ -84,10 +84,9 @@ impl<'s, F: Form> Lanes<'s, F> {
     /// The records from a key on, for so many threads.
     pub(crate) fn open(runs: Runs<'s, F>, from: u64, threads: usize) -> Result<Self, SyncError> {
         let each = (runs.runs.len() / (LANES_EACH * threads)).max(1);
-        let lane = |runs_of: (usize, &[IndexedRun])| {
-            Lane::open(runs.storage, (runs_of.0 * each, runs_of.1), from)
-        };
-        let lanes = runs.runs.chunks(each).enumerate().map(lane).collect::<Result<_, _>>()?;
+        let numbered = (0..).step_by(each).zip(runs.runs.chunks(each));
+        let lanes = numbered.map(|some| Lane::open(runs.storage, some, from));
+        let lanes = lanes.collect::<Result<_, _>>()?;
         Ok(Self { runs, lanes })
     }
 
@@ -379,7 +378,7 @@ mod tests {
                 prop::collection::vec(any::<u8>(), 1..50),
                 0..60,
             ),
-            runs in 1usize..7,
+            runs in 1usize..20,
             mut cuts in prop::collection::vec(0u64..1 << 20, 1..9),
             threads in 1usize..5,
             seed: u64,
