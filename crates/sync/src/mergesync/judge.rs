@@ -261,14 +261,23 @@ impl Walk<'_> {
         }
         let before = progress.bytes;
         let mut told_at = Instant::now();
+        let mut taken = judging.record.judged;
         loop {
-            let next = ahead.next();
-            if next.is_err() {
-                // A block below that proves invalid is the one to tell of.
-                self.settle(&mut pending, 0, takers)?;
-            }
-            let Some((height, Verdict { id, bytes, judged, leaves })) = next? else { break };
-            stop_if_interrupted(request.interrupt)?;
+            let next = match stop_if_interrupted(request.interrupt).and_then(|()| ahead.next()) {
+                Ok(next) => next,
+                Err(error) => {
+                    // A block below that proves invalid is the one to tell of.
+                    self.settle(&mut pending, 0, takers)?;
+                    let more = matches!(error, SyncError::Interrupted)
+                        && judging.durable
+                        && taken > judging.record.judged;
+                    if more && takers.can_sync() {
+                        self.save(judging, taken, takers)?;
+                    }
+                    return Err(error);
+                }
+            };
+            let Some((height, Verdict { id, bytes, judged, leaves })) = next else { break };
             match judged {
                 Ok(judged) => pending.push_back(Pending { id, judged, leaves }),
                 Err(error) => {
@@ -277,6 +286,7 @@ impl Walk<'_> {
                     return Err(self.refusal(id, error));
                 }
             }
+            taken = height;
             let run = checks.needed(height);
             *(if run { &mut scripts.run } else { &mut scripts.assumed }) += 1;
             self.settle(&mut pending, if run { PENDING_MAX } else { 0 }, takers)?;

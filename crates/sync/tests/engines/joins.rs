@@ -1,12 +1,19 @@
-//! Joins of so many records that they are divided into parts, each of which some thread does.
+//! Joins of so many records that they are divided into parts, each of which some thread does; and runs that are
+//! interrupted while they join, and while they judge.
 
 use crate::harness::{Job, Place, World, random_chain};
 use crate::world::Events;
 use apus_sync::{Engine, Event, Observer, Phase, SyncError};
 use apus_testkit::chain::{ChainBuilder, ScriptKind, Shape, coins_of};
 use apus_testkit::storage::CrashStorage;
+#[cfg(feature = "kernel")]
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(feature = "kernel")]
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+#[cfg(feature = "kernel")]
+use std::time::Instant;
 
 /// A block with half a megabyte of coins, whose transactions lie anywhere among all.
 fn large_block(builder: &mut ChainBuilder) {
@@ -83,5 +90,89 @@ fn an_interrupt_ends_the_join() {
             |phase| all.iter().any(|event| matches!(event, Event::Started(it) if *it == phase));
         assert!(has(Phase::Join) && !has(Phase::Connect), "{all:?}");
         job.expect(&world.truth, &place);
+    }
+}
+
+/// Sees how long blocks are judged, and interrupts that after some time.
+#[cfg(feature = "kernel")]
+struct InterruptsLater {
+    events: Events,
+    after: Option<Duration>,
+    interrupt: Arc<AtomicBool>,
+    began: Mutex<Option<Instant>>,
+    took: Mutex<Duration>,
+}
+
+#[cfg(feature = "kernel")]
+impl Observer for InterruptsLater {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Started(Phase::Connect) => {
+                *self.began.lock().unwrap() = Some(Instant::now());
+                let interrupt = Arc::clone(&self.interrupt);
+                if let Some(after) = self.after {
+                    std::thread::spawn(move || {
+                        std::thread::sleep(after);
+                        interrupt.store(true, Ordering::Relaxed);
+                    });
+                }
+            }
+            Event::Ended { phase: Phase::Connect, .. } => {
+                *self.took.lock().unwrap() = self.began.lock().unwrap().unwrap().elapsed();
+            }
+            _ => {}
+        }
+        self.events.event(event);
+    }
+}
+
+/// What was judged is kept, however long it would be until anything were.
+#[cfg(feature = "kernel")]
+#[test]
+fn an_interrupt_costs_no_block_that_was_judged() {
+    let mut builder = random_chain(862);
+    builder.random_blocks(60, Shape::default());
+    let world = World::of(&builder.blocks());
+    for keeps in [false, true] {
+        let run = |place: &Place, desk: &Path, after| {
+            let job = Job {
+                engine: Engine::MergeSync,
+                checkpoint_interval: Duration::from_secs(3600),
+                assume_valid: None,
+                threads: 1,
+                ..world.job()
+            };
+            let job = if keeps { job.keeping(desk) } else { job };
+            let observer = InterruptsLater {
+                events: Events::default(),
+                after,
+                interrupt: Arc::default(),
+                began: Mutex::default(),
+                took: Mutex::default(),
+            };
+            let outcome = job.run_watched(place, &observer, &observer.interrupt);
+            (outcome, observer)
+        };
+        let desk = || tempfile::tempdir().unwrap();
+        let (whole, observer) = run(&Place::new(), desk().path(), None);
+        whole.unwrap();
+        let took = *observer.took.lock().unwrap();
+        // On a busy machine some of these come too late.
+        let found = (1..100).any(|turn| {
+            let (mut place, desk) = (Place::new(), desk());
+            let (outcome, _) = run(&place, desk.path(), Some(took / 10 * (turn % 9 + 1)));
+            let Err(error) = outcome else { return false };
+            assert!(matches!(error, SyncError::Interrupted), "{error}");
+            place.out = CrashStorage::new();
+            let (outcome, observer) = run(&place, desk.path(), None);
+            world.truth.check(&outcome.unwrap(), &place.out);
+            let stop = world.truth.stop as usize;
+            let goes_on = |event: &Event| match event {
+                Event::Resumed { segments, of } => *of == stop && (1..stop).contains(segments),
+                _ => false,
+            };
+            observer.events.all().iter().any(goes_on)
+        });
+        assert!(found, "{keeps}");
     }
 }
