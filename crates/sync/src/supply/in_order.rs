@@ -225,10 +225,12 @@ impl<T: Prepared> InOrder<T> {
             {
                 return Err(error);
             }
-            if state.ended
-                || (state.unclaimed.start >= state.unclaimed.end && height >= state.unclaimed.end)
-            {
+            if state.unclaimed.start >= state.unclaimed.end && height >= state.unclaimed.end {
                 return Ok(None);
+            }
+            if state.ended {
+                // A worker panicked: this is not the end of the blocks. The end of all threads tells of it.
+                return Err(SyncError::Interrupted);
             }
             state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
