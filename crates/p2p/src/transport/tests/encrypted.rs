@@ -177,7 +177,9 @@ fn another_network_is_another_world() {
     let patient = Dial { handshake_timeout: Duration::from_secs(10), ..dial(TransportChoice::V2) };
     let other = Dial { network: Network::Signet, ..patient.clone() };
     let (left, right) = meet(&other, &patient);
-    let told = |error: PeerError| error.to_string().contains("of another chain");
+    // One whose peer happens to send nearly as much garbage as there may be need not wait: it has seen that there is no end.
+    let texts = ["of another chain", "bytes of garbage and no end"];
+    let told = |error: PeerError| texts.iter().any(|text| error.to_string().contains(text));
     // The first to give up closes the connection.
     assert!([left.err(), right.err()].map(|error| error.is_some_and(told)).contains(&true));
 }
