@@ -3,7 +3,7 @@
 //! A run holds records by ascending key, each key once. How they lie is their [`Form`]'s to say; those of
 //! [`Coins`] are `txid[32] ‖ u32le length ‖ group`, where a group is all surviving coins of one
 //! transaction in the form of a UTXO snapshot. However many runs there are, files of at most
-//! [`MergeBudget::fan_in`] are open at once: more are first merged into longer ones. What is read is compared
+//! [`MergeBudget::fan_in`] are open at once, or as many for each thread: more are first merged into longer ones. What is read is compared
 //! with the checksums of its [sections](crate::workdir::index), by which a merge may also begin and end
 //! anywhere among the keys.
 
@@ -134,6 +134,14 @@ impl KeyRange {
         let starts: Vec<u64> = ranges.iter().map(&mut on_line).collect();
         let ends = starts.iter().skip(1).map(|start| Some(*start)).chain([None]);
         starts.iter().zip(ends).map(|(from, until)| Self { from: *from, until }).collect()
+    }
+
+    /// Those that are among others; none where none are.
+    pub(crate) fn within(self, others: Self) -> Option<Self> {
+        let from = self.from.max(others.from);
+        let ends = [self.until, others.until].into_iter().flatten();
+        let until = ends.min();
+        until.is_none_or(|until| from < until).then_some(Self { from, until })
     }
 
     /// Whether a key is not beyond.
@@ -542,6 +550,22 @@ mod tests {
             });
             let error = error.unwrap_err();
             prop_assert!(is_damage(&error, name), "{error}");
+        }
+    }
+
+    #[test]
+    fn keys_that_are_among_others() {
+        let keys = |from, until| KeyRange { from, until };
+        for (one, other, both) in [
+            (KeyRange::ALL, keys(3, Some(9)), Some(keys(3, Some(9)))),
+            (keys(5, Some(7)), keys(3, Some(9)), Some(keys(5, Some(7)))),
+            (keys(5, None), keys(3, Some(9)), Some(keys(5, Some(9)))),
+            (keys(0, Some(4)), keys(3, None), Some(keys(3, Some(4)))),
+            (keys(0, Some(3)), keys(3, Some(9)), None),
+            (keys(9, None), keys(3, Some(9)), None),
+            (keys(9, None), keys(3, None), Some(keys(9, None))),
+        ] {
+            assert_eq!((one.within(other), other.within(one)), (both, both));
         }
     }
 

@@ -134,9 +134,14 @@ pub(super) fn join_keys(
         stop_if_interrupted(request.interrupt)
     };
     let budget = MergeBudget::new(memory_bytes(request) / 8);
+    let bytes_total: u64 = made.iter().chain(&spent).map(|run| run.bytes).sum();
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
-    let joining = Joining::new((request, options), made, spent, vec![keys], alive)?;
+    // What is joined at once is in memory.
+    let parts = (bytes_total / part_bytes(request.memory_bytes, request.threads)).max(1);
+    let parts = divide(made.sections().chain(spent.sections()), parts);
+    let parts = parts.into_iter().filter_map(|part| part.within(keys)).collect();
+    let joining = Joining::new((request, options), made, spent, parts, alive)?;
     let joined = joining.parts(0)?;
     joining.close()?;
     Ok(joined)

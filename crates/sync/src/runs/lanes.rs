@@ -96,6 +96,10 @@ impl<'s, F: Form> Lanes<'s, F> {
     /// # Errors
     /// Where another thread failed, which tells why, it is [`SyncError::Interrupted`].
     pub(crate) fn take(&self, keys: KeyRange) -> Result<Vec<Lot>, SyncError> {
+        if keys.until == Some(keys.from) {
+            // Of two threads that wait for the same key the wrong one might be first.
+            return Ok(Vec::new());
+        }
         let mut lots = Vec::with_capacity(self.runs.runs.len());
         for lane in &self.lanes {
             lane.take(self.runs.storage, &self.runs.runs, keys, &mut lots)?;
@@ -125,8 +129,8 @@ impl<'s, F: Form> Lanes<'s, F> {
     }
 }
 
-/// How many lanes there are for each thread at least: many enough that none waits long for its turn, and few enough that
-/// to have it costs little.
+/// How many lanes there are for each thread, where there are so many runs: enough that none waits long for its turn, and few
+/// enough that to have it costs little.
 const LANES_EACH: usize = 4;
 
 /// Some runs that a thread passes through in one turn.
