@@ -136,14 +136,6 @@ impl KeyRange {
         starts.iter().zip(ends).map(|(from, until)| Self { from: *from, until }).collect()
     }
 
-    /// Those that are among others; none where none are.
-    pub(crate) fn within(self, others: Self) -> Option<Self> {
-        let from = self.from.max(others.from);
-        let ends = [self.until, others.until].into_iter().flatten();
-        let until = ends.min();
-        until.is_none_or(|until| from < until).then_some(Self { from, until })
-    }
-
     /// Whether a key is not beyond.
     fn has_begun_before(&self, prefix: u64) -> bool {
         self.until.is_none_or(|until| prefix < until)
@@ -550,22 +542,6 @@ mod tests {
             });
             let error = error.unwrap_err();
             prop_assert!(is_damage(&error, name), "{error}");
-        }
-    }
-
-    #[test]
-    fn keys_that_are_among_others() {
-        let keys = |from, until| KeyRange { from, until };
-        for (one, other, both) in [
-            (KeyRange::ALL, keys(3, Some(9)), Some(keys(3, Some(9)))),
-            (keys(5, Some(7)), keys(3, Some(9)), Some(keys(5, Some(7)))),
-            (keys(5, None), keys(3, Some(9)), Some(keys(5, Some(9)))),
-            (keys(0, Some(4)), keys(3, None), Some(keys(3, Some(4)))),
-            (keys(0, Some(3)), keys(3, Some(9)), None),
-            (keys(9, None), keys(3, Some(9)), None),
-            (keys(9, None), keys(3, None), Some(keys(9, None))),
-        ] {
-            assert_eq!((one.within(other), other.within(one)), (both, both));
         }
     }
 

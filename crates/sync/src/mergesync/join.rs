@@ -114,7 +114,7 @@ pub(super) fn join(
     let of_bytes = bytes_total / part_bytes(request.memory_bytes, request.threads);
     let least = (bytes_total / PART_BYTES_MIN).min(PARTS_EACH * request.threads as u64);
     let parts = divide(made.sections().chain(spent.sections()), of_bytes.max(least).max(1));
-    let joining = Joining::new((request, options), made, spent, parts, &|| ())?;
+    let joining = Joining::new((request, options), made, spent, parts)?;
     let joined = joining.run(bytes_total)?;
     let bytes = joining.close()?;
     request.observer.event(Event::Ended { phase: Phase::Join, bytes });
@@ -134,17 +134,48 @@ pub(super) fn join_keys(
         stop_if_interrupted(request.interrupt)
     };
     let budget = MergeBudget::new(memory_bytes(request) / 8);
-    let bytes_total: u64 = made.iter().chain(&spent).map(|run| run.bytes).sum();
     let made = Runs::open(request.workdir, made, budget, &go_on)?;
     let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
-    // What is joined at once is in memory.
-    let parts = (bytes_total / part_bytes(request.memory_bytes, request.threads)).max(1);
-    let parts = divide(made.sections().chain(spent.sections()), parts);
-    let parts = parts.into_iter().filter_map(|part| part.within(keys)).collect();
-    let joining = Joining::new((request, options), made, spent, parts, alive)?;
-    let joined = joining.parts(0)?;
-    joining.close()?;
-    Ok(joined)
+    let mut sink = Sink::new(request, 0, &options)?;
+    let both = (made.part(keys)?, spent.part(keys)?);
+    join_records(request.workdir, both, &mut sink, &|_| go_on())?;
+    made.close()?;
+    spent.close()?;
+    sink.finish(&Held::new(held_bytes(request.memory_bytes)), options.durable)
+}
+
+/// Joins coins with spends. `go_on` is asked every now and then whether to, and told how many bytes of records there were.
+fn join_records(
+    storage: &dyn Storage,
+    (mut made, mut spent): (Merging<'_, Made>, Merging<'_, Spent>),
+    sink: &mut Sink<'_>,
+    go_on: &dyn Fn(u64) -> Result<(), SyncError>,
+) -> Result<(), SyncError> {
+    let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
+    let mut join = Join::new(sink);
+    let mut bytes = 0;
+    made.next()?;
+    spent.next()?;
+    for number in 1u64.. {
+        if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
+            go_on(std::mem::take(&mut bytes))?;
+        }
+        match (made.current(), spent.current()) {
+            (Some(coin), spend) if spend.is_none_or(|spend| is_up_to(coin, spend)) => {
+                bytes += coin.len() as u64;
+                join.made(&MadeRecord::read(coin).ok_or_else(damaged)?.0)?;
+                made.next()?;
+            }
+            (_, Some(spend)) => {
+                bytes += spend.len() as u64;
+                join.spent(&SpentRecord::read(spend).ok_or_else(damaged)?.0)?;
+                spent.next()?;
+            }
+            (_, None) => break,
+        }
+    }
+    join.finish()?;
+    go_on(bytes)
 }
 
 /// What the threads share.
@@ -162,8 +193,6 @@ struct Joining<'a> {
     held: Held,
     /// Bytes of records that were joined.
     bytes: AtomicU64,
-    /// Called every now and then.
-    alive: &'a (dyn Fn() + Sync),
 }
 
 /// Which parts threads are at.
@@ -183,21 +212,18 @@ impl<'a> Joining<'a> {
         made: Runs<'a, Made>,
         spent: Runs<'a, Spent>,
         parts: Vec<KeyRange>,
-        alive: &'a (dyn Fn() + Sync),
     ) -> Result<Self, SyncError> {
-        let from = parts.first().map_or(0, |keys| keys.from);
         Ok(Self {
             request,
             options,
-            made: Lanes::open(made, from, request.threads)?,
-            spent: Lanes::open(spent, from, request.threads)?,
+            made: Lanes::open(made, 0, request.threads)?,
+            spent: Lanes::open(spent, 0, request.threads)?,
             parts,
             claims: Mutex::default(),
             moved: Condvar::new(),
             halt: AtomicBool::new(false),
             held: Held::new(held_bytes(request.memory_bytes)),
             bytes: AtomicU64::new(0),
-            alive,
         })
     }
 
@@ -288,7 +314,6 @@ impl<'a> Joining<'a> {
     /// Whether to go on, asked every now and then.
     fn go_on(&self, bytes: u64) -> Result<(), SyncError> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        (self.alive)();
         match self.halted() {
             true => Err(SyncError::Interrupted),
             false => stop_if_interrupted(self.request.interrupt),
@@ -313,36 +338,10 @@ impl<'a> Joining<'a> {
 
     /// Joins a part.
     fn part(&self, keys: KeyRange, sink: &mut Sink<'_>) -> Result<(), SyncError> {
-        let storage = self.request.workdir;
-        let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
         // Both are taken before anything can go wrong with one of them: the next thread waits for that.
         let (made, spent) = (self.made.take(keys)?, self.spent.take(keys)?);
-        let mut made: Merging<'_, Made> = self.made.merge(made)?;
-        let mut spent: Merging<'_, Spent> = self.spent.merge(spent)?;
-        let mut join = Join::new(sink);
-        made.next()?;
-        spent.next()?;
-        let mut bytes = 0;
-        for number in 1u64.. {
-            if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
-                self.go_on(std::mem::take(&mut bytes))?;
-            }
-            match (made.current(), spent.current()) {
-                (Some(coin), spend) if spend.is_none_or(|spend| is_up_to(coin, spend)) => {
-                    bytes += coin.len() as u64;
-                    join.made(&MadeRecord::read(coin).ok_or_else(damaged)?.0)?;
-                    made.next()?;
-                }
-                (_, Some(spend)) => {
-                    bytes += spend.len() as u64;
-                    join.spent(&SpentRecord::read(spend).ok_or_else(damaged)?.0)?;
-                    spent.next()?;
-                }
-                (_, None) => break,
-            }
-        }
-        join.finish()?;
-        self.go_on(bytes)
+        let both = (self.made.merge(made)?, self.spent.merge(spent)?);
+        join_records(self.request.workdir, both, sink, &|bytes| self.go_on(bytes))
     }
 }
 
@@ -559,7 +558,7 @@ mod tests {
         let made = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
         let spent = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
         let parts = vec![KeyRange::ALL; 7];
-        let joining = Joining::new((&request, options), made, spent, parts, &|| ()).unwrap();
+        let joining = Joining::new((&request, options), made, spent, parts).unwrap();
         let ahead: Vec<_> = (0..4).map(|_| joining.claim(None)).collect();
         assert_eq!(ahead, [Some(0), Some(1), Some(2), Some(3)]);
         std::thread::scope(|scope| {
