@@ -2,6 +2,7 @@
 //!
 //! Where the system has no /proc, numbers are absent rather than wrong.
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use std::fs;
 use std::sync::OnceLock;
@@ -99,7 +100,7 @@ pub(crate) fn rss_peak_bytes() -> Option<u64> {
 }
 
 /// Processor time of this process when the program began.
-static BEFORE: OnceLock<Option<f64>> = OnceLock::new();
+static BEFORE: OnceLock<f64> = OnceLock::new();
 
 /// Notes what this process has used before the program was in it. A process may have been another
 /// program: `cargo run` becomes the program that it built, and a shell what it is told to `exec`.
@@ -108,18 +109,11 @@ pub(crate) fn begin() {
 }
 
 /// Seconds of processor time that all threads of the program used so far, in user and system mode.
-pub(crate) fn cpu_seconds() -> Option<f64> {
-    let before = BEFORE.get().copied().flatten().unwrap_or_default();
-    process_cpu_seconds().map(|used| used - before)
+pub(crate) fn cpu_seconds() -> f64 {
+    process_cpu_seconds() - BEFORE.get().copied().unwrap_or_default()
 }
 
-fn process_cpu_seconds() -> Option<f64> {
-    /// Linux counts these in hundredths of a second, whatever its own clock is.
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field, the program's name in parentheses, may hold spaces.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let user: f64 = fields.next()?.parse().ok()?;
-    let system: f64 = fields.next()?.parse().ok()?;
-    Some((user + system) / TICKS_PER_SECOND)
+fn process_cpu_seconds() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }

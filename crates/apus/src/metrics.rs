@@ -60,7 +60,7 @@ fn process(metrics: &mut Metrics, watched: &Watched) {
         "process_cpu_seconds_total",
         "counter",
         "Processor time in user and system mode, in seconds.",
-        cpu_seconds(),
+        Some(cpu_seconds()),
     );
     metrics.one("process_resident_memory_bytes", "gauge", "Memory in use, in bytes.", rss_bytes());
     metrics.one(

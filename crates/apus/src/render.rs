@@ -82,7 +82,7 @@ struct State {
 struct Running {
     phase: Phase,
     start: Instant,
-    cpu_start: Option<f64>,
+    cpu_start: f64,
     /// As last told, for what is new.
     last: Option<Progress>,
 }
@@ -263,7 +263,7 @@ impl<'a> Renderer<'a> {
     fn ended(&self, state: &mut State, phase: Phase, of_input: u64) {
         let Some(running) = state.phase.take() else { return };
         let wall_seconds = running.start.elapsed().as_secs_f64();
-        let cpu_seconds = cpu_seconds().zip(running.cpu_start).map(|(now, then)| now - then);
+        let cpu_seconds = Some(cpu_seconds() - running.cpu_start);
         let name = phase.name();
         state.phases.push(PhaseReport { phase: name, wall_seconds, cpu_seconds, bytes: of_input });
         let mut watched = self.watched();
@@ -290,7 +290,7 @@ impl<'a> Renderer<'a> {
             return;
         };
         let last = running.last.replace(progress);
-        let cpu = cpu_seconds().zip(running.cpu_start).map(|(now, then)| now - then);
+        let cpu = Some(cpu_seconds() - running.cpu_start);
         self.ask_peers(state);
         let mut watched = self.watched();
         watched.look();
@@ -308,10 +308,12 @@ impl<'a> Renderer<'a> {
             };
         }
         self.show(state, &watched, phase, progress);
+        // This is told many times a second, and a line takes a look at what the system knows.
         let due = state.last_log.elapsed() >= LOG_INTERVAL;
-        let text = watched.course.running().map(|step| line::line(&watched, step));
+        let step = watched.course.running().filter(|_| due);
+        let text = step.map(|step| line::line(&watched, step));
         drop(watched);
-        if let Some(text) = text.filter(|_| due) {
+        if let Some(text) = text {
             state.last_log = Instant::now();
             self.note(state, "progress", text);
         }
@@ -321,7 +323,7 @@ impl<'a> Renderer<'a> {
     fn show(&self, state: &mut State, watched: &Watched, phase: Phase, progress: Progress) {
         let Some(step) = watched.course.running() else { return };
         let takes = phase != Phase::Coins && phase != Phase::Check;
-        let of_peers = watched.peers.as_ref().filter(|_| takes).map(peers::line);
+        let of_peers = || watched.peers.as_ref().filter(|_| takes).map(peers::line);
         match self.style {
             Style::Bar if interrupt::came() => {
                 if let Some(bar) = &mut state.bar {
@@ -329,21 +331,28 @@ impl<'a> Renderer<'a> {
                 }
             }
             Style::Bar => {
-                let canvas = Canvas::here();
-                let mut lines = line::lines(watched, step, canvas);
-                lines.extend(of_peers.map(|text| canvas.fit(&text)));
-                let workers = state.workers.iter().flat_map(|workers| &workers.all);
-                for worker in workers.take(WORKERS_BELOW) {
-                    lines.push(canvas.fit(&worker_line(worker)));
-                }
-                if let Some(bar) = &mut state.bar {
+                let State { bar, workers, .. } = state;
+                let lines = || {
+                    let canvas = Canvas::here();
+                    let mut lines = line::lines(watched, step, canvas);
+                    lines.extend(of_peers().map(|text| canvas.fit(&text)));
+                    let workers = workers.iter().flat_map(|workers| &workers.all);
+                    for worker in workers.take(WORKERS_BELOW) {
+                        lines.push(canvas.fit(&worker_line(worker)));
+                    }
+                    lines
+                };
+                if let Some(bar) = bar {
                     bar.show(lines);
                 }
             }
             Style::Lines | Style::Json if state.last_line.elapsed() >= LINE_INTERVAL => {
                 state.last_line = Instant::now();
                 let text = line::line(watched, step);
-                self.say(state, &of_peers.map(|peers| format!("{text}; {peers}")).unwrap_or(text));
+                self.say(
+                    state,
+                    &of_peers().map(|peers| format!("{text}; {peers}")).unwrap_or(text),
+                );
                 let rate = step.rate();
                 self.json(serde_json::json!({
                     "peers": watched.peers.as_ref().map(peers_json),
@@ -413,7 +422,7 @@ impl<'a> Renderer<'a> {
             peers::line(&status)
         );
         if let Some(bar) = &mut state.bar {
-            bar.show(vec![Canvas::here().fit(&text)]);
+            bar.show(|| vec![Canvas::here().fit(&text)]);
         }
         let mut watched = self.watched();
         watched.tip = Some(height);

@@ -380,7 +380,7 @@ impl Report {
             files: around.files,
             folders: outcome.folders.iter().map(Folder::of).collect(),
             wall_seconds: around.wall_seconds,
-            cpu_seconds: cpu_seconds(),
+            cpu_seconds: Some(cpu_seconds()),
             rss_peak_bytes: rss_peak_bytes(),
             threads: around.threads,
             dbcache_mib: around.dbcache_mib,

@@ -323,7 +323,7 @@ impl Report {
             coins_of_earlier: verified.coins_of_earlier,
             stored_from: verified.pruned_below,
             wall_seconds: record.wall_seconds,
-            cpu_seconds: cpu_seconds(),
+            cpu_seconds: Some(cpu_seconds()),
             rss_peak_bytes: rss_peak_bytes(),
             threads,
             dbcache_mib: args.run.dbcache,

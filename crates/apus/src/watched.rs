@@ -204,10 +204,8 @@ impl Watched {
         if self.used.back().is_some_and(|last| seconds - last.seconds < 0.25) {
             return;
         }
-        if let Some(cpu) = cpu_seconds() {
-            let (disk_read_bytes, idle) = (disk_read_bytes(), idle_of_all());
-            self.used.push_back(Used { seconds, cpu, disk_read_bytes, idle });
-        }
+        let (cpu, disk_read_bytes, idle) = (cpu_seconds(), disk_read_bytes(), idle_of_all());
+        self.used.push_back(Used { seconds, cpu, disk_read_bytes, idle });
         while self.used.len() > 2 && self.used[1].seconds < seconds - CPU_SECONDS {
             self.used.pop_front();
         }

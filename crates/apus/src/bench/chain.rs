@@ -171,7 +171,7 @@ impl Shown {
         match &mut self.bar {
             Some(bar) => {
                 let text = line(progress, self.start.elapsed());
-                bar.show(vec![Canvas::here().fit(&text)]);
+                bar.show(|| vec![Canvas::here().fit(&text)]);
             }
             None if self.last.elapsed() >= LINE_INTERVAL => {
                 self.last = Instant::now();

@@ -49,13 +49,14 @@ impl Bar {
         Self { term, drawn: false, left: false, last: None, lines: Vec::new() }
     }
 
-    /// Shows these lines, unless others were shown a moment ago. That they cannot be shown is no reason to stop.
-    pub(crate) fn show(&mut self, lines: Vec<String>) {
+    /// Shows these lines, unless others were shown a moment ago: then they are not even made. That they cannot be
+    /// shown is no reason to stop.
+    pub(crate) fn show(&mut self, lines: impl FnOnce() -> Vec<String>) {
         if self.left || self.last.is_some_and(|last| last.elapsed() < INTERVAL) {
             return;
         }
         self.last = Some(Instant::now());
-        self.lines = lines;
+        self.lines = lines();
         let _ = self.erase().and_then(|()| self.draw()).and_then(|()| self.term.flush());
     }
 

@@ -72,7 +72,7 @@ impl FailedReport {
                 hash: block.map(|block| block.hash.to_string()),
             },
             wall_seconds: reached.wall_seconds,
-            cpu_seconds: cpu_seconds(),
+            cpu_seconds: Some(cpu_seconds()),
             rss_peak_bytes: rss_peak_bytes(),
             segments_resumed: reached.segments_resumed,
             phases: reached.phases,

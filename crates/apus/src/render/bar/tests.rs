@@ -100,7 +100,7 @@ impl<'a> Desk<'a> {
 
     fn show(&mut self, lines: &[String]) {
         self.bar.last = None;
-        self.bar.show(lines.to_vec());
+        self.bar.show(|| lines.to_vec());
         self.arrive();
     }
 
