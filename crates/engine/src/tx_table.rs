@@ -24,6 +24,11 @@ impl TxTable {
         Self { txids: Vec::with_capacity(txs), table, shift: 64 - bits, key: key() }
     }
 
+    /// How many were added.
+    pub(crate) fn len(&self) -> usize {
+        self.txids.len()
+    }
+
     /// Which of those that were added it is, the first of them being 0. Of two with one id the last.
     #[inline]
     pub(crate) fn find(&self, txid: &Txid) -> Option<u32> {

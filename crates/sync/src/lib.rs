@@ -24,6 +24,7 @@ mod sink;
 mod source;
 mod supply;
 mod swiftsync;
+mod taker;
 mod utreexo;
 mod verify;
 mod warning;

@@ -27,7 +27,7 @@ use apus_engine::swiftsync::hints::HintsInfo;
 use apus_engine::swiftsync::{
     Fully, JudgeByUndo, Partial, SegmentHints, SwiftSync, SwiftSyncError, UndoSource, Verdict,
 };
-use hints::{FileHints, HintsProvider, SnapshotHints, snapshot_header};
+use hints::{FileHints, HintsProvider, SnapshotHints, Wanted, snapshot_header};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tail::{expect_scripts, last_under_hints, spent_later};
@@ -404,18 +404,17 @@ impl Hints {
                 Ok(Opened { provider: Box::new(file), sha256: info.sha256, bytes: info.bytes })
             }
             ReadHints::Snapshot(path, base) => {
-                let pass = SnapshotHints::read(
-                    path,
-                    KnownBlock { height: self.stop.height, hash: *base },
+                let wanted = Wanted {
+                    base: KnownBlock { height: self.stop.height, hash: *base },
                     segments,
-                    request.workdir,
-                    request.memory_bytes / 4,
-                    &mut |coins| {
-                        let progress = Progress { coins, ..Progress::default() };
-                        request.observer.event(Event::Progress(Phase::Hints, progress));
-                        stop_if_interrupted(request.interrupt)
-                    },
-                )?;
+                    memory_bytes: request.memory_bytes / 4,
+                    threads: request.threads,
+                };
+                let pass = SnapshotHints::read(path, &wanted, request.workdir, &mut |coins| {
+                    let progress = Progress { coins, ..Progress::default() };
+                    request.observer.event(Event::Progress(Phase::Hints, progress));
+                    stop_if_interrupted(request.interrupt)
+                })?;
                 let provider = Box::new(pass.hints);
                 Ok(Opened { provider, sha256: pass.sha256, bytes: pass.bytes })
             }

@@ -20,17 +20,14 @@ use apus_chain::{
 };
 use core::ops::Range;
 
-/// How many transactions ahead a snapshot's coins are asked for: as long as memory takes.
-const AHEAD: usize = 8;
-
 /// A segment under way.
 pub struct Segment {
     partial: Partial,
     hints: SegmentHints,
     /// None counts twice.
     seen: Seen,
-    /// Which coins of a snapshot were found; empty where hints go by place.
-    found: Vec<bool>,
+    /// How many coins of a snapshot were found.
+    found: usize,
     kept: SurvivorsSoFar,
     adding: Adding,
     /// For each block that was taken whole where in `kept.indices` its own begin and end.
@@ -62,11 +59,10 @@ impl Segment {
     /// Covers the range of `hints`; `zero` is the aggregate's sums of nothing.
     pub(super) fn new(hints: SegmentHints, zero: Sums, adding: Adding, tells: Tells) -> Self {
         let range = hints.range();
-        let coins = if let SegmentHints::Coins(coins) = &hints { coins.count() } else { 0 };
         Self {
             partial: Partial::new(range, zero),
             seen: Seen::none_of(range),
-            found: vec![false; coins],
+            found: 0,
             hints,
             kept: SurvivorsSoFar {
                 set: tells.muhash.then(Box::default),
@@ -89,18 +85,18 @@ impl Segment {
         let &BlockFacts { unspendable, unique, spent_later } = facts;
         let height = block.height();
         self.expect(height)?;
-        let own = expect_order(block)?;
+        let mut txs = TxTable::new(block.view().tx_count());
+        let own = expect_order(block, &mut txs)?;
         self.partial.counts.add_block(&block.view());
         let Self { partial, hints, found, kept, adding, .. } = self;
         let first = kept.indices.len();
         if let Some(leaves) = &mut kept.leaves {
             leaves.begin_block(block.hash(), own);
         }
-        let mut surviving = Surviving { hinted: Hinted::of(hints, height), spent_later };
+        let mut surviving = Surviving { hinted: Hinted::of(hints, height, &txs), spent_later };
         let mut index = 0;
         let mut spent = spent.iter();
         for (place, (txid, tx)) in (0..).zip(block.txs()) {
-            surviving.hinted.look_ahead(block, place as usize);
             let coinbase = place == 0;
             if coinbase && unspendable {
                 kept.leave_overwritten(height, txid, &tx);
@@ -117,10 +113,10 @@ impl Segment {
                     None => adding.spend(input.outpoint()),
                 });
             }
-            surviving.hinted.transaction(txid);
+            surviving.hinted.transaction(place);
             let made = Made { height, place, txid };
             outputs(made, &tx, &mut index, &mut surviving, partial, kept, adding);
-            surviving.hinted.note_found(found);
+            *found += surviving.hinted.found();
             partial.survivors.transactions += u64::from(kept.coins.end_transaction());
         }
         if let Some(leaves) = &mut kept.leaves {
@@ -145,8 +141,10 @@ impl Segment {
                 stop: range.end - 1,
             });
         }
-        let missing = self.found.iter().filter(|found| !**found).count() as u64;
-        if missing > 0 {
+        if let SegmentHints::Coins(coins) = &self.hints
+            && self.found < coins.count()
+        {
+            let missing = (coins.count() - self.found) as u64;
             return Err(HintError::CoinsMissing { range, missing }.into());
         }
         let hints = self.found_hints();
@@ -200,10 +198,13 @@ impl Segment {
 
 /// A block's transactions are applied one after the other (Core `validation.cpp`, `ConnectBlock`),
 /// so of what the block itself creates each can spend only what stands before it, and nothing of
-/// the coinbase. What it spends of its own comes back: transaction and output of each.
-fn expect_order(block: &BlockBytes<'_>) -> Result<Vec<(u32, u32)>, SwiftSyncError> {
+/// the coinbase. What it spends of its own comes back: transaction and output of each. All its
+/// transactions go into `txs`, which is empty.
+fn expect_order(
+    block: &BlockBytes<'_>,
+    txs: &mut TxTable,
+) -> Result<Vec<(u32, u32)>, SwiftSyncError> {
     let mut own = Vec::new();
-    let mut txs = TxTable::new(block.view().tx_count());
     for (txid, _) in block.txs() {
         txs.add(txid);
     }
@@ -321,37 +322,33 @@ impl Surviving<'_> {
 enum Hinted<'a> {
     /// Indices of the block that were not met yet.
     Indices(&'a [u32]),
-    /// A snapshot's coins.
+    /// A snapshot's coins of the block.
     Coins {
-        hints: &'a super::CoinHints,
-        /// Where the transaction's coins begin among the snapshot's, and how many came already.
-        start: usize,
-        passed: usize,
         coins: &'a [OutPoint],
+        /// Where those of each of the block's transactions are.
+        places: Vec<Range<u32>>,
+        /// Where those of the present one that were not met yet are, and how many were.
+        rest: Range<u32>,
+        found: usize,
     },
 }
 
 impl<'a> Hinted<'a> {
-    fn of(hints: &'a SegmentHints, height: Height) -> Self {
+    /// Those of a block whose transactions these are.
+    fn of(hints: &'a SegmentHints, height: Height, txs: &TxTable) -> Self {
         match hints {
             SegmentHints::Indices(hints) => Self::Indices(hints.block(height).unwrap_or_default()),
-            SegmentHints::Coins(hints) => Self::Coins { hints, start: 0, passed: 0, coins: &[] },
-        }
-    }
-
-    /// Has the processor fetch what is known of two of the transactions that follow, the nearer one's coins.
-    fn look_ahead(&self, block: &BlockBytes<'_>, place: usize) {
-        if let Self::Coins { hints, .. } = self {
-            block.txid(place + 2 * AHEAD).inspect(|txid| hints.prefetch_start(txid));
-            block.txid(place + AHEAD).inspect(|txid| hints.prefetch_coins(txid));
+            SegmentHints::Coins(hints) => {
+                let coins = hints.block(height).unwrap_or_default();
+                Self::Coins { coins, places: places_of(coins, txs), rest: 0..0, found: 0 }
+            }
         }
     }
 
     /// Goes on to a transaction.
-    fn transaction(&mut self, txid: Txid) {
-        if let Self::Coins { hints, start, passed, coins } = self {
-            (*start, *coins) = hints.transaction(txid);
-            *passed = 0;
+    fn transaction(&mut self, place: u32) {
+        if let Self::Coins { places, rest, found, .. } = self {
+            (*rest, *found) = (places[place as usize].clone(), 0);
         }
     }
 
@@ -365,21 +362,32 @@ impl<'a> Hinted<'a> {
                 }
                 _ => false,
             },
-            Self::Coins { passed, coins, .. } => {
-                let is_next = coins.get(*passed).is_some_and(|next| next.vout == vout);
-                *passed += usize::from(is_next);
+            Self::Coins { coins, rest, found, .. } => {
+                let is_next = rest.start < rest.end && coins[rest.start as usize].vout == vout;
+                rest.start += u32::from(is_next);
+                *found += usize::from(is_next);
                 is_next
             }
         }
     }
 
-    /// Marks the coins that came. A snapshot names each once, although two transactions of one id
-    /// may match; those are BIP-30's business.
-    fn note_found(&self, found: &mut [bool]) {
-        if let Self::Coins { start, passed, .. } = *self
-            && passed > 0
-        {
-            found[start..start + passed].fill(true);
-        }
+    /// How many of a snapshot's coins the transaction turned out to have.
+    fn found(&self) -> usize {
+        if let Self::Coins { found, .. } = self { *found } else { 0 }
     }
+}
+
+/// Where in ascending coins those of each transaction are. Coins of a transaction that is not among `txs`
+/// are nowhere. Of two with one id, which BIP-30 does not allow, the last one has them.
+fn places_of(coins: &[OutPoint], txs: &TxTable) -> Vec<Range<u32>> {
+    let mut places = vec![0..0; txs.len()];
+    let mut start = 0;
+    for own in coins.chunk_by(|one, next| one.txid == next.txid) {
+        let end = start + own.len() as u32;
+        if let Some(tx) = txs.find(&own[0].txid) {
+            places[tx as usize] = start..end;
+        }
+        start = end;
+    }
+    places
 }

@@ -1,7 +1,7 @@
 //! The hints of one segment, ready to be asked block by block in any order.
 
 use apus_chain::{BlockHash, Height, HeightRange, OutPoint, Txid};
-use apus_hash::prefetch;
+use core::ops::Range;
 
 /// Which outputs of a segment's blocks survive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,116 +48,66 @@ impl IndexHints {
     }
 }
 
-/// The names of a segment's surviving coins.
+/// The names of a segment's surviving coins, by the blocks that made them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoinHints {
-    range: HeightRange,
-    /// Sorted.
-    outpoints: Vec<OutPoint>,
-    /// Where those begin whose txids begin with each number of `bits` bits, and the end of the last.
-    starts: Vec<u32>,
-    bits: u32,
-    /// A bit for each number of `mark_bits` bits: whether some coin's txid begins with it. Each transaction of a
-    /// block is looked up, and most have no coin left: this ends it, in memory that the processor has at hand.
-    marks: Vec<u64>,
-    mark_bits: u32,
-}
-
-/// As many coins share a place in [`CoinHints::starts`], on average.
-const COINS_AT_A_START: usize = 4;
-
-/// At least as many marks as this are there for each coin, so that few others hit one.
-const MARKS_OF_A_COIN: usize = 8;
-
-/// The first bits of a txid as a number.
-fn first_bits(txid: &Txid, bits: u32) -> usize {
-    let [b0, b1, b2, b3, ..] = txid.0;
-    (u64::from(u32::from_be_bytes([b0, b1, b2, b3])) >> (32 - bits)) as usize
-}
-
-/// The first bytes of a txid, which nearly always decide what a comparison would.
-fn first_bytes(txid: &Txid) -> u64 {
-    txid.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+    start: Height,
+    /// Where each block's coins end in `coins`.
+    ends: Vec<usize>,
+    /// Each block's ascend.
+    coins: Vec<OutPoint>,
 }
 
 impl CoinHints {
-    /// Takes the coins in any order.
-    pub fn new(range: HeightRange, mut outpoints: Vec<OutPoint>) -> Self {
-        // Those of a snapshot are in order but for outputs of one transaction, of which few are left.
-        if !outpoints.is_sorted_by(|a, b| (first_bytes(&a.txid), a) <= (first_bytes(&b.txid), b)) {
-            outpoints.sort_unstable();
+    /// Takes the coins in any order, each with the height of its block; none if one of them is outside of `range`.
+    pub fn new(range: HeightRange, coins: &[(Height, OutPoint)]) -> Option<Self> {
+        let mut ends = vec![0; range.count() as usize];
+        for (height, _) in coins {
+            *ends.get_mut(height.checked_sub(range.start)? as usize)? += 1;
         }
-        let bits = (outpoints.len() / COINS_AT_A_START).max(1).ilog2().min(24);
-        let mut starts = vec![0_u32; (1 << bits) + 1];
-        let mark_bits = (outpoints.len() * MARKS_OF_A_COIN).max(64).ilog2().min(29) + 1;
-        let mut marks = vec![0_u64; 1 << (mark_bits - 6)];
-        for OutPoint { txid, .. } in &outpoints {
-            starts[first_bits(txid, bits) + 1] += 1;
-            let mark = first_bits(txid, mark_bits);
-            marks[mark / 64] |= 1 << (mark % 64);
+        let mut before = 0;
+        for end in &mut ends {
+            // Where the block's coins begin, for now.
+            before += core::mem::replace(end, before);
         }
-        let mut end = 0;
-        for start in &mut starts {
-            end += *start;
-            *start = end;
+        let mut placed = vec![OutPoint { txid: Txid::ZERO, vout: 0 }; coins.len()];
+        for (height, outpoint) in coins {
+            let next = &mut ends[(height - range.start) as usize];
+            placed[*next] = *outpoint;
+            *next += 1;
         }
-        Self { range, outpoints, starts, bits, marks, mark_bits }
+        let mut hints = Self { start: range.start, ends, coins: placed };
+        for height in range.heights() {
+            // Those of a snapshot are in order.
+            let own = hints.place(height)?;
+            let own = &mut hints.coins[own];
+            if !own.is_sorted() {
+                own.sort_unstable();
+            }
+        }
+        Some(hints)
     }
 
     /// The heights covered.
     pub fn range(&self) -> HeightRange {
-        self.range
+        HeightRange::new(self.start, self.start + self.ends.len() as u32)
     }
 
     /// How many coins.
     pub fn count(&self) -> usize {
-        self.outpoints.len()
+        self.coins.len()
     }
 
-    /// The coins, ascending.
-    pub fn outpoints(&self) -> &[OutPoint] {
-        &self.outpoints
+    /// The coins of a block, ascending; none outside the range.
+    pub fn block(&self, height: Height) -> Option<&[OutPoint]> {
+        Some(&self.coins[self.place(height)?])
     }
 
-    /// Whether the transaction may have a coin. For one that has none the answer is seldom yes.
-    fn may_have(&self, txid: &Txid) -> bool {
-        let mark = first_bits(txid, self.mark_bits);
-        self.marks[mark / 64] >> (mark % 64) & 1 == 1
-    }
-
-    /// The surviving coins of one transaction, by ascending vout, and how many coins of other
-    /// transactions come before them; 0 where there are none.
-    #[inline]
-    pub fn transaction(&self, txid: Txid) -> (usize, &[OutPoint]) {
-        if self.may_have(&txid) { self.find(txid) } else { (0, &[]) }
-    }
-
-    fn find(&self, txid: Txid) -> (usize, &[OutPoint]) {
-        let place = first_bits(&txid, self.bits);
-        let (from, to) = (self.starts[place] as usize, self.starts[place + 1] as usize);
-        let first = first_bytes(&txid);
-        let is_below = |it: &OutPoint| (first_bytes(&it.txid), &it.txid) < (first, &txid);
-        let start = from + self.outpoints[from..to].partition_point(is_below);
-        let is_its = |it: &&OutPoint| first_bytes(&it.txid) == first && it.txid == txid;
-        match self.outpoints[start..].iter().take_while(is_its).count() {
-            0 => (0, &[]),
-            count => (start, &self.outpoints[start..start + count]),
-        }
-    }
-
-    /// Has the processor fetch where the coins of a transaction begin, which will be asked soon.
-    pub(super) fn prefetch_start(&self, txid: &Txid) {
-        if self.may_have(txid) {
-            prefetch(&self.starts[first_bits(txid, self.bits)]);
-        }
-    }
-
-    /// Has it fetch those coins, sooner.
-    pub(super) fn prefetch_coins(&self, txid: &Txid) {
-        if self.may_have(txid) {
-            let start = self.starts[first_bits(txid, self.bits)] as usize;
-            self.outpoints.get(start).inspect(|coin| prefetch(*coin));
-        }
+    fn place(&self, height: Height) -> Option<Range<usize>> {
+        let index = height.checked_sub(self.start)? as usize;
+        let end = *self.ends.get(index)?;
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        Some(start..end)
     }
 }
 
@@ -210,43 +160,32 @@ mod tests {
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
 
-    #[test]
-    fn coins_of_a_transaction_and_their_place() {
-        let txid = |byte| Txid([byte; 32]);
-        let coin = |byte, vout| OutPoint { txid: txid(byte), vout };
-        let coins = vec![coin(3, 1), coin(1, 300), coin(3, 0), coin(1, 2), coin(5, 0)];
-        let hints = CoinHints::new(HeightRange::new(4, 9), coins);
-        assert_eq!((hints.range(), hints.count()), (HeightRange::new(4, 9), 5));
-        assert_eq!(hints.transaction(txid(1)), (0, &[coin(1, 2), coin(1, 300)][..]));
-        assert_eq!(hints.transaction(txid(3)), (2, &[coin(3, 0), coin(3, 1)][..]));
-        assert_eq!(hints.transaction(txid(5)), (4, &[coin(5, 0)][..]));
-        for absent in [0, 2, 4, 6] {
-            assert_eq!(hints.transaction(txid(absent)), (0, &[][..]));
-        }
-    }
-
     proptest! {
-        /// However txids begin: all alike, too.
+        /// In whatever order they are given.
         #[test]
-        fn each_transaction_is_found_where_it_is_in_order(
-            names in btree_set((vec(0u8..4, 2), any::<u8>(), 0u32..3), 0..200),
+        fn each_block_has_the_coins_it_made(
+            coins in btree_set((4u32..9, any::<u8>(), 0u32..3), 0..100),
+            seed in any::<u64>(),
+            outside in prop_oneof![Just(3u32), Just(9), any::<u32>().prop_filter("inside", |it| !(4..9).contains(it))],
         ) {
-            let outpoint = |(first, last, vout): &(Vec<u8>, u8, u32)| {
-                let mut txid = [0; 32];
-                // Bytes that count, and bytes that don't, where there are few.
-                (txid[0], txid[1], txid[31]) = (first[0] * 85, first[1], *last);
-                OutPoint { txid: Txid(txid), vout: *vout }
+            let coin = |(height, byte, vout): &(u32, u8, u32)| {
+                (*height, OutPoint { txid: Txid([*byte; 32]), vout: *vout })
             };
-            let coins: Vec<OutPoint> = names.iter().map(outpoint).collect();
-            let hints = CoinHints::new(HeightRange::new(1, 2), coins.iter().rev().copied().collect());
-            let absent = Txid([7; 32]);
-            for txid in coins.iter().map(|coin| coin.txid).chain([absent]) {
-                let its: Vec<OutPoint> =
-                    coins.iter().filter(|coin| coin.txid == txid).copied().collect();
-                let below = coins.iter().filter(|coin| coin.txid < txid).count();
-                let before = if its.is_empty() { 0 } else { below };
-                prop_assert_eq!(hints.transaction(txid), (before, &its[..]));
+            let ascending: Vec<(Height, OutPoint)> = coins.iter().map(coin).collect();
+            let mut given = ascending.clone();
+            apus_testkit::rng::Rng::new(seed).shuffle(&mut given);
+            let range = HeightRange::new(4, 9);
+            let hints = CoinHints::new(range, &given).unwrap();
+            prop_assert_eq!((hints.range(), hints.count()), (range, ascending.len()));
+            for height in range.heights() {
+                let own: Vec<OutPoint> =
+                    ascending.iter().filter(|coin| coin.0 == height).map(|coin| coin.1).collect();
+                prop_assert_eq!(hints.block(height), Some(&own[..]));
             }
+            prop_assert_eq!(hints.block(3), None);
+            prop_assert_eq!(hints.block(9), None);
+            given.push((outside, OutPoint { txid: Txid::ZERO, vout: 0 }));
+            prop_assert_eq!(CoinHints::new(range, &given), None);
         }
 
         #[test]

@@ -29,8 +29,10 @@ pub(crate) fn write(hints: &SegmentHints) -> Vec<u8> {
         }
         SegmentHints::Coins(hints) => {
             out.push(1);
-            for outpoint in hints.outpoints() {
-                out.extend_from_slice(&outpoint.to_bytes());
+            for height in range.heights() {
+                let coins = hints.block(height).unwrap_or_default();
+                write_compact_size(&mut out, coins.len() as u64);
+                coins.iter().for_each(|outpoint| out.extend_from_slice(&outpoint.to_bytes()));
             }
         }
     }
@@ -69,9 +71,13 @@ fn read_indices(reader: &mut Reader<'_>, range: HeightRange) -> Option<IndexHint
 }
 
 fn read_coins(reader: &mut Reader<'_>, range: HeightRange) -> Option<CoinHints> {
-    let (coins, rest) = reader.take(reader.remaining()).ok()?.as_chunks::<{ OutPoint::SIZE }>();
-    let outpoints = coins.iter().map(OutPoint::from_bytes).collect();
-    rest.is_empty().then(|| CoinHints::new(range, outpoints))
+    let mut coins = Vec::new();
+    for height in range.heights() {
+        for _ in 0..reader.compact_size().ok()? {
+            coins.push((height, OutPoint::from_bytes(reader.array().ok()?)));
+        }
+    }
+    CoinHints::new(range, &coins)
 }
 
 #[cfg(test)]
@@ -87,15 +93,19 @@ mod tests {
         fn what_is_told_is_read_back(
             start in 0u32..1_000_000,
             blocks in vec(btree_set(0u32..3_000_000, 0..5), 1..10),
-            coins in btree_set((any::<[u8; 32]>(), any::<u32>()), 0..20),
+            coins in vec((any::<prop::sample::Index>(), any::<[u8; 32]>(), any::<u32>()), 0..20),
         ) {
             let mut indices = IndexHints::new(start);
             for block in &blocks {
                 indices.push(&block.iter().copied().collect::<Vec<_>>());
             }
             let range = indices.range();
-            let outpoint = |(txid, vout)| OutPoint { txid: Txid(txid), vout };
-            let coins = CoinHints::new(range, coins.into_iter().map(outpoint).collect());
+            let coin = |(at, txid, vout): (prop::sample::Index, _, _)| {
+                let height = range.start + at.index(blocks.len()) as u32;
+                (height, OutPoint { txid: Txid(txid), vout })
+            };
+            let coins: Vec<_> = coins.into_iter().map(coin).collect();
+            let coins = CoinHints::new(range, &coins).unwrap();
             for hints in [SegmentHints::Indices(indices), SegmentHints::Coins(coins)] {
                 let bytes = write(&hints);
                 prop_assert_eq!(read(&bytes, range), Ok(hints));

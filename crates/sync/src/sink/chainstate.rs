@@ -11,7 +11,7 @@ use crate::folder::{BlocksRead, FolderDraft, FolderOutput, WrittenFolder, at};
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
 use crate::random::random_bytes;
 use crate::request::Request;
-use crate::sink::put::Taker;
+use crate::taker::Taker;
 use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
 use apus_datadir::chainstate::{
     ChainstateWriter, CoinSample, LookedUp, ReadBack as DatabaseReadBack, read_back, size_bound,
