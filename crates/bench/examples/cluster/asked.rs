@@ -1,11 +1,12 @@
 //! [`Asked`]: the command line.
 
+use crate::start::Kind;
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
 pub(crate) const USAGE: &str = "usage: cluster APUS CHAIN [--rounds N] [--engines swiftsync,mergesync,utreexo] \
-     [--workers N,N] [--dbcache MiB] [--segment-bytes N] [--json FILE]";
+     [--validation assumevalid|full] [--workers N,N] [--runs KIND,KIND] [--dbcache MiB] [--segment-bytes N] [--json FILE]";
 
 /// An engine whose runs machines share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,8 +38,12 @@ pub(crate) struct Asked {
     pub(crate) chain: PathBuf,
     pub(crate) rounds: u32,
     pub(crate) engines: Vec<Engine>,
-    /// How many workers there are in some runs more.
-    pub(crate) workers: Vec<usize>,
+    /// Whether all scripts are run, which takes undo data by hints: so only without them.
+    pub(crate) full: bool,
+    /// Runs of which kinds, in turns.
+    pub(crate) kinds: Vec<Kind>,
+    /// Whether these were named: then nothing else is run.
+    pub(crate) only: bool,
     pub(crate) dbcache: u64,
     pub(crate) segment_bytes: Option<u64>,
     pub(crate) json: Option<PathBuf>,
@@ -52,7 +57,9 @@ impl Asked {
             chain: fs::canonicalize(words.next()?).ok()?,
             rounds: 3,
             engines: all[..2].to_vec(),
-            workers: Vec::new(),
+            full: false,
+            kinds: Kind::ALL.to_vec(),
+            only: false,
             dbcache: 450,
             segment_bytes: None,
             json: None,
@@ -68,7 +75,20 @@ impl Asked {
                 "--workers" => {
                     let counts = words.next()?;
                     let count = |count: &str| count.parse().ok().filter(|count| *count > 2);
-                    asked.workers = counts.split(',').map(count).collect::<Option<_>>()?;
+                    let more = counts.split(',').map(|it| count(it).map(Kind::Workers));
+                    asked.kinds.extend(more.collect::<Option<Vec<_>>>()?);
+                }
+                "--runs" => {
+                    let named = words.next()?;
+                    asked.kinds = named.split(',').map(Kind::named).collect::<Option<_>>()?;
+                    asked.only = true;
+                }
+                "--validation" => {
+                    asked.full = match words.next()?.as_str() {
+                        "assumevalid" => false,
+                        "full" => true,
+                        _ => return None,
+                    }
                 }
                 "--dbcache" => asked.dbcache = words.next()?.parse().ok()?,
                 "--segment-bytes" => asked.segment_bytes = Some(words.next()?.parse().ok()?),
@@ -76,6 +96,7 @@ impl Asked {
                 _ => return None,
             }
         }
-        Some(asked)
+        let by_hints = asked.engines.contains(&Engine::Swiftsync);
+        (!(asked.full && by_hints)).then_some(asked)
     }
 }

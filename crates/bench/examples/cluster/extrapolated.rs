@@ -37,25 +37,25 @@ pub(crate) struct Extrapolated {
     parallel_percent: f64,
 }
 
-/// Of runs with one worker.
-pub(crate) fn of(engine: Engine, manifest: &Manifest, runs: &[Ran]) -> Extrapolated {
+/// Of runs that machines shared.
+pub(crate) fn of(engine: Engine, manifest: &Manifest, runs: &[Ran]) -> Option<Extrapolated> {
+    let shares: Vec<Share> = runs.iter().filter_map(Ran::share).collect();
     let median = |of: fn(&Share) -> f64| {
-        let all: Vec<f64> = runs.iter().filter_map(Ran::share).map(|share| of(&share)).collect();
-        Spread::of(&all).unwrap().median
+        Spread::of(&shares.iter().map(of).collect::<Vec<_>>()).map(|it| it.median)
     };
     let walks = if engine == Engine::Mergesync { 2.0 } else { 1.0 };
-    let jobs_ratio = walks * SEGMENTS / median(|share| share.jobs);
+    let jobs_ratio = walks * SEGMENTS / median(|share| share.jobs)?;
     let coins_ratio = COINS / manifest.coins as f64;
     let blocks_ratio = BLOCKS / f64::from(manifest.height);
     let coins = if engine == Engine::Utreexo { 0.0 } else { coins_ratio };
-    let handling_seconds = median(|share| share.handling_seconds);
-    let around_seconds = median(|share| share.serial_seconds - share.handling_seconds);
-    let parallel_seconds = median(|share| share.parallel_seconds);
+    let handling_seconds = median(|share| share.handling_seconds)?;
+    let around_seconds = median(|share| share.serial_seconds - share.handling_seconds)?;
+    let parallel_seconds = median(|share| share.parallel_seconds)?;
     let (handling_ratio, around_ratio) = (jobs_ratio.max(coins), blocks_ratio.max(coins));
     let parallel_ratio = BLOCK_BYTES / manifest.bytes as f64;
     let serial_seconds = handling_seconds * handling_ratio + around_seconds * around_ratio;
     let all_seconds = serial_seconds + parallel_seconds * parallel_ratio;
-    Extrapolated {
+    Some(Extrapolated {
         engine: engine.to_string(),
         handling_seconds,
         around_seconds,
@@ -66,7 +66,7 @@ pub(crate) fn of(engine: Engine, manifest: &Manifest, runs: &[Ran]) -> Extrapola
         serial_seconds,
         all_seconds,
         parallel_percent: 100.0 * (1.0 - serial_seconds / all_seconds),
-    }
+    })
 }
 
 pub(crate) fn table(of: &[Extrapolated]) -> Table {

@@ -16,6 +16,9 @@
 //! - `2 workers`: two of one thread each, on a processor each, which coordinator and queue share with them;
 //! - with `--workers N,N`, where there are so many processors, `N workers` in the same way.
 //!
+//! `--runs` names some of these instead (`sync`, `sync2`, `worker`, `packed`, `workers2`, …), and then nothing else is
+//! run: for `--validation full`, by which a run takes minutes.
+//!
 //! Workers wait for the run before the coordinator is started; the time is that of its process. Then there is a run of each
 //! engine that is not timed, in which all that goes through the queue and the store is counted, and runs
 //! up to a quarter and a half of the chain, for what memory the coordinator takes. At the end stands what the measured
@@ -79,8 +82,7 @@ type All = BTreeMap<(Engine, Kind), Runs>;
 
 /// All rounds; each kind has its turn before any has the next.
 fn timed(bench: &Bench<'_>, asked: &Asked) -> All {
-    let more = asked.workers.iter().map(|count| Kind::Workers(*count));
-    let (mut all, mut kinds) = (All::new(), Kind::ALL.into_iter().chain(more).collect::<Vec<_>>());
+    let (mut all, mut kinds) = (All::new(), asked.kinds.clone());
     for round in 1..=asked.rounds {
         for engine in &asked.engines {
             for &kind in &kinds {
@@ -136,10 +138,6 @@ fn ratios(all: &All, asked: &Asked) -> (Table, Value) {
     let columns = ["engine", "what", "median", "least", "greatest"];
     let mut table = Table::new("Ratios of wall times, pair by pair", &columns);
     let mut measured = Vec::new();
-    let more = asked
-        .workers
-        .iter()
-        .map(|count| (format!("1 worker : {count} workers"), Kind::Worker, Kind::Workers(*count)));
     let pairs = [
         ("1 worker : sync", Kind::Worker, Kind::Sync),
         ("1 worker on 1 processor : sync", Kind::Packed, Kind::Sync),
@@ -148,11 +146,14 @@ fn ratios(all: &All, asked: &Asked) -> (Table, Value) {
         ("sync, 1 thread : 2 threads", Kind::Sync, Kind::SyncTwo),
     ];
     let pairs = pairs.map(|(what, first, second)| (what.to_owned(), first, second));
+    let more = asked.kinds.iter().filter(|kind| matches!(kind, Kind::Workers(3..)));
+    let more = more.map(|kind| (format!("1 worker : {kind}"), Kind::Worker, *kind));
     let pairs: Vec<_> = pairs.into_iter().chain(more).collect();
     for engine in &asked.engines {
-        let of = |kind: Kind| &all[&(*engine, kind)];
+        let of = |kind: Kind| all.get(&(*engine, kind));
         for &(ref what, first, second) in &pairs {
-            let ratio = ratio(of(first), of(second));
+            let (Some(first), Some(second)) = (of(first), of(second)) else { continue };
+            let ratio = ratio(first, second);
             let told = |value: f64| format!("{value:.3}");
             let cells = [told(ratio.median), told(ratio.min), told(ratio.max)];
             table.row([engine.to_string(), what.clone()].into_iter().chain(cells));
@@ -160,6 +161,12 @@ fn ratios(all: &All, asked: &Asked) -> (Table, Value) {
         }
     }
     (table, Value::Array(measured))
+}
+
+/// Runs that machines share, of one worker if there are such.
+fn shared(all: &All, engine: Engine) -> Option<&[Ran]> {
+    let of = |kind: Kind| all.get(&(engine, kind));
+    Some(&of(Kind::Worker).or_else(|| of(Kind::Workers(2)))?.0)
 }
 
 fn main() {
@@ -177,16 +184,17 @@ fn main() {
     println!("{}", times(&all, asked.rounds).text());
     let (table, ratios) = ratios(&all, &asked);
     println!("{}", table.text());
+    let not_timed: &[Engine] = if asked.only { &[] } else { &asked.engines };
     let counted: Vec<counted::Counted> =
-        asked.engines.iter().flat_map(|engine| bench.counted(*engine)).collect();
+        not_timed.iter().flat_map(|engine| bench.counted(*engine)).collect();
     println!("{}", counted::table(&counted).text());
     let memory: Vec<start::Memory> =
-        asked.engines.iter().flat_map(|engine| bench.memory(*engine)).collect();
+        not_timed.iter().flat_map(|engine| bench.memory(*engine)).collect();
     println!("{}", start::memory_table(&memory).text());
     let extrapolated: Vec<extrapolated::Extrapolated> = asked
         .engines
         .iter()
-        .map(|engine| extrapolated::of(*engine, &manifest, &all[&(*engine, Kind::Worker)].0))
+        .filter_map(|engine| extrapolated::of(*engine, &manifest, shared(&all, *engine)?))
         .collect();
     println!("{}", extrapolated::table(&extrapolated).text());
     if let Some(path) = &asked.json {
@@ -201,6 +209,7 @@ fn main() {
             "machine": machine,
             "manifest": manifest,
             "rounds": asked.rounds,
+            "validation": if asked.full { "full" } else { "assumevalid" },
             "runs": runs.collect::<Vec<_>>(),
             "ratios": ratios,
             "counted": counted,

@@ -34,6 +34,17 @@ impl Kind {
     /// Those that are always there.
     pub(crate) const ALL: [Self; 5] =
         [Self::Sync, Self::Worker, Self::Workers(2), Self::Packed, Self::SyncTwo];
+
+    /// That of a name on the command line.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "sync" => Self::Sync,
+            "sync2" => Self::SyncTwo,
+            "worker" => Self::Worker,
+            "packed" => Self::Packed,
+            _ => Self::Workers(name.strip_prefix("workers")?.parse().ok().filter(|it| *it > 0)?),
+        })
+    }
 }
 
 impl fmt::Display for Kind {
@@ -178,7 +189,7 @@ impl<'b> Bench<'b> {
             ("--chain", "regtest".to_owned()),
             ("--engine", engine.name().to_owned()),
             ("--blocksdir", shown(chain.join("blocks"))),
-            ("--validation", "assumevalid".to_owned()),
+            ("--validation", if self.asked.full { "full" } else { "assumevalid" }.to_owned()),
             ("--par", threads.to_string()),
             ("--dbcache", self.asked.dbcache.to_string()),
             ("--out", "null".to_owned()),
@@ -189,7 +200,7 @@ impl<'b> Bench<'b> {
         if engine == Engine::Swiftsync {
             let hints = height.map(|height| self.hints(height));
             pairs.push(("--hints", shown(hints.unwrap_or_else(|| chain.join("chain.hints")))));
-        } else {
+        } else if !self.asked.full {
             pairs.push(("--assumevalid", self.manifest.assumevalid_hash.clone()));
         }
         if engine == Engine::Utreexo {
