@@ -6,7 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 
 pub(crate) const USAGE: &str = "usage: cluster APUS CHAIN [--rounds N] [--engines swiftsync,mergesync,utreexo] \
-     [--validation assumevalid|full] [--workers N,N] [--runs KIND,KIND] [--dbcache MiB] [--segment-bytes N] [--json FILE]";
+     [--validation assumevalid|full] [--workers N,N] [--runs KIND,KIND] [--dbcache MiB] \
+     [--segment-bytes N] [--json FILE]; with full validation without swiftsync, which takes undo data for it";
 
 /// An engine whose runs machines share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

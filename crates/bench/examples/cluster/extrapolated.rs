@@ -4,6 +4,10 @@
 //! it fetches coins, with these; the greater of the two ratios is taken. What it does before and after grows with blocks
 //! (headers, places) or with coins (merging, hashing); again the greater one. What workers do grows with the bytes of
 //! blocks. All parts are taken in proportion, from nothing, so that what a run costs once is multiplied, too.
+//!
+//! What the coordinator does for jobs keeps no worker waiting before it takes as long as all that workers do beside each
+//! other. So there are two figures: one counts it as serial, and one does not, as the article that proposed to share a
+//! run counts the download of headers alone.
 
 use crate::asked::Engine;
 use crate::start::{Ran, Share};
@@ -35,6 +39,10 @@ pub(crate) struct Extrapolated {
     serial_seconds: f64,
     all_seconds: f64,
     parallel_percent: f64,
+    /// The same where what is done beside workers is not serial.
+    beside_percent: f64,
+    /// With so many threads of workers the coordinator is as busy as each of them; none where it had nothing to do.
+    threads_max: Option<f64>,
 }
 
 /// Of runs that machines shared.
@@ -53,8 +61,9 @@ pub(crate) fn of(engine: Engine, manifest: &Manifest, runs: &[Ran]) -> Option<Ex
     let parallel_seconds = median(|share| share.parallel_seconds)?;
     let (handling_ratio, around_ratio) = (jobs_ratio.max(coins), blocks_ratio.max(coins));
     let parallel_ratio = BLOCK_BYTES / manifest.bytes as f64;
-    let serial_seconds = handling_seconds * handling_ratio + around_seconds * around_ratio;
-    let all_seconds = serial_seconds + parallel_seconds * parallel_ratio;
+    let (handling, around) = (handling_seconds * handling_ratio, around_seconds * around_ratio);
+    let (serial_seconds, parallel) = (handling + around, parallel_seconds * parallel_ratio);
+    let all_seconds = serial_seconds + parallel;
     Some(Extrapolated {
         engine: engine.to_string(),
         handling_seconds,
@@ -66,12 +75,23 @@ pub(crate) fn of(engine: Engine, manifest: &Manifest, runs: &[Ran]) -> Option<Ex
         serial_seconds,
         all_seconds,
         parallel_percent: 100.0 * (1.0 - serial_seconds / all_seconds),
+        beside_percent: 100.0 * (1.0 - around / all_seconds),
+        threads_max: (handling > 0.0).then_some(parallel / handling),
     })
 }
 
 pub(crate) fn table(of: &[Extrapolated]) -> Table {
-    let columns =
-        ["engine", "for jobs", "before and after", "shared", "serial s", "all s", "parallel %"];
+    let columns = [
+        "engine",
+        "for jobs",
+        "before and after",
+        "shared",
+        "serial s",
+        "all s",
+        "parallel %",
+        "beside %",
+        "threads at most",
+    ];
     let title = "Extrapolated to the main chain of 2026, not measured: seconds times ratio";
     let mut table = Table::new(title, &columns);
     for it in of {
@@ -84,6 +104,8 @@ pub(crate) fn table(of: &[Extrapolated]) -> Table {
             format!("{:.0}", it.serial_seconds),
             format!("{:.0}", it.all_seconds),
             format!("{:.3}", it.parallel_percent),
+            format!("{:.3}", it.beside_percent),
+            it.threads_max.map_or_else(String::new, |threads| format!("{threads:.0}")),
         ]);
     }
     table

@@ -163,10 +163,11 @@ fn ratios(all: &All, asked: &Asked) -> (Table, Value) {
     (table, Value::Array(measured))
 }
 
-/// Runs that machines share, of one worker if there are such.
+/// Runs that machines shared, as few of them as there are.
 fn shared(all: &All, engine: Engine) -> Option<&[Ran]> {
-    let of = |kind: Kind| all.get(&(engine, kind));
-    Some(&of(Kind::Worker).or_else(|| of(Kind::Workers(2)))?.0)
+    let is_shared = |kind: &Kind| matches!(kind, Kind::Worker | Kind::Workers(_));
+    let mut kinds = all.iter().filter(|((of, kind), _)| *of == engine && is_shared(kind));
+    Some(&kinds.next()?.1.0)
 }
 
 fn main() {
