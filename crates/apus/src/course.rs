@@ -259,29 +259,21 @@ impl Course {
         phase: Phase,
         seconds: f64,
         progress: Progress,
-        cpu_seconds: Option<f64>,
+        cpu_seconds: f64,
     ) {
         let threads = self.threads as f64;
         let Some(step) = self.running_mut(phase) else { return };
         step.note(seconds, progress);
-        let cpu = cpu_seconds.map_or(step.seconds, |cpu| cpu / threads);
-        step.worked = step.seconds.min(cpu);
+        step.worked = step.seconds.min(cpu_seconds / threads);
     }
 
     /// A phase is over.
-    pub(crate) fn ended(
-        &mut self,
-        phase: Phase,
-        seconds: f64,
-        bytes: u64,
-        cpu_seconds: Option<f64>,
-    ) {
+    pub(crate) fn ended(&mut self, phase: Phase, seconds: f64, bytes: u64, cpu_seconds: f64) {
         let threads = self.threads as f64;
         if let Some(step) = self.running_mut(phase) {
             (step.state, step.bytes) = (StepState::Done, bytes);
             step.seconds = seconds - step.began;
-            let cpu = cpu_seconds.map_or(step.seconds, |cpu| cpu / threads);
-            step.worked = step.seconds.min(cpu);
+            step.worked = step.seconds.min(cpu_seconds / threads);
         }
     }
 

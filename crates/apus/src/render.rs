@@ -263,7 +263,7 @@ impl<'a> Renderer<'a> {
     fn ended(&self, state: &mut State, phase: Phase, of_input: u64) {
         let Some(running) = state.phase.take() else { return };
         let wall_seconds = running.start.elapsed().as_secs_f64();
-        let cpu_seconds = Some(cpu_seconds() - running.cpu_start);
+        let cpu_seconds = cpu_seconds() - running.cpu_start;
         let name = phase.name();
         state.phases.push(PhaseReport { phase: name, wall_seconds, cpu_seconds, bytes: of_input });
         let mut watched = self.watched();
@@ -290,14 +290,14 @@ impl<'a> Renderer<'a> {
             return;
         };
         let last = running.last.replace(progress);
-        let cpu = Some(cpu_seconds() - running.cpu_start);
+        let cpu = cpu_seconds() - running.cpu_start;
         self.ask_peers(state);
         let mut watched = self.watched();
         watched.look();
         let seconds = watched.seconds();
         watched.course.progress(phase, seconds, progress, cpu);
         watched.course.keep();
-        if matches!(phase, Phase::Blocks | Phase::Connect | Phase::Hints | Phase::Coins) {
+        if matches!(phase, Phase::Blocks | Phase::Connect | Phase::Coins) {
             watched.coins = watched.coins.max(progress.coins);
         }
         if let Some(last) = last.filter(|_| takes_blocks(phase)) {

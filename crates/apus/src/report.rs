@@ -86,7 +86,7 @@ pub(crate) struct Report {
     /// Folders that were written for Bitcoin Core.
     pub(crate) folders: Vec<Folder>,
     pub(crate) wall_seconds: f64,
-    pub(crate) cpu_seconds: Option<f64>,
+    pub(crate) cpu_seconds: f64,
     pub(crate) rss_peak_bytes: Option<u64>,
     pub(crate) threads: usize,
     pub(crate) dbcache_mib: u64,
@@ -275,7 +275,7 @@ impl fmt::Display for Folder {
 pub(crate) struct PhaseReport {
     pub(crate) phase: &'static str,
     pub(crate) wall_seconds: f64,
-    pub(crate) cpu_seconds: Option<f64>,
+    pub(crate) cpu_seconds: f64,
     /// Bytes of the phase's input.
     pub(crate) bytes: u64,
 }
@@ -380,7 +380,7 @@ impl Report {
             files: around.files,
             folders: outcome.folders.iter().map(Folder::of).collect(),
             wall_seconds: around.wall_seconds,
-            cpu_seconds: Some(cpu_seconds()),
+            cpu_seconds: cpu_seconds(),
             rss_peak_bytes: rss_peak_bytes(),
             threads: around.threads,
             dbcache_mib: around.dbcache_mib,
@@ -528,7 +528,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<10} {:>10} {:>10} {:>10}", "phase", "wall s", "cpu s", "input")?;
         for phase in &self.phases {
-            let cpu = phase.cpu_seconds.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.2}"));
+            let cpu = format!("{:.2}", phase.cpu_seconds);
             writeln!(
                 f,
                 "{:<10} {:>10.3} {:>10} {:>10}",
@@ -538,7 +538,7 @@ impl fmt::Display for Report {
                 bytes(phase.bytes)
             )?;
         }
-        let cpu = self.cpu_seconds.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.2}"));
+        let cpu = format!("{:.2}", self.cpu_seconds);
         // Phases go over the same blocks more than once: what they took in is nothing to add up.
         writeln!(f, "{:<10} {:>10.3} {cpu:>10}", "all", self.wall_seconds)?;
         writeln!(f)?;

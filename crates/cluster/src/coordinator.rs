@@ -25,10 +25,11 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// In a cluster of servers each stream is on so many: one of them may die, and a stream on more is slower.
 const REPLICAS_OF_CLUSTER: usize = 3;
 
-/// How often it is looked for answers while there are none, and none is heard.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How often it is looked for answers while there are none, and none is heard: what tells of them may be lost.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// An answer that was heard is about to be stored.
+/// An answer that was heard is about to be stored. Where servers have to agree first it takes longer: then it is looked
+/// for after the same time, after twice that, and so on.
 const STORED_AFTER: Duration = Duration::from_micros(300);
 
 /// See the module.
@@ -52,6 +53,8 @@ struct State {
     answers: Option<Stream>,
     /// Where the next answer may stand.
     next: u64,
+    /// How long it is waited before the next look, where none is heard meanwhile; [`LOOK_INTERVAL`] at first.
+    look: Option<Duration>,
     /// How often the link had been connected when the run was opened.
     connections: u64,
     /// Takes signs of life.
@@ -280,20 +283,25 @@ impl JobQueue for Coordinator {
             return Err(QueueError::Refused("no run was opened".to_owned()));
         };
         let subjects = names::any_answer(&run);
-        let began = Instant::now();
+        let (began, mut look) = (Instant::now(), self.state().look.unwrap_or(LOOK_INTERVAL));
         let found = self.link.wait(async {
             loop {
-                match from(&stream, &subjects, next).await? {
-                    None if began.elapsed() < wait => {
-                        let told = tokio::time::timeout(LOOK_INTERVAL, self.answered.notified());
-                        if told.await.is_ok() {
-                            tokio::time::sleep(STORED_AFTER).await;
-                        }
+                match (from(&stream, &subjects, next).await?, wait.checked_sub(began.elapsed())) {
+                    (None, Some(left)) if !left.is_zero() => {
+                        let told = self.answered.notified();
+                        look = match tokio::time::timeout(look.min(left), told).await {
+                            Ok(()) => {
+                                tokio::time::sleep(STORED_AFTER).await;
+                                STORED_AFTER
+                            }
+                            Err(_) => LOOK_INTERVAL.min(2 * look),
+                        };
                     }
-                    found => return Ok::<_, QueueError>(found),
+                    (found, _) => return Ok::<_, QueueError>(found),
                 }
             }
         })?;
+        self.state().look = Some(look);
         let Some(found) = found else { return Ok(None) };
         self.state().next = found.sequence + 1;
         // A subject that is none of ours is passed over.

@@ -21,7 +21,9 @@ pub(crate) enum Taker<'scope> {
 }
 
 impl<'scope> Taker<'scope> {
+    /// On a thread of that name, if it is to be apart.
     pub(crate) fn new<'env>(
+        name: &str,
         scope: &'scope Scope<'scope, 'env>,
         apart: bool,
         take: impl FnMut(&[u8]) -> Result<(), SyncError> + Send + 'scope,
@@ -32,7 +34,7 @@ impl<'scope> Taker<'scope> {
         let (send, receive) = sync_channel::<Arc<Vec<u8>>>(QUEUE);
         let mut take = take;
         let work = move || receive.into_iter().try_for_each(|batch| take(&batch));
-        let thread = Builder::new().name("coins".to_owned()).spawn_scoped(scope, work);
+        let thread = Builder::new().name(name.to_owned()).spawn_scoped(scope, work);
         let thread =
             thread.map_err(|error| SyncError::Io(IoError::Threads { wanted: 2, error }))?;
         Ok(Self::Apart { send, thread })
@@ -71,3 +73,48 @@ impl<'scope> Taker<'scope> {
 }
 
 pub(crate) type Take<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + Send + 'a;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::UsageError;
+    use std::thread::scope;
+
+    /// What was taken, in its order, of so many batches, and whether an error came.
+    fn taken(batches: usize, fails_at: Option<usize>, apart: bool) -> (Vec<u8>, bool) {
+        let (mut all, mut count) = (Vec::new(), 0);
+        let failed = scope(|scope| {
+            let mut taker = Taker::new("test", scope, apart, |batch| {
+                if fails_at == Some(count) {
+                    return Err(SyncError::Usage(UsageError::NothingToDo));
+                }
+                count += 1;
+                all.extend_from_slice(batch);
+                Ok(())
+            })
+            .unwrap();
+            let each = |batch: usize| match batch % 2 {
+                0 => taker.take(&Arc::new(vec![batch as u8])),
+                _ => taker.take_copied(&[batch as u8]),
+            };
+            let given = (0..batches).try_for_each(each);
+            let failed_by_then = given.is_err();
+            failed_by_then || taker.end().is_err()
+        });
+        (all, failed)
+    }
+
+    /// However many more batches than wait at once, and whichever of them fails.
+    #[test]
+    fn all_is_taken_in_order_or_an_error_comes() {
+        for apart in [false, true] {
+            for batches in [0, 1, 2, 5 * QUEUE] {
+                let all: Vec<u8> = (0..batches as u8).collect();
+                assert_eq!(taken(batches, None, apart), (all.clone(), false));
+                for at in 0..batches {
+                    assert_eq!(taken(batches, Some(at), apart), (all[..at].to_vec(), true));
+                }
+            }
+        }
+    }
+}

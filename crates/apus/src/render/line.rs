@@ -178,7 +178,7 @@ mod tests {
                 coins: 1234,
                 ..Progress::default()
             };
-            watched.course.progress(Phase::Blocks, second as f64, progress, None);
+            watched.course.progress(Phase::Blocks, second as f64, progress, f64::INFINITY);
         }
         watched
     }

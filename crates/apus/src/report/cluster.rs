@@ -119,7 +119,7 @@ mod tests {
         let phase = |phase: Phase, wall_seconds| PhaseReport {
             phase: phase.name(),
             wall_seconds,
-            cpu_seconds: None,
+            cpu_seconds: 0.0,
             bytes: 0,
         };
         let phases = [phase(Phase::Headers, 1.0), phase(Phase::Blocks, 50.0)];

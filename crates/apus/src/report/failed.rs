@@ -20,7 +20,7 @@ pub(crate) struct FailedReport {
     chain: &'static str,
     failure: WhyFailed,
     wall_seconds: f64,
-    cpu_seconds: Option<f64>,
+    cpu_seconds: f64,
     rss_peak_bytes: Option<u64>,
     segments_resumed: usize,
     /// Those that ended.
@@ -72,7 +72,7 @@ impl FailedReport {
                 hash: block.map(|block| block.hash.to_string()),
             },
             wall_seconds: reached.wall_seconds,
-            cpu_seconds: Some(cpu_seconds()),
+            cpu_seconds: cpu_seconds(),
             rss_peak_bytes: rss_peak_bytes(),
             segments_resumed: reached.segments_resumed,
             phases: reached.phases,

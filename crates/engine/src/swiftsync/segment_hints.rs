@@ -59,10 +59,27 @@ pub struct CoinHints {
 }
 
 impl CoinHints {
-    /// Takes the coins in any order, each with the height of its block; none if one of them is outside of `range`.
-    pub fn new(range: HeightRange, coins: &[(Height, OutPoint)]) -> Option<Self> {
+    /// Starts before the block at `start`.
+    pub fn new(start: Height) -> Self {
+        Self { start, ends: Vec::new(), coins: Vec::new() }
+    }
+
+    /// Adds the next block's coins, in any order.
+    pub fn push(&mut self, coins: impl IntoIterator<Item = OutPoint>) {
+        let first = self.coins.len();
+        self.coins.extend(coins);
+        self.ends.push(self.coins.len());
+        sort(&mut self.coins[first..]);
+    }
+
+    /// Takes the coins of some blocks in any order, each with the height of its block; none if one of them is outside of
+    /// `range`. They are gone through twice, so that they need not be in memory twice.
+    pub fn of(
+        range: HeightRange,
+        coins: impl Iterator<Item = (Height, OutPoint)> + Clone,
+    ) -> Option<Self> {
         let mut ends = vec![0; range.count() as usize];
-        for (height, _) in coins {
+        for (height, _) in coins.clone() {
             *ends.get_mut(height.checked_sub(range.start)? as usize)? += 1;
         }
         let mut before = 0;
@@ -70,22 +87,18 @@ impl CoinHints {
             // Where the block's coins begin, for now.
             before += core::mem::replace(end, before);
         }
-        let mut placed = vec![OutPoint { txid: Txid::ZERO, vout: 0 }; coins.len()];
+        let mut placed = vec![OutPoint { txid: Txid::ZERO, vout: 0 }; before];
         for (height, outpoint) in coins {
             let next = &mut ends[(height - range.start) as usize];
-            placed[*next] = *outpoint;
+            placed[*next] = outpoint;
             *next += 1;
         }
-        let mut hints = Self { start: range.start, ends, coins: placed };
-        for height in range.heights() {
-            // Those of a snapshot are in order.
-            let own = hints.place(height)?;
-            let own = &mut hints.coins[own];
-            if !own.is_sorted() {
-                own.sort_unstable();
-            }
+        let mut first = 0;
+        for end in &ends {
+            sort(&mut placed[first..*end]);
+            first = *end;
         }
-        Some(hints)
+        Some(Self { start: range.start, ends, coins: placed })
     }
 
     /// The heights covered.
@@ -108,6 +121,13 @@ impl CoinHints {
         let end = *self.ends.get(index)?;
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         Some(start..end)
+    }
+}
+
+/// Those of a snapshot are in order.
+fn sort(coins: &mut [OutPoint]) {
+    if !coins.is_sorted() {
+        coins.sort_unstable();
     }
 }
 
@@ -175,7 +195,12 @@ mod tests {
             let mut given = ascending.clone();
             apus_testkit::rng::Rng::new(seed).shuffle(&mut given);
             let range = HeightRange::new(4, 9);
-            let hints = CoinHints::new(range, &given).unwrap();
+            let hints = CoinHints::of(range, given.iter().copied()).unwrap();
+            let mut pushed = CoinHints::new(4);
+            for height in range.heights() {
+                pushed.push(given.iter().filter(|coin| coin.0 == height).map(|coin| coin.1));
+            }
+            prop_assert_eq!(&pushed, &hints);
             prop_assert_eq!((hints.range(), hints.count()), (range, ascending.len()));
             for height in range.heights() {
                 let own: Vec<OutPoint> =
@@ -185,7 +210,7 @@ mod tests {
             prop_assert_eq!(hints.block(3), None);
             prop_assert_eq!(hints.block(9), None);
             given.push((outside, OutPoint { txid: Txid::ZERO, vout: 0 }));
-            prop_assert_eq!(CoinHints::new(range, &given), None);
+            prop_assert_eq!(CoinHints::of(range, given.iter().copied()), None);
         }
 
         #[test]

@@ -212,8 +212,8 @@ pub(crate) fn index_hints(hints: &[Vec<u32>], range: HeightRange) -> SegmentHint
 /// The coins of a snapshot that blocks of a segment made.
 pub(crate) fn coin_hints(snapshot: &[(OutPoint, Height)], range: HeightRange) -> SegmentHints {
     let inside = snapshot.iter().filter(|(_, height)| range.contains(*height));
-    let inside: Vec<_> = inside.map(|(outpoint, height)| (*height, *outpoint)).collect();
-    SegmentHints::Coins(CoinHints::new(range, &inside).expect("they are all inside"))
+    let inside = inside.map(|(outpoint, height)| (*height, *outpoint));
+    SegmentHints::Coins(CoinHints::of(range, inside).expect("they are all inside"))
 }
 
 /// What a snapshot of the model's set would hold.

@@ -71,13 +71,13 @@ fn read_indices(reader: &mut Reader<'_>, range: HeightRange) -> Option<IndexHint
 }
 
 fn read_coins(reader: &mut Reader<'_>, range: HeightRange) -> Option<CoinHints> {
-    let mut coins = Vec::new();
-    for height in range.heights() {
-        for _ in 0..reader.compact_size().ok()? {
-            coins.push((height, OutPoint::from_bytes(reader.array().ok()?)));
-        }
+    let mut hints = CoinHints::new(range.start);
+    for _ in range.heights() {
+        let count = reader.compact_size().ok()?;
+        let coins = reader.take(count.checked_mul(OutPoint::SIZE)?).ok()?;
+        hints.push(coins.as_chunks().0.iter().map(OutPoint::from_bytes));
     }
-    CoinHints::new(range, &coins)
+    Some(hints)
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
                 (height, OutPoint { txid: Txid(txid), vout })
             };
             let coins: Vec<_> = coins.into_iter().map(coin).collect();
-            let coins = CoinHints::new(range, &coins).unwrap();
+            let coins = CoinHints::of(range, coins.iter().copied()).unwrap();
             for hints in [SegmentHints::Indices(indices), SegmentHints::Coins(coins)] {
                 let bytes = write(&hints);
                 prop_assert_eq!(read(&bytes, range), Ok(hints));

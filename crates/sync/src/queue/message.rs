@@ -175,6 +175,7 @@ fn read_error(reader: &mut Reader<'_>) -> Option<RemoteError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::WIRE_VERSION;
     use crate::error::InvalidBlock;
     use crate::queue::reads_as_sent;
     use apus_chain::HeightRange;
@@ -242,7 +243,8 @@ mod tests {
         let mut newer = bytes.clone();
         newer[8] = 9;
         let newer = told(&newer, RUN);
-        assert!(newer.contains("version 9, and this program speaks version 6"), "{newer}");
+        let expected = format!("version 9, and this program speaks version {WIRE_VERSION}");
+        assert!(newer.contains(&expected), "{newer}");
         let told = told(b"other bytes", RUN);
         assert!(told.contains("another program"), "{told}");
     }

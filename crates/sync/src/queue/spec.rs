@@ -162,6 +162,7 @@ pub fn describe_run(spec: &[u8]) -> Option<RunDescription> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::WIRE_VERSION;
     use apus_chain::HeightRange;
 
     pub(in crate::queue) fn spec() -> RunSpec {
@@ -182,7 +183,8 @@ pub(super) mod tests {
         let mut newer = bytes.clone();
         newer[8] = 9;
         let told = RunSpec::from_bytes(&newer).unwrap_err().to_string();
-        assert!(told.contains("is of version 9, and this program speaks version 6"), "{told}");
+        let expected = format!("version 9, and this program speaks version {WIRE_VERSION}");
+        assert!(told.contains(&expected), "{told}");
         for place in 13..bytes.len() {
             let mut other = bytes.clone();
             other[place] ^= 0x10;

@@ -138,7 +138,7 @@ impl ReadBack {
         let (mut progress, mut failure) = (Progress::default(), None);
         let read = std::thread::scope(|scope| {
             let apart = threads > 1;
-            let mut hash = Taker::new(scope, apart, |batch| muhash.put_records(batch))?;
+            let mut hash = Taker::new("coins", scope, apart, |batch| muhash.put_records(batch))?;
             let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);
             let mut hand_on = |batch: &mut Vec<u8>, progress| {
                 let whole = std::mem::replace(batch, Vec::with_capacity(batch.capacity()));

@@ -280,13 +280,13 @@ pub(super) fn hand_out(
     let coins = hash.counter();
     std::thread::scope(|scope| {
         let apart = request.threads > 1;
-        let mut takers = vec![Taker::new(scope, apart, |batch| hash.put_records(batch))?];
+        let mut takers = vec![Taker::new("coins", scope, apart, |batch| hash.put_records(batch))?];
         if !sinks.is_empty() {
             let put = |batch: &[u8]| sinks.iter_mut().try_for_each(|sink| sink.put_records(batch));
-            takers.push(Taker::new(scope, apart, put)?);
+            takers.push(Taker::new("coins", scope, apart, put)?);
         }
         if let Some(totals) = totals {
-            takers.push(Taker::new(scope, apart, |batch| totals.put_records(batch))?);
+            takers.push(Taker::new("coins", scope, apart, |batch| totals.put_records(batch))?);
         }
         let mut progress = Progress { bytes_total, ..Progress::default() };
         let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);

@@ -84,20 +84,23 @@ fn while_headers_are_found() {
 
 #[test]
 fn while_a_snapshot_is_read() {
-    // More coins than are kept at once.
+    // More coins than are kept at once, and than are handed on at once.
     let mut builder = ChainBuilder::new(42);
     for _ in 0..5 {
-        let outputs = (0..1_000).map(|n| builder.output(n, ScriptKind::OpTrue)).collect();
+        let outputs = (0..4_000).map(|n| builder.output(n, ScriptKind::OpTrue)).collect();
         builder.add_plan(BlockPlan { coinbase_outputs: Some(outputs), ..BlockPlan::default() });
     }
     let world = World::of(builder.blocks());
-    let job = Job { hints: world.snapshot_hints(), memory_bytes: 0, ..world.job() };
     let what = |event: &Event| matches!(event, Event::Progress(Phase::Hints, _));
-    assert_eq!(check(&job, &world.truth, 10, what), 4);
-    // Nothing of a run is there before its hints are known.
-    let (work, out) = (CrashStorage::new(), CrashStorage::new());
-    expect_interrupted(&run_to(&job, &work, &out, 2, what).0.unwrap_err());
-    assert!(!files(&work).contains_key("plan"));
+    for threads in [1, 2] {
+        let hints = world.snapshot_hints();
+        let job = Job { hints, memory_bytes: 0, threads, ..world.job() };
+        assert_eq!(check(&job, &world.truth, 10, what), 5);
+        // Nothing of a run is there before its hints are known.
+        let (work, out) = (CrashStorage::new(), CrashStorage::new());
+        expect_interrupted(&run_to(&job, &work, &out, 2, what).0.unwrap_err());
+        assert!(!files(&work).contains_key("plan"));
+    }
 }
 
 /// A chain with more transactions than are merged between two looks at the flag.

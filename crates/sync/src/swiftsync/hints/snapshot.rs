@@ -77,9 +77,9 @@ pub(crate) struct Wanted<'a> {
     pub base: KnownBlock,
     /// Coins of blocks above the last of these are left out.
     pub segments: &'a [HeightRange],
-    /// About as much of it is kept in memory at once, at most.
+    /// About as much of it is kept in memory at once, at most, besides some megabytes on their way between threads.
     pub memory_bytes: u64,
-    /// How many threads the run may use.
+    /// How many threads the run may use. Where there are several, it takes three.
     pub threads: usize,
 }
 
@@ -105,8 +105,9 @@ impl<'a> SnapshotHints<'a> {
                 hash.update(piece);
                 Ok(())
             };
-            let mut shown = Shown { file: &file, to: Taker::new(scope, apart, hash)? };
-            let put = Taker::new(scope, apart, |batch| spilling.take(batch))?;
+            let mut shown =
+                Shown { file: &file, to: Taker::new("hints-hash", scope, apart, hash)? };
+            let put = Taker::new("hints-put", scope, apart, |batch| spilling.take(batch))?;
             let mut reader = SnapshotReader::new(&mut shown, None).map_err(named)?;
             read_coins(path, wanted, &mut reader, put, go_on)?;
             let read = (reader.header().base_hash, reader.offset());
@@ -132,7 +133,7 @@ fn push_coin(batch: &mut Vec<u8>, height: Height, outpoint: &OutPoint) {
     batch.extend_from_slice(&outpoint.to_bytes());
 }
 
-fn coins(batch: &[u8]) -> impl Iterator<Item = (Height, OutPoint)> {
+fn coins(batch: &[u8]) -> impl Iterator<Item = (Height, OutPoint)> + Clone {
     batch.as_chunks::<COIN_BYTES>().0.iter().filter_map(|coin| {
         let (height, outpoint) = coin.split_first_chunk()?;
         let outpoint = OutPoint::from_bytes(outpoint.try_into().ok()?);
@@ -140,7 +141,7 @@ fn coins(batch: &[u8]) -> impl Iterator<Item = (Height, OutPoint)> {
     })
 }
 
-/// Coins that are handed on, read or written together.
+/// Coins that are handed on or written together.
 const BATCH_COINS: usize = 4096;
 
 /// Reads all coins, and hands those of the segments on.
@@ -269,25 +270,24 @@ fn by_segment(coins: &[Placed], segments: usize) -> (Vec<u32>, Vec<u64>) {
 impl HintsProvider for SnapshotHints<'_> {
     fn segment(&self, range: HeightRange) -> Result<SegmentHints, SyncError> {
         let index = self.segments.partition_point(|segment| segment.end <= range.start);
-        let (mut of_segment, mut batch) = (Vec::new(), Vec::new());
-        for Spill { name, starts } in &self.spills {
-            let (mut next, end) = (starts[index], starts[index + 1]);
-            let offset = next * COIN_BYTES as u64;
-            let mut file = self.storage.open(name, offset).at(self.storage, name)?;
-            of_segment.reserve((end - next) as usize);
-            while next < end {
-                let count = (end - next).min(BATCH_COINS as u64);
-                batch.resize(count as usize * COIN_BYTES, 0);
-                file.read_exact(&mut batch).at(self.storage, name)?;
-                of_segment.extend(coins(&batch));
-                next += count;
+        let part =
+            |spill: &Spill| [index, index + 1].map(|at| spill.starts[at] as usize * COIN_BYTES);
+        let length = |[start, end]: [usize; 2]| end - start;
+        let mut bytes = vec![0; self.spills.iter().map(part).map(length).sum()];
+        let mut rest = &mut bytes[..];
+        for spill in &self.spills {
+            let (name, [start, end]) = (&spill.name, part(spill));
+            let (own, after) = rest.split_at_mut(end - start);
+            let mut file = self.storage.open(name, start as u64).at(self.storage, name)?;
+            file.read_exact(own).at(self.storage, name)?;
+            if !coins(own).all(|(height, _)| range.contains(height)) {
+                // They were of this segment when they were written.
+                let file = self.storage.describe(name);
+                return Err(SyncError::Io(IoError::RunDamaged { run: name.clone(), file }));
             }
+            rest = after;
         }
-        let hints = CoinHints::new(range, &of_segment).ok_or_else(|| {
-            // They were of this segment when they were written.
-            let file = self.storage.describe(SPILL);
-            SyncError::Io(IoError::RunDamaged { run: SPILL.to_owned(), file })
-        })?;
+        let hints = CoinHints::of(range, coins(&bytes)).expect("all were seen to be inside");
         Ok(SegmentHints::Coins(hints))
     }
 }
@@ -376,7 +376,8 @@ mod tests {
             for range in segments {
                 let of = |it: &&(Height, OutPoint)| range.contains(it.0);
                 let own: Vec<(Height, OutPoint)> = expected.iter().filter(of).copied().collect();
-                let own = SegmentHints::Coins(CoinHints::new(range, &own).unwrap());
+                let own = CoinHints::of(range, own.iter().copied()).unwrap();
+                let own = SegmentHints::Coins(own);
                 assert_eq!(hints.segment(range).unwrap(), own);
             }
         };
@@ -396,7 +397,19 @@ mod tests {
             spilling.take(&batch).unwrap();
             let spills = spilling.finish().unwrap();
             assert!(spills.len() > 1, "they are written in parts");
-            expect_told(&SnapshotHints { storage: &storage, segments: segments.to_vec(), spills });
+            let hints = SnapshotHints { storage: &storage, segments: segments.to_vec(), spills };
+            expect_told(&hints);
+            // A height that is none of the segment's is damage, and it is said of which file.
+            let name = &hints.spills[0].name;
+            let mut bytes = Vec::new();
+            storage.open(name, 0).unwrap().read_to_end(&mut bytes).unwrap();
+            bytes[3] ^= 0x80;
+            storage.create(name).unwrap().write_all(&bytes).unwrap();
+            let told: Vec<String> = segments
+                .iter()
+                .filter_map(|range| Some(hints.segment(*range).err()?.to_string()))
+                .collect();
+            assert!(told.len() == 1 && told[0].contains("spill-0.run is damaged"), "{told:?}");
         }
     }
 }
