@@ -345,35 +345,31 @@ impl<'a, P: Pass> Results<'a, P> {
             && self.held_bytes > held_bytes_max(request.memory_bytes)
             && self.written < self.all.len()
         {
-            self.put(self.written, Workdir::write)?;
+            self.put(self.written, |workdir, done| workdir.write(&mut done[0]))?;
             self.written += 1;
         }
         Ok(())
     }
 
-    /// Has a segment put into files; those that fail may have taken some of its memory.
+    /// Has segments from one on put into files; those that fail may have taken some of their memory.
     fn put(
         &mut self,
-        at: usize,
-        put: impl FnOnce(&Workdir<'a>, &mut Done<P::Partial>) -> Result<(), SyncError>,
+        from: usize,
+        put: impl FnOnce(&Workdir<'a>, &mut [Done<P::Partial>]) -> Result<(), SyncError>,
     ) -> Result<(), SyncError> {
-        let done = &mut self.all[at];
-        let before = done.held_bytes();
-        let result = put(self.workdir, done);
-        self.held_bytes -= before - done.held_bytes();
+        let result = put(self.workdir, &mut self.all[from..]);
+        self.held_bytes = self.all[from..].iter().map(Done::held_bytes).sum();
         result
     }
 
     /// Makes all finished segments durable, after what the source keeps of their blocks.
     fn store(&mut self) -> Result<(), SyncError> {
         self.job.source.sync()?;
-        while self.stored < self.all.len() {
-            self.put(self.stored, Workdir::store)?;
-            self.stored += 1;
-        }
-        self.written = self.stored;
+        let stored = self.put(self.stored, Workdir::store);
+        self.stored += self.all[self.stored..].iter().take_while(|done| done.stored).count();
+        self.written = self.written.max(self.stored);
         self.stored_at = Instant::now();
-        Ok(())
+        stored
     }
 }
 

@@ -147,12 +147,12 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let runs = [RunKind::Coins, RunKind::Hints].map(|kind| runs_of(&done, kind));
     let leaves = request.wants_leaves().then(|| SegmentLeaves::of(&workdir, &done));
     // What was too young to be made durable: now that costs less than doing it again.
-    let held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();
+    let mut held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();
     let written = write_out(request, &*dir, &workdir, &plan.identity, runs, leaves, &verdict);
     let (set, mut put) = written.inspect_err(|error| {
         if !matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })) {
             // Whether or not this works, the error to tell is the first.
-            let _ = held.into_iter().try_for_each(|mut done| workdir.store(&mut done));
+            let _ = workdir.store(&mut held);
         }
     })?;
     finish(request, &*dir, set, &mut put)?;

@@ -1,7 +1,7 @@
 //! The work folder: what makes a run resumable at any moment.
 //!
-//! A finished segment is some files, durable in this order: its runs; then its partial result, which has the
-//! length and checksum of each and appears under its name only whole.
+//! A finished segment is some files: its runs; and its partial result, which has the
+//! length and checksum of each and gets its name when the bytes of all of them are durable.
 //! So a segment is either done or not, whenever the power goes. Nothing else in the folder counts:
 //! what else a crash left is removed by the next start. Formats: `docs/formats/workdir.md`.
 
@@ -12,6 +12,7 @@ pub(crate) mod plan;
 pub(crate) mod record;
 pub(crate) mod sealed;
 mod segment;
+mod store;
 
 pub(crate) use segment::{Done, Held, RunInfo, SegmentsOf, runs_of};
 
@@ -28,7 +29,7 @@ use names::{
 use plan::Plan;
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 
 /// Greatest length of a plan: four bytes for each of at most as many segments as heights exist.
 const PLAN_BYTES_MAX: u64 = 64 << 20;
@@ -150,36 +151,6 @@ impl<'a> Workdir<'a> {
             .collect();
         workdir.remove(|name| !keep.contains(name) && !is_input(name))?;
         Ok((workdir, done))
-    }
-
-    /// Writes the runs of a finished segment into their files, and lets go of the memory that they took. They
-    /// are not durable yet, and the segment does not count.
-    pub(crate) fn write<P>(&self, done: &mut Done<P>) -> Result<(), SyncError> {
-        for run in &mut done.runs {
-            if let Some(held) = run.held.as_ref().filter(|_| run.has_file()) {
-                let mut file = self.storage.create(&run.name).at(self.storage, &run.name)?;
-                file.write_all(&held.bytes).at(self.storage, &run.name)?;
-                file.write_all(&held.index.to_bytes()).at(self.storage, &run.name)?;
-            }
-            run.held = None;
-        }
-        Ok(())
-    }
-
-    /// Makes a finished segment durable, and lets go of the memory that it took.
-    pub(crate) fn store<P: PartialResult>(&self, done: &mut Done<P>) -> Result<(), SyncError> {
-        if done.stored {
-            return Ok(());
-        }
-        self.write(done)?;
-        for run in done.runs.iter().filter(|run| run.has_file()) {
-            self.storage.sync(&run.name).at(self.storage, &run.name)?;
-        }
-        let name = partial_name(done.range);
-        let bytes = done.to_bytes(&self.plan_id);
-        write_atomically(self.storage, &name, &bytes).at(self.storage, &name)?;
-        done.stored = true;
-        Ok(())
     }
 
     /// Forgets what a damaged run is a part of, a finished segment or what came of a join, so that the
@@ -335,7 +306,7 @@ mod tests {
             let mut done = Done::held(range, finished, SwiftSync::RUNS, uncut);
             assert_eq!(*workdir.read_run(hints_of(&done)).unwrap(), [range.start as u8; 20]);
             assert_eq!(done.held_bytes(), 120);
-            workdir.store(&mut done).unwrap();
+            workdir.store(std::slice::from_mut(&mut done)).unwrap();
             assert_eq!(done.held_bytes(), 0);
             done
         });
@@ -473,6 +444,45 @@ mod tests {
             }
         }
         assert_eq!(resumed(&storage, &plan(9)), done);
+    }
+
+    /// Many are stored together: all of them, or those before the one that could not be written; and where the disk
+    /// cannot be waited for, none counts.
+    #[test]
+    fn of_many_that_are_stored_those_before_a_fault_count() {
+        let mut plan = plan(9);
+        plan.identity.stop = 24;
+        plan.segments = (0..6).map(|at| HeightRange::new(4 * at + 1, 4 * at + 5)).collect();
+        let held = || -> Vec<Done<Partial>> {
+            let held = |range: &HeightRange| {
+                let runs = vec![vec![3; 100], vec![range.start as u8; 20], vec![]];
+                let finished = FinishedSegment { partial: finished(*range), runs };
+                let uncut = |_, run: &[u8]| Index::cut(run, 64, |_| None);
+                Done::held(*range, finished, SwiftSync::RUNS, uncut)
+            };
+            plan.segments.iter().map(held).collect()
+        };
+        // Of each segment two runs and the partial result are created and waited for.
+        let faults = [(Operation::Create, 7), (Operation::Create, 0), (Operation::Sync, 5)];
+        for (operation, nth) in faults {
+            let storage = CrashStorage::new();
+            Workdir::start(&storage, &plan).unwrap();
+            let faulty = FaultStorage::new(storage.clone());
+            let (workdir, _) = Workdir::resume::<SwiftSync>(&faulty, &plan).unwrap();
+            let mut done = held();
+            faulty.fail_nth(operation, nth, ErrorKind::StorageFull);
+            let error = workdir.store(&mut done).unwrap_err();
+            assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
+            let count = if operation == Operation::Create { nth as usize / 3 } else { 0 };
+            let stored: Vec<bool> = done.iter().map(|done| done.stored).collect();
+            assert_eq!(stored, (0..6).map(|at| at < count).collect::<Vec<_>>(), "{operation:?}");
+            faulty.heal();
+            assert_eq!(resumed(&storage.durable_image(), &plan), done[..count]);
+            if count > 0 {
+                workdir.store(&mut done[count..]).map_err(|error| error.to_string()).unwrap();
+                assert_eq!(resumed(&storage.durable_image(), &plan), done);
+            }
+        }
     }
 
     #[test]
