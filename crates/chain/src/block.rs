@@ -122,6 +122,16 @@ impl BlockLayout {
         Self::default()
     }
 
+    /// Empty arrays, with room for as many elements as the block has that `other` read last.
+    pub(crate) fn with_room_of(other: &Self) -> Self {
+        Self {
+            txs: Vec::with_capacity(other.txs.len()),
+            inputs: Vec::with_capacity(other.inputs.len()),
+            outputs: Vec::with_capacity(other.outputs.len()),
+            hides_witnesses: false,
+        }
+    }
+
     /// Reads the block that `raw` begins with. What follows it is not looked at and not part of the
     /// view, as in Core, which reads a block from a file, a message or a call and leaves the rest
     /// (`node/blockstorage.cpp`, `ReadBlock`; `net_processing.cpp`, `ProcessMessage`;
@@ -163,11 +173,6 @@ impl BlockLayout {
     /// The block that was read last. `raw` must be the bytes that it was read from.
     pub(crate) fn view<'a>(&'a self, raw: &'a [u8]) -> BlockView<'a> {
         BlockView { raw, layout: self }
-    }
-
-    /// How many elements fit without a further allocation.
-    pub(crate) fn capacity(&self) -> usize {
-        self.txs.capacity() + self.inputs.capacity() + self.outputs.capacity()
     }
 
     /// Memory in use beside the value itself, in bytes.

@@ -64,7 +64,7 @@ pub use height::{Height, HeightRange};
 pub use merkle::{Merkle, MerkleScratch, merkle_root};
 pub use muhash::{MuHash, MuHashBatch, MuHashError};
 pub use network::{Network, UnknownNetwork};
-pub use outpoint::{OutPoint, sort_vouts, vout_order};
+pub use outpoint::{OutPoint, sort_vouts, vout_order, vouts_ascend};
 pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, Params};
 pub use read::{COMPACT_SIZE_MAX, ReadError, Reader, write_compact_size, write_varint};
 pub use script::{

@@ -57,10 +57,15 @@ pub fn vout_order(left: u32, right: u32) -> core::cmp::Ordering {
     bytes(left).cmp(&bytes(right))
 }
 
+/// Whether the outputs of a transaction up to this one are in the order of Core's database where their numbers ascend.
+pub fn vouts_ascend(last: u32) -> bool {
+    last < VARINT_ORDER_DIFFERS
+}
+
 /// Sorts what belongs to one transaction's outputs as Core's database does; `entries` must come in
 /// ascending vouts, which is nearly always the right order already.
 pub fn sort_vouts<T>(entries: &mut [T], vout: impl Fn(&T) -> u32) {
-    if entries.last().is_some_and(|last| vout(last) >= VARINT_ORDER_DIFFERS) {
+    if entries.last().is_some_and(|last| !vouts_ascend(vout(last))) {
         entries.sort_by(|left, right| vout_order(vout(left), vout(right)));
     }
 }

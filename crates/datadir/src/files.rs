@@ -121,12 +121,16 @@ impl BlockFiles {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.length))
     }
 
+    /// The file with this number, if it is there.
+    pub fn get(&self, number: u32) -> Option<&BlockFile> {
+        let at = self.files.binary_search_by_key(&number, |file| file.number).ok()?;
+        Some(&self.files[at])
+    }
+
     /// The file with this number, wanted for the block at `offset`.
     pub(crate) fn file(&self, number: u32, offset: u64) -> Result<&BlockFile, BlkError> {
-        match self.files.binary_search_by_key(&number, |file| file.number) {
-            Ok(at) => Ok(&self.files[at]),
-            Err(_) => Err(BlkError::UnknownFile { path: self.dir.join(file_name(number)), offset }),
-        }
+        let unknown = || BlkError::UnknownFile { path: self.dir.join(file_name(number)), offset };
+        self.get(number).ok_or_else(unknown)
     }
 
     /// The block that begins at `offset` of file `number`, if a record of this chain is there:

@@ -30,4 +30,7 @@ pub struct Fingerprint(pub [u8; Self::SIZE]);
 impl Fingerprint {
     /// Length in bytes.
     pub const SIZE: usize = 16;
+
+    /// Of a block that is not expected to be read again.
+    pub const NONE: Self = Self([0; Self::SIZE]);
 }

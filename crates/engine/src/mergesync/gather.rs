@@ -8,7 +8,7 @@
 //! A fingerprint of each block is noted, so that the walk which judges blocks need not check again what
 //! was checked here; and what it claims of its coins, where that may spare it the second walk.
 
-use super::fingerprint::FingerprintKey;
+use super::fingerprint::{Fingerprint, FingerprintKey};
 use super::ledger::{Ledger, Told};
 use super::partial::Gathered;
 use crate::connect::rules::may_repeat;
@@ -136,11 +136,13 @@ impl Pass for Gather {
         if height + 1 == segment.seen.range().end {
             segment.gathered.ends.push(KnownBlock { height, hash: block.hash() });
         }
+        let claims = height <= self.claims;
         let told = Told {
             may_repeat: self.may_repeat(height, &block.hash()),
-            fingerprint: self.key.of(&view),
+            // What its claims do not decide is checked once more from the start; that is seldom.
+            fingerprint: if claims { Fingerprint::NONE } else { self.key.of(&view) },
             numbered: self.leaves,
-            claims: height <= self.claims,
+            claims,
             bare: height <= self.bare,
         };
         segment.ledger.add(block, told);

@@ -17,14 +17,15 @@ impl<'a> SeenBlock<'a> {
         Self { id, view: block.view() }
     }
 
-    /// A block that passed when its fingerprint was noted; none where its bytes are others now.
+    /// A block that passed when its fingerprint was noted; none where its bytes are others now, or none was.
     pub fn again(
         id: KnownBlock,
         view: BlockView<'a>,
         key: &FingerprintKey,
         noted: &Fingerprint,
     ) -> Option<Self> {
-        (key.of(&view) == *noted).then_some(Self { id, view })
+        let is_noted = *noted != Fingerprint::NONE;
+        (is_noted && key.of(&view) == *noted).then_some(Self { id, view })
     }
 
     /// Its height and hash.

@@ -7,7 +7,9 @@
 //! A run is a file of groups in ascending order of txid bytes; each is
 //! `txid[32] ‖ u32le length ‖ group`. Here the run is made in memory: a segment is small.
 
-use apus_chain::{CoinRef, OutPoint, Txid, sort_vouts, write_coin, write_compact_size};
+use apus_chain::{
+    CoinRef, OutPoint, Txid, sort_vouts, vouts_ascend, write_coin, write_compact_size,
+};
 
 /// Surviving coins in the order in which blocks came.
 #[derive(Debug, Default)]
@@ -70,6 +72,9 @@ impl Survivors {
     /// Puts the coins, which begin at `first`, in the order of Core's database keys, in which they
     /// nearly always are already.
     fn order_coins(&mut self, first: usize) {
+        if self.coins.last().is_none_or(|last| vouts_ascend(last.0)) {
+            return;
+        }
         let by_vout = |coin: &(u32, usize)| coin.0;
         let mut ordered = self.coins.clone();
         sort_vouts(&mut ordered, by_vout);

@@ -317,7 +317,9 @@ fn what_is_lost_is_left_again() {
             let is_lost = |said: &Warning| matches!(said, Warning::ObjectLost { .. });
             let is_refused = matches!(said[..], [Warning::ResultRefused { .. }]) && step == JOIN;
             let all_lost = !said.is_empty() && said.iter().all(is_lost);
-            assert!(is_refused || all_lost, "{step} {number}: {said:?}");
+            // What a segment of few coins has of its own is what another one has: objects go by their bytes.
+            let is_there = said.is_empty() && step == BLOCKS;
+            assert!(is_refused || all_lost || is_there, "{step} {number}: {said:?}");
             lost += u32::from(all_lost);
         }
         assert!(lost > 1, "{step}: {lost}");

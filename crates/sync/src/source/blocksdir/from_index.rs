@@ -79,7 +79,7 @@ pub(super) fn missing_file(files: &BlockFiles) -> Result<Option<u32>, IndexError
     let mut missing: Option<u32> = None;
     read_index(files.dir(), &mut |entry| {
         if let Some((number, _)) = entry.data.filter(|_| is_connected(&entry))
-            && !files.files().iter().any(|file| file.number == number)
+            && files.get(number).is_none()
         {
             missing = Some(missing.map_or(number, |first| first.min(number)));
         }
@@ -160,7 +160,7 @@ fn place(
     let starts = rooms.get(&number)?;
     let next = starts.partition_point(|&start| u64::from(start) <= offset);
     // The file may have become shorter than the index has it.
-    let length = files.files().iter().find(|file| file.number == number)?.length;
+    let length = files.get(number)?.length;
     let end = starts.get(next).map_or(length, |&next| u64::from(next).saturating_sub(RECORD_HEAD));
     let end = end.min(length);
     let size = end.checked_sub(offset)?.min(u64::from(u32::MAX)) as u32;

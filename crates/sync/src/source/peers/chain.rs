@@ -146,6 +146,10 @@ impl<'p> PeersChain<'p> {
 
     /// A block from a peer is good. What a peer puts behind it is not kept.
     fn keep(&self, height: Height, message: &[u8]) -> Result<(), SourceError> {
+        if self.peers.kept.is_none() && !self.is_recent(height) {
+            self.note(height, message);
+            return Ok(());
+        }
         let mut layout = BlockLayout::new();
         let raw = layout.read(message).map_or(message, |block| block.raw());
         self.note(height, raw);
@@ -159,9 +163,12 @@ impl<'p> PeersChain<'p> {
         self.peers.tx_counts.get(self.chain.hash(height)?)
     }
 
+    fn is_recent(&self, height: Height) -> bool {
+        height.saturating_add(RECENT_BLOCKS) > self.chain.tip_height()
+    }
+
     fn note(&self, height: Height, raw: &[u8]) {
-        let is_recent = height.saturating_add(RECENT_BLOCKS) > self.chain.tip_height();
-        if let Some(hash) = self.chain.hash(height).filter(|_| is_recent) {
+        if let Some(hash) = self.chain.hash(height).filter(|_| self.is_recent(height)) {
             self.peers.recent.put(*hash, raw);
         }
         let mut reader = Reader::new(raw.get(HEADER_SIZE..).unwrap_or_default());
