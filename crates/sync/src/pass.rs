@@ -296,6 +296,8 @@ struct Results<'a, P: Pass> {
     /// How many of them are durable, and since when.
     stored: usize,
     stored_at: Instant,
+    /// Whether that failed once. A system says but once that bytes did not reach the disk, so a second try proves nothing.
+    failed: bool,
     /// How many of them are in files.
     written: usize,
     /// Memory of the others.
@@ -322,6 +324,7 @@ impl<'a, P: Pass> Results<'a, P> {
             all: done,
             stored,
             stored_at: Instant::now(),
+            failed: false,
             written: stored,
             held_bytes: 0,
             to_come: todo.iter().map(bytes).sum(),
@@ -362,13 +365,17 @@ impl<'a, P: Pass> Results<'a, P> {
         result
     }
 
-    /// Makes all finished segments durable, after what the source keeps of their blocks.
+    /// Makes all finished segments durable, after what the source keeps of their blocks; none where that failed before.
     fn store(&mut self) -> Result<(), SyncError> {
+        if self.failed {
+            return Ok(());
+        }
         self.job.source.sync()?;
         let stored = self.put(self.stored, Workdir::store);
         self.stored += self.all[self.stored..].iter().take_while(|done| done.stored).count();
         self.written = self.written.max(self.stored);
         self.stored_at = Instant::now();
+        self.failed = stored.is_err();
         stored
     }
 }

@@ -90,6 +90,13 @@ impl MergeBudget {
         Self { threads, ..self }
     }
 
+    /// The same, where runs that are made on the way may have so much memory in all, while nothing else is merged.
+    pub(crate) fn making(self, bytes: u64) -> Self {
+        let most = runs_open_max().max(self.fan_in as u64);
+        let open = (bytes / SECTION_BYTES as u64).clamp(self.fan_in as u64, most);
+        Self { open: open as usize, ..self }
+    }
+
     /// For threads of which each has all runs open in the end, with so much memory together.
     pub(crate) fn for_each_of(threads: usize, bytes: u64) -> Self {
         let of = threads.max(1) as u64;
@@ -100,7 +107,7 @@ impl MergeBudget {
     /// How many runs are made at a time, and of how many each at most.
     fn groups(&self) -> (usize, usize) {
         let groups = self.threads.clamp(1, (self.open / 2).max(1));
-        (groups, (self.open / groups).max(2))
+        (groups, (self.open / groups).clamp(2, RUNS_OPEN_MAX as usize))
     }
 }
 
@@ -543,6 +550,19 @@ mod tests {
             let error = error.unwrap_err();
             prop_assert!(is_damage(&error, name), "{error}");
         }
+    }
+
+    /// Sixteen threads with the default of memory leave some fifty thousand runs of the main chain. All are merged once before
+    /// they are few enough; with what the last merge may open, most were merged twice.
+    #[test]
+    fn runs_of_a_long_chain_are_made_longer_once() {
+        let budget = MergeBudget::opening(56 << 20, 4_000).by(16);
+        assert!(budget.groups().1 * budget.fan_in < 49_000);
+        let (groups, each) = budget.making(225 << 20).groups();
+        assert_eq!(groups, 16);
+        // Where the system lets a process open as many files.
+        let opened = (225 << 20) / SECTION_BYTES as u64 <= runs_open_max();
+        assert!(!opened || each * budget.fan_in > 49_000, "{each}");
     }
 
     /// What lies in memory stays there, and of files no more are written again than are too many.

@@ -139,13 +139,13 @@ impl Walker<'_> {
     ) -> Result<bool, SyncError> {
         self.walk(range, &mut |checker, raw, context| {
             let id = KnownBlock { height: context.height, hash: context.hash };
-            if let Some(noted) = noted(id.height) {
+            if let Some(noted) = noted(id.height).filter(|noted| *noted != Fingerprint::NONE) {
                 let view = checker.read(raw, context)?;
                 if let Some(seen) = SeenBlock::again(id, view, key, &noted) {
                     return Ok(each(&seen));
                 }
             }
-            // Other bytes than they were. They may be good all the same, or tell what is wrong.
+            // Other bytes than they were, or it was not noted which. They may be good all the same, or tell what is wrong.
             checker.check(raw, context).map(|block| each(&SeenBlock::checked(&block)))
         })
     }

@@ -273,7 +273,7 @@ mod tests {
     use apus_engine::pass::FinishedSegment;
     use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
     use apus_engine::swiftsync::{Partial, SwiftSync};
-    use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
+    use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
 
     const FIRST: HeightRange = HeightRange::new(1, 5);
     const SECOND: HeightRange = HeightRange::new(5, 9);
@@ -463,7 +463,13 @@ mod tests {
             plan.segments.iter().map(held).collect()
         };
         // Of each segment two runs and the partial result are created and waited for.
-        let faults = [(Operation::Create, 7), (Operation::Create, 0), (Operation::Sync, 5)];
+        let faults = [
+            (Operation::Create, 7),
+            (Operation::Create, 0),
+            (Operation::Sync, 5),
+            (Operation::Rename, 2),
+            (Operation::SyncNames, 0),
+        ];
         for (operation, nth) in faults {
             let storage = CrashStorage::new();
             Workdir::start(&storage, &plan).unwrap();
@@ -478,9 +484,32 @@ mod tests {
             assert_eq!(stored, (0..6).map(|at| at < count).collect::<Vec<_>>(), "{operation:?}");
             faulty.heal();
             assert_eq!(resumed(&storage.durable_image(), &plan), done[..count]);
-            if count > 0 {
-                workdir.store(&mut done[count..]).map_err(|error| error.to_string()).unwrap();
-                assert_eq!(resumed(&storage.durable_image(), &plan), done);
+            workdir.store(&mut done).unwrap();
+            assert_eq!(resumed(&storage.durable_image(), &plan), done);
+        }
+        // Wherever the power goes: what counts then is whole.
+        let whole = |done: &Done<Partial>, workdir: &Workdir<'_>| {
+            let run = workdir.read_run(hints_of(done)).unwrap().to_vec();
+            assert_eq!(run, [done.range.start as u8; 20]);
+            let coins = done.run(RunKind::Coins).unwrap();
+            assert_eq!(*workdir.read_run(coins).unwrap(), [3; 100]);
+        };
+        for (at, after) in
+            (0..19).flat_map(|at| [(at, AfterCrash::Fail), (at, AfterCrash::Unnoticed)])
+        {
+            let storage = CrashStorage::new();
+            let workdir = Workdir::start(&storage, &plan).unwrap();
+            storage.crash_at(storage.syncs() + at, after);
+            let mut done = held();
+            let stored = workdir.store(&mut done);
+            assert!(stored.is_ok() == matches!(after, AfterCrash::Unnoticed) && storage.crashed());
+            for seed in 0..4 {
+                let image = storage.crash_image(seed);
+                let (workdir, found) = Workdir::resume::<SwiftSync>(&image, &plan).unwrap();
+                found.iter().for_each(|done| whole(done, &workdir));
+                // Nothing has a name before all bytes are durable, unless the disk lied.
+                let may_be_there = at == 18 || after == AfterCrash::Unnoticed;
+                assert!(may_be_there || found.is_empty(), "{at}: {found:?}");
             }
         }
     }

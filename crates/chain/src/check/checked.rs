@@ -1,8 +1,7 @@
 //! [`CheckedBlock`]: a checked block that owns its bytes, to be handed from thread to thread.
 //!
 //! The bytes and what was read from them stay together and never change, so that a [`BlockBytes`]
-//! of it is as good as one fresh from the checker. Its allocations come from a checker and can go
-//! back to any.
+//! of it is as good as one fresh from the checker.
 
 use super::{BlockBytes, BlockChecker, BlockContext, BlockError};
 use crate::block::BlockLayout;

@@ -5,8 +5,8 @@
 //! when it is made again would not be seen. Where a valid block may repeat one (BIP-30), only the block's
 //! own spends are answered.
 //!
-//! A fingerprint of each block is noted, so that the walk which judges blocks need not check again what
-//! was checked here; and what it claims of its coins, where that may spare it the second walk.
+//! What a block claims of its coins is noted where that may spare it the second walk; of any other block a fingerprint,
+//! so that the walk which judges blocks need not check again what was checked here.
 
 use super::fingerprint::{Fingerprint, FingerprintKey};
 use super::ledger::{Ledger, Told};
@@ -139,7 +139,8 @@ impl Pass for Gather {
         let claims = height <= self.claims;
         let told = Told {
             may_repeat: self.may_repeat(height, &block.hash()),
-            // What its claims do not decide is checked once more from the start; that is seldom.
+            // What its claims do not decide is checked once more from the start. That is seldom, but for a later start that runs
+            // scripts or keeps blocks.
             fingerprint: if claims { Fingerprint::NONE } else { self.key.of(&view) },
             numbered: self.leaves,
             claims,

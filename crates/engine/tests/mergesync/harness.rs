@@ -283,14 +283,10 @@ fn merged(
             let view = layout.read(&raw).unwrap();
             // A block with claims has none, and is checked once more where it is read again.
             assert_eq!(print == Fingerprint::NONE, height <= claimed);
-            let owned;
-            let block = match SeenBlock::again(id, view, &KEY, &print) {
-                Some(seen) => seen,
-                None => {
-                    owned = checked(chain, height);
-                    SeenBlock::checked(&owned.bytes())
-                }
-            };
+            let again = SeenBlock::again(id, view, &KEY, &print);
+            assert_eq!(again.is_some(), height > claimed);
+            let owned = checked(chain, height);
+            let block = again.unwrap_or_else(|| SeenBlock::checked(&owned.bytes()));
             let existed = joined.existed.get(&height).map(Vec::as_slice).unwrap_or_default();
             let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
             let is_bare = height <= bare;

@@ -2,7 +2,8 @@
 //!
 //! A block whose scripts are taken for valid, and of which nothing is kept, is judged by what it claims of its
 //! coins, and not read again if they allow it. All others are: worker threads read blocks, see by their
-//! fingerprints that they are those of the first walk, and judge them. What comes of it is taken in ascending height, so the first that is refused is the lowest.
+//! fingerprints that they are those of the first walk, or check them once more where none was noted, and judge them. What comes
+//! of it is taken in ascending height, so the first that is refused is the lowest.
 
 use super::Work;
 use super::answers::{AnswersInTurn, OfRange};

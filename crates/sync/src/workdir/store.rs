@@ -71,7 +71,10 @@ impl Workdir<'_> {
         let next = AtomicUsize::new(0);
         let wait = || {
             while let Some(name) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                self.storage.sync(name).at(self.storage, name)?;
+                self.storage.sync(name).at(self.storage, name).inspect_err(|_| {
+                    // None of the others waits any longer.
+                    next.store(files.len(), Ordering::Relaxed);
+                })?;
             }
             Ok(())
         };

@@ -648,6 +648,35 @@ fn a_file_that_changes_between_the_walks_is_noticed() {
     keeping.expect(&world.truth, &place);
 }
 
+/// A block that its claims do not decide is read again, and of such a one no fingerprint is noted: it is checked from
+/// the start.
+#[test]
+fn a_block_with_claims_that_changes_between_the_walks_is_noticed() {
+    let mut builder = random_chain(855);
+    builder.empty_blocks(1);
+    let block = pushes_sigops(&mut builder, ScriptKind::OpTrue);
+    builder.empty_blocks(3);
+    // In one file, as they are.
+    let world = World::laid_out(&builder.blocks(), |blocks| {
+        let mut files = BlockFiles::regtest();
+        files.blocks(blocks);
+        files
+    });
+    let file = world.blocksdir().join("blk00000.dat");
+    let raw = bitcoin::consensus::serialize(&block);
+    let bytes = fs::read(&file).unwrap();
+    let start = bytes.windows(raw.len()).position(|window| window == raw).unwrap();
+    for leave_witnesses in [true, false] {
+        // In what an input pushes.
+        let changes = Changes(&file, start + raw.len() - 300);
+        let job = Job { leave_witnesses, ..merge(&world) };
+        let changed = job.run_watched(&Place::new(), &changes, &AtomicBool::new(false));
+        let error = changed.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Wrong, "{error}");
+        fs::write(&file, &bytes).unwrap();
+    }
+}
+
 /// Blocks whose scripts are taken for valid, and of which nothing is kept, are read once: what the join finds allows
 /// what they claim.
 #[test]
