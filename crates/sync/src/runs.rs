@@ -71,6 +71,8 @@ pub(crate) struct MergeBudget {
     pub threads: usize,
     /// How many runs these may have open in all.
     pub open: usize,
+    /// And how many where with fewer all runs would have to be made longer twice.
+    pub open_max: usize,
 }
 
 impl MergeBudget {
@@ -82,7 +84,7 @@ impl MergeBudget {
     fn opening(bytes: u64, open_max: u64) -> Self {
         let most = open_max.clamp(2, RUNS_OPEN_MAX);
         let fan_in = (bytes / SECTION_BYTES as u64).clamp(2, most) as usize;
-        Self { fan_in, section_bytes: SECTION_BYTES, threads: 1, open: fan_in }
+        Self { fan_in, section_bytes: SECTION_BYTES, threads: 1, open: fan_in, open_max: fan_in }
     }
 
     /// The same, where so many threads make runs.
@@ -90,24 +92,27 @@ impl MergeBudget {
         Self { threads, ..self }
     }
 
-    /// The same, where runs that are made on the way may have so much memory in all, while nothing else is merged.
+    /// The same, where runs that are made on the way may have so much memory in all, if they need it.
     pub(crate) fn making(self, bytes: u64) -> Self {
-        let most = runs_open_max().max(self.fan_in as u64);
-        let open = (bytes / SECTION_BYTES as u64).clamp(self.fan_in as u64, most);
-        Self { open: open as usize, ..self }
+        let most = runs_open_max().max(self.open as u64);
+        let open_max = (bytes / SECTION_BYTES as u64).clamp(self.open as u64, most);
+        Self { open_max: open_max as usize, ..self }
     }
 
     /// For threads of which each has all runs open in the end, with so much memory together.
     pub(crate) fn for_each_of(threads: usize, bytes: u64) -> Self {
         let of = threads.max(1) as u64;
         let one = Self::opening(bytes / of, runs_open_max() / of);
-        Self { threads, open: one.fan_in * threads.max(1), ..one }
+        let open = one.fan_in * threads.max(1);
+        Self { threads, open, open_max: open, ..one }
     }
 
-    /// How many runs are made at a time, and of how many each at most.
-    fn groups(&self) -> (usize, usize) {
+    /// How many runs are made at a time of so many files, and of how many each at most.
+    fn groups(&self, files: usize) -> (usize, usize) {
         let groups = self.threads.clamp(1, (self.open / 2).max(1));
-        (groups, (self.open / groups).clamp(2, RUNS_OPEN_MAX as usize))
+        let once = files.div_ceil(self.fan_in).min(RUNS_OPEN_MAX as usize);
+        let each = (self.open / groups).max(once.min(self.open_max / groups));
+        (groups, each.max(2))
     }
 }
 
@@ -196,7 +201,7 @@ fn merge_to_fan_in<F: Form>(
 ) -> Result<Vec<RunInfo>, SyncError> {
     let (held, files): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| run.held.is_some());
     let mut files = VecDeque::from(files);
-    let (groups, each) = budget.groups();
+    let (groups, each) = budget.groups(files.len());
     let mut made = 0;
     while files.len() > budget.fan_in {
         let (mut named, mut beyond) = (Vec::new(), files.len() - budget.fan_in);
@@ -411,7 +416,8 @@ mod tests {
 
     pub(super) type Records = Vec<([u8; 32], Vec<u8>)>;
 
-    const BUDGET: MergeBudget = MergeBudget { fan_in: 2, section_bytes: 16, threads: 1, open: 2 };
+    const BUDGET: MergeBudget =
+        MergeBudget { fan_in: 2, section_bytes: 16, threads: 1, open: 2, open_max: 2 };
 
     pub(super) fn bytes(records: &Records) -> Vec<u8> {
         let record = |(txid, group): &([u8; 32], Vec<u8>)| {
@@ -497,7 +503,8 @@ mod tests {
             };
             let infos: Vec<RunInfo> = divided.iter().enumerate().map(info).collect();
             let written = infos.iter().filter(|run| run.held.is_none()).count();
-            let budget = MergeBudget { fan_in, section_bytes, threads, open: fan_in };
+            let open = fan_in;
+            let budget = MergeBudget { fan_in, section_bytes, threads, open, open_max: open };
             match (merged(&storage, &infos, budget), again) {
                 (Ok(all), None) => {
                     prop_assert_eq!(&all, &expected);
@@ -553,16 +560,19 @@ mod tests {
     }
 
     /// Sixteen threads with the default of memory leave some fifty thousand runs of the main chain. All are merged once before
-    /// they are few enough; with what the last merge may open, most were merged twice.
+    /// they are few enough; with no more of them open at once than the last merge has, most are merged twice.
     #[test]
     fn runs_of_a_long_chain_are_made_longer_once() {
         let budget = MergeBudget::opening(56 << 20, 4_000).by(16);
-        assert!(budget.groups().1 * budget.fan_in < 49_000);
-        let (groups, each) = budget.making(225 << 20).groups();
-        assert_eq!(groups, 16);
-        // Where the system lets a process open as many files.
-        let opened = (225 << 20) / SECTION_BYTES as u64 <= runs_open_max();
-        assert!(!opened || each * budget.fan_in > 49_000, "{each}");
+        let (fan_in, files) = (budget.fan_in, 49_000);
+        assert_eq!((fan_in, budget.groups(files)), (448, (16, 28)));
+        let more = MergeBudget { open_max: 1_800, ..budget };
+        assert_eq!(more.groups(files), (16, 110));
+        assert!(28 * fan_in < files && 110 * fan_in >= files);
+        // Fewer take no more memory than they need.
+        assert_eq!(more.groups(28 * fan_in), (16, 28));
+        let making = budget.making(225 << 20);
+        assert_eq!(making.open_max as u64, runs_open_max().clamp(448, 1_800));
     }
 
     /// What lies in memory stays there, and of files no more are written again than are too many.
@@ -573,7 +583,8 @@ mod tests {
             let of = |id: u8| (format!("run-{id}"), bytes(&vec![record(id, 3)]));
             let files = (1..=files).map(of).map(|(name, bytes)| write(&storage, &name, &bytes));
             let memory = (101..101 + in_memory).map(of).map(|(name, bytes)| held(&name, &bytes));
-            let budget = MergeBudget { fan_in, section_bytes: 16, threads, open: fan_in };
+            let open = fan_in;
+            let budget = MergeBudget { fan_in, section_bytes: 16, threads, open, open_max: open };
             let runs = files.chain(memory).collect();
             let runs = merge_to_fan_in::<Coins>(&storage, runs, budget, &|| Ok(())).unwrap();
             let merged = runs.iter().filter(|run| is_merged(run)).count();

@@ -60,7 +60,7 @@ fn memory_for_joining(memory_bytes: u64) -> u64 {
 
 /// How many runs of coins are joined at a time, and of spends, by a request's memory and threads: half of what there is
 /// memory for is sections of them, which threads share. Longer runs are made of too many before there is anything else,
-/// with all of it: of the main chain tens of thousands, which are so written once more, and not twice.
+/// with all of it where they are tens of thousands, which are so written once more, and not twice.
 pub(super) fn merge_budget(memory_bytes: u64, threads: usize) -> MergeBudget {
     let bytes = memory_for_joining(memory_bytes);
     MergeBudget::new(bytes / 4).by(threads).making(bytes)
@@ -604,7 +604,7 @@ mod tests {
             assert!(sections <= joining / 2 && spilled <= joining / 2);
             let held = held_bytes(memory_bytes) + held_bytes_max(memory_bytes);
             assert!(sections + parts + spilled + held <= memory_bytes, "{memory_bytes} {threads}");
-            let making = (budget.open * SECTION_BYTES) as u64;
+            let making = (budget.open_max * SECTION_BYTES) as u64;
             assert!(making + held_bytes_max(memory_bytes) <= memory_bytes, "{threads}");
         }
     }
