@@ -49,9 +49,14 @@ pub trait StorageFile: Write + Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
+/// What a file is called before it is whole and durable.
+pub fn draft_name(name: &str) -> String {
+    format!("{name}.tmp")
+}
+
 /// Writes a whole file so that a crash leaves the old content or the new, never a part.
 pub fn write_atomically(storage: &dyn Storage, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let draft = format!("{name}.tmp");
+    let draft = draft_name(name);
     let mut file = storage.create(&draft)?;
     file.write_all(bytes)?;
     file.sync()?;

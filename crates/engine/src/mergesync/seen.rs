@@ -24,8 +24,8 @@ impl<'a> SeenBlock<'a> {
         key: &FingerprintKey,
         noted: &Fingerprint,
     ) -> Option<Self> {
-        let is_noted = || *noted != Fingerprint::NONE;
-        (key.of(&view) == *noted && is_noted()).then_some(Self { id, view })
+        let is_same = *noted != Fingerprint::NONE && key.of(&view) == *noted;
+        is_same.then_some(Self { id, view })
     }
 
     /// Its height and hash.

@@ -116,9 +116,9 @@ impl Segment {
             surviving.hinted.transaction(place);
             let made = Made { height, place, txid };
             outputs(made, &tx, &mut index, &mut surviving, partial, kept, adding);
-            *found += surviving.hinted.found();
             partial.survivors.transactions += u64::from(kept.coins.end_transaction());
         }
+        *found += surviving.hinted.found();
         if let Some(leaves) = &mut kept.leaves {
             leaves.end_block(height);
         }
@@ -327,8 +327,9 @@ enum Hinted<'a> {
         coins: &'a [OutPoint],
         /// Where those of each of the block's transactions are.
         places: Vec<Range<u32>>,
-        /// Where those of the present one that were not met yet are, and how many were.
+        /// Where those of the present one are that were not met yet.
         rest: Range<u32>,
+        /// How many of all were met.
         found: usize,
     },
 }
@@ -347,8 +348,8 @@ impl<'a> Hinted<'a> {
 
     /// Goes on to a transaction.
     fn transaction(&mut self, place: u32) {
-        if let Self::Coins { places, rest, found, .. } = self {
-            (*rest, *found) = (places[place as usize].clone(), 0);
+        if let Self::Coins { places, rest, .. } = self {
+            *rest = places[place as usize].clone();
         }
     }
 
@@ -371,7 +372,7 @@ impl<'a> Hinted<'a> {
         }
     }
 
-    /// How many of a snapshot's coins the transaction turned out to have.
+    /// How many of a snapshot's coins the block turned out to have so far.
     fn found(&self) -> usize {
         if let Self::Coins { found, .. } = self { *found } else { 0 }
     }

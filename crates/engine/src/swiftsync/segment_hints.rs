@@ -1,7 +1,6 @@
 //! The hints of one segment, ready to be asked block by block in any order.
 
 use apus_chain::{BlockHash, Height, HeightRange, OutPoint, Txid};
-use core::ops::Range;
 
 /// Which outputs of a segment's blocks survive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,64 +11,80 @@ pub enum SegmentHints {
     Coins(CoinHints),
 }
 
+/// What belongs to each block of a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ByBlock<T> {
+    start: Height,
+    /// Where each block's own ends in `all`.
+    ends: Vec<usize>,
+    all: Vec<T>,
+}
+
+impl<T> ByBlock<T> {
+    fn new(start: Height) -> Self {
+        Self { start, ends: Vec::new(), all: Vec::new() }
+    }
+
+    fn range(&self) -> HeightRange {
+        HeightRange::new(self.start, self.start + self.ends.len() as u32)
+    }
+
+    /// Adds the next block's own, which come back.
+    fn push(&mut self, own: impl IntoIterator<Item = T>) -> &mut [T] {
+        let first = self.all.len();
+        self.all.extend(own);
+        self.ends.push(self.all.len());
+        &mut self.all[first..]
+    }
+
+    fn block(&self, height: Height) -> Option<&[T]> {
+        let index = height.checked_sub(self.start)? as usize;
+        let end = *self.ends.get(index)?;
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        Some(&self.all[start..end])
+    }
+}
+
 /// Ascending indices for each height of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IndexHints {
-    start: Height,
-    /// Where each block's indices end in `indices`.
-    ends: Vec<usize>,
-    indices: Vec<u32>,
-}
+pub struct IndexHints(ByBlock<u32>);
 
 impl IndexHints {
     /// Starts before the block at `start`.
     pub fn new(start: Height) -> Self {
-        Self { start, ends: Vec::new(), indices: Vec::new() }
+        Self(ByBlock::new(start))
     }
 
     /// Adds the next block's indices, which must ascend.
     pub fn push(&mut self, indices: &[u32]) {
         debug_assert!(indices.is_sorted_by(|a, b| a < b));
-        self.indices.extend_from_slice(indices);
-        self.ends.push(self.indices.len());
+        self.0.push(indices.iter().copied());
     }
 
     /// The heights covered.
     pub fn range(&self) -> HeightRange {
-        HeightRange::new(self.start, self.start + self.ends.len() as u32)
+        self.0.range()
     }
 
     /// The indices of a block; none outside the range.
     pub fn block(&self, height: Height) -> Option<&[u32]> {
-        let index = height.checked_sub(self.start)? as usize;
-        let end = *self.ends.get(index)?;
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        Some(&self.indices[start..end])
+        self.0.block(height)
     }
 }
 
-/// The names of a segment's surviving coins, by the blocks that made them.
+/// The names of a segment's surviving coins, by the blocks that made them; each block's ascend.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CoinHints {
-    start: Height,
-    /// Where each block's coins end in `coins`.
-    ends: Vec<usize>,
-    /// Each block's ascend.
-    coins: Vec<OutPoint>,
-}
+pub struct CoinHints(ByBlock<OutPoint>);
 
 impl CoinHints {
     /// Starts before the block at `start`.
     pub fn new(start: Height) -> Self {
-        Self { start, ends: Vec::new(), coins: Vec::new() }
+        Self(ByBlock::new(start))
     }
 
     /// Adds the next block's coins, in any order.
     pub fn push(&mut self, coins: impl IntoIterator<Item = OutPoint>) {
-        let first = self.coins.len();
-        self.coins.extend(coins);
-        self.ends.push(self.coins.len());
-        sort(&mut self.coins[first..]);
+        sort(self.0.push(coins));
     }
 
     /// Takes the coins of some blocks in any order, each with the height of its block; none if one of them is outside of
@@ -87,40 +102,33 @@ impl CoinHints {
             // Where the block's coins begin, for now.
             before += core::mem::replace(end, before);
         }
-        let mut placed = vec![OutPoint { txid: Txid::ZERO, vout: 0 }; before];
+        let mut all = vec![OutPoint { txid: Txid::ZERO, vout: 0 }; before];
         for (height, outpoint) in coins {
             let next = &mut ends[(height - range.start) as usize];
-            placed[*next] = outpoint;
+            all[*next] = outpoint;
             *next += 1;
         }
         let mut first = 0;
         for end in &ends {
-            sort(&mut placed[first..*end]);
+            sort(&mut all[first..*end]);
             first = *end;
         }
-        Some(Self { start: range.start, ends, coins: placed })
+        Some(Self(ByBlock { start: range.start, ends, all }))
     }
 
     /// The heights covered.
     pub fn range(&self) -> HeightRange {
-        HeightRange::new(self.start, self.start + self.ends.len() as u32)
+        self.0.range()
     }
 
     /// How many coins.
     pub fn count(&self) -> usize {
-        self.coins.len()
+        self.0.all.len()
     }
 
     /// The coins of a block, ascending; none outside the range.
     pub fn block(&self, height: Height) -> Option<&[OutPoint]> {
-        Some(&self.coins[self.place(height)?])
-    }
-
-    fn place(&self, height: Height) -> Option<Range<usize>> {
-        let index = height.checked_sub(self.start)? as usize;
-        let end = *self.ends.get(index)?;
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        Some(start..end)
+        self.0.block(height)
     }
 }
 

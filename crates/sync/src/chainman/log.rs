@@ -14,7 +14,7 @@ pub(super) use reader::Replayed;
 use super::error::ChainManagerError;
 use apus_chain::{BLOCK_SIZE_MAX, Params};
 use apus_hash::{Sha256, sha256};
-use apus_storage::{Storage, StorageFile};
+use apus_storage::{Storage, StorageFile, draft_name};
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -225,7 +225,7 @@ impl BlockLog {
     /// outlive it.
     fn secure(&self, unsure: Unsure) -> io::Result<()> {
         let name = file_name(unsure.number);
-        let draft = format!("{name}.tmp");
+        let draft = draft_name(&name);
         let mut whole = self.storage.open(&name, 0)?.take(unsure.whole_bytes);
         let mut file = self.storage.create(&draft)?;
         io::copy(&mut whole, &mut file)?;

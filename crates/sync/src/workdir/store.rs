@@ -7,6 +7,7 @@ use super::names::partial_name;
 use super::{Done, Workdir};
 use crate::error::{StorageResult, SyncError};
 use apus_engine::pass::PartialResult;
+use apus_storage::draft_name;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, scope};
@@ -41,7 +42,7 @@ impl Workdir<'_> {
         self.wait_for(&files)?;
         for done in &new[..count] {
             let name = partial_name(done.range);
-            self.storage.rename(&draft(&name), &name).at(self.storage, &name)?;
+            self.storage.rename(&draft_name(&name), &name).at(self.storage, &name)?;
         }
         if count > 0 {
             self.storage.sync_names().at(self.storage, "")?;
@@ -58,7 +59,7 @@ impl Workdir<'_> {
         files: &mut Vec<String>,
     ) -> Result<(), SyncError> {
         self.write(done)?;
-        let name = draft(&partial_name(done.range));
+        let name = draft_name(&partial_name(done.range));
         let mut file = self.storage.create(&name).at(self.storage, &name)?;
         file.write_all(&done.to_bytes(&self.plan_id)).at(self.storage, &name)?;
         let runs = done.runs.iter().filter(|run| run.has_file());
@@ -91,8 +92,4 @@ impl Workdir<'_> {
             own.and_then(|()| ended.try_for_each(|end| end))
         })
     }
-}
-
-fn draft(name: &str) -> String {
-    format!("{name}.tmp")
 }
