@@ -18,7 +18,7 @@ pub(crate) struct Machine {
     /// Cores that this process may use.
     pub(crate) cores: usize,
     /// The SHA-256 kernel in use.
-    pub(crate) sha256: &'static str,
+    pub(crate) sha256: String,
 }
 
 impl Machine {

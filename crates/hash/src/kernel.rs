@@ -1,9 +1,10 @@
 //! [`Kernel`]: which implementation runs, found once at the first use.
 //!
-//! Invariant: a kernel is used only where the processor was seen to have its instructions; the
-//! kernels' tokens carry that proof. Nothing else in this crate asks what the machine is.
+//! Invariant: a kernel is used only where the processor was seen to have its instructions, which the
+//! kernels' tokens prove, and to compute what it should. Nothing else in this crate asks what the machine is.
 
 use crate::groups::{Groups, Many, Nothing};
+use crate::self_test::is_right;
 use crate::single::Single;
 use std::sync::OnceLock;
 
@@ -46,14 +47,31 @@ impl Kernel {
 
     /// The kernels that this machine can run, the fastest first.
     pub fn available() -> Vec<Self> {
-        ALL.into_iter().filter(|kernel| Engine::new(*kernel).is_some()).collect()
+        Self::tried(true)
+    }
+
+    /// The kernels that are left alone, since this machine has their instructions and gets them wrong.
+    pub fn wrong() -> Vec<Self> {
+        Self::tried(false)
+    }
+
+    fn tried(right: bool) -> Vec<Self> {
+        let plain = Engine::portable();
+        let is_so = |it: &Self| {
+            let engine = Engine::new(*it);
+            engine.is_some_and(|it| is_right(it.single, &*it.many, &*plain.many) == right)
+        };
+        ALL.into_iter().filter(is_so).collect()
     }
 
     /// What `APUS_SHA256` and the machine come to.
+    ///
+    /// # Panics
+    /// If the machine computes SHA-256 wrongly even in plain Rust: no hash is of any use then.
     fn choose(wanted: Option<&str>) -> Self {
         let available = Self::available();
         let named = available.iter().find(|kernel| Some(kernel.name()) == wanted);
-        *named.or(available.first()).unwrap_or(&Self::Portable)
+        *named.or(available.first()).expect("this machine computes SHA-256 wrongly")
     }
 }
 
@@ -74,7 +92,7 @@ impl Engine {
         })
     }
 
-    fn portable() -> Self {
+    pub(crate) fn portable() -> Self {
         Self::of_single(Kernel::Portable, Single::Portable)
     }
 

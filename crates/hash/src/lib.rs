@@ -30,6 +30,7 @@ mod portable;
 mod prefetch;
 mod release;
 mod rounds;
+mod self_test;
 mod sha512;
 #[cfg(target_arch = "x86_64")]
 mod shani;

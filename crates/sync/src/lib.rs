@@ -73,7 +73,15 @@ pub use worker::{WorkBlocks, WorkDone, WorkRequest, work};
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};
 
-/// The SHA-256 kernel that runs on this machine.
-pub fn sha256_kernel() -> &'static str {
-    apus_hash::Kernel::current().name()
+/// The SHA-256 kernel that runs on this machine, and which ones do not since it gets them wrong.
+pub fn sha256_kernel() -> String {
+    use apus_hash::Kernel;
+    let kernel = Kernel::current().name();
+    match &*Kernel::wrong() {
+        [] => kernel.to_owned(),
+        wrong => {
+            let wrong: Vec<_> = wrong.iter().map(|it| it.name()).collect();
+            format!("{kernel} (wrong on this machine: {})", wrong.join(", "))
+        }
+    }
 }
