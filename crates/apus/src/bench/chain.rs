@@ -96,6 +96,17 @@ struct InfoArgs {
 enum Profile {
     /// Full blocks with the transactions, scripts and ages of coins of recent years
     MainnetLike,
+    /// The same with coins of shorter lives: of 8 GB there are as many coins left, for each byte, as of the main chain
+    FewCoins,
+}
+
+impl From<Profile> for maker::Profile {
+    fn from(profile: Profile) -> Self {
+        match profile {
+            Profile::MainnetLike => Self::MainnetLike,
+            Profile::FewCoins => Self::FewCoins,
+        }
+    }
 }
 
 pub(crate) fn command(args: &ChainArgs) -> Result<(), Failure> {
@@ -106,8 +117,8 @@ pub(crate) fn command(args: &ChainArgs) -> Result<(), Failure> {
 }
 
 fn make(args: &MakeArgs) -> Result<(), Failure> {
-    let Profile::MainnetLike = args.profile;
     let options = Options {
+        profile: args.profile.into(),
         blocks: args.blocks,
         seed: args.seed,
         signed: !args.unsigned,

@@ -6,6 +6,59 @@
 
 use apus_rig::rng::Rng;
 
+/// The shape of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Transactions, scripts and ages of coins of recent years.
+    MainnetLike,
+    /// The same, but that coins live shorter and fewer of them are never spent. A short chain ends with many coins whose
+    /// time has not come; of this one 8 GB have nearly as many at their end, for each byte, as the main chain of 2026, which has
+    /// 170 million for some 730 GB.
+    FewCoins,
+}
+
+impl Profile {
+    /// Its name in a manifest.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MainnetLike => "mainnet-like",
+            Self::FewCoins => "few-coins",
+        }
+    }
+
+    /// Weight that a full block has for each coin that it spends: a little less than is usual, so that
+    /// there is always something to spend.
+    pub(super) const fn weight_per_input(self) -> u64 {
+        match self {
+            Self::MainnetLike => 550,
+            Self::FewCoins => 520,
+        }
+    }
+
+    const fn lifetimes(self) -> &'static [Row] {
+        match self {
+            Self::MainnetLike => LIFETIMES,
+            Self::FewCoins => SHORT_LIFETIMES,
+        }
+    }
+
+    /// Of 1,000 outputs that pay, those that are never spent.
+    const fn forgotten_per_mille(self) -> u64 {
+        match self {
+            Self::MainnetLike => 62,
+            Self::FewCoins => 40,
+        }
+    }
+
+    /// Of 1,000 transactions, those that spend one coin more, so that what is meant to be spent is.
+    const fn one_more_per_mille(self) -> u64 {
+        match self {
+            Self::MainnetLike => 0,
+            Self::FewCoins => 150,
+        }
+    }
+}
+
 /// A row of a table: so many of all draws, and the range that they fall in, both ends included.
 type Row = (u32, u64, u64);
 
@@ -55,8 +108,19 @@ const LIFETIMES: &[Row] = &[
     (150, 5_001, 20_000),
 ];
 
-/// Of 1,000 outputs that pay, those that are never spent.
-const FORGOTTEN_PER_MILLE: u64 = 62;
+/// The same where coins live shorter.
+const SHORT_LIFETIMES: &[Row] = &[
+    (450, 0, 0),
+    (950, 1, 1),
+    (700, 2, 2),
+    (1_000, 3, 5),
+    (1_000, 6, 10),
+    (1_050, 11, 20),
+    (1_350, 21, 50),
+    (1_500, 51, 100),
+    (2_000, 101, 200),
+];
+
 /// So many inputs and more are a consolidation.
 const CONSOLIDATION: usize = 50;
 /// Of 1,000 transactions, those that also carry data.
@@ -148,8 +212,12 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn draw(rng: &mut Rng) -> Self {
-        let inputs = draw(rng, INPUTS) as usize;
+    pub(super) fn draw(profile: Profile, rng: &mut Rng) -> Self {
+        let mut inputs = draw(rng, INPUTS) as usize;
+        let one_more = profile.one_more_per_mille();
+        if one_more > 0 && rng.per_mille(one_more) {
+            inputs += 1;
+        }
         let payments = draw(rng, PAYMENTS) as usize;
         let data = rng.per_mille(DATA_PER_MILLE).then(|| rng.between(8, 75) as u8);
         // Who consolidates does not pay many at once.
@@ -171,18 +239,19 @@ pub(super) fn kind(rng: &mut Rng) -> Kind {
 }
 
 /// After how many blocks a coin is spent; `None` if it never is.
-pub(super) fn lifetime(rng: &mut Rng) -> Option<u32> {
-    (!rng.per_mille(FORGOTTEN_PER_MILLE)).then(|| draw(rng, LIFETIMES) as u32)
+pub(super) fn lifetime(profile: Profile, rng: &mut Rng) -> Option<u32> {
+    let is_forgotten = rng.per_mille(profile.forgotten_per_mille());
+    (!is_forgotten).then(|| draw(rng, profile.lifetimes()) as u32)
 }
 
 /// Of 10,000 coins meant to be spent, how many are so within `blocks` blocks.
-pub(super) fn spent_within(blocks: u32) -> u32 {
+pub(super) fn spent_within(profile: Profile, blocks: u32) -> u32 {
     let blocks = u64::from(blocks);
     let part = |&(share, low, high): &Row| {
         let covered = (blocks + 1).saturating_sub(low).min(high - low + 1);
         (u64::from(share) * covered / (high - low + 1)) as u32
     };
-    LIFETIMES.iter().map(part).sum()
+    profile.lifetimes().iter().map(part).sum()
 }
 
 /// Satoshis paid for a virtual byte: mostly a few, sometimes many.
@@ -207,7 +276,7 @@ mod tests {
         let total = |table: &[Row]| table.iter().map(|(share, ..)| share).sum::<u32>();
         assert_eq!(total(INPUTS), 10_000);
         assert_eq!(total(PAYMENTS), 100_000);
-        assert_eq!(total(LIFETIMES), 10_000);
+        assert_eq!((total(LIFETIMES), total(SHORT_LIFETIMES)), (10_000, 10_000));
         assert_eq!(Kind::ALL.map(Kind::share).iter().sum::<u32>(), 950);
         for (place, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, place);
@@ -216,10 +285,17 @@ mod tests {
 
     #[test]
     fn transactions_have_the_size_of_real_ones() {
-        let inputs = mean(|rng| Wanted::draw(rng).inputs);
+        let inputs = mean(|rng| Wanted::draw(Profile::MainnetLike, rng).inputs);
         assert!((2.1..2.4).contains(&inputs), "{inputs}");
+        // Some spend one more.
+        for (profile, low, high) in
+            [(Profile::MainnetLike, 0.66, 0.68), (Profile::FewCoins, 0.56, 0.58)]
+        {
+            let one = mean(|rng| usize::from(Wanted::draw(profile, rng).inputs == 1));
+            assert!((low..high).contains(&one), "{one}");
+        }
         let outputs = mean(|rng| {
-            let wanted = Wanted::draw(rng);
+            let wanted = Wanted::draw(Profile::MainnetLike, rng);
             wanted.payments + usize::from(wanted.data.is_some())
         });
         assert!((2.5..2.75).contains(&outputs), "{outputs}");
@@ -227,15 +303,17 @@ mod tests {
 
     #[test]
     fn lifetimes_follow_their_table() {
-        let mut rng = Rng::at(1, 2);
-        let drawn: Vec<Option<u32>> = (0..DRAWS).map(|_| lifetime(&mut rng)).collect();
-        let never = drawn.iter().filter(|life| life.is_none()).count() as f64 / DRAWS as f64;
-        assert!((0.058..0.066).contains(&never), "{never}");
-        for blocks in [0, 1, 4, 10, 100, 1_000, 20_000] {
-            let within = drawn.iter().flatten().filter(|life| **life <= blocks).count() as f64;
-            let share = within / drawn.iter().flatten().count() as f64;
-            let stated = f64::from(spent_within(blocks)) / 10_000.0;
-            assert!((share - stated).abs() < 0.005, "{blocks}: {share} of {stated}");
+        for (profile, forgotten) in [(Profile::MainnetLike, 0.062), (Profile::FewCoins, 0.04)] {
+            let mut rng = Rng::at(1, 2);
+            let drawn: Vec<Option<u32>> = (0..DRAWS).map(|_| lifetime(profile, &mut rng)).collect();
+            let never = drawn.iter().filter(|life| life.is_none()).count() as f64 / DRAWS as f64;
+            assert!((never - forgotten).abs() < 0.004, "{never}");
+            for blocks in [0, 1, 4, 10, 100, 1_000, 20_000] {
+                let within = drawn.iter().flatten().filter(|life| **life <= blocks).count() as f64;
+                let share = within / drawn.iter().flatten().count() as f64;
+                let stated = f64::from(spent_within(profile, blocks)) / 10_000.0;
+                assert!((share - stated).abs() < 0.005, "{blocks}: {share} of {stated}");
+            }
         }
     }
 

@@ -21,6 +21,7 @@ mod tally;
 mod tx;
 
 pub use error::MakeError;
+pub use law::Profile;
 
 use crate::manifest::{self, Manifest};
 use apus_chain::{BlockHash, Height, Network, Params};
@@ -41,9 +42,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use tally::Tally;
 
-/// The shape of a chain.
-pub const PROFILE: &str = "mainnet-like";
-
 /// More blocks than a user can wait for, all of them before today.
 const BLOCKS_MAX: u32 = 500_000;
 /// Less has no room for a transaction, more is no block (Core `consensus/consensus.h`,
@@ -57,6 +55,8 @@ const AGES: [u32; 6] = [0, 1, 10, 100, 1_000, 10_000];
 /// What decides a chain, and how it is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// The shape of the chain.
+    pub profile: Profile,
     /// How many full blocks.
     pub blocks: u32,
     /// Everything that is drawn is drawn from this.
@@ -77,13 +77,14 @@ impl Options {
     /// A signed chain of full blocks, made by one thread.
     pub fn new(blocks: u32, seed: u64) -> Self {
         let (block_weight, tail_blocks) = (*BLOCK_WEIGHT.end(), 2_100);
-        Self { blocks, seed, signed: true, threads: 1, block_weight, tail_blocks }
+        let profile = Profile::MainnetLike;
+        Self { profile, blocks, seed, signed: true, threads: 1, block_weight, tail_blocks }
     }
 
     /// Whether a chain was made with the same arguments.
     pub fn made(&self, manifest: &Manifest) -> bool {
         manifest.version == manifest::VERSION
-            && manifest.profile == PROFILE
+            && manifest.profile == self.profile.name()
             && manifest.seed == self.seed
             && manifest.signed == self.signed
             && manifest.busy_blocks == self.blocks
@@ -149,7 +150,8 @@ pub fn make(
     }
     let chain = ChainFolder::create(folder)?;
     let keys = Keyring::new(options.seed, options.signed);
-    let shape = Shape::new(options.blocks, options.block_weight, options.tail_blocks);
+    let Options { profile, blocks, block_weight, tail_blocks, .. } = *options;
+    let shape = Shape::new(profile, blocks, block_weight, tail_blocks);
     let ends = run(&chain, options, shape, &keys, interrupt, progress)?;
     write_hints(&chain.hints(), shape.tip, &ends.tally, interrupt)?;
     let manifest = describe(options, shape, &ends);
@@ -274,7 +276,7 @@ fn describe(options: &Options, shape: Shape, ends: &Ends) -> Manifest {
         .collect();
     Manifest {
         version: manifest::VERSION,
-        profile: PROFILE.to_owned(),
+        profile: options.profile.name().to_owned(),
         seed: options.seed,
         signed: options.signed,
         busy_blocks: options.blocks,

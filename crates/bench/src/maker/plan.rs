@@ -158,7 +158,7 @@ impl<'a> Planner<'a> {
             return dues;
         }
         let mature = (height + MATURITY).max(self.shape.busy.start);
-        vec![mature + law::lifetime(rng).unwrap_or(0)]
+        vec![mature + law::lifetime(self.shape.profile, rng).unwrap_or(0)]
     }
 
     fn new_script(&self, rng: &mut Rng) -> Script {
@@ -167,7 +167,7 @@ impl<'a> Planner<'a> {
 
     /// The next transaction and its fee; none if the block is full.
     fn transaction(&mut self, room: &mut Room, rng: &mut Rng) -> Option<(TxPlan, u64)> {
-        let wanted = Wanted::draw(rng);
+        let wanted = Wanted::draw(self.shape.profile, rng);
         let mut left = *room;
         left.take(cost::of_transaction(&wanted))?;
         // A third of the room is kept for what is spent.
@@ -244,7 +244,8 @@ impl<'a> Planner<'a> {
     fn pay(&mut self, tx: &mut TxPlan, scripts: &[Script], worth: u64, rng: &mut Rng) {
         let height = self.next;
         let mut values = shares(worth, scripts.len(), rng);
-        let lives: Vec<Option<u32>> = scripts.iter().map(|_| law::lifetime(rng)).collect();
+        let profile = self.shape.profile;
+        let lives: Vec<Option<u32>> = scripts.iter().map(|_| law::lifetime(profile, rng)).collect();
         // What is not left to the forgotten goes to one that is remembered.
         let mut over = 0;
         for (value, _) in values.iter_mut().zip(&lives).filter(|(_, life)| life.is_none()) {
@@ -299,6 +300,7 @@ fn shares(sum: u64, count: usize, rng: &mut Rng) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::maker::law::Profile;
     use apus_rig::rng::Rng;
     use proptest::prelude::*;
 
@@ -315,7 +317,7 @@ mod tests {
     #[test]
     fn no_transaction_spends_what_its_own_layer_or_a_later_one_makes() {
         let keys = Keyring::new(1, false);
-        let shape = Shape::new(20, 400_000, 0);
+        let shape = Shape::new(Profile::MainnetLike, 20, 400_000, 0);
         let mut made_in_block = 0;
         for plan in Planner::new(&keys, shape, 1, 400_000) {
             let layer_of = |slot| plan.txs.iter().find(|tx| tx.slot == slot).map(|tx| tx.layer);

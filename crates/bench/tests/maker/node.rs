@@ -1,7 +1,7 @@
 //! A real node as the judge.
 
 use crate::{Chain, small};
-use apus_bench::maker::Options;
+use apus_bench::maker::{Options, Profile};
 use apus_chain::{Network, Params};
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
@@ -102,7 +102,8 @@ fn display(hash: &[u8; 32]) -> String {
 fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coins() {
     let heavy = Options { tail_blocks: 3, threads: 2, ..Options::new(2, 11) };
     let long = Options { block_weight: 12_000, ..small(110, 12) };
-    for options in [heavy, long] {
+    let few = Options { profile: Profile::FewCoins, ..small(20, 15) };
+    for options in [heavy, long, few] {
         let chain = Chain::make(&options);
         let reader = Reader::start(&chain, "0");
         reader.expect_all_of(&chain);

@@ -1,7 +1,7 @@
 //! Whether a chain has the shape that is promised.
 
 use crate::Chain;
-use apus_bench::maker::Options;
+use apus_bench::maker::{Options, Profile};
 use bitcoin::{Block, Script, Transaction};
 
 /// The share of scripts of a kind among the outputs, in percent.
@@ -81,4 +81,18 @@ fn coins_are_spent_at_the_ages_of_the_main_chain() {
     assert!(manifest.total_amount_sat / manifest.coins > 100_000);
     let unspent = manifest.coins as f64 / (manifest.outputs - manifest.unspendable) as f64;
     assert!((0.06..0.25).contains(&unspent), "{unspent}");
+}
+
+/// Fewer coins are left, and none is missing that later blocks were to spend: these are as full.
+#[test]
+fn of_few_coins_blocks_are_as_full() {
+    let [like, few] = [Profile::MainnetLike, Profile::FewCoins].map(|profile| {
+        let options = Options { block_weight: 50_000, tail_blocks: 0, ..Options::new(1_000, 23) };
+        Chain::make(&Options { profile, signed: false, ..options }).manifest
+    });
+    assert_eq!((&*like.profile, &*few.profile), ("mainnet-like", "few-coins"));
+    let bytes = few.bytes as f64 / like.bytes as f64;
+    assert!((0.98..1.02).contains(&bytes), "{bytes}");
+    let coins = few.coins as f64 / like.coins as f64;
+    assert!((0.3..0.75).contains(&coins), "{coins}");
 }
