@@ -294,9 +294,10 @@ fn batches_that_are_due_go_together_and_each_is_answered_alone() {
     let stats = settled(&batcher);
     assert_eq!((stats.batches, stats.full, stats.in_flight_max), (4, 4, 4));
     assert_eq!((stats.retries, stats.failures, stats.in_flight), (2, 0, 0));
+    // A batch may be tried again before all four were seen.
     let mut calls = store.calls();
-    calls.truncate(4);
-    calls.reverse();
+    calls.sort_unstable();
+    calls.dedup();
     assert_eq!(calls.concat(), wanted);
 }
 
