@@ -345,6 +345,12 @@ impl<'a> BlockView<'a> {
         self.layout.inputs.iter().map(move |&span| InputView { raw, span })
     }
 
+    /// The outputs of all transactions, in their order.
+    pub fn outputs(&self) -> impl ExactSizeIterator<Item = OutputView<'a>> + use<'a> {
+        let raw = self.raw;
+        self.layout.outputs.iter().map(move |&span| OutputView { raw, span })
+    }
+
     /// Bytes of the block without witnesses, as rules before segwit count them.
     pub fn stripped_size(&self) -> usize {
         self.raw.len() - self.txs().map(|tx| tx.witness_overhead()).sum::<usize>()

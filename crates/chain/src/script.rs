@@ -35,16 +35,28 @@ const MULTISIG_SIGOPS: u32 = 20;
 /// (`script/script.cpp`, `GetSigOpCount(false)`): up to the first push that runs past the end.
 #[inline]
 pub fn legacy_sigops(script: &[u8]) -> u32 {
-    match script {
-        // The forms that nearly all scripts have, which need not be walked through: nothing,
-        // P2WPKH, P2WSH and P2TR, P2SH, P2PKH.
-        [] => 0,
-        [0, 20, hash @ ..] if hash.len() == 20 => 0,
-        [0 | OP_1, 32, hash @ ..] if hash.len() == 32 => 0,
-        [OP_HASH160, 20, hash @ .., OP_EQUAL] if hash.len() == 20 => 0,
-        [OP_DUP, OP_HASH160, 20, hash @ .., OP_EQUALVERIFY, OP_CHECKSIG] if hash.len() == 20 => 1,
-        _ => walked_sigops(script),
+    // Of inputs most scripts are empty.
+    if script.is_empty() {
+        return 0;
     }
+    match usual_sigops(script) {
+        Some(count) => count,
+        None => walked_sigops(script),
+    }
+}
+
+/// The signature operations of the forms that nearly all scripts have, which need not be walked through: P2WPKH, P2WSH
+/// and P2TR, P2SH, P2PKH. Which of these comes next is not to be foreseen, so all are looked at without a branch.
+#[inline]
+fn usual_sigops(script: &[u8]) -> Option<u32> {
+    let (&[a, b, c], &[y, z]) = (script.first_chunk()?, script.last_chunk()?);
+    let length = script.len();
+    let key_hash = (length == 22) & (a == 0) & (b == 20);
+    let program = (length == 34) & ((a == 0) | (a == OP_1)) & (b == 32);
+    let script_hash = (length == 23) & (a == OP_HASH160) & (b == 20) & (z == OP_EQUAL);
+    let begins = (a == OP_DUP) & (b == OP_HASH160) & (c == 20);
+    let public_key_hash = (length == 25) & begins & (y == OP_EQUALVERIFY) & (z == OP_CHECKSIG);
+    (key_hash | program | script_hash | public_key_hash).then_some(u32::from(public_key_hash))
 }
 
 fn walked_sigops(script: &[u8]) -> u32 {

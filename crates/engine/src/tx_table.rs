@@ -2,6 +2,9 @@
 //!
 //! Open addressing, at most half full. Ids can be ground for, so the hash is keyed with random
 //! words that never leave the process; and an entry only counts if the whole id is the same.
+//!
+//! Most coins that a block spends are of other blocks, so most ids that are looked for are not there. A table that was made
+//! for so many transactions as a block has finds that out by one bit in the first-level cache.
 
 use apus_chain::Txid;
 use apus_hash::prefetch;
@@ -14,14 +17,29 @@ pub(crate) struct TxTable {
     table: Vec<u32>,
     shift: u32,
     key: [u64; 2],
+    /// A bit for each id, sixteen times as many as there are ids; nothing where these are too many.
+    filter: Vec<u64>,
+    filter_shift: u32,
 }
+
+/// A table for more has no filter, which would lie further away than what it spares.
+const FILTERED_MAX: usize = 1 << 14;
 
 impl TxTable {
     /// Has room for so many, and grows where there are more.
     pub(crate) fn new(txs: usize) -> Self {
         let bits = (2 * txs).next_power_of_two().trailing_zeros().max(1);
         let table = vec![0; 1 << bits];
-        Self { txids: Vec::with_capacity(txs), table, shift: 64 - bits, key: key() }
+        let filter_bits = (16 * txs).next_power_of_two().trailing_zeros().max(6);
+        let words = if (1..=FILTERED_MAX).contains(&txs) { 1 << (filter_bits - 6) } else { 0 };
+        Self {
+            txids: Vec::with_capacity(txs),
+            table,
+            shift: 64 - bits,
+            key: key(),
+            filter: vec![0; words],
+            filter_shift: 64 - filter_bits,
+        }
     }
 
     /// How many were added.
@@ -32,6 +50,12 @@ impl TxTable {
     /// Which of those that were added it is, the first of them being 0. Of two with one id the last.
     #[inline]
     pub(crate) fn find(&self, txid: &Txid) -> Option<u32> {
+        if !self.filter.is_empty() {
+            let (word, bit) = self.filter_bit(txid);
+            if self.filter[word] & bit == 0 {
+                return None;
+            }
+        }
         self.place(txid).1
     }
 
@@ -41,6 +65,10 @@ impl TxTable {
             self.grow();
         }
         let (at, same) = self.place(&txid);
+        if !self.filter.is_empty() {
+            let (word, bit) = self.filter_bit(&txid);
+            self.filter[word] |= bit;
+        }
         self.txids.push(txid);
         self.table[at] = self.txids.len() as u32;
         same
@@ -64,6 +92,7 @@ impl TxTable {
     pub(crate) fn clear(&mut self) {
         self.txids.clear();
         self.table.fill(0);
+        self.filter.fill(0);
     }
 
     /// The id of one that was added.
@@ -71,7 +100,16 @@ impl TxTable {
         &self.txids[tx as usize]
     }
 
+    /// Where an id's bit is. The key is odd, so that all bits of the id's first word tell.
+    #[inline]
+    fn filter_bit(&self, txid: &Txid) -> (usize, u64) {
+        let (words, _) = txid.0.as_chunks::<8>();
+        let place = u64::from_le_bytes(words[0]).wrapping_mul(self.key[0] | 1) >> self.filter_shift;
+        ((place >> 6) as usize, 1 << (place & 63))
+    }
+
     fn grow(&mut self) {
+        self.filter.clear();
         self.shift -= 1;
         let slots = 2 * self.table.len();
         self.table.clear();
@@ -140,18 +178,37 @@ mod tests {
     /// However few were expected.
     #[test]
     fn a_table_grows() {
-        let mut txs = TxTable::new(0);
         let id = |number: u32| Txid([number.to_le_bytes(); 8].concat().try_into().unwrap());
-        for number in 0..5_000 {
-            assert_eq!(txs.find(&id(number)), None);
-            assert_eq!(txs.add(id(number)), None);
+        for expected in [0, 10, FILTERED_MAX + 1] {
+            let mut txs = TxTable::new(expected);
+            for number in 0..5_000 {
+                assert_eq!(txs.find(&id(number)), None);
+                assert_eq!(txs.add(id(number)), None);
+            }
+            for number in 0..5_000 {
+                assert_eq!(txs.find(&id(number)), Some(number));
+                assert_eq!(*txs.txid(number), id(number));
+            }
+            assert_eq!(txs.add(id(4)), Some(4));
+            assert_eq!(txs.add(id(4)), Some(5_000));
         }
-        for number in 0..5_000 {
-            assert_eq!(txs.find(&id(number)), Some(number));
-            assert_eq!(*txs.txid(number), id(number));
-        }
-        assert_eq!(txs.add(id(4)), Some(4));
-        assert_eq!(txs.add(id(4)), Some(5_000));
+    }
+
+    /// And is empty again after it was cleared.
+    #[test]
+    fn a_filter_passes_what_is_there_and_little_else() {
+        let id = |number: u32| Txid(apus_hash::sha256(&number.to_le_bytes()));
+        let mut txs = TxTable::new(2_000);
+        (0..2_000).for_each(|number| assert_eq!(txs.add(id(number)), None));
+        let passes = |txs: &TxTable, number| {
+            let (word, bit) = txs.filter_bit(&id(number));
+            txs.filter[word] & bit != 0
+        };
+        assert!((0..2_000).all(|number| passes(&txs, number)));
+        let others = (2_000..12_000).filter(|number| passes(&txs, *number)).count();
+        assert!(others < 1_000, "{others} of 10,000 that are not there");
+        txs.clear();
+        assert!(!(0..2_000).any(|number| passes(&txs, number) || txs.find(&id(number)).is_some()));
     }
 
     /// Where an id is looked for is not to be foreseen: ids that differ in few bits spread.

@@ -6,7 +6,7 @@
 use super::error::TxError;
 use super::transaction::{check_transaction, is_final};
 use crate::block::BlockView;
-use crate::sigops::tx_legacy_sigops;
+use crate::sigops::block_legacy_sigops;
 
 /// What was found. Places count transactions from the start of the block.
 #[derive(Debug, Default)]
@@ -36,7 +36,8 @@ impl Survey {
         cutoff: u32,
         scratch: &mut Vec<u64>,
     ) -> Self {
-        let mut survey = Self { stripped_size: view.raw().len(), ..Self::default() };
+        let (stripped_size, sigops) = (view.raw().len(), block_legacy_sigops(view));
+        let mut survey = Self { stripped_size, sigops, ..Self::default() };
         for (index, tx) in view.txs().enumerate() {
             let is_coinbase = tx.is_coinbase();
             if is_coinbase {
@@ -49,7 +50,6 @@ impl Survey {
                 let checked = check_transaction(&tx, is_coinbase, scratch);
                 survey.invalid = checked.err().map(|error| (index, error));
             }
-            survey.sigops += tx_legacy_sigops(&tx);
             if survey.non_final.is_none() && !is_final(&tx, height, cutoff) {
                 survey.non_final = Some(index);
             }
