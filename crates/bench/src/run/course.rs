@@ -82,6 +82,10 @@ impl<'a> Course<'a> {
             each(Event::Proving(&chain.name));
             apus.prove(chain, subject, interrupt)?;
         }
+        if let Some(subject) = chosen.iter().find(|subject| subject.takes_snapshot()) {
+            each(Event::Snapshot(&chain.name));
+            apus.write_snapshot(chain, subject, interrupt)?;
+        }
         for subject in chosen {
             let arguments = match (&subject, &node) {
                 (Subject::Bitcoind { validation, dbcache_mib }, Some(node)) => {

@@ -87,12 +87,13 @@ fn times_as_long(one: &Measured, other: &Measured) -> Option<Spread> {
     Some(Spread { median, min: min.min(median), max: max.max(median) })
 }
 
-/// Each subject that writes something against the same that writes nothing.
+/// Each subject that writes something against the same that writes nothing, and hints out of a snapshot against those
+/// out of a hintsfile.
 pub(super) fn outputs(measured: &[Measured]) -> Vec<OutputCost> {
     let cost = |it: &Measured| {
-        let without = it.subject.without_output().filter(|without| *without != it.subject)?;
-        let without = measured.iter().find(|other| other.subject == without)?;
-        let over_null = times_as_long(it, without)?;
+        let plainer = it.subject.plainer().filter(|plainer| *plainer != it.subject)?;
+        let plainer = measured.iter().find(|other| other.subject == plainer)?;
+        let over_null = times_as_long(it, plainer)?;
         Some(OutputCost { subject: it.subject.clone(), over_null })
     };
     measured.iter().filter_map(cost).collect()
@@ -133,7 +134,7 @@ pub(super) fn with_one_thread(subject: &Subject) -> Option<Subject> {
 mod tests {
     use super::*;
     use crate::floor::{FloorOf, Times, Work};
-    use crate::run::matrix::Validation;
+    use crate::run::matrix::{SNAPSHOT_HINTS, Validation};
     use crate::run::report::PhaseTime;
     use crate::run::testing::{roots, utxo};
 
@@ -212,6 +213,13 @@ mod tests {
         assert!((cost.over_null.median - 3.7 / 3.0).abs() < 1e-9, "{cost:?}");
         assert_eq!((cost.over_null.min, cost.over_null.max), (1.1, 1.5));
         assert!(outputs(&all[1..]).is_empty());
+        let file = of(crate::run::testing::apus("sha256", 2), &[2.0]);
+        let mut snapshot = file.clone();
+        if let Subject::Apus { engine, .. } = &mut snapshot.subject {
+            SNAPSHOT_HINTS.clone_into(engine);
+        }
+        let found = outputs(&[file, snapshot.clone()]);
+        assert_eq!((found.len(), &found[0].subject), (1, &snapshot.subject));
     }
 
     #[test]

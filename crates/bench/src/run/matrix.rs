@@ -25,6 +25,12 @@ const ENGINES: &[Engine] = &[
         aggregates: &["none", "sha256", "muhash", COINS],
         connects: false,
     },
+    Engine {
+        engine: SNAPSHOT_HINTS,
+        validations: &[Validation::Assumevalid],
+        aggregates: &["sha256"],
+        connects: false,
+    },
     Engine { engine: VERIFY, validations: BOTH, aggregates: &[], connects: true },
     Engine { engine: "utxo", validations: BOTH, aggregates: &[], connects: true },
     Engine { engine: "mergesync", validations: BOTH, aggregates: &[], connects: true },
@@ -37,6 +43,9 @@ pub(super) const BOTH: &[Validation] = &[Validation::Assumevalid, Validation::Fu
 
 /// The sums of whole coins, for which undo data say what is spent: those of a node's folder.
 pub const COINS: &str = "coins";
+
+/// `swiftsync` with hints out of a snapshot, which is made before.
+pub const SNAPSHOT_HINTS: &str = "snapshot-hints";
 
 /// `apus verify`, of a node's folder.
 pub const VERIFY: &str = "verify";
@@ -160,7 +169,8 @@ pub fn has_aggregates(name: &str) -> bool {
 
 /// Words that `--aggregate` knows.
 pub fn aggregates() -> impl Iterator<Item = &'static str> {
-    ENGINES.iter().flat_map(|engine| engine.aggregates.iter().copied())
+    let own = ENGINES.iter().filter(|engine| engine.engine != SNAPSHOT_HINTS);
+    own.flat_map(|engine| engine.aggregates.iter().copied())
 }
 
 #[cfg(test)]
@@ -172,13 +182,15 @@ mod tests {
         let full = Profile::named("full").unwrap();
         let two = subjects(&full.grids(), 2);
         let labels: Vec<String> = two.iter().map(Subject::to_string).collect();
-        assert_eq!(labels.len(), 8, "{labels:#?}");
+        assert_eq!(labels.len(), 10, "{labels:#?}");
         assert!(labels.contains(&"apus swiftsync assumevalid none par=1 dbcache=450".to_owned()));
         assert!(labels.contains(&"apus swiftsync assumevalid sha256 par=2 dbcache=4".to_owned()));
         let snapshot = "apus swiftsync assumevalid sha256 par=2 dbcache=450 snapshot";
         assert!(labels.contains(&snapshot.to_owned()));
+        let of_snapshot = |it: &&Subject| it.takes_snapshot();
+        assert_eq!(two.iter().filter(of_snapshot).count(), 2);
         // One core: one thread is all threads.
-        assert_eq!(subjects(&full.grids(), 1).len(), 5);
+        assert_eq!(subjects(&full.grids(), 1).len(), 6);
         assert!(Profile::named("slow").is_none());
     }
 
@@ -248,7 +260,7 @@ mod tests {
             grids.into_iter().map(|grid| (grid.engine, grid.validations.len())).collect()
         };
         let of = |engine: &str, validations| (engine.to_owned(), validations);
-        assert_eq!(kinds("full"), [of("swiftsync", 1)]);
+        assert_eq!(kinds("full"), [of("swiftsync", 1), of(SNAPSHOT_HINTS, 1)]);
         let all = [of("swiftsync", 1), of("utxo", 2), of("mergesync", 2)];
         assert_eq!(kinds("quick"), all);
         let one = |engine: &str| of(engine, 1);

@@ -5,7 +5,9 @@
 
 use super::chain::Chain;
 use super::error::{At, RunError};
-use super::matrix::{PROOFS, PROVE, ROOTS, Subject, UTREEXO, VERIFY, Validation, connects};
+use super::matrix::{
+    PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, Subject, UTREEXO, VERIFY, Validation, connects,
+};
 use super::node::CHAIN_DIR;
 use super::record::OneRun;
 use super::report::Report;
@@ -77,9 +79,14 @@ impl<'a> Apus<'a> {
                 false => chain.blocksdir.clone(),
             };
             pairs.push(("--blocksdir", shown(&blocksdir)));
-            pairs.extend((!connects(engine)).then(|| ("--hints", shown(&chain.hints))));
+            let hints = match engine.as_str() {
+                SNAPSHOT_HINTS => format!("snapshot:{}", shown(&self.snapshot(chain))),
+                _ => shown(&chain.hints),
+            };
+            pairs.extend((!connects(engine)).then_some(("--hints", hints)));
             pairs.extend((engine == UTREEXO).then(|| ("--proofs", shown(&self.proofs(chain)))));
-            pairs.push(("--engine", engine.clone()));
+            let engine = if engine == SNAPSHOT_HINTS { "swiftsync" } else { engine };
+            pairs.push(("--engine", engine.to_owned()));
         }
         pairs.push(("--validation", validation.word().to_owned()));
         if *validation == Validation::Assumevalid {
@@ -134,6 +141,30 @@ impl<'a> Apus<'a> {
         self.run(&arguments, None, 0, interrupt)?;
         // Those of a run that was stopped have no such name.
         fs::rename(self.folder().join(PROVED), &proofs).at(&proofs)
+    }
+
+    /// Where the snapshot of a chain lies that was made before, for hints out of it.
+    fn snapshot(&self, chain: &Chain) -> PathBuf {
+        self.scratch.join(format!("snapshot-{}.dat", chain.name))
+    }
+
+    /// Makes the snapshot of a chain that a subject takes hints out of, if it is not there.
+    pub(super) fn write_snapshot(
+        &self,
+        chain: &Chain,
+        subject: &Subject,
+        interrupt: &AtomicBool,
+    ) -> Result<(), RunError> {
+        let snapshot = self.snapshot(chain);
+        let mut writes = subject.plainer();
+        if let Some(Subject::Apus { output, .. }) = &mut writes {
+            "snapshot".clone_into(output);
+        }
+        let arguments = writes.and_then(|writes| self.arguments(chain, None, &writes));
+        let Some(arguments) = arguments.filter(|_| !snapshot.exists()) else { return Ok(()) };
+        self.run(&arguments, None, 0, interrupt)?;
+        // That of a run that was stopped has no such name.
+        fs::rename(self.folder().join(SNAPSHOT), &snapshot).at(&snapshot)
     }
 
     /// The arguments of a run that gets its blocks from peers, the same for each of its runs but for
@@ -267,6 +298,19 @@ mod tests {
             arguments(&apus("sha256", 1)),
             around(
                 "--hints chain.hints --engine swiftsync --validation assumevalid --assumevalid cd \
+                 --aggregate sha256",
+                1,
+                " --assume-hinted-valid"
+            )
+        );
+        let mut of_snapshot = apus("sha256", 1);
+        if let Subject::Apus { engine, .. } = &mut of_snapshot {
+            *engine = SNAPSHOT_HINTS.to_owned();
+        }
+        assert_eq!(
+            arguments(&of_snapshot),
+            around(
+                "--hints snapshot:s/snapshot-small.dat --engine swiftsync --validation assumevalid --assumevalid cd \
                  --aggregate sha256",
                 1,
                 " --assume-hinted-valid"

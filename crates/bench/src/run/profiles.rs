@@ -1,7 +1,8 @@
 //! [`PROFILES`]: kinds of benchmarks, as tables of data.
 
 use super::matrix::{
-    BOTH, COINS, Grid, PROOFS, PROVE, ROOTS, Subject, Threads, UTREEXO, VERIFY, Validation,
+    BOTH, COINS, Grid, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, Subject, Threads, UTREEXO, VERIFY,
+    Validation,
 };
 
 /// A kind of benchmark.
@@ -92,6 +93,15 @@ pub const PROFILES: &[Profile] = &[
                 engine: "swiftsync",
                 validations: &[Validation::Assumevalid],
                 aggregates: &["none", "sha256", "muhash"],
+                par: &[Threads::Count(1), Threads::Cores],
+                dbcache_mib: &[450],
+                outputs: &["null"],
+            },
+            // What it costs to take hints out of a snapshot.
+            ProfileGrid {
+                engine: SNAPSHOT_HINTS,
+                validations: &[Validation::Assumevalid],
+                aggregates: &["sha256"],
                 par: &[Threads::Count(1), Threads::Cores],
                 dbcache_mib: &[450],
                 outputs: &["null"],

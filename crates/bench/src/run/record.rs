@@ -154,10 +154,10 @@ pub struct Ratio {
     pub times_faster: Spread,
 }
 
-/// What an output costs.
+/// What an output costs, or hints out of a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutputCost {
-    /// The subject that writes it; the other writes nothing and differs in nothing else.
+    /// The subject that writes it; the other writes nothing, has its hints out of a hintsfile, and differs in nothing else.
     pub subject: Subject,
     /// Its wall time over that of the other: the medians, and the least and the greatest of the rounds, each by
     /// itself.

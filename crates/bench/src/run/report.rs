@@ -4,7 +4,7 @@
 
 use super::chain::read_json;
 use super::error::RunError;
-use super::matrix::{PROVE, Subject, VERIFY, Validation};
+use super::matrix::{PROVE, SNAPSHOT_HINTS, Subject, VERIFY, Validation};
 use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -116,8 +116,12 @@ impl Report {
             }
             (Validation::Assumevalid, None) => self.script_blocks,
         };
-        // Blocks whose proofs are made are judged by that engine.
-        let by = if engine == PROVE { "mergesync".to_owned() } else { engine.clone() };
+        let by = match engine.as_str() {
+            // Blocks whose proofs are made are judged by that engine.
+            PROVE => "mergesync".to_owned(),
+            SNAPSHOT_HINTS => "swiftsync".to_owned(),
+            own => own.to_owned(),
+        };
         let kind = |aggregate: &Option<String>| aggregate.clone().unwrap_or_else(|| "null".into());
         [
             ("engine", self.engine.clone(), by),

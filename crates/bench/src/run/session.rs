@@ -58,6 +58,8 @@ pub enum Event<'a> {
     Preparing(&'a str),
     /// Proofs are made that some subjects go by.
     Proving(&'a str),
+    /// A snapshot is made, for runs that take hints out of it.
+    Snapshot(&'a str),
     /// Some subjects are not run.
     LeftOut {
         /// On which chain.
@@ -89,6 +91,7 @@ impl fmt::Display for Event<'_> {
         match self {
             Self::Preparing(chain) => write!(f, "{chain}: bitcoind indexes the blocks"),
             Self::Proving(chain) => write!(f, "{chain}: proofs of all blocks are made"),
+            Self::Snapshot(chain) => write!(f, "{chain}: a snapshot is made"),
             Self::LeftOut { chain, what } => write!(f, "{chain}: {what}"),
             Self::Measuring(chain) => write!(f, "{chain}: measuring the machine"),
             Self::Ran { round, of, chain, subject, wall_seconds } => {

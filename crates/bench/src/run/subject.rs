@@ -1,6 +1,6 @@
 //! [`Subject`]: something that is run again and again, and what it is called.
 
-use super::matrix::{COINS, PROOFS, UTREEXO, VERIFY, connects};
+use super::matrix::{COINS, PROOFS, SNAPSHOT_HINTS, UTREEXO, VERIFY, connects};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -85,14 +85,25 @@ impl Subject {
         matches!(self, Self::Apus { engine, .. } if engine == UTREEXO)
     }
 
-    /// The same with nothing written; none where that is another command.
-    pub fn without_output(&self) -> Option<Self> {
-        let mut without = self.clone();
-        match &mut without {
-            Self::Apus { output, .. } if output != PROOFS => "null".clone_into(output),
+    /// Whether it takes hints out of a snapshot, which has to be made before.
+    pub fn takes_snapshot(&self) -> bool {
+        matches!(self, Self::Apus { engine, .. } if engine == SNAPSHOT_HINTS)
+    }
+
+    /// The same with nothing written, and hints out of a hintsfile; none where that is another command.
+    pub fn plainer(&self) -> Option<Self> {
+        let takes_snapshot = self.takes_snapshot();
+        let mut plainer = self.clone();
+        match &mut plainer {
+            Self::Apus { engine, output, .. } if output != PROOFS => {
+                "null".clone_into(output);
+                if takes_snapshot {
+                    "swiftsync".clone_into(engine);
+                }
+            }
             _ => return None,
         }
-        Some(without)
+        Some(plainer)
     }
 
     /// Whether it sees the coins that blocks spend, and so runs the scripts of those that are not below the

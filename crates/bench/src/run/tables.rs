@@ -142,7 +142,10 @@ fn ratios(chain: &ChainRecord, names: &Names) -> Table {
 }
 
 fn outputs(chain: &ChainRecord, names: &Names) -> Table {
-    let title = format!("{}: wall time over that of the same run that writes nothing", chain.chain);
+    let title = format!(
+        "{}: wall time over that of the same run that writes nothing, with hints out of a hintsfile",
+        chain.chain
+    );
     let mut table = Table::new(title, &["run", "times as long", "least–greatest"]);
     for output in &chain.outputs {
         let Spread { median, min, max } = output.over_null;
