@@ -5,7 +5,8 @@
 //! had. Wrong ids only make blocks fail. But sums of outpoints that all get one digest agree wherever as many coins are
 //! spent as were made, and that would be a wrong set which is taken for right.
 //!
-//! This doesn't look for mistakes in a kernel, which the tests do, but for machines on which it doesn't work.
+//! This doesn't look for mistakes in a kernel, which the tests do, but for machines on which it doesn't work. Of SHA-512 and
+//! of MuHash the same is asked beside their kernels.
 
 use crate::groups::{Many, WIDTH_MAX};
 use crate::message::{Message, Padded};

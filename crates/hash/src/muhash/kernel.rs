@@ -1,7 +1,7 @@
 //! [`Kernel`]: which implementation multiplies, found once at the first use.
 //!
-//! Invariant: a kernel is used only where the processor was seen to have its instructions; the
-//! kernels' tokens carry that proof.
+//! Invariant: a kernel is used only where the processor was seen to have its instructions, which the
+//! kernels' tokens prove, and to multiply as plain Rust does.
 
 use super::number::Num3072;
 use std::sync::OnceLock;
@@ -85,9 +85,11 @@ impl Kernel {
         }
     }
 
-    /// The kernels that this machine can run, the fastest first.
+    /// The kernels that this machine can run, and gets right, the fastest first.
     pub fn available() -> Vec<Self> {
-        ALL.into_iter().filter(|kernel| kernel.detect().is_some()).collect()
+        let is_right =
+            |kernel: &Self| kernel.detect().is_some_and(|mut lanes| is_right(&mut *lanes));
+        ALL.into_iter().filter(is_right).collect()
     }
 
     /// What `APUS_MUHASH` and the machine come to.
@@ -116,6 +118,18 @@ impl Kernel {
     }
 }
 
+/// Whether products of nothing become what they do in plain Rust: where a processor or an emulator gets an instruction
+/// wrong, products of other sets might be the same.
+fn is_right(lanes: &mut dyn Lanes) -> bool {
+    // Each lane gets one, then some get another.
+    let keys: [[u8; 32]; 2 * WIDTH_MAX - 1] =
+        core::array::from_fn(|i| core::array::from_fn(|at| (37 * i + 101 * at + i * at) as u8));
+    keys.chunks(lanes.width()).for_each(|keys| lanes.multiply(keys));
+    let mut plain = Num3072::ONE;
+    Lanes::multiply(&mut plain, &keys);
+    lanes.product() == plain
+}
+
 impl Lanes for Num3072 {
     fn width(&self) -> usize {
         1
@@ -133,6 +147,31 @@ impl Lanes for Num3072 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The plain kernel, but for one key.
+    struct Faulty(Num3072);
+
+    impl Lanes for Faulty {
+        fn width(&self) -> usize {
+            1
+        }
+
+        fn multiply(&mut self, keys: &[[u8; 32]]) {
+            let wrong = keys[0][0] == 37;
+            Lanes::multiply(&mut self.0, if wrong { &[[1; 32]] } else { keys });
+        }
+
+        fn product(&self) -> Num3072 {
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn a_wrong_factor_is_seen() {
+        assert!(is_right(&mut Num3072::ONE.clone()));
+        assert!(!is_right(&mut Faulty(Num3072::ONE)));
+        assert!(ALL.into_iter().filter_map(Kernel::detect).all(|mut lanes| is_right(&mut *lanes)));
+    }
 
     #[test]
     fn names_choose_what_the_machine_has_and_nothing_else() {
