@@ -17,12 +17,12 @@ pub(crate) struct TxTable {
     table: Vec<u32>,
     shift: u32,
     key: [u64; 2],
-    /// A bit for each id, sixteen times as many as there are ids; nothing where these are too many.
+    /// A bit for each id, at least sixteen times as many as there are ids; nothing where these are too many.
     filter: Vec<u64>,
     filter_shift: u32,
 }
 
-/// A table for more has no filter, which would lie further away than what it spares.
+/// A table for more has no filter, which would not fit into the first-level cache.
 const FILTERED_MAX: usize = 1 << 14;
 
 impl TxTable {

@@ -15,6 +15,9 @@ pub(crate) enum Single {
     ShaNi(crate::shani::ShaNi),
     #[cfg(target_arch = "aarch64")]
     Armv8(crate::armv8::Armv8),
+    /// One that gets a bit wrong.
+    #[cfg(test)]
+    Wrong,
 }
 
 impl Single {
@@ -27,6 +30,11 @@ impl Single {
             Self::ShaNi(kernel) => kernel.compress(state, blocks),
             #[cfg(target_arch = "aarch64")]
             Self::Armv8(kernel) => kernel.compress(state, blocks),
+            #[cfg(test)]
+            Self::Wrong => {
+                crate::portable::compress(state, blocks);
+                state[7] ^= 1;
+            }
         }
     }
 

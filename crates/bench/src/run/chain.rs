@@ -54,6 +54,14 @@ impl Chain {
         })
     }
 
+    /// A name for what is made of it: another chain in a folder of the same name has another tip.
+    pub(super) fn mark(&self) -> String {
+        let tip = self.manifest.as_ref().map_or("", |manifest| &manifest.tip_hash);
+        // The end tells hashes of hard chains apart as well, which begin with zeros.
+        let end = tip.char_indices().rev().nth(15).map_or(tip, |(at, _)| &tip[at..]);
+        [&self.name, end].join("-")
+    }
+
     /// The block files, by name.
     pub fn files(&self) -> Result<Vec<PathBuf>, RunError> {
         let mut files = Vec::new();

@@ -1,7 +1,7 @@
 //! What is run: [`Subject`]s, made from tables of data.
 //!
-//! A new engine is a row of `ENGINES`; a new kind of benchmark is a row of [`PROFILES`]. Nothing
-//! else in this crate names an engine or a profile.
+//! A new engine is a row of `ENGINES`; a new kind of benchmark is a row of [`PROFILES`]. Elsewhere in this crate engines are
+//! named where they are started in a way of their own.
 
 pub use super::profiles::{PROFILES, Profile, ProfileChain};
 pub use super::subject::{Names, Subject, Validation};

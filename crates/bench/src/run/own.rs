@@ -118,7 +118,7 @@ impl<'a> Apus<'a> {
 
     /// Where proofs of a chain lie that were made before.
     fn proofs(&self, chain: &Chain) -> PathBuf {
-        self.scratch.join(format!("proofs-{}", chain.name))
+        self.scratch.join(format!("proofs-{}", chain.mark()))
     }
 
     /// Makes the proofs of a chain that a subject goes by, if they are not there, as one like it makes them.
@@ -145,7 +145,7 @@ impl<'a> Apus<'a> {
 
     /// Where the snapshot of a chain lies that was made before, for hints out of it.
     fn snapshot(&self, chain: &Chain) -> PathBuf {
-        self.scratch.join(format!("snapshot-{}.dat", chain.name))
+        self.scratch.join(format!("snapshot-{}.dat", chain.mark()))
     }
 
     /// Makes the snapshot of a chain that a subject takes hints out of, if it is not there.
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(
             arguments(&of_snapshot),
             around(
-                "--hints snapshot:s/snapshot-small.dat --engine swiftsync --validation assumevalid --assumevalid cd \
+                "--hints snapshot:s/snapshot-small-ab.dat --engine swiftsync --validation assumevalid --assumevalid cd \
                  --aggregate sha256",
                 1,
                 " --assume-hinted-valid"
@@ -347,7 +347,7 @@ mod tests {
             *engine = UTREEXO.to_owned();
         }
         let own =
-            "--proofs s/proofs-small --engine utreexo --validation assumevalid --assumevalid cd";
+            "--proofs s/proofs-small-ab --engine utreexo --validation assumevalid --assumevalid cd";
         assert_eq!(arguments(&by_proofs), around(own, 2, ""));
         let with_roots = arguments(&roots()).unwrap();
         assert!(with_roots.contains(" --out utreexo:s/utreexo.roots "), "{with_roots}");

@@ -157,7 +157,8 @@ pub struct Ratio {
 /// What an output costs, or hints out of a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutputCost {
-    /// The subject that writes it; the other writes nothing, has its hints out of a hintsfile, and differs in nothing else.
+    /// The subject that writes it; the other writes nothing and differs in nothing else. One with hints out of a snapshot
+    /// is held against one with hints out of a hintsfile.
     pub subject: Subject,
     /// Its wall time over that of the other: the medians, and the least and the greatest of the rounds, each by
     /// itself.

@@ -142,10 +142,7 @@ fn ratios(chain: &ChainRecord, names: &Names) -> Table {
 }
 
 fn outputs(chain: &ChainRecord, names: &Names) -> Table {
-    let title = format!(
-        "{}: wall time over that of the same run that writes nothing, with hints out of a hintsfile",
-        chain.chain
-    );
+    let title = format!("{}: wall time over that of the same run that writes nothing", chain.chain);
     let mut table = Table::new(title, &["run", "times as long", "least–greatest"]);
     for output in &chain.outputs {
         let Spread { median, min, max } = output.over_null;
@@ -259,6 +256,9 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
     if subjects(record).any(Subject::takes_proofs) {
         notes.push(FOREST_NOTE.to_owned());
     }
+    if subjects(record).any(Subject::takes_snapshot) {
+        notes.push(SNAPSHOT_NOTE.to_owned());
+    }
     if subjects(record).any(|it| matches!(it, Subject::Bitcoind { .. })) {
         notes.extend(NODE_NOTES.iter().map(|note| (*note).to_owned()));
     }
@@ -268,6 +268,10 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
     }
     notes
 }
+
+/// What hints out of a snapshot are compared with.
+const SNAPSHOT_NOTE: &str = "The engine snapshot-hints is swiftsync with hints out of a snapshot, which was made before. Where \
+     runs are held against those that write nothing, it is against swiftsync with hints out of a hintsfile.";
 
 /// What goes by proofs.
 const FOREST_NOTE: &str = "The engine utreexo went by proofs of all blocks, which were made before and are in no time \

@@ -87,9 +87,7 @@ impl Kernel {
 
     /// The kernels that this machine can run, and gets right, the fastest first.
     pub fn available() -> Vec<Self> {
-        let is_right =
-            |kernel: &Self| kernel.detect().is_some_and(|mut lanes| is_right(&mut *lanes));
-        ALL.into_iter().filter(is_right).collect()
+        right_of(ALL.into_iter().filter_map(|kernel| Some((kernel, kernel.detect()?))))
     }
 
     /// What `APUS_MUHASH` and the machine come to.
@@ -116,6 +114,11 @@ impl Kernel {
     pub(super) fn lanes(self) -> Box<dyn Lanes> {
         self.detect().unwrap_or_else(|| Box::new(Num3072::ONE))
     }
+}
+
+/// Those kernels whose products are right.
+fn right_of(kernels: impl Iterator<Item = (Kernel, Box<dyn Lanes>)>) -> Vec<Kernel> {
+    kernels.filter_map(|(kernel, mut lanes)| is_right(&mut *lanes).then_some(kernel)).collect()
 }
 
 /// Whether products of nothing become what they do in plain Rust: where a processor or an emulator gets an instruction
@@ -168,8 +171,9 @@ mod tests {
 
     #[test]
     fn a_wrong_factor_is_seen() {
-        assert!(is_right(&mut Num3072::ONE.clone()));
-        assert!(!is_right(&mut Faulty(Num3072::ONE)));
+        let faulty: Box<dyn Lanes> = Box::new(Faulty(Num3072::ONE));
+        let kernels = [(Kernel::Ifma, faulty), (Kernel::Portable, Kernel::Portable.lanes())];
+        assert_eq!(right_of(kernels.into_iter()), [Kernel::Portable]);
         assert!(ALL.into_iter().filter_map(Kernel::detect).all(|mut lanes| is_right(&mut *lanes)));
     }
 

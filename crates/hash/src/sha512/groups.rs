@@ -27,10 +27,13 @@ pub(super) trait Many: Send + Sync {
 /// The implementation of this process: that of the kernel that SHA-256 has, if it is right on this machine.
 pub(super) fn engine() -> &'static dyn Many {
     static CURRENT: OnceLock<Box<dyn Many>> = OnceLock::new();
-    &**CURRENT.get_or_init(|| {
-        let (found, plain) = (of_kernel(Kernel::current()), portable());
-        if is_right(&*found, &*plain) { found } else { plain }
-    })
+    &**CURRENT.get_or_init(|| or_plain(of_kernel(Kernel::current())))
+}
+
+/// A kernel, or the portable one where it is wrong.
+fn or_plain(found: Box<dyn Many>) -> Box<dyn Many> {
+    let plain = portable();
+    if is_right(&*found, &*plain) { found } else { plain }
 }
 
 /// So many messages that lanes are filled, and some are left.
@@ -173,6 +176,9 @@ mod tests {
         for (hash, pairs) in [(false, false), (true, false), (false, true)] {
             let right = is_right(&Faulty { hash, pairs }, &*portable());
             assert_eq!(right, !hash && !pairs);
+            let mut parent = [[0; 32]; TRIED];
+            or_plain(Box::new(Faulty { hash, pairs })).pairs(&[[7; 64]; TRIED], &mut parent);
+            assert_eq!(parent, [portable::pair(&[7; 64]); TRIED]);
         }
         for kernel in Kernel::available() {
             assert!(is_right(&*of_kernel(kernel), &*portable()), "{kernel:?}");

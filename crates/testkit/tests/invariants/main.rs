@@ -119,6 +119,20 @@ fn only_hash_is_unsafe() {
     assert!(tree["Cargo.toml"].contains("unsafe_code = \"deny\""));
 }
 
+/// Optimised it breaks on ARM (`docs/decisions/0002-dependencies.md`), where nothing here is run but `scripts/arm64`.
+#[test]
+fn the_library_that_reads_back_is_not_optimised() {
+    let tree = tree();
+    for (path, profiles) in
+        [("Cargo.toml", &["release", "dev"][..]), ("fuzz/Cargo.toml", &["release"])]
+    {
+        for profile in profiles {
+            let level = format!("[profile.{profile}.package.rusty-leveldb]\nopt-level = 0\n");
+            assert!(tree[path].contains(&level), "{path} lacks {level}");
+        }
+    }
+}
+
 #[test]
 fn only_engine_script_knows_the_kernel_library() {
     let tree = tree();
