@@ -207,6 +207,8 @@ mod tests {
         assert!((0..2_000).all(|number| passes(&txs, number)));
         let others = (2_000..12_000).filter(|number| passes(&txs, *number)).count();
         assert!(others < 1_000, "{others} of 10,000 that are not there");
+        // One that is there twice is there.
+        assert_eq!((txs.add(id(5)), txs.find(&id(5))), (Some(5), Some(2_000)));
         txs.clear();
         assert!(!(0..2_000).any(|number| passes(&txs, number) || txs.find(&id(number)).is_some()));
     }
