@@ -128,19 +128,27 @@ impl<'a> Apus<'a> {
         subject: &Subject,
         interrupt: &AtomicBool,
     ) -> Result<(), RunError> {
-        let proofs = self.proofs(chain);
         let mut prove = subject.clone();
         if let Subject::Apus { engine, output, .. } = &mut prove {
             PROVE.clone_into(engine);
             PROOFS.clone_into(output);
         }
-        let Some(arguments) = self.arguments(chain, None, &prove).filter(|_| !proofs.exists())
-        else {
-            return Ok(());
-        };
+        let arguments = self.arguments(chain, None, &prove);
+        self.make_once(PROVED, &self.proofs(chain), arguments, interrupt)
+    }
+
+    /// Makes what lies at `path`, if it is not there, by a run that leaves it under the name `made`.
+    fn make_once(
+        &self,
+        made: &str,
+        path: &Path,
+        arguments: Option<Vec<String>>,
+        interrupt: &AtomicBool,
+    ) -> Result<(), RunError> {
+        let Some(arguments) = arguments.filter(|_| !path.exists()) else { return Ok(()) };
         self.run(&arguments, None, 0, interrupt)?;
-        // Those of a run that was stopped have no such name.
-        fs::rename(self.folder().join(PROVED), &proofs).at(&proofs)
+        // What a run left that was stopped has no such name.
+        fs::rename(self.folder().join(made), path).at(path)
     }
 
     /// Where the snapshot of a chain lies that was made before, for hints out of it.
@@ -155,16 +163,12 @@ impl<'a> Apus<'a> {
         subject: &Subject,
         interrupt: &AtomicBool,
     ) -> Result<(), RunError> {
-        let snapshot = self.snapshot(chain);
         let mut writes = subject.plainer();
         if let Some(Subject::Apus { output, .. }) = &mut writes {
             "snapshot".clone_into(output);
         }
         let arguments = writes.and_then(|writes| self.arguments(chain, None, &writes));
-        let Some(arguments) = arguments.filter(|_| !snapshot.exists()) else { return Ok(()) };
-        self.run(&arguments, None, 0, interrupt)?;
-        // That of a run that was stopped has no such name.
-        fs::rename(self.folder().join(SNAPSHOT), &snapshot).at(&snapshot)
+        self.make_once(SNAPSHOT, &self.snapshot(chain), arguments, interrupt)
     }
 
     /// The arguments of a run that gets its blocks from peers, the same for each of its runs but for
