@@ -215,6 +215,7 @@ impl Wanted {
     pub(super) fn draw(profile: Profile, rng: &mut Rng) -> Self {
         let mut inputs = draw(rng, INPUTS) as usize;
         let one_more = profile.one_more_per_mille();
+        // Nothing is drawn for none, or the chains of that profile would be others.
         if one_more > 0 && rng.per_mille(one_more) {
             inputs += 1;
         }

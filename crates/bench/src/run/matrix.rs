@@ -62,6 +62,16 @@ pub const ROOTS: &str = "utreexo";
 /// What `apus utreexo prove` writes.
 pub const PROOFS: &str = "proofs";
 
+/// The engine of `apus sync` by which blocks are judged under this name.
+pub fn judged_by(name: &str) -> &str {
+    match name {
+        // Proofs are made of blocks that it has judged.
+        PROVE => "mergesync",
+        SNAPSHOT_HINTS => "swiftsync",
+        own => own,
+    }
+}
+
 /// Whether the engine of this name sees the coins that blocks spend, and takes no hints.
 pub fn connects(name: &str) -> bool {
     ENGINES.iter().any(|engine| engine.engine == name && engine.connects)

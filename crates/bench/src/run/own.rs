@@ -6,7 +6,7 @@
 use super::chain::Chain;
 use super::error::{At, RunError};
 use super::matrix::{
-    PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, Subject, UTREEXO, VERIFY, Validation, connects,
+    PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, Subject, UTREEXO, VERIFY, Validation, connects, judged_by,
 };
 use super::node::CHAIN_DIR;
 use super::record::OneRun;
@@ -85,8 +85,7 @@ impl<'a> Apus<'a> {
             };
             pairs.extend((!connects(engine)).then_some(("--hints", hints)));
             pairs.extend((engine == UTREEXO).then(|| ("--proofs", shown(&self.proofs(chain)))));
-            let engine = if engine == SNAPSHOT_HINTS { "swiftsync" } else { engine };
-            pairs.push(("--engine", engine.to_owned()));
+            pairs.push(("--engine", judged_by(engine).to_owned()));
         }
         pairs.push(("--validation", validation.word().to_owned()));
         if *validation == Validation::Assumevalid {

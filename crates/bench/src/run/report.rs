@@ -4,7 +4,7 @@
 
 use super::chain::read_json;
 use super::error::RunError;
-use super::matrix::{PROVE, SNAPSHOT_HINTS, Subject, VERIFY, Validation};
+use super::matrix::{Subject, VERIFY, Validation, judged_by};
 use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -116,15 +116,9 @@ impl Report {
             }
             (Validation::Assumevalid, None) => self.script_blocks,
         };
-        let by = match engine.as_str() {
-            // Blocks whose proofs are made are judged by that engine.
-            PROVE => "mergesync".to_owned(),
-            SNAPSHOT_HINTS => "swiftsync".to_owned(),
-            own => own.to_owned(),
-        };
         let kind = |aggregate: &Option<String>| aggregate.clone().unwrap_or_else(|| "null".into());
         [
-            ("engine", self.engine.clone(), by),
+            ("engine", self.engine.clone(), judged_by(engine).to_owned()),
             ("validation", self.validation.word().into(), validation.word().into()),
             ("aggregate", kind(&self.aggregate), kind(aggregate)),
             ("script_blocks", self.script_blocks.to_string(), script_blocks.to_string()),

@@ -1,6 +1,6 @@
 //! [`Subject`]: something that is run again and again, and what it is called.
 
-use super::matrix::{COINS, PROOFS, SNAPSHOT_HINTS, UTREEXO, VERIFY, connects};
+use super::matrix::{COINS, PROOFS, SNAPSHOT_HINTS, UTREEXO, VERIFY, connects, judged_by};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -92,14 +92,11 @@ impl Subject {
 
     /// The same with nothing written, and hints out of a hintsfile; none where that is another command.
     pub fn plainer(&self) -> Option<Self> {
-        let takes_snapshot = self.takes_snapshot();
         let mut plainer = self.clone();
         match &mut plainer {
             Self::Apus { engine, output, .. } if output != PROOFS => {
                 "null".clone_into(output);
-                if takes_snapshot {
-                    "swiftsync".clone_into(engine);
-                }
+                *engine = judged_by(engine).to_owned();
             }
             _ => return None,
         }
