@@ -8,8 +8,10 @@
 
 #[cfg(test)]
 pub(crate) mod testing;
+mod visitor;
 mod witness;
 
+pub(crate) use visitor::Visitor;
 pub use witness::WitnessView;
 
 use crate::hashes::{BlockHash, MerkleRoot, Txid};
@@ -138,12 +140,21 @@ impl BlockLayout {
     /// `core_io.cpp`, `DecodeHexBlk`). Every element costs input bytes before it is stored, so
     /// memory is bounded by a small multiple of `raw`, whatever the counts in it claim.
     pub fn read<'a>(&'a mut self, raw: &'a [u8]) -> Result<BlockView<'a>, DecodeError> {
+        self.read_shown(raw, &mut ())
+    }
+
+    /// [`read`](Self::read), which shows what it reads to a visitor, up to where it fails if it does.
+    pub(crate) fn read_shown<'a>(
+        &'a mut self,
+        raw: &'a [u8],
+        visitor: &mut impl Visitor,
+    ) -> Result<BlockView<'a>, DecodeError> {
         self.txs.clear();
         self.inputs.clear();
         self.outputs.clear();
         self.hides_witnesses = false;
         let allowed = raw.get(..BLOCK_SIZE_MAX).unwrap_or(raw);
-        let length = self.read_txs(allowed).map_err(|error| match error {
+        let length = self.read_txs(allowed, visitor).map_err(|error| match error {
             // It goes on where no block does any more.
             DecodeError::Read(ReadError::End { .. }) if allowed.len() < raw.len() => {
                 DecodeError::TooLong { size: raw.len() }
@@ -154,12 +165,13 @@ impl BlockLayout {
     }
 
     /// Reads header and transactions, and says where the last one ends.
-    fn read_txs(&mut self, raw: &[u8]) -> Result<usize, DecodeError> {
+    fn read_txs(&mut self, raw: &[u8], visitor: &mut impl Visitor) -> Result<usize, DecodeError> {
         let mut reader = Reader::new(raw);
         reader.take(HEADER_SIZE)?;
         let count = reader.compact_size()?;
         for tx in 0..count {
-            self.read_tx(&mut reader, tx)?;
+            self.read_tx(&mut reader, tx, visitor)?;
+            visitor.transaction(&self.view(raw).tx_at(tx));
         }
         Ok(reader.position())
     }
@@ -183,7 +195,13 @@ impl BlockLayout {
         bytes as u64
     }
 
-    fn read_tx(&mut self, reader: &mut Reader<'_>, tx: usize) -> Result<(), DecodeError> {
+    #[inline]
+    fn read_tx(
+        &mut self,
+        reader: &mut Reader<'_>,
+        tx: usize,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), DecodeError> {
         let offset = reader.position();
         let inputs_start = self.inputs.len() as u32;
         let outputs_start = self.outputs.len() as u32;
@@ -203,9 +221,9 @@ impl BlockLayout {
                 inputs = reader.compact_size()?;
             }
         }
-        self.read_inputs(reader, inputs)?;
+        self.read_inputs(reader, inputs, visitor)?;
         if has_outputs {
-            self.read_outputs(reader)?;
+            self.read_outputs(reader, visitor)?;
         }
         let body_end = reader.position();
         if flag & 1 != 0 && !skip_witnesses(reader, inputs)? {
@@ -228,26 +246,37 @@ impl BlockLayout {
         Ok(())
     }
 
-    fn read_inputs(&mut self, reader: &mut Reader<'_>, count: usize) -> Result<(), ReadError> {
+    #[inline]
+    fn read_inputs(
+        &mut self,
+        reader: &mut Reader<'_>,
+        count: usize,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), ReadError> {
         for _ in 0..count {
             let outpoint = reader.position() as u32;
-            reader.take(OutPoint::SIZE)?;
+            let coin = reader.array()?;
             let script_len = reader.compact_size()?;
             let script = reader.position() as u32;
-            reader.take(script_len)?;
-            reader.take(4)?;
+            let script_sig = reader.take(script_len)?;
+            visitor.input(coin, script_sig, reader.u32()?);
             self.inputs.push(InputSpan { outpoint, script, script_len: script_len as u32 });
         }
         Ok(())
     }
 
-    fn read_outputs(&mut self, reader: &mut Reader<'_>) -> Result<(), ReadError> {
+    #[inline]
+    fn read_outputs(
+        &mut self,
+        reader: &mut Reader<'_>,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), ReadError> {
         for _ in 0..reader.compact_size()? {
             let value = reader.position() as u32;
-            reader.take(8)?;
+            let amount = reader.u64()? as i64;
             let script_len = reader.compact_size()?;
             let script = reader.position() as u32;
-            reader.take(script_len)?;
+            visitor.output(amount, reader.take(script_len)?);
             self.outputs.push(OutputSpan { value, script, script_len: script_len as u32 });
         }
         Ok(())
@@ -345,10 +374,9 @@ impl<'a> BlockView<'a> {
         self.layout.inputs.iter().map(move |&span| InputView { raw, span })
     }
 
-    /// The outputs of all transactions, in their order.
-    pub fn outputs(&self) -> impl ExactSizeIterator<Item = OutputView<'a>> + use<'a> {
-        let raw = self.raw;
-        self.layout.outputs.iter().map(move |&span| OutputView { raw, span })
+    /// Which transaction has the input at this place among those of all.
+    pub fn tx_of_input(&self, place: usize) -> usize {
+        self.layout.txs.partition_point(|tx| tx.inputs_end as usize <= place)
     }
 
     /// Bytes of the block without witnesses, as rules before segwit count them.

@@ -3,7 +3,7 @@
 //! The sum over a block is limited. Before the coins are known, only the part in plain sight can
 //! be counted, which [`check`](crate::check) does; this is the whole. Nothing is run here.
 
-use crate::block::{BlockView, InputView, OutputView, TxView, WitnessView};
+use crate::block::{InputView, TxView, WitnessView};
 use crate::script::{accurate_sigops, is_p2sh, last_push, legacy_sigops};
 use crate::verify::{VERIFY_P2SH, VERIFY_WITNESS};
 
@@ -37,22 +37,9 @@ pub fn transaction_sigop_cost<'a>(
 
 /// What a transaction has in plain sight (Core `consensus/tx_verify.cpp`, `GetLegacySigOpCount`).
 fn tx_legacy_sigops(tx: &TxView<'_>) -> u64 {
-    scripts_legacy_sigops(tx.inputs(), tx.outputs())
-}
-
-/// What all transactions of a block have in plain sight. Their inputs are gone through together, and so are their outputs:
-/// those of one are one or two, and a loop that ends so soon is one whose end the processor doesn't foresee.
-pub(crate) fn block_legacy_sigops(block: &BlockView<'_>) -> u64 {
-    scripts_legacy_sigops(block.inputs(), block.outputs())
-}
-
-fn scripts_legacy_sigops<'a>(
-    inputs: impl Iterator<Item = InputView<'a>>,
-    outputs: impl Iterator<Item = OutputView<'a>>,
-) -> u64 {
-    let inputs: u64 = inputs.map(|input| u64::from(legacy_sigops(input.script_sig()))).sum();
-    let outputs: u64 = outputs.map(|output| u64::from(legacy_sigops(output.script()))).sum();
-    inputs + outputs
+    let inputs = tx.inputs().map(|input| input.script_sig());
+    let scripts = inputs.chain(tx.outputs().map(|output| output.script()));
+    scripts.map(|script| u64::from(legacy_sigops(script))).sum()
 }
 
 /// What the inputs of a transaction can at most add to [`BlockBytes::legacy_sigops`](crate::BlockBytes::legacy_sigops),

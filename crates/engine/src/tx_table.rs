@@ -6,7 +6,7 @@
 //! Most coins that a block spends are of other blocks, so most ids that are looked for are not there. A table that was made
 //! for so many transactions as a block has finds that out by one bit in the first-level cache.
 
-use apus_chain::Txid;
+use apus_chain::{OutPoint, Txid};
 use apus_hash::prefetch;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
@@ -50,13 +50,27 @@ impl TxTable {
     /// Which of those that were added it is, the first of them being 0. Of two with one id the last.
     #[inline]
     pub(crate) fn find(&self, txid: &Txid) -> Option<u32> {
-        if !self.filter.is_empty() {
-            let (word, bit) = self.filter_bit(txid);
-            if self.filter[word] & bit == 0 {
-                return None;
-            }
+        if self.is_ruled_out(&txid.0) { None } else { self.place(txid).1 }
+    }
+
+    /// [`find`](Self::find), of the id in an outpoint in wire form, which is seldom there: it is not copied before that is
+    /// known.
+    #[inline]
+    pub(crate) fn find_spent(&self, outpoint: &[u8; OutPoint::SIZE]) -> Option<u32> {
+        if self.is_ruled_out(outpoint) {
+            return None;
         }
-        self.place(txid).1
+        self.place(&OutPoint::from_bytes(outpoint).txid).1
+    }
+
+    /// Whether the filter knows that an id that begins like this was not added.
+    #[inline]
+    fn is_ruled_out(&self, id: &[u8]) -> bool {
+        if self.filter.is_empty() {
+            return false;
+        }
+        let (word, bit) = self.filter_bit(id);
+        self.filter[word] & bit == 0
     }
 
     /// Adds the next one. The one of the same id that was found before, if there is such.
@@ -66,7 +80,7 @@ impl TxTable {
         }
         let (at, same) = self.place(&txid);
         if !self.filter.is_empty() {
-            let (word, bit) = self.filter_bit(&txid);
+            let (word, bit) = self.filter_bit(&txid.0);
             self.filter[word] |= bit;
         }
         self.txids.push(txid);
@@ -102,8 +116,8 @@ impl TxTable {
 
     /// Where an id's bit is. The key is odd, so that all bits of the id's first word tell.
     #[inline]
-    fn filter_bit(&self, txid: &Txid) -> (usize, u64) {
-        let (words, _) = txid.0.as_chunks::<8>();
+    fn filter_bit(&self, id: &[u8]) -> (usize, u64) {
+        let (words, _) = id.as_chunks::<8>();
         let place = u64::from_le_bytes(words[0]).wrapping_mul(self.key[0] | 1) >> self.filter_shift;
         ((place >> 6) as usize, 1 << (place & 63))
     }
@@ -201,7 +215,7 @@ mod tests {
         let mut txs = TxTable::new(2_000);
         (0..2_000).for_each(|number| assert_eq!(txs.add(id(number)), None));
         let passes = |txs: &TxTable, number| {
-            let (word, bit) = txs.filter_bit(&id(number));
+            let (word, bit) = txs.filter_bit(&id(number).0);
             txs.filter[word] & bit != 0
         };
         assert!((0..2_000).all(|number| passes(&txs, number)));

@@ -16,7 +16,7 @@ pub use checked::CheckedBlock;
 pub use error::{BlockError, TxError};
 pub use transaction::LOCKTIME_THRESHOLD;
 
-use crate::block::{BlockLayout, BlockView, TxView};
+use crate::block::{BlockLayout, BlockView, TxView, Visitor};
 use crate::hashes::{BlockHash, Txid};
 use crate::header::Header;
 use crate::height::Height;
@@ -27,7 +27,7 @@ use crate::signet::check_signet_solution;
 use crate::sigops::{BLOCK_SIGOPS_COST_MAX, WITNESS_SCALE_FACTOR};
 use crate::verify::ScriptVerifier;
 use ids::Ids;
-use survey::Survey;
+use survey::{Survey, Surveyor};
 use transaction::WEIGHT_MAX;
 use witness::{check_witnesses, witness_commitment_of};
 
@@ -85,6 +85,12 @@ impl<'a> BlockBytes<'a> {
         self.txids.iter().map(|&txid| Txid(txid)).zip(self.view.txs())
     }
 
+    /// The ids of the transactions, in block order.
+    #[inline]
+    pub fn txids(&self) -> &'a [[u8; 32]] {
+        self.txids
+    }
+
     /// The id of the transaction at a place in the block, if it has so many.
     #[inline]
     pub fn txid(&self, place: usize) -> Option<Txid> {
@@ -133,12 +139,15 @@ impl BlockChecker {
     ) -> Result<BlockBytes<'a>, BlockError> {
         let seen = context.height > self.unseen;
         let Self { layout, ids, merkle, fingerprints, .. } = self;
-        let view = read(layout, raw, context, seen)?;
+        let mut surveyor =
+            Surveyor::new(context.height, locktime_cutoff(raw, context), fingerprints);
+        let view = read(layout, raw, context, seen, &mut surveyor)?;
+        let survey = surveyor.finish(&view);
         let segwit = context.height >= context.params.segwit_height;
         let commitment = witness_commitment_of(&view).filter(|_| segwit && seen);
         ids.hash(&view, commitment.is_some());
         let Ids { txids, wtxids, .. } = ids;
-        let survey = check_without_place(&view, txids, context, merkle, fingerprints)?;
+        check_without_place(&view, txids, context, merkle, &survey)?;
         check_final(&survey, txids)?;
         check_coinbase_height(&view, context)?;
         if seen {
@@ -156,7 +165,7 @@ impl BlockChecker {
         raw: &'a [u8],
         context: &BlockContext<'_>,
     ) -> Result<BlockView<'a>, BlockError> {
-        read(&mut self.layout, raw, context, context.height > self.unseen)
+        read(&mut self.layout, raw, context, context.height > self.unseen, &mut ())
     }
 
     /// Checks a block whose parent is not known, so that its height is not either, nor a time: every
@@ -173,11 +182,14 @@ impl BlockChecker {
         context: &BlockContext<'_>,
     ) -> Result<usize, BlockError> {
         let Self { layout, ids, merkle, fingerprints, .. } = self;
-        let view = read(layout, raw, context, true)?;
+        let mut surveyor =
+            Surveyor::new(context.height, locktime_cutoff(raw, context), fingerprints);
+        let view = read(layout, raw, context, true, &mut surveyor)?;
+        let survey = surveyor.finish(&view);
         let commitment = witness_commitment_of(&view);
         ids.hash(&view, commitment.is_some());
         let Ids { txids, wtxids, .. } = ids;
-        let survey = check_without_place(&view, txids, context, merkle, fingerprints)?;
+        check_without_place(&view, txids, context, merkle, &survey)?;
         if survey.witness.is_some() {
             check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
         }
@@ -187,14 +199,15 @@ impl BlockChecker {
 }
 
 /// Reads the block that `raw` begins with, which must be the one that is meant, with its `witnesses` or
-/// without.
+/// without, and shows it to a visitor.
 fn read<'a>(
     layout: &'a mut BlockLayout,
     raw: &'a [u8],
     context: &BlockContext<'_>,
     witnesses: bool,
+    visitor: &mut impl Visitor,
 ) -> Result<BlockView<'a>, BlockError> {
-    let view = layout.read(raw)?;
+    let view = layout.read_shown(raw, visitor)?;
     let (found, length) = (view.hash(), view.raw().len());
     if found != context.hash {
         return Err(BlockError::OtherBlock { found });
@@ -212,8 +225,8 @@ fn check_without_place(
     txids: &[[u8; 32]],
     context: &BlockContext<'_>,
     merkle: &mut MerkleScratch,
-    fingerprints: &mut Vec<u64>,
-) -> Result<Survey, BlockError> {
+    survey: &Survey,
+) -> Result<(), BlockError> {
     // Before what matches transactions and header, as in Core.
     if let Err(why) = check_signet(view, txids, context) {
         // The solution is a part of them. Without an interpreter nothing is known of it.
@@ -225,11 +238,8 @@ fn check_without_place(
         });
     }
     check_merkle_root(view, txids, merkle)?;
-    let cutoff = locktime_cutoff(view, context);
-    let survey = Survey::of(view, context.height, cutoff, fingerprints);
-    check_shape(view, &survey)?;
-    check_transactions(&survey, txids)?;
-    Ok(survey)
+    check_shape(view, survey)?;
+    check_transactions(survey, txids)
 }
 
 /// Whether there is a coinbase where it belongs: nodes of the merkle tree that are passed off as transactions
@@ -318,10 +328,12 @@ fn check_weight(view: &BlockView<'_>, survey: &Survey) -> Result<(), BlockError>
 }
 
 /// The time that lock times are compared with: the median time past where BIP-113 is active
-/// (Core `validation.cpp`, `ContextualCheckBlock`).
-fn locktime_cutoff(view: &BlockView<'_>, context: &BlockContext<'_>) -> u32 {
-    let csv = context.height >= context.params.csv_height;
-    if csv { context.median_time_past } else { view.time() }
+/// (Core `validation.cpp`, `ContextualCheckBlock`). `raw` begins with the block's header, or is none.
+fn locktime_cutoff(raw: &[u8], context: &BlockContext<'_>) -> u32 {
+    if context.height >= context.params.csv_height {
+        return context.median_time_past;
+    }
+    raw.first_chunk().map_or(0, |header| Header::parse(header).time)
 }
 
 /// The height at the start of the coinbase (BIP-34).

@@ -1,12 +1,17 @@
-//! One pass over a block's transactions that gathers what the rules ask of them.
+//! A [`Surveyor`] gathers what the rules ask of a block's transactions while the block is read.
 //!
 //! Judging is left to the caller: a [`Survey`] notes the first offender against each rule, so that
-//! the rules can be applied in Core's order although the transactions were looked at only once.
+//! the rules can be applied in Core's order although the transactions were looked at only once, and before it was known
+//! whether they are the block's.
 
 use super::error::TxError;
-use super::transaction::{check_transaction, is_final};
-use crate::block::BlockView;
-use crate::sigops::block_legacy_sigops;
+use super::transaction::{
+    SEQUENCE_FINAL, WEIGHT_MAX, check_transaction, has_duplicate_inputs, is_final,
+};
+use crate::amount::MAX_MONEY;
+use crate::block::{BlockView, TxView, Visitor};
+use crate::outpoint::OutPoint;
+use crate::script::legacy_sigops;
 
 /// What was found. Places count transactions from the start of the block.
 #[derive(Debug, Default)]
@@ -29,41 +34,210 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// `height` and `cutoff` are what lock times are compared with; `scratch` is working space.
-    pub(super) fn of(
-        view: &BlockView<'_>,
-        height: u32,
-        cutoff: u32,
-        scratch: &mut Vec<u64>,
-    ) -> Self {
-        let (stripped_size, sigops) = (view.raw().len(), block_legacy_sigops(view));
-        let mut survey = Self { stripped_size, sigops, ..Self::default() };
-        for (index, tx) in view.txs().enumerate() {
-            let is_coinbase = tx.is_coinbase();
-            if is_coinbase {
-                match survey.coinbase {
-                    None => survey.coinbase = Some(index),
-                    Some(_) => survey.second_coinbase = survey.second_coinbase.or(Some(index)),
-                }
-            }
-            if survey.invalid.is_none() {
-                let checked = check_transaction(&tx, is_coinbase, scratch);
-                survey.invalid = checked.err().map(|error| (index, error));
-            }
-            if survey.non_final.is_none() && !is_final(&tx, height, cutoff) {
-                survey.non_final = Some(index);
-            }
-            if survey.witness.is_none() && tx.has_witness() {
-                survey.witness = Some(index);
-            }
-            survey.stripped_size -= tx.witness_overhead();
-        }
-        survey
-    }
-
     /// Weight in units of BIP-141 of a block of `size` bytes: three times the stripped size and
     /// once the size.
     pub(super) fn weight(&self, size: usize) -> usize {
         3 * self.stripped_size + size
+    }
+}
+
+/// Surveys a block while it is read.
+pub(super) struct Surveyor<'a> {
+    /// What lock times are compared with.
+    height: u32,
+    cutoff: u32,
+    /// Working space.
+    scratch: &'a mut Vec<u64>,
+    /// Its size is that of the witnesses until the end.
+    survey: Survey,
+    /// Transactions that were shown.
+    count: usize,
+    present: Present,
+}
+
+/// The transaction that is being read.
+#[derive(Default)]
+struct Present {
+    /// Satoshis of its outputs, as long as none is out of range.
+    total: u64,
+    /// Its amounts may be out of range.
+    odd_amounts: bool,
+    /// An input may spend nothing, as that of a coinbase does.
+    nulls: bool,
+    /// An input lets the lock time count.
+    heeds_lock_time: bool,
+}
+
+impl Visitor for Surveyor<'_> {
+    #[inline]
+    fn input(&mut self, outpoint: &[u8; OutPoint::SIZE], script_sig: &[u8], sequence: u32) {
+        self.present.nulls |= outpoint[32..] == [0xff; 4];
+        self.present.heeds_lock_time |= sequence != SEQUENCE_FINAL;
+        self.survey.sigops += u64::from(legacy_sigops(script_sig));
+    }
+
+    #[inline]
+    fn output(&mut self, value: i64, script: &[u8]) {
+        // Negative ones are great ones here. After the first that is out of range the sum doesn't count.
+        let amount = value as u64;
+        let Present { total, odd_amounts, .. } = &mut self.present;
+        *total = total.wrapping_add(amount);
+        *odd_amounts |= (amount > MAX_MONEY) | (*total > MAX_MONEY);
+        self.survey.sigops += u64::from(legacy_sigops(script));
+    }
+
+    #[inline]
+    fn transaction(&mut self, tx: &TxView<'_>) {
+        let present = core::mem::take(&mut self.present);
+        let index = self.count;
+        self.count += 1;
+        let is_coinbase = present.nulls && tx.is_coinbase();
+        let survey = &mut self.survey;
+        if is_coinbase {
+            match survey.coinbase {
+                None => survey.coinbase = Some(index),
+                Some(_) => survey.second_coinbase = survey.second_coinbase.or(Some(index)),
+            }
+        }
+        if survey.invalid.is_none() && present.may_be_invalid(tx, self.scratch) {
+            let checked = check_transaction(tx, is_coinbase, self.scratch);
+            survey.invalid = checked.err().map(|error| (index, error));
+        }
+        if present.heeds_lock_time
+            && survey.non_final.is_none()
+            && !is_final(tx, self.height, self.cutoff)
+        {
+            survey.non_final = Some(index);
+        }
+        if survey.witness.is_none() && tx.has_witness() {
+            survey.witness = Some(index);
+        }
+        survey.stripped_size += tx.witness_overhead();
+    }
+}
+
+impl Present {
+    /// Whether [`check_transaction`] may have something against the transaction. It has nothing against nearly all, and
+    /// what it asks for was seen of these while they were read.
+    #[inline]
+    fn may_be_invalid(&self, tx: &TxView<'_>, scratch: &mut Vec<u64>) -> bool {
+        let (inputs, outputs) = (tx.inputs().len(), tx.outputs().len());
+        let is_large = tx.raw().len() * 4 > WEIGHT_MAX;
+        self.odd_amounts | self.nulls | (inputs == 0) | (outputs == 0) | is_large
+            || has_duplicate_inputs(tx, scratch)
+    }
+}
+
+impl<'a> Surveyor<'a> {
+    /// Nothing was shown yet. `height` and `cutoff` are what lock times are compared with; `scratch` is working space.
+    pub(super) fn new(height: u32, cutoff: u32, scratch: &'a mut Vec<u64>) -> Self {
+        let (survey, present) = (Survey::default(), Present::default());
+        Self { height, cutoff, scratch, survey, count: 0, present }
+    }
+
+    /// What was found in the block, which was shown from its start to its end.
+    pub(super) fn finish(self, block: &BlockView<'_>) -> Survey {
+        let stripped_size = block.raw().len() - self.survey.stripped_size;
+        Survey { stripped_size, ..self.survey }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockLayout;
+    use crate::read::write_compact_size;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    const HEIGHT: u32 = 100;
+    const CUTOFF: u32 = 600_000_000;
+
+    /// An input: first byte of the id that it spends of, output, script, sequence.
+    type In = (u8, u32, Vec<u8>, u32);
+
+    fn inputs() -> impl Strategy<Value = Vec<In>> {
+        let vout = prop_oneof![4 => 0u32..3, 1 => Just(u32::MAX)];
+        let script = prop_oneof![2 => Just(vec![]), 1 => vec(0xa9u8..0xb0, 0..120)];
+        let sequence = prop_oneof![Just(u32::MAX), Just(0)];
+        let input = (0u8..3, vout, script, sequence);
+        prop_oneof![9 => vec(input.clone(), 1..4), 1 => vec(input, 0..14)]
+    }
+
+    fn outputs() -> impl Strategy<Value = Vec<(i64, Vec<u8>)>> {
+        const MAX: i64 = MAX_MONEY as i64;
+        let common = prop_oneof![Just(0), Just(1), Just(MAX / 2), Just(MAX / 2 + 1)];
+        let value = prop_oneof![9 => common, 1 => Just(MAX), 1 => Just(MAX + 1), 1 => any::<i64>()];
+        let output = (value, vec(0xa9u8..0xb0, 0..40));
+        prop_oneof![9 => vec(output, 1..3), 1 => Just(vec![])]
+    }
+
+    /// The bytes of a transaction; one without inputs has no outputs either, or it could not be told from one with a
+    /// witness.
+    fn tx(inputs: &[In], outputs: &[(i64, Vec<u8>)], lock_time: u32, witness: bool) -> Vec<u8> {
+        let mut raw = vec![2, 0, 0, 0];
+        let witness = witness && !inputs.is_empty();
+        raw.extend(if witness { &[0, 1][..] } else { &[] });
+        raw.push(inputs.len() as u8);
+        for (txid, vout, script, sequence) in inputs {
+            raw.extend([*txid; 32]);
+            raw.extend(vout.to_le_bytes());
+            write_compact_size(&mut raw, script.len() as u64);
+            raw.extend(script);
+            raw.extend(sequence.to_le_bytes());
+        }
+        let outputs = if inputs.is_empty() { &[] } else { outputs };
+        raw.push(outputs.len() as u8);
+        for (value, script) in outputs {
+            raw.extend(value.to_le_bytes());
+            raw.push(script.len() as u8);
+            raw.extend(script);
+        }
+        for _ in inputs.iter().filter(|_| witness) {
+            raw.extend([1, 2, 7, 7]);
+        }
+        raw.extend(lock_time.to_le_bytes());
+        raw
+    }
+
+    proptest! {
+        /// What is seen while a block is read is what each rule, asked of each transaction, says.
+        #[test]
+        fn a_survey_is_what_the_rules_say_one_by_one(
+            txs in vec((inputs(), outputs(), lock_times(), any::<bool>()), 1..6),
+        ) {
+            let mut raw = vec![0; 80];
+            write_compact_size(&mut raw, txs.len() as u64);
+            for (inputs, outputs, lock_time, witness) in &txs {
+                raw.extend(tx(inputs, outputs, *lock_time, *witness));
+            }
+            let (mut layout, mut scratch) = (BlockLayout::new(), Vec::new());
+            let mut surveyor = Surveyor::new(HEIGHT, CUTOFF, &mut scratch);
+            let view = layout.read_shown(&raw, &mut surveyor).unwrap();
+            let survey = surveyor.finish(&view);
+
+            let mut coinbases = view.txs().enumerate().filter(|(_, tx)| tx.is_coinbase());
+            prop_assert_eq!(survey.coinbase, coinbases.next().map(|(index, _)| index));
+            prop_assert_eq!(survey.second_coinbase, coinbases.next().map(|(index, _)| index));
+            let mut scratch = Vec::new();
+            let invalid = view.txs().enumerate().find_map(|(index, tx)| {
+                let checked = check_transaction(&tx, tx.is_coinbase(), &mut scratch);
+                checked.err().map(|error| (index, error))
+            });
+            prop_assert_eq!(survey.invalid, invalid);
+            prop_assert_eq!(survey.non_final, view.txs().position(|tx| !is_final(&tx, HEIGHT, CUTOFF)));
+            prop_assert_eq!(survey.witness, view.txs().position(|tx| tx.has_witness()));
+            prop_assert_eq!(survey.stripped_size, view.stripped_size());
+            let scripts = txs.iter().flat_map(|(inputs, outputs, ..)| {
+                let outputs = if inputs.is_empty() { &[] } else { &outputs[..] };
+                inputs.iter().map(|input| &input.2).chain(outputs.iter().map(|output| &output.1))
+            });
+            let sigops: u64 = scripts.map(|script| u64::from(legacy_sigops(script))).sum();
+            prop_assert_eq!(survey.sigops, sigops);
+        }
+    }
+
+    fn lock_times() -> impl Strategy<Value = u32> {
+        prop_oneof![Just(0), Just(HEIGHT - 1), Just(HEIGHT), Just(CUTOFF - 1), Just(CUTOFF)]
     }
 }

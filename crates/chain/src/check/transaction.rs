@@ -9,7 +9,7 @@ use crate::outpoint::OutPoint;
 pub const LOCKTIME_THRESHOLD: u32 = 500_000_000;
 
 /// A sequence that switches the lock time off (Core `primitives/transaction.h`).
-const SEQUENCE_FINAL: u32 = 0xffff_ffff;
+pub(super) const SEQUENCE_FINAL: u32 = 0xffff_ffff;
 
 /// Greatest weight of a block (Core `consensus/consensus.h`); a stripped byte weighs four.
 pub(super) const WEIGHT_MAX: usize = 4_000_000;
@@ -19,7 +19,6 @@ const INPUTS_COMPARED_MAX: usize = 8;
 
 /// Everything that Core's `CheckTransaction` asks for (`consensus/tx_check.cpp`), in its order.
 /// `is_coinbase` is what [`TxView::is_coinbase`] says, `scratch` is working space.
-#[inline]
 pub(super) fn check_transaction(
     tx: &TxView<'_>,
     is_coinbase: bool,
@@ -69,7 +68,7 @@ fn check_amounts(tx: &TxView<'_>) -> Result<(), TxError> {
 /// Whether a coin is spent twice (CVE-2018-17144). Most transactions have one input or two, where
 /// there is nothing to sort.
 #[inline]
-fn has_duplicate_inputs(tx: &TxView<'_>, scratch: &mut Vec<u64>) -> bool {
+pub(super) fn has_duplicate_inputs(tx: &TxView<'_>, scratch: &mut Vec<u64>) -> bool {
     let count = tx.inputs().len();
     if count < 2 {
         return false;

@@ -15,7 +15,7 @@
 
 mod coins;
 
-use apus_chain::{BlockHash, CoinRef, MuHash, MuHashBatch, OutPoint, write_coin};
+use apus_chain::{BlockHash, CoinRef, MuHash, MuHashBatch, OutPoint, Txid, write_coin};
 use apus_hash::{KeyedHasher, Sha256};
 use coins::CoinSums;
 
@@ -113,12 +113,11 @@ impl Aggregator {
 
     /// Starts adding.
     pub fn begin(&self) -> Adding {
-        let room = || Vec::with_capacity(OUTPOINTS_AT_ONCE);
         match self.kind {
             AggregateKind::Sha256 => Adding(Running::Sha256 {
                 hasher: self.hasher.clone(),
-                created: Adder { pending: room(), sum: [0; 4] },
-                spent: Adder { pending: room(), sum: [0; 4] },
+                created: Adder::new(),
+                spent: Adder::new(),
             }),
             AggregateKind::MuHash => Adding(Running::MuHash(Box::default())),
             AggregateKind::None => Adding(Running::None),
@@ -140,7 +139,9 @@ enum Running {
 
 /// One running sum and what is to be added to it.
 struct Adder {
-    pending: Vec<[u8; OutPoint::SIZE]>,
+    /// The first `count` of them.
+    pending: Box<[[u8; OutPoint::SIZE]; OUTPOINTS_AT_ONCE]>,
+    count: usize,
     sum: [u64; 4],
 }
 
@@ -148,28 +149,46 @@ struct Adder {
 const OUTPOINTS_AT_ONCE: usize = 256;
 
 impl Adder {
+    fn new() -> Self {
+        let pending = Box::new([[0; OutPoint::SIZE]; OUTPOINTS_AT_ONCE]);
+        Self { pending, count: 0, sum: [0; 4] }
+    }
+
     #[inline]
     fn add(&mut self, hasher: &KeyedHasher, outpoint: &[u8; OutPoint::SIZE]) {
-        self.pending.push(*outpoint);
-        if self.pending.len() == OUTPOINTS_AT_ONCE {
+        self.add_written(hasher, |bytes| *bytes = *outpoint);
+    }
+
+    /// Adds an outpoint that `write` writes, all of it.
+    #[inline]
+    fn add_written(&mut self, hasher: &KeyedHasher, write: impl FnOnce(&mut [u8; OutPoint::SIZE])) {
+        write(&mut self.pending[self.count]);
+        self.count += 1;
+        if self.count == OUTPOINTS_AT_ONCE {
             self.flush(hasher);
         }
     }
 
     fn flush(&mut self, hasher: &KeyedHasher) {
-        hasher.sum_many(&self.pending, &mut self.sum);
-        self.pending.clear();
+        hasher.sum_many(&self.pending[..self.count], &mut self.sum);
+        self.count = 0;
     }
 }
 
 impl Adding {
-    /// Adds a coin that was created and does not survive; the outpoint alone where no
-    /// coins are wanted.
+    /// Adds a coin that was created as the output `vout` of the transaction `txid` and does not survive; the outpoint
+    /// alone where no coins are wanted. That is put together where it will be hashed: what is copied before all of it is
+    /// written waits for the processor to finish writing.
     #[inline]
-    pub fn create_coin(&mut self, outpoint: &[u8; OutPoint::SIZE], coin: CoinRef<'_>) {
+    pub fn create_coin(&mut self, txid: &[u8; 32], vout: u32, coin: CoinRef<'_>) {
+        let outpoint = || OutPoint { txid: Txid(*txid), vout }.to_bytes();
         match &mut self.0 {
-            Running::Coins(sums) => sums.created.add(outpoint, |out| write_coin(out, coin)),
-            _ => self.create(outpoint),
+            Running::Coins(sums) => sums.created.add(&outpoint(), |out| write_coin(out, coin)),
+            Running::Sha256 { hasher, created, .. } => created.add_written(hasher, |bytes| {
+                bytes[..32].copy_from_slice(txid);
+                bytes[32..].copy_from_slice(&vout.to_le_bytes());
+            }),
+            _ => self.create(&outpoint()),
         }
     }
 
@@ -350,7 +369,7 @@ fn add_256(sum: &mut [u64; 4], addend: &[u64; 4]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apus_chain::{Reader, Txid};
+    use apus_chain::Reader;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
