@@ -44,6 +44,13 @@ pub struct Coordinator {
     /// Told when an answer comes.
     answered: Arc<Notify>,
     given: Option<GivenBlocks>,
+    removals: Mutex<Vec<Removal>>,
+}
+
+/// A run that was closed, and the removal of its objects while that is under way.
+struct Removal {
+    run: RunId,
+    task: Option<JoinHandle<Result<(), QueueError>>>,
 }
 
 #[derive(Default)]
@@ -69,7 +76,18 @@ impl Coordinator {
         let is_cluster = link.client.server_info().cluster.is_some();
         let replicas = if is_cluster { REPLICAS_OF_CLUSTER } else { 1 };
         let (audit_percent, given) = (0, None);
-        Ok(Self { link, ack_wait, audit_percent, replicas, state, beats, answered, given })
+        let removals = Mutex::default();
+        Ok(Self {
+            link,
+            ack_wait,
+            audit_percent,
+            replicas,
+            state,
+            beats,
+            answered,
+            given,
+            removals,
+        })
     }
 
     /// The same, with so many of a hundred jobs done twice.
@@ -101,6 +119,27 @@ impl Coordinator {
 
     fn run(&self) -> RunId {
         self.state().run.unwrap_or(RunId([0; 32]))
+    }
+
+    fn removals(&self) -> MutexGuard<'_, Vec<Removal>> {
+        self.removals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the objects of a run that was closed are gone, or those of all such runs. One that fails is begun anew by
+    /// the next call.
+    fn await_removals(&self, of: Option<&RunId>) -> Result<(), QueueError> {
+        let mut removals = self.removals();
+        while let Some(place) = removals.iter().position(|it| of.is_none_or(|run| it.run == *run)) {
+            let Removal { run, task } = &mut removals[place];
+            self.link.wait(async {
+                match task.take().map(async |task| task.await) {
+                    Some(ended) => ended.await.unwrap_or_else(|error| Err(away(error))),
+                    None => self.link.objects.remove_all(run).await,
+                }
+            })?;
+            removals.swap_remove(place);
+        }
+        Ok(())
     }
 
     /// The streams of jobs and of answers.
@@ -230,6 +269,7 @@ impl JobQueue for Coordinator {
     fn open(&self, run: &RunId, spec: &[u8]) -> Result<(), QueueError> {
         let listens = self.state().listener.is_some();
         let connections = self.link.connections();
+        self.await_removals(Some(run))?;
         let ([jobs, answers], listener) = self.link.wait(async {
             let streams = self.make_streams(run, spec).await?;
             let listener = if listens { None } else { Some(self.listen(*run).await?) };
@@ -247,6 +287,7 @@ impl JobQueue for Coordinator {
 
     fn put_object(&self, run: &RunId, bytes: &[u8]) -> Result<ObjectRef, QueueError> {
         let of = ObjectRef::of(bytes);
+        self.await_removals(Some(run))?;
         self.link.wait(self.link.objects.put(run, &of, Bytes::copy_from_slice(bytes))).map(|()| of)
     }
 
@@ -338,7 +379,7 @@ impl JobQueue for Coordinator {
     fn close(&self) -> Result<(), QueueError> {
         let run = self.run();
         // First of all: whatever cannot be removed, the next run has listeners and streams of its own. Which run this was
-        // stays known until it is removed, since another try may follow.
+        // stays known until the queue has nothing of it, since another try may follow.
         let closing = State { run: Some(run), ..State::default() };
         if let Some(listener) = std::mem::replace(&mut *self.state(), closing).listener {
             listener.abort();
@@ -347,11 +388,17 @@ impl JobQueue for Coordinator {
         self.link.wait(async {
             self.erase_spec(&run).await?;
             self.remove_stream(&names::jobs_stream(&run)).await?;
-            self.remove_stream(&names::answers_stream(&run)).await?;
-            self.link.objects.remove_all(&run).await
+            self.remove_stream(&names::answers_stream(&run)).await
         })?;
         *self.state() = State::default();
+        let objects = self.link.objects.clone();
+        let task = self.link.runtime.spawn(async move { objects.remove_all(&run).await });
+        self.removals().push(Removal { run, task: Some(task) });
         Ok(())
+    }
+
+    fn closed(&self) -> Result<(), QueueError> {
+        self.await_removals(None)
     }
 }
 

@@ -255,9 +255,13 @@ impl Objects {
         // Machines that were killed leave beginnings of objects, which are not listed.
         if let Some(local) = &self.local {
             let folder = local.join(run.name());
-            let removed = until_empty(|| std::fs::remove_dir_all(&folder)).await;
-            return removed
-                .map_err(|error| QueueError::Refused(format!("{}: {error}", folder.display())));
+            let place = folder.display().to_string();
+            // The system takes a while for many gigabytes.
+            let removed = tokio::task::spawn_blocking(move || {
+                until_empty(|| std::fs::remove_dir_all(&folder))
+            });
+            let removed = removed.await.unwrap_or_else(|error| Err(error.into()));
+            return removed.map_err(|error| QueueError::Refused(format!("{place}: {error}")));
         }
         let folder = self.folder(run);
         let found = self.store.list(Some(&folder)).map_ok(|object| object.location).boxed();
@@ -271,11 +275,11 @@ impl Objects {
 
 /// Removes a folder. A machine that has not heard yet that the run is over may put an object while it is emptied, and is
 /// then waited for.
-async fn until_empty(mut remove: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
+fn until_empty(mut remove: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
     for _ in 1..REMOVALS {
         match remove() {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
-                tokio::time::sleep(BETWEEN_REMOVALS).await;
+                std::thread::sleep(BETWEEN_REMOVALS);
             }
             other => return gone(other),
         }
@@ -444,10 +448,10 @@ mod tests {
         let (full, gone) = (ErrorKind::DirectoryNotEmpty, ErrorKind::NotFound);
         let removed = |errors: Vec<ErrorKind>| {
             let (mut errors, mut tries) = (errors.into_iter(), 0);
-            let removed = wait(until_empty(|| {
+            let removed = until_empty(|| {
                 tries += 1;
                 errors.next().map_or(Ok(()), |kind| Err(kind.into()))
-            }));
+            });
             (removed.map_err(|error| error.kind()), tries)
         };
         assert_eq!(removed(vec![]), (Ok(()), 1));

@@ -7,7 +7,9 @@ mod remote;
 mod segment;
 mod threads;
 
-pub(crate) use remote::{Answered, Desk, JobFailure, Remote, SharedRun, Useless, open};
+pub(crate) use remote::{
+    Answered, Desk, JobFailure, Remote, SharedRun, Useless, await_closed, open,
+};
 pub(crate) use segment::do_segment;
 pub(crate) use threads::Threads;
 

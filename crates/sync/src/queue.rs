@@ -81,8 +81,14 @@ pub trait JobQueue: Sync {
         None
     }
 
-    /// Ends the run: whatever the queue has of it goes, the secret among it, and workers are let go.
+    /// Ends the run: whatever the queue has of it goes, the secret among it, and workers are let go. Its objects may take
+    /// longer to remove than the run has to wait.
     fn close(&self) -> Result<(), QueueError>;
+
+    /// Waits until the objects of runs that were closed are gone.
+    fn closed(&self) -> Result<(), QueueError> {
+        Ok(())
+    }
 }
 
 /// An answer as it came.

@@ -7,6 +7,7 @@ use crate::connect;
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::mergesync::{self, Joining, Merged};
+use crate::pass::await_closed;
 use crate::progress::Event;
 use crate::request::{Engine, Outcome, Request, Scripts, Source, Stop};
 use crate::sink::SetInfo;
@@ -40,6 +41,10 @@ pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     let outcome = compute(request);
     if let (Err(_), Source::Peers(peers)) = (&outcome, &request.source) {
         peers.store_counts();
+    }
+    // The next start of a run that was interrupted removes what is left of it.
+    if !matches!(outcome, Err(SyncError::Interrupted)) {
+        await_closed(request);
     }
     outcome
 }

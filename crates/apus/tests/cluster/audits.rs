@@ -127,6 +127,7 @@ fn what_is_put_too_late_does_not_stay() {
     }
     let leases = ways.map(|_| job_of(&joined));
     coordinator.close().unwrap();
+    coordinator.closed().unwrap();
     let left = || std::fs::read_dir(world.desk.path("objects")).unwrap().count();
     for (lease, end) in leases.iter().zip(ways) {
         let bytes = Arc::new(b"what it leaves".to_vec());

@@ -34,17 +34,63 @@ fn the_next_run_is_as_any_other_where_the_last_one_could_not_be_removed() {
     assert!(sees(&coordinator, &worker, first));
     // What is no folder cannot be removed as one.
     world.desk.write(&format!("objects/{}", first.name()), b"in the way");
-    coordinator.close().unwrap_err();
-    assert!(coordinator.workers().is_empty());
-    // It is known which one that was, for another try.
-    assert_eq!(coordinator.opened(), Some(first));
-    assert!(worker.runs().unwrap().is_empty());
-    world.desk.remove(&format!("objects/{}", first.name()));
     coordinator.close().unwrap();
+    assert!(coordinator.workers().is_empty());
     assert_eq!(coordinator.opened(), None);
+    assert!(worker.runs().unwrap().is_empty());
     coordinator.open(&second, b"second").unwrap();
     assert!(sees(&coordinator, &worker, second));
     coordinator.close().unwrap();
+    // It is known which one that was, for another try.
+    for _ in 0..2 {
+        coordinator.closed().unwrap_err();
+    }
+    coordinator.open(&first, b"first").unwrap_err();
+    world.desk.remove(&format!("objects/{}", first.name()));
+    coordinator.closed().unwrap();
+    coordinator.open(&first, b"first").unwrap();
+    coordinator.close().unwrap();
+}
+
+/// Which run is to be closed is known until the queue has nothing of it.
+#[test]
+fn a_run_is_closed_when_the_server_is_back() {
+    let mut world = World::with(MAIN);
+    let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(30)).unwrap();
+    let run = RunId::of(b"run");
+    coordinator.open(&run, b"run").unwrap();
+    world.server.kill();
+    coordinator.close().unwrap_err();
+    assert_eq!(coordinator.opened(), Some(run));
+    world.server.start_again();
+    let began = Instant::now();
+    while coordinator.close().is_err() {
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+    assert_eq!(coordinator.opened(), None);
+    assert!(machine(&world, "rack-1").runs().unwrap().is_empty());
+}
+
+/// A run that is closed, and begun again while its objects are being removed, keeps those that it puts then.
+#[test]
+fn what_is_put_after_a_run_was_closed_stays() {
+    let world = World::with(MAIN);
+    let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(30)).unwrap();
+    let run = RunId::of(b"run");
+    let put = |text: &[u8]| coordinator.put_object(&run, text).unwrap();
+    for _ in 0..20 {
+        let before: Vec<_> = (0..50u8).map(|number| put(&[number; 1000])).collect();
+        coordinator.open(&run, b"run").unwrap();
+        coordinator.close().unwrap();
+        let kept = put(b"kept");
+        coordinator.open(&run, b"run").unwrap();
+        coordinator.closed().unwrap();
+        assert_eq!(coordinator.object(&kept).unwrap(), b"kept");
+        assert!(before.iter().all(|object| coordinator.object(object).is_err()));
+    }
+    coordinator.close().unwrap();
+    coordinator.closed().unwrap();
+    assert!(world.desk.names("objects").is_empty());
 }
 
 /// Whether it was there, was forgotten before, or never was.

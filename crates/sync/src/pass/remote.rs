@@ -8,7 +8,7 @@
 mod desk;
 mod opened;
 
-pub(crate) use desk::{Answered, Desk, JobFailure, Useless};
+pub(crate) use desk::{Answered, Desk, JobFailure, Useless, await_closed};
 pub(crate) use opened::open;
 
 use super::{Counters, Dispatch, Job, Take};

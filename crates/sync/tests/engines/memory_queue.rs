@@ -55,7 +55,16 @@ pub(crate) struct MemoryQueue {
     /// Machines that see nothing of what others left.
     blind: &'static [&'static str],
     /// Says that it could not remove a run which it ends.
-    says_not_closed: bool,
+    not_removed: Option<NotRemoved>,
+}
+
+/// When it is said that not all of a run could be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotRemoved {
+    /// When the run is closed.
+    AtClose,
+    /// When it was, and the rest is waited for.
+    Later,
 }
 
 impl MemoryQueue {
@@ -64,7 +73,7 @@ impl MemoryQueue {
         let (alter, lose): (Box<Alter>, Box<Lose>) = (Box::new(alter), Box::new(|_| false));
         let (alter, lose) = (Mutex::new(alter), Mutex::new(lose));
         let say: Mutex<Box<Say>> = Mutex::new(Box::new(|_, _| ()));
-        Self { state, changed, alter, lose, say, blind: &[], says_not_closed: false }
+        Self { state, changed, alter, lose, say, blind: &[], not_removed: None }
     }
 
     /// The same, with some machines that see nothing of what others left.
@@ -83,8 +92,15 @@ impl MemoryQueue {
     }
 
     /// One that says of each run that it could not be removed.
-    pub(crate) fn that_does_not_close() -> Self {
-        Self { says_not_closed: true, ..Self::new(|_| true) }
+    pub(crate) fn that_does_not_close(says: NotRemoved) -> Self {
+        Self { not_removed: Some(says), ..Self::new(|_| true) }
+    }
+
+    fn removed_unless(&self, says: NotRemoved) -> Result<(), QueueError> {
+        match self.not_removed == Some(says) {
+            true => Err(QueueError::Refused("directory not empty".to_owned())),
+            false => Ok(()),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -234,10 +250,11 @@ impl JobQueue for MemoryQueue {
     fn close(&self) -> Result<(), QueueError> {
         *self.lock() = State::default();
         self.changed.notify_all();
-        match self.says_not_closed {
-            true => Err(QueueError::Refused("directory not empty".to_owned())),
-            false => Ok(()),
-        }
+        self.removed_unless(NotRemoved::AtClose)
+    }
+
+    fn closed(&self) -> Result<(), QueueError> {
+        self.removed_unless(NotRemoved::Later)
     }
 }
 

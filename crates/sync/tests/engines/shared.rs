@@ -3,7 +3,7 @@
 
 use crate::harness::{Job, Place, World, hash_of, random_chain};
 use crate::invalid::bad_blocks;
-use crate::memory_queue::{MACHINES, MemoryQueue};
+use crate::memory_queue::{MACHINES, MemoryQueue, NotRemoved};
 use crate::mergesync::{files, wrong_height};
 use crate::world::Events;
 use apus_chain::{BlockHash, HeightRange};
@@ -103,9 +103,14 @@ fn machines_come_to_the_set_of_one() {
 fn what_cannot_be_removed_is_a_warning() {
     let world = World::small(877);
     let by_hints = Job { hints: Some(world.hints(world.truth.stop)), ..world.job() };
-    for job in [alone(&world), by_hints] {
+    for (job, says) in [
+        (alone(&world), NotRemoved::AtClose),
+        (alone(&world), NotRemoved::Later),
+        (by_hints.clone(), NotRemoved::AtClose),
+        (by_hints, NotRemoved::Later),
+    ] {
         let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..job });
-        let (said, outcome) = shared_by(MemoryQueue::that_does_not_close(), &job, &place);
+        let (said, outcome) = shared_by(MemoryQueue::that_does_not_close(says), &job, &place);
         world.truth.check(&outcome.unwrap(), &place.out);
         let [Warning::NotClosed { why }] = &said[..] else { panic!("{said:?}") };
         assert!(why.contains("not empty"), "{why}");
@@ -114,7 +119,7 @@ fn what_cannot_be_removed_is_a_warning() {
     wrong_height(&mut builder);
     builder.empty_blocks(2);
     let world = World::of(&builder.blocks());
-    let queue = MemoryQueue::that_does_not_close();
+    let queue = MemoryQueue::that_does_not_close(NotRemoved::AtClose);
     let (_, outcome) = shared_by(queue, &alone(&world), &Place::new());
     let error = outcome.unwrap_err();
     assert!(error.to_string().contains("[bad-cb-height]"), "{error}");

@@ -448,13 +448,28 @@ impl<'d> Desk<'d> {
         self.request.observer.event(Event::Workers(workers));
     }
 
-    /// Ends the run for all machines. Where what is left of it cannot be removed the user is told, and no more: what came of
-    /// the run is there already, and would be thrown away by an error.
+    /// Ends the run for all machines.
     pub(crate) fn close(mut self) {
         self.tell(true);
-        match patience(self.request).with(|| self.queue.close()) {
-            Ok(()) | Err(SyncError::Interrupted) => {}
-            Err(error) => self.warn(Warning::NotClosed { why: error.to_string() }),
+        warn_of_rest(self.request, patience(self.request).with(|| self.queue.close()));
+    }
+}
+
+/// Waits until nothing is left of the runs that were closed.
+pub(crate) fn await_closed(request: &Request<'_>) {
+    if let Some(queue) = request.queue {
+        warn_of_rest(request, patience(request).with(|| queue.closed()));
+    }
+}
+
+/// Where what is left of a run cannot be removed the user is told, and no more: what came of the run is there already, and
+/// would be thrown away by an error.
+fn warn_of_rest(request: &Request<'_>, removed: Result<(), SyncError>) {
+    match removed {
+        Ok(()) | Err(SyncError::Interrupted) => {}
+        Err(error) => {
+            let why = error.to_string();
+            request.observer.event(Event::Warning(Warning::NotClosed { why }));
         }
     }
 }
