@@ -132,8 +132,8 @@ impl Coordinator {
         while let Some(place) = removals.iter().position(|it| of.is_none_or(|run| it.run == *run)) {
             let Removal { run, task } = &mut removals[place];
             self.link.wait(async {
-                match task.take().map(async |task| task.await) {
-                    Some(ended) => ended.await.unwrap_or_else(|error| Err(away(error))),
+                match task.take() {
+                    Some(task) => task.await.unwrap_or_else(|error| Err(away(error))),
                     None => self.link.objects.remove_all(run).await,
                 }
             })?;
