@@ -9,7 +9,7 @@ use crate::amount::{SHORT_FITS, compress_amount, decompress_amount, money_range}
 use crate::coin_error::CoinError;
 use crate::compress::{SHORT_SCRIPTS, StoredScript, pass_script, skip_script, write_script};
 use crate::height::Height;
-use crate::read::{Reader, write_varint};
+use crate::read::{Reader, extend_short, varint};
 use crate::script::{MAX_SCRIPT_SIZE, OP_RETURN};
 
 /// The greatest height that a coin can state: its code has 32 bits, one of them for the coinbase.
@@ -86,8 +86,11 @@ pub(crate) fn coin_code(coin: &CoinRef<'_>) -> u32 {
 
 /// Appends the stored form of the coin.
 pub fn write_coin(out: &mut Vec<u8>, coin: CoinRef<'_>) {
-    write_varint(out, u64::from(coin_code(&coin)));
-    write_varint(out, compress_amount(coin.amount));
+    let (code, code_bytes) = varint(u64::from(coin_code(&coin)));
+    let (amount, amount_bytes) = varint(compress_amount(coin.amount));
+    // They take 5 and 10 bytes at most.
+    let head = code | amount << (8 * code_bytes);
+    extend_short(out, &head.to_le_bytes(), code_bytes + amount_bytes);
     write_script(out, coin.script);
 }
 
@@ -208,6 +211,7 @@ fn varint_length(bytes: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::amount::MAX_MONEY;
+    use crate::read::write_varint;
     use proptest::collection::vec;
     use proptest::prelude::*;
 

@@ -7,7 +7,7 @@
 //! insist on it. Whether a script can be spent is not asked here.
 
 use crate::coin_error::CoinError;
-use crate::read::{Reader, write_varint};
+use crate::read::{Reader, extend_short, write_varint};
 use crate::script::{
     MAX_SCRIPT_SIZE, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160, OP_RETURN,
 };
@@ -27,11 +27,11 @@ pub struct CompressedScript {
 }
 
 impl CompressedScript {
-    fn new(kind: u8, payload: &[u8]) -> Self {
+    fn new<const N: usize>(kind: u8, payload: &[u8; N]) -> Self {
         let mut bytes = [0; 33];
         bytes[0] = kind;
-        bytes[1..=payload.len()].copy_from_slice(payload);
-        Self { bytes, length: 1 + payload.len() }
+        bytes[1..=N].copy_from_slice(payload);
+        Self { bytes, length: 1 + N }
     }
 
     /// 21 or 33 bytes.
@@ -58,13 +58,13 @@ fn y_of(x: &[u8; 32], y_is_odd: bool) -> Option<[u8; 32]> {
 pub fn compress_script(script: &[u8]) -> Option<CompressedScript> {
     match script {
         [OP_DUP, OP_HASH160, 20, hash @ .., OP_EQUALVERIFY, OP_CHECKSIG] if hash.len() == 20 => {
-            Some(CompressedScript::new(0, hash))
+            Some(CompressedScript::new::<20>(0, hash.first_chunk()?))
         }
         [OP_HASH160, 20, hash @ .., OP_EQUAL] if hash.len() == 20 => {
-            Some(CompressedScript::new(1, hash))
+            Some(CompressedScript::new::<20>(1, hash.first_chunk()?))
         }
         [33, mark @ (2 | 3), x @ .., OP_CHECKSIG] if x.len() == 32 => {
-            Some(CompressedScript::new(*mark, x))
+            Some(CompressedScript::new::<32>(*mark, x.first_chunk()?))
         }
         [65, 4, key @ .., OP_CHECKSIG] if key.len() == 64 => {
             let (x, y) = (key.first_chunk::<32>()?, key.last_chunk::<32>()?);
@@ -78,10 +78,15 @@ pub fn compress_script(script: &[u8]) -> Option<CompressedScript> {
 /// `ScriptCompression::Ser`).
 pub fn write_script(out: &mut Vec<u8>, script: &[u8]) {
     match compress_script(script) {
-        Some(short) => out.extend_from_slice(short.as_bytes()),
+        Some(short) => extend_short(out, &short.bytes, short.length),
         None => {
             write_varint(out, (script.len() + SPECIAL_SCRIPTS) as u64);
-            out.extend_from_slice(script);
+            // Witness programs: their lengths are named, so that no `memcpy` is called for them.
+            match script.len() {
+                22 => out.extend_from_slice(&script[..22]),
+                34 => out.extend_from_slice(&script[..34]),
+                _ => out.extend_from_slice(script),
+            }
         }
     }
 }
@@ -97,13 +102,16 @@ enum Form<'a> {
 }
 
 impl<'a> StoredScript<'a> {
-    fn rebuilt<const N: usize>(parts: [&[u8]; N]) -> Self {
-        let (mut bytes, mut length) = ([0; 67], 0);
-        for part in parts {
-            bytes[length..length + part.len()].copy_from_slice(part);
-            length += part.len();
-        }
-        Self(Form::Rebuilt { bytes, length })
+    fn rebuilt<const A: usize, const B: usize, const C: usize>(
+        first: &[u8; A],
+        payload: &[u8; B],
+        last: &[u8; C],
+    ) -> Self {
+        let mut bytes = [0; 67];
+        bytes[..A].copy_from_slice(first);
+        bytes[A..A + B].copy_from_slice(payload);
+        bytes[A + B..A + B + C].copy_from_slice(last);
+        Self(Form::Rebuilt { bytes, length: A + B + C })
     }
 
     /// Reads a script as Core does (`compressor.h`, `ScriptCompression::Unser`).
@@ -136,17 +144,21 @@ impl<'a> StoredScript<'a> {
     fn read_special(reader: &mut Reader<'a>, kind: u8, strict: bool) -> Result<Self, CoinError> {
         let offset = reader.position();
         Ok(match kind {
-            0 => Self::rebuilt([
+            0 => Self::rebuilt(
                 &[OP_DUP, OP_HASH160, 20],
                 reader.array::<20>()?,
                 &[OP_EQUALVERIFY, OP_CHECKSIG],
-            ]),
-            1 => Self::rebuilt([&[OP_HASH160, 20], reader.array::<20>()?, &[OP_EQUAL]]),
-            2 | 3 => Self::rebuilt([&[33, kind], reader.array::<32>()?, &[OP_CHECKSIG]]),
+            ),
+            1 => Self::rebuilt(&[OP_HASH160, 20], reader.array::<20>()?, &[OP_EQUAL]),
+            2 | 3 => Self::rebuilt(&[33, kind], reader.array::<32>()?, &[OP_CHECKSIG]),
             _ => {
                 let x = reader.array::<32>()?;
                 match y_of(x, kind == 5) {
-                    Some(y) => Self::rebuilt([&[65, 4], x, &y, &[OP_CHECKSIG]]),
+                    Some(y) => {
+                        let mut last = [OP_CHECKSIG; 33];
+                        last[..32].copy_from_slice(&y);
+                        Self::rebuilt(&[65, 4], x, &last)
+                    }
                     None if strict => return Err(CoinError::NotOnCurve { offset }),
                     None => Self(Form::Whole(&[])),
                 }

@@ -66,7 +66,9 @@ pub use muhash::{MuHash, MuHashBatch, MuHashError};
 pub use network::{Network, UnknownNetwork};
 pub use outpoint::{OutPoint, sort_vouts, vout_order, vouts_ascend};
 pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, Params};
-pub use read::{COMPACT_SIZE_MAX, ReadError, Reader, write_compact_size, write_varint};
+pub use read::{
+    COMPACT_SIZE_MAX, ReadError, Reader, extend_short, write_compact_size, write_varint,
+};
 pub use script::{
     MAX_SCRIPT_SIZE, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160, OP_RETURN,
     accurate_sigops, height_push, last_push, legacy_sigops, witness_commitment,

@@ -200,20 +200,39 @@ pub fn write_compact_size(out: &mut Vec<u8>, value: u64) {
 
 /// Appends `value` as Core's VARINT.
 #[inline]
-pub fn write_varint(out: &mut Vec<u8>, mut value: u64) {
-    if value <= 0x7f {
-        return out.push(value as u8);
-    }
+pub fn write_varint(out: &mut Vec<u8>, value: u64) {
+    let (bytes, length) = varint(value);
+    extend_short(out, &bytes.to_le_bytes(), length);
+}
+
+/// The bytes of a VARINT, the first one lowest, and how many they are.
+#[inline]
+pub(crate) fn varint(mut value: u64) -> (u128, usize) {
     // A u64 takes ten groups of seven bits at most; they come out last group first.
-    let mut groups = [0u8; 10];
-    let mut first = groups.len() - 1;
-    groups[first] = (value & 0x7f) as u8;
+    let (mut bytes, mut length) = (u128::from(value & 0x7f), 1);
     while value > 0x7f {
         value = (value >> 7) - 1;
-        first -= 1;
-        groups[first] = (value & 0x7f) as u8 | 0x80;
+        bytes = bytes << 8 | u128::from(value & 0x7f | 0x80);
+        length += 1;
     }
-    out.extend_from_slice(&groups[first..]);
+    (bytes, length)
+}
+
+/// Appends the first `length` of these bytes. All are written where there is room for them, since a few whose number is
+/// known are stored at once, where any number takes a call of `memcpy`.
+///
+/// # Panics
+///
+/// If there are fewer bytes.
+#[inline]
+pub fn extend_short<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], length: usize) {
+    let end = out.len() + length;
+    if length <= N && out.capacity() - out.len() >= N {
+        out.extend_from_slice(bytes);
+        out.truncate(end);
+    } else {
+        out.extend_from_slice(&bytes[..length]);
+    }
 }
 
 #[cfg(test)]

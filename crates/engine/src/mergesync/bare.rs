@@ -6,7 +6,7 @@
 //! [`read`](BareCoin::read) gives one of that form. The coin's first two fields are as in its stored form. It is of no
 //! use where scripts are run, for undo data, or for a sum of coins.
 
-use apus_chain::{CoinRef, CoinValue, Reader, read_coin_value};
+use apus_chain::{CoinRef, CoinValue, Reader, extend_short, read_coin_value};
 
 /// A script of each form, by its byte.
 const SCRIPTS: [&[u8]; 4] = [&[], &P2SH, &P2WPKH, &P2WSH];
@@ -18,9 +18,11 @@ const P2WPKH: [u8; 22] = begun(&[0, 20], 0);
 /// `OP_0`, a hash of 32 bytes.
 const P2WSH: [u8; 34] = begun(&[0, 32], 0);
 
-/// How these scripts begin where a coin stores them: P2SH is 1, others have their length and 6 before them (Core
+/// Their first bytes where a coin stores them: P2SH has the number 1, others have their length and 6 (Core
 /// `compressor.h`, `ScriptCompression`).
-const STORED: [&[u8]; 3] = [&[1], &[22 + 6, 0, 20], &[34 + 6, 0, 32]];
+const P2SH_STORED: u8 = 1;
+const P2WPKH_STORED: u8 = P2WPKH.len() as u8 + 6;
+const P2WSH_STORED: u8 = P2WSH.len() as u8 + 6;
 
 const fn begun<const N: usize>(first: &[u8; 2], last: u8) -> [u8; N] {
     let mut script = [0; N];
@@ -36,9 +38,19 @@ impl BareCoin {
     /// Appends the coin that these bytes begin with, which are its stored form, without its script.
     pub fn write(out: &mut Vec<u8>, stored: &[u8]) {
         let (head, script) = stored.split_at(head_length(stored));
-        let form = STORED.iter().position(|begin| script.starts_with(begin));
-        out.extend_from_slice(head);
-        out.push(form.map_or(0, |form| form as u8 + 1));
+        let form = form_of(script);
+        match stored.first_chunk() {
+            Some(bytes) if head.len() < size_of::<u128>() => {
+                let end = 8 * head.len();
+                let kept = u128::from_le_bytes(*bytes) & ((1 << end) - 1);
+                let bare = kept | u128::from(form) << end;
+                extend_short(out, &bare.to_le_bytes(), head.len() + 1);
+            }
+            _ => {
+                out.extend_from_slice(head);
+                out.push(form);
+            }
+        }
     }
 
     /// The coin that these bytes are; none where they are none, or have more behind.
@@ -48,6 +60,17 @@ impl BareCoin {
         let [form] = *reader.unread() else { return None };
         let script = SCRIPTS.get(usize::from(form))?;
         Some(CoinRef { height, coinbase, amount, script })
+    }
+}
+
+/// Which byte stands for a script that begins so where a coin stores it.
+#[inline]
+fn form_of(stored: &[u8]) -> u8 {
+    match stored {
+        [P2SH_STORED, ..] => 1,
+        [P2WPKH_STORED, 0, 20, ..] => 2,
+        [P2WSH_STORED, 0, 32, ..] => 3,
+        _ => 0,
     }
 }
 
